@@ -92,7 +92,7 @@ async def scene(control_plane, api, _kinds) -> AsyncIterator[Scene]:
 
 
 async def test_device_comes_into_its_pool_and_leaves_it_when_its_pod_has_ended(scene):
-    """defect 7"""
+    """Lesson 7."""
     await scene.process.annotate(scene.device, scene.pool("a"))
     await scene.settle()
     assert await scene.owner() == scene.pool("a")
@@ -131,7 +131,7 @@ async def test_pool_that_another_manager_wrote_is_released(scene):
 
 
 async def test_old_sight_neither_claims_nor_releases(scene):
-    """defect 7: compare and set."""
+    """Lesson 7: compare and set."""
     await scene.process.annotate(scene.device, scene.pool("a"))
     await scene.process.observe()
     await scene.process.cluster.report(scene.device, poolRef={"name": scene.pool("b")})

@@ -102,7 +102,7 @@ async def test_every_field_is_known_and_valid(
 async def test_what_the_api_server_adds_is_no_difference(
     api: "ApiClient", namespace: str, settings: dict[str, Any]
 ) -> None:
-    """defect 11: the defaults of the real API server, and a second apply that changes nothing."""
+    """Lesson 11: the defaults of the real API server, and a second apply that changes nothing."""
     objects = rendered(namespace, **settings)
     assert objects
     for body in objects:

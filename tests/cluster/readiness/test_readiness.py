@@ -204,7 +204,7 @@ async def _follow(kubeconfig: str, scene: Scene) -> None:
 
 
 async def test_a_fresh_node_is_ready_and_follows_its_operands(scene: Scene):
-    """defect 1: with default requirements nothing that does not exist is waited for."""
+    """Lesson 1: with default requirements nothing that does not exist is waited for."""
     await scene.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
     await scene.run_operand("gpu-feature-discovery", ready=False)
     await scene.becomes(INVENTORIES, "ReadyForPooling", ("False", "GFDNotReady"))
@@ -214,7 +214,7 @@ async def test_a_fresh_node_is_ready_and_follows_its_operands(scene: Scene):
 
 
 async def test_pods_of_a_pool_are_no_operands_for_the_api_server_either(scene: Scene):
-    """defect 20."""
+    """Lesson 20."""
     await scene.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
     of_a_pool = {"gpu.deckhouse.io/pool": "a100"}
     await scene.run_operand("nvidia-operator-validator", ready=False, labels=of_a_pool)

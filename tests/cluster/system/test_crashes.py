@@ -109,7 +109,7 @@ async def test_api_server_that_freezes_amid_bindings_leaves_no_doubt_behind(
 async def test_pods_without_a_pool_do_not_notice_that_we_are_down(
     make_pool, system, api, namespace
 ):
-    """Defect 13: without us no pool pod comes in unmutated, and others do not notice."""
+    """Lesson 13: without us no pool pod comes in unmutated, and others do not notice."""
     pool = await make_pool(devices=1)
     await system.crash_server()
 

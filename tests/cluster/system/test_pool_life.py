@@ -103,7 +103,7 @@ async def test_a_pool_in_maintenance_admits_nothing_and_going_back_ends_it(
 
 
 async def test_a_deleted_pool_waits_for_its_pods_and_leaves_nothing(make_pool, api, namespace):
-    """defect 8: nothing of it remains on nodes and devices."""
+    """Lesson 8: nothing of it remains on nodes and devices."""
     pool = await make_pool(nodes=2, devices=1, scheduling={"taints": [TAINT]})
 
     async def marks() -> list[Any]:

@@ -41,7 +41,7 @@ async def _nodes_of(
 
 
 async def test_pods_of_a_pool_that_spreads_are_in_every_zone_alike(make_pool, api, namespace):
-    """defect 3: the injected constraint selects the pods themselves, so that they really spread."""
+    """Lesson 3: the injected constraint selects the pods themselves, so that they really spread."""
     pool = await make_pool(nodes=4, devices=4, scheduling=SPREAD)
     *many, single = pool.nodes
     for node in many:
@@ -56,7 +56,7 @@ async def test_pods_of_a_pool_that_spreads_are_in_every_zone_alike(make_pool, ap
 
 
 async def test_a_node_without_the_zone_still_takes_pods(make_pool, api, namespace):
-    """defect 3: a node without the key is not shut out, and its cards are not idle."""
+    """Lesson 3: a node without the key is not shut out, and its cards are not idle."""
     pool = await make_pool(nodes=2, devices=2, scheduling=SPREAD)
     await _label(api, pool.nodes[0], "a")
     await _until_pods_get(api, namespace, pool, when="ScheduleAnyway")

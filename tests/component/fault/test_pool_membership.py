@@ -56,7 +56,7 @@ def test_device_that_is_free_before_it_is_in_another_pool_is_all_right(story):
 
 
 def test_device_that_goes_from_pool_to_pool_is_found(story):
-    """defect 7"""
+    """Lesson 7."""
     story.show(11, a_device("b"))
 
     assert story.seen == [TWO_POOLS]
@@ -76,7 +76,7 @@ def test_another_device_in_the_slot_comes_from_nowhere(story):
 
 @pytest.mark.parametrize("unit", ["GPU-0", "GPU-0::3"])
 def test_device_that_is_released_under_a_pod_is_found(story, unit):
-    """defect 7"""
+    """Lesson 7."""
     story.show(11, a_pod(unit=unit))
     story.show(12, a_device(""))
 

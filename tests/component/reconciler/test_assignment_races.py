@@ -27,7 +27,7 @@ async def a_node(cluster: Cluster) -> Assigning:
 
 
 async def test_two_replicas_that_want_a_device_for_two_pools_make_one_owner(cluster):
-    """defect 7: two racing writers end in one winner and no flapping."""
+    """Lesson 7: two racing writers end in one winner and no flapping."""
     one = await a_node(cluster)
     two = Assigning(cluster, replica=True)
     await one.annotate("n1-0", "whole")
@@ -48,7 +48,7 @@ async def test_two_replicas_that_want_a_device_for_two_pools_make_one_owner(clus
 
 
 async def test_decision_on_an_old_sight_changes_nothing_and_is_tried_again(cluster):
-    """defect 7: compare and set."""
+    """Lesson 7: compare and set."""
     one = await a_node(cluster)
     await one.annotate("n1-0", "whole")
     await one.observe()

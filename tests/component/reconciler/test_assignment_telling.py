@@ -103,7 +103,7 @@ async def test_inventory_of_a_node_that_lost_its_devices_shows_no_pools(assignin
 
 
 async def test_overlap_of_two_pools_is_said_on_device_and_both_pools_once(assigning):
-    """defect 7: conflict condition and event; nobody flaps."""
+    """Lesson 7: conflict condition and event; nobody flaps."""
     await approve(assigning, "whole")
     await assigning.settle()
     assigning.heard.take()

@@ -95,7 +95,7 @@ async def test_refused_device_is_taken_once_the_pool_selects_it(assigning):
 
 
 async def test_free_device_leaves_its_pool_step_by_step(assigning):
-    """defect 7: a device that loses its annotation leaves; each step is told once."""
+    """Lesson 7: a device that loses its annotation leaves; each step is told once."""
     await assigning.annotate("n1-0", "whole")
     await assigning.settle()
     assigning.heard.take()
@@ -111,7 +111,7 @@ async def test_free_device_leaves_its_pool_step_by_step(assigning):
 
 @pytest.mark.parametrize("way", ["annotation", "ignore", "selector"])
 async def test_device_in_use_drains_until_it_is_free(assigning, way):
-    """defect 7: selector change or ignore releases the device, and not under a pod."""
+    """Lesson 7: selector change or ignore releases the device, and not under a pod."""
     await assigning.annotate("n1-0", "whole")
     await assigning.settle()
     use(assigning)
@@ -184,7 +184,7 @@ async def test_pool_written_by_hand_stays_where_the_annotation_says_the_same(ass
 
 
 async def test_device_moves_to_another_pool_only_through_being_free(assigning):
-    """defect 7: one pool has it, then nobody, then the other."""
+    """Lesson 7: one pool has it, then nobody, then the other."""
     await assigning.annotate("n1-0", "whole")
     await assigning.settle()
     use(assigning)
@@ -202,7 +202,7 @@ async def test_device_moves_to_another_pool_only_through_being_free(assigning):
 
 
 async def test_maximum_counts_what_is_in_the_pool(assigning):
-    """defect 6: counted == exported == with poolRef."""
+    """Lesson 6: counted == exported == with poolRef."""
     await assigning.change_pool("whole", allocation={"maxDevicesPerNode": 2})
     await assigning.annotate("n1-0", "whole")
     for number in (1, 2):
@@ -218,7 +218,7 @@ async def test_maximum_counts_what_is_in_the_pool(assigning):
 
 
 async def test_unsupported_pool_touches_no_device(assigning):
-    """defect 18"""
+    """Lesson 18."""
     assigning.verdicts[PoolName("whole")] = UNSUPPORTED
     await assigning.annotate("n1-0", "whole")
 
@@ -229,7 +229,7 @@ async def test_unsupported_pool_touches_no_device(assigning):
 
 
 async def test_two_spellings_of_an_id_select_the_same_device(assigning):
-    """defect 16"""
+    """Lesson 16."""
     await assigning.cluster.report("n1-0", pci={"vendor": "10DE", "device": "20B2"})
     await assigning.change_pool(
         "whole",

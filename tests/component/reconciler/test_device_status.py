@@ -60,7 +60,7 @@ async def settled(cluster: Cluster, name: str = "n1-0") -> tuple[str, int, int, 
 async def test_a_device_goes_from_unassigned_over_assigned_and_reserved_to_allocated_and_back(
     cluster: Cluster,
 ):
-    """Defect 1: a fresh device gets as far as serving a pod, with nothing configured."""
+    """Lesson 1: a fresh device gets as far as serving a pod, with nothing configured."""
     await cluster.report(poolRef=None)
     await cluster.observe()
     assert await settled(cluster) == ("Unassigned", 0, 0, 0)
@@ -118,7 +118,7 @@ async def test_time_slices_of_one_device_are_summed_up(cluster: Cluster):
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
 async def test_in_the_steady_state_nothing_is_written(cluster: Cluster, runs: int):
-    """Defect 11."""
+    """Lesson 11."""
     await cluster.reconcile_device()
     assert cluster.writes() == [("PATCH", "/apis/gpu.deckhouse.io/v1alpha1/gpudevices/n1-0/status")]
     await cluster.observe()

@@ -33,7 +33,7 @@ def gauge(name: str, **labels: str) -> float | None:
 async def test_with_default_settings_a_fresh_node_is_ready_for_pooling_after_three_looks(
     world: World,
 ):
-    """defect 1: a fresh device gets as far as it can with nothing configured."""
+    """Lesson 1: a fresh device gets as far as it can with nothing configured."""
     assert await world.process.look(times=2) == 10
     assert (await world.conditions())["ReadyForPooling"] == ("False", "Validating")
     world.time.seconds += 10

@@ -62,7 +62,7 @@ async def test_no_node_owns_devices_and_inventory(caches: Stocktaking):
 
 
 async def test_a_settled_node_costs_no_write(caches: Stocktaking):
-    """defect 11: a reconcile in the steady state makes zero writes."""
+    """Lesson 11: a reconcile in the steady state makes zero writes."""
     await caches.publish(agent_feature("n1", [agent_device("n1", 0)], heartbeat=caches.now()))
     # Two writes for the device, two for the inventory.
     assert await caches.settle() == 4
@@ -101,7 +101,7 @@ async def test_links_lead_to_the_other_devices_of_the_node(caches: Stocktaking):
 
 
 async def test_a_pulled_device_goes_and_the_others_keep_everything(caches: Stocktaking):
-    """defect 9: pull a card: its object goes, the other cards keep name, uuid and pool."""
+    """Lesson 9: pull a card: its object goes, the other cards keep name, uuid and pool."""
     await caches.label_all({**rule_labels(3)})
     await caches.publish(gpu_feature("n1", 3))
     await caches.settle()
@@ -163,7 +163,7 @@ async def test_a_swapped_device_is_a_new_device(caches: Stocktaking):
 
 
 async def test_mig_instances_are_those_of_each_device(caches: Stocktaking):
-    """defect 5: node-wide counts never become a card's: capacity is the sum of real instances."""
+    """Lesson 5: node-wide counts never become a card's: capacity is the sum of real instances."""
     one = '[{"profile": "1g.18gb", "uuid": "MIG-a"}, {"profile": "1g.18gb", "uuid": "MIG-b"}]'
     devices = [
         agent_device("n1", 0) | {"mig.mode": "Enabled", "mig.instances": one},
@@ -179,7 +179,7 @@ async def test_mig_instances_are_those_of_each_device(caches: Stocktaking):
 
 
 async def test_labels_without_addresses_make_no_device_and_say_what_is_missing(caches: Stocktaking):
-    """defect 9: the number that a label gives a card is no identity."""
+    """Lesson 9: the number that a label gives a card is no identity."""
     await caches.label_all({**rule_labels(2), **gfd_labels(2)})
     await caches.settle()
     assert await caches.gpus() == {}
@@ -248,7 +248,7 @@ async def test_a_device_left_without_its_status_whose_device_was_pulled_meanwhil
 
 
 async def test_long_node_names_give_distinct_devices(caches: Stocktaking):
-    """defect 9: 200-character node names give distinct, valid names."""
+    """Lesson 9: 200-character node names give distinct, valid names."""
     names = ["a" * 199 + last for last in "bc"]
     for name in names:
         await caches.add_node(name)

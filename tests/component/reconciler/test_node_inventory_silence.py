@@ -41,7 +41,7 @@ def bad_features(source: str) -> float:
 
 
 async def test_an_outage_of_every_source_changes_no_fact(caches: Stocktaking):
-    """defect 2: uuid, address, product and MIG stay as they are, and are marked stale."""
+    """Lesson 2: uuid, address, product and MIG stay as they are, and are marked stale."""
     await caches.label_all({**rule_labels(1), **gfd_labels(1)})
     feature = gpu_feature("n1", 1)
     await caches.publish(feature)
@@ -67,7 +67,7 @@ async def test_an_outage_of_every_source_changes_no_fact(caches: Stocktaking):
 
 
 async def test_labels_that_vanish_leave_what_they_said_and_name_it(caches: Stocktaking):
-    """defect 2: what only a label told stays, though the card itself is still listed."""
+    """Lesson 2: what only a label told stays, though the card itself is still listed."""
     feature = gpu_feature("n1", 1, **{"pci.device": "2999"})
     (element,) = feature["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"]
     for key in ("product", "memory.total", "compute.major"):
@@ -142,7 +142,7 @@ async def test_a_silent_agent_swaps_no_device(caches: Stocktaking):
 async def test_a_second_source_of_the_same_device_changes_nothing_when_the_first_goes(
     caches: Stocktaking,
 ):
-    """defect 2: three spellings of a product and two of a size, one device."""
+    """Lesson 2: three spellings of a product and two of a size, one device."""
     agent = agent_feature(
         "n1",
         [agent_device("n1", 0) | {"product": "NVIDIA H200", "memory.mib": "143771"}],

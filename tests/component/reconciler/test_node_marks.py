@@ -70,7 +70,7 @@ async def test_labels_of_others_stay_as_they_are(cluster: Cluster):
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
 async def test_in_the_steady_state_nothing_is_written(cluster: Cluster, runs: int):
-    """Defect 11."""
+    """Lesson 11."""
     await settled(cluster)
     assert cluster.writes() == [("PATCH", "/api/v1/nodes/n1")]
     for _ in range(runs):
@@ -79,7 +79,7 @@ async def test_in_the_steady_state_nothing_is_written(cluster: Cluster, runs: in
 
 
 async def test_nothing_is_written_twice_while_the_watch_is_behind(cluster: Cluster):
-    """Defect 11."""
+    """Lesson 11."""
     await taint_pool(cluster, OURS)
     cluster.writes()
     for _ in range(3):
@@ -160,7 +160,7 @@ async def taint_pool(cluster: Cluster, *wanted: dict[str, Any], pool: str = "who
 async def test_a_pool_without_taints_taints_nothing_and_its_pods_tolerate_nothing(
     cluster: Cluster,
 ):
-    """defect 15: one default, asserted from both sides."""
+    """Lesson 15: one default, asserted from both sides."""
     await settled(cluster)
     assert await taints(cluster) == []
     pool = cluster.catalog.pools[PoolName("whole")]
@@ -168,7 +168,7 @@ async def test_a_pool_without_taints_taints_nothing_and_its_pods_tolerate_nothin
 
 
 async def test_nodes_carry_what_pods_of_the_pool_are_made_to_tolerate(cluster: Cluster):
-    """defect 15: what is put on nodes is what admission tolerates, taint for taint."""
+    """Lesson 15: what is put on nodes is what admission tolerates, taint for taint."""
     await taint_pool(cluster, OURS, {"key": "example.com/b", "effect": "NoExecute"})
     await settled(cluster)
     pool = cluster.catalog.pools[PoolName("whole")]
@@ -196,7 +196,7 @@ async def test_taints_of_others_stay_with_all_that_they_say_and_in_their_order(c
 
 @pytest.mark.parametrize("runs", [1, 3])
 async def test_a_taint_of_somebody_else_changes_nothing_of_ours(cluster: Cluster, runs: int):
-    """defect 4 and 11: cordon, NotReady and foreign taints are no reason to write."""
+    """Lessons 4 and 11: cordon, NotReady and foreign taints are no reason to write."""
     await taint_pool(cluster, OURS)
     await settled(cluster)
     cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -229,7 +229,7 @@ async def test_a_taint_of_ours_that_was_changed_or_taken_away_comes_back(cluster
 
 
 async def test_taints_go_with_the_last_device_and_those_of_another_pool_stay(cluster: Cluster):
-    """defect 8."""
+    """Lesson 8."""
     await cluster.add_pool("slices")
     await cluster.add_device("n1-2", pool="slices")
     shared = {"key": "example.com/shared", "effect": "NoSchedule"}
@@ -264,7 +264,7 @@ async def test_a_heartbeat_is_no_reason_to_conflict(cluster: Cluster):
 
 
 async def test_an_unsupported_pool_marks_nothing(cluster: Cluster):
-    """defect 18: a pool that is unsupported or misconfigured touches no node."""
+    """Lesson 18: a pool that is unsupported or misconfigured touches no node."""
     await taint_pool(cluster, OURS)
     spec = {"spec": {"deviceSelector": {"include": {"pciVendors": ["1002"]}}}}
     await cluster.client.merge_patch(GPU_POOLS, spec, name="whole")

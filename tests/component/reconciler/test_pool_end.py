@@ -46,7 +46,7 @@ async def is_gone(cluster: Cluster) -> bool:
 
 
 async def test_a_pool_stays_until_devices_marks_and_workloads_are_gone(cluster: Cluster):
-    """defect 8: nothing of a deleted pool remains."""
+    """Lesson 8: nothing of a deleted pool remains."""
     await settle(cluster)
     mark = {"metadata": {"labels": {pool_node_label(WHOLE): ""}}}
     await cluster.client.merge_patch(NODES, mark, name="n1")
@@ -130,7 +130,7 @@ async def test_a_pool_without_our_finalizer_is_not_touched_while_it_goes(cluster
 
 @pytest.mark.parametrize("runs", [1, 2])
 async def test_an_end_cut_at_any_await_is_finished_by_the_next_process(runs: int):
-    """defect 8: a restart in the middle still finishes."""
+    """Lesson 8: a restart in the middle still finishes."""
 
     async def attempt(number: int) -> bool:
         async with a_cluster() as cluster:

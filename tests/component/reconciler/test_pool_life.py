@@ -59,7 +59,7 @@ async def test_a_finalizer_that_somebody_else_writes_meanwhile_is_not_lost(clust
 
 @pytest.mark.parametrize("is_observed", [True, False], ids=["the watch is there", "it is behind"])
 async def test_a_second_look_writes_nothing(cluster: Cluster, is_observed: bool):
-    """defect 11: in the steady state nothing is written."""
+    """Lesson 11: in the steady state nothing is written."""
     await cluster.pool_life.reconcile(WHOLE)
     cluster.writes()
     for _ in range(3):
@@ -233,7 +233,7 @@ async def test_units_are_counted_in_the_new_way_before_the_change_is_said_to_be_
 
 
 async def test_a_pool_that_cannot_have_its_new_allocation_evicts_nobody(cluster: Cluster):
-    """defect 18: what is misconfigured touches nothing."""
+    """Lesson 18: what is misconfigured touches nothing."""
     for number in range(2):
         await cluster.report(f"n1-{number}", product="T4", mig={"capable": False})
     await settle(cluster)
@@ -257,7 +257,7 @@ async def test_a_pool_that_cannot_have_its_new_allocation_evicts_nobody(cluster:
 
 
 async def test_an_unsupported_pool_gets_no_allocation(cluster: Cluster):
-    """defect 18."""
+    """Lesson 18."""
     await change(cluster, deviceSelector={"include": {"pciVendors": ["1002"]}})
     await look(cluster, times=2)
     assert await allocation(cluster) is None

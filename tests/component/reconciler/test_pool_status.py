@@ -29,7 +29,7 @@ def ready(status: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_a_pool_with_devices_is_ready_and_shows_its_figures(cluster: Cluster):
-    """Defect 1: with nothing configured, a fresh pool reaches Ready."""
+    """Lesson 1: with nothing configured, a fresh pool reaches Ready."""
     await cluster.reconcile_pool()
     status = await cluster.status_of()
     assert status["phase"] == "Ready"
@@ -63,7 +63,7 @@ async def test_units_that_are_held_and_units_that_are_used_are_told_apart(cluste
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
 async def test_in_the_steady_state_nothing_is_written(cluster: Cluster, runs: int):
-    """Defect 11."""
+    """Lesson 11."""
     await cluster.reconcile_pool()
     assert cluster.writes() == [("PATCH", "/apis/gpu.deckhouse.io/v1alpha1/gpupools/whole/status")]
     await cluster.observe()

@@ -31,7 +31,7 @@ def slots(node: str = "n1") -> float | None:
 
 
 async def test_an_unsupported_pool_says_so(cluster: Cluster):
-    """defect 18."""
+    """Lesson 18."""
     await change(cluster, deviceSelector=AMD)
     await cluster.reconcile_pool()
     found = await conditions(cluster)
@@ -122,7 +122,7 @@ async def test_conditions_of_other_writers_are_shown_too(cluster: Cluster):
 async def test_devices_without_a_uuid_and_mig_devices_without_instances_export_nothing(
     cluster: Cluster,
 ):
-    """defect 5 and 6: capacity is what is exported, card by card."""
+    """Lessons 5 and 6: capacity is what is exported, card by card."""
     await cluster.report("n1-0", uuid="")
     await cluster.observe()
     await cluster.reconcile_pool()

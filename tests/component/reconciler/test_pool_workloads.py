@@ -44,7 +44,7 @@ async def test_a_pool_with_devices_gets_their_list_and_a_plugin(workloads: Workl
 
 
 async def test_a_second_reconcile_writes_nothing(workloads: Workloads):
-    """defect 11: what the API server defaulted is no difference, at any later look."""
+    """Lesson 11: what the API server defaulted is no difference, at any later look."""
     await workloads.settle()
     plugin = await workloads.plugin()
     assert plugin["spec"]["template"]["spec"]["dnsPolicy"] == "ClusterFirst", "it was defaulted"
@@ -112,7 +112,7 @@ async def test_a_device_that_is_faulted_or_leaves_is_withheld(workloads: Workloa
 
 
 async def test_a_foreign_taint_on_a_node_changes_nothing(workloads: Workloads):
-    """defect 4: the template follows the pool's taints, never the nodes'."""
+    """Lesson 4: the template follows the pool's taints, never the nodes'."""
     await workloads.settle()
     taint = {"key": "maintenance", "effect": "NoExecute"}
     await workloads.cluster.client.merge_patch(NODES, {"spec": {"taints": [taint]}}, name="n1")
@@ -205,7 +205,7 @@ async def test_an_item_that_somebody_added_to_a_list_of_ours_is_taken_out(worklo
 async def test_a_pool_that_cannot_be_served_has_no_workloads(
     workloads: Workloads, type_: str, status: str
 ):
-    """defect 18: an unsupported pool has no workload."""
+    """Lesson 18: an unsupported pool has no workload."""
     await workloads.settle()
     conditions = [
         {
@@ -234,7 +234,7 @@ async def test_a_pool_that_lost_its_last_device_has_no_workloads(workloads: Work
 
 @pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "being deleted"])
 async def test_nothing_of_a_deleted_pool_stays(workloads: Workloads, is_gone: bool):
-    """defect 8: also where the deletion was not seen by this process."""
+    """Lesson 8: also where the deletion was not seen by this process."""
     await workloads.settle()
     if not is_gone:
         patch = {"metadata": {"finalizers": ["gpu.deckhouse.io/pool"]}}
@@ -256,7 +256,7 @@ async def test_a_restarted_process_knows_the_devices_before_it_judges(workloads:
 
 
 async def test_each_pool_has_its_own_devices(workloads: Workloads):
-    """defect 10: a card of another pool, or of none, is in no other pool's list."""
+    """Lesson 10: a card of another pool, or of none, is in no other pool's list."""
     await workloads.cluster.add_pool(
         "slices", allocation={"mode": "TimeSlice", "slicesPerDevice": 2}
     )
@@ -272,7 +272,7 @@ async def test_each_pool_has_its_own_devices(workloads: Workloads):
 
 
 async def test_the_list_is_of_the_units_that_are_accounted_for(workloads: Workloads):
-    """defect 5, defect 6: what a MIG pool exports are the instances of each card, as in its capacity."""
+    """Lessons 5 and 6: what a MIG pool exports are the instances of each card, as in its capacity."""
     allocation = {"mode": "MIG", "migProfile": "1g.10gb"}
     await workloads.cluster.add_pool("parts", allocation=allocation)
     for number, count in enumerate((3, 1)):

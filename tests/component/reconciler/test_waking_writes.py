@@ -86,7 +86,7 @@ async def test_one_free_unit_wakes_one_pod(cluster: Cluster):
 
 
 async def test_nothing_is_written_while_nothing_fits(cluster: Cluster):
-    """Defect 11."""
+    """Lesson 11."""
     await wait_for_units(cluster, "p")
     cluster.pods.upsert(a_bound_pod("b", "GPU-n1-0", "GPU-n1-1"))
     async with requeue(cluster):

@@ -29,7 +29,7 @@ async def populate(cluster: Cluster) -> None:
 
 
 async def test_fresh_device_pool_and_node_get_all_that_we_write(cluster: Cluster) -> None:
-    """defect 1: a switch that was off by accident kept every reconciler from running."""
+    """Lesson 1: a switch that was off by accident kept every reconciler from running."""
 
     async def is_device_assigned() -> bool:
         device = await cluster.client.get(GPU_DEVICES, GPUDevice, DEVICE)
@@ -53,7 +53,7 @@ async def test_fresh_device_pool_and_node_get_all_that_we_write(cluster: Cluster
 
 
 async def test_cluster_that_does_not_change_is_not_written_to(cluster: Cluster) -> None:
-    """defect 11: objects were written in every round."""
+    """Lesson 11: objects were written in every round."""
     async with a_server(cluster, clock=ServerClock()) as server:
         await server.until_ready()
         await populate(cluster)

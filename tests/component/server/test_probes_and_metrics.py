@@ -15,7 +15,7 @@ async def test_livez_is_ok_whatever_readiness_says(anonymous: ServedApp) -> None
 
 
 async def test_readyz_names_every_check_and_fails_while_one_does(anonymous: ServedApp) -> None:
-    """defect 21: a replica was ready before its caches were synced."""
+    """Lesson 21: a replica was ready before its caches were synced."""
     anonymous.readiness.checks |= {"nodes synced": lambda: True, "pods synced": lambda: False}
     reply = await anonymous.call("GET", READINESS_PATH)
     assert (reply.status, reply.content_type) == (503, "text/plain")

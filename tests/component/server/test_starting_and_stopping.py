@@ -31,7 +31,7 @@ async def holds(server: RunningServer, check: str) -> bool:
 async def test_server_becomes_ready_when_everything_is_listed_and_it_leads(
     cluster: Cluster,
 ) -> None:
-    """defect 21: a replica was ready before its caches were synced."""
+    """Lesson 21: a replica was ready before its caches were synced."""
     async with a_server(cluster, clock=ServerClock()) as server:
         await server.until_ready()
         assert await server.checks() == {
@@ -69,7 +69,7 @@ async def test_pods_are_listed_after_everything_that_their_holds_refer_to(
 async def test_server_is_live_but_not_ready_and_does_not_lead_while_a_list_is_missing(
     cluster: Cluster,
 ) -> None:
-    """defect 21."""
+    """Lesson 21."""
     cluster.api.faults.delay("GET", r"/api/v1/nodes$", 60.0)
     async with a_server(cluster, clock=ServerClock()) as server:
         await until_async(lambda: holds(server, "gpudevices synced"))

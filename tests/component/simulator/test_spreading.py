@@ -55,7 +55,7 @@ def placed(zones: dict[str, str | None], count: int) -> Counter[str]:
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
 def test_pods_are_in_every_zone_alike(count: int):
-    """defect 3: the injected selector selects the mutated pod itself."""
+    """Lesson 3: the injected selector selects the mutated pod itself."""
     by_node = placed(dict(ZONES), count)
     zones = Counter({"a": 0, "b": 0})
     for node, pods in by_node.items():
@@ -65,7 +65,7 @@ def test_pods_are_in_every_zone_alike(count: int):
 
 
 def test_nodes_without_the_key_are_not_shut_out():
-    """defect 3: while a node lacks the key, the constraint is a preference."""
+    """Lesson 3: while a node lacks the key, the constraint is a preference."""
     zones: dict[str, str | None] = {"n1": "a", "n2": None}
     pod = msgspec.convert(admitted(an_admission_setup(zones), "p"), Pod)
     assert not has_strict_spread(pod)

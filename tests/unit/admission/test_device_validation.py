@@ -155,7 +155,7 @@ def test_a_device_on_a_node_that_the_pool_does_not_select_is_refused():
 
 
 def test_a_device_of_another_pool_may_be_moved_and_its_operator_is_told_how():
-    """Defect 7: the owner has it until it is free; nothing is taken from it."""
+    """Lesson 7: the owner has it until it is free; nothing is taken from it."""
     reply = ask(
         a_device_object(status={"poolRef": {"name": "slices"}}), old=a_device_object("slices")
     )

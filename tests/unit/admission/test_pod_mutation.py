@@ -80,7 +80,7 @@ def test_forged_devices_are_taken_from_a_pool_pod():
 
 
 def test_the_pools_own_taints_are_tolerated_and_no_others():
-    """Defect 4: cordon, not-ready and foreign taints on the pool's nodes change nothing."""
+    """Lesson 4: cordon, not-ready and foreign taints on the pool's nodes change nothing."""
     setup = an_admission_setup(
         scheduling={
             "taints": [
@@ -118,7 +118,7 @@ def test_a_taint_that_the_pod_tolerates_already_adds_nothing(toleration):
 
 
 def test_a_pod_without_tolerations_gets_the_pools():
-    """Defect 15: admission tolerates `GPUPool.taints`, which is what nodes will be tainted with."""
+    """Lesson 15: admission tolerates `GPUPool.taints`, which is what nodes will be tainted with."""
     setup = an_admission_setup(scheduling={"taints": [{"key": "gpu", "effect": "NoSchedule"}]})
     pod = a_pod_object()
     del pod["spec"]["tolerations"]
@@ -208,7 +208,7 @@ SPREAD = {"strategy": "Spread", "topologyKey": "zone"}
 
 
 def test_spread_selects_the_very_label_that_the_pod_gets():
-    """Defect 3: a selector that no pod matches spreads nothing."""
+    """Lesson 3: a selector that no pod matches spreads nothing."""
     mutated = (
         an_admission_setup(scheduling=SPREAD)
         .ask(mutate_pod, a_pod_object())
@@ -233,7 +233,7 @@ def test_spread_is_strict_where_every_node_of_the_pool_has_the_key():
 
 
 def test_spread_is_a_preference_while_a_node_of_the_pool_lacks_the_key():
-    """Defect 3: a strict constraint would shut that node out."""
+    """Lesson 3: a strict constraint would shut that node out."""
     setup = an_admission_setup(scheduling=SPREAD)
     setup.add_node("n2", labels={})
 
@@ -259,7 +259,7 @@ def test_spread_is_a_preference_while_pods_cannot_go_to_a_zone():
     ],
 )
 def test_spread_over_a_key_that_no_node_has_is_a_warning(labels, warnings):
-    """Defect 3: nodes without the key are handled as documented."""
+    """Lesson 3: nodes without the key are handled as documented."""
     setup = AdmissionSetup()
     setup.add_pool(scheduling=SPREAD)
     setup.add_node("n1", labels={})

@@ -51,7 +51,7 @@ def test_units_are_whole_numbers(amount):
 
 
 def test_a_resource_of_ours_that_no_pool_serves_is_refused_with_the_pools_that_the_pod_may_use():
-    """Defect 14."""
+    """Lesson 14."""
     setup = an_admission_setup()
     setup.callers_are_known = True
     setup.add_pool("secret", access={"namespaces": ["elsewhere"]})
@@ -227,7 +227,7 @@ def a_mig_office(cut: int, profile: str = "1g.10gb") -> AdmissionSetup:
 
 
 def test_sidecars_count_beside_the_containers():
-    """Defect 19."""
+    """Lesson 19."""
     pod = a_pod_object(2)
     resources = {"limits": {"gpu.deckhouse.io/whole": "1"}}
     pod["spec"]["initContainers"] = [

@@ -311,7 +311,7 @@ def test_items_after_an_unreadable_one_are_not_counted_wrong():
     ],
 )
 def test_a_name_that_cannot_be_a_resource_is_refused(name, expected):
-    """Defect 14."""
+    """Lesson 14."""
     reply = ask(name=name)
 
     assert reply.answer.reason is RefusalReason.INVALID_POOL

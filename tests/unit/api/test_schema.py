@@ -80,7 +80,7 @@ def test_keys_of_a_list_are_fields_that_its_items_must_have(kind):
 
 @pytest.mark.parametrize("kind", OBSERVED)
 def test_object_read_back_with_the_defaults_is_the_object_that_was_written(kind):
-    """Defect 17: every schema accepts its own defaults."""
+    """Lesson 17: every schema accepts its own defaults."""
     schema = crd_schema(kind)
     filled = {"metadata": {"name": "a"}, "spec": defaults_of(schema["properties"]["spec"])}
     filled["status"] = defaults_of(schema["properties"]["status"])
@@ -138,7 +138,7 @@ def test_label_selector_takes_no_operators_of_node_affinity():
 
 
 def test_pci_ids_are_taken_in_any_case():
-    """Defect 16 (the schema takes them; `inventory.assignment.selector` compares them whatever the case)."""
+    """Lesson 16 (the schema takes them; `inventory.assignment.selector` compares them whatever the case)."""
     pattern = at(crd_schema(GPUPool), ".spec.deviceSelector.include.pciVendors[]")["pattern"]
     assert pattern == "^[0-9a-fA-F]{4}$"
 

@@ -95,7 +95,7 @@ def test_annotation_that_names_no_pool_is_not_overruled_by_a_pool_that_would_tak
 
 
 def test_owner_that_approves_keeps_the_device_from_an_older_pool():
-    """defect 7: a device that pool A owns is never taken by B; both are told."""
+    """Lesson 7: a device that pool A owns is never taken by B; both are told."""
     candidates = some_candidates(
         a_gpupool("old", by_itself=True), a_gpupool("new", by_itself=True, created=5)
     )
@@ -107,7 +107,7 @@ def test_owner_that_approves_keeps_the_device_from_an_older_pool():
 
 
 def test_device_of_one_pool_annotated_with_another_is_drained_first():
-    """defect 7: the other pool has to wait until the owner has let go."""
+    """Lesson 7: the other pool has to wait until the owner has let go."""
     candidates = some_candidates(a_gpupool("a"), a_gpupool("b"))
 
     found = decided_one(a_device(annotated="b", owner="a"), candidates, users=users("n1-0"))
@@ -132,7 +132,7 @@ def test_device_of_one_pool_annotated_with_another_is_drained_first():
     ],
 )
 def test_device_that_its_pool_no_longer_wants_leaves_once_unused(device, reason):
-    """defect 7: no longer selected, ignored, or without its annotation: it goes, and not while it is used."""
+    """Lesson 7: no longer selected, ignored, or without its annotation: it goes, and not while it is used."""
     candidates = some_candidates(
         a_gpupool("a", deviceSelector={"include": {"products": ["A100 SXM4 80GB"]}})
     )
@@ -197,7 +197,7 @@ def test_device_keeps_its_pool_while_its_node_is_not_known():
     [(UNSUPPORTED, Reason.POOL_UNSUPPORTED), (MISCONFIGURED, Reason.POOL_MISCONFIGURED)],
 )
 def test_invalid_pool_takes_nothing_and_keeps_its_devices(verdict, reason):
-    """defect 18: an unsupported pool touches no device."""
+    """Lesson 18: an unsupported pool touches no device."""
     candidates = some_candidates(a_gpupool(by_itself=True), verdicts={"a": verdict})
 
     assert decided_one(a_device(annotated="a"), candidates).reason is reason
@@ -256,7 +256,7 @@ def owners(
 
 
 def test_pool_takes_as_many_devices_as_it_may_have_by_pci_address():
-    """defect 6: the devices with poolRef are those that count and those that are exported."""
+    """Lesson 6: the devices with poolRef are those that count and those that are exported."""
     candidates = some_candidates(a_gpupool(cap=2))
     devices = [a_device(number, annotated="a") for number in (3, 1, 2)]
 
@@ -277,14 +277,14 @@ def test_pci_addresses_go_before_names():
 
 
 def test_devices_that_the_pool_has_stay_before_others_with_a_lower_address():
-    """defect 6"""
+    """Lesson 6."""
     devices = [a_device(0, annotated="a"), a_device(1, annotated="a", owner="a")]
 
     assert owners(devices, some_candidates(a_gpupool(cap=1))) == {"n1-0": None, "n1-1": "a"}
 
 
 def test_lowering_the_maximum_drains_the_last_ones():
-    """defect 6"""
+    """Lesson 6."""
     devices = [a_device(number, annotated="a", owner="a") for number in range(3)]
 
     found = decided(devices, some_candidates(a_gpupool(cap=1)))
@@ -294,7 +294,7 @@ def test_lowering_the_maximum_drains_the_last_ones():
 
 
 def test_device_on_its_way_out_counts_until_it_is_gone():
-    """defect 6"""
+    """Lesson 6."""
     leaving = a_device(0, owner="a", draining=True)
     devices = [leaving, a_device(1, annotated="a")]
     candidates = some_candidates(a_gpupool(cap=1))
@@ -386,7 +386,7 @@ def test_annotation_that_cannot_name_a_pool_is_reported(text):
 
 
 def test_hex_ids_match_whatever_their_case():
-    """defect 16: 10DE and 10de select the same devices, at admission and here."""
+    """Lesson 16: 10DE and 10de select the same devices, at admission and here."""
     selector = {"include": {"pciVendors": ["10DE"], "pciDevices": ["20B2"]}}
     candidates = some_candidates(a_gpupool(deviceSelector=selector))
 

@@ -67,7 +67,7 @@ def test_the_inventory_id_is_node_and_address():
 
 @given(NODES | LONG_NODES, ADDRESSES)
 def test_a_name_is_one_that_kubernetes_takes(node: NodeName, address: str):
-    """defect 9: of 253 characters at most, whatever the node is called."""
+    """Lesson 9: of 253 characters at most, whatever the node is called."""
     name = device_name(node, address)
     assert len(name) <= 253
     assert SUBDOMAIN.fullmatch(name)
@@ -75,7 +75,7 @@ def test_a_name_is_one_that_kubernetes_takes(node: NodeName, address: str):
 
 @given(st.lists(st.tuples(NODES | LONG_NODES, ADDRESSES), unique=True, max_size=20))
 def test_no_two_devices_have_one_name(devices: list[tuple[NodeName, str]]):
-    """defect 9: a cut name keeps cards apart by a digest of the whole."""
+    """Lesson 9: a cut name keeps cards apart by a digest of the whole."""
     assert len({device_name(node, address) for node, address in devices}) == len(devices)
 
 

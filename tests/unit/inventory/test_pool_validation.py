@@ -31,7 +31,7 @@ def test_a_plain_pool_is_sound():
     ],
 )
 def test_only_devices_of_nvidia_are_supported(vendors, is_supported):
-    """defect 18, and defect 16: the case of hex digits says nothing."""
+    """Lessons 18 and 16: the case of hex digits says nothing."""
     verdict = validate_pool(a_gpupool(deviceSelector={"include": {"pciVendors": vendors}}), ())
     assert (verdict.unsupported is None) is is_supported
     assert verdict.is_valid is is_supported
@@ -46,7 +46,7 @@ def test_other_vendors_may_be_excluded():
 
 
 def test_the_younger_of_two_pools_with_one_resource_is_misconfigured():
-    """defect 7: two racing creates of one name end in one winner."""
+    """Lesson 7: two racing creates of one name end in one winner."""
     resource = {"name": "gpu.deckhouse.io/one"}
     older = a_gpupool("z", created=1, resource=resource)
     younger = a_gpupool("a", created=2, resource=resource)

@@ -34,7 +34,7 @@ from inventory.products import (
     ],
 )
 def test_three_spellings_are_shown_as_one(names: tuple[str, ...], want: str):
-    """defect 2: label, NVML and the table of PCI ids name one product."""
+    """Lesson 2: label, NVML and the table of PCI ids name one product."""
     assert {display_product(name) for name in names} == {want}
     assert all(is_same_product(name, want) for name in names)
 

@@ -47,7 +47,7 @@ def resolved(
 
 
 def test_a_fresh_device_gets_ready_with_default_settings_and_no_operand_anywhere():
-    """defect 1: nothing that is not there is waited for."""
+    """Lesson 1: nothing that is not there is waited for."""
     verdict = resolved(a_sight(operands=NO_OPERANDS))
     assert (verdict.phase, verdict.obstacle) == (BootstrapPhase.READY, None)
     assert verdict.operands == ()

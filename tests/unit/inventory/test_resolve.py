@@ -61,7 +61,7 @@ def test_silence_loses_nothing_and_is_named():
     ],
 )
 def test_a_product_changes_only_by_a_source_of_each_device(source: Source, product: str, want: str):
-    """defect 2: another spelling is no other product."""
+    """Lesson 2: another spelling is no other product."""
     assert resolved(said(source, product=product)).status.product == want
 
 

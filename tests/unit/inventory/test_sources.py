@@ -73,7 +73,7 @@ def test_memory_in_every_unit_is_mib(text: str, want: int | None):
     [("10DE", "10de"), ("0x10de", "10de"), ("3d", "003d"), ("10deg", None), ("", None)],
 )
 def test_ids_are_four_lower_case_hex_digits(text: str, want: str | None):
-    """defect 16: 10DE and 10de are one vendor."""
+    """Lesson 16: 10DE and 10de are one vendor."""
     assert values.hex_id(text) == want
 
 
@@ -167,7 +167,7 @@ class TestLabels:
         assert report.bad == frozenset()
 
     def test_of_mig_make_profiles_and_no_instance(self):
-        """defect 5: a node's counts are nobody's."""
+        """Lesson 5: a node's counts are nobody's."""
         report = label_report(
             {
                 "nvidia.com/mig-1g.10gb.count": "7",

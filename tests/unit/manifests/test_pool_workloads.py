@@ -86,7 +86,7 @@ def test_units_are_called_as_the_index_calls_them(slices: int):
 
 
 def test_no_two_workloads_select_the_same_pods():
-    """defect 20: selectors of pools whose names begin alike, and of what serves a whole node."""
+    """Lesson 20: selectors of pools whose names begin alike, and of what serves a whole node."""
     pools = ["a", "a-a", "gpu-device-plugin", LONGEST, LONGEST[:-1] + "b"]
     rendered = [*(objects_of(a_pool(name))[1] for name in pools), *node_agent(PER_NODE)]
     assert len({one["metadata"]["name"] for one in rendered}) == len(rendered)
@@ -113,7 +113,7 @@ def test_names_that_are_cut_stay_apart():
 
 
 def test_only_the_pools_own_taints_are_tolerated():
-    """defect 4: neither cordon nor pressure nor somebody's NoExecute."""
+    """Lesson 4: neither cordon nor pressure nor somebody's NoExecute."""
     assert "tolerations" not in template(objects_of(a_pool()))["spec"]
     assert template(objects_of(a_pool("p", TAINT)))["spec"]["tolerations"] == [
         {

@@ -35,7 +35,7 @@ def test_key_is_not_shown():
 
 
 def test_https_without_an_authority_is_refused():
-    """trap 7: without a CA kube-scheduler verifies nothing and says nothing."""
+    """Lesson 28: without a CA kube-scheduler verifies nothing and says nothing."""
     with pytest.raises(ValueError, match="https needs tls"):
         ExtenderEndpoint(base_url="https://127.0.0.1:8443")
 
@@ -57,7 +57,7 @@ def test_own_scheduler_names_no_resources_since_pools_come_and_go():
 
 
 def test_a_pod_is_never_bound_without_us():
-    """trap 9: an ignorable binder that is away leaves the pod to the default one, without devices."""
+    """Lesson 30: an ignorable binder that is away leaves the pod to the default one, without devices."""
     configurations = (build_scheduler_configuration(PLAIN), build_extender_snippet(PLAIN, ["a"]))
     for configuration in configurations:
         [extender] = configuration["extenders"]
@@ -66,7 +66,7 @@ def test_a_pod_is_never_bound_without_us():
 
 
 def test_snippet_leaves_the_counts_to_the_scheduler_too():
-    """trap 1: counts that it ignored would let it offer us only nodes that are full."""
+    """Lesson 22: counts that it ignored would let it offer us only nodes that are full."""
     [extender] = build_extender_snippet(PLAIN, ["b", "a", "b"])["extenders"]
     assert extender["managedResources"] == [
         {"name": "a", "ignoredByScheduler": False},

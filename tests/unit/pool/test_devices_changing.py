@@ -308,7 +308,7 @@ def test_a_reservation_on_a_uuid_that_another_device_had_before_is_refused_at_bi
 
 
 def test_instances_that_were_counted_for_every_device_of_a_node_are_allocated_once() -> None:
-    """Defect 5, seen from the other side: a wrong inventory does not become double capacity."""
+    """Lesson 5, seen from the other side: a wrong inventory does not become double capacity."""
     pool = a_pool("mig", mode=AllocationMode.MIG, mig_profile="1g.10gb")
     instances = (("1g.10gb", "M0"), ("1g.10gb", "M1"))
     some_devices = [a_device(index=n, pool="mig", mig_instances=instances) for n in range(2)]

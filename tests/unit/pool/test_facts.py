@@ -116,7 +116,7 @@ def test_a_device_in_a_pool() -> None:
     ],
 )
 def test_a_device_that_is_kept_out_leaves_its_pool(device: GPUDevice) -> None:
-    """Defect 7: an ignored device leaves in an orderly way; nothing new is placed on it meanwhile."""
+    """Lesson 7: an ignored device leaves in an orderly way; nothing new is placed on it meanwhile."""
     facts = device_facts(device)
     assert facts.pool is not None
     assert facts.is_draining

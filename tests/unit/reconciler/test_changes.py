@@ -103,7 +103,7 @@ async def test_everything_is_looked_at_though_somebody_took_the_changes_before()
 
 
 async def test_without_changes_nothing_is_looked_at_again():
-    """Defect 11."""
+    """Lesson 11."""
     scene = Scene()
     await scene.run(until=600)
     assert [len(seen) for seen in scene.seen.values()] == [1, 2, 1]

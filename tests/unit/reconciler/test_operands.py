@@ -57,7 +57,7 @@ def test_every_operand_has_a_name_of_ours_and_names_tell_operands_apart():
     ],
 )
 def test_other_pods_are_no_operands(changes: dict[str, Any]):
-    """defect 20: a pool's own workloads are not taken for those of the node."""
+    """Lesson 20: a pool's own workloads are not taken for those of the node."""
     assert project(an_operand_pod(**changes)) is None
 
 
@@ -67,7 +67,7 @@ def test_every_namespace_is_believed_where_none_is_named():
 
 
 def test_the_selector_asks_for_operands_and_leaves_those_of_pools_out():
-    """defect 20."""
+    """Lesson 20."""
     terms = OperandTerms(apps={Operand.GFD: ("b", "a"), Operand.DCGM: ("c",)})
     assert terms.label_selector == "app in (a,b,c),!gpu.deckhouse.io/pool"
 

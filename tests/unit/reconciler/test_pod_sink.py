@@ -74,7 +74,7 @@ def test_a_hold_written_into_a_pod_cannot_take_the_units_of_a_bound_one_in_the_s
 
 
 def test_a_hold_written_into_a_pod_is_taken_up_where_its_units_are_free():
-    """Defect 21: the ledger is there again before anything is answered."""
+    """Lesson 21: the ledger is there again before anything is answered."""
     held = a_pod_with_note("held", held_in=some_allocation_state(devices=some_devices(1)))
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_sink(allocation_state).replace_all([held, an_ended_pod("ended", "GPU-n1-0")])

@@ -22,7 +22,7 @@ async def ask(
 
 
 async def test_a_pod_is_bound_to_named_devices_with_one_write():
-    """trap 18: one API write per bind, so that it stays far below httpTimeout."""
+    """Lesson 39: one API write per bind, so that it stays far below httpTimeout."""
     setup = ExtenderSetup().pool(n1=4)
     setup.pending("p", 2)
     assert await ask(setup) == ("", "bound")
@@ -101,7 +101,7 @@ async def test_a_node_that_filled_up_meanwhile_is_refused_without_a_write():
 
 
 async def test_of_two_pods_bound_at_once_to_the_last_unit_one_wins():
-    """trap 11: nothing may come between the read that justifies a commit and the commit."""
+    """Lesson 32: nothing may come between the read that justifies a commit and the commit."""
     setup = ExtenderSetup().pool(n1=1)
     setup.pending("a", 1)
     setup.pending("b", 1)
@@ -132,7 +132,7 @@ async def test_a_bind_that_is_repeated_while_under_way_is_not_sent_twice():
 
 @pytest.mark.parametrize("is_observed", [False, True])
 async def test_a_repeated_bind_of_a_bound_pod_succeeds_without_a_write(is_observed):
-    """trap 8: the first bind succeeded, and kube-scheduler had timed out."""
+    """Lesson 29: the first bind succeeded, and kube-scheduler had timed out."""
     setup = ExtenderSetup().pool(n1=1)
     setup.pending("p", 1)
     await ask(setup)
@@ -156,7 +156,7 @@ async def test_a_bound_pod_is_not_bound_elsewhere(is_observed):
 
 
 async def test_a_pod_of_no_pool_that_filter_saw_is_bound_plainly():
-    """trap 17: with a bindVerb and no managedResources nobody else binds it."""
+    """Lesson 38: with a bindVerb and no managedResources nobody else binds it."""
     setup = ExtenderSetup()
     filter_nodes(extender_args(a_wire_pod("plain"), "n1"), setup.context)
     assert await ask(setup, "plain") == ("", "bound")

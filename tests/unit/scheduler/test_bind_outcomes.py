@@ -76,7 +76,7 @@ async def test_nothing_is_sent_again_once_another_replica_has_given_the_units_aw
 
 
 async def test_a_retry_finds_that_the_lost_write_was_carried_out():
-    """trap 8: the retry's 409 comes from our own first write."""
+    """Lesson 29: the retry's 409 comes from our own first write."""
     setup = a_scene()
     setup.binder.lose_next = True
     assert (await ask(setup))[1] == "in_doubt"

@@ -107,7 +107,7 @@ def test_a_victim_without_uid_is_refused():
 
 
 async def test_full_nodes_are_refused_by_every_verb_that_gets_them():
-    """trap 3: nodeCacheCapable: false sends whole nodes both ways and spoils in-tree scores."""
+    """Lesson 24: nodeCacheCapable: false sends whole nodes both ways and spoils in-tree scores."""
     setup = ExtenderSetup().pool(n1=1)
     pod = a_wire_pod(whole=1)
     body = json.dumps({"Pod": pod, "Nodes": {"items": [{"metadata": {"name": "n1"}}]}}).encode()
@@ -131,7 +131,7 @@ async def test_a_body_that_cannot_be_read_is_answered_in_the_form_of_the_verb():
 
 
 def test_node_names_is_a_list_in_every_reply():
-    """trap 4: null reads as "no node fits"."""
+    """Lesson 25: null reads as "no node fits"."""
     setup = ExtenderSetup().pool(n1=1)
     setup.is_ready = False
     for body in (
@@ -158,7 +158,7 @@ def test_replies_have_the_keys_of_the_go_structs():
 
 
 def test_five_thousand_names_are_read():
-    """trap 13: what comes in one body is bounded by the server, not here."""
+    """Lesson 34: what comes in one body is bounded by the server, not here."""
     names = [f"node-{number:05d}.eu-central-1.compute.internal" for number in range(5000)]
     request = decode_candidates(extender_args(a_wire_pod(whole=1), *names))
     assert isinstance(request, CandidatesRequest)

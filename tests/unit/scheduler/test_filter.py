@@ -41,14 +41,14 @@ def test_pod_of_no_pool_may_have_as_many_containers_as_it_likes():
 
 
 def test_all_nodes_that_fit_pass_in_their_order():
-    """trap 5: one node alone would disable in-tree scoring."""
+    """Lesson 26: one node alone would disable in-tree scoring."""
     setup = ExtenderSetup().pool(n1=2, n2=2, n3=2)
     reply = ask(setup, a_wire_pod(whole=2), "n3", "n1", "n2")
     assert reply["NodeNames"] == ["n3", "n1", "n2"]
 
 
 def test_a_pod_of_no_pool_passes_everywhere_even_while_we_are_not_ready():
-    """trap 17: without managedResources every pod of the scheduler comes here."""
+    """Lesson 38: without managedResources every pod of the scheduler comes here."""
     setup = ExtenderSetup().pool(n1=1)
     setup.is_ready = False
     assert ask(setup, a_wire_pod(), "n1", "stranger")["NodeNames"] == ["n1", "stranger"]
@@ -76,7 +76,7 @@ def test_a_full_node_fails_with_its_figures_and_may_be_preempted():
 
 
 def test_what_no_eviction_can_fix_is_unresolvable():
-    """trap 14: a wrong part of the reply makes preemption try those nodes."""
+    """Lesson 35: a wrong part of the reply makes preemption try those nodes."""
     setup = ExtenderSetup().pool(small=1, sick=2)
     setup.allocation_state.index.replace_device(a_device("sick", 0, is_faulted=True))
     setup.allocation_state.index.replace_node(a_node("plain"))
@@ -228,7 +228,7 @@ def test_slices_are_counted_as_units():
 
 
 def test_filtering_any_number_of_times_takes_nothing():
-    """Traps 10 and 12: a simulation cannot be told from a real call, and leaves no reservation."""
+    """Lessons 31 and 33: a simulation cannot be told from a real call, and leaves no reservation."""
     setup = ExtenderSetup().pool(n1=1)
     generation = setup.allocation_state.index.generation
     for number in range(5):
@@ -246,7 +246,7 @@ def test_a_simulated_pod_without_uid_is_judged_like_any_other():
 
 
 def test_an_expired_reservation_frees_its_node_for_others():
-    """trap 10: whoever fails later in the cycle loses its hold to the TTL."""
+    """Lesson 31: whoever fails later in the cycle loses its hold to the TTL."""
     setup = ExtenderSetup().pool(n1=1)
     setup.reserve_and_observe("p", 1, "n1")
     assert ask(setup, a_wire_pod("q", whole=1), "n1")["NodeNames"] == []

@@ -99,7 +99,7 @@ def test_a_node_passes_exactly_when_bind_finds_devices_there(setup, request_):
 
 @given(scenes(), requests)
 def test_scores_are_ints_from_0_to_10_for_every_name_in_order(setup, request_):
-    """trap 6: a float, more than 10 or less than 0."""
+    """Lesson 27: a float, more than 10 or less than 0."""
     name, wanted, names = request_
     body = extender_args(a_wire_pod(name, whole=wanted), *names)
     scores = json.loads(prioritize(body, setup.context).body)

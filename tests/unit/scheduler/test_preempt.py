@@ -14,7 +14,7 @@ def kept(setup: ExtenderSetup, pod: dict[str, Any], **victims: list[str]) -> Any
 
 
 def test_a_node_where_the_victims_make_room_is_kept_as_it_came():
-    """trap 2: preemption goes on working, since counts stay visible to kube-scheduler."""
+    """Lesson 23: preemption goes on working, since counts stay visible to kube-scheduler."""
     setup = ExtenderSetup().pool(n1=1, n2=2)
     setup.bound("a", "n1", "GPU-n1-0")
     setup.bound("b", "n2", "GPU-n2-0")
