@@ -48,7 +48,7 @@ DEVICE_NODE_ANNOTATION: Final = f"{GROUP}/node"
 """On a GPUDevice that the inventory created: its node's name, until its status names the node."""
 DEVICE_LABEL_PREFIX: Final = f"{GROUP}/device."
 """A pool's autoApproveSelector sees a device's observed facts as labels with this prefix
-(`inventory.assignment.eligibility.labels_of`)."""
+(`inventory.assignment.eligibility.node_labels_of`)."""
 MANAGED_LABEL: Final = f"{GROUP}/enabled"
 """On a Node: `false` keeps its devices out of every pool."""
 POOL_TAINTS_ANNOTATION: Final = f"{GROUP}/pool-taints"

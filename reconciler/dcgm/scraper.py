@@ -37,7 +37,7 @@ _log = structlog.get_logger()
 
 
 class Pages(Protocol):
-    """Reads exporters' pages; `reconciler.dcgm.exporter.Exporters`."""
+    """Reads exporters' pages; `reconciler.dcgm.exporter.ExporterClient`."""
 
     async def page(self, ip: str, port: int) -> str:
         """Return the page of a pod; raises ExporterSilent."""

@@ -13,7 +13,7 @@ _NOTHING: "Final[Mapping[str, tuple[str, str]]]" = {}
 
 
 class AgentFeatures(Protocol):
-    """What agents publish; `reconciler.sinks.node_features.NodeFeatureFeed`."""
+    """What agents publish; `reconciler.sinks.node_features.NodeFeatureSink`."""
 
     def heartbeat(self, node: "NodeName") -> "dt.datetime | None":
         """Return when the node's agent last looked; None where it does not say."""

@@ -1,6 +1,6 @@
 """An API server in memory that answers over HTTP as kube-apiserver 1.36 does.
 
-`server.InMemoryApiServer` is the entry point. One event loop, one process, no persistence.
+`simulator.apiserver.server.InMemoryApiServer` is the entry point. One event loop, one process, no persistence.
 tests/component/conformance defines its behaviour, and runs against both servers.
 
 Deliberately absent: authorization, admission policies (`ValidatingAdmissionPolicy`), quota,

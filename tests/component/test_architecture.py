@@ -91,7 +91,9 @@ async def test_node_feature_to_device() -> None:
     async with a_stocktaking() as cluster:
         await cluster.add_node()
         with traced() as called:
-            await cluster.publish(agent_feature("n1", [agent_device("n1", 0)], heartbeat=cluster.now()))
+            await cluster.publish(
+                agent_feature("n1", [agent_device("n1", 0)], heartbeat=cluster.now())
+            )
             await cluster.settle()
         assert len(await cluster.gpus()) == 1
     assert_walked("NodeFeature to GPUDevice", called)
@@ -127,6 +129,6 @@ async def test_preferred_allocation_to_answer() -> None:
             agent = Agent(kubelet, Path(name))
             async with agent.running(whole_devices(4)):
                 with traced() as called:
-                    got = await agent.admit(a_bound_pod("p", promised={"main": ("GPU-2",)}))
+                    got = await agent.admit(a_bound_pod("p", assigned={"main": ("GPU-2",)}))
             assert got == {"main": {"GPU-2"}}
     assert_walked("GetPreferredAllocation to answer", called)

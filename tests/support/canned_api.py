@@ -4,7 +4,7 @@
         api.will_answer(Json({"kind": "Status"}, status=500), Hang())
         async with KubeClient(StaticConnection(api.url), clock) as client: ...
 
-Answers are used up in order; `api.always` answers once there are none left.
+Answers are used up in order; `CannedApi.always` answers once there are none left.
 """
 
 import asyncio

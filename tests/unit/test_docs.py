@@ -1,0 +1,176 @@
+"""Every file, module, class and function that documents and docstrings name in backticks exists."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = tuple(sorted(path.parent.name for path in ROOT.glob("*/__init__.py")))
+ROOTS = {"packaging": ROOT / "packaging", "image": ROOT / "packaging" / "image"}
+"""Where names begin that are not those of a folder with an `__init__.py`."""
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SOURCES = sorted(
+    path for package in (*PRODUCT, "packaging") for path in (ROOT / package).rglob("*.py")
+)
+QUOTED = re.compile(r"`([^`\n]+)`")
+FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)*\.(?:py|md|sh|toml|proto|lock)")
+DOTTED = re.compile(r"[a-z_]+(?:\.\w+)+")
+SETTINGS = ROOT / "server" / "settings.py"
+MADE = ("build/", "redesign/")
+"""What a build makes is named, and is not there."""
+
+
+class Name(NamedTuple):
+    """A name in backticks, and where it is."""
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: `{self.text}`"
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def words_of_the_product() -> frozenset[str]:
+    """Return the strings of the product: controllers, tasks and loggers have names with a dot too."""
+    return frozenset(
+        node.value
+        for path in SOURCES
+        if not path.is_relative_to(ROOT / "tests")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value
+    )
+
+
+def names_in(path: Path) -> Iterator[Name]:
+    file = path.relative_to(ROOT).as_posix()
+    if path.suffix == ".md":
+        texts = [(1, path.read_text(encoding="utf-8"))]
+    else:
+        texts = [
+            (node.value.lineno, node.value.value)
+            for node in ast.walk(tree_of(path))
+            if isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ]
+    for first, text in texts:
+        for number, line in enumerate(text.splitlines(), first):
+            for match in QUOTED.finditer(line):
+                yield Name(file, number, match[1])
+
+
+def is_known(text: str) -> bool:
+    """Say whether it is there; what is no name of a file or of a module of ours is."""
+    text = text.removesuffix("()")
+    file, _, function = text.partition("::")
+    if FILE.fullmatch(file):
+        return is_file(file, function)
+    if not DOTTED.fullmatch(text):
+        return True
+    first, *others = text.split(".")
+    start = ROOTS.get(first, ROOT / first if first in PRODUCT else None)
+    if start is None or text in words_of_the_product() or others[-1] == "io":
+        return True
+    return is_below(start, others) or is_setting(others)
+
+
+def is_setting(parts: list[str]) -> bool:
+    """`inventory.node_gone_s` is a setting, though `inventory` is a package too."""
+    return len(parts) == 1 and member(tree_of(SETTINGS), parts[0]) is not None
+
+
+def is_file(file: str, function: str) -> bool:
+    first, _, rest = file.partition("/")
+    if not rest:
+        return True  # of whatever folder the text is about
+    if file.startswith(MADE) or not (ROOT / first).is_dir():
+        return True
+    path = ROOT / file
+    return path.exists() and (not function or bool(member(tree_of(path), function)))
+
+
+def is_below(folder: Path, parts: list[str]) -> bool:
+    """Say whether the parts lead to a module, or to what a module or a class defines."""
+    for number, part in enumerate(parts):
+        if (folder / part).is_dir():
+            folder /= part
+            continue
+        module = folder / f"{part}.py"
+        home = module if module.exists() else folder / "__init__.py"
+        rest = parts[number + (home is module) :]
+        return home.exists() and defines(tree_of(home), rest)
+    return True
+
+
+def defines(scope: ast.AST, parts: list[str]) -> bool:
+    if not parts:
+        return True
+    found = member(scope, parts[0])
+    if found is None:
+        return False
+    # Of an instance nothing more is known than that it is there.
+    return not isinstance(found, ast.Module | ast.ClassDef) or defines(found, parts[1:])
+
+
+def member(scope: ast.AST, name: str) -> ast.AST | None:
+    """Return what the module or class defines under the name, imports and attributes included."""
+    for node in ast.walk(scope):
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef() if node.name == name:
+                return node
+            case ast.Name(id=found) | ast.Attribute(attr=found, value=ast.Name(id="self")) if (
+                found == name and isinstance(node.ctx, ast.Store)
+            ):
+                return node
+            case ast.alias() if name in {node.name, node.asname}:
+                return node
+            case _:
+                continue
+    return None
+
+
+@pytest.mark.parametrize(
+    "path", DOCUMENTS, ids=[path.relative_to(ROOT).as_posix() for path in DOCUMENTS]
+)
+def test_what_a_document_names_exists(path: Path):
+    assert [str(name) for name in names_in(path) if not is_known(name.text)] == []
+
+
+@pytest.mark.parametrize("package", [*PRODUCT, "packaging"])
+def test_what_docstrings_name_exists(package: str):
+    sources = sorted((ROOT / package).rglob("*.py"))
+    found = [name for path in sources for name in names_in(path) if not is_known(name.text)]
+    assert "\n".join(map(str, found)) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tests/unit/test_docs.py::is_known", True),
+        ("tests/unit/test_docs.py::is_not_there", False),
+        ("tests/unit/no_such_file.py", False),
+        ("docs/no-such-document.md", False),
+        ("pool.model", True),
+        ("pool.model.PodFacts", True),
+        ("pool.model.PodFacts.no_such_field", False),
+        ("pool.no_such_module", False),
+        ("tests.unit.test_docs", True),
+        ("build/bench/churn.json", True),
+        ("spec.allocation.mode", True),
+        ("pool.gpu.deckhouse.io", True),
+    ],
+)
+def test_a_name_is_looked_up(text: str, expected: bool):
+    assert is_known(text) is expected
