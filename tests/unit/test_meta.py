@@ -45,6 +45,7 @@ MOST_MODULES_IN_A_FOLDER = 20
 SHARED_FILE_NAMES = {
     "agent": "the agent's command, its manifest and its double",
     "answer": "the reply of the webhooks, the reply of the extender",
+    "cel": "CEL: the rules of the CRDs, their evaluator in the double",
     "clock": "the port, the clock of the process",
     "conditions": "the conditions of one object each, and their names",
     "context": "what the functions of the package are given",
@@ -65,13 +66,14 @@ SHARED_FILE_NAMES = {
     "rbac": "rights: those of the agent, those of the server, their manifests",
     "scheduler": "the configuration of kube-scheduler, its double",
     "settings": "the settings of a process",
+    "units": "units of a device: their ids, their layout",
     "webhooks": "the webhooks, their configurations",
     "workloads": "DaemonSet and ConfigMap: the projections, the pool's own",
 }
 """File name -> its one meaning in every package that has it."""
 WITH_CIRCLES = {
+    "scheduler": "the context keeps demands, which are read from pods with a context",
     "server": "`shutdown` names the type of what it stops",
-    "simulator": "an error names the type of its resource",
 }
 """Package -> why some of its modules import each other, for types only."""
 
