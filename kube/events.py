@@ -1,16 +1,16 @@
-"""Kubernetes Events: what we tell the people who run `kubectl describe`.
+"""Kubernetes Events: the recorder, and references to the objects that Events are about.
 
-Telling must never hold up or break the work: `emit` only remembers, `run` writes.
-The same thing said again about the same object becomes a count on the first Event, an object that
-is talked about too much is talked about less, and what cannot be written is counted and dropped.
-What is worth an event and how it is worded is decided elsewhere.
+Recording never holds up or breaks a caller: `normal`, `warning` and `emit` only queue, `run` writes.
+An equal Event about the same object becomes a count on the first one (a series), the rate of each object is
+limited, and an Event that cannot be written is counted and dropped.
+Callers decide which Events there are, and word them.
 """
 
 import asyncio
 import datetime as dt
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, NoReturn, final
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, Protocol, Self, final
 
 import structlog
 
@@ -22,9 +22,11 @@ from telemetry.metrics import EVENTS_EMITTED
 
 if TYPE_CHECKING:
     import random
+    from enum import Enum
 
     from api.clock import Clock
     from kube.client import KubeClient
+    from kube.resources import Resource
 
 MAX_NOTE_BYTES: Final = 1024
 """The API server counts bytes, and refuses longer notes."""
@@ -39,8 +41,19 @@ _ATTEMPTS = 3
 _log = structlog.get_logger()
 
 
+class Identity(Protocol):
+    """Name, namespace and uid of an object; `api.meta.ObjectMeta` and facts of pods have them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+
+
 class ObjectReference(Model, frozen=True):
-    """What an event is about; without `uid` kubectl does not show the event of a cluster object."""
+    """The object of an Event; without `uid` kubectl shows no Event of a cluster-scoped object."""
 
     api_version: str
     kind: str
@@ -48,11 +61,22 @@ class ObjectReference(Model, frozen=True):
     namespace: str = ""
     uid: str = ""
 
+    @classmethod
+    def to(cls, resource: "Resource", identity: "Identity") -> Self:
+        """Return the reference to an object by its metadata, or by facts that have the same fields."""
+        return cls(
+            api_version=resource.api_version,
+            kind=resource.kind,
+            name=identity.name,
+            namespace=identity.namespace,
+            uid=identity.uid,
+        )
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something to tell; two are the same if object, type, reason and note are."""
+    """One Event; two are the same if object, type, reason and note are."""
 
     regarding: ObjectReference
     type: Literal["Normal", "Warning"]
@@ -67,7 +91,7 @@ class Event:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLimits:
-    """How much is remembered and written."""
+    """Bounds of memory and of the rate of writes."""
 
     window_s: float = 600.0
     """The same event within this time of the last one becomes a count; client-go's figure."""
@@ -80,9 +104,8 @@ class EventLimits:
     refill_s: float = 300.0
 
 
-@final
 class EventRecorder:
-    """Takes events from anywhere in the loop and writes them in order."""
+    """Takes Events from anywhere in the event loop and writes them in order."""
 
     def __init__(
         self,
@@ -94,23 +117,49 @@ class EventRecorder:
         limits: EventLimits = EventLimits(),
         rng: "random.Random | None" = None,
     ) -> None:
-        """Take the parts; `run` does the writing."""
         self._client = client
         self._clock = clock
         self._reporting_controller = reporting_controller
         self._reporting_instance = reporting_instance
+        self.is_muted = False
+        """Drop every Event: of a replica that does not lead."""
         self._limits = limits
         self._backoff = Backoff(rng=rng)
         self._waiting: asyncio.Queue[_Series] = asyncio.Queue(limits.queue_length)
-        # what makes events the same -> what was said; the one said longest ago first
+        # what makes Events equal -> their series; least recently emitted first
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
-        # object -> how much may still be written about it
+        # object -> token bucket of its writes
         self._budgets: OrderedDict[ObjectReference, _Budget] = OrderedDict()
 
-    def emit(self, event: Event) -> None:
-        """Have the event written soon; returns at once and raises nothing.
+    def normal(self, regarding: ObjectReference, reason: "Enum", note: str, *, action: str) -> None:
+        """Emit an Event of type Normal."""
+        self._emit("Normal", regarding, reason=reason, note=note, action=action)
 
-        It is dropped, and counted as that, where too many wait or too much was said of the object.
+    def warning(
+        self, regarding: ObjectReference, reason: "Enum", note: str, *, action: str
+    ) -> None:
+        """Emit an Event of type Warning."""
+        self._emit("Warning", regarding, reason=reason, note=note, action=action)
+
+    def _emit(
+        self,
+        type_: Literal["Normal", "Warning"],
+        regarding: ObjectReference,
+        *,
+        reason: "Enum",
+        note: str,
+        action: str,
+    ) -> None:
+        if not self.is_muted:
+            event = Event(
+                regarding=regarding, type=type_, reason=reason.value, action=action, note=note
+            )
+            self.emit(event)
+
+    def emit(self, event: Event) -> None:
+        """Queue the Event; returns at once and raises nothing.
+
+        It is dropped, and counted as dropped, where the queue is full or the object's budget is spent.
         """
         now = self._clock.monotonic()
         key = (event.regarding, event.type, event.reason, event.note)
@@ -118,7 +167,7 @@ class EventRecorder:
         is_repeat = series is not None and now - series.last_at <= self._limits.window_s
         if series is None or not is_repeat:
             series = _Series(event=event, first_seen=self._clock.utc_now())
-        series.say(now, self._clock.utc_now())
+        series.count_one(now, self._clock.utc_now())
         accepted = series.is_waiting or self._enqueue(series, now)
         if is_repeat:
             # Counted even where it cannot be queued: the next write about it carries the count.
@@ -129,7 +178,7 @@ class EventRecorder:
         self._remember(key, series)
 
     async def run(self) -> NoReturn:
-        """Write what is emitted until cancelled; raises nothing else."""
+        """Write queued Events until cancelled; raises nothing else."""
         while True:
             series = await self._waiting.get()
             series.is_waiting = False
@@ -139,7 +188,7 @@ class EventRecorder:
                 self._waiting.task_done()
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until everything emitted was tried, for at most so long; `run` must be running."""
+        """Wait until every queued Event was tried, or for the time-out; `run` must be running."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._waiting.join()
@@ -180,12 +229,12 @@ class EventRecorder:
                     await asyncio.sleep(delay_s)
                     continue
                 self._report_failure(event, error)
-            except Exception as error:  # noqa: BLE001  # one bad event must not end the telling
+            except Exception as error:  # noqa: BLE001  # one bad Event must not end the loop
                 self._report_failure(event, error)
             return
 
     async def _write_once(self, series: "_Series") -> None:
-        # The count that is written; more may be said while the request is under way.
+        # The count that is written; more may be counted while the request is under way.
         count = series.count
         namespace = series.event.regarding.namespace or _CLUSTER_SCOPED_NAMESPACE
         if series.written_as is not None:
@@ -197,7 +246,7 @@ class EventRecorder:
                     namespace=namespace,
                 )
             except NotFound:
-                # Events live an hour; this one is gone, and its story begins anew.
+                # Events live an hour; this one is gone, and a new one begins its series.
                 series.written_as = None
                 series.tried_as = None
             else:
@@ -274,7 +323,7 @@ class _Series:
     tried_as: str | None = None
     written_as: str | None = None
 
-    def say(self, now: float, utc_now: dt.datetime) -> None:
+    def count_one(self, now: float, utc_now: dt.datetime) -> None:
         self.count += 1
         self.last_at = now
         self.last_seen = utc_now

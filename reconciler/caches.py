@@ -13,10 +13,10 @@ from reconciler.sinks.workloads import LiveWorkloads
 
 if TYPE_CHECKING:
     from api.foreign.workloads import ConfigMap, DaemonSet
+    from kube.events import EventRecorder
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
-    from reconciler.sinks.pods import BoundPodWarnings
 
 
 @final
@@ -29,7 +29,7 @@ class Caches:
         allocation_state: "AllocationState",
         catalog: "Catalog",
         *,
-        warnings: "BoundPodWarnings | None" = None,
+        recorder: "EventRecorder | None" = None,
     ) -> None:
         self.index = index
         self.allocation_state = allocation_state
@@ -40,7 +40,7 @@ class Caches:
         self.namespace_sink = NamespaceSink(catalog)
         self.device_sink = DeviceSink(index)
         self.devices = self.device_sink.store
-        self.inventory_sink = InventorySink(allocation_state, warnings)
+        self.inventory_sink = InventorySink(allocation_state, recorder)
         self.inventories = self.inventory_sink.store
         self.features = NodeFeatureSink()
         self.operands = OperandPodSink()

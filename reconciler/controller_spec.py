@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from kube.client import KubeClient
+    from kube.events import EventRecorder
     from manifests.install.rbac import PolicyRule
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from pool.model import Instant
     from reconciler.caches import Caches
     from reconciler.runtime.event_source import EventSource
-    from reconciler.runtime.events import Recorder
     from reconciler.settings import ControllerSettings
     from scheduler.context import ExtenderContext
 
@@ -52,7 +52,7 @@ class ControllerContext:
 
     client: "KubeClient"
     caches: "Caches"
-    recorder: "Recorder"
+    recorder: "EventRecorder"
     scheduling: "ExtenderContext"
     settings: "ControllerSettings"
     clock: "ProcessClock"

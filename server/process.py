@@ -12,6 +12,7 @@ import asyncio
 import signal
 import socket
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import structlog
@@ -31,10 +32,10 @@ from pool.facts import pod_facts
 from pool.index.device_index import DeviceIndex
 from reconciler.caches import Caches
 from reconciler.controller_spec import ControllerContext
-from reconciler.pod.reservation_end import ReservationEnd
+from reconciler.pod.reservation_end import record_end
 from reconciler.pod.reservation_expiry import ReservationExpiry
 from reconciler.pool.gauges import forget_all
-from reconciler.sinks.inventories import Mismatches
+from reconciler.sinks.inventories import record_mismatch
 from reconciler.sinks.pods import PodSink
 from scheduler.context import ExtenderContext
 from server import open_files
@@ -43,7 +44,6 @@ from server.clock import SystemClock
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
-from server.events import ReservationEvents
 from server.http.app import Handlers, build_app
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
 from server.http.limits import Limits
@@ -96,13 +96,13 @@ class ControlPlane:
             reporting_controller=REPORTING_CONTROLLER,
             reporting_instance=identity,
         )
-        self.announcing = ReservationEvents(self.recorder, self.catalog)
+        self.recorder.is_muted = True  # until this replica leads
         self.index = DeviceIndex()
         self.allocation_state = AllocationState(
             self.index,
             observe_within_s=settings.observe_within_s,
-            on_end=ReservationEnd(self.announcing),
-            on_mismatch=Mismatches(self.announcing),
+            on_end=partial(record_end, recorder=self.recorder, catalog=self.catalog),
+            on_mismatch=partial(record_mismatch, recorder=self.recorder),
         )
         self.readiness = Readiness()
         self.signer = ReservationSigner(client, settings.namespace)
@@ -134,10 +134,10 @@ class ControlPlane:
         )
         self.certificates = ServingCertificate(settings, client, clock)
         self.caches = Caches(
-            self.index, self.allocation_state, self.catalog, warnings=self.announcing
+            self.index, self.allocation_state, self.catalog, recorder=self.recorder
         )
         self.bound_pods = BoundPods(
-            client, PodSink(self.allocation_state, clock.instant, self.announcing)
+            client, PodSink(self.allocation_state, clock.instant, self.recorder)
         )
         self.informers = {
             **build_informers(self.caches, client, settings, clock=clock),
@@ -215,7 +215,7 @@ class ControlPlane:
             if self.settings.leadership.enabled:
                 await self.takeover.take_over()
             self._idle.clear()
-            self.announcing.is_leading = True
+            self.recorder.is_muted = False
             _log.info(
                 "serving",
                 pools=len(self.catalog.pools),
@@ -228,7 +228,7 @@ class ControlPlane:
                 if self._lease_lost.is_set() and not self.readiness.is_draining:
                     _log.warning("lease lost: standing by, another replica may lead")
             finally:
-                self.announcing.is_leading = False
+                self.recorder.is_muted = True
                 forget_all()
                 self._idle.set()
 

@@ -15,19 +15,22 @@ from manifests.install.rbac import (
     build_user_roles,
 )
 from manifests.install.server_policy import OwnObjects
-from server import binder, events, informers, reservation_signer
+from server import binder, informers, reservation_signer
 from server.controllers.all import CONTROLLERS
 from server.leadership import fence
 
 if TYPE_CHECKING:
     from typing import Any
 
+EVENTS: Final = (
+    PolicyRule(group="events.k8s.io", resources=("events",), verbs=("create", "patch")),
+)
 CLUSTER_RULES: Final = (
     *informers.RBAC,
     *(rule for spec in CONTROLLERS for rule in spec.rbac),
     *binder.RBAC,
     *fence.RBAC,
-    *events.RBAC,
+    *EVENTS,
     *certificates.RBAC,
 )
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final, final
 from api.names import ASSIGNMENT_ANNOTATION
 from inventory.assignment.decide import Action
 from inventory.assignment.eligibility import Reason
+from kube.events import ObjectReference
+from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from reconciler.assignment.status import shown_condition, text_of
 from reconciler.assignment.view import readiness_of
-from reconciler.runtime.events import Announcer, about_device, about_inventory
 from telemetry.conditions import DeviceAssigned, DeviceCondition
 from telemetry.reasons import EventReason
 
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from api.meta import Condition
     from api.names import NodeName
     from inventory.assignment.decide import Decision
+    from kube.events import EventRecorder
     from pool.model import Instant
-    from reconciler.runtime.events import Recorder
 
+ACTION: Final = "Assign"
 GRACE_S: Final = 300.0
 """A device that is new, or just released, may be without a pool for so long before anybody is told."""
 
@@ -41,34 +43,38 @@ _WAITS: Final = frozenset(
 class AssignmentEvents:
     """Tells of devices, and of nodes without a pool."""
 
-    def __init__(self, recorder: "Recorder", now: "Callable[[], Instant]") -> None:
+    def __init__(self, recorder: "EventRecorder", now: "Callable[[], Instant]") -> None:
         """Take where events go, and the clock."""
-        self._announcer = Announcer(recorder, "Assign")
+        self._recorder = recorder
         self._now = now
         self._waiting: dict[NodeName, set[str]] = {}
         # node -> uids of idle objects whose grace has not ended; of what was there at the last look
 
     def tell(self, device: "GPUDevice", decision: "Decision") -> None:
         """Tell what was just written upon the device as it was."""
-        regarding, shown = about_device(device.metadata), _assigned(device)
+        regarding, shown = ObjectReference.to(GPU_DEVICES, device.metadata), _assigned(device)
         reason, text = DeviceAssigned[decision.reason.name].value, text_of(decision)
         is_new = shown is None or (shown.reason, shown.message) != (reason, text)
         match decision.action:
             case Action.CLAIM:
-                self._announcer.note(regarding, EventReason.DEVICE_ASSIGNED, text)
+                self._recorder.normal(regarding, EventReason.DEVICE_ASSIGNED, text, action=ACTION)
             case Action.RELEASE:
                 note = f"has left pool {decision.former_owner}"
-                self._announcer.note(regarding, EventReason.DEVICE_RELEASED, note)
+                self._recorder.normal(regarding, EventReason.DEVICE_RELEASED, note, action=ACTION)
             case Action.DRAIN:
                 if is_new:
-                    self._announcer.note(regarding, EventReason.DEVICE_DRAINING, text)
+                    self._recorder.normal(
+                        regarding, EventReason.DEVICE_DRAINING, text, action=ACTION
+                    )
             case Action.NOTHING:
                 if is_new and device.assignment is not None and decision.reason not in _WAITS:
-                    self._announcer.warn(regarding, EventReason.ANNOTATION_MISMATCH, text)
+                    self._recorder.warning(
+                        regarding, EventReason.ANNOTATION_MISMATCH, text, action=ACTION
+                    )
             case Action.KEEP:
                 pass
         if decision.contenders and is_new:
-            self._announcer.warn(regarding, EventReason.ASSIGNMENT_CONFLICT, text)
+            self._recorder.warning(regarding, EventReason.ASSIGNMENT_CONFLICT, text, action=ACTION)
 
     def look_for_idle(
         self,
@@ -100,7 +106,12 @@ class AssignmentEvents:
         left_s = self._left_s(device.metadata.uid, [condition], waiting)
         if left_s == 0:
             text = f"no pool takes it: annotate it with {ASSIGNMENT_ANNOTATION}=<pool>"
-            self._announcer.warn(about_device(device.metadata), EventReason.UNASSIGNED_DEVICE, text)
+            self._recorder.warning(
+                ObjectReference.to(GPU_DEVICES, device.metadata),
+                EventReason.UNASSIGNED_DEVICE,
+                text,
+                action=ACTION,
+            )
         return left_s or None
 
     def _look_at_node(
@@ -118,8 +129,8 @@ class AssignmentEvents:
                 "the node is ready, and none of its devices is in a pool: annotate them with"
                 f" {ASSIGNMENT_ANNOTATION}=<pool>, or let a pool take them by itself"
             )
-            reference = about_inventory(inventory.metadata)
-            self._announcer.warn(reference, EventReason.NODE_WITHOUT_POOL, text)
+            reference = ObjectReference.to(GPU_NODE_INVENTORIES, inventory.metadata)
+            self._recorder.warning(reference, EventReason.NODE_WITHOUT_POOL, text, action=ACTION)
         return left_s or None
 
     def _left_s(

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, final
 from api.conditions import find_condition, new_condition
 from api.names import GROUP
 from api.text import listed
+from kube.events import ObjectReference
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.pool.validation_cache import POOLS
 from reconciler.runtime.event_source import EventSource
-from reconciler.runtime.events import Announcer, about_pool
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
 from telemetry.conditions import PoolCondition, PoolConflict
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from api.meta import Condition
     from api.names import DeviceName, NodeName, PoolName
     from kube.client import KubeClient
+    from kube.events import EventRecorder
     from pool.model import Instant
     from reconciler.controller_spec import Reconcile
-    from reconciler.runtime.events import Recorder
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
 
 FIELD_MANAGER: Final = "gpu-control-plane/pool-conflict"
+ACTION: Final = "Assign"
 DELAY_S: Final = 1.0
 """After a change, for others to come: a pool that overlaps another does so on many nodes."""
 
@@ -97,7 +98,7 @@ class PoolConflicts:
         conflicts: Conflicts,
         pools: "Mapping[PoolName, GPUPool]",
         *,
-        recorder: "Recorder",
+        recorder: "EventRecorder",
         is_complete: "Callable[[], bool]",
         now: "Callable[[], Instant]",
     ) -> None:
@@ -114,7 +115,7 @@ class PoolConflicts:
         self._writer = StatusWriter(client, GPU_POOLS, FIELD_MANAGER)
         self._conflicts = conflicts
         self._pools = pools
-        self._announcer = Announcer(recorder, "Assign")
+        self._recorder = recorder
         self._is_complete = is_complete
         self._now = now
         self._expected: Expectations[PoolName, Condition] = Expectations(now)
@@ -154,13 +155,21 @@ class PoolConflicts:
         return unseen or find_condition(pool.status.conditions, PoolCondition.CONFLICT)
 
     def _tell(self, pool: "GPUPool", contested: "list[Contested]", text: str) -> None:
-        self._announcer.warn(about_pool(pool.metadata), EventReason.ASSIGNMENT_CONFLICT, text)
+        self._recorder.warning(
+            ObjectReference.to(GPU_POOLS, pool.metadata),
+            EventReason.ASSIGNMENT_CONFLICT,
+            text,
+            action=ACTION,
+        )
         for owner, devices in _by_owner(contested):
             other = self._pools.get(owner)
             if other is not None:
                 note = f"pool {pool.name} wants {listed(devices)}, too: {_CURE}"
-                self._announcer.warn(
-                    about_pool(other.metadata), EventReason.ASSIGNMENT_CONFLICT, note
+                self._recorder.warning(
+                    ObjectReference.to(GPU_POOLS, other.metadata),
+                    EventReason.ASSIGNMENT_CONFLICT,
+                    note,
+                    action=ACTION,
                 )
 
 

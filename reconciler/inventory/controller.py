@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from inventory.discovery.merge import MergedReport
     from inventory.discovery.plan import DevicePlan, WantedDevice
     from kube.client import KubeClient
+    from kube.events import EventRecorder
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant, NodeFacts
     from reconciler.controller_spec import Reconcile
-    from reconciler.runtime.events import Recorder
     from reconciler.runtime.store import DeviceStore, Store
     from reconciler.sinks.node_features import NodeFeatureSink
 
@@ -94,7 +94,7 @@ class NodeInventory:
         self,
         client: "KubeClient",
         known: KnownDevices,
-        recorder: "Recorder",
+        recorder: "EventRecorder",
         *,
         now: "Callable[[], Instant]",
         terms: InventoryTerms,

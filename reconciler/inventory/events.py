@@ -6,8 +6,8 @@ from api.meta import ObjectMeta
 from api.names import NodeName
 from api.text import listed as listing
 from inventory.discovery.sources import Source
-from kube.resources import NODES
-from reconciler.runtime.events import Announcer, about, about_device, about_inventory
+from kube.events import ObjectReference
+from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODES
 from telemetry.metrics import BAD_FEATURES
 from telemetry.reasons import EventReason
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from api.names import DeviceName
     from inventory.discovery.plan import MissingDevice, RejectedDevice, WantedDevice
     from inventory.discovery.sources import BadFeature
+    from kube.events import EventRecorder
     from pool.index.device_index import DeviceIndex
     from pool.model import NodeFacts
-    from reconciler.runtime.events import Recorder
     from reconciler.runtime.store import DeviceStore
 
+ACTION: Final = "Inventory"
 _NAMED_ONE_BY_ONE: Final = 2
 """Devices found at once that are told each on its own; a whole node of them is one event."""
 
@@ -31,8 +32,10 @@ _NAMED_ONE_BY_ONE: Final = 2
 class InventoryEvents:
     """Tells what was found and lost, and what does not make sense."""
 
-    def __init__(self, recorder: "Recorder", index: "DeviceIndex", devices: "DeviceStore") -> None:
-        self._announcer = Announcer(recorder, "Inventory")
+    def __init__(
+        self, recorder: "EventRecorder", index: "DeviceIndex", devices: "DeviceStore"
+    ) -> None:
+        self._recorder = recorder
         self._index = index
         self._devices = devices
         self._bad: dict[NodeName, frozenset[BadFeature]] = {}
@@ -50,22 +53,33 @@ class InventoryEvents:
             return
         for metadata, wanted in found:
             text = f"found {wanted.status.product or 'a device'} at {wanted.status.pci.address}"
-            self._announcer.note(about_device(metadata), EventReason.DEVICE_DETECTED, text)
+            self._recorder.normal(
+                ObjectReference.to(GPU_DEVICES, metadata),
+                EventReason.DEVICE_DETECTED,
+                text,
+                action=ACTION,
+            )
 
     def detected_many(self, inventory: ObjectMeta, found: "Sequence[WantedDevice]") -> None:
         """Tell of a node full of devices."""
         if len(found) <= _NAMED_ONE_BY_ONE:
             return
         text = f"found {len(found)} devices: {listing(one.name for one in found)}"
-        self._announcer.note(about_inventory(inventory), EventReason.DEVICE_DETECTED, text)
+        self._recorder.normal(
+            ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
+            EventReason.DEVICE_DETECTED,
+            text,
+            action=ACTION,
+        )
 
     def removed(self, node: "NodeFacts", device: "GPUDevice", why: "MissingDevice") -> None:
         """Tell the node that a device is gone."""
         uuid = f" ({device.status.uuid})" if device.status.uuid else ""
-        self._announcer.warn(
-            about(NODES, ObjectMeta(name=node.name, uid=node.uid)),
+        self._recorder.warning(
+            ObjectReference.to(NODES, ObjectMeta(name=node.name, uid=node.uid)),
             EventReason.DEVICE_REMOVED,
             f"{device.name}{uuid} is gone: {why.value}",
+            action=ACTION,
         )
 
     def silent(self, inventory: ObjectMeta, found: "Sequence[WantedDevice]") -> None:
@@ -76,7 +90,12 @@ class InventoryEvents:
         text = (
             f"{names}: {found[0].staleness.message}; look whether NFD and the node agent run there"
         )
-        self._announcer.warn(about_inventory(inventory), EventReason.SOURCE_SILENT, text)
+        self._recorder.warning(
+            ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
+            EventReason.SOURCE_SILENT,
+            text,
+            action=ACTION,
+        )
 
     def bad(self, inventory: ObjectMeta, bad: "frozenset[BadFeature]") -> None:
         """Tell of values that make no sense and were not told yet."""
@@ -88,7 +107,12 @@ class InventoryEvents:
         for one in new:
             BAD_FEATURES.labels(one.source).inc()
         text = f"skipped, because it makes no sense: {listing(map(str, new))}; correct it at its source"
-        self._announcer.warn(about_inventory(inventory), EventReason.BAD_FEATURE, text)
+        self._recorder.warning(
+            ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
+            EventReason.BAD_FEATURE,
+            text,
+            action=ACTION,
+        )
 
     def _remember_bad(self, node: "NodeName", bad: "frozenset[BadFeature]") -> None:
         if bad:
@@ -110,7 +134,12 @@ class InventoryEvents:
             f"not believed, because other devices had these UUIDs first: {claims};"
             " if a card was moved here, delete the device of its old place"
         )
-        self._announcer.warn(about_inventory(inventory), EventReason.DUPLICATE_UUID, text)
+        self._recorder.warning(
+            ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
+            EventReason.DUPLICATE_UUID,
+            text,
+            action=ACTION,
+        )
         for one in new:
             self._tell_owner(
                 one.owner, f"node {node} tells of {one.uuid} too, and gets nothing of it"
@@ -135,8 +164,11 @@ class InventoryEvents:
                     f"{owner} had {uuid} first: nothing of this device is given out;"
                     f" if the card was moved here, delete {owner}"
                 )
-                self._announcer.warn(
-                    about_device(device.metadata), EventReason.DUPLICATE_UUID, text
+                self._recorder.warning(
+                    ObjectReference.to(GPU_DEVICES, device.metadata),
+                    EventReason.DUPLICATE_UUID,
+                    text,
+                    action=ACTION,
                 )
                 self._tell_owner(owner, f"{device.name} claims {uuid} too, and is not given out")
 
@@ -144,7 +176,12 @@ class InventoryEvents:
         owner = self._devices.get(name)
         if owner is not None:
             text += "; if the card was moved there, delete this device"
-            self._announcer.warn(about_device(owner.metadata), EventReason.DUPLICATE_UUID, text)
+            self._recorder.warning(
+                ObjectReference.to(GPU_DEVICES, owner.metadata),
+                EventReason.DUPLICATE_UUID,
+                text,
+                action=ACTION,
+            )
 
     def forget(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> None:
         """Remember nothing of a node that is gone."""

@@ -1,65 +1,71 @@
-"""What the world is told when a reservation ends: a metric and a log line always, Events on expiry.
+"""Ended reservations: a metric and a log line for each, Events for those that expired."""
 
-Called by the books in the middle of a transition, so it only records.
-"""
-
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from api.meta import ObjectMeta
+from api.text import units as counted
+from kube.events import ObjectReference
+from kube.resources import GPU_POOLS, PODS
 from pool.reservations.reservation import End
 from telemetry.metrics import RESERVATIONS_ENDED
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
+    from kube.events import EventRecorder
+    from pool.catalog import Catalog
     from pool.reservations.reservation import Ended, Reservation
+
+ACTION: Final = "Reserving"
 
 _log = structlog.get_logger()
 
-
-class EventSink(Protocol):
-    """Writes Events in the background."""
-
-    def warn_pool(self, reservation: "Reservation", reason: EventReason, note: str) -> None:
-        """Put a warning on the reservation's pool. Never blocks, never raises."""
-
-    def warn_pod(self, reservation: "Reservation", reason: EventReason, note: str) -> None:
-        """Put a warning on the reservation's pod, if it is known. Never blocks, never raises."""
+for _end in End:
+    RESERVATIONS_ENDED.labels(_end.value)
 
 
-@final
-class ReservationEnd:
-    """Counts, logs and announces ended reservations."""
+def record_end(ended: "Ended", *, recorder: "EventRecorder", catalog: "Catalog") -> None:
+    """Count and log an ended reservation; warn on its pool and pod where it expired.
 
-    def __init__(self, events: EventSink) -> None:
-        self._events = events
-        self._counters = {end: RESERVATIONS_ENDED.labels(end.value) for end in End}
+    The allocation state calls this in the middle of a transition, so it only records.
+    """
+    reservation = ended.reservation
+    RESERVATIONS_ENDED.labels(ended.end.value).inc()
+    _log.info(
+        "reservation ended",
+        end=ended.end.value,
+        reservation=reservation.id,
+        pool=reservation.pool,
+        pod=reservation.pod,
+        node=reservation.node,
+        units=reservation.demand.units,
+    )
+    if ended.end is End.EXPIRED:
+        _warn_expired(reservation, recorder, catalog)
 
-    def __call__(self, ended: "Ended") -> None:
-        """Record one ending."""
-        reservation = ended.reservation
-        self._counters[ended.end].inc()
-        _log.info(
-            "reservation ended",
-            end=ended.end.value,
-            reservation=reservation.id,
-            pool=reservation.pool,
-            pod=reservation.pod,
-            node=reservation.node,
-            units=reservation.demand.units,
+
+def _warn_expired(
+    reservation: "Reservation", recorder: "EventRecorder", catalog: "Catalog"
+) -> None:
+    units = f"{counted(reservation.demand.units)} on node {reservation.node}"
+    pool = catalog.pools.get(reservation.pool)
+    if pool is not None:
+        recorder.warning(
+            ObjectReference.to(GPU_POOLS, pool.metadata),
+            EventReason.RESERVATION_EXPIRED,
+            f"reservation of {units} for pod {reservation.pod} expired: the pod was not bound in time;"
+            " the units are free again",
+            action=ACTION,
         )
-        if ended.end is End.EXPIRED:
-            units = reservation.demand.units
-            unit, are = ("unit", "is") if units == 1 else ("units", "are")
-            held = f"{units} {unit} on node {reservation.node}"
-            self._events.warn_pool(
-                reservation,
-                EventReason.RESERVATION_EXPIRED,
-                f"{held}, held for pod {reservation.pod}, {are} free again: it was not bound in time",
-            )
-            self._events.warn_pod(
-                reservation,
-                EventReason.RESERVATION_EXPIRED,
-                f"{held} of GPU pool {reservation.pool} {are} no longer held for this pod; "
-                "it is scheduled when units are free",
-            )
+    if reservation.uid is not None:
+        pod = ObjectMeta(
+            name=reservation.name, namespace=reservation.namespace, uid=reservation.uid
+        )
+        recorder.warning(
+            ObjectReference.to(PODS, pod),
+            EventReason.RESERVATION_EXPIRED,
+            f"reservation of {units} of GPU pool {reservation.pool} expired; the pod is scheduled when"
+            " units are free",
+            action=ACTION,
+        )

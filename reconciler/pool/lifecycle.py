@@ -21,6 +21,7 @@ from inventory.pools.maintenance import (
     pods_text,
 )
 from kube.errors import Conflict, NotFound
+from kube.events import ObjectReference
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerContext, ControllerSpec
@@ -30,7 +31,6 @@ from reconciler.pool.usage import usage_of
 from reconciler.pool.validation_cache import POOLS, VALIDITY, validity_cache
 from reconciler.pool.workloads import naming_workloads
 from reconciler.runtime import eviction
-from reconciler.runtime.events import Announcer, about_pool
 from reconciler.runtime.eviction import Evicted, EvictionQueue
 from reconciler.runtime.expectations import Expectations
 from telemetry.conditions import PoolMaintenance
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from api.names import PodUid, PoolName
     from inventory.pools.validation import PoolValidityLookup
     from kube.client import KubeClient
+    from kube.events import EventRecorder
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
@@ -53,6 +54,7 @@ RBAC: Final = (
     PolicyRule(group=GROUP, resources=("gpupools", "gpupools/status"), verbs=("patch",)),
 )
 
+ACTION: Final = "LeadPool"
 LOOK_S: Final = 2.0
 """Between two looks at a pool that is in maintenance or being deleted."""
 CONFLICT_RETRY_S: Final = 0.5
@@ -80,7 +82,7 @@ class LifecycleDependencies:
     verdict: "PoolValidityLookup"
     remains: "Callable[[PoolName], tuple[str, ...]]"
     """What is left of a pool on devices, nodes and in our namespace; empty once it may go."""
-    announcer: "Announcer"
+    recorder: "EventRecorder"
     now: "Callable[[], Instant]"
 
 
@@ -283,10 +285,14 @@ class PoolLifecycle:
     # --- telling ---------------------------------------------------------------------------------
 
     def _warn(self, pool: "GPUPool", reason: EventReason, text: str) -> None:
-        self._context.announcer.warn(about_pool(pool.metadata), reason, text)
+        self._context.recorder.warning(
+            ObjectReference.to(GPU_POOLS, pool.metadata), reason, text, action=ACTION
+        )
 
     def _note(self, pool: "GPUPool", reason: EventReason, text: str) -> None:
-        self._context.announcer.note(about_pool(pool.metadata), reason, text)
+        self._context.recorder.normal(
+            ObjectReference.to(GPU_POOLS, pool.metadata), reason, text, action=ACTION
+        )
 
 
 def _said_before(pool: "GPUPool") -> _Said:
@@ -319,7 +325,7 @@ def _build(context: ControllerContext) -> "Reconcile":
             catalog=context.catalog,
             verdict=context.shared(validity_cache).verdict,
             remains=PoolRemains(context.index, workloads).of,
-            announcer=Announcer(context.recorder, "LeadPool"),
+            recorder=context.recorder,
             now=context.now,
         ),
     ).reconcile

@@ -11,6 +11,7 @@ import msgspec
 from api.conditions import find_condition, is_condition_true
 from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
 from api.names import GROUP
+from kube.events import ObjectReference
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerSpec
@@ -26,7 +27,6 @@ from reconciler.pool.gauges import (
 from reconciler.pool.usage import usage_of
 from reconciler.pool.validation_cache import POOLS, VALIDITY, validity_cache
 from reconciler.runtime.controller import STATUS_SHARE
-from reconciler.runtime.events import Announcer, about_pool
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
 from telemetry.conditions import PoolCondition
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from api.names import NodeName, PoolName
     from inventory.pools.validation import PoolValidityLookup
     from kube.client import KubeClient
+    from kube.events import EventRecorder
     from pool.allocation_reader import AllocationReader
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
 
 FIELD_MANAGER: Final = "gpu-control-plane/pool-status"
+ACTION: Final = "ReportPool"
 
 _TOLD: Final = {
     PoolCondition.MISCONFIGURED: EventReason.MISCONFIGURED,
@@ -78,7 +80,7 @@ class PoolStatus:
         reader: "AllocationReader",
         now: "Callable[[], Instant]",
         verdict: "PoolValidityLookup",
-        announcer: "Announcer",
+        recorder: "EventRecorder",
     ) -> None:
         self._writer = StatusWriter(client, GPU_POOLS, FIELD_MANAGER)
         self._index = index
@@ -86,7 +88,7 @@ class PoolStatus:
         self._catalog = catalog
         self._now = now
         self._verdict = verdict
-        self._announcer = announcer
+        self._recorder = recorder
         self._expected: Expectations[PoolName, GPUPoolStatus] = Expectations(now)
         self._told: dict[PoolName, frozenset[PoolCondition]] = {}
         # pool -> conditions that are True and were told
@@ -160,7 +162,12 @@ class PoolStatus:
         for type_ in sorted(now_true - told, key=lambda one: one.value):
             found = find_condition(status.conditions, type_)
             if found is not None:
-                self._announcer.warn(about_pool(pool.metadata), _TOLD[type_], found.message)
+                self._recorder.warning(
+                    ObjectReference.to(GPU_POOLS, pool.metadata),
+                    _TOLD[type_],
+                    found.message,
+                    action=ACTION,
+                )
 
 
 def _true_ones(status: GPUPoolStatus) -> frozenset[PoolCondition]:
@@ -191,7 +198,7 @@ SPEC: Final = ControllerSpec(
             reader=context.reader,
             now=context.now,
             verdict=context.shared(validity_cache).verdict,
-            announcer=Announcer(context.recorder, "ReportPool"),
+            recorder=context.recorder,
         ).reconcile
     ),
 )

@@ -16,7 +16,8 @@ import msgspec
 from api.foreign.workloads import ConfigMap, DaemonSet
 from api.meta import PartialObjectMetadata
 from kube.errors import NotFound
-from kube.resources import CONFIG_MAPS, DAEMON_SETS
+from kube.events import ObjectReference
+from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from manifests.node.agent import build_node_agent
 from manifests.node.device_plugin import (
@@ -29,7 +30,6 @@ from manifests.node.device_plugin import (
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.pool.plugin_config import COALESCE_S, plugin_config_facts
 from reconciler.pool.validation_cache import validity_cache
-from reconciler.runtime.events import Announcer, about_pool
 from reconciler.runtime.expectations import Expectations
 from reconciler.sinks.workloads import ALL_POOLS
 from telemetry.conditions import PoolCondition
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from api.meta import ObjectMeta
     from api.names import NodeName, PoolName
     from kube.client import KubeClient
+    from kube.events import EventRecorder
     from kube.resources import Resource
     from manifests.node.device_plugin import WorkloadSettings
     from pool.catalog import Catalog
@@ -109,7 +110,7 @@ class PoolWorkloads:
         config_maps: "LiveWorkloads[ConfigMap]",
         daemon_sets: "LiveWorkloads[DaemonSet]",
         settings: "WorkloadSettings",
-        announcer: "Announcer",
+        recorder: "EventRecorder",
         now: "Callable[[], Instant]",
     ) -> None:
         self._client = client
@@ -118,7 +119,7 @@ class PoolWorkloads:
         self._config_maps = config_maps
         self._daemon_sets = daemon_sets
         self._settings = settings
-        self._announcer = announcer
+        self._recorder = recorder
         self._expected: Expectations[tuple[str, str], str] = Expectations(
             now, seen_within_s=SEEN_WITHIN_S
         )
@@ -206,7 +207,12 @@ class PoolWorkloads:
         self._told[name] = text
         pool = self._catalog.pools.get(name)
         if text and pool is not None:
-            self._announcer.warn(about_pool(pool.metadata), EventReason.MISCONFIGURED, text)
+            self._recorder.warning(
+                ObjectReference.to(GPU_POOLS, pool.metadata),
+                EventReason.MISCONFIGURED,
+                text,
+                action=ACTION,
+            )
 
 
 def _build_all(
@@ -296,7 +302,7 @@ SPEC: Final = ControllerSpec(
             config_maps=context.caches.config_maps,
             daemon_sets=context.caches.daemon_sets,
             settings=context.settings.workloads,
-            announcer=Announcer(context.recorder, ACTION),
+            recorder=context.recorder,
             now=context.now,
         ).reconcile
     ),

@@ -5,62 +5,66 @@ starts changes one entry of one of them; whoever follows inventories for another
 Decisions are `pool.pods.reported`'s (docs/design/0007-actual-allocations.md).
 """
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, final
 
 import msgspec
 import structlog
 
 from api.names import NodeName
+from kube.events import ObjectReference
+from kube.resources import PODS
 from pool.facts import reports_of
 from reconciler.runtime.batches import steps
 from reconciler.runtime.store import Store
-from reconciler.sinks.pods import BoundPodWarnings, check_alone
+from reconciler.sinks.pods import ACTION, check_alone
+from telemetry.metrics import ALLOCATION_MISMATCHES
+from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from api.kinds.gpunodeinventory import GPUNodeInventory
+    from kube.events import EventRecorder
     from pool.allocation_state import AllocationState
     from pool.pods.reported import AllocationMismatch
 
 _log = structlog.get_logger()
 
 
-class MismatchWarnings(Protocol):
-    """Writes an Event about a bound pod in the background, and counts it."""
+def record_mismatch(found: "AllocationMismatch", recorder: "EventRecorder") -> None:
+    """Log a pod's units that do not agree with its assigned devices; count and warn where this replica leads.
 
-    def warn_mismatch(self, found: "AllocationMismatch") -> None:
-        """Say of a bound pod that it has units which it was not bound with. Never blocks, never raises."""
-
-
-@final
-class Mismatches:
-    """Told by the books, in the middle of a transition, so it only records."""
-
-    def __init__(self, warnings: MismatchWarnings) -> None:
-        self._warnings = warnings
-
-    def __call__(self, found: "AllocationMismatch") -> None:
-        """Record what was found of a pod."""
-        pod = found.pod
-        if found.foreign:
-            _log.warning(
-                "report ignored: no card of the node has these units",
-                pod=pod.ref,
-                uid=pod.uid,
-                node=pod.node,
-                units=found.foreign,
-            )
-        if found.unassigned:
-            _log.warning(
-                "pod has other units than it was bound with",
-                pod=pod.ref,
-                uid=pod.uid,
-                node=pod.node,
-                units=found.unassigned,
-                promised=pod.devices,
-            )
-            self._warnings.warn_mismatch(found)
+    The allocation state calls this in the middle of a transition, so it only records.
+    """
+    pod = found.pod
+    if found.foreign:
+        _log.warning(
+            "reported units ignored: no device of the node has them",
+            pod=pod.ref,
+            uid=pod.uid,
+            node=pod.node,
+            units=found.foreign,
+        )
+    if not found.unassigned:
+        return
+    _log.warning(
+        "pod has other units than it was bound with",
+        pod=pod.ref,
+        uid=pod.uid,
+        node=pod.node,
+        units=found.unassigned,
+        promised=pod.devices,
+    )
+    if found.pool is not None and not recorder.is_muted:
+        ALLOCATION_MISMATCHES.labels(found.pool).inc()
+    assigned = sorted({unit for some in (pod.devices or {}).values() for unit in some})
+    note = (
+        f"kubelet on node {pod.node} allocated {', '.join(sorted(found.unassigned))} instead of"
+        f" {', '.join(assigned)}; accounting follows kubelet"
+    )
+    recorder.warning(
+        ObjectReference.to(PODS, pod), EventReason.ALLOCATION_MISMATCH, note, action=ACTION
+    )
 
 
 @final
@@ -68,13 +72,12 @@ class InventorySink:
     """Keeps a store of GPUNodeInventories and the books' reports equal to the API server's."""
 
     def __init__(
-        self, allocation_state: "AllocationState", warnings: BoundPodWarnings | None = None
+        self, allocation_state: "AllocationState", recorder: "EventRecorder | None" = None
     ) -> None:
-        """Take the books, and who is told of pods that were given one unit."""
         self.store: Store[GPUNodeInventory] = Store()
         """The whole objects; told of a change after the books, and not of one of reports alone."""
         self._allocation_state = allocation_state
-        self._warnings = warnings
+        self._recorder = recorder
 
     def replace_all(self, items: "Sequence[GPUNodeInventory]") -> None:
         """Take over a full list: inventories that are not in it are gone, and so is what they reported."""
@@ -116,7 +119,7 @@ class InventorySink:
         reports = reports_of(item)
         for pod in self._allocation_state.observe_reports(node, reports):
             if pod.node == node:
-                check_alone(self._allocation_state.reader, pod, self._warnings)
+                check_alone(self._allocation_state.reader, pod, self._recorder)
             elif pod.uid in reports:
                 _log.warning(
                     "report ignored: the pod runs on another node",

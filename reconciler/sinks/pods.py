@@ -5,38 +5,35 @@ however it was created. `pool.facts.pod_facts` keeps of each what the books need
 those that name none, as soon as it is decoded.
 """
 
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
+from api.text import units as counted
+from kube.events import ObjectReference
+from kube.resources import PODS
 from manifests.install.rbac import PolicyRule
 from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
 from reconciler.runtime.batches import steps
+from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from api.names import PodUid, UnitId
+    from kube.events import EventRecorder
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
     from pool.model import Instant, PodFacts
 
+ACTION: Final = "Reserving"
+"""Of Events about reservations and bound pods."""
 _TURNS: Final = (PodPhase.ENDED, PodPhase.BOUND, PodPhase.PENDING)
 _log = structlog.get_logger()
 
 
 RBAC: Final = (PolicyRule(resources=("pods",), verbs=("list", "watch")),)
-
-
-class BoundPodWarnings(Protocol):
-    """Writes Events about bound pods in the background; each, once, when that is first seen."""
-
-    def warn_unaccounted(self, pod: "PodFacts", resource: str, units: int) -> None:
-        """Say of a bound pod that nobody knows the devices of so many of its units."""
-
-    def warn_double(self, pod: "PodFacts", other: "PodFacts", units: "Sequence[UnitId]") -> None:
-        """Say of a bound pod that another one has the same units."""
 
 
 @final
@@ -47,13 +44,13 @@ class PodSink:
         self,
         allocation_state: "AllocationState",
         now: "Callable[[], Instant]",
-        warnings: "BoundPodWarnings | None" = None,
+        recorder: "EventRecorder | None" = None,
     ) -> None:
         """Take the books, the time, and who is told of pods that were not bound as they should be."""
         self._allocation_state = allocation_state
         self._reader = allocation_state.reader
         self._now = now
-        self._warnings = warnings
+        self._recorder = recorder
 
     def replace_all(self, items: "Sequence[PodFacts]") -> None:
         """Take over a full list: pods that are not in it are gone.
@@ -104,26 +101,36 @@ class PodSink:
         if is_news:
             self._check_accounted(pod)
         if is_news or (before is not None and before.devices != pod.devices):
-            check_alone(self._reader, pod, self._warnings)
+            check_alone(self._reader, pod, self._recorder)
         return is_news
 
     def _check_accounted(self, pod: "PodFacts") -> None:
         for resource, units in self._reader.unaccounted_units(pod):
             if units:
                 _log.warning(
-                    "pod runs on devices that nobody knows",
+                    "pod runs on unknown devices",
                     pod=pod.ref,
                     uid=pod.uid,
                     node=pod.node,
                     resource=resource,
                     units=units,
                 )
-                if self._warnings is not None:
-                    self._warnings.warn_unaccounted(pod, resource, units)
+                self._warn_unaccounted(pod, resource, units)
+
+    def _warn_unaccounted(self, pod: "PodFacts", resource: str, units: int) -> None:
+        if self._recorder is None:
+            return
+        note = (
+            f"devices for {counted(units)} of {resource} are unknown because the pod was not bound by"
+            f" gpu-control-plane; node {pod.node} accepts no pods of this resource until it terminates"
+        )
+        self._recorder.warning(
+            ObjectReference.to(PODS, pod), EventReason.POD_UNACCOUNTED, note, action=ACTION
+        )
 
 
 def check_alone(
-    reader: "AllocationReader", pod: "PodFacts", warnings: BoundPodWarnings | None
+    reader: "AllocationReader", pod: "PodFacts", recorder: "EventRecorder | None"
 ) -> None:
     """Tell of another bound pod that has units of this one."""
     shared: dict[PodUid, list[UnitId]] = {}
@@ -143,9 +150,21 @@ def check_alone(
             other_uid=uid,
             units=sorted(units),
         )
-        if warnings is not None:
-            warnings.warn_double(pod, other, units)
-            warnings.warn_double(other, pod, units)
+        if recorder is not None:
+            _warn_shared(recorder, pod, other, units=units)
+            _warn_shared(recorder, other, pod, units=units)
+
+
+def _warn_shared(
+    recorder: "EventRecorder", pod: "PodFacts", other: "PodFacts", *, units: "Sequence[UnitId]"
+) -> None:
+    note = (
+        f"pod {other.ref} on node {other.node} has the same units: {', '.join(sorted(units))};"
+        " they stay in use until both pods are gone: delete one of them"
+    )
+    recorder.warning(
+        ObjectReference.to(PODS, pod), EventReason.UNITS_HELD_TWICE, note, action=ACTION
+    )
 
 
 def _turn(facts: "PodFacts") -> int:

@@ -26,9 +26,8 @@ from manifests.node.device_plugin import PluginMode, WorkloadSettings
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
 from reconciler.pool.plugin_config import NodePluginConfigs, PluginConfigFacts
-from reconciler.pool.workloads import ACTION, PoolWorkloads
+from reconciler.pool.workloads import PoolWorkloads
 from reconciler.runtime.controller import Controller
-from reconciler.runtime.events import Announcer
 from reconciler.sinks.devices import DeviceSink, observe_device
 from reconciler.sinks.pools import PoolSink
 from reconciler.sinks.workloads import ALL_POOLS, LiveWorkloads, selection
@@ -71,7 +70,7 @@ class Fleet:
             config_maps=self.config_maps,
             daemon_sets=self.daemon_sets,
             settings=self._settings,
-            announcer=Announcer(recorder, ACTION),
+            recorder=recorder,
             now=clock.instant,
         )
         self.pools: Controller[PoolName] = Controller("pool.workloads", workloads.reconcile, clock)

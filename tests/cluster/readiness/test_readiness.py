@@ -38,18 +38,17 @@ from tests.cluster.environment import client, definitions, polling
 from tests.cluster.environment.nodes import KWOK_PREFIX
 from tests.support.dcgm import Exporter, an_exporter, device_lines
 from tests.support.operands import an_operand_pod
+from tests.support.recorded_events import RecordedEvents
 
 INVENTORIES = "/apis/gpu.deckhouse.io/v1alpha1/gpunodeinventories"
 DEVICES = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices"
 PERIOD_S = 0.2
 
 
-class Recorder:
-    def __init__(self) -> None:
-        self.reasons: list[str] = []
-
-    def emit(self, event: Any) -> None:
-        self.reasons.append(event.reason)
+class Recorder(RecordedEvents):
+    @property
+    def reasons(self) -> list[str]:
+        return [one.reason for one in self.events]
 
 
 @dataclass

@@ -9,7 +9,6 @@ from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, NodeName, PoolName
 from inventory.pools.validation import VALID_POOL, PoolValidity
 from kube.errors import AlreadyExists
-from kube.events import Event
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS
 from reconciler.assignment.controller import DeviceAssignment
 from reconciler.assignment.events import AssignmentEvents
@@ -17,22 +16,13 @@ from reconciler.assignment.pool_conflicts import Conflicts, PoolConflicts
 from reconciler.assignment.view import AssignmentSources
 from reconciler.runtime.store import Store
 from tests.component.reconciler.cluster import Cluster, Json
+from tests.support.recorded_events import RecordedEvents
 
 
-class Heard:
-    """Takes events as the recorder does."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def emit(self, event: Event) -> None:
-        self.events.append(event)
-
+class Heard(RecordedEvents):
     def take(self) -> list[tuple[str, str]]:
-        """Return object and reason of every event since the last call."""
-        found = [(one.regarding.name, one.reason) for one in self.events]
-        self.events.clear()
-        return found
+        """Return object and reason of every Event since the last call."""
+        return [(one.regarding.name, one.reason) for one in self.taken()]
 
 
 class Assigning:

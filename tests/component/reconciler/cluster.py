@@ -23,7 +23,6 @@ from api.names import (
 from inventory.pools.validation import PoolValidity
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
-from kube.events import Event
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     GPU_DEVICES,
@@ -41,7 +40,6 @@ from reconciler.pool.node_labels import PoolNodeLabels
 from reconciler.pool.remains import PoolRemains
 from reconciler.pool.status import PoolStatus
 from reconciler.pool.validation_cache import PoolValidityCache
-from reconciler.runtime.events import Announcer
 from reconciler.runtime.store import DeviceStore
 from reconciler.sinks.devices import DeviceSink, observe_device
 from reconciler.sinks.nodes import NodeSink
@@ -50,6 +48,7 @@ from reconciler.sinks.pools import PoolSink
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
+from tests.support.recorded_events import RecordedEvents
 from tests.support.scheduling import Time
 
 Json = dict[str, Any]
@@ -73,9 +72,8 @@ class Cluster:
         self.pods = PodSink(self.allocation_state, self.time.now)
         self.store = DeviceStore()
         self.workloads: dict[str, list[str]] = {}
-        self.told: list[Event] = []
+        self.recorder = RecordedEvents()
         self.rules = PoolValidityCache(self.catalog, self.store)
-        announcer = Announcer(self, "Reconcile")
         self.pool_status = PoolStatus(
             self.client,
             index,
@@ -83,7 +81,7 @@ class Cluster:
             reader=self.allocation_state.reader,
             now=self.time.now,
             verdict=self.verdict,
-            announcer=announcer,
+            recorder=self.recorder,
         )
         remains = PoolRemains(index, lambda pool: self.workloads.get(pool, []))
         context = LifecycleDependencies(
@@ -92,7 +90,7 @@ class Cluster:
             catalog=self.catalog,
             verdict=self.verdict,
             remains=remains.of,
-            announcer=announcer,
+            recorder=self.recorder,
             now=self.time.now,
         )
         self.pool_life = PoolLifecycle(self.client, context)
@@ -101,15 +99,9 @@ class Cluster:
         )
         self.device_status = DeviceStatus(self.client, index, self.devices.store, now=self.time.now)
 
-    def emit(self, event: Event) -> None:
-        """Take an event."""
-        self.told.append(event)
-
     def events(self) -> list[tuple[str, str]]:
         """Return reason and note of the events since the last call."""
-        found = [(one.reason, one.note) for one in self.told]
-        self.told.clear()
-        return found
+        return [(one.reason, one.note) for one in self.recorder.taken()]
 
     def verdict(self, name: PoolName) -> PoolValidity:
         return self.rules.verdict(name)

@@ -5,7 +5,6 @@ Nothing runs by itself: a test says when the process sees the world, and when it
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from api.foreign.core import Node, Pod
@@ -16,7 +15,6 @@ from inventory.health.device import ExporterSample, HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
-from kube.events import Event
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     GPU_DEVICES,
@@ -43,6 +41,7 @@ from tests.support.builders import a_pool
 from tests.support.controllers import a_context
 from tests.support.loop_clock import LoopClock
 from tests.support.operands import an_operand_pod
+from tests.support.recorded_events import RecordedEvents
 from tests.support.scheduling import Time
 
 Json = dict[str, Any]
@@ -50,20 +49,10 @@ N1 = NodeName("n1")
 DEVICES = ("n1-0", "n1-1")
 
 
-@dataclass
-class Recorder:
-    """Keeps the Events that it gets."""
-
-    events: list[Event] = field(default_factory=list)
-
-    def emit(self, event: Event) -> None:
-        self.events.append(event)
-
-    def taken(self) -> list[tuple[str, str, str]]:
-        """Return reason, kind and name of each event since the last call."""
-        told = [(one.reason, one.regarding.kind, one.regarding.name) for one in self.events]
-        self.events.clear()
-        return told
+class Recorder(RecordedEvents):
+    def seen(self) -> list[tuple[str, str, str]]:
+        """Return reason, kind and name of each Event since the last call."""
+        return [(one.reason, one.regarding.kind, one.regarding.name) for one in self.taken()]
 
 
 class Process:

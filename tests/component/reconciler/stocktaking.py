@@ -20,7 +20,6 @@ from inventory.discovery.node import InventoryTerms
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import NotFound
-from kube.events import Event
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     GPU_DEVICES,
@@ -40,6 +39,7 @@ from reconciler.sinks.nodes import NodeSink
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import NAMESPACE, node_feature_crd
 from tests.support.loop_clock import LoopClock
+from tests.support.recorded_events import RecordedEvents
 from tests.support.scheduling import Time
 
 Json = dict[str, Any]
@@ -53,7 +53,7 @@ class Stocktaking:
     api: InMemoryApiServer
     client: KubeClient
     time: Time = field(default_factory=Time)
-    told: list[Event] = field(default_factory=list)
+    recorder: RecordedEvents = field(default_factory=RecordedEvents)
 
     def __post_init__(self) -> None:
         self._begin()
@@ -77,19 +77,17 @@ class Stocktaking:
                 inventories=self.inventories,
                 features=self.features,
             ),
-            self,
+            self.recorder,
             now=self.time.now,
             terms=InventoryTerms(),
         )
 
-    def emit(self, event: Event) -> None:
-        self.told.append(event)
-
     def events(self) -> list[tuple[str, str, str]]:
         """Kind and name, reason and note of the events since the last call."""
-        found = [(f"{e.regarding.kind}/{e.regarding.name}", e.reason, e.note) for e in self.told]
-        self.told.clear()
-        return found
+        return [
+            (f"{e.regarding.kind}/{e.regarding.name}", e.reason, e.note)
+            for e in self.recorder.taken()
+        ]
 
     async def observe(self) -> None:
         """Let the process see the world as it is now."""

@@ -58,7 +58,7 @@ async def test_a_device_that_is_watched_is_said_to_be_healthy_once(world: World)
     condition = await world.healthy()
     assert condition is not None
     assert (condition["status"], condition["reason"]) == ("True", "Healthy")
-    assert world.process.recorder.taken() == []
+    assert world.process.recorder.seen() == []
 
 
 async def test_a_fault_takes_the_device_out_at_once_and_names_the_pods_that_it_is_left_to(
@@ -99,21 +99,21 @@ async def test_a_faulted_device_gets_no_new_pod_and_its_neighbour_does(world: Wo
 
 async def test_a_device_comes_back_after_three_clean_pages(world: World):
     await show(world, FATAL)
-    world.process.recorder.taken()
+    world.process.recorder.seen()
     await show(world, CLEAN, times=2)
     assert (await world.healthy() or {})["status"] == "False"
-    assert world.process.recorder.taken() == []
+    assert world.process.recorder.seen() == []
     await show(world, CLEAN)
     assert (await world.healthy() or {})["status"] == "True"
-    assert world.process.recorder.taken() == [("GPUDeviceRecovered", "GPUDevice", "n1-0")]
+    assert world.process.recorder.seen() == [("GPUDeviceRecovered", "GPUDevice", "n1-0")]
 
 
 async def test_a_fault_is_told_once_and_another_fault_again(world: World):
     await show(world, FATAL, times=4)
-    assert world.process.recorder.taken() == [("GPUDeviceFaulted", "GPUDevice", "n1-0")]
+    assert world.process.recorder.seen() == [("GPUDeviceFaulted", "GPUDevice", "n1-0")]
     other = device_lines("GPU-n1-0", xid=48) + device_lines("GPU-n1-1")
     await show(world, other, times=2)
-    assert world.process.recorder.taken() == [("GPUDeviceFaulted", "GPUDevice", "n1-0")]
+    assert world.process.recorder.seen() == [("GPUDeviceFaulted", "GPUDevice", "n1-0")]
 
 
 async def test_the_time_of_the_condition_moves_with_its_status_only(world: World):
@@ -158,10 +158,10 @@ async def test_a_restart_forgets_no_fault_and_tells_it_no_second_time(world: Wor
     await world.process.examine()
     await show(world, FATAL, times=2)
     assert world.writes() == []
-    assert world.process.recorder.taken() == []
+    assert world.process.recorder.seen() == []
     await show(world, CLEAN, times=3)
     assert (await world.healthy() or {})["status"] == "True"
-    assert world.process.recorder.taken() == [("GPUDeviceRecovered", "GPUDevice", "n1-0")]
+    assert world.process.recorder.seen() == [("GPUDeviceRecovered", "GPUDevice", "n1-0")]
 
 
 async def test_a_device_that_was_lost_while_nobody_looked_is_found_missing(world: World):
@@ -225,10 +225,10 @@ async def test_a_fault_whose_write_failed_is_written_and_told_later(world: World
     world.api.faults.fail("PATCH", "/gpudevices/n1-0/status$", 500)
     with pytest.raises(ServerError):
         await show(world, FATAL)
-    assert world.process.recorder.taken() == []
+    assert world.process.recorder.seen() == []
     await world.process.examine()
     assert (await world.healthy() or {})["status"] == "False"
-    assert world.process.recorder.taken() == [("GPUDeviceFaulted", "GPUDevice", "n1-0")]
+    assert world.process.recorder.seen() == [("GPUDeviceFaulted", "GPUDevice", "n1-0")]
 
 
 async def test_a_device_that_goes_while_it_is_examined_is_no_failure(world: World):

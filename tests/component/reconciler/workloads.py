@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -10,14 +9,13 @@ import msgspec
 from api.foreign.workloads import ConfigMap, DaemonSet
 from api.names import NodeName, PoolName
 from api.nodefiles.poolconfig import CONFIG_KEY, PoolConfig
-from kube.events import Event
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, NAMESPACES
 from manifests.node.device_plugin import WorkloadSettings, plugin_name
 from reconciler.pool.plugin_config import NodePluginConfigs, PluginConfigFacts
-from reconciler.pool.workloads import ACTION, PoolWorkloads
-from reconciler.runtime.events import Announcer
+from reconciler.pool.workloads import PoolWorkloads
 from reconciler.sinks.workloads import LABEL_SELECTOR, LiveWorkloads
 from tests.component.reconciler.cluster import Cluster, a_cluster
+from tests.support.recorded_events import RecordedEvents
 
 NAMESPACE = "gpu-control-plane"
 SETTINGS = WorkloadSettings(image="gpu-control-plane:1.0", namespace=NAMESPACE)
@@ -27,20 +25,10 @@ PLUGIN_PATH = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 Json = dict[str, Any]
 
 
-@dataclass
-class Recorded:
-    """Takes events."""
-
-    events: list[Event] = field(default_factory=list)
-
-    def emit(self, event: Event) -> None:
-        self.events.append(event)
-
+class Recorded(RecordedEvents):
     def take(self) -> list[tuple[str, str, str]]:
-        """Return object, reason and text of what came since the last call."""
-        found = [(one.regarding.name, one.reason, one.note) for one in self.events]
-        self.events.clear()
-        return found
+        """Return object, reason and note of the Events since the last call."""
+        return [(one.regarding.name, one.reason, one.note) for one in self.taken()]
 
 
 class Workloads:
@@ -62,7 +50,7 @@ class Workloads:
             config_maps=self.config_maps,
             daemon_sets=self.daemon_sets,
             settings=settings,
-            announcer=Announcer(self.recorded, ACTION),
+            recorder=self.recorded,
             now=cluster.time.now,
         )
 

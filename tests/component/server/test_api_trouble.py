@@ -200,4 +200,4 @@ async def test_pod_with_a_nonsensical_annotation_ends_no_process(cluster: Cluste
 
 
 def are_unaccounted(logs: Sequence[Mapping[str, object]]) -> int:
-    return sum(log["event"] == "pod runs on devices that nobody knows" for log in logs)
+    return sum(log["event"] == "pod runs on unknown devices" for log in logs)

@@ -104,7 +104,7 @@ async def test_the_server_follows_the_node_and_a_waiting_pod_gets_what_is_free(
         await comes_to(functools.partial(shown, "gpu_allocation_mismatches_total"), {("whole",): 1})
         await until_async(lambda: has_one_note(cluster))
         (note,) = await mismatches(cluster)
-        assert "gave it GPU-1, and it was bound with GPU-0" in note
+        assert "allocated GPU-1 instead of GPU-0" in note
         await run.filter("waiting")
         await run.bind("waiting", waiting)
         assert await given(cluster, "waiting") == {"main": ["GPU-0"]}

@@ -1,5 +1,7 @@
 """Inventories on their way into the store and the books, and what is said of it."""
 
+import functools
+import re
 from typing import Any
 
 import msgspec
@@ -8,13 +10,13 @@ from structlog.testing import capture_logs
 
 from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory, GPUNodeInventoryStatus
 from api.meta import ObjectMeta
-from api.names import PoolName, UnitId
 from pool.allocation_state import AllocationState
-from pool.pods.reported import AllocationMismatch
-from reconciler.sinks.inventories import InventorySink, Mismatches
+from reconciler.sinks.inventories import InventorySink, record_mismatch
 from reconciler.sinks.pods import PodSink
+from telemetry.reasons import EventReason
 from tests.support.allocation_state import a_bound_pod, some_allocation_state, some_devices, uid_of
 from tests.support.builders import at
+from tests.support.recorded_events import RecordedEvents
 
 X, Y = "GPU-n1-0", "GPU-n1-1"
 
@@ -38,21 +40,25 @@ def an_inventory(name: str = "n1", version: int = 1, *, managed: bool = True, **
     )
 
 
-class Told:
-    """Whoever is told of bound pods."""
+class Told(RecordedEvents):
+    def of(self, reason: EventReason) -> list[tuple[str, str]]:
+        """Pod and note of each Event with the reason."""
+        found = [one for one in self.events if one.reason == reason.value]
+        return [(one.regarding.name, one.note) for one in found]
 
-    def __init__(self) -> None:
-        self.doubles: list[tuple[str, str, list[UnitId]]] = []
-        self.mismatches: list[AllocationMismatch] = []
+    @property
+    def doubles(self) -> list[tuple[str, str, str]]:
+        """Pod, the other pod and the units."""
+        found: list[tuple[str, str, str]] = []
+        for name, note in self.of(EventReason.UNITS_HELD_TWICE):
+            match = re.fullmatch(r"pod default/(.*) on node .* the same units: (.*?);.*", note)
+            assert match is not None
+            found.append((name, match[1], match[2]))
+        return found
 
-    def warn_unaccounted(self, pod: Any, resource: str, units: int) -> None:
-        raise AssertionError(f"{pod}, {resource}, {units}")
-
-    def warn_double(self, pod: Any, other: Any, units: Any) -> None:
-        self.doubles.append((pod.name, other.name, sorted(units)))
-
-    def warn_mismatch(self, found: AllocationMismatch) -> None:
-        self.mismatches.append(found)
+    @property
+    def mismatches(self) -> list[tuple[str, str]]:
+        return self.of(EventReason.ALLOCATION_MISMATCH)
 
 
 class World:
@@ -61,7 +67,9 @@ class World:
         self.allocation_state = some_allocation_state(
             devices=[*some_devices(count), *some_devices(1, "n2")]
         )
-        self.allocation_state._mismatches._on_found = Mismatches(self.told)
+        self.allocation_state._mismatches._on_found = functools.partial(
+            record_mismatch, recorder=self.told
+        )
         self.sink = InventorySink(self.allocation_state, self.told)
         self.pods = PodSink(self.allocation_state, lambda: at(0), self.told)
         self.heard: list[str] = []
@@ -161,8 +169,8 @@ def test_a_pod_with_other_units_is_told_of_whichever_came_first(first: str) -> N
         world.sink.upsert(an_inventory(p=Y))
     world.pods.upsert(a_bound_pod("p", X))
     world.sink.upsert(an_inventory(version=2, p=Y))
-    (found,) = world.told.mismatches
-    assert (found.pod.name, found.pool, found.unassigned) == ("p", PoolName("whole"), (Y,))
+    note = f"kubelet on node n1 allocated {Y} instead of {X}; accounting follows kubelet"
+    assert world.told.mismatches == [("p", note)]
 
 
 def test_a_promise_of_what_another_pod_really_has_is_no_double() -> None:
@@ -187,7 +195,7 @@ def test_a_unit_that_a_node_says_it_gave_twice_is_told_of_on_both_pods() -> None
         world.pods.upsert(a_bound_pod(name, unit))
     world.sink.upsert(an_inventory(p=X))
     world.sink.upsert(an_inventory(version=2, p=X, q=X))
-    assert world.told.doubles == [("q", "p", [X]), ("p", "q", [X])]
+    assert world.told.doubles == [("q", "p", X), ("p", "q", X)]
     world.pods.upsert(a_bound_pod("promised", X))
     assert world.allocation_state.reader.shared_units() == {X: {uid_of("p"), uid_of("q")}}
     assert len(world.told.doubles) == 2
@@ -197,4 +205,4 @@ def test_two_promises_of_one_unit_are_told_of_as_ever() -> None:
     world = World()
     world.pods.upsert(a_bound_pod("p", X))
     world.pods.upsert(a_bound_pod("q", X))
-    assert world.told.doubles == [("q", "p", [X]), ("p", "q", [X])]
+    assert world.told.doubles == [("q", "p", X), ("p", "q", X)]

@@ -10,26 +10,22 @@ import pytest
 import reconciler
 from api.names import DeviceName, NodeName, PoolName
 from certs import kubernetes as certificates
-from kube.events import Event
 from manifests.install.rbac import PolicyRule, build_rbac
 from reconciler.controller_spec import ControllerSpec, TaskSpec
 from reconciler.pool.index_changes import index_changes
 from reconciler.pool.plugin_config import COALESCE_S, plugin_config_facts
 from reconciler.pool.validation_cache import validity_cache
 from reconciler.runtime.controller import Controller
-from server import binder, events, informers, rbac
+from server import binder, informers, rbac
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.leadership import fence
 from tests.support.assigning import a_gpupool
 from tests.support.controllers import a_context, connected
 from tests.support.loop_clock import LoopClock
+from tests.support.recorded_events import RecordedEvents
 
 Spec = ControllerSpec | TaskSpec
-
-
-class Silent:
-    def emit(self, event: Event) -> None: ...
 
 
 def declared() -> Iterator[Spec]:
@@ -78,12 +74,12 @@ def rules_of(*lists: tuple[PolicyRule, ...]) -> object:
 
 
 def test_rendered_permissions_are_the_union_of_the_declared_ones():
-    own = (informers.RBAC, binder.RBAC, fence.RBAC, events.RBAC, certificates.RBAC)
+    own = (informers.RBAC, binder.RBAC, fence.RBAC, rbac.EVENTS, certificates.RBAC)
     assert rules_of(rbac.CLUSTER_RULES) == rules_of(*(one.rbac for one in declared()), *own)
 
 
 async def test_each_controller_is_built_and_subscribed_without_io():
-    context = a_context(recorder=Silent())
+    context = a_context(recorder=RecordedEvents())
     async with context.ending:
         for spec in CONTROLLERS:
             spec.start(context)

@@ -1,4 +1,4 @@
-"""Holds end at their deadline, by one sleeper; and what is said when a reservation ends."""
+"""Reservations end at their deadline, by one sleeper; an ended one is counted, logged and recorded."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from api.names import PodUid
+from api.kinds.gpupool import GPUPool
+from api.meta import ObjectMeta
+from api.names import PodUid, PoolName
+from pool.catalog import Catalog
 from pool.reservations.reservation import Ended, Reservation
-from reconciler.pod.reservation_end import ReservationEnd
+from reconciler.pod.reservation_end import record_end
 from reconciler.pod.reservation_expiry import LONGEST_SLEEP_S, SHORTEST_SLEEP_S, ReservationExpiry
 from telemetry.metrics import REGISTRY
-from telemetry.reasons import EventReason
 from tests.support.allocation_state import a_bound_pod, reserve, some_allocation_state, some_devices
 from tests.support.builders import a_demand, a_pod_facts, a_pool, at
+from tests.support.recorded_events import RecordedEvents
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,18 +26,20 @@ if TYPE_CHECKING:
     from pool.model import Instant
 
 
-class Announced:
-    """Events as they would be written."""
+class Ending:
+    """The allocation state's `on_end`, and the Events of it."""
 
     def __init__(self) -> None:
-        self.on_pools: list[tuple[EventReason, str]] = []
-        self.on_pods: list[tuple[EventReason, str]] = []
+        self.recorder = RecordedEvents()
+        self.catalog = Catalog()
+        self.catalog.pools[PoolName("whole")] = GPUPool(metadata=ObjectMeta(name="whole", uid="u"))
 
-    def warn_pool(self, reservation: Reservation, reason: EventReason, note: str) -> None:
-        self.on_pools.append((reason, note))
+    def __call__(self, ended: Ended) -> None:
+        record_end(ended, recorder=self.recorder, catalog=self.catalog)
 
-    def warn_pod(self, reservation: Reservation, reason: EventReason, note: str) -> None:
-        self.on_pods.append((reason, note))
+    def notes(self, kind: str) -> list[tuple[str, str]]:
+        events = (one for one in self.recorder.events if one.regarding.kind == kind)
+        return [(one.reason, one.note) for one in events]
 
 
 def loop_now() -> "Instant":
@@ -116,24 +121,30 @@ async def test_many_holds_with_one_deadline_end_together():
         assert len(allocation_state.ledger) == 0
 
 
-def test_an_expired_hold_is_announced_on_pool_and_pod_and_counted():
-    announced = Announced()
+def test_an_expired_reservation_is_recorded_on_pool_and_pod_and_counted():
+    ending = Ending()
     allocation_state = some_allocation_state(
-        a_pool(ttl_s=30), devices=some_devices(1), on_end=ReservationEnd(announced)
+        a_pool(ttl_s=30), devices=some_devices(1), on_end=ending
     )
     before = ended("expired")
     a_confirmed_reservation(allocation_state)
     with capture_logs() as logs:
         allocation_state.expire(at(30))
     assert ended("expired") == before + 1
-    ((reason, on_pool),) = announced.on_pools
-    assert reason is EventReason.RESERVATION_EXPIRED
-    assert on_pool == (
-        "1 unit on node n1, held for pod default/p, is free again: it was not bound in time"
-    )
-    ((reason, on_pod),) = announced.on_pods
-    assert reason is EventReason.RESERVATION_EXPIRED
-    assert on_pod.startswith("1 unit on node n1 of GPU pool whole is no longer held for this pod")
+    assert ending.notes("GPUPool") == [
+        (
+            "GPUReservationExpired",
+            "reservation of 1 unit on node n1 for pod default/p expired: the pod was not bound in time;"
+            " the units are free again",
+        )
+    ]
+    assert ending.notes("Pod") == [
+        (
+            "GPUReservationExpired",
+            "reservation of 1 unit on node n1 of GPU pool whole expired; the pod is scheduled when"
+            " units are free",
+        )
+    ]
     (line,) = logs
     assert (line["event"], line["end"], line["pod"]) == (
         "reservation ended",
@@ -142,24 +153,21 @@ def test_an_expired_hold_is_announced_on_pool_and_pod_and_counted():
     )
 
 
-def test_the_announcement_speaks_of_several_units_in_the_plural():
-    announced = Announced()
+def test_the_event_has_several_units_in_the_plural():
+    ending = Ending()
     allocation_state = some_allocation_state(
-        a_pool(ttl_s=30), devices=some_devices(2), on_end=ReservationEnd(announced)
+        a_pool(ttl_s=30), devices=some_devices(2), on_end=ending
     )
     a_confirmed_reservation(allocation_state, units=2)
     allocation_state.expire(at(30))
-    ((_, on_pool),) = announced.on_pools
-    assert on_pool.startswith("2 units on node n1, held for pod default/p, are free again")
-    ((_, on_pod),) = announced.on_pods
-    assert on_pod.startswith("2 units on node n1 of GPU pool whole are no longer held")
+    for kind in ("GPUPool", "Pod"):
+        ((_, note),) = ending.notes(kind)
+        assert note.startswith("reservation of 2 units on node n1 ")
 
 
-def test_other_endings_are_counted_and_logged_and_nobody_is_alarmed():
-    announced = Announced()
-    allocation_state = some_allocation_state(
-        devices=some_devices(2), on_end=ReservationEnd(announced)
-    )
+def test_other_endings_are_counted_and_logged_and_there_is_no_event():
+    ending = Ending()
+    allocation_state = some_allocation_state(devices=some_devices(2), on_end=ending)
     bound, released, unseen = ended("bound"), ended("released"), ended("not_observed")
     a_confirmed_reservation(allocation_state)
     reserve(allocation_state, a_demand(1), id_="other")
@@ -171,4 +179,4 @@ def test_other_endings_are_counted_and_logged_and_nobody_is_alarmed():
     assert (ended("bound"), ended("not_observed")) == (bound + 1, unseen + 1)
     assert ended("released") == released + 1
     assert [line["end"] for line in logs] == ["bound", "not_observed", "released"]
-    assert (announced.on_pools, announced.on_pods) == ([], [])
+    assert ending.recorder.events == []

@@ -1,4 +1,4 @@
-"""Events about reservations: on whom, with what, and only where this replica leads."""
+"""Events about reservations: their objects and notes, and only where this replica leads."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,17 +12,16 @@ from kube.config.connection import StaticConnection
 from kube.events import EventRecorder
 from kube.resources import EVENTS
 from pool.pods.reported import AllocationMismatch
-from pool.reservations.reservation import Reservation
-from server.events import ReservationEvents
+from pool.reservations.reservation import End, Ended, Reservation
+from reconciler.pod.reservation_end import record_end
+from reconciler.sinks.inventories import record_mismatch
 from simulator.apiserver.server import InMemoryApiServer
-from telemetry.reasons import REPORTING_CONTROLLER, EventReason
+from telemetry.reasons import REPORTING_CONTROLLER
 from tests.support.allocation_state import a_bound_pod, reserve
 from tests.support.builders import a_demand, at
 from tests.support.loop_clock import LoopClock
 from tests.support.metric_samples import Counted
 from tests.support.reviews import AdmissionSetup
-
-EXPIRED = EventReason.RESERVATION_EXPIRED
 
 
 class Regarding(Model, frozen=True):
@@ -58,31 +57,35 @@ def office() -> AdmissionSetup:
     return office
 
 
-class Announcer:
-    """The events, and what of them reaches the API server."""
+class Written:
+    """The recorder, and the Events of it that reach the API server."""
 
     def __init__(self, client: KubeClient, office: AdmissionSetup) -> None:
         self._client = client
-        self._recorder = EventRecorder(
+        self._catalog = office.catalog
+        self.recorder = EventRecorder(
             client,
             LoopClock(),
             reporting_controller=REPORTING_CONTROLLER,
             reporting_instance="test",
         )
-        self.events = ReservationEvents(self._recorder, office.catalog)
-        self.events.is_leading = True
 
-    async def written(self) -> list[StoredEvent]:
+    def expire(self, reservation: Reservation) -> None:
+        ended = Ended(reservation, End.EXPIRED)
+        record_end(ended, recorder=self.recorder, catalog=self._catalog)
+
+    async def events(self, kind: str | None = None) -> list[StoredEvent]:
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(self._recorder.run())
-            await self._recorder.flush(5.0)
+            task = group.create_task(self.recorder.run())
+            await self.recorder.flush(5.0)
             task.cancel()
-        return (await self._client.list_(EVENTS, StoredEvent)).items
+        items = (await self._client.list_(EVENTS, StoredEvent)).items
+        return [one for one in items if kind in {None, one.regarding.kind}]
 
 
 @pytest.fixture
-async def announcer(client: KubeClient, office: AdmissionSetup) -> Announcer:
-    return Announcer(client, office)
+async def written(client: KubeClient, office: AdmissionSetup) -> Written:
+    return Written(client, office)
 
 
 def a_reservation(office: AdmissionSetup, uid: str | None = "uid-p") -> Reservation:
@@ -95,66 +98,60 @@ def a_reservation(office: AdmissionSetup, uid: str | None = "uid-p") -> Reservat
 
 
 async def test_warning_on_the_pool_names_it_by_uid(
-    announcer: Announcer, office: AdmissionSetup
+    written: Written, office: AdmissionSetup
 ) -> None:
-    announcer.events.warn_pool(a_reservation(office), EXPIRED, "it ran out")
-    assert await announcer.written() == [
+    written.expire(a_reservation(office))
+    assert await written.events("GPUPool") == [
         StoredEvent(
             type="Warning",
             reason="GPUReservationExpired",
             action="Reserving",
-            note="it ran out",
+            note="reservation of 1 unit on node n1 for pod default/p expired: the pod was not bound in"
+            " time; the units are free again",
             reporting_controller="gpu.deckhouse.io/control-plane",
             regarding=Regarding(kind="GPUPool", name="whole", uid="uid-whole"),
         )
     ]
 
 
-async def test_warning_on_the_pod_names_it_by_uid(
-    announcer: Announcer, office: AdmissionSetup
-) -> None:
-    announcer.events.warn_pod(a_reservation(office), EXPIRED, "it ran out")
-    (event,) = await announcer.written()
+async def test_warning_on_the_pod_names_it_by_uid(written: Written, office: AdmissionSetup) -> None:
+    written.expire(a_reservation(office))
+    (event,) = await written.events("Pod")
     assert event.regarding == Regarding(kind="Pod", name="p", namespace="default", uid="uid-p")
 
 
-async def test_pod_that_nobody_has_seen_gets_no_event(
-    announcer: Announcer, office: AdmissionSetup
+async def test_pod_that_was_never_seen_gets_no_event(
+    written: Written, office: AdmissionSetup
 ) -> None:
-    announcer.events.warn_pod(a_reservation(office, uid=None), EXPIRED, "it ran out")
-    assert await announcer.written() == []
+    written.expire(a_reservation(office, uid=None))
+    assert await written.events("Pod") == []
 
 
-async def test_pool_that_is_gone_gets_no_event(
-    announcer: Announcer, office: AdmissionSetup
-) -> None:
+async def test_pool_that_is_gone_gets_no_event(written: Written, office: AdmissionSetup) -> None:
     reservation = a_reservation(office)
     del office.catalog.pools[PoolName("whole")]
-    announcer.events.warn_pool(reservation, EXPIRED, "it ran out")
-    assert await announcer.written() == []
+    written.expire(reservation)
+    assert await written.events("GPUPool") == []
 
 
-async def test_standby_says_nothing(announcer: Announcer, office: AdmissionSetup) -> None:
-    announcer.events.is_leading = False
-    announcer.events.warn_pool(a_reservation(office), EXPIRED, "it ran out")
-    assert await announcer.written() == []
+async def test_standby_writes_no_event(written: Written, office: AdmissionSetup) -> None:
+    written.recorder.is_muted = True
+    written.expire(a_reservation(office))
+    assert await written.events() == []
 
 
 @pytest.mark.parametrize("is_leading", [True, False])
-async def test_a_mismatch_is_told_and_counted_by_who_leads(
+async def test_the_leader_records_and_counts_a_mismatch(
     client: KubeClient, office: AdmissionSetup, *, is_leading: bool
 ) -> None:
-    announcer = Announcer(client, office)
-    announcer.events.is_leading = is_leading
+    written = Written(client, office)
+    written.recorder.is_muted = not is_leading
     counted = Counted()
     pod = a_bound_pod("p", "GPU-1", "GPU-2")
     found = AllocationMismatch(pod, PoolName("whole"), (UnitId("GPU-9"),), ())
-    announcer.events.warn_mismatch(found)
-    notes = [(one.reason, one.regarding.name, one.note) for one in await announcer.written()]
-    text = (
-        "kubelet on node n1 gave it GPU-9, and it was bound with GPU-1, GPU-2: "
-        "what it has counts as used, what it did not get is free"
-    )
+    record_mismatch(found, written.recorder)
+    notes = [(one.reason, one.regarding.name, one.note) for one in await written.events()]
+    text = "kubelet on node n1 allocated GPU-9 instead of GPU-1, GPU-2; accounting follows kubelet"
     assert notes == ([("GPUAllocationMismatch", "p", text)] if is_leading else [])
     grown = counted.growth("gpu_allocation_mismatches_total")
     assert grown == ({("whole",): 1} if is_leading else {})
