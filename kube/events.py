@@ -41,7 +41,7 @@ _ATTEMPTS = 3
 _log = structlog.get_logger()
 
 
-class Identity(Protocol):
+class ObjectIdentity(Protocol):
     """Name, namespace and uid of an object; `api.meta.ObjectMeta` and facts of pods have them."""
 
     @property
@@ -62,7 +62,7 @@ class ObjectReference(Model, frozen=True):
     uid: str = ""
 
     @classmethod
-    def to(cls, resource: "Resource", identity: "Identity") -> Self:
+    def to(cls, resource: "Resource", identity: "ObjectIdentity") -> Self:
         """Return the reference to an object by its metadata, or by facts that have the same fields."""
         return cls(
             api_version=resource.api_version,
