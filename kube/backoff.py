@@ -1,7 +1,7 @@
-"""How long to wait before trying again: exponential, full jitter, capped.
+"""Exponential backoff with a cap and jitter.
 
-Full jitter, because what fails for one of our watches fails for all of them at once,
-and they should not come back in step.
+Full jitter by default: a failure of the API server ends all watches at once, and they should not come back in
+step.
 """
 
 import random
@@ -20,23 +20,23 @@ class Backoff:
         *,
         base_s: float = 1.0,
         cap_s: float = 30.0,
+        jitter: float = 1.0,
         rng: random.Random | None = None,
-        jitter: bool = True,
     ) -> None:
         """Start without failures.
 
         Args:
-            base_s: the bound of the first delay.
-            cap_s: the bound of all delays.
-            rng: the source of chance.
-            jitter: False waits for the whole bound: for a peer that has no other clients of this kind, such as
-                the kubelet of the same node.
+            base_s: bound of the first delay; each later one is twice as long.
+            cap_s: bound of all delays.
+            jitter: the share of each delay that is random: 1 is full jitter, 0 none, for a peer that has no
+                other clients of this kind, such as the kubelet of the same node.
+            rng: the source of randomness.
         """
         self._base_s = base_s
         self._cap_s = cap_s
-        self.rng = rng or _SYSTEM_RANDOM
-        """The source of chance, for others who jitter with it."""
         self._jitter = jitter
+        self.rng = rng or _SYSTEM_RANDOM
+        """The source of randomness, for callers that jitter with it."""
         self._failures = 0
 
     @property
@@ -53,7 +53,7 @@ class Backoff:
         # 2**16 times any base is beyond every cap; more only makes large numbers.
         bound = min(self._cap_s, self._base_s * 2 ** min(self._failures, 16))
         self._failures += 1
-        delay = self.rng.uniform(0, bound) if self._jitter else bound
+        delay = self.rng.uniform((1 - self._jitter) * bound, bound)
         return max(delay, min(at_least_s or 0.0, self._cap_s))
 
     def succeed(self) -> None:

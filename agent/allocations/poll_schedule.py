@@ -101,4 +101,4 @@ class PollSchedule:
 
 
 def _open(due: float) -> _Open:
-    return _Open(due, Backoff(base_s=FIRST_RETRY_S, cap_s=MAX_RETRY_S, jitter=False))
+    return _Open(due, Backoff(base_s=FIRST_RETRY_S, cap_s=MAX_RETRY_S, jitter=0))

@@ -77,7 +77,7 @@ class ServedPlugin:
         self._streams_before = 0
         self._refused_by: FileIdentity | None = None
         self._retry_at = 0.0
-        self._backoff = Backoff(base_s=FIRST_RETRY_S, cap_s=MAX_RETRY_S, jitter=False)
+        self._backoff = Backoff(base_s=FIRST_RETRY_S, cap_s=MAX_RETRY_S, jitter=0)
 
     @property
     def is_registered(self) -> bool:

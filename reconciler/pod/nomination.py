@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
+from kube.backoff import Backoff
 from kube.errors import Invalid, KubeError, NotFound
 from kube.resources import PODS
 from manifests.install.rbac import PolicyRule
@@ -91,14 +92,13 @@ class NominationWriter:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        backoff_s = FIRST_BACKOFF_S
+        backoff = Backoff(base_s=FIRST_BACKOFF_S, cap_s=MAX_BACKOFF_S, jitter=0)
         while True:
             if await self.nominate(self.due()):
-                backoff_s = FIRST_BACKOFF_S
+                backoff.succeed()
                 await asyncio.sleep(PERIOD_S + PERIOD_A_POD_S * len(self._seen))
             else:
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+                await asyncio.sleep(backoff.fail())
 
     def due(self) -> list[Nomination]:
         """Return the pods to nominate now, the last of kube-scheduler's queue first.

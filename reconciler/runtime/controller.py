@@ -8,11 +8,11 @@ Durations and failures are counted by controller; a failure is logged with its k
 import asyncio
 import contextlib
 import heapq
-import random
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 import structlog
 
+from kube.backoff import Backoff
 from reconciler.runtime.errors import UnretryableError
 from telemetry.metrics import RECONCILE_DURATION, RECONCILES
 
@@ -76,7 +76,8 @@ class Controller(Generic[Key]):
         self._running: set[Key] = set()
         self._set_aside: dict[Key, float] = {}
         # keys that came due while they were being worked on -> due time
-        self._failures: dict[Key, int] = {}
+        self._backoffs: dict[Key, Backoff] = {}
+        # of keys whose last reconcile failed
         self._changed = asyncio.Event()
         for outcome in _OUTCOMES:
             RECONCILES.labels(name, outcome)
@@ -161,14 +162,14 @@ class Controller(Generic[Key]):
         try:
             again_s = await self._reconcile(key)
         except UnretryableError as error:
-            self._failures.pop(key, None)
+            self._backoffs.pop(key, None)
             self._count("dropped", started)
             _log.error("reconcile given up", controller=self.name, key=str(key), error=str(error))
         except Exception as error:  # noqa: BLE001  # the per-item boundary: logged, counted, retried
             self._count("failed", started)
             self._retry(key, error)
         else:
-            self._failures.pop(key, None)
+            self._backoffs.pop(key, None)
             self._count("done" if again_s is None else "requeued", started)
             if again_s is not None:
                 self.enqueue(key, delay_s=again_s)
@@ -179,15 +180,16 @@ class Controller(Generic[Key]):
         RECONCILE_DURATION.labels(self.name).observe(self._clock.monotonic() - started)
 
     def _retry(self, key: Key, error: Exception) -> None:
-        failures = self._failures.get(key, 0) + 1
-        self._failures[key] = failures
-        ceiling = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(failures - 1, 10))
-        delay_s = ceiling * (0.5 + random.random() / 2)  # noqa: S311  # jitter, not a secret
+        backoff = self._backoffs.get(key)
+        if backoff is None:
+            backoff = Backoff(base_s=FIRST_BACKOFF_S, cap_s=MAX_BACKOFF_S, jitter=0.5)
+            self._backoffs[key] = backoff
+        delay_s = backoff.fail()
         _log.warning(
             "reconcile failed",
             controller=self.name,
             key=str(key),
-            failures=failures,
+            failures=backoff.failures,
             retry_in_s=round(delay_s, 2),
             error=f"{type(error).__name__}: {error}",
         )
