@@ -1,6 +1,6 @@
-"""HTTP to the DCGM exporters of nodes: one GET, bounded in time and size.
+"""HTTP client of the DCGM exporters: one GET, bounded in time and size.
 
-The pods are not ours: no redirect is followed, nothing is unpacked, no connection is kept.
+The exporters are not trusted: no redirect is followed, no content is decompressed, no connection is kept.
 """
 
 import ipaddress
@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING, Final, Self, final
 import aiohttp
 from yarl import URL
 
-from reconciler.runtime.errors import ExporterUnavailableError
-
 if TYPE_CHECKING:
     from types import TracebackType
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
-"""A page of 16 cards with every field that DCGM has is some 500 KiB."""
+"""A page of 16 devices with every field of DCGM is about 500 KiB."""
 _CHUNK: Final = 64 * 1024
+
+
+class ExporterUnavailableError(Exception):
+    """The exporter did not answer with a page of metrics."""
 
 
 @final
 class ExporterClient:
-    """Reads pages; an async context manager that opens and closes what it needs for that."""
+    """Reads metrics pages; an async context manager that owns the HTTP session."""
 
     def __init__(self, *, timeout_s: float, max_body_bytes: int = MAX_BODY_BYTES) -> None:
-        """Take the bounds; nothing is opened yet.
+        """Take the bounds; `__aenter__` opens the session.
 
         Args:
             timeout_s: from the start of a request to the last byte of its answer.
@@ -51,23 +53,23 @@ class ExporterClient:
         error: BaseException | None,
         trace: "TracebackType | None",
     ) -> None:
-        """Close the session; requests under way end as ExporterSilent."""
+        """Close the session; requests in flight raise ExporterUnavailableError."""
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     async def page(self, ip: str, port: int) -> str:
-        """Return what `/metrics` of a pod says.
+        """Return the page `/metrics` of a pod.
 
         Raises:
-            ExporterSilent: no page came; the text says why.
+            ExporterUnavailableError: the exporter did not answer with a page.
         """
         if self._session is None:
             raise ExporterUnavailableError("the client is closed")
         try:
             host = str(ipaddress.ip_address(ip))
         except ValueError as error:
-            raise ExporterUnavailableError(f"{ip!r} is no address") from error
+            raise ExporterUnavailableError(f"{ip!r} is no IP address") from error
         url = URL.build(scheme="http", host=host, port=port, path="/metrics")
         try:
             async with self._session.get(url, allow_redirects=False) as response:
@@ -76,7 +78,7 @@ class ExporterClient:
                 return await self._read(response, url)
         except TimeoutError as error:
             raise ExporterUnavailableError(
-                f"{url} said nothing for {self._timeout_s:g} s"
+                f"{url} did not answer within {self._timeout_s:g} s"
             ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise ExporterUnavailableError(f"{url}: {type(error).__name__}: {error}") from error

@@ -1,8 +1,8 @@
-"""`node.dcgm`: the pages of the nodes' DCGM exporters, read again and again.
+"""`node.dcgm`: periodic scrapes of the nodes' DCGM exporters.
 
-A controller's runtime keeps the time: `reconcile` reads a page, tells who listens, and returns when the
-next one is due. At most `per_second` pages are read, so that thousands of nodes are read less often than
-tens, not at a higher price. Nothing is written here: `reconciler.device.health` judges.
+The controller runtime keeps the time: `reconcile` reads a page, publishes the node, and returns the seconds
+until the next scrape. At most `per_second` pages are read, so that thousands of nodes cost no more than tens,
+and are read less often. Nothing is written here: `reconciler.device.health` evaluates the pages.
 """
 
 import random
@@ -16,8 +16,7 @@ from inventory.health.dcgm import parse_page
 from inventory.health.device import ExporterSample
 from kube.backoff import Backoff
 from reconciler.controller_spec import DEVICES, OPERANDS, ControllerContext, ControllerSpec
-from reconciler.dcgm.exporter import ExporterClient
-from reconciler.runtime.errors import ExporterUnavailableError
+from reconciler.dcgm.exporter import ExporterClient, ExporterUnavailableError
 from reconciler.runtime.event_source import EventSource
 from telemetry.metrics import HEALTH_SCRAPES
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from reconciler.sinks.operand_pods import OperandPodSink
 
 WORKERS: Final = 8
-"""Pages that are waited for at a time."""
+"""Concurrent scrapes."""
 _MAX_BACKOFF_S: Final = 60.0
 _OUTCOMES: Final = ("read", "failed", "malformed")
 
@@ -40,36 +39,36 @@ class Pages(Protocol):
     """Reads exporters' pages; `reconciler.dcgm.exporter.ExporterClient`."""
 
     async def page(self, ip: str, port: int) -> str:
-        """Return the page of a pod; raises ExporterSilent."""
+        """Return the page of a pod; raises ExporterUnavailableError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrapeTerms:
-    """How often exporters are asked."""
+    """How often exporters are scraped."""
 
     period_s: float = 15.0
     """Between two pages of a node, less up to a fifth, so that nodes drift apart."""
     per_second: float = 100.0
-    """Pages a second, at most: a page of 8 cards costs about a millisecond of CPU."""
+    """Pages a second, at most: a page of 8 devices costs about a millisecond of CPU."""
 
 
 @final
 class _Pace:
-    """Gives out moments that are not too close together."""
+    """Assigns times that are at least `1 / per_second` apart."""
 
     def __init__(self, per_second: float) -> None:
         self._apart_s = 1 / per_second
         self._last = 0.0
 
     def slot(self, wanted: float) -> float:
-        """Return the first moment from then on that nobody else got."""
+        """Return the first free time from the wanted one on."""
         self._last = max(wanted, self._last + self._apart_s)
         return self._last
 
 
 @dataclass(slots=True)
 class _Followed:
-    """A node whose exporter is read."""
+    """A node whose exporter is scraped."""
 
     since: float
     due: float
@@ -91,7 +90,6 @@ class DcgmScraper:
         now: "Callable[[], Instant]",
         rng: random.Random | None = None,
     ) -> None:
-        """Take who reads, which exporters and devices there are, how often, the time, and chance."""
         self._pages = pages
         self._operands = operands
         self._devices = devices
@@ -100,7 +98,7 @@ class DcgmScraper:
         self._rng = rng or random.SystemRandom()
         self._nodes: dict[NodeName, _Followed] = {}
         self._first, self._later = _Pace(terms.per_second), _Pace(terms.per_second)
-        # apart, so that a new node does not wait behind a round of all others
+        # separate, so that a new node does not wait for a round of all others
         self.changes: EventSource[NodeName] = EventSource()
         """Nodes whose exporter was read."""
         for outcome in _OUTCOMES:

@@ -1,4 +1,4 @@
-"""What is told when a card becomes faulty or well: on the device, and on each pod that runs on it."""
+"""Events when a device becomes faulty or healthy: on the device, and on each pod that uses it."""
 
 from typing import TYPE_CHECKING, Final, final
 
@@ -20,38 +20,36 @@ ACTION: Final = "WatchHealth"
 
 @final
 class FaultEvents:
-    """Tells of faults; pods are left alone, and named."""
+    """Records faults; pods are not evicted, and are named in the Event."""
 
     def __init__(self, recorder: "EventRecorder", reader: "AllocationReader") -> None:
-        """Take who writes Events, and who knows which pods run where."""
         self._recorder = recorder
         self._reader = reader
 
     def faulted(self, device: "GPUDevice", fault: "Fault") -> None:
-        """Say that a card is faulty, or that something else is wrong with it now."""
+        """Record that a device is faulty, or has another fault now."""
         pods = self._pods_on(device)
-        runs = f"; it is left to {listed(pod.ref for pod in pods)}" if pods else ""
+        used_by = f"; still used by {listed(pod.ref for pod in pods)}" if pods else ""
         self._recorder.warning(
             ObjectReference.to(GPU_DEVICES, device.metadata),
             EventReason.DEVICE_FAULTED,
-            f"{fault.text}: no new pod gets the device{runs}",
+            f"{fault.text}: no new pods are placed on the device{used_by}",
             action=ACTION,
         )
         for pod in pods:
             self._recorder.warning(
                 ObjectReference.to(PODS, pod),
                 EventReason.DEVICE_FAULTED,
-                f"GPU {device.name} of this pod is faulty: {fault.text}; the pod is left alone,"
-                " delete it to have its successor placed on another device",
+                f"device {device.name} of this pod is faulty: {fault.text}; the pod is not evicted:"
+                " delete it to have its replacement placed on another device",
                 action=ACTION,
             )
 
     def recovered(self, device: "GPUDevice") -> None:
-        """Say that a card is well again."""
         self._recorder.normal(
             ObjectReference.to(GPU_DEVICES, device.metadata),
             EventReason.DEVICE_RECOVERED,
-            "the device is healthy again: new pods may get it",
+            "the device is healthy again and accepts new pods",
             action=ACTION,
         )
 

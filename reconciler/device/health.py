@@ -1,8 +1,8 @@
 """`device.health`: the condition Healthy of the devices of a node.
 
-It is written once some source has spoken of a card, and then on a change only; of a card that nobody speaks
-of, what its condition says is left as it is. The index follows the condition: a faulted card is out of new
-placements as soon as the watch shows it. Judging is `inventory.health.device`'s.
+The condition is written once a source has reported the device, and then on a change only; without a report it
+is left as it is. The index follows the condition: a faulty device takes no new pods as soon as the watch
+shows it. `inventory.health.device` decides.
 """
 
 from collections import Counter
@@ -54,7 +54,7 @@ RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=(
 
 FIELD_MANAGER: Final = "gpu-control-plane/device-health"
 DEVICES_DELAY_S: Final = 1.0
-"""A node's devices change in bursts, and say nothing of their health by that."""
+"""A node's devices change in bursts, which have no bearing on their health."""
 _REASONS: Final = {kind: DeviceHealthy[kind.name] for kind in FaultKind}
 _KINDS: Final = {reason.value: kind for kind, reason in _REASONS.items()}
 
@@ -62,30 +62,29 @@ _KINDS: Final = {reason.value: kind for kind, reason in _REASONS.items()}
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSources:
-    """Who speaks of cards."""
+    """Sources of the health of devices."""
 
     page: "Callable[[NodeName], ExporterSample | None]"
     """The last page of the node's DCGM exporter (`DcgmScraping.seen`)."""
     reports: "Callable[[NodeName], Mapping[str, tuple[str, str]]]"
-    """What our agent says: UUID -> status and reason, while the agent is heard."""
+    """Report of the node agent, UUID -> status and reason; empty while it is silent."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Device:
-    """What is remembered of a device; another card in its place has another uid or UUID."""
+    """State of a device between two reconciles; a replaced device has another uid or UUID."""
 
     uid: str
     uuid: str
     health: DeviceHealth
 
     def is_of(self, device: "GPUDevice") -> bool:
-        """Say whether this is of the device as it is now."""
         return (self.uid, self.uuid) == (device.metadata.uid, device.status.uuid)
 
 
 @final
 class DeviceHealthController:
-    """Judges the devices of one node, writes what changed, and tells of it."""
+    """Evaluates the devices of one node, writes changed conditions and records Events."""
 
     def __init__(
         self,
@@ -113,7 +112,6 @@ class DeviceHealthController:
         DEVICES_FAULTED.clear()
 
     async def reconcile(self, node: NodeName) -> float | None:
-        """Take one more look at the node's devices."""
         devices = self._devices.on_node(node)
         self._forget_missing(node, devices)
         if not devices:
@@ -137,10 +135,10 @@ class DeviceHealthController:
                 )
                 if after.is_known:
                     await self._write(device, after)
-                    self._tell(device, before, after)
+                    self._record(device, before, after)
                 gpus[device.name] = _Device(device.metadata.uid, device.status.uuid, after)
                 wait_s = after.next_sample_in(now, self._terms)
-                # A page tells by itself that it is there.
+                # A new page triggers a reconcile.
                 if wait_s is not None and report is not None:
                     waits.append(wait_s)
         finally:
@@ -156,7 +154,7 @@ class DeviceHealthController:
         if written is not None:
             self._expected.expect(device.name, wanted, written)
 
-    def _tell(self, device: "GPUDevice", before: DeviceHealth, after: DeviceHealth) -> None:
+    def _record(self, device: "GPUDevice", before: DeviceHealth, after: DeviceHealth) -> None:
         fault = after.present_fault
         if fault is not None and fault != before.present_fault:
             self._events.faulted(device, fault)
@@ -164,7 +162,7 @@ class DeviceHealthController:
             self._events.recovered(device)
 
     def _shown(self, device: "GPUDevice") -> "Condition | None":
-        """Return the condition at the API server: what we wrote, until the watch shows it."""
+        """Return the condition at the API server, with a write that the watch has not shown yet."""
         return self._expected.unseen(device.name, device.metadata) or _condition_of(device)
 
     def _forget_missing(self, node: NodeName, devices: "list[GPUDevice]") -> None:
@@ -194,7 +192,7 @@ class DeviceHealthController:
 
 
 def _before(device: "GPUDevice", gpu: _Device | None) -> DeviceHealth:
-    """Return what is known of a device: what its condition says until a source has spoken."""
+    """Return the known health of a device; before the first report that of its condition."""
     if gpu is not None and gpu.is_of(device) and gpu.health.is_known:
         return gpu.health
     return _recalled(device)
@@ -220,7 +218,7 @@ def _condition_of(device: "GPUDevice") -> "Condition | None":
 
 
 def _recalled(device: "GPUDevice") -> DeviceHealth:
-    """Return what the condition says: a restart forgets no fault, and makes none."""
+    """Return the health by the condition, so that a restart neither forgets nor invents a fault."""
     condition = _condition_of(device)
     if condition is None:
         return UNKNOWN

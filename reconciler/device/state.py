@@ -1,6 +1,6 @@
 """`device.state`: state and units of a GPUDevice, derived from the index.
 
-A device's status is written once a burst is over, not once a pod: changes are queued with a delay.
+Changes are queued with a delay, so that a burst of pods costs one write of a device.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -33,7 +33,6 @@ StateAndUnits = tuple[DeviceState, DeviceUnits]
 
 
 def state_of(entry: "DeviceEntry") -> StateAndUnits:
-    """Return the state and units that the device should show."""
     reserved = (entry.confirmed & ~entry.observed).bit_count()
     units = DeviceUnits(
         capacity=entry.layout.count, reserved=reserved, allocated=entry.observed.bit_count()

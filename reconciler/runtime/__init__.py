@@ -1,1 +1,1 @@
-"""The runtime of controllers: queue, stores, expectations, conditions, Events and eviction."""
+"""The runtime of controllers: queue, stores, expectations, status writes and eviction."""

@@ -1,4 +1,4 @@
-"""Long work on many objects in steps, so that requests are answered between two of them."""
+"""Long work on many objects in steps; the event loop answers requests between two steps."""
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -12,6 +12,6 @@ STEP: Final = 100
 
 
 def steps(items: "Sequence[T]", size: int = STEP) -> "Iterator[Sequence[T]]":
-    """Yield the items in order, so many at a time; nothing where there are none."""
+    """Yield slices of the items in order."""
     for start in range(0, len(items), size):
         yield items[start : start + size]

@@ -1,8 +1,8 @@
 """The runtime of a controller: a queue of keys, workers, backoff.
 
-A key is never worked on twice at a time, and is queued at most once. `reconcile` returns the seconds
-after which it wants to look again, or None; it raises to be retried with backoff.
-Durations and failures are counted by controller; a failure is logged with its key.
+A key is queued at most once, and never reconciled twice at a time. `reconcile` returns the seconds until the
+next reconcile, or None; an exception is retried with backoff.
+Durations and outcomes are counted by controller; a failure is logged with its key.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 import structlog
 
 from kube.backoff import Backoff
-from reconciler.runtime.errors import UnretryableError
 from telemetry.metrics import RECONCILE_DURATION, RECONCILES
 
 if TYPE_CHECKING:
@@ -26,13 +25,13 @@ Key = TypeVar("Key", bound="Hashable")
 FIRST_BACKOFF_S: Final = 0.5
 MAX_BACKOFF_S: Final = 60.0
 STATUS_SHARE: Final = 0.1
-"""Of a worker's time for writing status, which nobody waits for, and which costs kube-apiserver as much
-processor time as a pod. One that takes 4 ms gets 25 writes a second from a worker; one that takes 200 ms,
-as in a burst of pods, gets one in two seconds. What changes meanwhile is written together."""
+"""A worker's share of time for status writes: nothing waits for them, and each costs kube-apiserver as much
+processor time as a pod. At 4 ms a write a worker writes 25 times a second; at 200 ms, as in a burst of pods,
+once in two seconds. Changes that arrive meanwhile are written together."""
 MAX_REST_S: Final = 5.0
-"""However long a write took."""
+"""Longest rest, whatever the write took."""
 MIN_REST_S: Final = 0.005
-"""Who found nothing to write has waited for nobody, and goes on."""
+"""Shorter rests are skipped: a reconcile without a write awaits nothing."""
 TIMER_SLACK_S: Final = 1e-6
 """A timer may fire by a rounding error before the due time that it was set for; waiting for the rest,
 which the clock cannot tell from nothing, would spin."""
@@ -41,9 +40,13 @@ _OUTCOMES: Final = ("done", "requeued", "failed", "dropped")
 _log = structlog.get_logger()
 
 
+class UnretryableError(Exception):
+    """A reconcile that no retry can help: the key is dropped until its object changes."""
+
+
 @final
 class Controller(Generic[Key]):
-    """Runs one reconcile function over the keys that it is given."""
+    """Runs one reconcile function over the queued keys."""
 
     def __init__(
         self,
@@ -54,28 +57,28 @@ class Controller(Generic[Key]):
         workers: int = 1,
         share: float = 1.0,
     ) -> None:
-        """Prepare; nothing runs before `run`.
+        """Take the reconcile function; nothing runs before `run`.
 
         Args:
             name: `<kind>.<concern>`, in logs, metrics and task names.
-            reconcile: level-triggered; gets the key, never the event.
+            reconcile: level-triggered; takes the key, never the event.
             clock: for due times.
-            workers: how many keys at a time.
-            share: of its time that a worker works; it rests after each key, by what that took.
+            workers: keys reconciled at a time.
+            share: of its time that a worker works; after each key it rests in proportion.
         """
         self.name = name
         self._reconcile = reconcile
         self._clock = clock
         self._workers = workers
         self._rest = 1 / share - 1
-        # times what a key took
+        # in units of the time that a key took
         self._due_by_key: dict[Key, float] = {}
         self._queue: list[tuple[float, int, Key]] = []
         # heap of (due, sequence, key); an entry is stale when `_due_by_key` says otherwise
         self._sequence = 0
         self._running: set[Key] = set()
         self._set_aside: dict[Key, float] = {}
-        # keys that came due while they were being worked on -> due time
+        # keys that came due while running -> due time
         self._backoffs: dict[Key, Backoff] = {}
         # of keys whose last reconcile failed
         self._changed = asyncio.Event()
@@ -83,7 +86,7 @@ class Controller(Generic[Key]):
             RECONCILES.labels(name, outcome)
 
     def enqueue(self, key: Key, *, delay_s: float = 0.0) -> None:
-        """Have the key reconciled, after the delay at the latest; an earlier due time stays."""
+        """Queue the key, due after the delay; an earlier due time stays."""
         due = self._clock.monotonic() + delay_s
         queued = self._due_by_key.get(key)
         if queued is not None and queued <= due:
@@ -94,17 +97,14 @@ class Controller(Generic[Key]):
         self._changed.set()
 
     def enqueue_all(self, keys: "Iterable[Key]", *, delay_s: float = 0.0) -> None:
-        """Have every key reconciled."""
         for key in keys:
             self.enqueue(key, delay_s=delay_s)
 
     @property
     def is_idle(self) -> bool:
-        """Say whether nothing is queued or running."""
         return not self._due_by_key and not self._running
 
     async def run(self) -> None:
-        """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name}/{number}")
@@ -137,7 +137,7 @@ class Controller(Generic[Key]):
                     await self._changed.wait()
 
     def _pop_due(self) -> Key | None:
-        """Take the first key that is due; keys being worked on are set aside until they are free."""
+        """Take the first key that is due; running keys are set aside until they are free."""
         now = self._clock.monotonic()
         while self._queue and self._queue[0][0] <= now + TIMER_SLACK_S:
             due, _, key = heapq.heappop(self._queue)
@@ -175,7 +175,7 @@ class Controller(Generic[Key]):
                 self.enqueue(key, delay_s=again_s)
 
     def _count(self, outcome: str, started: float) -> None:
-        """Count a reconcile that came to its end, with its time: one that was cancelled has neither."""
+        """Count a reconcile that ended, with its duration; a cancelled one has neither."""
         RECONCILES.labels(self.name, outcome).inc()
         RECONCILE_DURATION.labels(self.name).observe(self._clock.monotonic() - started)
 

@@ -1,7 +1,7 @@
-"""Evicting pods: through the Eviction API, which asks the PodDisruptionBudgets.
+"""Evictions through the Eviction API, which honours PodDisruptionBudgets.
 
-A budget that forbids it is an answer, not a failure: it is said, and asked again later. A pod that is gone,
-or whose name another pod has by now, is what was wanted.
+A refusal by a budget is an answer, not a failure: it is reported and tried again later. A pod that is gone, or
+whose name another pod has by now, counts as evicted.
 """
 
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 RBAC: Final = (PolicyRule(resources=("pods/eviction",), verbs=("create",)),)
 
 BUDGET_CAUSE: Final = "DisruptionBudget"
-"""Of a 429 that a PodDisruptionBudget is behind; the API server's own load shedding has none."""
+"""Cause in a 429 of a PodDisruptionBudget; a 429 of the API server's load shedding has none."""
 
 _log = structlog.get_logger()
 
 
 class Eviction(Enum):
-    """How asking for an eviction ended; the label of `gpu_evictions_total`."""
+    """Outcome of an eviction request; the label of `gpu_evictions_total`."""
 
     EVICTED = "evicted"
     GONE = "gone"
@@ -41,7 +41,7 @@ class Eviction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """What became of the pods that were to be evicted."""
+    """Outcomes of one round of evictions."""
 
     done: "tuple[PodUsage, ...]" = ()
     """Evicted now, or gone before."""
@@ -51,7 +51,7 @@ class Evicted:
 
 @final
 class EvictionQueue:
-    """Asks the API server to evict pods."""
+    """Requests evictions of the API server."""
 
     def __init__(self, client: "KubeClient") -> None:
         self._client = client
@@ -59,7 +59,7 @@ class EvictionQueue:
             EVICTIONS.labels(outcome.value)
 
     async def evict(self, pods: "Iterable[PodUsage]") -> Evicted:
-        """Ask once for each pod, one after the other: each eviction changes what budgets allow."""
+        """Request each eviction once, one after the other: each one changes the budgets."""
         by_outcome: dict[Eviction, list[PodUsage]] = {outcome: [] for outcome in Eviction}
         for pod in pods:
             outcome = await self._ask(pod)

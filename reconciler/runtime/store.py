@@ -1,8 +1,7 @@
-"""What the API server has of a kind, by name, kept by an informer; and who wants to know of changes.
+"""Stores of watched objects, filled by informers; each publishes the keys of changes.
 
-A reconciler reads whole objects here and gets the keys of what changed, never the event. Objects are
-frozen; two that are equal are no change, whatever their resourceVersion says: `metadata` has it, so that
-only a write that changed nothing else is seen as a change of it.
+A reconciler reads whole objects here and is triggered by keys, never by events. Objects are frozen, and an
+equal object is no change; `metadata.resourceVersion` is part of the comparison.
 """
 
 import functools
@@ -37,7 +36,7 @@ class Store(Generic[T]):
         """Names of objects."""
 
     def replace_all(self, items: "Sequence[T]") -> None:
-        """Take over a full list: objects that are not in it are gone."""
+        """Take over a full list; objects that are not in it are removed."""
         names = {item.metadata.name for item in items}
         for name in sorted(self.by_name.keys() - names):
             del self.by_name[name]
@@ -46,21 +45,19 @@ class Store(Generic[T]):
             self.upsert(item)
 
     def upsert(self, item: T) -> None:
-        """Take over an object that is new or changed."""
         name = item.metadata.name
         if self.by_name.get(name) != item:
             self.by_name[name] = item
             self.changes.publish(name)
 
     def discard(self, item: T) -> None:
-        """Forget an object."""
         if self.by_name.pop(item.metadata.name, None) is not None:
             self.changes.publish(item.metadata.name)
 
 
 @final
 class DeviceStore:
-    """GPUDevices by name and by node. 40,000 of them share every part that repeats."""
+    """GPUDevices by name and by node; 40,000 of them share each part that repeats."""
 
     def __init__(self) -> None:
         self._by_name: dict[DeviceName, GPUDevice] = {}
@@ -72,24 +69,23 @@ class DeviceStore:
         return len(self._by_name)
 
     def names(self) -> "AbstractSet[DeviceName]":
-        """Return the names of all devices. Read it, don't keep it."""
+        """Return a live view of the names."""
         return self._by_name.keys()
 
     def get(self, name: DeviceName) -> GPUDevice | None:
-        """Return a device."""
         return self._by_name.get(name)
 
     def on_node(self, node: NodeName) -> list[GPUDevice]:
-        """Return the devices of a node, by name."""
+        """Return the devices of a node, sorted by name."""
         found = self._by_node.get(node, {})
         return [found[name] for name in sorted(found)]
 
     def nodes(self) -> "AbstractSet[NodeName]":
-        """Return the nodes that have a device. Read it, don't keep it."""
+        """Return a live view of the nodes that have a device."""
         return self._by_node.keys()
 
     def replacing(self, items: "Sequence[GPUDevice]") -> "Iterator[None]":
-        """Take over a full list in steps, what is gone first."""
+        """Take over a full list in steps; removals come first."""
         names = {item.name for item in items}
         for gone in steps(sorted(self._by_name.keys() - names)):
             for name in gone:
@@ -101,7 +97,6 @@ class DeviceStore:
             yield
 
     def upsert(self, item: GPUDevice) -> None:
-        """Take over a device that is new or changed."""
         before = self._by_name.get(item.name)
         if before == item:
             return
@@ -114,7 +109,6 @@ class DeviceStore:
         self.changes.publish(node)
 
     def discard(self, name: DeviceName) -> None:
-        """Forget a device."""
         item = self._by_name.pop(name, None)
         if item is None:
             return
@@ -127,13 +121,13 @@ class DeviceStore:
 
 
 def home_of(device: GPUDevice) -> NodeName:
-    """Return the device's node; where its status says nothing yet, the one that it was made for."""
+    """Return the device's node by its status, or until that is written by its annotation."""
     noted = device.metadata.annotation(DEVICE_NODE_ANNOTATION)
     return NodeName(intern(device.status.node_name or noted or ""))
 
 
 def _shared(device: GPUDevice) -> GPUDevice:
-    """Return the device with what many devices have in common kept once."""
+    """Return the device with shared objects for parts that many devices have in common."""
     meta, status = device.metadata, device.status
     owners, links = meta.owner_references, status.links
     return msgspec.structs.replace(
@@ -190,5 +184,5 @@ def _units(units: DeviceUnits) -> DeviceUnits:
 
 @functools.lru_cache(maxsize=16_384)
 def _condition(condition: Condition) -> Condition:
-    """Return one object for equal conditions: what many devices became at once, they became alike."""
+    """Return one object for equal conditions: many devices change at once, and alike."""
     return condition

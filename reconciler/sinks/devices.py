@@ -26,14 +26,13 @@ RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices",), verbs=("list",
 
 @dataclass(frozen=True, slots=True)
 class ObservedDevice:
-    """What is kept of a GPUDevice."""
+    """A GPUDevice and its facts."""
 
     facts: "DeviceFacts"
     device: "GPUDevice"
 
 
 def observe_device(device: "GPUDevice") -> ObservedDevice:
-    """Return what is kept of a GPUDevice."""
     return ObservedDevice(device_facts(device), device)
 
 
@@ -44,15 +43,15 @@ class DeviceSink:
     def __init__(self, index: "DeviceIndex") -> None:
         self._index = index
         self.store = DeviceStore()
-        """The whole objects; told of a change after the index."""
+        """The whole objects; updated after the index."""
 
     def replace_all(self, items: "Sequence[ObservedDevice]") -> None:
-        """Take over a full list: devices that are not in it are gone."""
+        """Take over a full list; devices that are not in it are removed."""
         for _ in self.replacing(items):
             pass
 
     def replacing(self, items: "Sequence[ObservedDevice]") -> "Iterator[None]":
-        """Take over a full list in steps, what is gone first."""
+        """Take over a full list in steps; removals come first."""
         names = {item.facts.name for item in items}
         for gone in steps(sorted(self.store.names() - names)):
             for name in gone:
@@ -64,7 +63,7 @@ class DeviceSink:
             yield
 
     def upsert(self, item: ObservedDevice) -> None:
-        """Take over a device that is new or changed; a report that somebody else changed is a change."""
+        """Take over a device; state or units that another writer changed are a change too."""
         self._take_over(item, is_event=True)
 
     def _take_over(self, item: ObservedDevice, *, is_event: bool) -> None:
@@ -75,7 +74,6 @@ class DeviceSink:
         self.store.upsert(item.device)
 
     def discard(self, item: ObservedDevice) -> None:
-        """Forget a device."""
         self._forget(item.facts.name)
 
     def _forget(self, name: "DeviceName") -> None:

@@ -1,7 +1,7 @@
-"""`node.allocations`: what nodes report of their pods' units, into the books; and what is said of it.
+"""`node.allocations`: actual allocations of pods, as nodes report them, into the allocation state.
 
-It comes in the status of GPUNodeInventories, which this feed hands on to their store as well. A pod that
-starts changes one entry of one of them; whoever follows inventories for another reason is not told of that.
+Reports are part of the status of GPUNodeInventories, which this sink stores as well. A change of reports alone
+is not published: it triggers no reconcile of the inventory.
 Decisions are `pool.pods.reported`'s (docs/design/0007-actual-allocations.md).
 """
 
@@ -69,23 +69,23 @@ def record_mismatch(found: "AllocationMismatch", recorder: "EventRecorder") -> N
 
 @final
 class InventorySink:
-    """Keeps a store of GPUNodeInventories and the books' reports equal to the API server's."""
+    """Keeps a store of GPUNodeInventories and the reported allocations equal to the API server's."""
 
     def __init__(
         self, allocation_state: "AllocationState", recorder: "EventRecorder | None" = None
     ) -> None:
         self.store: Store[GPUNodeInventory] = Store()
-        """The whole objects; told of a change after the books, and not of one of reports alone."""
+        """The whole objects; updated after the allocation state, and silent about reports alone."""
         self._allocation_state = allocation_state
         self._recorder = recorder
 
     def replace_all(self, items: "Sequence[GPUNodeInventory]") -> None:
-        """Take over a full list: inventories that are not in it are gone, and so is what they reported."""
+        """Take over a full list; inventories that are not in it are removed with their reports."""
         for _ in self.replacing(items):
             pass
 
     def replacing(self, items: "Sequence[GPUNodeInventory]") -> "Iterator[None]":
-        """Take over a full list in steps, what is gone first."""
+        """Take over a full list in steps; removals come first."""
         names = {item.metadata.name for item in items}
         for gone in steps(sorted(self.store.by_name.keys() - names)):
             for name in gone:
@@ -97,11 +97,10 @@ class InventorySink:
             yield
 
     def upsert(self, item: "GPUNodeInventory") -> None:
-        """Take over an inventory that is new or changed."""
         name = item.metadata.name
         before = self.store.by_name.get(name)
-        said = before.status.allocations if before is not None else None
-        if (said or []) == (item.status.allocations or []):
+        reported = before.status.allocations if before is not None else None
+        if (reported or []) == (item.status.allocations or []):
             self.store.upsert(item)
             return
         self._observe(NodeName(name), item)
@@ -111,7 +110,7 @@ class InventorySink:
             self.store.upsert(item)
 
     def discard(self, item: "GPUNodeInventory") -> None:
-        """Forget an inventory, and what it reported."""
+        """Remove an inventory and its reports."""
         self._allocation_state.observe_reports(NodeName(item.metadata.name), {})
         self.store.discard(item)
 
@@ -131,11 +130,11 @@ class InventorySink:
 
 
 def _differ_in_reports_alone(before: "GPUNodeInventory", item: "GPUNodeInventory") -> bool:
-    """Say whether nothing differs but what is reported, and the version with it."""
-    version, said = before.metadata.resource_version, before.status.allocations
+    """Say whether only the reports and the version differ."""
+    version, reported = before.metadata.resource_version, before.status.allocations
     replace = msgspec.structs.replace
     return before == replace(
         item,
         metadata=replace(item.metadata, resource_version=version),
-        status=replace(item.status, allocations=said),
+        status=replace(item.status, allocations=reported),
     )

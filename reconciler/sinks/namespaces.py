@@ -22,15 +22,12 @@ class NamespaceSink:
         self._catalog = catalog
 
     def replace_all(self, items: "Sequence[Namespace]") -> None:
-        """Take over a full list."""
         self._catalog.labels_by_namespace = {
             item.metadata.name: item.metadata.labels or {} for item in items
         }
 
     def upsert(self, item: "Namespace") -> None:
-        """Take over a namespace that is new or changed."""
         self._catalog.labels_by_namespace[item.metadata.name] = item.metadata.labels or {}
 
     def discard(self, item: "Namespace") -> None:
-        """Forget a namespace."""
         self._catalog.labels_by_namespace.pop(item.metadata.name, None)

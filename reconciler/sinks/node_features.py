@@ -1,7 +1,7 @@
 """`node.features`: NodeFeatures by node, read as they come.
 
-Kept is what they say, not the objects: NFD's own are large. A heartbeat by itself is no change, unless it
-ends a silence.
+Only the parsed reports are kept: NFD's own objects are large. A heartbeat alone is no change, unless it ends
+a silence.
 """
 
 import dataclasses
@@ -30,13 +30,13 @@ RBAC: Final = (
 )
 
 SILENCE: Final = dt.timedelta(minutes=1)
-"""A heartbeat that comes so long after the last one is told: somebody may have counted it as silence."""
+"""A heartbeat so long after the last one is a change: the node may count as silent."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ObservedFeature:
-    """What is kept of a NodeFeature."""
+    """The report of a NodeFeature."""
 
     key: str
     """`namespace/name`."""
@@ -45,7 +45,6 @@ class ObservedFeature:
 
 
 def observe_feature(feature: "NodeFeature") -> ObservedFeature:
-    """Return what is kept of a NodeFeature."""
     meta = feature.metadata
     key = f"{meta.namespace}/{meta.name}"
     return ObservedFeature(key, NodeName(intern(feature.node)), feature_report(feature))
@@ -53,7 +52,7 @@ def observe_feature(feature: "NodeFeature") -> ObservedFeature:
 
 @final
 class NodeFeatureSink:
-    """Keeps what is known of NodeFeatures equal to the API server's."""
+    """Keeps the reports of NodeFeatures equal to the API server's."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, ObservedFeature] = {}
@@ -62,35 +61,34 @@ class NodeFeatureSink:
         """Nodes; both where a feature changed its node."""
 
     def on_node(self, node: NodeName) -> "list[FeatureReport]":
-        """Return what the node's features say: by key, and NFD's own, of the node's name, last."""
+        """Return the node's reports by key; NFD's own, which has the node's name, comes last."""
         found = self._by_node.get(node, {})
         order = sorted(found, key=lambda key: (key.partition("/")[2] == node, key))
         return [found[key].report for key in order]
 
     def nodes(self) -> "list[NodeName]":
-        """Return the nodes that some feature is about."""
         return list(self._by_node)
 
     def heartbeat(self, node: NodeName) -> dt.datetime | None:
-        """Return when the node's agent last looked; None where it does not say."""
+        """Return the time of the latest heartbeat, if there is one."""
         return max(
             (one.heartbeat for one in self.on_node(node) if one.heartbeat is not None), default=None
         )
 
     def health(self, node: NodeName) -> "Mapping[str, tuple[str, str]]":
-        """Return what the node's agent says of its cards: UUID -> health and why."""
+        """Return the health of the node's devices: UUID -> health and reason."""
         found: dict[str, tuple[str, str]] = {}
         for report in reversed(self.on_node(node)):
             found |= report.health
         return found
 
     def replace_all(self, items: "Sequence[ObservedFeature]") -> None:
-        """Take over a full list: features that are not in it are gone."""
+        """Take over a full list; features that are not in it are removed."""
         for _ in self.replacing(items):
             pass
 
     def replacing(self, items: "Sequence[ObservedFeature]") -> "Iterator[None]":
-        """Take over a full list in steps, what is gone first."""
+        """Take over a full list in steps; removals come first."""
         keys = {item.key for item in items}
         for gone in steps(sorted(self._by_key.keys() - keys)):
             for key in gone:
@@ -102,18 +100,16 @@ class NodeFeatureSink:
             yield
 
     def upsert(self, item: ObservedFeature) -> None:
-        """Take over a feature that is new or changed."""
         before = self._by_key.get(item.key)
         if before is not None and before.node != item.node:
             self._forget(item.key)
             before = None
         self._by_key[item.key] = item
         self._by_node.setdefault(item.node, {})[item.key] = item
-        if before is None or _says_more(before.report, item.report):
+        if before is None or _is_change(before.report, item.report):
             self.changes.publish(item.node)
 
     def discard(self, item: ObservedFeature) -> None:
-        """Forget a feature."""
         self._forget(item.key)
 
     def _forget(self, key: str) -> None:
@@ -127,7 +123,7 @@ class NodeFeatureSink:
         self.changes.publish(item.node)
 
 
-def _says_more(before: "FeatureReport", now: "FeatureReport") -> bool:
+def _is_change(before: "FeatureReport", now: "FeatureReport") -> bool:
     if before.heartbeat is None or now.heartbeat is None:
         return before != now
     if now.heartbeat - before.heartbeat >= SILENCE:

@@ -30,7 +30,7 @@ class NodeSink:
             pass
 
     def replacing(self, items: "Sequence[NodeFacts]") -> "Iterator[None]":
-        """Take over a full list in steps, what is gone first."""
+        """Take over a full list in steps; removals come first."""
         for gone in steps(sorted(self._known - {node.name for node in items})):
             for name in gone:
                 self._forget(name)

@@ -1,8 +1,7 @@
-"""A pod of the node software that we look at: which ones are, and what is kept of them.
+"""Operand pods (driver validation, GFD, DCGM): their selection, and the facts that are kept.
 
-Not every pod with such a name counts: who may create pods must not be able to make a node ready or a card
-faulty, so that only those of namespaces that are trusted are looked at. A pool's own workloads carry the
-pool's label and are no operands of the node.
+Only pods of trusted namespaces count: a user who may create pods must not be able to make a node ready or a
+device faulty. A pool's own workloads carry the pool's label and are no operands of the node.
 """
 
 from collections.abc import Mapping
@@ -27,7 +26,7 @@ DEFAULT_APPS: Final[Mapping[Operand, tuple[str, ...]]] = {
     Operand.DCGM: ("gpu-control-plane-dcgm", "nvidia-dcgm"),
     Operand.DCGM_EXPORTER: ("gpu-control-plane-dcgm-exporter", "nvidia-dcgm-exporter"),
 }
-"""Ours, and those of NVIDIA's GPU Operator."""
+"""The control plane's own, and those of NVIDIA's GPU Operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +36,13 @@ class OperandTerms:
     apps: Mapping[Operand, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_APPS)
     """Values of the label `app`, by operand."""
     namespaces: frozenset[str] | None = frozenset({"gpu-control-plane", "gpu-operator"})
-    """Whose pods are believed; None believes every namespace."""
+    """Trusted namespaces; None trusts every namespace."""
     exporter_port: int = 9400
     """Where a DCGM exporter serves whose container has no port called `metrics`."""
 
     @property
     def label_selector(self) -> str:
-        """Return what an informer has to ask for."""
+        """Return the label selector of the informer."""
         apps = sorted({app for values in self.apps.values() for app in values})
         return f"{APP_LABEL} in ({','.join(apps)}),!{POOL_LABEL}"
 
@@ -89,7 +88,7 @@ class _OperandStatus(Model, frozen=True):
 
 
 class OperandPodObject(Model, frozen=True):
-    """A pod, as far as it tells how an operand does."""
+    """The part of a pod that shows the state of an operand."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: _OperandSpec = _OperandSpec()
@@ -98,7 +97,7 @@ class OperandPodObject(Model, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandPod:
-    """What is kept of an operand's pod."""
+    """Facts of an operand's pod."""
 
     ref: str
     """`namespace/name`."""
@@ -107,14 +106,14 @@ class OperandPod:
     """Empty while it is not bound."""
     is_ready: bool = False
     waits_for: str = ""
-    """The init container that has not ended well; empty where all have."""
+    """The init container that has not succeeded; empty where all have."""
     passed: frozenset[str] = frozenset()
     ip: str = ""
     port: int = 0
 
     @property
     def message(self) -> str:
-        """Return why it is not ready; empty where it is."""
+        """Return the reason that the pod is not ready; empty where it is."""
         if self.is_ready:
             return ""
         if self.waits_for:
@@ -123,14 +122,14 @@ class OperandPod:
 
 
 def projection(terms: OperandTerms) -> "Callable[[OperandPodObject], OperandPod | None]":
-    """Return what keeps of a pod what counts; None of those that are no operand."""
+    """Return the projection of pods to facts; it returns None for other pods."""
     operands = {app: operand for operand, apps in terms.apps.items() for app in apps}
 
     def project(pod: OperandPodObject) -> OperandPod | None:
         meta = pod.metadata
         operand = operands.get(meta.label(APP_LABEL) or "")
-        is_believed = terms.namespaces is None or meta.namespace in terms.namespaces
-        if operand is None or not is_believed or meta.label(POOL_LABEL) is not None:
+        is_trusted = terms.namespaces is None or meta.namespace in terms.namespaces
+        if operand is None or not is_trusted or meta.label(POOL_LABEL) is not None:
             return None
         return _operand_pod(pod, operand, terms)
 

@@ -1,4 +1,4 @@
-"""`operand.index`: pods of the node software that we look at, by node."""
+"""`operand.index`: operand pods by node."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
@@ -31,7 +31,7 @@ class OperandPodSink:
         """Operands of which the first pod came, or the last one went."""
 
     def sights(self, node: "NodeName") -> dict[Operand, OperandFacts]:
-        """Return what is seen of every operand on a node."""
+        """Return the facts of every operand on a node."""
         return {operand: self._sight(operand, node) for operand in Operand}
 
     def exporter(self, node: "NodeName") -> "OperandPod | None":
@@ -40,12 +40,12 @@ class OperandPodSink:
         return pod if pod is not None and pod.is_ready and pod.ip else None
 
     def replace_all(self, items: "Sequence[OperandPod]") -> None:
-        """Take over a full list: pods that are not in it are gone."""
+        """Take over a full list; pods that are not in it are removed."""
         for _ in self.replacing(items):
             pass
 
     def replacing(self, items: "Sequence[OperandPod]") -> "Iterator[None]":
-        """Take over a full list in steps, what is gone last: an operand may only have moved."""
+        """Take over a full list in steps; removals come last, since an operand may only have moved."""
         for some in steps(items):
             for item in some:
                 self.upsert(item)
@@ -57,7 +57,6 @@ class OperandPodSink:
             yield
 
     def upsert(self, item: "OperandPod") -> None:
-        """Take over a pod that is new or changed."""
         before = self._by_ref.get(item.ref)
         if before == item:
             return
@@ -71,7 +70,6 @@ class OperandPodSink:
         self._tell(item.node)
 
     def discard(self, item: "OperandPod") -> None:
-        """Forget a pod."""
         before = self._by_ref.pop(item.ref, None)
         if before is None:
             return

@@ -1,8 +1,7 @@
-"""`pod.index`: pods that name a pool into the books.
+"""`pod.index`: pods that request a pool's resource, into the allocation state.
 
-All pods of the cluster are watched, not only labelled ones: a pod that names a pool is counted
-however it was created. `pool.facts.pod_facts` keeps of each what the books need, and nothing of
-those that name none, as soon as it is decoded.
+All pods of the cluster are watched, not only labelled ones: a pod that requests units counts however it was
+created. `pool.facts.pod_facts` projects each pod when it is decoded, and drops the others.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -38,7 +37,7 @@ RBAC: Final = (PolicyRule(resources=("pods",), verbs=("list", "watch")),)
 
 @final
 class PodSink:
-    """Keeps the books' pods equal to the API server's."""
+    """Keeps the pods of the allocation state equal to the API server's."""
 
     def __init__(
         self,
@@ -46,24 +45,23 @@ class PodSink:
         now: "Callable[[], Instant]",
         recorder: "EventRecorder | None" = None,
     ) -> None:
-        """Take the books, the time, and who is told of pods that were not bound as they should be."""
         self._allocation_state = allocation_state
         self._reader = allocation_state.reader
         self._now = now
         self._recorder = recorder
 
     def replace_all(self, items: "Sequence[PodFacts]") -> None:
-        """Take over a full list: pods that are not in it are gone.
+        """Take over a full list; pods that are not in it are removed.
 
-        Bound pods come first, so that a hold restored from an annotation cannot take their units.
+        Bound pods come first, so that a reservation restored from an annotation cannot take their units.
         """
         for _ in self.replacing(items):
             pass
 
     def replacing(self, items: "Sequence[PodFacts]") -> "Iterator[None]":
-        """Take over a full list in steps: what is gone, what has ended, what is bound, what is pending.
+        """Take over a full list in steps: removed, ended, bound, then pending pods.
 
-        Each frees or takes what a later one may rely on: a pod may have the units of one that ended.
+        Earlier ones free units that later ones may use.
         """
         uids = {facts.uid for facts in items}
         for gone in steps([pod.uid for pod in self._reader.pods() if pod.uid not in uids]):
@@ -76,7 +74,6 @@ class PodSink:
             yield
 
     def upsert(self, item: "PodFacts") -> None:
-        """Take over a pod that is new or changed."""
         if self._observe(item):
             _log.info(
                 "pod bound",
@@ -88,11 +85,10 @@ class PodSink:
             )
 
     def discard(self, item: "PodFacts") -> None:
-        """Forget a pod that is gone."""
         self._allocation_state.discard_pod(item.uid)
 
     def _observe(self, pod: "PodFacts") -> bool:
-        """Take over a pod; say whether this shows it bound: anew, or again after an end that was none."""
+        """Take over a pod; say whether it is newly bound, or bound again after an end that was undone."""
         before = self._reader.pod(pod.uid)
         self._allocation_state.observe_pod(pod, self._now())
         is_news = pod.phase is PodPhase.BOUND and (
@@ -132,7 +128,7 @@ class PodSink:
 def check_alone(
     reader: "AllocationReader", pod: "PodFacts", recorder: "EventRecorder | None"
 ) -> None:
-    """Tell of another bound pod that has units of this one."""
+    """Log and record every other bound pod that has units of this one."""
     shared: dict[PodUid, list[UnitId]] = {}
     for unit, owners in reader.shared_units().items():
         for owner in owners - {pod.uid} if pod.uid in owners else ():
@@ -140,7 +136,7 @@ def check_alone(
     for uid, units in sorted(shared.items()):
         other = reader.holder(uid)
         if other is None:
-            raise InvariantViolatedError(f"pod uid {uid} holds units and is not known")
+            raise InvariantViolatedError(f"pod uid {uid} has units and is unknown")
         _log.error(
             "two pods have the same units",
             pod=pod.ref,

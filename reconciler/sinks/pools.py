@@ -26,7 +26,7 @@ class PoolSink:
         self._catalog = catalog
 
     def replace_all(self, items: "Sequence[GPUPool]") -> None:
-        """Take over a full list: pools that are not in it are gone."""
+        """Take over a full list; pools that are not in it are removed."""
         names = {pool.name for pool in items}
         for name in self._catalog.pools.keys() - names:
             del self._catalog.pools[name]
@@ -35,9 +35,9 @@ class PoolSink:
             self.upsert(pool)
 
     def upsert(self, item: "GPUPool") -> None:
-        """Take over a pool that is new or changed.
+        """Take over a pool.
 
-        Its generation and status are no facts of the index, but its status has to follow them.
+        Generation and status are no facts of the index, but a change of them triggers `pool.status`.
         """
         if self._catalog.pools.get(item.name) != item:
             self._index.changes.touch_pool(item.name)
@@ -45,6 +45,5 @@ class PoolSink:
         self._index.replace_pool(pool_facts(item))
 
     def discard(self, item: "GPUPool") -> None:
-        """Forget a pool."""
         self._catalog.pools.pop(item.name, None)
         self._index.discard_pool(item.name)

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from reconciler.dcgm.exporter import ExporterClient
-from reconciler.runtime.errors import ExporterUnavailableError
+from reconciler.dcgm.exporter import ExporterClient, ExporterUnavailableError
 from tests.support.dcgm import Exporter, a_page, an_exporter, device_lines
 
 PAGE = a_page(device_lines("GPU-a"), device_lines("GPU-b"))

@@ -9,9 +9,9 @@ from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
 from api.meta import ObjectMeta
 from api.names import NodeName
 from inventory.readiness.software import Operand
+from reconciler.dcgm.exporter import ExporterUnavailableError
 from reconciler.dcgm.scraper import SPEC, DcgmScraper, ScrapeTerms
 from reconciler.runtime.controller import Controller
-from reconciler.runtime.errors import ExporterUnavailableError
 from reconciler.runtime.store import DeviceStore
 from reconciler.sinks.operand_pod import OperandPod
 from reconciler.sinks.operand_pods import OperandPodSink

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from reconciler.runtime.controller import FIRST_BACKOFF_S, MAX_BACKOFF_S, MAX_REST_S, Controller
-from reconciler.runtime.errors import UnretryableError
+from reconciler.runtime.controller import (
+    FIRST_BACKOFF_S,
+    MAX_BACKOFF_S,
+    MAX_REST_S,
+    Controller,
+    UnretryableError,
+)
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
 
