@@ -1,10 +1,10 @@
 """`device.assignment`: every device of a node into the pool that it is for, and out of one that it is not for.
 
-Deciding is `inventory.assignment.decide`; here it is compared, written and told. Each write of a device says upon which
-resourceVersion it was decided, so that of two writers one gets a Conflict and decides anew. poolRef stands in
-every one of our writes, as it is or as it is to be: what is left out of an apply would be taken away.
+`inventory.assignment.decide` decides; this module compares, writes and records. Each write carries the
+resourceVersion that was decided on, so that one of two writers gets a Conflict and decides again. Every write
+contains poolRef: an apply removes the fields that it leaves out.
 
-    free ──claim──> Assigned ──not wanted──> Draining=True (index first) ──nobody uses it──> poolRef off ──> free
+    free ──claim──> Assigned ──not wanted──> Draining=True (index first) ──no longer used──> poolRef off ──> free
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -49,8 +49,8 @@ FIELD_MANAGER: Final = "gpu-control-plane/device-assignment"
 RETRY_S: Final = 1.0
 """After a Conflict, should the watch not bring the node here sooner."""
 LOOK_S: Final = 30.0
-"""While something leaves a pool: pods of which nobody knows the devices, and those on a device of a pool that is
-gone, end without a device of the index changing."""
+"""While a device drains: pods with unknown devices, and pods on a device of a deleted pool, end without a change
+of a device in the index."""
 
 
 @final
@@ -66,13 +66,13 @@ class DeviceAssignment:
         events: "AssignmentEvents",
         now: "Callable[[], Instant]",
     ) -> None:
-        """Take the parts.
+        """Take the dependencies.
 
         Args:
-            client: to write with.
-            sources: what is known.
-            conflicts: takes what each pool wants and cannot have.
-            events: says what was done.
+            client: for writes.
+            sources: caches to read.
+            conflicts: receives the devices that each pool wants and another pool has.
+            events: records what was done.
             now: reads the clock.
         """
         self._client = client
@@ -88,11 +88,11 @@ class DeviceAssignment:
         self._expected_members: Expectations[NodeName, PoolMembership] = Expectations(now)
 
     async def reconcile(self, node: "NodeName") -> float | None:
-        """Take every device of the node one step further."""
+        """Take every device of the node one step towards its decision."""
         devices = self._devices_of(node)
         decisions = decide(self._sources.view(node, devices), self._current_candidates())
-        self._shut(decisions)
-        self._contest(node, decisions)
+        self._withhold(decisions)
+        self._record_conflicts(node, decisions)
         is_done = True
         for device, decision in zip(devices, decisions, strict=True):
             is_done = await self._carry_out(node, device, decision) and is_done
@@ -106,10 +106,8 @@ class DeviceAssignment:
             return min(LOOK_S, again_s or LOOK_S)
         return again_s
 
-    # --- gather --------------------------------------------------------------------------------
-
     def _devices_of(self, node: "NodeName") -> "list[GPUDevice]":
-        """Return the node's devices by name, with what we wrote and the watch has not shown yet."""
+        """Return the node's devices by name, with writes that the watch has not shown yet."""
         devices = self._sources.devices.on_node(node)
         return [self._expected_devices.unseen(one.name, one.metadata) or one for one in devices]
 
@@ -120,10 +118,8 @@ class DeviceAssignment:
             self._candidates = PoolCandidates(pools, self._sources.verdicts)
         return self._candidates
 
-    # --- at once -------------------------------------------------------------------------------
-
-    def _shut(self, decisions: "Iterable[Decision]") -> None:
-        """Let the index give out nothing of what leaves, before anything is written."""
+    def _withhold(self, decisions: "Iterable[Decision]") -> None:
+        """Withhold draining devices in the index before anything is written."""
         index = self._sources.index
         for one in decisions:
             if one.action in {Action.DRAIN, Action.RELEASE}:
@@ -131,7 +127,7 @@ class DeviceAssignment:
             else:
                 index.readmit(one.device)
 
-    def _contest(self, node: "NodeName", decisions: "Iterable[Decision]") -> None:
+    def _record_conflicts(self, node: "NodeName", decisions: "Iterable[Decision]") -> None:
         found: dict[PoolName, tuple[Contested, ...]] = {}
         for one in decisions:
             for pool in one.contenders:
@@ -142,10 +138,8 @@ class DeviceAssignment:
         for pool in conflicts.replace(node, found) if has_devices else conflicts.discard(node):
             conflicts.changes.publish(pool)
 
-    # --- writing -------------------------------------------------------------------------------
-
     async def _carry_out(self, node: "NodeName", device: "GPUDevice", decision: "Decision") -> bool:
-        """Write what differs; say whether the device is now as decided."""
+        """Write a difference; say whether the device is now as decided."""
         after = carried_out(device, decision, self._now().utc)
         if decision.action is not Action.RELEASE and our_part(after) == our_part(device):
             return True
@@ -163,11 +157,11 @@ class DeviceAssignment:
             return True
         except Conflict:
             return False
-        self._events.tell(device, decision)
+        self._events.record(device, decision)
         return True
 
     async def _apply(self, device: "GPUDevice", after: "GPUDevice") -> bool:
-        """Write our part; say whether the device is still there."""
+        """Write poolRef and conditions; say whether the device is still there."""
         ref, conditions = our_part(after)
         status: dict[str, object] = {"conditions": conditions}
         if ref is not None:
@@ -180,7 +174,7 @@ class DeviceAssignment:
         return True
 
     async def _release(self, device: "GPUDevice", after: "GPUDevice") -> None:
-        """Take poolRef off, whoever wrote it; the conditions follow when the watch shows that."""
+        """Remove poolRef, by whichever manager it was written; the conditions follow once the watch shows that."""
         version = device.metadata.resource_version
         body = {"metadata": {"resourceVersion": version}, "status": {"poolRef": None}}
         await self._client.merge_patch(GPU_DEVICES, body, name=device.name, subresource="status")

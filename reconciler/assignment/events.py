@@ -1,8 +1,7 @@
-"""What people are told of assignment: each change once, and once what stays idle for too long.
+"""Events of assignment: one for each change, and one for a device or node that stays idle.
 
-A change is told when it is written, so that the device's conditions are the memory of what was told. Of what
-is idle there is no write: it is told by the process that sees the grace end. One that starts later takes it
-that an earlier one has told it; the condition and the gauges are there all the same.
+An Event of a change accompanies its write, so that the device's conditions show which ones were recorded.
+Idle devices: one Event when the grace period ends; not repeated after a restart.
 """
 
 import datetime as dt
@@ -31,27 +30,26 @@ if TYPE_CHECKING:
 
 ACTION: Final = "Assign"
 GRACE_S: Final = 300.0
-"""A device that is new, or just released, may be without a pool for so long before anybody is told."""
+"""A device that is new, or just released, may be without a pool for so long before it is reported."""
 
 _WAITS: Final = frozenset(
     {Reason.INVENTORY_INCOMPLETE, Reason.NODE_NOT_READY_FOR_POOLING, Reason.OWNED_BY_OTHER_POOL}
 )
-"""Reasons that pass by themselves: nothing is wrong with the annotation."""
+"""Transient reasons: the annotation is valid."""
 
 
 @final
 class AssignmentEvents:
-    """Tells of devices, and of nodes without a pool."""
+    """Records Events of devices, and of nodes without a pool."""
 
     def __init__(self, recorder: "EventRecorder", now: "Callable[[], Instant]") -> None:
-        """Take where events go, and the clock."""
         self._recorder = recorder
         self._now = now
         self._waiting: dict[NodeName, set[str]] = {}
-        # node -> uids of idle objects whose grace has not ended; of what was there at the last look
+        # node -> uids of idle objects within their grace period, at the last reconcile
 
-    def tell(self, device: "GPUDevice", decision: "Decision") -> None:
-        """Tell what was just written upon the device as it was."""
+    def record(self, device: "GPUDevice", decision: "Decision") -> None:
+        """Record a decision that was just written; `device` is the object before the write."""
         regarding, shown = ObjectReference.to(GPU_DEVICES, device.metadata), _assigned(device)
         reason, text = DeviceAssigned[decision.reason.name].value, text_of(decision)
         is_new = shown is None or (shown.reason, shown.message) != (reason, text)
@@ -82,7 +80,7 @@ class AssignmentEvents:
         inventory: "GPUNodeInventory | None",
         devices: "Sequence[GPUDevice]",
     ) -> float | None:
-        """Tell what has been idle for `GRACE_S`; return after how many seconds to look again, if ever."""
+        """Record objects that are idle for `GRACE_S`; return the seconds until the next look, if any."""
         waited = self._waiting.pop(node, set())
         due = [self._look_at_device(one, waited) for one in devices]
         if inventory is not None:
@@ -105,7 +103,7 @@ class AssignmentEvents:
             return None
         left_s = self._left_s(device.metadata.uid, [condition], waiting)
         if left_s == 0:
-            text = f"no pool takes it: annotate it with {ASSIGNMENT_ANNOTATION}=<pool>"
+            text = f"no pool selects the device: annotate it with {ASSIGNMENT_ANNOTATION}=<pool>"
             self._recorder.warning(
                 ObjectReference.to(GPU_DEVICES, device.metadata),
                 EventReason.UNASSIGNED_DEVICE,
@@ -126,8 +124,8 @@ class AssignmentEvents:
         left_s = self._left_s(inventory.metadata.uid, [readiness, *conditions], waiting)
         if left_s == 0:
             text = (
-                "the node is ready, and none of its devices is in a pool: annotate them with"
-                f" {ASSIGNMENT_ANNOTATION}=<pool>, or let a pool take them by itself"
+                "the node is ready and none of its devices is in a pool: annotate them with"
+                f" {ASSIGNMENT_ANNOTATION}=<pool>, or let a pool select them without an annotation"
             )
             reference = ObjectReference.to(GPU_NODE_INVENTORIES, inventory.metadata)
             self._recorder.warning(reference, EventReason.NODE_WITHOUT_POOL, text, action=ACTION)
@@ -136,7 +134,7 @@ class AssignmentEvents:
     def _left_s(
         self, uid: str, conditions: "Iterable[Condition]", waiting: set[str]
     ) -> float | None:
-        """Return how many seconds of its grace an idle object has left; 0 once, when it ends; then None."""
+        """Return the seconds that are left of an idle object's grace period; 0 once when it ends, then None."""
         now = self._now().utc
         since = max((_time_of(one, now) for one in conditions), default=now)
         left_s = GRACE_S - (now - since).total_seconds()
@@ -154,7 +152,7 @@ def _assigned(device: "GPUDevice") -> "Condition | None":
 
 
 def _time_of(condition: "Condition", now: dt.datetime) -> dt.datetime:
-    """Return when the condition took its status: now where it does not say, or speaks of the future."""
+    """Return the condition's transition time; now where it is malformed or in the future."""
     try:
         found = dt.datetime.fromisoformat(condition.last_transition_time)
     except ValueError:

@@ -1,7 +1,7 @@
-"""`pool.conflict`: condition Conflict of a GPUPool, the sum over nodes of devices that it wants and another has.
+"""`pool.conflict`: condition Conflict of a GPUPool, over the devices that it wants and another pool has.
 
-`device.assignment` says for each node what it found. A pool is written once for many nodes: changes are queued
-with a delay, and at the start nobody is written before every node was looked at.
+`device.assignment` reports conflicts node by node. A pool is written once for many nodes: changes are queued
+with a delay, and after a start no pool is written before every node was reconciled.
 """
 
 from collections import defaultdict
@@ -38,7 +38,7 @@ RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("p
 FIELD_MANAGER: Final = "gpu-control-plane/pool-conflict"
 ACTION: Final = "Assign"
 DELAY_S: Final = 1.0
-"""After a change, for others to come: a pool that overlaps another does so on many nodes."""
+"""After a change, to collect more of them: overlapping pools conflict on many nodes."""
 
 Contested = tuple["DeviceName", "PoolName"]
 """A device that a pool wants, and its owner."""
@@ -46,7 +46,7 @@ Contested = tuple["DeviceName", "PoolName"]
 
 @final
 class Conflicts:
-    """What each pool wants and another one has, by node."""
+    """Devices that each pool wants and another one has, by node."""
 
     def __init__(self) -> None:
         self._by_pool: dict[PoolName, dict[NodeName, tuple[Contested, ...]]] = defaultdict(dict)
@@ -57,7 +57,7 @@ class Conflicts:
     def replace(
         self, node: "NodeName", found: "Mapping[PoolName, tuple[Contested, ...]]"
     ) -> "set[PoolName]":
-        """Take over what was found on a node; return the pools for which that is a change."""
+        """Replace the conflicts of a node; return the pools whose conflicts changed."""
         changed: set[PoolName] = set()
         for pool in self._pools_by_node.get(node, frozenset()) | found.keys():
             here = self._by_pool[pool]
@@ -74,23 +74,23 @@ class Conflicts:
         return changed
 
     def discard(self, node: "NodeName") -> "set[PoolName]":
-        """Forget a node that has no device any more; return the pools for which that is a change."""
+        """Remove a node without devices; return the pools whose conflicts changed."""
         changed = self.replace(node, {})
         del self._pools_by_node[node]
         return changed
 
     def covers(self, nodes: "AbstractSet[NodeName]") -> bool:
-        """Say whether something was said of each of the nodes, be it nothing."""
+        """Say whether every one of the nodes was reported."""
         return nodes <= self._pools_by_node.keys()
 
     def of(self, pool: "PoolName") -> "list[Contested]":
-        """Return what the pool wants and cannot have."""
+        """Return the devices that the pool wants and other pools have."""
         return sorted(one for here in self._by_pool.get(pool, {}).values() for one in here)
 
 
 @final
 class PoolConflicts:
-    """Writes the condition Conflict of one pool, and says on both sides that there is one."""
+    """Writes the condition Conflict of one pool, and records an Event on both pools."""
 
     def __init__(
         self,
@@ -102,14 +102,14 @@ class PoolConflicts:
         is_complete: "Callable[[], bool]",
         now: "Callable[[], Instant]",
     ) -> None:
-        """Take the parts.
+        """Take the dependencies.
 
         Args:
-            client: to write with.
-            conflicts: what assignment found.
+            client: for writes.
+            conflicts: reported by assignment.
             pools: `Catalog.pools`.
-            recorder: takes events.
-            is_complete: whether every node was looked at once.
+            recorder: for Events.
+            is_complete: whether every node was reconciled once.
             now: reads the clock.
         """
         self._writer = StatusWriter(client, GPU_POOLS, FIELD_MANAGER)
@@ -121,7 +121,7 @@ class PoolConflicts:
         self._expected: Expectations[PoolName, Condition] = Expectations(now)
 
     async def reconcile(self, name: "PoolName") -> float | None:
-        """Make the pool's condition say what is contested."""
+        """Write the pool's condition where it differs."""
         pool = self._pools.get(name)
         if pool is None:
             return None
@@ -147,14 +147,14 @@ class PoolConflicts:
             return None
         self._expected.expect(name, wanted, written)
         if contested and (shown is None or shown.message != wanted.message):
-            self._tell(pool, contested, wanted.message)
+            self._record(pool, contested, wanted.message)
         return None
 
     def _shown(self, pool: "GPUPool") -> "Condition | None":
         unseen = self._expected.unseen(pool.name, pool.metadata)
         return unseen or find_condition(pool.status.conditions, PoolCondition.CONFLICT)
 
-    def _tell(self, pool: "GPUPool", contested: "list[Contested]", text: str) -> None:
+    def _record(self, pool: "GPUPool", contested: "list[Contested]", text: str) -> None:
         self._recorder.warning(
             ObjectReference.to(GPU_POOLS, pool.metadata),
             EventReason.ASSIGNMENT_CONFLICT,
@@ -164,7 +164,7 @@ class PoolConflicts:
         for owner, devices in _by_owner(contested):
             other = self._pools.get(owner)
             if other is not None:
-                note = f"pool {pool.name} wants {listed(devices)}, too: {_CURE}"
+                note = f"pool {pool.name} selects {listed(devices)} too: {_CURE}"
                 self._recorder.warning(
                     ObjectReference.to(GPU_POOLS, other.metadata),
                     EventReason.ASSIGNMENT_CONFLICT,
@@ -173,7 +173,7 @@ class PoolConflicts:
                 )
 
 
-_CURE: Final = "let the selectors of the two not overlap, or annotate the devices"
+_CURE: Final = "change the selectors so that they do not overlap, or annotate the devices"
 
 
 def _by_owner(contested: "list[Contested]") -> "Iterator[tuple[PoolName, list[DeviceName]]]":

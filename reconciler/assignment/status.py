@@ -1,4 +1,4 @@
-"""What a device and its node's inventory show of assignment, as a function of what was decided."""
+"""Status fields of assignment on devices and inventories, as functions of the decisions. Pure."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -24,10 +24,9 @@ _OURS: Final = (DeviceCondition.ASSIGNED, DeviceCondition.DRAINING)
 
 
 def membership_of(decisions: "Iterable[Decision]") -> PoolMembership:
-    """Return which devices of a node are in pools, and which wait to come into one.
+    """Return the devices of a node by pool: assigned ones, and ones pending assignment.
 
-    Empty lists are written out: without any, the API server makes null of what an apply leaves behind, and
-    refuses that.
+    Empty lists are written too: without them the API server stores null after an apply, and rejects it.
     """
     pending: dict[str, list[str]] = {}
     assigned: dict[str, list[str]] = {}
@@ -44,9 +43,9 @@ def _by_pool(devices: dict[str, list[str]]) -> list[PoolDevices]:
 
 
 def carried_out(device: "GPUDevice", decision: "Decision", now: "dt.datetime") -> "GPUDevice":
-    """Return the device once the decision is carried out.
+    """Return the device as it is after the decision is carried out.
 
-    A release leaves the conditions as they are: they follow when the watch has shown it.
+    A release leaves the conditions as they are: they follow once the watch shows it.
     """
     conditions = without_conditions(device.status.conditions, _OURS)
     if decision.action is Action.RELEASE:
@@ -96,16 +95,15 @@ def _condition(
 
 
 def text_of(decision: "Decision") -> str:
-    """Return the decision's message as conditions and events take it."""
+    """Return the decision's message, truncated for conditions and Events."""
     return truncate(decision.message, MAX_MESSAGE_LENGTH)
 
 
 def shown_condition(device: "GPUDevice", kind: DeviceCondition) -> "Condition | None":
-    """Return the device's condition of a type."""
     return find_condition(device.status.conditions, kind)
 
 
 def our_part(device: "GPUDevice") -> "tuple[PoolRef | None, Sequence[Condition]]":
-    """Return what of a device's status is this controller's, for comparing and for writing."""
+    """Return the part of a device's status that this controller owns."""
     found = (find_condition(device.status.conditions, one) for one in _OURS)
     return device.status.pool_ref, [one for one in found if one is not None]

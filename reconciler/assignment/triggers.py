@@ -2,11 +2,11 @@
 
 | changed | nodes |
 |---|---|
-| a device: its facts, labels, annotation, owner, health, what we say of it; not its units and state | its own |
-| a pool: what it takes, its deletion, what is thought of it | where devices of it are, or are annotated with it; where it takes devices by itself, now or before: all |
+| a device: its facts, labels, annotation, owner, health, our conditions; not its units and state | its own |
+| a pool: its selectors, its deletion, its validity | where it has devices, or devices are annotated with it; all nodes if it needs no annotation, now or before |
 | a node's object | its own |
 | ReadyForPooling | its own |
-| who uses a device that leaves a pool; whose UUID is claimed twice | its own |
+| use of a draining device; a device with a duplicate UUID | its own |
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _PoolSight:
-    """What of a pool decides about devices."""
+    """The part of a pool that assignment depends on."""
 
     uid: str
     created: str | None
@@ -49,7 +49,7 @@ class _PoolSight:
 
 
 _InventorySight = tuple["tuple[str, str] | None", PoolMembership]
-"""Status and reason of ReadyForPooling, and what we write ourselves: somebody else may have changed it."""
+"""Status and reason of ReadyForPooling, and the membership, which another writer may have changed."""
 
 
 _CONDITIONS: Final = frozenset(
@@ -62,7 +62,7 @@ _CONDITIONS: Final = frozenset(
 
 
 def _device_sight(device: "GPUDevice") -> tuple[object, ...]:
-    """Return what of a device decides: its units change with every pod, and are the index's to tell."""
+    """Return the part of a device that assignment depends on; units change with every pod and are not part."""
     meta, status = device.metadata, device.status
     return (
         meta.name,
@@ -90,7 +90,7 @@ def _inventory_sight(inventory: "GPUNodeInventory") -> _InventorySight:
 
 @final
 class AssignmentRouter:
-    """Turns changes into nodes to look at. Build it when what it reads is in sync; then tell it the changes."""
+    """Maps changes to the nodes to reconcile. Create it once its sources are in sync."""
 
     def __init__(self, sources: "AssignmentSources") -> None:
         self._sources = sources
@@ -148,12 +148,12 @@ class AssignmentRouter:
             self.nodes.publish(node)
 
     def node_changed(self, node: NodeName) -> None:
-        """Take note of a change of a node in the index."""
+        """Handle a change of a node in the index."""
         if node in self._sources.devices.nodes():
             self.nodes.publish(node)
 
     def units_changed(self, name: "DeviceName") -> None:
-        """Take note of a change of a device in the index: who uses one that leaves its pool, and duplicates."""
+        """Handle a change of a device in the index: use of a draining device, and duplicates."""
         entry = self._sources.index.devices.get(name)
         was_duplicate = self._unsettled.pop(name, False)
         if entry is None:
@@ -164,7 +164,7 @@ class AssignmentRouter:
             self.nodes.publish(entry.facts.node)
 
     def _take_in(self, node: NodeName) -> bool:
-        """Keep what the node's devices are like; say whether that is a change."""
+        """Store the view of the node's devices; say whether it changed."""
         devices = self._sources.devices.on_node(node)
         sight = tuple(_device_sight(device) for device in devices)
         if self._devices.get(node, ()) == sight:

@@ -1,4 +1,4 @@
-"""What is known of a node when its devices are assigned: `inventory.assignment.decide.NodeView` from stores and books."""
+"""`inventory.assignment.decide.NodeView` of a node, from stores and the allocation state."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from pool.index.devices import DeviceEntry
     from reconciler.runtime.store import DeviceStore, Store
 
-_SOMEBODY: Final = frozenset({"an unknown pool"})
+_UNKNOWN_POOL: Final = frozenset({"an unknown pool"})
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentSources:
-    """Where assignment reads."""
+    """Caches that assignment reads."""
 
     devices: "DeviceStore"
     inventories: "Store[GPUNodeInventory]"
@@ -41,13 +41,12 @@ class AssignmentSources:
     verdicts: "PoolValidityLookup"
 
     def view(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> NodeView:
-        """Return the node with these devices, as it is at this moment."""
         facts = self.index.nodes.get(node)
         users: dict[DeviceName, frozenset[str]] = {}
         duplicates: set[DeviceName] = set()
         for device in devices:
             entry = self.index.devices.get(device.name)
-            found = self._users(entry) | self._strangers(node, device) if entry else _SOMEBODY
+            found = self._users(entry) | self._strangers(node, device) if entry else _UNKNOWN_POOL
             if found:
                 users[device.name] = found
             if entry is not None and entry.is_duplicate:
@@ -62,7 +61,7 @@ class AssignmentSources:
         )
 
     def is_used(self, node: "NodeName", device: "GPUDevice") -> bool:
-        """Say whether somebody may have a unit of the node's device."""
+        """Say whether a pod or reservation may have a unit of the node's device."""
         entry = self.index.devices.get(device.name)
         return entry is None or bool(self._users(entry) | self._strangers(node, device))
 
@@ -77,11 +76,11 @@ class AssignmentSources:
             elif reservation is not None:
                 found.add(reservation.demand.resource)
             else:
-                found |= _SOMEBODY
+                found |= _UNKNOWN_POOL
         return frozenset(found)
 
     def _strangers(self, node: "NodeName", device: "GPUDevice") -> frozenset[str]:
-        """Return the pool's resource where pods run on devices of the node that nobody knows: this may be one."""
+        """Return the pool's resource where pods use unknown devices of the node: this device may be one."""
         ref = device.status.pool_ref
         if ref is None:
             return frozenset()

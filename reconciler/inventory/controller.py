@@ -1,7 +1,7 @@
-"""`node.inventory`: the GPUDevices and the GPUNodeInventory of a node, as its sources tell of them.
+"""`node.inventory`: the GPUDevices and the GPUNodeInventory of a node, from its sources.
 
-Deciding is `inventory`'s; here it is gathered, written on a difference, and told. A device is made in two
-writes, object and status; one that a crash left without its status is found by its name and gets it.
+`inventory.discovery` decides; this module gathers, writes differences and records. A device is created in two
+writes, object and status; a device that a crash left without its status is found by its name and gets it.
 Design: docs/design/0005-from-slot-to-pool.md.
 """
 
@@ -71,16 +71,16 @@ RBAC: Final = (
 )
 
 REFUSED_AGAIN_S: Final = 10.0
-"""How soon a node is looked at again that tells of a UUID of another device: nobody says when that goes."""
+"""Until a node with a rejected UUID is reconciled again: the end of the duplicate triggers nothing."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDevices:
-    """Where the controller reads what the watches have shown."""
+    """Caches that the controller reads."""
 
     index: "DeviceIndex"
-    """For nodes, and for who has a UUID."""
+    """For nodes, and for claimants of UUIDs."""
     devices: "DeviceStore"
     inventories: "Store[GPUNodeInventory]"
     features: "NodeFeatureSink"
@@ -109,11 +109,11 @@ class NodeInventory:
         # node that is gone and left something -> when that was seen
 
     def forget_all(self) -> None:
-        """Show no gauge any more: somebody else leads."""
+        """Clear the gauges: only the leader shows them."""
         self._gauges.forget_all()
 
     async def reconcile(self, name: "NodeName") -> float | None:
-        """Make devices and inventory what the sources tell; look again when one may have gone silent."""
+        """Write devices and inventory; reconcile again when a source may have gone silent."""
         node = self._known.index.nodes.get(name)
         devices = self._known.devices.on_node(name)
         inventory = self._known.inventories.by_name.get(name)
@@ -191,7 +191,7 @@ class NodeInventory:
         *,
         devices: "Sequence[GPUDevice]",
     ) -> "ObjectMeta":
-        """Make the node's inventory say what is known; return its metadata."""
+        """Create or update the node's inventory; return its metadata."""
         inventory = self._known.inventories.by_name.get(node.name)
         if inventory is None:
             metadata = await self._writer.create_inventory(node.name)
@@ -224,10 +224,10 @@ class NodeInventory:
         devices: "Sequence[GPUDevice]",
         inventory: "GPUNodeInventory | None",
     ) -> float | None:
-        """Delete what was made for a node that is gone; return how long that is to wait, if it is.
+        """Delete the objects of a node that is gone; return the seconds until then, if it is too early.
 
-        A Node that is deleted and made again, as by a kubelet that registers anew, keeps its devices, with
-        their pools and what an operator wrote on them.
+        A Node that is deleted and created again, as when kubelet registers again, keeps its devices, with their
+        pools and annotations.
         """
         ours = [device for device in devices if is_ours(device)]
         if not ours and inventory is None:

@@ -1,4 +1,4 @@
-"""What `node.inventory` tells people: each once, when it became so."""
+"""Events of `node.inventory`: one for each change."""
 
 from typing import TYPE_CHECKING, Final, final
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 ACTION: Final = "Inventory"
 _NAMED_ONE_BY_ONE: Final = 2
-"""Devices found at once that are told each on its own; a whole node of them is one event."""
+"""New devices up to this number get an Event each; more get one Event on the inventory."""
 
 
 @final
 class InventoryEvents:
-    """Tells what was found and lost, and what does not make sense."""
+    """Records new, removed, stale and duplicate devices, and malformed features."""
 
     def __init__(
         self, recorder: "EventRecorder", index: "DeviceIndex", devices: "DeviceStore"
@@ -39,16 +39,16 @@ class InventoryEvents:
         self._index = index
         self._devices = devices
         self._bad: dict[NodeName, frozenset[BadFeature]] = {}
-        # node -> what was told
+        # node -> what was recorded
         self._refused: dict[NodeName, frozenset[RejectedDevice]] = {}
-        # node -> what was told
+        # node -> what was recorded
         self._duplicates: dict[DeviceName, frozenset[DeviceName]] = {}
-        # device -> those that have a UUID of it, as was told
+        # device -> owners of its UUIDs, as was recorded
         for source in Source:
             BAD_FEATURES.labels(source.value)
 
     def detected(self, found: "Sequence[tuple[ObjectMeta, WantedDevice]]") -> None:
-        """Tell of devices that were made, each on its own unless they are many (`detected_many`)."""
+        """Record new devices one by one, unless they are many (`detected_many`)."""
         if len(found) > _NAMED_ONE_BY_ONE:
             return
         for metadata, wanted in found:
@@ -61,7 +61,7 @@ class InventoryEvents:
             )
 
     def detected_many(self, inventory: ObjectMeta, found: "Sequence[WantedDevice]") -> None:
-        """Tell of a node full of devices."""
+        """Record many new devices of a node."""
         if len(found) <= _NAMED_ONE_BY_ONE:
             return
         text = f"found {len(found)} devices: {listing(one.name for one in found)}"
@@ -73,7 +73,7 @@ class InventoryEvents:
         )
 
     def removed(self, node: "NodeFacts", device: "GPUDevice", why: "MissingDevice") -> None:
-        """Tell the node that a device is gone."""
+        """Record on the Node that a device is gone."""
         uuid = f" ({device.status.uuid})" if device.status.uuid else ""
         self._recorder.warning(
             ObjectReference.to(NODES, ObjectMeta(name=node.name, uid=node.uid)),
@@ -83,13 +83,11 @@ class InventoryEvents:
         )
 
     def silent(self, inventory: ObjectMeta, found: "Sequence[WantedDevice]") -> None:
-        """Tell that facts of devices became stale just now."""
+        """Record that devices became stale."""
         if not found:
             return
         names = listing(one.name for one in found)
-        text = (
-            f"{names}: {found[0].staleness.message}; look whether NFD and the node agent run there"
-        )
+        text = f"{names}: {found[0].staleness.message}; check that NFD and the node agent run on the node"
         self._recorder.warning(
             ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
             EventReason.SOURCE_SILENT,
@@ -98,7 +96,7 @@ class InventoryEvents:
         )
 
     def bad(self, inventory: ObjectMeta, bad: "frozenset[BadFeature]") -> None:
-        """Tell of values that make no sense and were not told yet."""
+        """Record malformed values that are new."""
         node = NodeName(inventory.name)
         new = bad - self._bad.get(node, frozenset())
         self._remember_bad(node, bad)
@@ -106,7 +104,7 @@ class InventoryEvents:
             return
         for one in new:
             BAD_FEATURES.labels(one.source).inc()
-        text = f"skipped, because it makes no sense: {listing(map(str, new))}; correct it at its source"
+        text = f"malformed values ignored: {listing(map(str, new))}; correct them at their source"
         self._recorder.warning(
             ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
             EventReason.BAD_FEATURE,
@@ -121,7 +119,7 @@ class InventoryEvents:
             self._bad.pop(node, None)
 
     def refused(self, inventory: ObjectMeta, refused: "Sequence[RejectedDevice]") -> None:
-        """Tell of UUIDs that the node's sources tell of and other devices have, and were not told yet."""
+        """Record reported UUIDs that other devices have, and that are new."""
         node = NodeName(inventory.name)
         known = self._refused.pop(node, frozenset())
         if refused:
@@ -131,8 +129,8 @@ class InventoryEvents:
             return
         claims = listing(f"{one.uuid} at {one.address} (of {one.owner})" for one in new)
         text = (
-            f"not believed, because other devices had these UUIDs first: {claims};"
-            " if a card was moved here, delete the device of its old place"
+            f"rejected, because other devices have these UUIDs: {claims};"
+            " if a device was moved here, delete the GPUDevice of its former slot"
         )
         self._recorder.warning(
             ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
@@ -141,12 +139,10 @@ class InventoryEvents:
             action=ACTION,
         )
         for one in new:
-            self._tell_owner(
-                one.owner, f"node {node} tells of {one.uuid} too, and gets nothing of it"
-            )
+            self._warn_owner(one.owner, f"node {node} reports {one.uuid} too and is ignored")
 
     def duplicates(self, devices: "Sequence[GPUDevice]") -> None:
-        """Tell devices that claim a UUID of another one, and the other one."""
+        """Record duplicates on the device that claims a UUID, and on the device that has it."""
         for device in devices:
             entry = self._index.devices.get(device.name)
             is_duplicate = entry is not None and entry.is_duplicate
@@ -161,8 +157,8 @@ class InventoryEvents:
             for owner in sorted(owners - known):
                 uuid = device.status.uuid or "a UUID of it"
                 text = (
-                    f"{owner} had {uuid} first: nothing of this device is given out;"
-                    f" if the card was moved here, delete {owner}"
+                    f"{owner} had {uuid} first: this device is not allocated;"
+                    f" if the device was moved here, delete {owner}"
                 )
                 self._recorder.warning(
                     ObjectReference.to(GPU_DEVICES, device.metadata),
@@ -170,12 +166,12 @@ class InventoryEvents:
                     text,
                     action=ACTION,
                 )
-                self._tell_owner(owner, f"{device.name} claims {uuid} too, and is not given out")
+                self._warn_owner(owner, f"{device.name} claims {uuid} too and is not allocated")
 
-    def _tell_owner(self, name: "DeviceName", text: str) -> None:
+    def _warn_owner(self, name: "DeviceName", text: str) -> None:
         owner = self._devices.get(name)
         if owner is not None:
-            text += "; if the card was moved there, delete this device"
+            text += "; if the device was moved there, delete this GPUDevice"
             self._recorder.warning(
                 ObjectReference.to(GPU_DEVICES, owner.metadata),
                 EventReason.DUPLICATE_UUID,

@@ -1,4 +1,4 @@
-"""The gauges of nodes and their devices: shown by who leads, dropped with the node."""
+"""Gauges of nodes and their devices: shown by the leader, removed with the node."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, final
@@ -37,7 +37,7 @@ class InventoryGauges:
         devices: "Sequence[GPUDevice]",
         inventory: "GPUNodeInventory | None",
     ) -> None:
-        """Show what a node has; one with neither a device nor an inventory has no series."""
+        """Set the gauges of a node; one with neither a device nor an inventory has none."""
         if not devices and inventory is None:
             self.forget(node)
             return
@@ -63,7 +63,7 @@ class InventoryGauges:
         self._show_stale(node, 0)
 
     def forget_all(self) -> None:
-        """Drop the series of all nodes: somebody else leads."""
+        """Remove the series of all nodes."""
         self._states.clear()
         self._conditions.clear()
         self._stale.clear()
@@ -81,7 +81,7 @@ class InventoryGauges:
         self._conditions[node] = frozenset(conditions)
 
     def _show_stale(self, node: "NodeName", count: int) -> None:
-        """Add what changed: a sum over all nodes at each change of one would cost the cluster."""
+        """Add the difference: a sum over all nodes at each change of one would cost too much."""
         DEVICES_STALE.inc(count - self._stale.pop(node, 0))
         if count:
             self._stale[node] = count

@@ -1,4 +1,4 @@
-"""What `node.inventory` writes into status: its conditions and fields, and whether they are shown already."""
+"""Status fields and conditions of `node.inventory`, and their comparison with the shown ones. Pure."""
 
 import datetime as dt
 import functools
@@ -39,7 +39,7 @@ def device_body(
 
 
 def shows_device(device: "GPUDevice", wanted: "WantedDevice", now: dt.datetime) -> bool:
-    """Say whether nothing of a device's status is to be written."""
+    """Say whether the device shows the wanted status."""
     shown = device.status.conditions or ()
     stale = _stale(wanted, device.metadata, shown=shown, now=now)
     return device_shows(device.status, wanted.status) and stale in shown
@@ -59,7 +59,7 @@ def is_stale(device: "GPUDevice") -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What was found of a node as a whole."""
+    """Findings about a node as a whole."""
 
     names: "Sequence[str]"
     """Of its devices."""
@@ -80,7 +80,7 @@ def inventory_status(
     """Return our part of the status that a node's inventory should show, given what it shows."""
     beat, incomplete = merged.heartbeat, judged.incomplete
     dated = functools.partial(new_condition, shown=shown.conditions, generation=generation, now=now)
-    opted_out = f"the node's label {judged.managed_label} keeps its devices out of every pool"
+    opted_out = f"label {judged.managed_label} of the node keeps its devices out of every pool"
     return GPUNodeInventoryStatus(
         devices=sorted(judged.names),
         driver=versions_of(merged, shown.driver),
@@ -108,9 +108,10 @@ def inventory_status(
 def shows_inventory(
     shown: GPUNodeInventoryStatus, wanted: GPUNodeInventoryStatus, merged: "MergedReport"
 ) -> bool:
-    """Say whether nothing is to be written.
+    """Say whether the inventory shows the wanted status.
 
-    A heartbeat alone is not, until it is the last one: a quiet node must not cost a write a minute.
+    A newer heartbeat alone is no difference until the source is silent: a quiet node must not cost a write a
+    minute.
     """
     return (
         sorted(shown.devices or ()) == (wanted.devices or [])

@@ -1,4 +1,4 @@
-"""What `node.inventory` asks of the API server: writes, each noted until the watch has shown it."""
+"""Writes of `node.inventory`, each expected until the watch shows it."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
@@ -30,7 +30,7 @@ _Object = tuple["Resource", str]
 
 @final
 class InventoryWriter:
-    """Makes, fills and deletes devices and inventories; what is gone meanwhile is no failure."""
+    """Creates, updates and deletes devices and inventories; an object that is gone is no failure."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class InventoryWriter:
         self._expected: dict[NodeName, Expectations[_Object, None]] = {}
 
     def are_shown(self, node: NodeName) -> bool:
-        """Say whether the watches have shown all that was written for the node."""
+        """Say whether the watches have shown every write for the node."""
         expected = self._expected.get(node)
         if expected is not None and not expected.are_seen(self._metadata):
             return False
@@ -68,7 +68,7 @@ class InventoryWriter:
         return True
 
     async def create_device(self, node: NodeName, name: "DeviceName") -> "ObjectMeta":
-        """Make a device without a status."""
+        """Create a device without a status."""
         metadata = await self._create(
             GPU_DEVICES,
             name,
@@ -79,7 +79,7 @@ class InventoryWriter:
         return metadata
 
     async def create_inventory(self, node: NodeName) -> "ObjectMeta":
-        """Make a node's inventory without a status."""
+        """Create a node's inventory without a status."""
         metadata = await self._create(GPU_NODE_INVENTORIES, node)
         self._of(node).expect((GPU_NODE_INVENTORIES, node), None, metadata)
         return metadata
@@ -113,12 +113,10 @@ class InventoryWriter:
             self._of(node).expect((GPU_NODE_INVENTORIES, node), None, written)
 
     async def delete_device(self, node: NodeName, device: GPUDevice) -> None:
-        """Delete this very device."""
         if await self._delete(GPU_DEVICES, device.metadata):
             self._of(node).expect_deletion((GPU_DEVICES, device.name), None, device.metadata.uid)
 
     async def delete_inventory(self, node: NodeName, metadata: "ObjectMeta") -> None:
-        """Delete this very inventory."""
         if await self._delete(GPU_NODE_INVENTORIES, metadata):
             self._of(node).expect_deletion((GPU_NODE_INVENTORIES, node), None, metadata.uid)
 
@@ -128,7 +126,7 @@ class InventoryWriter:
         name: str,
         **metadata: "Mapping[str, str]",
     ) -> "ObjectMeta":
-        """Make an object that no Node owns: one that is made again under its name keeps its devices."""
+        """Create an object without an owner: a Node that is created again keeps its devices."""
         body = {
             "apiVersion": API_VERSION,
             "kind": resource.kind,
@@ -138,7 +136,7 @@ class InventoryWriter:
         return answer.decode(PartialObjectMetadata).metadata
 
     async def _delete(self, resource: "Resource", metadata: "ObjectMeta") -> bool:
-        """Say whether it was there; another object of its name is left alone, and the watch shows it."""
+        """Delete the object of this uid; say whether it was there."""
         try:
             await self._client.delete(resource, metadata.name, uid=metadata.uid)
         except (NotFound, Conflict):

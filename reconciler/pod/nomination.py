@@ -1,14 +1,14 @@
-"""`pod.nominating`: while many pods wait, names the node of its hold to kube-scheduler for each of them.
+"""`pod.nominating`: while many pods wait, nominates for each the node of its reservation.
 
-kube-scheduler tries the node in `status.nominatedNodeName` alone, first: a filter of one name and no
-prioritize, in place of its own plugins and two of our answers for hundreds of nodes. The hold's node is
-the one that prioritize would put first, so that pods go where they would have gone, faster.
-It is a hint. Where the node does not take the pod any more, the same attempt goes on with all nodes,
-and an attempt that finds none takes the nomination back; nobody has to clean up.
+kube-scheduler tries the node in `status.nominatedNodeName` first, alone: a filter of one name and no
+prioritize, in place of its own plugins and two extender calls for hundreds of nodes. The reservation's node is
+the one that prioritize would rank first, so that pods are bound to the same nodes, faster.
+It is a hint. If the node does not fit any more, the same attempt goes on with all nodes, and an attempt without
+a fit clears the nomination; no clean-up is needed.
 
-The hint costs a write, and it comes too late for a pod whose turn is near: nothing is nominated while
-the queue is short, and never its head, the pods that are scheduled within a second or two. Where the
-API server is what is slow, in a burst of creations, all of the queue is its head.
+The hint costs a write, and comes too late for a pod that is scheduled soon: nothing is nominated while the
+queue is short, and never its head, the pods that are scheduled within a second or two. In a burst of creations,
+where the API server is the bottleneck, the whole queue is its head.
 Design: docs/design/0003-nominating.md.
 """
 
@@ -45,8 +45,8 @@ HEAD: Final = 32
 """Pods at the head of the queue that are left alone however slowly it moves. At 300 pods/s, more than
 kube-scheduler takes off in a period and the time of one write."""
 AHEAD_S: Final = 2.0
-"""As many as left the queue within this are its head too. Who is scheduled so soon gains little, and
-the write costs kube-apiserver, which may be what all of them wait for, as much as it saves the rest."""
+"""As many as left the queue within this are its head too. A pod that is scheduled so soon gains little, and
+the write costs kube-apiserver, which may be the bottleneck, as much as it saves the rest."""
 WRITERS: Final = 8
 """Writes at a time."""
 BATCH: Final = 500
@@ -59,7 +59,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """A pod, and the node on which it holds units."""
+    """A pod, and the node of its reservation."""
 
     pod: "PodFacts"
     node: "NodeName"
@@ -67,7 +67,7 @@ class Nomination:
 
 @final
 class NominationWriter:
-    """Nominates waiting pods that hold units."""
+    """Nominates waiting pods that have a reservation."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class NominationWriter:
         *,
         head: int = HEAD,
     ) -> None:
-        """Take the books; `head` is how many pods at the head of the queue are left alone at least."""
+        """Take the caches; `head` is the least number of pods at the head of the queue that are not nominated."""
         self._client = client
         self._reader = reader
         self._now = now
@@ -117,7 +117,7 @@ class NominationWriter:
         return found[:BATCH]
 
     def _departed(self, uids: "frozenset[PodUid]") -> int:
-        """Take over who is queued now; return how many have left the queue of late."""
+        """Store the queued pods; return how many left the queue within `AHEAD_S`."""
         now = self._now().monotonic
         self._departures.append((now, len(self._seen - uids)))
         while self._departures[0][0] <= now - AHEAD_S:
@@ -126,7 +126,7 @@ class NominationWriter:
         return sum(count for _, count in self._departures)
 
     def _queued(self) -> "list[tuple[PodFacts, NodeName]]":
-        """Return the pods that hold units and whose binding has not begun, and where they hold them."""
+        """Return the pods with a reservation whose binding has not begun, and its node."""
         queued: list[tuple[PodFacts, NodeName]] = []
         for reservation in self._reader.reservations():
             if reservation.phase is not ReservationPhase.CONFIRMED or reservation.uid is None:
@@ -139,7 +139,7 @@ class NominationWriter:
         return queued
 
     async def nominate(self, due: list[Nomination]) -> bool:
-        """Write them; say whether all went well. What is due no more when its turn comes is left out."""
+        """Write the nominations; say whether all were written. One that is no longer due is skipped."""
         left = iter(due)
         failures: list[KubeError] = []
 
@@ -163,7 +163,7 @@ class NominationWriter:
         pod = one.pod
         held = self._reader.reservation_of(pod.uid)
         if held is None or not held.phase.is_uncommitted or held.node != one.node:
-            return  # it was scheduled, or its hold ended, while others were written
+            return  # it was scheduled, or its reservation ended, while others were written
         patch = [
             # A status write ignores a uid in the object; another pod of that name is not meant.
             {"op": "test", "path": "/metadata/uid", "value": pod.uid},

@@ -1,10 +1,10 @@
 """`pod.requeue`: makes kube-scheduler try a waiting pod again when it would fit now.
 
-kube-scheduler retries a pod that we refused when a bound pod or a node changes, but it cannot see a
-hold end. A pod that has been waiting and fitting for a while is touched with an annotation, which
-takes it out of the unschedulable queue (measured: bound within 0.1 s). Touched again with growing
-pauses and not for ever, since something else than us may keep it from being scheduled: on the nodes
-that fit now. A node that fits besides is a new chance, for which the pod is touched like a new one.
+kube-scheduler retries a pod that the extender rejected when a bound pod or a node changes, but it cannot see
+the end of a reservation. A pod that has waited while it fits is patched with an annotation, which moves it out of
+the unschedulable queue (measured: bound within 0.1 s). The patch is repeated with growing pauses and a limit,
+since something else may keep the pod from the nodes that fit now. A further node that fits is a new chance:
+the pod is patched like a new one.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ RBAC: Final = (PolicyRule(resources=("pods",), verbs=("patch",)),)
 
 PERIOD_S: Final = 0.5
 FITS_FOR_S: Final = 1.0
-"""kube-scheduler binds a pod that it wakes itself in a few milliseconds; after this long it did not."""
+"""kube-scheduler binds a pod that it requeues itself in a few milliseconds; after this time it did not."""
 FIRST_PAUSE_S: Final = 10.0
 MAX_TOUCHES: Final = 5
 
@@ -44,7 +44,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class _Sleeper:
+class _Candidate:
     """A waiting pod that would fit."""
 
     touch_at: float
@@ -54,7 +54,7 @@ class _Sleeper:
     """A node more fits than when it was touched."""
 
     def has_declined(self, now: float) -> bool:
-        """Say whether it was woken and did not come: something else than units keeps it waiting."""
+        """Say whether it was requeued and not bound: something else than units keeps it waiting."""
         return now - self.touched_at >= FITS_FOR_S
 
     def is_ready_again(self, now: float) -> bool:
@@ -83,7 +83,7 @@ class SchedulerRequeue:
         self._index = index
         self._reader = reader
         self._now = now
-        self._sleepers: dict[PodUid, _Sleeper] = {}
+        self._candidates: dict[PodUid, _Candidate] = {}
         self._fits: _Fits = {}
         # pool, units of a waiting pod -> the nodes that fitted them at the last look
         TASK_FAILURES.labels("pod.waking")
@@ -96,11 +96,10 @@ class SchedulerRequeue:
                 await self._touch(pod)
 
     def due(self) -> "list[PodFacts]":
-        """Return the pods to touch now; what is free is promised to one pod only.
+        """Return the pods to touch now; each free unit counts for one pod only.
 
-        A pod that was woken and did not come keeps its turn, and what it left goes to the next. One
-        whose units are promised to another keeps its count, so that a queue of pods that never come
-        is not touched for ever, each one as if it were new.
+        A pod that was requeued and not bound keeps its turn, and its units go to the next. A pod whose units go
+        to another keeps its count, so that a queue of pods that are never bound is not touched for ever.
         """
         now = self._now().monotonic
         fitting: dict[PodUid, PodFacts] = {}
@@ -115,23 +114,23 @@ class SchedulerRequeue:
                     fitting[pod.uid] = pod
                 else:
                     passed_over.add(pod.uid)
-        for uid in self._sleepers.keys() - fitting.keys() - passed_over:
-            del self._sleepers[uid]
+        for uid in self._candidates.keys() - fitting.keys() - passed_over:
+            del self._candidates[uid]
         due: list[PodFacts] = []
         for uid, pod in fitting.items():
-            sleeper = self._sleepers.setdefault(uid, _Sleeper(now + FITS_FOR_S))
-            if sleeper.touch_at <= now and sleeper.touches < MAX_TOUCHES:
-                sleeper.touches += 1
-                sleeper.touched_at = now
-                sleeper.has_new_chance = False
-                sleeper.touch_at = now + FIRST_PAUSE_S * 2 ** (sleeper.touches - 1)
+            candidate = self._candidates.setdefault(uid, _Candidate(now + FITS_FOR_S))
+            if candidate.touch_at <= now and candidate.touches < MAX_TOUCHES:
+                candidate.touches += 1
+                candidate.touched_at = now
+                candidate.has_new_chance = False
+                candidate.touch_at = now + FIRST_PAUSE_S * 2 ** (candidate.touches - 1)
                 due.append(pod)
         return due
 
     def _fitting(
         self, pool: "PoolFacts", before: "_Fits", now: float
     ) -> "Iterator[tuple[PodFacts, bool]]":
-        """Yield the pods that fit, and those known as sleepers that would if it were their turn.
+        """Yield the pods that fit, and those known as candidates that would if it were their turn.
 
         Of those that have a new chance as many begin anew as there are units left to the others, the
         one that was touched longest ago first: none of them takes a turn from a pod that had none yet.
@@ -144,23 +143,23 @@ class SchedulerRequeue:
         more: dict[int, bool] = {}
         again: list[tuple[float, PodFacts]] = []
         for pod in waiting:
-            units, sleeper = pod.demand.units, self._sleepers.get(pod.uid)
-            if units > (left if sleeper is None else available) or not state.view(units).scores:
+            units, candidate = pod.demand.units, self._candidates.get(pod.uid)
+            if units > (left if candidate is None else available) or not state.view(units).scores:
                 continue
             has_turn = units <= left
             if units not in more:
                 more[units] = self._fits_more(pool.name, units, before)
-            if more[units] and sleeper is not None:
-                sleeper.has_new_chance = True
-            if sleeper is None or not sleeper.has_declined(now):
+            if more[units] and candidate is not None:
+                candidate.has_new_chance = True
+            if candidate is None or not candidate.has_declined(now):
                 left -= units if has_turn else 0
-            elif sleeper.is_ready_again(now):
-                again.append((sleeper.touched_at, pod))
+            elif candidate.is_ready_again(now):
+                again.append((candidate.touched_at, pod))
             yield pod, has_turn
         for _, pod in sorted(again, key=lambda one: one[0]):
             if pod.demand.units <= left:
                 left -= pod.demand.units
-                del self._sleepers[pod.uid]
+                del self._candidates[pod.uid]
 
     def _fits_more(self, pool: "PoolName", units: int, before: "_Fits") -> bool:
         """Note the nodes that so many units fit; say whether they did not fit one of them before."""
@@ -176,11 +175,11 @@ class SchedulerRequeue:
             # Gone, or another pod has its name by now: a uid that differs is refused as immutable.
             return
         except KubeError as error:
-            self._sleepers[pod.uid].give_back_touch()
+            self._candidates[pod.uid].give_back_touch()
             TASK_FAILURES.labels("pod.waking").inc()
-            _log.warning("pod could not be woken", pod=pod.ref, error=str(error))
+            _log.warning("pod could not be requeued", pod=pod.ref, error=str(error))
         else:
-            _log.info("pod woken: its units are free", pod=pod.ref, units=pod.demand.units)
+            _log.info("pod requeued: its units are free", pod=pod.ref, units=pod.demand.units)
 
 
 SPEC: Final = TaskSpec(

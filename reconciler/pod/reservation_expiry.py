@@ -1,6 +1,6 @@
-"""`reservation.expiry`: ends holds whose time is over, at their deadline.
+"""`reservation.expiry`: ends reservations at their deadline.
 
-One sleeper for all holds; expiry is data in the ledger, not a timer per hold.
+One task for all reservations; expiry is data in the ledger, not a timer for each.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from pool.model import Instant
 
 LONGEST_SLEEP_S: Final = 1.0
-"""A hold taken while we sleep may end sooner than the one we sleep for: its TTL is at least 5 s."""
+"""A reservation made during the sleep may end sooner than the awaited one: its TTL is at least 5 s."""
 SHORTEST_SLEEP_S: Final = 0.01
-"""To end a hold takes tens of microseconds: of thousands a second that end unseen, so many come at once that
-nobody who waits for an answer notices."""
+"""Ending a reservation takes tens of microseconds: of thousands a second, the ones of this time end together
+without a noticeable delay of requests."""
 
 
 @final
 class ReservationExpiry:
-    """Ends holds in time."""
+    """Ends reservations in time."""
 
     def __init__(self, allocation_state: "AllocationState", now: "Callable[[], Instant]") -> None:
         self._allocation_state = allocation_state

@@ -1,4 +1,4 @@
-"""What a pool's status says: phase and conditions, from its figures and what is thought of it. Pure."""
+"""Phase and conditions of a pool, from its figures and its validity. Pure."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -36,7 +36,7 @@ OURS: Final = (
 LOW_TENTHS: Final = 1
 """Less than a tenth free is low …"""
 ENOUGH_TENTHS: Final = 2
-"""… and more than a fifth is enough again, so that one pod that comes and goes makes no noise."""
+"""… and more than a fifth is enough again, so that one pod more or less does not toggle the condition."""
 
 _MISCONFIGURED: Final = {
     PoolFaultReason.BAD_SPEC: PoolMisconfigured.BAD_SPEC,
@@ -47,13 +47,13 @@ _MISCONFIGURED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFigures:
-    """What the books and the rules say of a pool."""
+    """Capacity and validity of a pool."""
 
     capacity: PoolCapacity
     nodes: int
     verdict: "PoolValidity" = VALID_POOL
     occupants: "tuple[PodUsage, ...]" = ()
-    """Pods that have units of the pool; asked for where it is being deleted."""
+    """Pods with units of the pool; only of a pool that is being deleted."""
 
 
 def status_of(
@@ -62,7 +62,7 @@ def status_of(
     """Return our part of the status that the pool should show, given what it shows."""
     phase, reason, message = _readiness(pool, figures)
 
-    def say(type_: PoolCondition, reason: "Enum", text: str, *, is_true: bool) -> "Condition":
+    def make(type_: PoolCondition, reason: "Enum", text: str, *, is_true: bool) -> "Condition":
         return new_condition(
             type_,
             reason,
@@ -81,18 +81,18 @@ def status_of(
         capacity=figures.capacity,
         nodes=figures.nodes,
         conditions=[
-            say(PoolCondition.READY, reason, message, is_true=reason is PoolReady.SERVING),
-            say(
+            make(PoolCondition.READY, reason, message, is_true=reason is PoolReady.SERVING),
+            make(
                 PoolCondition.SUPPORTED,
                 *supported,
                 is_true=supported[0] is PoolSupported.SUPPORTED,
             ),
-            say(
+            make(
                 PoolCondition.MISCONFIGURED,
                 *misconfigured,
                 is_true=misconfigured[0] is not PoolMisconfigured.VALID,
             ),
-            say(PoolCondition.CAPACITY_LOW, low_reason, low_text, is_true=low),
+            make(PoolCondition.CAPACITY_LOW, low_reason, low_text, is_true=low),
         ],
     )
 
@@ -102,20 +102,20 @@ def _readiness(pool: "GPUPool", figures: PoolFigures) -> tuple[PoolPhase, PoolRe
     if pool.metadata.deletion_timestamp is not None:
         text = "being deleted"
         if figures.occupants:
-            text = f"being deleted, and waits for {pods_text(figures.occupants)}"
+            text = f"being deleted; waiting for {pods_text(figures.occupants)}"
         return PoolPhase.TERMINATING, PoolReady.TERMINATING, text
     if verdict.unsupported is not None:
         return PoolPhase.MISCONFIGURED, PoolReady.UNSUPPORTED, verdict.text
     if verdict.misconfigured:
         return PoolPhase.MISCONFIGURED, PoolReady.MISCONFIGURED, verdict.text
     if pool.is_in_maintenance:
-        text = f"takes no new pods: {change_text(pool)} once no unit is in use"
+        text = f"accepts no new pods: {change_text(pool)} once no unit is in use"
         return PoolPhase.MAINTENANCE, PoolReady.IN_MAINTENANCE, text
     if capacity.total == 0:
         text = "no device is assigned to the pool, or none has reported its UUID yet"
         return PoolPhase.PENDING, PoolReady.NO_DEVICES, text
     if capacity.unhealthy == capacity.total:
-        text = "every device is faulted or leaves the pool, or its node is missing, not ready or cordoned"
+        text = "every device is faulty or draining, or its node is missing, not ready or cordoned"
         return PoolPhase.DEGRADED, PoolReady.NO_HEALTHY_DEVICES, text
     counted, on = _counted(capacity.total, "unit"), _counted(figures.nodes, "node")
     text = f"{counted} of {pool.resource_name} on {on}"
@@ -125,12 +125,12 @@ def _readiness(pool: "GPUPool", figures: PoolFigures) -> tuple[PoolPhase, PoolRe
 def _support(verdict: "PoolValidity") -> tuple[PoolSupported, str]:
     if verdict.unsupported is not None:
         return PoolSupported.UNSUPPORTED_VENDOR, verdict.unsupported.text
-    return PoolSupported.SUPPORTED, "the pool's cards can be prepared and given out"
+    return PoolSupported.SUPPORTED, "the pool's devices are supported"
 
 
 def _configuration(verdict: "PoolValidity") -> tuple[PoolMisconfigured, str]:
     if not verdict.misconfigured:
-        return PoolMisconfigured.VALID, "nothing speaks against the pool's configuration"
+        return PoolMisconfigured.VALID, "the configuration is valid"
     text = "; ".join(fault.text for fault in verdict.misconfigured)
     return _MISCONFIGURED[verdict.misconfigured[0].reason], text
 
@@ -138,13 +138,13 @@ def _configuration(verdict: "PoolValidity") -> tuple[PoolMisconfigured, str]:
 def _scarcity(
     pool: "GPUPool", shown: GPUPoolStatus, capacity: PoolCapacity
 ) -> tuple[bool, PoolCapacityLow, str]:
-    """Say whether few units are left; a pool that gives out nothing anyway is not short of them."""
+    """Say whether few units are free; a pool that allocates nothing has no low capacity."""
     healthy = capacity.total - capacity.unhealthy
     if healthy == 0 or pool.is_in_maintenance or pool.metadata.deletion_timestamp is not None:
-        return False, PoolCapacityLow.ENOUGH, "no unit is given out now"
+        return False, PoolCapacityLow.ENOUGH, "no units are allocated now"
     tenths = capacity.available * 10
     if capacity.available == 0:
-        return True, PoolCapacityLow.EXHAUSTED, "no unit is free: pods wait for one"
+        return True, PoolCapacityLow.EXHAUSTED, "no unit is free: pods have to wait"
     was_low = is_condition_true(shown.conditions, PoolCondition.CAPACITY_LOW)
     if tenths < LOW_TENTHS * healthy or (was_low and tenths <= ENOUGH_TENTHS * healthy):
         # Without the figures, which would be a write for every pod: they are in status.capacity.

@@ -1,6 +1,6 @@
-"""What `pool.life` writes into a pool's status: the allocation in effect, and the condition Maintenance.
+"""The effective allocation and the condition Maintenance in a pool's status.
 
-Both are one server-side apply, so that nobody sees one without the other.
+Both are one server-side apply, so that a reader never sees one without the other.
 """
 
 from dataclasses import dataclass
@@ -28,20 +28,19 @@ FIELD_MANAGER: Final = "gpu-control-plane/pool-life"
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """Our part of the status as we wrote it."""
+    """Our part of the status."""
 
     allocation: "EffectiveAllocation"
     condition: "Condition"
 
 
 def maintenance_of(pool: "GPUPool") -> "Condition | None":
-    """Return the condition Maintenance that a pool shows."""
     return find_condition(pool.status.conditions, PoolCondition.MAINTENANCE)
 
 
 @final
 class PoolAllocations:
-    """Writes the allocation and the condition, on a difference only."""
+    """Writes the allocation and the condition where they differ."""
 
     def __init__(self, client: "KubeClient", now: "Callable[[], Instant]") -> None:
         self._writer = StatusWriter(client, GPU_POOLS, FIELD_MANAGER)
@@ -49,7 +48,7 @@ class PoolAllocations:
         self._expected: Expectations[PoolName, _Written] = Expectations(now)
 
     def as_written(self, pool: "GPUPool") -> "GPUPool":
-        """Return the pool with our part of the status as we wrote it, until the watch shows it anew."""
+        """Return the pool with our last write, until the watch shows it."""
         written = self._expected.unseen(pool.name, pool.metadata)
         if written is None:
             return pool
@@ -66,8 +65,8 @@ class PoolAllocations:
 
         A new pool gets its allocation recorded with that.
 
-        With `switches` the wanted allocation becomes the present one, and that only over the very pool
-        that was read: a spec that changed meanwhile, or another leader, makes it a Conflict.
+        With `switches` the wanted allocation becomes the effective one, only over the version that was read: a
+        changed spec, or another leader, makes it a Conflict.
         """
         allocation = pool.wanted_allocation if switches else pool.allocation
         wanted = new_condition(

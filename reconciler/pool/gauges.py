@@ -1,4 +1,4 @@
-"""The gauges of pools, pods and reservations: shown by who leads, or sums over replicas are wrong."""
+"""Gauges of pools, pods and reservations: shown by the leader only, or sums over replicas would be wrong."""
 
 import datetime as dt
 from collections import Counter
@@ -75,7 +75,7 @@ def show_conditions(pool: "PoolName", conditions: "Iterable[Condition]") -> None
 def show_slots(
     pool: "PoolName", units: "Mapping[NodeName, int]", before: "Mapping[NodeName, int]"
 ) -> None:
-    """Set the gauges of a pool's units by node, given what they show; nodes that left lose theirs."""
+    """Set the gauges of a pool's units by node, given the shown ones; removed nodes lose theirs."""
     for node in before.keys() - units.keys():
         POOL_NODE_SLOTS.remove(pool, node)
     for node, count in units.items():
@@ -99,7 +99,7 @@ def showing_sums(
 ) -> "Iterator[None]":
     """Set them in steps of a millisecond: one pass over all devices takes ten.
 
-    Each gauge is set at once; what it counts may change while it is counted.
+    Each gauge is set at once; the objects may change while they are counted.
     """
     INDEX_GENERATION.set(index.generation)
     UNITS_HELD_TWICE.set(len(reader.shared_units()))
@@ -127,7 +127,7 @@ def forget_pool(name: "PoolName") -> None:
 
 
 def forget_all() -> None:
-    """Drop the gauges of all pools, and show nothing of what is summed over all."""
+    """Remove the gauges of all pools, and reset the sums."""
     for gauge in (*_OF_POOLS, POOL_CONDITION, POOL_NODE_SLOTS):
         gauge.clear()
     for gauge in _OF_ALL:

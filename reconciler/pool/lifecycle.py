@@ -1,8 +1,8 @@
-"""`pool.life`: a pool's finalizer, its allocation in effect, its maintenance, and its end.
+"""`pool.life`: a pool's finalizer, its effective allocation, its maintenance, and its deletion.
 
-What to do is decided by `inventory.pools.maintenance`; the state is the pool's status, so that a restart between
-any two writes goes on where the last one ended. The finalizer is written before anything else and taken off
-last; should a pool go before it was there, devices, marks and workloads follow by themselves, only later.
+`inventory.pools.maintenance` decides; the state is the pool's status, so that a restart between any two writes
+continues where the last one ended. The finalizer is written first and removed last; if a pool goes before it
+has one, devices, node labels and workloads follow by their own controllers, only later.
 """
 
 from dataclasses import dataclass
@@ -56,13 +56,13 @@ RBAC: Final = (
 
 ACTION: Final = "LeadPool"
 LOOK_S: Final = 2.0
-"""Between two looks at a pool that is in maintenance or being deleted."""
+"""Between two reconciles of a pool that is in maintenance or being deleted."""
 CONFLICT_RETRY_S: Final = 0.5
 """The watch shows the newer object within this."""
 FIRST_PAUSE_S: Final = 5.0
 MAX_PAUSE_S: Final = 60.0
-"""Between two attempts to evict pods that budgets protect; the first pause is what a budget's controller
-takes to count again."""
+"""Between two attempts to evict pods that budgets protect; the first pause is the time
+in which the disruption controller counts again."""
 
 _REASONS: Final = {
     MaintenanceStep.WAIT: PoolMaintenance.WAITING,
@@ -74,20 +74,20 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleDependencies:
-    """What the life of pools is decided by."""
+    """Caches and services of the lifecycle."""
 
     allocation_state: "AllocationState"
     index: "DeviceIndex"
     catalog: "Catalog"
     verdict: "PoolValidityLookup"
     remains: "Callable[[PoolName], tuple[str, ...]]"
-    """What is left of a pool on devices, nodes and in our namespace; empty once it may go."""
+    """Remains of a pool on devices, nodes and in our namespace; empty once its finalizer may go."""
     recorder: "EventRecorder"
     now: "Callable[[], Instant]"
 
 
-class _Said(Enum):
-    """What was told in events last, so that each is told once."""
+class _Recorded(Enum):
+    """The last Event, so that each is recorded once."""
 
     NOTHING = "nothing"
     """No maintenance is under way."""
@@ -97,12 +97,12 @@ class _Said(Enum):
 
 
 @dataclass(slots=True)
-class _Course:
-    """What is remembered of a pool between two looks; a restart may forget it."""
+class _Progress:
+    """State of a pool between two reconciles; a restart may lose it."""
 
     uid: str
     """Another pool may come under the same name."""
-    said: _Said
+    recorded: _Recorded
     evicted: "frozenset[PodUid]" = frozenset()
     protected: str = ""
     """Why the last attempt did not evict all, for the condition."""
@@ -110,60 +110,60 @@ class _Course:
     pause_s: float = FIRST_PAUSE_S
 
     def stop_evicting(self) -> None:
-        """Forget who was evicted and who is protected: the maintenance is over."""
+        """Reset the evictions: the maintenance is over."""
         self.evicted, self.protected = frozenset(), ""
         self.evict_at, self.pause_s = 0.0, FIRST_PAUSE_S
 
 
 @final
 class PoolLifecycle:
-    """Leads one pool through its life."""
+    """Reconciles the lifecycle of one pool."""
 
     def __init__(self, client: "KubeClient", context: LifecycleDependencies) -> None:
         self._client = client
         self._context = context
         self._evicting = EvictionQueue(client)
         self._allocations = PoolAllocations(client, context.now)
-        self._courses: dict[PoolName, _Course] = {}
+        self._progress_by_pool: dict[PoolName, _Progress] = {}
         self._finalizers: Expectations[PoolName, list[str]] = Expectations(context.now)
 
     async def reconcile(self, name: "PoolName") -> float | None:
-        """Do the next thing that the pool needs; look again while it is under way."""
+        """Take the next step; reconcile again while steps are left."""
         pool = self._context.catalog.pools.get(name)
         if pool is None:
-            self._courses.pop(name, None)
+            self._progress_by_pool.pop(name, None)
             return None
-        course = self._courses.get(name)
-        if course is None or course.uid != pool.metadata.uid:
-            course = self._courses[name] = _Course(pool.metadata.uid, _said_before(pool))
+        progress = self._progress_by_pool.get(name)
+        if progress is None or progress.uid != pool.metadata.uid:
+            progress = self._progress_by_pool[name] = _Progress(
+                pool.metadata.uid, _recorded_before(pool)
+            )
         try:
             if pool.metadata.deletion_timestamp is not None:
-                return await self._end(pool, course)
+                return await self._finalize(pool, progress)
             await self._set_finalizer(pool)
-            return await self._allocate(self._allocations.as_written(pool), course)
+            return await self._allocate(self._allocations.as_written(pool), progress)
         except NotFound:
             return None
         except Conflict:
             return CONFLICT_RETRY_S
-
-    # --- the beginning and the end ---------------------------------------------------------------
 
     async def _set_finalizer(self, pool: "GPUPool") -> None:
         finalizers = pool.metadata.finalizers or []
         if POOL_FINALIZER not in finalizers:
             await self._write_finalizers(pool, [*finalizers, POOL_FINALIZER])
 
-    async def _end(self, pool: "GPUPool", course: _Course) -> float | None:
-        """Let go of a pool that is being deleted, once nothing of it is left."""
+    async def _finalize(self, pool: "GPUPool", progress: _Progress) -> float | None:
+        """Remove the finalizer of a pool that is being deleted, once nothing of it is left."""
         finalizers = pool.metadata.finalizers or []
         if POOL_FINALIZER not in finalizers:
             return None
         self._context.allocation_state.release_reservations(pool.name)
         if self._context.remains(pool.name):
             usage = usage_of(self._context.allocation_state.reader, self._context.index, pool.name)
-            if usage.pods and course.said is not _Said.TERMINATING:
-                course.said = _Said.TERMINATING
-                text = f"being deleted, and waits for {pods_text(usage.pods)}"
+            if usage.pods and progress.recorded is not _Recorded.TERMINATING:
+                progress.recorded = _Recorded.TERMINATING
+                text = f"being deleted; waiting for {pods_text(usage.pods)}"
                 self._warn(pool, EventReason.POOL_TERMINATING, text)
             return LOOK_S
         left = [one for one in finalizers if one != POOL_FINALIZER]
@@ -179,9 +179,7 @@ class PoolLifecycle:
         await self._client.merge_patch(GPU_POOLS, {"metadata": metadata}, name=pool.name)
         self._finalizers.expect_newer(pool.name, finalizers, pool.metadata)
 
-    # --- the allocation --------------------------------------------------------------------------
-
-    async def _allocate(self, pool: "GPUPool", course: _Course) -> float | None:
+    async def _allocate(self, pool: "GPUPool", progress: _Progress) -> float | None:
         allocation_state, began = self._context.allocation_state, true_since(maintenance_of(pool))
         usage = PoolUsage()
         if pool.is_in_maintenance:
@@ -199,22 +197,22 @@ class PoolLifecycle:
         )
         match plan.step:
             case MaintenanceStep.RECORD | MaintenanceStep.NOTHING:
-                await self._rest(pool, course, plan)
+                await self._rest(pool, progress, plan)
                 return None
             case MaintenanceStep.SWITCH:
-                return await self._switch(pool, course, usage)
+                return await self._switch(pool, progress, usage)
             case MaintenanceStep.BLOCKED if pool.status.allocation is None:
                 return None
             case MaintenanceStep.EVICT:
-                return await self._evict(pool, course, plan)
+                return await self._evict(pool, progress, plan)
             case (
                 MaintenanceStep.WAIT | MaintenanceStep.REBUILD | MaintenanceStep.BLOCKED
             ):  # pragma: no branch  # mypy: none is missing
-                await self._report(pool, course, plan)
+                await self._report(pool, progress, plan)
                 return LOOK_S
 
     def _is_known_to_allocation_state(self, pool: "GPUPool") -> bool:
-        """Say whether the index counts units as the pool's status says: it lags behind our own writes."""
+        """Say whether the index counts units by the pool's status: it lags behind our own writes."""
         facts, allocation = self._context.index.pool(pool.name), pool.allocation
         return facts is not None and (
             facts.mode,
@@ -222,67 +220,67 @@ class PoolLifecycle:
             facts.slices_per_device,
         ) == (allocation.mode, allocation.mig_profile, allocation.slices_per_device)
 
-    async def _rest(self, pool: "GPUPool", course: _Course, plan: MaintenancePlan) -> None:
-        """Say that the pool is as its spec wants it; a new one gets its allocation recorded."""
+    async def _rest(self, pool: "GPUPool", progress: _Progress, plan: MaintenancePlan) -> None:
+        """Report that the pool is as specified; a new pool gets its allocation recorded."""
         if not await self._allocations.write(pool, PoolMaintenance.NONE, plan.text):
             return
-        if course.said in {_Said.BEGUN, _Said.OVERDUE}:
+        if progress.recorded in {_Recorded.BEGUN, _Recorded.OVERDUE}:
             self._note(pool, EventReason.MAINTENANCE, f"maintenance is over: {plan.text}")
-        course.stop_evicting()
-        course.said = _Said.NOTHING
+        progress.stop_evicting()
+        progress.recorded = _Recorded.NOTHING
 
-    async def _switch(self, pool: "GPUPool", course: _Course, usage: PoolUsage) -> float | None:
-        """Make the wanted allocation the present one."""
+    async def _switch(self, pool: "GPUPool", progress: _Progress, usage: PoolUsage) -> float | None:
+        """Make the wanted allocation the effective one."""
         wanted = pool.wanted_allocation
         before, after = allocation_text(pool.allocation), allocation_text(wanted)
         if wanted.mode is AllocationMode.MIG and usage.devices:
             reason = PoolMaintenance.REBUILDING
-            text = f"changed from {before} to {after}: the nodes cut {usage.devices} cards"
+            text = (
+                f"changed from {before} to {after}: {usage.devices} devices are partitioned again"
+            )
         else:
             reason = PoolMaintenance.NONE
-            text = f"cards are given out as the spec says: {after}"
+            text = f"devices are allocated as specified: {after}"
         if not await self._allocations.write(pool, reason, text, switches=True):
             return None
         self._note(pool, EventReason.POOL_RECONFIGURED, f"changed from {before} to {after}")
-        course.stop_evicting()
+        progress.stop_evicting()
         if reason is PoolMaintenance.NONE:
-            course.said = _Said.NOTHING
+            progress.recorded = _Recorded.NOTHING
             return None
-        course.said = _Said.BEGUN
+        progress.recorded = _Recorded.BEGUN
         return LOOK_S
 
-    async def _report(self, pool: "GPUPool", course: _Course, plan: MaintenancePlan) -> None:
-        """Say how far the maintenance is: in the condition, and once each in events."""
+    async def _report(self, pool: "GPUPool", progress: _Progress, plan: MaintenancePlan) -> None:
+        """Report the maintenance: in the condition, and each step once as an Event."""
         reason = PoolMaintenance.OVERDUE if plan.is_overdue else _REASONS[plan.step]
         text = plan.text
-        if plan.step is MaintenanceStep.EVICT and course.protected:
-            text = f"{text}; {course.protected}"
+        if plan.step is MaintenanceStep.EVICT and progress.protected:
+            text = f"{text}; {progress.protected}"
         if not await self._allocations.write(pool, reason, text):
             return
-        if course.said is _Said.NOTHING:
-            course.said = _Said.BEGUN
+        if progress.recorded is _Recorded.NOTHING:
+            progress.recorded = _Recorded.BEGUN
             self._note(pool, EventReason.MAINTENANCE, text)
-        if plan.is_overdue and course.said is not _Said.OVERDUE:
-            course.said = _Said.OVERDUE
+        if plan.is_overdue and progress.recorded is not _Recorded.OVERDUE:
+            progress.recorded = _Recorded.OVERDUE
             self._warn(pool, EventReason.MAINTENANCE, text)
 
-    async def _evict(self, pool: "GPUPool", course: _Course, plan: MaintenancePlan) -> float:
-        """Say it, ask for the evictions, and say which of them were refused."""
+    async def _evict(self, pool: "GPUPool", progress: _Progress, plan: MaintenancePlan) -> float:
+        """Report, request the evictions, and report the refused ones."""
         now = self._context.now().monotonic
-        course.evicted &= {pod.uid for pod in plan.pods}
-        await self._report(pool, course, plan)
-        due = [pod for pod in plan.pods if pod.uid not in course.evicted]
-        if now < course.evict_at or not due:
+        progress.evicted &= {pod.uid for pod in plan.pods}
+        await self._report(pool, progress, plan)
+        due = [pod for pod in plan.pods if pod.uid not in progress.evicted]
+        if now < progress.evict_at or not due:
             return LOOK_S
         ended = await self._evicting.evict(due)
-        course.evicted |= {pod.uid for pod in ended.done}
-        course.protected = _protected_text(ended)
-        course.pause_s = FIRST_PAUSE_S if ended.done else min(MAX_PAUSE_S, course.pause_s * 2)
-        course.evict_at = now + course.pause_s
-        await self._report(self._allocations.as_written(pool), course, plan)
+        progress.evicted |= {pod.uid for pod in ended.done}
+        progress.protected = _protected_text(ended)
+        progress.pause_s = FIRST_PAUSE_S if ended.done else min(MAX_PAUSE_S, progress.pause_s * 2)
+        progress.evict_at = now + progress.pause_s
+        await self._report(self._allocations.as_written(pool), progress, plan)
         return LOOK_S
-
-    # --- telling ---------------------------------------------------------------------------------
 
     def _warn(self, pool: "GPUPool", reason: EventReason, text: str) -> None:
         self._context.recorder.warning(
@@ -295,12 +293,12 @@ class PoolLifecycle:
         )
 
 
-def _said_before(pool: "GPUPool") -> _Said:
-    """Return what an earlier process told, by what the pool shows."""
+def _recorded_before(pool: "GPUPool") -> _Recorded:
+    """Return the last Event of an earlier process, by the pool's condition."""
     shown = maintenance_of(pool)
     if shown is None or shown.status != "True":
-        return _Said.NOTHING
-    return _Said.OVERDUE if shown.reason == PoolMaintenance.OVERDUE.value else _Said.BEGUN
+        return _Recorded.NOTHING
+    return _Recorded.OVERDUE if shown.reason == PoolMaintenance.OVERDUE.value else _Recorded.BEGUN
 
 
 def _protected_text(ended: Evicted) -> str:

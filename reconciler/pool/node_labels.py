@@ -1,9 +1,9 @@
 """`node.pool-marks`: a label per pool, and the pools' taints, on every node that has a device of the pool.
 
-Pods of a pool get a required affinity to its label, so that kube-scheduler looks only there, and tolerate
-its taints. Only labels with our prefix are touched, and only taints that an annotation of the node names as
-ours: anything else may have the same key. The list of taints is atomic at the API server, so that it is
-written back whole, in its order, under the resourceVersion that it was read at.
+Pods of a pool get a required affinity to its label, so that kube-scheduler considers only these nodes, and
+tolerate its taints. Only labels with our prefix are changed, and only taints that an annotation of the node
+lists as ours: others may have the same key. The list of taints is atomic at the API server, so it is written
+whole, in its order, under the resourceVersion that was read.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -42,7 +42,7 @@ RBAC: Final = (PolicyRule(resources=("nodes",), verbs=("patch",)),)
 CONFLICT_RETRY_S: Final = 0.5
 """The watch shows a node's newer object within this; asking earlier would conflict again."""
 
-_Place = tuple[str, str]
+_TaintKey = tuple[str, str]
 """Key and effect: a node has one taint of each."""
 
 
@@ -56,24 +56,24 @@ def label_changes(labels: "Mapping[str, str]", wanted: set[str]) -> dict[str, st
 def taints_of(node: "NodeFacts", wanted: "Iterable[Taint]") -> "tuple[list[NodeTaint], str]":
     """Return the taints that the node should have, and which of them are ours.
 
-    A taint that somebody else put there is theirs, wanted or not: it stays when the pool goes.
+    A taint of another owner stays theirs, wanted or not: it stays when the pool goes.
     """
-    ours = set(_places(node.pool_taints))
-    by_place: dict[_Place, NodeTaint] = {}
+    ours = set(_taint_keys(node.pool_taints))
+    by_key: dict[_TaintKey, NodeTaint] = {}
     for taint in wanted:
-        by_place.setdefault((taint.key, taint.effect), _as_node_taint(taint))
+        by_key.setdefault((taint.key, taint.effect), _as_node_taint(taint))
     kept: list[NodeTaint] = []
-    foreign: set[_Place] = set()
+    foreign: set[_TaintKey] = set()
     for taint in node.taints:
         place = (taint.key, taint.effect)
         if place not in ours:
             kept.append(taint)
             foreign.add(place)
-        elif (want := by_place.get(place)) is not None:
+        elif (want := by_key.get(place)) is not None:
             kept.append(taint if taint.value == want.value else want)
     there = {(taint.key, taint.effect) for taint in kept}
-    kept += [taint for place, taint in by_place.items() if place not in there]
-    mine = sorted(by_place.keys() - foreign)
+    kept += [taint for place, taint in by_key.items() if place not in there]
+    mine = sorted(by_key.keys() - foreign)
     return kept, ",".join(f"{key}:{effect}" for key, effect in mine)
 
 
@@ -97,11 +97,11 @@ class PoolNodeLabels:
         self._expected: Expectations[NodeName, dict[str, object]] = Expectations(now)
 
     async def reconcile(self, name: "NodeName") -> float | None:
-        """Make the node's marks those of exactly the pools that have a device on it."""
+        """Write the labels and taints of exactly the pools that have a device on the node."""
         node = self._index.nodes.get(name)
         if node is None:
             return None
-        pools = [pool for pool in sorted(self._index.pools_on(name)) if self._marks(pool, node)]
+        pools = [pool for pool in sorted(self._index.pools_on(name)) if self._may_label(pool, node)]
         patch = self._patch(node, pools)
         metadata = ObjectMeta(name=name, uid=node.uid, resource_version=node.resource_version)
         if not patch or patch == self._expected.unseen(name, metadata):
@@ -115,8 +115,8 @@ class PoolNodeLabels:
         self._expected.expect_newer(name, patch, metadata)
         return None
 
-    def _marks(self, pool: "PoolName", node: "NodeFacts") -> bool:
-        """Say whether the pool may mark the node; one that is not sound keeps what it has."""
+    def _may_label(self, pool: "PoolName", node: "NodeFacts") -> bool:
+        """Say whether the pool may label the node; an invalid pool keeps the label that it has."""
         return self._verdict(pool).is_valid or pool_node_label(pool) in node.labels
 
     def _patch(self, node: "NodeFacts", pools: "list[PoolName]") -> dict[str, object]:
@@ -138,7 +138,7 @@ class PoolNodeLabels:
         return [taint for pool in known if pool is not None for taint in pool.taints]
 
 
-def _places(annotation: str) -> "Iterable[_Place]":
+def _taint_keys(annotation: str) -> "Iterable[_TaintKey]":
     for part in annotation.split(","):
         key, colon, effect = part.rpartition(":")
         if colon:

@@ -1,8 +1,8 @@
-"""Which cards each pool exports on which node, kept node by node.
+"""The devices of each pool by node, as its device plugin's configuration lists them.
 
-A device's object changes with every pod; what its pool exports of it hardly ever does. So what is kept
-here is compared node by node, and only a pool whose cards really changed is told: a change costs the
-devices of its node, whatever the pool's size.
+A device's object changes with every pod, its configuration rarely. The configuration is compared node by node,
+and only a pool whose devices changed is reconciled: a change costs the devices of its node, whatever the
+pool's size.
 """
 
 from collections import Counter
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from reconciler.runtime.store import DeviceStore
 
 COALESCE_S: Final = 1.0
-"""A node that joins tells its cards one by one, and a burst of changes is one list."""
+"""A node that joins reports its devices one by one; a burst of changes becomes one list."""
 NODES_A_SECOND: Final = 100
 """A list goes to every node of its pool, and its length is of their number as well: for so many nodes a
 further second of changes is gathered (docs/design/0006-one-daemonset-or-many.md)."""
 
 NODES_A_STEP: Final = 20
-"""At a time: 160 cards take 2 ms."""
+"""160 devices take 2 ms."""
 
 Devices = tuple[ConfiguredDevice, ...]
 Parted = tuple[PartedDevice, ...]
@@ -41,7 +41,7 @@ Parted = tuple[PartedDevice, ...]
 
 @final
 class PluginConfigFacts:
-    """The cards of all pools by pool and node; kept up to date by `look_at` and `looking_at_pool`."""
+    """The devices of all pools by pool and node; kept up to date by `look_at` and `looking_at_pool`."""
 
     def __init__(self, devices: "DeviceStore", catalog: "Catalog") -> None:
         self._devices = devices
@@ -54,9 +54,9 @@ class PluginConfigFacts:
         """Pools of which a node's devices changed."""
 
     def hydrating(self) -> "Iterator[None]":
-        """Look at every node once, in steps; before that a pool would seem to have no cards.
+        """Read every node once, in steps; before that a pool would seem to have no devices.
 
-        Doing it again, or beside `look_at`, does no harm.
+        Idempotent, also beside `look_at`.
         """
         if self._is_complete:
             return
@@ -67,23 +67,23 @@ class PluginConfigFacts:
         self._is_complete = True
 
     def revision(self, pool: "PoolName") -> int:
-        """Return a number that moves with every change of the pool's cards."""
+        """Return a number that moves with every change of the pool's devices."""
         return self._revisions[pool]
 
     def of_pool(self, pool: "PoolName") -> "Mapping[NodeName, Devices]":
-        """Return the pool's cards by node."""
+        """Return the pool's devices by node."""
         return {node: gpus for node, (gpus, _) in self._gpus.get(pool, {}).items()}
 
     def parted(self, pool: "PoolName") -> "Mapping[NodeName, Parted]":
-        """Return the pool's cards by node, as mig-parted tells them apart."""
+        """Return the pool's devices by node, by mig-parted's keys."""
         return {node: parted for node, (_, parted) in self._gpus.get(pool, {}).items()}
 
     def coalesce_s(self, pool: "PoolName") -> float:
-        """Return for how long changes of the pool's cards are gathered into one list."""
+        """Return the seconds for which changes of the pool's devices are gathered into one list."""
         return COALESCE_S * (1 + len(self._gpus.get(pool, ())) // NODES_A_SECOND)
 
     def look_at(self, node: "NodeName") -> "set[PoolName]":
-        """Take over the devices of a node; return the pools of which something changed."""
+        """Read the devices of a node; return the pools whose devices changed."""
         devices = self._devices.on_node(node)
         wanted = {pool for one in devices if (pool := device_facts(one).pool) is not None}
         before = self._pools_on.get(node, set())
@@ -95,7 +95,7 @@ class PluginConfigFacts:
         return changed
 
     def looking_at_pool(self, pool: "PoolName") -> "Iterator[None]":
-        """Take over the pool's object, in steps: its cards may be other units now."""
+        """Read the pool's object, in steps: its devices may have other units now."""
         for some in steps(tuple(self._gpus.get(pool, ())), NODES_A_STEP):
             for node in some:
                 self._refresh(pool, node, self._devices.on_node(node))
@@ -119,12 +119,12 @@ class PluginConfigFacts:
 def _devices_of(
     name: "PoolName", pool: "GPUPool | None", devices: "list[GPUDevice]"
 ) -> tuple[Devices, Parted]:
-    """Return what a pool exports of a node; cards that have not told their UUID are no units."""
+    """Return a pool's devices on a node; devices without a UUID have no units."""
     is_mig = pool is not None and pool.allocation.mode is AllocationMode.MIG
     facts = None if pool is None else pool_facts(pool)
     addresses = sorted(one.status.pci.address for one in devices)
     gpus: dict[str, ConfiguredDevice] = {}
-    # by UUID: two objects that claim one are one card
+    # by UUID: two objects that claim one are one device
     parted: list[PartedDevice] = []
     for one in devices:
         known = device_facts(one)
@@ -144,13 +144,12 @@ def _devices_of(
 
 @final
 class NodePluginConfigs:
-    """`node.exports`: has the pools reconciled whose cards on a node changed."""
+    """`node.exports`: enqueues the pools whose devices on a node changed."""
 
     def __init__(self, exported: PluginConfigFacts) -> None:
         self._exported = exported
 
     async def reconcile(self, node: "NodeName") -> float | None:
-        """Look at the node's devices."""
         for pool in sorted(self._exported.look_at(node)):
             self._exported.changes.publish(pool)
         return None

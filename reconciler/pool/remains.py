@@ -1,4 +1,4 @@
-"""What is left of a pool that is being deleted: devices, marks of nodes, what it runs."""
+"""Remains of a pool that is being deleted: devices, node labels, workloads."""
 
 from typing import TYPE_CHECKING, final
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 @final
 class PoolRemains:
-    """Looks for what names a pool, whoever wrote it there."""
+    """Finds every object that names a pool."""
 
     def __init__(
         self,
         index: "DeviceIndex",
         workloads: "Callable[[PoolName], Iterable[str]]",
     ) -> None:
-        """Take the places to look at.
+        """Take the caches.
 
         Args:
             index: the devices that name a pool, and the nodes with their labels.
-            workloads: which objects in our namespace are of a pool, such as `DaemonSet x`.
+            workloads: names the objects of a pool in our namespace, as `DaemonSet x`.
         """
         self._index = index
         self._workloads = workloads
 
     def of(self, pool: "PoolName") -> tuple[str, ...]:
-        """Return what is left, in words; nothing once the pool may go. Looks at every node."""
+        """Return the remains as texts; empty once the finalizer may go. Reads every node."""
         return tuple(
             text
             for text in (

@@ -1,7 +1,6 @@
 """`pool.status`: capacity, phase and conditions of a GPUPool, and the pool's gauges.
 
-What to say is decided by `reconciler.pool.conditions`; the write is one server-side apply of the status, only
-on a difference.
+`reconciler.pool.conditions` decides; the write is one server-side apply of the status, on a difference only.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -51,16 +50,16 @@ RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("p
 FIELD_MANAGER: Final = "gpu-control-plane/pool-status"
 ACTION: Final = "ReportPool"
 
-_TOLD: Final = {
+_RECORDED_CONDITIONS: Final = {
     PoolCondition.MISCONFIGURED: EventReason.MISCONFIGURED,
     PoolCondition.CAPACITY_LOW: EventReason.CAPACITY_LOW,
 }
-"""Conditions whose becoming True is an event."""
+"""Conditions with an Event when they become True."""
 _OUR_NAMES: Final = frozenset(one.value for one in OURS)
 
 
 def _our_part(status: GPUPoolStatus) -> GPUPoolStatus:
-    """Return the status without what others write: it stays, and is no difference."""
+    """Return the part of the status that this controller writes."""
     ours = [one for one in status.conditions or () if one.type in _OUR_NAMES]
     order = [type_.value for type_ in OURS]
     ours.sort(key=lambda one: order.index(one.type))
@@ -90,13 +89,13 @@ class PoolStatus:
         self._verdict = verdict
         self._recorder = recorder
         self._expected: Expectations[PoolName, GPUPoolStatus] = Expectations(now)
-        self._told: dict[PoolName, frozenset[PoolCondition]] = {}
-        # pool -> conditions that are True and were told
+        self._recorded: dict[PoolName, frozenset[PoolCondition]] = {}
+        # pool -> conditions that are True and were recorded
         self._slots: dict[PoolName, tuple[int, dict[NodeName, int]]] = {}
         # pool -> the reading of its state's counter, and the units by node that are shown
 
     async def reconcile(self, name: "PoolName") -> float | None:
-        """Make the pool's status say what the books say; a pool that is gone loses its gauges."""
+        """Write the status where it differs; a pool that is gone loses its gauges."""
         pool = self._catalog.pools.get(name)
         if pool is None:
             self._forget(name)
@@ -111,7 +110,7 @@ class PoolStatus:
             if written is None:
                 return None
             self._expected.expect(name, status, written)
-        self._tell(pool, shown, status)
+        self._record(pool, shown, status)
         return None
 
     def _figures(self, pool: "GPUPool", state: "PoolState") -> PoolFigures:
@@ -131,10 +130,8 @@ class PoolStatus:
         )
 
     def _shown(self, pool: "GPUPool") -> GPUPoolStatus:
-        """Return the status at the API server: ours, until the watch shows the pool anew."""
+        """Return the status at the API server, with a write that the watch has not shown yet."""
         return self._expected.unseen(pool.name, pool.metadata) or pool.status
-
-    # --- gauges and events -----------------------------------------------------------------------
 
     def _show(self, pool: "GPUPool", state: "PoolState", status: GPUPoolStatus) -> None:
         show_capacity(pool.name, status.capacity)
@@ -151,27 +148,29 @@ class PoolStatus:
         _, slots = self._slots.pop(name, (0, {}))
         forget_slots(name, slots)
         forget_pool(name)
-        self._told.pop(name, None)
+        self._recorded.pop(name, None)
 
-    def _tell(self, pool: "GPUPool", shown: GPUPoolStatus, status: GPUPoolStatus) -> None:
-        """Say once that something became so; an earlier process has told what is shown already."""
-        told = self._told.get(pool.name)
-        if told is None:
-            told = _true_ones(shown)
-        now_true = self._told[pool.name] = _true_ones(status)
-        for type_ in sorted(now_true - told, key=lambda one: one.value):
+    def _record(self, pool: "GPUPool", shown: GPUPoolStatus, status: GPUPoolStatus) -> None:
+        """Record conditions that became True; an earlier process recorded the ones that are shown."""
+        recorded = self._recorded.get(pool.name)
+        if recorded is None:
+            recorded = _true_ones(shown)
+        now_true = self._recorded[pool.name] = _true_ones(status)
+        for type_ in sorted(now_true - recorded, key=lambda one: one.value):
             found = find_condition(status.conditions, type_)
             if found is not None:
                 self._recorder.warning(
                     ObjectReference.to(GPU_POOLS, pool.metadata),
-                    _TOLD[type_],
+                    _RECORDED_CONDITIONS[type_],
                     found.message,
                     action=ACTION,
                 )
 
 
 def _true_ones(status: GPUPoolStatus) -> frozenset[PoolCondition]:
-    return frozenset(one for one in _TOLD if is_condition_true(status.conditions, one))
+    return frozenset(
+        one for one in _RECORDED_CONDITIONS if is_condition_true(status.conditions, one)
+    )
 
 
 def _complete(status: GPUPoolStatus) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Who has units of a pool: what keeps it from being empty, as the books say."""
+"""Pods with units of a pool, by the allocation state: the pool is not empty before they end."""
 
 from typing import TYPE_CHECKING
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def usage_of(reader: "AllocationReader", index: "DeviceIndex", name: "PoolName") -> PoolUsage:
-    """Return the pods that have units of the pool, and what is on its way; looks at its cards and nodes."""
+    """Return the pods with units of the pool, and its reserved units; reads its devices and nodes."""
     state, facts = index.state(name), index.pool(name)
     held: dict[PodUid, int] = {}
-    devices = cut = 0
+    devices = partitioned = 0
     for node in state.devices_by_node:
         entries = index.devices_on(name, node)
         whole = [one for one in entries if one.facts.uuid and not one.facts.is_faulted]
         devices += len(whole)
-        cut += sum(1 for one in whole if one.layout.count)
+        partitioned += sum(1 for one in whole if one.layout.count)
         for entry in entries:
             for uid, units in index.claims.occupants(entry).items():
                 held[uid] = held.get(uid, 0) + len(units)
@@ -31,7 +31,9 @@ def usage_of(reader: "AllocationReader", index: "DeviceIndex", name: "PoolName")
                 held[uid] = held.get(uid, 0) + count
     pods = sorted(_occupants(reader, held))
     reserved = state.capacity().reserved
-    return PoolUsage(pods=tuple(pods), reserved=reserved, devices=devices, partitioned_devices=cut)
+    return PoolUsage(
+        pods=tuple(pods), reserved=reserved, devices=devices, partitioned_devices=partitioned
+    )
 
 
 def _occupants(reader: "AllocationReader", held: "dict[PodUid, int]") -> "Iterator[PodUsage]":

@@ -1,8 +1,8 @@
-"""What is thought of each pool now (`inventory.pools.validation`), kept up to date change by change.
+"""Cache of the validity of every pool (`inventory.pools.validation`), updated change by change.
 
-Whoever touches something for a pool asks here first. A verdict depends on the pool, on older pools of the
-same resource, and, where the pool is MIG, on the cards that it may have: of these only sums are kept, so
-that a changed node costs its own cards.
+Controllers consult it before they act for a pool. Validity depends on the pool, on older pools of the same
+resource, and for MIG on the devices that the pool may have: only sums of these are kept, so that a changed node
+costs its own devices.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.runtime.store import DeviceStore
 
 _Answers = tuple[int, int]
-"""How many cards can make the profile, and how many cannot; cards of which nobody knows are in neither."""
+"""Devices that support the profile, and devices that do not; unknown ones are in neither."""
 _NONE: _Answers = (0, 0)
 
 
@@ -56,11 +56,11 @@ class PoolValidityCache:
             self._judge(name)
 
     def verdict(self, name: PoolName) -> "PoolValidity":
-        """Return what is thought of the pool; nothing bad of one that is not known."""
+        """Return the pool's validity; an unknown pool is valid."""
         return self._verdicts.get(name, VALID_POOL)
 
     def pool_changed(self, name: str) -> None:
-        """Look at a pool anew that is new, changed or gone, and at those that share its resource."""
+        """Validate a pool that is new, changed or gone, and the pools that share its resource."""
         pool = PoolName(name)
         if self._pools.get(pool) is not self._catalog.pools.get(pool):
             self._replace(pool)
@@ -80,15 +80,13 @@ class PoolValidityCache:
             self._judge(one)
 
     def node_changed(self, name: str) -> None:
-        """Look at the cards of a node anew."""
+        """Read the devices of a node again."""
         if not self._mig and not self._answers_by_node:
             return
         node = NodeName(name)
         pools = self._answers_by_node.get(node, {}).keys() | self._mig.keys()
         for pool in sorted(self._count(node, pools)):
             self._judge(pool)
-
-    # --- keeping up ----------------------------------------------------------------------------
 
     def _take_in(self, name: PoolName) -> None:
         before, pool = self._pools.pop(name, None), self._catalog.pools.get(name)
@@ -123,7 +121,7 @@ class PoolValidityCache:
             self.changes.publish(name)
 
     def _count(self, node: NodeName, pools: "Iterable[PoolName]") -> set[PoolName]:
-        """Ask the cards of a node about these pools; return the pools for which the sum changed."""
+        """Count the devices of a node for these pools; return the pools whose sums changed."""
         devices = self._devices.on_node(node)
         answers = self._answers_by_node.setdefault(node, {})
         changed: set[PoolName] = set()
@@ -148,9 +146,9 @@ class PoolValidityCache:
 
 
 def _may_have(pool: "GPUPool", device: "GPUDevice") -> bool:
-    """Say whether a card may come into the pool, as far as the card itself tells.
+    """Say whether a device may be assigned to the pool, by the device alone.
 
-    Who owns it says nothing here: a verdict that depended on it would flap.
+    Its present owner does not count: a validity that depended on it would flap.
     """
     if device.assignment is not None:
         return device.assignment == pool.name
@@ -158,8 +156,8 @@ def _may_have(pool: "GPUPool", device: "GPUDevice") -> bool:
 
 
 def _ask(pool: "GPUPool", devices: "Iterable[GPUDevice]") -> _Answers:
-    said = [makes_profile(pool, device) for device in devices if _may_have(pool, device)]
-    return (said.count(True), said.count(False))
+    answers = [makes_profile(pool, device) for device in devices if _may_have(pool, device)]
+    return (answers.count(True), answers.count(False))
 
 
 def validity_cache(context: ControllerContext) -> PoolValidityCache:

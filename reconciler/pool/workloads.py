@@ -1,9 +1,9 @@
-"""`pool.workloads`: the list of a pool's cards, and the DaemonSet that serves it, in our namespace.
+"""`pool.workloads`: the device plugin's configuration of a pool, and its DaemonSet, in our namespace.
 
 What is desired is pure (`manifests.node.device_plugin`); it is written when what we set is not what is there,
 or when its digest is another. Fields that the API server or others added are no difference.
 A pool that is empty, being deleted, unsupported or misconfigured has no workloads: running pods keep
-their devices without a plugin. The key `ALL_POOLS` is of what serves all pools of a node.
+their devices without a plugin. The key `ALL_POOLS` stands for the workloads that serve all pools of a node.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ Json = dict[str, Any]
 def naming_workloads(
     config_maps: "LiveWorkloads[ConfigMap]", daemon_sets: "LiveWorkloads[DaemonSet]"
 ) -> "Callable[[PoolName], list[str]]":
-    """Return what names the objects that a pool still has, as `DaemonSet gpu-device-plugin-x`."""
+    """Return a function that names the objects of a pool, as `DaemonSet gpu-device-plugin-x`."""
     kinds = ((CONFIG_MAPS.kind, config_maps), (DAEMON_SETS.kind, daemon_sets))
     return lambda pool: [f"{kind} {name}" for kind, live in kinds for name in live.of_pool(pool)]
 
@@ -77,7 +77,7 @@ def naming_workloads(
 @final
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """An object by name, and what is there of it."""
+    """An object by name, and its live form."""
 
     name: str
     live: ConfigMap | DaemonSet | None
@@ -91,17 +91,17 @@ class _Found:
 @dataclass(frozen=True, slots=True)
 class _Desired:
     form: object
-    """What of the pool's object its workloads are made of."""
+    """The part of the pool that its workloads depend on."""
     revision: int
-    """Of its cards."""
+    """Of its devices."""
     objects: list[Json]
 
 
 @final
 class PoolWorkloads:
-    """Makes what runs for a pool what it should be."""
+    """Reconciles the workloads of one pool."""
 
-    def __init__(  # noqa: PLR0913  # the world, as the stores have it, and whom to tell
+    def __init__(  # noqa: PLR0913  # caches and services
         self,
         client: "KubeClient",
         catalog: "Catalog",
@@ -125,16 +125,16 @@ class PoolWorkloads:
         )
         # kind and name -> digest, empty of a deletion
         self._desired_by_pool: dict[PoolName, _Desired] = {}
-        self._told: dict[PoolName, str] = {}
+        self._recorded: dict[PoolName, str] = {}
 
     async def reconcile(self, name: "PoolName") -> float | None:
-        """Write what differs, delete what should not be; look again while the watch has not shown it."""
+        """Write differences and delete surplus objects; reconcile again while the watch has not shown them."""
         for _ in self._exported.hydrating():
             await asyncio.sleep(0)
         try:
             desired = await self._desired(name)
         except UnservablePoolError as error:
-            self._tell(name, str(error))
+            self._record(name, str(error))
             return None
         is_waiting = False
         for resource, live in (
@@ -150,13 +150,13 @@ class PoolWorkloads:
         return SEEN_WITHIN_S if is_waiting else None
 
     async def _desired(self, name: "PoolName") -> list[Json]:
-        """Return the pool's objects; the very same ones as long as nothing changes."""
+        """Return the pool's objects; the same ones as long as nothing changes."""
         if name == ALL_POOLS:
             return build_node_agent(self._settings)
         pool = self._catalog.pools.get(name)
         if pool is None or not _may_run(pool):
             self._desired_by_pool.pop(name, None)
-            self._told.pop(name, None)
+            self._recorded.pop(name, None)
             return []
         before = self._desired_by_pool.get(name)
         form = (pool.metadata.uid, pool.spec, pool.allocation)
@@ -171,18 +171,18 @@ class PoolWorkloads:
         return objects
 
     async def _build(self, pool: "GPUPool") -> list[Json]:
-        """Build, a long list in a thread: packing one of 20,000 cards takes a tenth of a second."""
+        """Build, a long list in a thread: packing one of 20,000 devices takes a tenth of a second."""
         devices = self._exported.of_pool(pool.name)
         if not devices:
             return []
-        self._tell(pool.name, unserved(pool, self._settings))
+        self._record(pool.name, unserved(pool, self._settings))
         parted = self._exported.parted(pool.name)
         if len(devices) < MANY_NODES:
             return _build_all(pool, devices, self._settings, parted=parted)
         return await asyncio.to_thread(_build_all, pool, devices, self._settings, parted=parted)
 
     async def _make(self, resource: "Resource", found: _Found, wanted: Json | None) -> bool:
-        """Make one object what it should be; say whether the watch has yet to show it."""
+        """Reconcile one object; say whether the watch has yet to show a write."""
         if wanted is not None and found.live is not None and is_there(wanted, found.live):
             return False
         key, digest = (resource.kind, found.name), "" if wanted is None else digest_of(wanted)
@@ -200,11 +200,11 @@ class PoolWorkloads:
             self._expected.expect_deletion(key, digest, meta.uid)
         return True
 
-    def _tell(self, name: "PoolName", text: str) -> None:
-        """Say on the pool what keeps it from being served, once."""
-        if self._told.get(name, "") == text:
+    def _record(self, name: "PoolName", text: str) -> None:
+        """Record once on the pool why it cannot be served."""
+        if self._recorded.get(name, "") == text:
             return
-        self._told[name] = text
+        self._recorded[name] = text
         pool = self._catalog.pools.get(name)
         if text and pool is not None:
             self._recorder.warning(
@@ -236,14 +236,14 @@ def _may_run(pool: "GPUPool") -> bool:
 
 
 def is_there(desired: "Mapping[str, Any]", live: ConfigMap | DaemonSet) -> bool:
-    """Say whether an object shows all that we set; the digest of the whole desired object is of that."""
+    """Say whether a live object has every field of the desired one, its digest among them."""
     shown = msgspec.to_builtins(live)
     fields = {key: value for key, value in desired.items() if key not in {"apiVersion", "kind"}}
     return _is_within(fields, shown)
 
 
 def _is_within(wanted: object, shown: object) -> bool:
-    """Say whether what we set is there.
+    """Say whether the live value has every desired field.
 
     Items of keyed lists are found by their key, since an apply leaves those of others there; all other
     lists are one value.
@@ -264,7 +264,7 @@ def _is_within(wanted: object, shown: object) -> bool:
 
 
 def _key_of(items: "Sequence[object]") -> str | None:
-    """Return what tells the items of a list apart, by the API's merge keys; None for a plain list."""
+    """Return the merge key of a list's items; None for an atomic list."""
     for key in ("mountPath", "uid", "name"):
         if items and all(isinstance(one, dict) and key in one for one in items):
             return key

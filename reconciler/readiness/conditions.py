@@ -1,4 +1,4 @@
-"""The verdict on a node's GPU software as conditions, and back: what they say is taken up after a restart.
+"""Readiness of a node's GPU software as conditions, and the state that a restart recalls from them.
 
 Pure; `reconciler.readiness.controller` writes them.
 """
@@ -64,7 +64,7 @@ def conditions_of(
 
 
 def recalled(status: "GPUNodeInventoryStatus") -> BootstrapState:
-    """Return what a status says of earlier looks; a check of which it says nothing is undecided."""
+    """Return the state by a status; a check without a condition is undecided."""
     shown = {one.type: one for one in status.conditions or ()}
     states = {check: CheckState() for check in Check}
     for check, type_, up in _OF_CHECKS:

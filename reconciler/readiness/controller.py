@@ -1,4 +1,4 @@
-"""`node.bootstrap`: how far a node's GPU software has come, and whether its devices may go into pools.
+"""`node.bootstrap`: readiness of a node's GPU software, and whether its devices may be assigned to pools.
 
 Writes phase, operands and the conditions of `reconciler.readiness.conditions` of a GPUNodeInventory, whose
 other fields are `node.inventory`'s; judging is `inventory.readiness.phases`'s.
@@ -53,17 +53,16 @@ DEVICES_DELAY_S: Final = 1.0
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSources:
-    """What tells about a node."""
+    """Caches and heartbeats that readiness depends on."""
 
     inventories: "Store[GPUNodeInventory]"
     devices: "DeviceStore"
     operands: "OperandPodSink"
     index: "DeviceIndex"
     heartbeats: "tuple[Callable[[NodeName], float | None], ...]"
-    """How long ago the node was heard (None where nobody listens): the first that is known counts."""
+    """Ages of the node's heartbeats, None without a source; the first known one counts."""
 
     def sight(self, node: NodeName, inventory: "GPUNodeInventory") -> NodeSoftwareFacts:
-        """Return what is seen of a node now."""
         devices = self.devices.on_node(node)
         driver = inventory.status.driver
         return NodeSoftwareFacts(
@@ -89,7 +88,7 @@ class NodeSources:
 
 @final
 class NodeBootstrap:
-    """Judges one node, writes what changed, and sets its gauges."""
+    """Evaluates one node, writes changed fields, and sets its gauges."""
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class NodeBootstrap:
             self._expected.expect(node, wanted, written)
 
     def _shown(self, node: NodeName, inventory: "GPUNodeInventory") -> "_Part":
-        """Return our part at the API server: what we wrote, until the watch shows it."""
+        """Return our part of the status, with a write that the watch has not shown yet."""
         unseen = self._expected.unseen(node, inventory.metadata)
         if unseen is not None:
             return unseen

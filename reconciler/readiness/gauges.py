@@ -1,6 +1,6 @@
-"""The gauges of nodes' software: of what is so there is a series, of what is not there is none.
+"""Gauges of nodes' software: only the present phase and conditions that are True have a series.
 
-Thousands of nodes times every phase and condition would cost more to show than to know.
+Thousands of nodes times every phase and condition would be too many series.
 """
 
 from typing import TYPE_CHECKING, final
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @final
 class BootstrapGauges:
-    """What is shown of each node; one owner, who leads."""
+    """Sets the gauges of one node at a time; the leader is their only owner."""
 
     def __init__(self) -> None:
         self._phases: dict[NodeName, str] = {}

@@ -114,7 +114,7 @@ async def test_overlap_of_two_pools_is_said_on_device_and_both_pools_once(assign
     assert await assigning.owners() == {"n1-0": "whole"}
     conflict = await assigning.pool_conflict("late")
     assert (conflict["status"], conflict["reason"]) == ("True", "OwnedByOtherPool")
-    assert conflict["message"].startswith("pool whole has n1-0: let the selectors")
+    assert conflict["message"].startswith("pool whole has n1-0: change the selectors")
     assert await assigning.pool_conflict("whole") == {}
     heard = assigning.heard.take()
     assert sorted(heard) == [(name, "GPUAssignmentConflict") for name in ("late", "n1-0", "whole")]

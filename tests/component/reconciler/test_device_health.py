@@ -80,10 +80,10 @@ async def test_a_fault_takes_the_device_out_at_once_and_names_the_pods_that_it_i
         "Warning",
         "n1-0",
     )
-    assert "it is left to default/running" in first.note
+    assert "still used by default/running" in first.note
     assert (second.regarding.kind, second.regarding.name) == ("Pod", "running")
     assert second.regarding.uid == "uid-running"
-    assert "GPU n1-0 of this pod is faulty: Xid 79" in second.note
+    assert "device n1-0 of this pod is faulty: Xid 79" in second.note
 
 
 async def test_a_faulted_device_gets_no_new_pod_and_its_neighbour_does(world: World):

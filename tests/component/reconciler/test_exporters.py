@@ -33,7 +33,7 @@ async def test_a_page_that_is_too_long_is_refused(exporter: Exporter):
 
 async def test_a_silent_exporter_is_given_up(exporter: Exporter):
     exporter.hold = asyncio.Event()
-    with pytest.raises(ExporterUnavailableError, match=r"said nothing for 0\.05 s"):
+    with pytest.raises(ExporterUnavailableError, match=r"did not answer within 0\.05 s"):
         await read(exporter, timeout_s=0.05)
     exporter.hold.set()
 
@@ -69,7 +69,7 @@ async def test_a_port_where_nobody_listens_is_an_error_of_ours(exporter: Exporte
 @pytest.mark.parametrize("address", ["", "example.com", "10.0.0.7/x?", "10.0.0.7@evil"])
 async def test_only_addresses_are_asked(address: str):
     async with ExporterClient(timeout_s=1) as exporters:
-        with pytest.raises(ExporterUnavailableError, match="is no address"):
+        with pytest.raises(ExporterUnavailableError, match="is no IP address"):
             await exporters.page(address, 9400)
 
 

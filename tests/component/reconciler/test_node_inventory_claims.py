@@ -73,7 +73,7 @@ async def test_node_is_told_once_what_is_not_believed_and_so_is_each_owner(cache
     told = duplicates_told(caches)
     assert [about for about, _ in told] == ["GPUNodeInventory/n2", f"GPUDevice/{FIRST}"]
     assert f"{uuid_of(N1, 0)} at 0000:17:00.0 (of {FIRST})" in told[0][1]
-    assert told[1][1].startswith(f"node n2 tells of {uuid_of(N1, 0)} too")
+    assert told[1][1].startswith(f"node n2 reports {uuid_of(N1, 0)} too")
     await caches.settle(N1, N2)
     assert duplicates_told(caches) == []
 

@@ -84,7 +84,7 @@ async def test_pods_that_still_run_are_named_once_and_hold_it_up(cluster: Cluste
     await run_pod(cluster, "a", "GPU-n1-0")
     await delete(cluster)
     await look(cluster, times=3)
-    text = "being deleted, and waits for 1 pod with 1 unit (default/a)"
+    text = "being deleted; waiting for 1 pod with 1 unit (default/a)"
     assert cluster.events() == [("GPUPoolTerminating", text)]
     await cluster.pool_status.reconcile(WHOLE)
     status = await cluster.status_of()

@@ -166,7 +166,7 @@ async def test_a_deadline_that_is_over_is_said_and_kills_nobody(cluster: Cluster
     await look(cluster, times=3)
     found = await maintenance(cluster)
     assert (found["reason"], found["lastTransitionTime"]) == ("DeadlineExceeded", began)
-    assert "the deadline of 10m is over" in found["message"]
+    assert "the deadline of 10m has passed" in found["message"]
     assert await running(cluster) == ["a"]
     assert [reason for reason, _ in cluster.events()] == ["Maintenance"]
 

@@ -50,7 +50,7 @@ async def test_a_misconfiguration_is_told_once(cluster: Cluster):
         await cluster.observe()
     ((reason, note),) = cluster.events()
     assert reason == "Misconfigured"
-    assert "served by the older pool aaa" in note
+    assert "belongs to the older pool aaa" in note
 
 
 async def test_a_restart_tells_nothing_again(cluster: Cluster):

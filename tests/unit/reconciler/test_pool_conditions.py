@@ -93,14 +93,14 @@ def test_phase_and_ready_say_the_most_important_thing(pool, capacity, verdict, p
 def test_a_maintenance_says_what_changes():
     pool = a_pool(spec={"allocation": SLICED}, status={"allocation": {"mode": "Exclusive"}})
     assert found(said(pool)).message == (
-        "takes no new pods: changes from Exclusive to TimeSlice (4 slices per device) once no unit is in use"
+        "accepts no new pods: changes from Exclusive to TimeSlice (4 slices per device) once no unit is in use"
     )
 
 
 def test_pods_that_hold_up_the_deletion_are_named():
     occupant = PodUsage(namespace="ns", name="a", uid=PodUid("u"), units=2)
     status = said(a_pool(is_terminating=True), occupants=(occupant,))
-    assert found(status).message == "being deleted, and waits for 1 pod with 2 units (ns/a)"
+    assert found(status).message == "being deleted; waiting for 1 pod with 2 units (ns/a)"
 
 
 def test_support_and_configuration_have_conditions_of_their_own():
