@@ -1,4 +1,4 @@
-"""The binder against an API server: what each end of a write means, and what a read shows."""
+"""The binder against an API server: outcomes of a write, and results of a read."""
 
 import asyncio
 import dataclasses
@@ -149,7 +149,7 @@ async def test_refusal_is_definite(
 
 
 @pytest.mark.parametrize(("code", "told"), [(403, 1), (422, 1), (409, 0), (404, 0), (500, 0)])
-async def test_refusal_that_may_be_the_fences_is_told(
+async def test_refusal_that_may_be_the_fences_is_reported(
     api: InMemoryApiServer, client: KubeClient, pod: PodRef, code: int, told: int
 ) -> None:
     api.faults.fail("POST", "/binding$", code)
@@ -161,7 +161,7 @@ async def test_refusal_that_may_be_the_fences_is_told(
 
 
 @pytest.mark.parametrize("code", [500, 503, 504])
-async def test_server_error_leaves_open_what_happened(
+async def test_server_error_leaves_the_outcome_unknown(
     api: InMemoryApiServer, binder: KubeBinder, pod: PodRef, code: int
 ) -> None:
     api.faults.fail("POST", "/binding$", code)
@@ -170,7 +170,7 @@ async def test_server_error_leaves_open_what_happened(
     assert str(code) in outcome.message
 
 
-async def test_lost_answer_leaves_open_what_happened_and_a_read_tells(
+async def test_lost_response_leaves_the_outcome_unknown_and_a_read_resolves_it(
     api: InMemoryApiServer, binder: KubeBinder, pod: PodRef
 ) -> None:
     api.faults.reset_after("POST", "/binding$")
@@ -178,7 +178,7 @@ async def test_lost_answer_leaves_open_what_happened_and_a_read_tells(
     assert await binder.look(pod) == SeenBound(NodeName("n1"), {"main": (UnitId("GPU-n1-0"),)})
 
 
-async def test_answer_that_does_not_come_in_time_leaves_open_what_happened(
+async def test_response_that_does_not_come_in_time_leaves_the_outcome_unknown(
     api: InMemoryApiServer, binder: KubeBinder, pod: PodRef
 ) -> None:
     api.faults.delay("POST", "/binding$", 60.0)

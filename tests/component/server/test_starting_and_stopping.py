@@ -52,7 +52,7 @@ async def test_server_becomes_ready_when_everything_is_listed_and_it_leads(
         assert await cluster.lease_holder()
 
 
-async def test_pods_are_listed_after_everything_that_their_holds_refer_to(
+async def test_pods_are_listed_after_the_objects_that_their_reservations_refer_to(
     cluster: Cluster,
 ) -> None:
     async with a_server(cluster, clock=ServerClock()) as server:
@@ -92,7 +92,7 @@ async def test_server_that_is_not_ready_has_kube_scheduler_wait(cluster: Cluster
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_server_that_is_told_to_stop_releases_the_lease_and_ends_well(
+async def test_server_that_is_signalled_to_stop_releases_the_lease_and_exits_with_success(
     cluster: Cluster, number: signal.Signals
 ) -> None:
     """SIGTERM is the kubelet's, SIGINT a terminal's."""
@@ -105,7 +105,7 @@ async def test_server_that_is_told_to_stop_releases_the_lease_and_ends_well(
         assert (await server.get(constants.LIVENESS_PATH))[0] == 0
 
 
-async def test_draining_server_hands_over_at_once_and_is_ready_while_nobody_else_is(
+async def test_draining_server_hands_over_at_once_and_is_ready_while_no_other_replica_is(
     cluster: Cluster,
 ) -> None:
     async with a_server(cluster, clock=ServerClock(), drain_s=1.0) as server:
@@ -125,7 +125,7 @@ async def is_lease_free(cluster: Cluster) -> bool:
     return await cluster.lease_holder() == ""
 
 
-async def test_standby_that_is_told_to_stop_was_and_stays_unready(cluster: Cluster) -> None:
+async def test_standby_that_is_signalled_to_stop_was_and_stays_unready(cluster: Cluster) -> None:
     await cluster.give_lease_to("another-replica", duration_s=60)
     async with a_server(cluster, clock=ServerClock(), drain_s=0.5) as server:
         await until_async(lambda: holds(server, "pods synced"))
@@ -135,10 +135,10 @@ async def test_standby_that_is_told_to_stop_was_and_stays_unready(cluster: Clust
     assert await cluster.lease_holder() == "another-replica"
 
 
-async def test_lease_is_left_to_run_out_while_a_binding_may_be_on_its_way(
+async def test_lease_expires_while_a_binding_may_be_in_flight(
     cluster: Cluster,
 ) -> None:
-    """Whoever finds it released would not wait for that binding."""
+    """The next leader does not wait for Bindings after a release."""
     await register_node(cluster.client, "n1", {"gpu.deckhouse.io/whole": 1})
     async with a_server(
         cluster, clock=ServerClock(), drain_s=0.2, extender={"bind_timeout_s": 0.3}
@@ -194,7 +194,7 @@ def a_pool_pod(name: str) -> dict[str, object]:
     }
 
 
-async def test_draining_server_closes_each_connection_with_its_next_answer(
+async def test_draining_server_closes_each_connection_with_its_next_response(
     cluster: Cluster,
 ) -> None:
     async with a_server(cluster, clock=ServerClock(), drain_s=1.0) as server:
@@ -248,7 +248,7 @@ async def holds_not_ready(server: RunningServer) -> bool:
     return status == 503 and "[-] stopping" in report
 
 
-async def test_request_under_way_is_finished_before_the_end(cluster: Cluster) -> None:
+async def test_request_in_flight_is_finished_before_the_end(cluster: Cluster) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}}
     await cluster.client.create(
         PODS, {**pod, "spec": {"containers": [{"name": "c", "image": "i"}]}}

@@ -1,4 +1,4 @@
-"""The event loop's lag is measured: little while it is free, all of a stall that it has."""
+"""The lag of the event loop is measured: little while it is free, and each stall in full."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ class Stalling(LoopClock):
 
 
 @pytest.mark.parametrize("stall_s", [0.0, 0.3])
-async def test_a_stall_is_seen_once_among_looks_that_were_in_time(stall_s: float) -> None:
+async def test_a_stall_is_measured_once_among_sleeps_that_were_in_time(stall_s: float) -> None:
     before, in_time = counted("+Inf"), counted("0.25")
     async with asyncio.TaskGroup() as group:
         task = group.create_task(measure_loop_lag(Stalling(stall_s)))

@@ -1,4 +1,4 @@
-"""The term object: written by compare and set, by whoever leads, with numbers that never repeat."""
+"""The term object: written by the leader by compare and set, with numbers that never repeat."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -45,7 +45,7 @@ def writes(cluster: Cluster) -> list[str]:
     return [one.method for one in cluster.api.requests.writes(path=f"/{PLURAL}")]
 
 
-async def test_each_take_over_has_a_higher_number(cluster: Cluster, client: KubeClient) -> None:
+async def test_each_takeover_has_a_higher_number(cluster: Cluster, client: KubeClient) -> None:
     first, second = Fence(client, NAME, "first"), Fence(client, NAME, "second")
     for number in range(1, 7):
         fence = (first, second)[number % 2]
@@ -65,7 +65,7 @@ async def test_term_that_is_ours_is_not_written_again(cluster: Cluster, client: 
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
-async def test_write_whose_answer_was_lost_is_found_and_not_repeated(
+async def test_write_whose_response_was_lost_is_found_and_not_repeated(
     method: str, cluster: Cluster, client: KubeClient
 ) -> None:
     if method == "PATCH":
@@ -80,7 +80,7 @@ async def test_write_whose_answer_was_lost_is_found_and_not_repeated(
     assert writes(cluster).count(method) == 1
 
 
-async def test_who_lost_the_lease_before_the_write_writes_nothing(
+async def test_replica_that_lost_the_lease_before_the_write_writes_nothing(
     cluster: Cluster, client: KubeClient
 ) -> None:
     await Fence(client, NAME, "leader").begin(leads)
@@ -89,10 +89,10 @@ async def test_who_lost_the_lease_before_the_write_writes_nothing(
     assert await stored(cluster) == ("leader", 1)
 
 
-async def test_write_that_another_one_came_before_is_refused(
+async def test_write_after_that_of_another_replica_is_refused(
     cluster: Cluster, client: KubeClient
 ) -> None:
-    """The late one read, and stood still; the next leader wrote."""
+    """The earlier leader paused after its read; the next leader wrote."""
     await Fence(client, NAME, "earlier").begin(leads)
     late, leader = Fence(client, NAME, "late"), Fence(client, NAME, "leader")
     async with asyncio.TaskGroup() as group:
@@ -106,7 +106,7 @@ async def test_write_that_another_one_came_before_is_refused(
     assert await leader.holds()
 
 
-async def test_of_two_that_create_the_first_term_one_gets_a_conflict(
+async def test_of_two_replicas_that_create_the_first_term_one_gets_a_conflict(
     cluster: Cluster, client: KubeClient
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -159,7 +159,7 @@ async def holds_the_lease(cluster: Cluster) -> bool:
 
 
 @pytest.mark.parametrize("code", [403, 422])
-async def test_binding_that_is_refused_makes_the_leader_write_a_missing_term_again(
+async def test_refused_binding_makes_the_leader_write_a_missing_term_again(
     code: int, cluster: Cluster
 ) -> None:
     await register_node(cluster.client, "n1", {})
@@ -193,7 +193,7 @@ async def is_stored(cluster: Cluster) -> bool:
     return True
 
 
-async def test_leader_whose_lease_somebody_emptied_leads_again_under_another_term(
+async def test_leader_whose_lease_was_emptied_leads_again_under_another_term(
     cluster: Cluster,
 ) -> None:
     """It takes the Lease at its next look, so that it is never seen without it."""

@@ -1,4 +1,4 @@
-"""The key of reservations: made once, the same at every replica, put back where it is gone."""
+"""The reservation key: created once, the same in every replica, recreated where it was deleted."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,54 +32,54 @@ async def stored_key(cluster: Cluster) -> bytes:
 
 
 @asynccontextmanager
-async def seals(cluster: Cluster, count: int) -> AsyncIterator[list[ReservationSigner]]:
-    """Run that many replicas' seals, all loaded."""
+async def signers(cluster: Cluster, count: int) -> AsyncIterator[list[ReservationSigner]]:
+    """Run the signers of that many replicas, all loaded."""
     configuration = StaticConnection(cluster.api.url, token=ADMIN_TOKEN)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(KubeClient(configuration, LoopClock()))
         made = [ReservationSigner(client, NAMESPACE) for _ in range(count)]
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        tasks = [group.create_task(seal.run()) for seal in made]
-        await until(lambda: all(seal.is_loaded() for seal in made))
+        tasks = [group.create_task(signer.run()) for signer in made]
+        await until(lambda: all(signer.is_loaded() for signer in made))
         yield made
         for task in tasks:
             task.cancel()
 
 
 async def test_replicas_that_start_together_have_one_key(cluster: Cluster) -> None:
-    async with seals(cluster, 5) as made:
-        assert len({seal(b"content") for seal in made}) == 1
+    async with signers(cluster, 5) as made:
+        assert len({signer(b"content") for signer in made}) == 1
     assert len(await stored_key(cluster)) == 32
 
 
-async def test_seal_depends_on_content_and_key_and_is_short(cluster: Cluster) -> None:
-    async with seals(cluster, 1) as (seal,):
-        before = seal(b"content")
+async def test_signature_depends_on_content_and_key_and_is_short(cluster: Cluster) -> None:
+    async with signers(cluster, 1) as (signer,):
+        before = signer(b"content")
         assert len(before) == 22
-        assert seal(b"Content") != before
+        assert signer(b"Content") != before
     await cluster.client.delete(SECRETS, constants.RESERVATION_KEY_SECRET, namespace=NAMESPACE)
-    async with seals(cluster, 1) as (seal,):
-        assert seal(b"content") != before
+    async with signers(cluster, 1) as (signer,):
+        assert signer(b"content") != before
 
 
-async def test_nothing_is_sealed_before_the_key_is_loaded(cluster: Cluster) -> None:
+async def test_nothing_is_signed_before_the_key_is_loaded(cluster: Cluster) -> None:
     configuration = StaticConnection(cluster.api.url, token=ADMIN_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:
         with pytest.raises(RuntimeError, match="not loaded"):
             ReservationSigner(client, NAMESPACE)(b"content")
 
 
-async def test_secret_without_a_key_is_told_and_left_alone(cluster: Cluster) -> None:
+async def test_secret_without_a_key_is_logged_and_left_alone(cluster: Cluster) -> None:
     metadata = {"namespace": NAMESPACE, "name": constants.RESERVATION_KEY_SECRET}
     await cluster.client.create(
         SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
     )
     configuration = StaticConnection(cluster.api.url, token=ADMIN_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:
-        seal = ReservationSigner(client, NAMESPACE)
+        signer = ReservationSigner(client, NAMESPACE)
         with capture_logs() as logs:
             async with asyncio.TaskGroup() as group:
-                task = group.create_task(seal.run())
+                task = group.create_task(signer.run())
                 await until(lambda: any("Secret without a key" in log["event"] for log in logs))
                 task.cancel()
-        assert not seal.is_loaded()
+        assert not signer.is_loaded()

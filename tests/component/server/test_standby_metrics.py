@@ -1,4 +1,4 @@
-"""What a replica shows of the pools while it does not lead: nothing, or sums over replicas were wrong."""
+"""A standby has no gauges of pools: sums over replicas would be wrong."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def unassigned() -> float | None:
 
 
 async def add_devices(cluster: Cluster) -> None:
-    """One card in the pool, and one in none; nobody answers the webhook of an annotated card yet."""
+    """One device in the pool, and one in none; the webhook of annotated devices is not served yet."""
     await register_node(cluster.client, "n1", {})
     for gpu in range(2):
         device = a_device("n1", gpu, "whole")

@@ -1,4 +1,4 @@
-"""What earlier leaders bound is read while the watch goes on, and the newer of the two wins."""
+"""Bindings of earlier leaders are read while the watch continues, and the newer of the two wins."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -64,7 +64,7 @@ async def add_pod(cluster: Cluster, name: str, *, bound: bool) -> None:
 
 
 async def read_during(cluster: Cluster, change: Callable[[BoundPods], Awaitable[None]]) -> Shown:
-    """Read while the answer is on its way for long enough that something happens before it comes."""
+    """Read with a response that is late, so that something happens before it comes."""
     shown = Shown()
     cluster.api.faults.delay("GET", "/api/v1/pods$", 0.3)
     before = len(list(cluster.api.requests))

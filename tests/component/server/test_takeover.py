@@ -1,4 +1,4 @@
-"""From the Lease to the right to decide: what is waited for, and when nothing is."""
+"""Takeover: from the Lease to the permission to decide, with and without a wait."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -107,7 +107,7 @@ async def test_after_a_release_the_pods_are_read_at_once() -> None:
         assert replica.leading.decides()
 
 
-async def test_who_finds_its_own_record_again_goes_on_at_once() -> None:
+async def test_replica_that_finds_its_own_record_again_continues_at_once() -> None:
     replica = Replica()
     async with replica.taking_over():
         replica.election.win(1)
@@ -131,7 +131,7 @@ async def test_a_new_term_is_taken_over_again() -> None:
     assert len(replica.caught_up) == 2
 
 
-async def test_lead_that_passes_on_during_the_read_gives_no_right() -> None:
+async def test_leadership_lost_during_the_read_permits_no_decision() -> None:
     replica = Replica()
     async with replica.taking_over():
         replica.election.win(1)
@@ -143,7 +143,7 @@ async def test_lead_that_passes_on_during_the_read_gives_no_right() -> None:
         assert replica.leading.decides()
 
 
-async def test_read_that_fails_is_tried_again() -> None:
+async def test_failed_read_is_retried() -> None:
     replica = Replica()
     replica.failures = 3
     async with replica.taking_over():
@@ -152,7 +152,7 @@ async def test_read_that_fails_is_tried_again() -> None:
         assert replica.leading.decides()
 
 
-async def test_who_stops_decides_nothing_any_more() -> None:
+async def test_stopped_replica_decides_nothing() -> None:
     replica = Replica()
     async with replica.taking_over():
         replica.election.win(1)
@@ -180,7 +180,7 @@ async def test_the_term_is_written_before_the_wait_and_once() -> None:
     assert replica.caught_up[0] >= 1.4
 
 
-async def test_nobody_decides_before_the_term_is_written() -> None:
+async def test_no_replica_decides_before_the_term_is_written() -> None:
     replica = Replica()
     replica.fence.failures = 5
     async with replica.taking_over():
@@ -194,7 +194,7 @@ async def test_nobody_decides_before_the_term_is_written() -> None:
     assert replica.caught_up == [pytest.approx(written + 0.4)]
 
 
-async def test_term_that_somebody_deleted_is_taken_over_again_after_a_refused_binding() -> None:
+async def test_deleted_term_is_taken_over_again_after_a_refused_binding() -> None:
     replica = Replica()
     async with replica.taking_over():
         replica.election.win(1, follows_release=True)
@@ -230,7 +230,7 @@ async def test_refused_bindings_make_no_more_than_two_reads_a_second() -> None:
     assert replica.leading.decides()
 
 
-async def test_look_that_fails_is_repeated_until_it_tells() -> None:
+async def test_failed_check_of_the_term_is_repeated_until_one_succeeds() -> None:
     replica = Replica()
     async with replica.taking_over():
         replica.election.win(1)
@@ -243,7 +243,7 @@ async def test_look_that_fails_is_repeated_until_it_tells() -> None:
     assert replica.fence.looks == 4
 
 
-async def test_lead_that_ends_with_the_read_lets_the_loop_go_on() -> None:
+async def test_leadership_that_ends_with_the_read_lets_the_loop_continue() -> None:
     """The event is cleared by the election's own task, which needs its turn for that."""
     replica = Replica()
     is_leading = True
