@@ -1,1 +1,1 @@
-"""Becoming the leader and staying it: takeover, the term object, and bound pods."""
+"""Leadership: takeover, term object, and read of bound pods."""
