@@ -40,6 +40,15 @@ if TYPE_CHECKING:
         def instant(self) -> Instant:
             """Return both readings."""
 
+    class KeyQueue(Protocol):
+        """Queue of keys to reconcile; a `Controller`."""
+
+        def enqueue(self, key: Hashable, *, delay_s: float = 0.0) -> None:
+            """Have the key reconciled after the delay at the latest."""
+
+        def enqueue_all(self, keys: Iterable[Hashable], *, delay_s: float = 0.0) -> None:
+            """Have every key reconciled."""
+
 
 Source = TypeVar("Source", bound="Hashable")
 Shared = TypeVar("Shared")
@@ -103,15 +112,15 @@ class Trigger(Generic[Source]):
     delay_s: "float | Callable[[ControllerContext, Source], float]" = 0.0
     """Gathers a burst of changes into one reconcile."""
 
-    def connect(self, context: ControllerContext, controller: "Controller[Any]") -> None:
+    def connect(self, context: ControllerContext, queue: "KeyQueue") -> None:
         keys, delay_s = self.keys, self.delay_s
 
         def changed(key: Source) -> None:
             later_s = delay_s(context, key) if callable(delay_s) else delay_s
             if keys is None:
-                controller.enqueue(key, delay_s=later_s)
+                queue.enqueue(key, delay_s=later_s)
             else:
-                controller.enqueue_all(keys(context, key), delay_s=later_s)
+                queue.enqueue_all(keys(context, key), delay_s=later_s)
 
         context.follow(self.source(context), changed)
 
@@ -152,11 +161,11 @@ class ControllerSpec:
         self.connect(context, controller)
         return controller.run
 
-    def connect(self, context: ControllerContext, controller: "Controller[Any]") -> None:
-        """Subscribe the controller to the triggers, and queue the initial keys."""
+    def connect(self, context: ControllerContext, queue: "KeyQueue") -> None:
+        """Subscribe the queue to the triggers, and queue the initial keys."""
         for trigger in self.triggers:
-            trigger.connect(context, controller)
-        controller.enqueue_all(self.initial(context), delay_s=self.initial_delay_s)
+            trigger.connect(context, queue)
+        queue.enqueue_all(self.initial(context), delay_s=self.initial_delay_s)
 
 
 @final

@@ -1,15 +1,14 @@
 """Contexts of controllers, for tests of what wakes them."""
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from api.clock import Clock
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from reconciler.caches import Caches
 from reconciler.controller_spec import ControllerContext, ControllerSpec
-from reconciler.runtime.controller import Controller
 from server.controllers.settings import controller_settings
 from server.settings import Settings
 from tests.support.loop_clock import ServerClock
@@ -40,11 +39,32 @@ def a_context(
     )
 
 
-def connected(spec: ControllerSpec, context: ControllerContext, clock: Clock) -> Controller[Any]:
-    """Return a controller that never runs and is woken by the spec's triggers."""
+class Woken:
+    """Keys that triggers have reconciled, at once and with a delay."""
 
-    async def reconcile(_key: object) -> None: ...
+    def __init__(self) -> None:
+        self._at_once: dict[Any, None] = {}
+        self.later: dict[Any, float] = {}
 
-    controller: Controller[Any] = Controller(spec.name, reconcile, clock)
-    spec.connect(context, controller)
-    return controller
+    def enqueue(self, key: Any, *, delay_s: float = 0.0) -> None:
+        if delay_s:
+            self.later.setdefault(key, delay_s)
+        else:
+            self._at_once[key] = None
+
+    def enqueue_all(self, keys: Iterable[Any], *, delay_s: float = 0.0) -> None:
+        for key in keys:
+            self.enqueue(key, delay_s=delay_s)
+
+    def taken(self) -> list[Any]:
+        """Return the keys without a delay since the last call."""
+        found = list(self._at_once)
+        self._at_once.clear()
+        return found
+
+
+def connected(spec: ControllerSpec, context: ControllerContext) -> Woken:
+    """Return the keys that the spec's triggers wake from now on, the initial ones first."""
+    woken = Woken()
+    spec.connect(context, woken)
+    return woken

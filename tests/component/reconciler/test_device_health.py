@@ -5,21 +5,18 @@ from typing import Any
 
 import pytest
 
-from api.names import NodeName
 from inventory.health.dcgm import parse_page
 from inventory.health.device import ExporterSample
 from kube.errors import ServerError
 from kube.resources import GPU_DEVICES
 from reconciler.dcgm.scraper import dcgm_scraper
 from reconciler.device.health import FIELD_MANAGER, SPEC
-from reconciler.runtime.controller import Controller
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.readiness import N1, World, a_world
 from tests.support.allocation_state import a_bound_pod, reserve
 from tests.support.builders import a_demand
 from tests.support.controllers import connected
 from tests.support.dcgm import device_lines
-from tests.support.loop_clock import LoopClock
 
 CLEAN = device_lines("GPU-n1-0") + device_lines("GPU-n1-1")
 FATAL = device_lines("GPU-n1-0", xid=79) + device_lines("GPU-n1-1")
@@ -242,8 +239,8 @@ async def test_faulted_devices_are_counted_by_reason_while_somebody_looks(world:
     context = world.process.context()
     async with context.ending:
         context.ending.callback(world.process.health.forget_gauges)
-        controller = connected(SPEC, context, LoopClock())
-        assert queued(controller) == [N1]
+        woken = connected(SPEC, context)
+        assert woken.taken() == [N1]
         assert faulted("XIDError") == 0
         await show(world, FATAL)
         assert (faulted("XIDError"), faulted("ECCError")) == (1, 0)
@@ -251,14 +248,9 @@ async def test_faulted_devices_are_counted_by_reason_while_somebody_looks(world:
             await world.client.delete(GPU_DEVICES, name)
         await world.process.examine()
         assert faulted("XIDError") == 0
-        queued(controller)
+        woken.taken()
         context.caches.features.changes.publish(N1)
-        assert queued(controller) == [N1]
+        assert woken.taken() == [N1]
         context.shared(dcgm_scraper).changes.publish(N1)
-        assert queued(controller) == [N1]
+        assert woken.taken() == [N1]
     assert faulted("XIDError") is None
-
-
-def queued(controller: Controller[NodeName]) -> list[NodeName]:
-    """Take what is due off the queue."""
-    return list(iter(controller._pop_due, None))

@@ -4,16 +4,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from api.names import NodeName
 from kube.errors import Conflict
 from kube.resources import GPU_NODE_INVENTORIES
 from reconciler.readiness.controller import FIELD_MANAGER, SPEC
-from reconciler.runtime.controller import Controller
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.readiness import N1, World, a_world
 from tests.support.allocation_state import a_bound_pod
 from tests.support.controllers import connected
-from tests.support.loop_clock import LoopClock
 
 STATUS = ("PATCH", "gpunodeinventories/n1/status")
 VALIDATOR, GFD = "nvidia-operator-validator", "gpu-feature-discovery"
@@ -217,11 +214,11 @@ async def test_an_operand_that_comes_to_any_node_has_all_nodes_looked_at(world: 
     """It may be needed on every node from now on."""
     context = world.process.context()
     async with context.ending:
-        controller = connected(SPEC, context, LoopClock())
-        queued(controller)
+        woken = connected(SPEC, context)
+        woken.taken()
         await world.run_operand(GFD, node="elsewhere")
         await world.process.observe()
-        assert N1 in queued(controller)
+        assert N1 in woken.taken()
 
 
 async def test_every_change_has_the_node_looked_at_and_only_that(world: World):
@@ -230,24 +227,19 @@ async def test_every_change_has_the_node_looked_at_and_only_that(world: World):
     context = world.process.context()
     async with context.ending:
         context.ending.callback(world.process.bootstrap.forget_gauges)
-        controller = connected(SPEC, context, LoopClock())
-        assert queued(controller) == [N1]
+        woken = connected(SPEC, context)
+        assert woken.taken() == [N1]
         await world.run_operand(GFD)
         await world.process.observe()
-        assert queued(controller) == [N1]
+        assert woken.taken() == [N1]
         await world.report_inventory(managed=False)
         await world.process.observe()
-        assert queued(controller) == [N1]
+        assert woken.taken() == [N1]
         await world.process.observe()
-        assert not controller._due_by_key
+        assert not woken.later
         await world.report_device("n1-0", uuid="")
         await world.process.observe()
-        assert queued(controller) == []
-        assert set(controller._due_by_key) == {N1}
+        assert woken.taken() == []
+        assert set(woken.later) == {N1}
         assert gauge("gpu_bootstrap_ready") == 0
     assert gauge("gpu_bootstrap_ready") is None
-
-
-def queued(controller: Controller[NodeName]) -> list[NodeName]:
-    """Take what is due off the queue."""
-    return list(iter(controller._pop_due, None))

@@ -15,14 +15,12 @@ from reconciler.controller_spec import ControllerSpec, TaskSpec
 from reconciler.pool.index_changes import index_changes
 from reconciler.pool.plugin_config import COALESCE_S, plugin_config_facts
 from reconciler.pool.validation_cache import validity_cache
-from reconciler.runtime.controller import Controller
 from server import binder, informers, rbac
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.leadership import fence
 from tests.support.assigning import a_gpupool
 from tests.support.controllers import a_context, connected
-from tests.support.loop_clock import LoopClock
 from tests.support.recorded_events import RecordedEvents
 
 Spec = ControllerSpec | TaskSpec
@@ -83,7 +81,14 @@ async def test_each_controller_is_built_and_subscribed_without_io():
     async with context.ending:
         for spec in CONTROLLERS:
             spec.start(context)
-    assert context.caches.devices.changes._callbacks == []
+
+
+async def test_nothing_is_woken_after_the_end_of_the_term():
+    context = a_context()
+    async with context.ending:
+        woken = connected(by_name("node.inventory"), context)
+    context.caches.devices.changes.publish(NodeName("n1"))
+    assert woken.taken() == []
 
 
 @pytest.mark.parametrize(
@@ -119,41 +124,33 @@ async def test_a_changed_pool_wakes_its_readers_once_its_validity_is_known():
 
 
 async def test_changes_of_a_pools_devices_are_gathered_into_one_list():
-    context, clock = a_context(), LoopClock()
+    context = a_context()
     async with context.ending:
-        controller = connected(by_name("pool.workloads"), context, clock)
-        taken(controller)
+        woken = connected(by_name("pool.workloads"), context)
         context.shared(plugin_config_facts).changes.publish(PoolName("a"))
-        (due,) = controller._due_by_key.values()
-        assert due - clock.monotonic() == pytest.approx(COALESCE_S, abs=0.1)
+    assert woken.later == {"a": COALESCE_S}
 
 
 async def test_devices_are_written_at_once_in_the_initial_list_and_after_bursts_later():
-    context, clock = a_context(), LoopClock()
+    context = a_context()
     async with context.ending:
-        controller = connected(by_name("device.state"), context, clock)
+        woken = connected(by_name("device.state"), context)
         index = context.shared(index_changes)
         index.devices.publish(DeviceName("n1-0"))
-        assert taken(controller) == ["n1-0"]
+        assert woken.taken() == ["n1-0"]
         index.device_delay_s = 1.0
         index.devices.publish(DeviceName("n1-0"))
-        assert taken(controller) == []
+        assert (woken.taken(), woken.later) == ([], {"n1-0": 1.0})
 
 
 async def test_a_node_of_the_index_wakes_inventory_labels_and_nothing_of_pools():
-    context, clock = a_context(), LoopClock()
+    context = a_context()
     async with context.ending:
         controllers = {
-            one.name: connected(one, context, clock)
+            one.name: connected(one, context)
             for one in CONTROLLERS
             if isinstance(one, ControllerSpec)
         }
-        for controller in controllers.values():
-            taken(controller)
         context.shared(index_changes).nodes.publish(NodeName("n1"))
-        woken = {name for name, controller in controllers.items() if not controller.is_idle}
+    woken = {name for name, keys in controllers.items() if "n1" in keys.taken()}
     assert woken == {"node.inventory", "node.pool-marks"}
-
-
-def taken(controller: Controller[str]) -> list[str]:
-    return list(iter(controller._pop_due, None))
