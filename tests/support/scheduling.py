@@ -50,7 +50,7 @@ class FakeBinder:
     """Outcome of every read."""
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     """A call is under way."""
-    hold: asyncio.Event | None = None
+    pause: asyncio.Event | None = None
     """While set to an event, calls wait for it before they do anything."""
 
     async def bind(self, binding: "PodBinding") -> "BindOutcome":
@@ -88,9 +88,9 @@ class FakeBinder:
         return self.bound.get(pod.uid) or SeenPending()
 
     async def _wait(self) -> None:
-        if self.hold is not None:
+        if self.pause is not None:
             self.sent.set()
-            await self.hold.wait()
+            await self.pause.wait()
 
 
 @dataclass

@@ -42,7 +42,7 @@ def an_admission_setup(nodes: int = 1, devices: int = 2, **spec: Any) -> Admissi
 
 
 def sliced() -> AdmissionSetup:
-    """A node of 16 cards of 64 slices, the largest there is."""
+    """A node of 16 devices of 64 slices, the largest there is."""
     setup = an_admission_setup(0, allocation=SLICED)
     setup.allocate("whole", **SLICED)
     setup.add_node("n1", devices=16)
@@ -215,7 +215,7 @@ def test_expressions_beyond_the_bound_are_refused_with_their_figure():
 
 
 class TestTooMuchToCompare:
-    """An affinity that cannot be compared with every node: a hold is only a courtesy."""
+    """An affinity that cannot be compared with every node: a reservation is only a courtesy."""
 
     NODES = MAX_COMPARISONS // MAX_EXPRESSIONS + 10
     POD = a_pod_object(
@@ -245,8 +245,8 @@ class TestTooMuchToCompare:
 
         assert reply.warnings == []
         assert len(setup.allocation_state.ledger) == 1
-        (hold,) = setup.allocation_state.ledger.all()
-        assert hold.node == "n0"
+        (reserved,) = setup.allocation_state.ledger.all()
+        assert reserved.node == "n0"
 
     def test_pool_that_takes_no_pod_which_would_wait_says_what_is_too_long(self):
         impossible = term(an_expression("Exists", key="nowhere"))
@@ -328,17 +328,17 @@ class TestRoomForAnnotations:
 
         after = setup.ask(mutate_pod, pod).applied_to(pod)["metadata"]["annotations"]
 
-        hold = setup.allocation_state.ledger.get(ReservationId("r0"))
-        assert hold is not None
+        reserved = setup.allocation_state.ledger.get(ReservationId("r0"))
+        assert reserved is not None
         written = {
             **after,
-            "gpu.deckhouse.io/devices": encode_devices(hold.devices),
+            "gpu.deckhouse.io/devices": encode_devices(reserved.devices),
             "gpu.deckhouse.io/leader": f"{'h' * 253}-{'0' * 36}/{2**63 - 1}",
             "gpu.deckhouse.io/woken": "2026-01-01T00:00:00.000000Z",
         }
         seal_and_id = (43 - 8) + (24 - 2)  # of the tests are shorter
         taken = sum(len(key) + len(value) for key, value in written.items()) + seal_and_id
         assert MAX_ANNOTATIONS_BYTES - 500 < taken <= MAX_ANNOTATIONS_BYTES
-        assert len(hold.units) == 64
+        assert len(reserved.units) == 64
         assert setup.allocation_state.index.pool(PoolName("p" * 46)) is not None
-        assert UnitId(f"{uuid}::63") in hold.units
+        assert UnitId(f"{uuid}::63") in reserved.units

@@ -178,7 +178,7 @@ def test_a_pool_without_nodes_refuses_no_size():
 @pytest.mark.parametrize(("cut", "units"), [(0, 2), (3, 5), (6, 14)])
 def test_pod_waits_while_the_devices_of_its_pool_are_being_cut(cut, units):
     """One instance after the other is there; what a node has in between is not what it will have."""
-    setup = a_mig_office(cut)  # and another card, with one instance so far
+    setup = a_mig_setup(cut)  # and another device, with one instance so far
     setup.allocation_state.index.replace_device(a_mig_device(1, 1))
 
     reply = setup.ask(mutate_pod, a_pod_object(units))
@@ -197,17 +197,17 @@ def test_pod_waits_while_a_driver_has_not_told_its_devices():
 
 
 def test_more_instances_than_devices_can_be_cut_into_are_refused():
-    reply = refused(a_mig_office(1), a_pod_object(8), RefusalReason.EXCEEDS_CAPACITY)
+    reply = refused(a_mig_setup(1), a_pod_object(8), RefusalReason.EXCEEDS_CAPACITY)
 
     assert "the largest node of pool whole can have 7" in reply.message
     assert "ask for at most 7" in reply.message
 
 
 def test_profile_of_several_compute_slices_leaves_fewer_instances():
-    setup = a_mig_office(1, profile="3g.40gb")
+    setup = a_mig_setup(1, profile="3g.40gb")
 
     assert setup.ask(mutate_pod, a_pod_object(2)).allowed
-    setup = a_mig_office(1, profile="3g.40gb")
+    setup = a_mig_setup(1, profile="3g.40gb")
     refused(setup, a_pod_object(3), RefusalReason.EXCEEDS_CAPACITY)
 
 
@@ -216,8 +216,8 @@ def a_mig_device(index: int, cut: int, profile: str = "1g.10gb") -> DeviceFacts:
     return a_device("n1", index, mig_instances=instances)
 
 
-def a_mig_office(cut: int, profile: str = "1g.10gb") -> AdmissionSetup:
-    """A node with one card, cut into so many instances so far."""
+def a_mig_setup(cut: int, profile: str = "1g.10gb") -> AdmissionSetup:
+    """A node with one device, partitioned into so many instances so far."""
     setup = AdmissionSetup()
     setup.add_pool(allocation={"mode": "MIG", "migProfile": profile})
     setup.allocate("whole", mode="MIG", migProfile=profile)

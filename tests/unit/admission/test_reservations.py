@@ -1,4 +1,4 @@
-"""The hold that admission takes: what the pod's annotation says is what the books hold."""
+"""The reservation that admission takes: what the pod's annotation says is what the allocation state hold."""
 
 import datetime as dt
 from typing import Any

@@ -63,11 +63,15 @@ def test_reservation_of_another_replica_is_taken_up_with_its_units_and_its_time(
     assert second.ask(validate_pod, pod).allowed
 
     note = note_of(pod)
-    hold = second.allocation_state.ledger.get(ReservationId(note.id))
-    assert hold is not None
-    assert (hold.node, hold.devices, hold.phase) == (note.node, note.devices, ReservationPhase.TIED)
-    assert hold.uid == PodUid(pod["metadata"]["uid"])
-    assert hold.expires_at == 120
+    reserved = second.allocation_state.ledger.get(ReservationId(note.id))
+    assert reserved is not None
+    assert (reserved.node, reserved.devices, reserved.phase) == (
+        note.node,
+        note.devices,
+        ReservationPhase.TIED,
+    )
+    assert reserved.uid == PodUid(pod["metadata"]["uid"])
+    assert reserved.expires_at == 120
     assert held_by(second) == 1
 
 

@@ -1,4 +1,4 @@
-"""The books against a naive model that computes everything anew, driven and shrunk by hypothesis.
+"""The allocation state against a naive model that computes everything again, driven and shrunk by hypothesis.
 
 `--long` looks longer; `test_many_steps` goes much further with a plain generator.
 """

@@ -107,7 +107,7 @@ def test_a_node_where_others_reservation_too_much_refuses() -> None:
 
 
 def test_an_intact_reservation_does_not_help_beside_an_unaccounted_pod() -> None:
-    """The stranger may sit on the very card that is held."""
+    """The stranger may sit on the very device that is held."""
     allocation_state = some_allocation_state(devices=some_devices(3))
     pod = a_reserved_pod(allocation_state)
     allocation_state.observe_pod(a_bound_pod("stranger"), at(1))
@@ -127,11 +127,11 @@ def test_a_commitment_takes_the_place_of_the_reservation() -> None:
 
 def test_a_commitment_takes_the_place_of_a_reservation_that_nobody_tied() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
-    hold = reserve(allocation_state, a_demand(1))
+    reserved = reserve(allocation_state, a_demand(1))
     pod = a_pod_facts()
     placed = bind_plan(allocation_state, pod)
     assert isinstance(placed, Placed)
-    request = a_placement_request(allocation_state, pod.demand, id_=hold.id)
+    request = a_placement_request(allocation_state, pod.demand, id_=reserved.id)
     allocation_state.commit(request, placed, uid=pod.uid, now=at(1))
     assert capacity(allocation_state) == Capacity(total=2, reserved=1, available=1)
     assert len(allocation_state.ledger) == 1
@@ -369,13 +369,13 @@ def test_units_of_another_pod_cannot_be_committed() -> None:
 
 def test_a_reservation_is_withdrawn_only_before_it_is_tied() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
-    hold = reserve(allocation_state, a_demand(1))
+    reserved = reserve(allocation_state, a_demand(1))
     a_reserved_pod(allocation_state, "tied")
-    ended = allocation_state.withdraw(hold.id)
+    ended = allocation_state.withdraw(reserved.id)
     assert ended is not None
     assert ended.end is End.RELEASED
     assert allocation_state.withdraw(ReservationId("r-tied")) is None
-    assert allocation_state.withdraw(hold.id) is None
+    assert allocation_state.withdraw(reserved.id) is None
     assert capacity(allocation_state) == Capacity(total=2, reserved=1, available=1)
 
 
@@ -449,7 +449,7 @@ def test_free_units_that_cannot_be_allocated_are_a_bug() -> None:
     assert capacity(allocation_state).available == 1
     for entry in allocation_state.index.devices.all():
         entry.observed = 1
-    with pytest.raises(InvariantViolatedError, match="cannot be given out"):
+    with pytest.raises(InvariantViolatedError, match="cannot be allocated"):
         plan_reservation(allocation_state, a_demand(1))
-    with pytest.raises(InvariantViolatedError, match="cannot be given out"):
+    with pytest.raises(InvariantViolatedError, match="cannot be allocated"):
         bind_plan(allocation_state, a_pod_facts())

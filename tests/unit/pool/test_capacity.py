@@ -92,7 +92,7 @@ def test_a_device_without_uuid_has_no_units_yet() -> None:
 
 
 def test_a_mig_pool_counts_the_instances_of_each_device() -> None:
-    """Lesson 5: node-wide counts on every card multiplied the capacity."""
+    """Lesson 5: node-wide counts on every device multiplied the capacity."""
     pool = a_pool("mig", mode=AllocationMode.MIG, mig_profile="1g.10gb")
     some_devices = [
         a_device(

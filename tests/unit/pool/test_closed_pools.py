@@ -1,4 +1,4 @@
-"""A pool in maintenance, or being deleted, gives out nothing, and empties."""
+"""A pool in maintenance, or being deleted, allocates nothing, and empties."""
 
 import pytest
 
@@ -97,11 +97,11 @@ def test_reserves_of_other_pools_stay():
     allocation_state = some_allocation_state(
         a_pool(), a_pool("other"), devices=[a_device("n1", 0, pool="other")]
     )
-    hold = reserve(allocation_state, a_demand(1, pool="other"))
+    reserved = reserve(allocation_state, a_demand(1, pool="other"))
     allocation_state.index.replace_pool(a_pool(is_in_maintenance=True))
 
     assert allocation_state.release_reservations(pool_of(allocation_state).name) == []
-    assert allocation_state.ledger.get(hold.id) is hold
+    assert allocation_state.ledger.get(reserved.id) is reserved
 
 
 @pytest.mark.parametrize(("change", "reason"), CLOSED)

@@ -1,4 +1,4 @@
-"""Cards that fault, leave, return, move and change pool while pods hold them."""
+"""Devices that fault, leave, return, move and change pool while pods hold them."""
 
 from typing import TYPE_CHECKING
 
@@ -114,7 +114,7 @@ def test_a_device_that_left_is_not_allocated_again_by_a_pods_reservation() -> No
 
 
 def test_a_swapped_device_is_a_new_one() -> None:
-    """Same slot, other UUID: the pod on the old card holds nothing of the new one."""
+    """Same slot, other UUID: the pod on the old device holds nothing of the new one."""
     allocation_state = some_allocation_state(devices=some_devices(1))
     allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-0"), at(0))
     allocation_state.index.replace_device(a_device(uuid="GPU-new"))
@@ -342,12 +342,12 @@ def test_holders_of_a_device_are_bound_pods_and_reservations() -> None:
     allocation_state.observe_pod(
         a_bound_pod("b", "GPU-n1-0::0", "GPU-n1-0::1", pool="slices"), at(0)
     )
-    hold = reserve(allocation_state, a_demand(1, pool="slices"))
-    entry = allocation_state.index.devices.of_unit(hold.units[0])
+    reserved = reserve(allocation_state, a_demand(1, pool="slices"))
+    entry = allocation_state.index.devices.of_unit(reserved.units[0])
     assert entry is not None
     assert allocation_state.index.claims.holders(entry) == {
         uid_of("b"): ("GPU-n1-0::0", "GPU-n1-0::1"),
-        hold.id: ("GPU-n1-0::2",),
+        reserved.id: ("GPU-n1-0::2",),
     }
 
 

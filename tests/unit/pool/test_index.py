@@ -283,10 +283,10 @@ def test_claims_are_what_was_said_last(writes: list[tuple[str, list[UnitId]]]) -
         parts = {unit[:2] for unit in (*before, *units)}
         assert changed == (parts if before != want[owner] else set())
     for part in ("G0", "G1", "G2"):
-        held = {
+        reserved = {
             (owner, unit) for owner, units in want.items() for unit in units if unit[:2] == part
         }
-        assert set(claims.on(part)) == held
+        assert set(claims.on(part)) == reserved
         found = [unit for units in claims.units_on(part) for unit in units]
-        assert sorted(found) == sorted(unit for _, unit in held)
+        assert sorted(found) == sorted(unit for _, unit in reserved)
     assert {owner: claims.units(owner) for owner in want} == want

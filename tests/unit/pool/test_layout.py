@@ -1,4 +1,4 @@
-"""How a card is cut into units."""
+"""How a device is cut into units."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ def test_a_sliced_device_has_a_numbered_unit_for_every_slice() -> None:
 
 
 def test_a_mig_device_has_only_its_own_instances_of_the_pools_profile() -> None:
-    """Lesson 5: instances were counted for the node and given to every card."""
+    """Lesson 5: instances were counted for the node and given to every device."""
     devices = [
         a_mig_device(("1g.10gb", "MIG-b"), ("1g.10gb", "MIG-a"), ("3g.40gb", "MIG-c")),
         a_mig_device(("1g.10gb", "MIG-d"), index=1),

@@ -191,8 +191,8 @@ def test_a_unit_that_a_container_names_twice_is_one_unit() -> None:
 
 
 def test_only_what_was_not_sent_to_the_api_server_is_a_reservation() -> None:
-    holds = {ReservationPhase.HELD, ReservationPhase.TIED, ReservationPhase.CONFIRMED}
-    assert {phase for phase in ReservationPhase if phase.is_uncommitted} == holds
+    all_reserved = {ReservationPhase.HELD, ReservationPhase.TIED, ReservationPhase.CONFIRMED}
+    assert {phase for phase in ReservationPhase if phase.is_uncommitted} == all_reserved
 
 
 def test_a_reservation_names_its_pod_even_before_the_pod_has_a_name() -> None:

@@ -40,7 +40,7 @@ def test_every_action_of_the_small_cluster_is_taken() -> None:
 
 
 class ForgetsToTell(SmallCluster):
-    """A cluster whose books are not told when a node is cordoned."""
+    """A cluster whose allocation state is not updated when a node is cordoned."""
 
     def set_node(self, name: str, state: tuple[bool, bool]) -> None:
         if name in self.model.nodes:

@@ -1,4 +1,4 @@
-"""On which node a hold is taken."""
+"""On which node a reservation is taken."""
 
 from collections import Counter
 
@@ -214,9 +214,9 @@ def test_a_nominated_pod_that_is_gone_leaves_its_room() -> None:
 
 def test_reserves_fill_the_pool_one_after_the_other() -> None:
     allocation_state = allocation_state_with(Strategy.BIN_PACK, a=2, b=3)
-    holds = [reserve(allocation_state, a_demand(1), id_=f"r{n}") for n in range(6)]
-    assert Counter(hold.node for hold in holds) == {"a": 2, "b": 3, None: 1}
-    assert len({unit for hold in holds for unit in hold.units}) == 5
+    all_reserved = [reserve(allocation_state, a_demand(1), id_=f"r{n}") for n in range(6)]
+    assert Counter(reserved.node for reserved in all_reserved) == {"a": 2, "b": 3, None: 1}
+    assert len({unit for reserved in all_reserved for unit in reserved.units}) == 5
 
 
 def requires(*requirements: SelectorRequirement, field: bool = False) -> Constraints:

@@ -69,7 +69,7 @@ def test_a_node_that_never_has_enough_is_too_small() -> None:
 
 
 def test_used_units_of_a_faulted_device_are_not_won_by_eviction() -> None:
-    """Two cards, one of them faulted and in use: no eviction makes two healthy ones."""
+    """Two devices, one of them faulted and in use: no eviction makes two healthy ones."""
     allocation_state = some_allocation_state(
         devices=[a_device(), a_device(index=1, is_faulted=True)]
     )

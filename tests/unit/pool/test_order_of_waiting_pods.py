@@ -1,4 +1,4 @@
-"""What waiting pods could use is not held for a incoming: kube-scheduler's queue decides between pods."""
+"""What waiting pods could use is not held for an incoming pod: kube-scheduler's queue decides between pods."""
 
 from typing import Any
 
@@ -103,9 +103,9 @@ class TestUnitsThatPreemptionFreed:
         """The pod holds units where it cannot go any more, and preempted on another node."""
         allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
         pod = a_reserved_pod(allocation_state, "preemptor", priority=10)
-        held = allocation_state.ledger.of_pod(pod.uid)
-        assert held is not None
-        other = NodeName("n2" if held.node == "n1" else "n1")
+        reserved = allocation_state.ledger.of_pod(pod.uid)
+        assert reserved is not None
+        other = NodeName("n2" if reserved.node == "n1" else "n1")
         nominated = a_pod_facts("preemptor", priority=10, nominated_node=other)
         allocation_state.observe_pod(nominated, at(1))
         assert not isinstance(plan_reservation(allocation_state, a_demand(1)), Placed)
@@ -129,7 +129,7 @@ sizes = st.integers(1, 4)
 def test_whatever_order_they_are_placed_in_no_waiting_pod_loses_its_place(
     rooms, ahead, wanted, place
 ) -> None:
-    """Beside a incoming that may hold, first-fit in any order places what it places without it."""
+    """Beside an incoming pod that may hold, first-fit in any order places what it places without it."""
     counts = {size: rooms.count(size) for size in rooms}
     queue = {(0, size): ahead.count(size) for size in ahead}
     if not any(room >= wanted for room in rooms) or not leaves_room(

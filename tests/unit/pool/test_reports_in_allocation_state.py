@@ -1,4 +1,4 @@
-"""The books follow what nodes report: in any order, for their own pods only, and holds lose cleanly."""
+"""The allocation state follow what nodes report: in any order, for their own pods only, and holds lose cleanly."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -146,8 +146,8 @@ def test_a_fault_of_a_device_is_no_reason_to_look_at_reports() -> None:
 
 def test_a_reservation_on_a_unit_that_was_given_to_another_is_planned_again() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
-    held = a_reserved_pod(allocation_state, "held")
-    mine = allocation_state.ledger.of_pod(held.uid)
+    reserved = a_reserved_pod(allocation_state, "held")
+    mine = allocation_state.ledger.of_pod(reserved.uid)
     assert mine is not None
     (unit,) = mine.units
     other = ({X, Y} - {unit}).pop()
@@ -156,28 +156,35 @@ def test_a_reservation_on_a_unit_that_was_given_to_another_is_planned_again() ->
     capacity = allocation_state.index.state(WHOLE).capacity()
     assert (capacity.used, capacity.reserved, capacity.available) == (1, 0, 1)
     plan = allocation_state.reader.plan_bind(
-        N1, pool_of(allocation_state), held.demand, uid=held.uid
+        N1, pool_of(allocation_state), reserved.demand, uid=reserved.uid
     )
     assert isinstance(plan, Placed)
     assert plan.devices == {"c0": (UnitId(other),)}
     allocation_state.commit(
-        a_placement_request(allocation_state, held.demand, id_="b"), plan, uid=held.uid, now=at(1)
+        a_placement_request(allocation_state, reserved.demand, id_="b"),
+        plan,
+        uid=reserved.uid,
+        now=at(1),
     )
     assert allocation_state.index.claims.duplicates() == {}
 
 
 def test_a_reservation_that_lost_its_unit_and_finds_no_other_waits() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
-    held = a_reserved_pod(allocation_state, "held")
+    reserved = a_reserved_pod(allocation_state, "held")
     allocation_state.observe_pod(a_bound_pod("p", "GPU-elsewhere"), at(0))
     say(allocation_state, p=X)
     assert not isinstance(
-        allocation_state.reader.plan_bind(N1, pool_of(allocation_state), held.demand, uid=held.uid),
+        allocation_state.reader.plan_bind(
+            N1, pool_of(allocation_state), reserved.demand, uid=reserved.uid
+        ),
         Placed,
     )
     say(allocation_state)
     assert isinstance(
-        allocation_state.reader.plan_bind(N1, pool_of(allocation_state), held.demand, uid=held.uid),
+        allocation_state.reader.plan_bind(
+            N1, pool_of(allocation_state), reserved.demand, uid=reserved.uid
+        ),
         Placed,
     )
 

@@ -1,4 +1,4 @@
-"""Holds from admission to their end."""
+"""reservations from admission to their end."""
 
 from typing import TYPE_CHECKING
 
@@ -48,15 +48,15 @@ def ends(ended: "list[Ended]") -> list[tuple[str, End]]:
 
 
 def a_noted_pod(allocation_state, name: str = "p", **changes):
-    """A pod that carries the note of a hold just taken, not observed yet."""
-    hold = reserve(allocation_state, a_demand(1), id_=f"r-{name}")
-    return a_pod_facts(name, reservation=note_of(hold), **changes)
+    """A pod that carries the note of a reservation just taken, not observed yet."""
+    reserved = reserve(allocation_state, a_demand(1), id_=f"r-{name}")
+    return a_pod_facts(name, reservation=note_of(reserved), **changes)
 
 
 def test_a_reservation_takes_its_units() -> None:
     allocation_state = some_allocation_state(devices=some_devices(3))
-    hold = reserve(allocation_state, a_demand(2))
-    assert (hold.node, hold.units, hold.phase) == (
+    reserved = reserve(allocation_state, a_demand(2))
+    assert (reserved.node, reserved.units, reserved.phase) == (
         N1,
         ("GPU-n1-0", "GPU-n1-1"),
         ReservationPhase.HELD,
@@ -66,8 +66,8 @@ def test_a_reservation_takes_its_units() -> None:
 
 def test_a_reservation_of_nothing_notes_only_that_the_pod_was_admitted() -> None:
     allocation_state = some_allocation_state()
-    hold = reserve(allocation_state, a_demand(1))
-    assert (hold.node, hold.units, hold.has_units) == (None, (), False)
+    reserved = reserve(allocation_state, a_demand(1))
+    assert (reserved.node, reserved.units, reserved.has_units) == (None, (), False)
 
 
 def test_units_that_are_not_free_cannot_be_reserved() -> None:

@@ -49,9 +49,9 @@ def bind_plan(allocation_state: AllocationState, pod: PodFacts) -> Any:
 
 def test_units_reserved_for_a_pod_that_nobody_has_seen_are_available_and_not_reserved() -> None:
     allocation_state = some_allocation_state(devices=some_devices(3))
-    hold = reserve(allocation_state, a_demand(2))
+    reserved = reserve(allocation_state, a_demand(2))
     assert capacity(allocation_state) == Capacity(total=3, available=3)
-    allocation_state.observe_pod(a_pod_facts("p", 2, reservation=note_of(hold)), at(1))
+    allocation_state.observe_pod(a_pod_facts("p", 2, reservation=note_of(reserved)), at(1))
     assert capacity(allocation_state) == Capacity(total=3, reserved=2, available=1)
 
 
@@ -102,9 +102,9 @@ def test_as_few_reservations_as_will_do_are_ended_the_longest_unseen_first() -> 
 def test_a_pod_that_lost_its_units_before_it_was_seen_waits_like_any_other() -> None:
     """The race: it is stored, and the watch has not shown it yet."""
     allocation_state = some_allocation_state(devices=some_devices(1))
-    hold = reserve(allocation_state, a_demand(1), id_="r")
-    late = a_pod_facts("late", reservation=note_of(hold))
-    assert allocation_state.tie(hold.id, late.uid, name="late", now=at(0))
+    reserved = reserve(allocation_state, a_demand(1), id_="r")
+    late = a_pod_facts("late", reservation=note_of(reserved))
+    assert allocation_state.tie(reserved.id, late.uid, name="late", now=at(0))
     other = a_pod_facts("other")
     allocation_state.observe_pod(other, at(1))
     commit_to(allocation_state, other)
@@ -126,15 +126,15 @@ def test_a_pod_that_was_seen_keeps_its_units() -> None:
 
 def test_the_pods_own_units_are_bound_before_the_watch_shows_it() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
-    hold = reserve(allocation_state, a_demand(2), id_="r")
+    reserved = reserve(allocation_state, a_demand(2), id_="r")
     pod = a_pod_facts("p", 2)
-    allocation_state.tie(hold.id, pod.uid, name="p", now=at(0))
+    allocation_state.tie(reserved.id, pod.uid, name="p", now=at(0))
     reservation = commit_to(allocation_state, pod)
-    assert (reservation.id, reservation.devices) == ("r", hold.devices)
+    assert (reservation.id, reservation.devices) == ("r", reserved.devices)
 
 
 def test_a_reservation_is_restored_over_one_that_nobody_has_seen() -> None:
-    """After a restart the watch shows a pending pod whose units were held for a incoming meanwhile."""
+    """After a restart the watch shows a pending pod whose units were held for an incoming pod meanwhile."""
     before = some_allocation_state(devices=some_devices(1))
     note = note_of(reserve(before, a_demand(1), id_="old"))
     allocation_state = some_allocation_state(devices=some_devices(1))

@@ -1,4 +1,4 @@
-"""Withdrawing a hold: its units are free at once, but only while it belongs to no pod."""
+"""Withdrawing a reservation: its units are free at once, but only while it belongs to no pod."""
 
 from api.names import PodUid, PoolName, ReservationId
 from pool.allocation_state import AllocationState, PlacementRequest

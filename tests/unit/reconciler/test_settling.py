@@ -133,7 +133,7 @@ async def test_without_doubt_nothing_is_read():
 
 async def test_cancellation_during_a_read_leaves_the_doubt():
     scene = await a_doubtful_scene()
-    scene.binder.hold = asyncio.Event()
+    scene.binder.pause = asyncio.Event()
     before = failures()
     async with settling(scene):
         await scene.binder.sent.wait()

@@ -76,11 +76,11 @@ async def test_the_units_stay_taken_until_the_watch_shows_the_binding():
 async def test_the_devices_of_the_reservation_are_the_ones_bound():
     setup = ExtenderSetup().pool(n1=4)
     setup.reserve("other", 1, "n1")
-    held = setup.reserve("p", 2, "n1")
+    reserved = setup.reserve("p", 2, "n1")
     setup.allocation_state.release(PodUid("uid-other"))
     setup.pending("p", 2)
     await ask(setup)
-    assert setup.binder.bound["uid-p"].devices == held.devices
+    assert setup.binder.bound["uid-p"].devices == reserved.devices
 
 
 async def test_a_reservation_elsewhere_is_given_up_for_the_node_that_was_chosen():
@@ -105,11 +105,11 @@ async def test_of_two_pods_bound_at_once_to_the_last_unit_one_wins():
     setup = ExtenderSetup().pool(n1=1)
     setup.pending("a", 1)
     setup.pending("b", 1)
-    setup.binder.hold = asyncio.Event()
+    setup.binder.pause = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         calls = [group.create_task(ask(setup, name)) for name in ("a", "b")]
         await setup.binder.sent.wait()
-        setup.binder.hold.set()
+        setup.binder.pause.set()
     assert sorted(call.result()[1] for call in calls) == ["bound", "refused"]
     assert len(setup.binder.bindings) == 1
 
@@ -117,7 +117,7 @@ async def test_of_two_pods_bound_at_once_to_the_last_unit_one_wins():
 async def test_a_bind_that_is_repeated_while_under_way_is_not_sent_twice():
     setup = ExtenderSetup().pool(n1=2)
     setup.pending("p", 1)
-    setup.binder.hold = asyncio.Event()
+    setup.binder.pause = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         first = group.create_task(ask(setup))
         await setup.binder.sent.wait()
@@ -125,7 +125,7 @@ async def test_a_bind_that_is_repeated_while_under_way_is_not_sent_twice():
             "pod default/p: its binding to node n1 is under way",
             "under_way",
         )
-        setup.binder.hold.set()
+        setup.binder.pause.set()
     assert first.result() == ("", "bound")
     assert len(setup.binder.bindings) == 1
 
@@ -203,9 +203,9 @@ async def test_a_pod_that_nobody_has_seen_is_never_taken_for_one_of_no_pool():
 
 async def test_a_pod_ahead_of_the_watch_is_bound_from_its_reservation():
     setup = ExtenderSetup().pool(n1=2)
-    held = setup.reserve("p", 2, "n1")
+    reserved = setup.reserve("p", 2, "n1")
     assert await ask(setup) == ("", "bound")
-    assert setup.binder.bound["uid-p"].devices == held.devices
+    assert setup.binder.bound["uid-p"].devices == reserved.devices
 
 
 async def test_the_watch_outranks_what_filter_saw():

@@ -86,25 +86,25 @@ async def test_a_retry_finds_that_the_lost_write_was_carried_out():
 
 async def test_a_watch_faster_than_the_answer_leaves_nothing_to_do():
     setup = a_scene()
-    setup.binder.hold = asyncio.Event()
+    setup.binder.pause = asyncio.Event()
     setup.binder.lose_next = True
     async with asyncio.TaskGroup() as group:
         call = group.create_task(ask(setup))
         await setup.binder.sent.wait()
         setup.bound("p", "n1", "GPU-n1-0")
-        setup.binder.hold.set()
+        setup.binder.pause.set()
     assert call.result()[1] == "in_doubt"
     assert (setup.phase(), setup.free("n1")) == (None, 1)
 
 
 async def test_a_pod_deleted_during_the_write_reserves_nothing_afterwards():
     setup = a_scene()
-    setup.binder.hold = asyncio.Event()
+    setup.binder.pause = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(ask(setup))
         await setup.binder.sent.wait()
         setup.allocation_state.discard_pod(PodUid("uid-p"))
-        setup.binder.hold.set()
+        setup.binder.pause.set()
     assert (setup.phase(), setup.free("n1")) == (None, 2)
 
 
@@ -169,13 +169,13 @@ async def test_a_pod_deleted_during_the_look_is_not_brought_back():
     setup = a_scene()
     setup.binder.bound["uid-p"] = seen_on("n2", "GPU-n2-1")
     binder = setup.binder
-    hold_the_look(binder)
+    pause_the_look(binder)
     async with asyncio.TaskGroup() as group:
         group.create_task(ask(setup))
         await binder.sent.wait()
         setup.allocation_state.discard_pod(PodUid("uid-p"))
-        assert binder.hold is not None
-        binder.hold.set()
+        assert binder.pause is not None
+        binder.pause.set()
     assert setup.allocation_state.reader.pod(PodUid("uid-p")) is None
     assert (setup.free("n1"), setup.free("n2")) == (2, 2)
 
@@ -200,20 +200,20 @@ async def test_a_refused_retry_releases_once_the_first_write_cannot_land_any_mor
     assert (setup.phase(), setup.free("n1")) == (None, 2)
 
 
-def hold_the_look(binder: FakeBinder) -> None:
+def pause_the_look(binder: FakeBinder) -> None:
     """Let writes through, and keep the read that follows waiting."""
     write = binder.bind
 
-    async def write_then_hold(binding: PodBinding) -> BindOutcome:
+    async def write_then_pause(binding: PodBinding) -> BindOutcome:
         outcome = await write(binding)
-        binder.hold = asyncio.Event()
+        binder.pause = asyncio.Event()
         return outcome
 
-    binder.bind = write_then_hold  # type: ignore[method-assign]  # a step between two calls
+    binder.bind = write_then_pause  # type: ignore[method-assign]  # a step between two calls
 
 
 async def cancel_when_sent(setup: ExtenderSetup) -> None:
-    setup.binder.hold = asyncio.Event()
+    setup.binder.pause = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         call = group.create_task(ask(setup))
         await setup.binder.sent.wait()
@@ -225,7 +225,7 @@ async def test_a_bind_cancelled_during_the_write_is_in_doubt_and_can_be_retried(
     setup = a_scene()
     await cancel_when_sent(setup)
     assert (setup.phase(), setup.free("n1")) == ("doubtful", 1)
-    setup.binder.hold = None
+    setup.binder.pause = None
     assert await ask(setup) == ("", "bound")
 
 
@@ -234,12 +234,12 @@ async def test_a_bind_cancelled_during_the_look_is_in_doubt():
     setup.binder.bound["uid-p"] = seen_on("n1", "GPU-n1-0")
     binder, write = setup.binder, setup.binder.bind
 
-    async def write_then_hold(binding: PodBinding) -> BindOutcome:
+    async def write_then_pause(binding: PodBinding) -> BindOutcome:
         outcome = await write(binding)
-        binder.hold = asyncio.Event()
+        binder.pause = asyncio.Event()
         return outcome
 
-    binder.bind = write_then_hold  # type: ignore[method-assign]  # the hold begins after the write
+    binder.bind = write_then_pause  # type: ignore[method-assign]  # the pause begins after the write
     async with asyncio.TaskGroup() as group:
         call = group.create_task(ask(setup))
         await binder.sent.wait()

@@ -110,12 +110,12 @@ async def test_a_read_that_a_retry_overtook_is_disregarded():
     setup = await a_doubtful_scene()
     setup.time.seconds += 60
     (reservation,) = setup.allocation_state.reader.unsettled()
-    setup.binder.hold, setup.binder.blind = asyncio.Event(), SeenPending()
+    setup.binder.pause, setup.binder.blind = asyncio.Event(), SeenPending()
     async with asyncio.TaskGroup() as group:
         call = group.create_task(recover_binding(reservation, setup.context))
         await setup.binder.sent.wait()
         setup.allocation_state.retry(PodUid("uid-p"))
-        setup.binder.hold.set()
+        setup.binder.pause.set()
     assert call.result() == "moved_on"
     assert (setup.phase(), setup.free("n1")) == ("committed", 1)
 
@@ -123,13 +123,13 @@ async def test_a_read_that_a_retry_overtook_is_disregarded():
 async def test_a_read_that_the_watch_overtook_is_disregarded():
     setup = await a_doubtful_scene()
     (reservation,) = setup.allocation_state.reader.unsettled()
-    setup.binder.hold = asyncio.Event()
+    setup.binder.pause = asyncio.Event()
     setup.binder.blind = seen_on("n1", "GPU-n1-0")
     async with asyncio.TaskGroup() as group:
         call = group.create_task(recover_binding(reservation, setup.context))
         await setup.binder.sent.wait()
         setup.allocation_state.discard_pod(PodUid("uid-p"))
-        setup.binder.hold.set()
+        setup.binder.pause.set()
     assert call.result() == "moved_on"
     assert setup.allocation_state.reader.pod(PodUid("uid-p")) is None
     assert setup.free("n1") == 2
@@ -138,7 +138,7 @@ async def test_a_read_that_the_watch_overtook_is_disregarded():
 async def test_settling_that_is_cancelled_leaves_everything_as_it_was():
     setup = await a_doubtful_scene()
     (reservation,) = setup.allocation_state.reader.unsettled()
-    setup.binder.hold = asyncio.Event()
+    setup.binder.pause = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         call = group.create_task(recover_binding(reservation, setup.context))
         await setup.binder.sent.wait()

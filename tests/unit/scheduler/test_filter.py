@@ -201,9 +201,9 @@ def test_a_reserved_device_that_moved_to_another_pool_is_not_counted_for_the_old
 )
 def test_a_pod_whose_binding_was_sent_may_go_nowhere_else(phase, words):
     setup = ExtenderSetup().pool(n1=1, n2=1)
-    hold = setup.reserve("p", 1, "n1")
+    reserved = setup.reserve("p", 1, "n1")
     setup.allocation_state.ledger.move(
-        replace(setup.allocation_state.ledger.get(hold.id) or hold, phase=phase)
+        replace(setup.allocation_state.ledger.get(reserved.id) or reserved, phase=phase)
     )
     reply = ask(setup, a_wire_pod("p", whole=1), "n1", "n2")
     assert reply["NodeNames"] == ["n1"]
@@ -246,7 +246,7 @@ def test_a_simulated_pod_without_uid_is_judged_like_any_other():
 
 
 def test_an_expired_reservation_frees_its_node_for_others():
-    """Lesson 31: whoever fails later in the cycle loses its hold to the TTL."""
+    """Lesson 31: a pod that fails later in the cycle loses its reservation to the TTL."""
     setup = ExtenderSetup().pool(n1=1)
     setup.reserve_and_observe("p", 1, "n1")
     assert ask(setup, a_wire_pod("q", whole=1), "n1")["NodeNames"] == []

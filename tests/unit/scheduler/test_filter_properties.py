@@ -1,4 +1,4 @@
-"""filter on random books: a partition of the request, the same every time, and true."""
+"""filter on random allocation state: a partition of the request, the same every time, and true."""
 
 import json
 from dataclasses import replace
@@ -19,7 +19,7 @@ units = st.integers(1, 4)
 
 @st.composite
 def scenes(draw: st.DrawFn) -> ExtenderSetup:
-    """A pool over some nodes, with faulted cards, holds, bound pods and strangers."""
+    """A pool over some nodes, with faulted devices, reservations, bound pods and strangers."""
     setup = ExtenderSetup().pool(n0=draw(devices), n1=draw(devices), n2=draw(devices))
     for device in [entry.facts for entry in setup.allocation_state.index.devices.all()]:
         if draw(st.integers(0, 3)) == 0:
@@ -51,8 +51,8 @@ def plan(setup: ExtenderSetup, node: str, wanted: int) -> Placed:
 
 def held_node(setup: ExtenderSetup, name: str) -> NodeName | None:
     """Return the node on which the pod holds units: where it passes, it passes there alone."""
-    held = setup.allocation_state.ledger.of_pod(PodUid(f"uid-{name}"))
-    return held.node if held is not None else None
+    reserved = setup.allocation_state.ledger.of_pod(PodUid(f"uid-{name}"))
+    return reserved.node if reserved is not None else None
 
 
 requests = st.tuples(
@@ -86,8 +86,8 @@ def test_a_node_passes_exactly_when_bind_finds_devices_there(setup, request_):
     passing = json.loads(filter_nodes(body, setup.context).body)["NodeNames"]
     pool = setup.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
     bound = setup.allocation_state.reader.bound_to(PodUid(f"uid-{name}"))
-    held = held_node(setup, name)
-    for node in names if held is None or passing != [held] else [held]:
+    reserved = held_node(setup, name)
+    for node in names if reserved is None or passing != [reserved] else [reserved]:
         if bound is not None:
             assert (node in passing) == (node == bound.node)
             continue
