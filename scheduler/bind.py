@@ -22,7 +22,7 @@ from pool.errors import InvariantViolatedError
 from pool.model import Instant, PodPhase
 from pool.placement.planner import Placed, PlacementRefused
 from pool.reservations.reservation import ReservationPhase
-from scheduler.bind_recovery import Settlement, pod_of, take_in, write_may_land
+from scheduler.bind_recovery import Settlement, apply_read, pod_of, write_may_land
 from scheduler.outcome import NOT_READY, Outcome
 from scheduler.pod_demand import ImpossibleDemand, NoDemand, UnitDemand, binding_text, recall_pod
 from scheduler.ports import BindRefused, BindUnknown, BindWritten, PodBinding, SeenBound
@@ -147,7 +147,7 @@ def _after_look(
     """Settle a commitment whose write was refused and whose pod was then read."""
     pod, now = pod_of(reservation), context.now()
     may_land = is_retry and write_may_land(reservation, now)
-    settlement = take_in(reservation, sighting, context, may_land=may_land)
+    settlement = apply_read(reservation, sighting, context, may_land=may_land)
     if settlement in {Settlement.STILL_OPEN, Settlement.UNSEEN}:
         # The doubt is about the first write, where there was one; its time goes on.
         since = Instant(reservation.observe_by, now.utc) if is_retry else now

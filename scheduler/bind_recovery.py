@@ -63,7 +63,7 @@ async def recover_binding(reservation: "Reservation", context: "ExtenderContext"
     may_land = reservation.phase is ReservationPhase.DOUBTFUL and write_may_land(
         reservation, context.now()
     )
-    return take_in(reservation, sighting, context, may_land=may_land)
+    return apply_read(reservation, sighting, context, may_land=may_land)
 
 
 def pod_of(commitment: "Reservation") -> PodRef:
@@ -78,7 +78,7 @@ def write_may_land(doubtful: "Reservation", now: "Instant") -> bool:
     return now.monotonic - doubtful.observe_by < MAY_LAND_S
 
 
-def take_in(
+def apply_read(
     reservation: "Reservation",
     sighting: "PodSighting",
     context: "ExtenderContext",

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 def filter_nodes(body: bytes, context: "ExtenderContext") -> VerbResult:
     """Answer ExtenderArgs with ExtenderFilterResult."""
-    question = context.candidates.read(body)
-    if isinstance(question, MalformedArgs):
-        error = encode_filter_error(question.error)
-        return VerbResult(error, Outcome.MALFORMED, {"error": question.error})
-    pod, candidates = question.pod, question.candidates
+    call = context.candidates.read(body)
+    if isinstance(call, MalformedArgs):
+        error = encode_filter_error(call.error)
+        return VerbResult(error, Outcome.MALFORMED, {"error": call.error})
+    pod, candidates = call.pod, call.candidates
     asked = read_pod(pod, context.index)
     remember_pod(pod, asked, context)
     if _must_wait(asked, context):
@@ -51,10 +51,10 @@ def filter_nodes(body: bytes, context: "ExtenderContext") -> VerbResult:
 
 def prioritize(body: bytes, context: "ExtenderContext") -> VerbResult:
     """Answer ExtenderArgs with HostPriorityList."""
-    question = context.candidates.read(body)
-    if isinstance(question, MalformedArgs):
-        return VerbResult(encode_priorities([]), Outcome.MALFORMED, {"error": question.error})
-    pod, candidates = question.pod, question.candidates
+    call = context.candidates.read(body)
+    if isinstance(call, MalformedArgs):
+        return VerbResult(encode_priorities([]), Outcome.MALFORMED, {"error": call.error})
+    pod, candidates = call.pod, call.candidates
     asked = read_pod(pod, context.index)
     facts = _facts(pod, asked, nodes=len(candidates.names))
     if _must_wait(asked, context):

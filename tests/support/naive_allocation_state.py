@@ -483,7 +483,7 @@ class NaiveAllocationState:
             return noted if noted is not None and noted["uid"] is None else None
         return own
 
-    def can_place_without(
+    def fits_without(
         self, victims: set[str], node: str, pool: str, units: int, uid: str | None
     ) -> bool:
         if self.pools[pool]["closed"]:

@@ -401,7 +401,7 @@ class SmallCluster(ClusterState):
             (facts, Demand(facts.resource, (), units)),
             uid=PodUid(uid) if uid else None,
         )
-        assert got is self.model.can_place_without(victims, node, facts.name, units, uid)
+        assert got is self.model.fits_without(victims, node, facts.name, units, uid)
 
     # --- restart -----------------------------------------------------------------------------------
 
