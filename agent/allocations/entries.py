@@ -1,7 +1,7 @@
-"""What is reported of containers' units: which are waited for, what kubelet's answer says, what is written.
+"""The entries of `status.allocations`: expected ones, those in kubelet's response, and the object's size limit.
 
-All of it is values; asking and writing is `agent.allocations.reporter`'s. kubelet lists main containers and sidecars
-and no plain init container, whose units are among those of the others, or are known from the annotation.
+Pure functions; `agent.allocations.reporter` calls kubelet and the API server. kubelet lists main containers and
+sidecars and no plain init container, whose units are among those of the others or in the annotation.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     """Of one pod, in the order in which they are written."""
 
 MAX_BYTES: Final = 900_000
-"""Of the list as JSON: etcd takes 1.5 MB for an object, and this one has other fields."""
+"""Of the list as JSON: etcd accepts 1.5 MB for an object, and this one has other fields."""
 
 
 def awaited(pod: "NodePod", is_of_a_pool: "Callable[[str], bool]") -> frozenset[tuple[str, str]]:
-    """Return (container, resource) of what kubelet will show for the pod."""
+    """Return each (container, resource) that kubelet will list for the pod."""
     return frozenset(
         (container.name, resource)
         for container in pod.containers
@@ -40,10 +40,10 @@ def awaited(pod: "NodePod", is_of_a_pool: "Callable[[str], bool]") -> frozenset[
 def entries_of(
     pod: "NodePod", answer: "PodUnits", known: "Entries", *, is_of_a_pool: "Callable[[str], bool]"
 ) -> "Entries":
-    """Return what is known of a pod, given kubelet's answer and what was known before.
+    """Merge kubelet's response into the known entries of a pod.
 
-    What an answer leaves out stays as it was known: a container has its devices as long as its pod runs,
-    and a kubelet that lost its checkpoint has only forgotten them.
+    Entries that the response lacks stay: a container has its devices as long as its pod runs, and a kubelet
+    that lost its checkpoint does not list them.
     """
     wanted = awaited(pod, is_of_a_pool)
     found = {(one.container, one.resource): one for one in known}
@@ -64,17 +64,17 @@ def entries_of(
 def is_complete(
     pod: "NodePod", entries: "Entries", *, is_of_a_pool: "Callable[[str], bool]"
 ) -> bool:
-    """Say whether each container of the pod that is listed and asks for something shows units."""
+    """Return whether there is an entry for each `awaited` container and resource."""
     return awaited(pod, is_of_a_pool) <= {(one.container, one.resource) for one in entries}
 
 
 def in_order(entries: "Iterable[ContainerDevices]") -> "Entries":
-    """Return the entries as they are written."""
+    """Return the entries in the order of `status.allocations`."""
     return tuple(sorted(entries, key=_place))
 
 
 def fitting(entries: "Entries") -> "Entries":
-    """Return as many of the entries as one object holds, the first of them; what is left out is not said."""
+    """Return the first entries, as many as one object holds."""
     size, count = 0, 0
     for entry in entries[:MAX_ALLOCATIONS]:
         size += len(msgspec.json.encode(entry)) + 1
@@ -85,7 +85,7 @@ def fitting(entries: "Entries") -> "Entries":
 
 
 def body_of(node: str, entries: "Entries") -> dict[str, object]:
-    """Return what is applied to the status of the node's inventory."""
+    """Return the body to apply to the status of the node's inventory."""
     return {
         "apiVersion": API_VERSION,
         "kind": GPU_NODE_INVENTORIES.kind,

@@ -1,15 +1,15 @@
-"""`agent.allocations.entries`: what kubelet gave to the containers of this node, told to the API server.
+"""Reports the units that kubelet allocated to the containers of this node.
 
-    the pods' watch ─> kubelet's Get, a pod at a time ─> status.allocations of the node's GPUNodeInventory
+    pod watch ─> kubelet's Get, a pod at a time ─> status.allocations of the node's GPUNodeInventory
 
-kubelet is asked by `Get` and never by `List`, which may make it give a device twice (`agent.kubelet.pod_resources`).
-The list is written whole, by server-side apply under a field manager of its own, where it is another than
-what is there; an agent that restarts takes over what is there and writes nothing. What is known is kept
-while kubelet or the API server does not answer.
+The reporter calls `Get` and never `List`, which may make kubelet allocate a device twice
+(`agent.kubelet.pod_resources`). The list is applied whole, by server-side apply under a field manager of its own,
+where it differs from the object's; a restarted agent starts from the object and writes nothing. Known entries
+stay while kubelet or the API server does not answer.
 
-kubelet answers by name, and a pod may have the name of one before it. So the answer counts for the pod that
-the watch shows under the name before the call and after it; and one that contradicts what is known of that
-name is heard twice, a second apart, since the watch and kubelet change at different moments.
+kubelet answers by name, and a pod may have the name of an earlier one. A response therefore counts for the pod
+that the watch shows under the name before and after the call. A response that contradicts known entries needs
+a second, equal one a second later, since the watch and kubelet change at different moments.
 """
 
 import asyncio
@@ -47,18 +47,18 @@ FIELD_MANAGER: Final = "gpu-control-plane/agent-allocations"
 TASK: Final = "agent.allocations"
 SOURCE_KUBELET: Final = "allocations.kubelet"
 SOURCE_WRITING: Final = "allocations"
-"""Of our two problems."""
+"""Sources in the problem registry."""
 GATHER_S: Final = 0.1
 """Pods are bound in bursts."""
 FEW_PODS: Final = 100
-"""Of which a write is 30 KB; where there are more, it is waited for longer by as much."""
+"""A write of so many is 30 KB; the gathering time grows with the number of pods."""
 CONFIRM_S: Final = 1.0
 SOON_S: Final = 0.001
-"""What is due so soon is due now."""
+"""A call that is due within this time is due now."""
 LOOK_S: Final = 1.0
-"""Between two looks whether kubelet is another."""
+"""Between two checks for a restarted kubelet."""
 VERIFY_S: Final = 600.0
-"""Between two reads of what is written: somebody may have taken it away, or the object be another."""
+"""Between two reads of the object, which may have been edited or recreated."""
 
 _log = structlog.get_logger()
 
@@ -66,18 +66,18 @@ T = TypeVar("T")
 
 
 class Kubelet(Protocol):
-    """What is asked of kubelet; `agent.kubelet.pod_resources.PodResources`."""
+    """`Get` of `agent.kubelet.pod_resources.PodResources`."""
 
     async def get(self, namespace: str, name: str) -> "PodUnits | None":
-        """Return what a pod has, None where kubelet does not know it; bounded in time.
+        """Return the units of a pod, None where kubelet does not know it; bounded in time.
 
         Raises:
-            KubeletUnavailable: no answer that makes sense.
+            KubeletUnavailableError: no valid response.
         """
 
 
 class Inventories(Protocol):
-    """What is asked of the API server; `kube.client.KubeClient`."""
+    """The calls of `kube.client.KubeClient` for the node's inventory."""
 
     async def get(self, resource: "Resource", type_: type[T], name: str) -> T:
         """Return the object."""
@@ -85,14 +85,14 @@ class Inventories(Protocol):
     async def apply(
         self, resource: "Resource", body: object, *, field_manager: str, subresource: str
     ) -> object:
-        """Apply on the server's side, with force."""
+        """Apply server-side, with force."""
 
 
 @final
 class AllocationReporter:
-    """Asks kubelet and writes what it says."""
+    """Calls kubelet for each pod and applies the allocations."""
 
-    def __init__(  # noqa: PLR0913  # its surroundings; each is set alone by tests
+    def __init__(  # noqa: PLR0913  # its dependencies; tests set each alone
         self,
         pods: "NodePods",
         kubelet: Kubelet,
@@ -106,22 +106,22 @@ class AllocationReporter:
             RESOURCE_PREFIX
         ),
         incarnation: "Callable[[], object]" = lambda: None,
-        left: "Callable[[], Collection[PodUid]]" = tuple,
+        terminated: "Callable[[], Collection[PodUid]]" = tuple,
         rng: "random.Random | None" = None,
     ) -> None:
-        """Take the parts; `run` does the work.
+        """Wire the reporter; `run` does the work.
 
         Args:
             pods: the pods of this node.
-            kubelet: whom to ask.
-            client: where to write.
-            synced: set once the first list of the pods is there; before, nothing is asked or written.
-            clock: for pauses.
-            node: whose inventory is written.
-            problems: told where kubelet or the API server does not do its part.
-            is_of_a_pool: says whether a resource is a pool's.
-            incarnation: returns another value for another kubelet, as `agent.files.file_identity` does.
-            left: returns the pods that are over, and that may have their units still (`agent.allocations.unit_holders`).
+            kubelet: its PodResources API.
+            client: of the API server.
+            synced: set once the pod informer is synced; nothing is called or written before.
+            clock: monotonic, for the schedule.
+            node: the name of the inventory.
+            problems: collects failures of kubelet and of the API server.
+            is_of_a_pool: returns whether a resource is a pool's.
+            incarnation: returns another value for a restarted kubelet, as `agent.files.file_identity` does.
+            terminated: returns the terminated pods that may still have units (`agent.allocations.unit_holders`).
             rng: the source of chance of retries.
         """
         self._pods = pods
@@ -133,52 +133,50 @@ class AllocationReporter:
         self._problems = problems
         self._is_of_a_pool = is_of_a_pool
         self._incarnation = incarnation
-        self._left = left
+        self._terminated = terminated
         self._schedule = PollSchedule()
         self._known: dict[PodUid, Entries] = {}
         self._unconfirmed: dict[PodUid, Entries] = {}
-        self._heard: set[PodUid] = set()
-        # Of the pods that there are, those of which kubelet spoke at least once.
+        self._answered: set[PodUid] = set()
+        # Running pods with at least one response of kubelet.
         self._names: dict[tuple[str, str], PodUid] = {}
-        # namespace and name -> the pod that was last asked about under it
+        # namespace and name -> the pod of the last response
         self._changed = asyncio.Event()
         self._written: Entries | None = None
-        """What is there; None where that is to be read."""
+        """The entries of the object; None where it must be read."""
         self._has_taken_over = False
-        self._was_cut = False
-        self._asking_backoff = Backoff(base_s=0.5, cap_s=5.0, rng=rng)
+        self._was_truncated = False
+        self._kubelet_backoff = Backoff(base_s=0.5, cap_s=5.0, rng=rng)
         self._writing_backoff = Backoff(base_s=0.5, cap_s=30.0, rng=rng)
         TASK_FAILURES.labels(TASK)
 
     def units_in_use(self) -> set[str] | None:
-        """Return the units that kubelet has given to live pods; None before it spoke of each of them."""
-        if not self._synced.is_set() or self._there().keys() - self._heard:
+        """Return the units of running pods; None before kubelet answered for each of them."""
+        if not self._synced.is_set() or self._running_pods().keys() - self._answered:
             return None
         return {
             unit for entries in self._known.values() for entry in entries for unit in entry.units
         }
 
-    def given(self, uid: PodUid) -> set[str]:
-        """Return the units that kubelet has given to a pod, as far as is known."""
+    def allocated_units(self, uid: PodUid) -> set[str]:
+        """Return the known units of a pod."""
         return {unit for entry in self._known.get(uid, ()) for unit in entry.units}
 
     def follow(self) -> None:
-        """Look again at which pods there are, and which are over."""
+        """Read again which pods run and which have terminated."""
         if self._synced.is_set():
             self._follow_pods()
 
     async def run(self) -> NoReturn:
-        """Ask and write until cancelled."""
+        """Call kubelet and write until cancelled."""
         await self._synced.wait()
         self._follow_pods()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._ask_on(), name=f"{TASK}/asking")
-            group.create_task(self._write_on(), name=f"{TASK}/writing")
+            group.create_task(self._poll(), name=f"{TASK}/polling")
+            group.create_task(self._write_changes(), name=f"{TASK}/writing")
         raise AssertionError("a task group of endless tasks ended")
 
-    # --- asking --------------------------------------------------------------------------------
-
-    async def _ask_on(self) -> NoReturn:
+    async def _poll(self) -> NoReturn:
         kubelet = self._incarnation()
         followed: asyncio.Event | None = None
         while True:
@@ -196,17 +194,16 @@ class AllocationReporter:
                 await _set_within(changed, min(wait_s, LOOK_S))
                 continue
             try:
-                await self._ask(due[1])
+                await self._call(due[1])
             except KubeletUnavailableError as error:
                 TASK_FAILURES.labels(TASK).inc()
                 self._problems.set(SOURCE_KUBELET, AgentDegraded.KUBELET_SILENT, str(error))
-                await asyncio.sleep(self._asking_backoff.fail())
+                await asyncio.sleep(self._kubelet_backoff.fail())
             else:
-                self._asking_backoff.succeed()
+                self._kubelet_backoff.succeed()
                 self._problems.clear(SOURCE_KUBELET)
 
-    def _there(self) -> "dict[PodUid, NodePod]":
-        """Return the pods that are asked about."""
+    def _running_pods(self) -> "dict[PodUid, NodePod]":
         return {
             pod.uid: pod
             for pod in self._pods.all()
@@ -214,25 +211,25 @@ class AllocationReporter:
         }
 
     def _follow_pods(self) -> None:
-        """Take over which pods there are; what is known of those that are over is not said any more."""
-        there = self._there()
-        self._heard &= there.keys()
-        for uid in self._schedule.keep(there.keys(), self._clock.monotonic()):
+        """Update the schedule; drop the entries of pods that have terminated and hold nothing."""
+        running = self._running_pods()
+        self._answered &= running.keys()
+        for uid in self._schedule.keep(running.keys(), self._clock.monotonic()):
             self._unconfirmed.pop(uid, None)
-        gone = self._known.keys() - there.keys() - set(self._left())
+        gone = self._known.keys() - running.keys() - set(self._terminated())
         for uid in gone:
             del self._known[uid]
         if gone:
             self._changed.set()
-        if len(self._names) > 2 * len(there) + 100:
-            names = {(pod.namespace, pod.name) for pod in there.values()}
+        if len(self._names) > 2 * len(running) + 100:
+            names = {(pod.namespace, pod.name) for pod in running.values()}
             self._names = {name: uid for name, uid in self._names.items() if name in names}
 
-    async def _ask(self, uid: PodUid) -> None:
+    async def _call(self, uid: PodUid) -> None:
         pod = self._pods.get(uid)
         self._schedule.asked(uid, self._clock.monotonic())
         if pod is None or self._pods.find(pod.namespace, pod.name) is not pod:
-            # Another pod has the name by now, and kubelet would speak of that one.
+            # Another pod has the name by now, and kubelet would answer for that one.
             self._schedule.retry(uid, self._clock.monotonic())
             return
         answer = await self._kubelet.get(pod.namespace, pod.name)
@@ -241,7 +238,7 @@ class AllocationReporter:
         if after is None or after.uid != uid:
             self._schedule.retry(uid, now)
             return
-        self._heard.add(uid)
+        self._answered.add(uid)
         known = self._known.get(uid, ())
         entries = known
         if answer is not None:
@@ -262,7 +259,7 @@ class AllocationReporter:
             self._schedule.retry(uid, now)
 
     def _is_to_be_confirmed(self, pod: "NodePod", entries: "Entries") -> bool:
-        """Say whether the answer may be about another pod of this name, and was not heard before."""
+        """Return whether the response may be about another pod of this name, and is the first such."""
         before = {(one.container, one.resource): one for one in self._known.get(pod.uid, ())}
         contradicts = any(
             before.get((one.container, one.resource), one).units != one.units for one in entries
@@ -270,16 +267,14 @@ class AllocationReporter:
         had_other = self._names.get((pod.namespace, pod.name), pod.uid) != pod.uid
         if not contradicts and not had_other:
             return False
-        is_heard = self._unconfirmed.get(pod.uid) == entries
+        is_second = self._unconfirmed.get(pod.uid) == entries
         self._unconfirmed[pod.uid] = entries
-        return not is_heard
+        return not is_second
 
-    # --- writing -------------------------------------------------------------------------------
-
-    async def _write_on(self) -> NoReturn:
+    async def _write_changes(self) -> NoReturn:
         while True:
             try:
-                await self._settle()
+                await self._apply_changes()
             except KubeError as error:
                 await asyncio.sleep(self._failed(error))
                 continue
@@ -290,8 +285,8 @@ class AllocationReporter:
             else:
                 self._written = None
 
-    async def _settle(self) -> None:
-        """Read what is there where that is not known, and write where something else is to be said."""
+    async def _apply_changes(self) -> None:
+        """Read the object where it is not known, and apply the entries where they differ."""
         if self._written is None:
             shown = await self._client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, self._node)
             self._written = tuple(shown.status.allocations or ())
@@ -301,7 +296,7 @@ class AllocationReporter:
         wanted = self._wanted()
         if wanted == self._written:
             return
-        # Whether a write that fails was carried out is not known: it is read then.
+        # A failed apply may have been carried out: the object is read then.
         self._written = None
         await self._client.apply(
             GPU_NODE_INVENTORIES,
@@ -313,23 +308,23 @@ class AllocationReporter:
         PUBLISHED.labels("allocations", "written").inc()
 
     def _take_over(self, shown: "Entries") -> None:
-        """Know what an agent before us has said of pods that kubelet has not been asked about yet."""
+        """Take over the entries of an earlier agent for pods without a response yet."""
         self._has_taken_over = True
         by_uid: dict[PodUid, list[ContainerDevices]] = {}
-        left = self._left()
+        terminated = self._terminated()
         for entry in shown:
             by_uid.setdefault(PodUid(entry.uid), []).append(entry)
         for uid, entries in by_uid.items():
-            if uid in self._schedule or uid in left:
+            if uid in self._schedule or uid in terminated:
                 self._known.setdefault(uid, in_order(entries))
 
     def _wanted(self) -> "Entries":
         everything = in_order(entry for some in self._known.values() for entry in some)
         wanted = fitting(everything)
-        was_cut, self._was_cut = self._was_cut, len(wanted) < len(everything)
-        if self._was_cut and not was_cut:
+        was_truncated, self._was_truncated = self._was_truncated, len(wanted) < len(everything)
+        if self._was_truncated and not was_truncated:
             _log.warning(
-                "not all allocations are reported: an object holds no more",
+                "allocations truncated: the object has reached its size limit",
                 reported=len(wanted),
                 known=len(everything),
             )
@@ -341,8 +336,8 @@ class AllocationReporter:
         if self._writing_backoff.failures == 0:
             _log.warning("allocations not written", node=self._node, error=one_line(str(error)))
         if not isinstance(error, NotFound):
-            # Without an inventory nobody misses anything: it is made once the node's cards are known.
-            text = f"what containers got cannot be written: {error}"
+            # NotFound is expected until the node's devices are known and the inventory is created.
+            text = f"actual allocations cannot be written: {error}"
             self._problems.set(SOURCE_WRITING, AgentDegraded.NOT_PUBLISHED, text)
         return self._writing_backoff.fail(
             error.retry_after_s if isinstance(error, ApiError) else None
@@ -350,7 +345,7 @@ class AllocationReporter:
 
 
 async def _set_within(event: asyncio.Event, within_s: float) -> bool:
-    """Wait for the event; say whether it came."""
+    """Wait for the event; return whether it is set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             await event.wait()

@@ -1,11 +1,11 @@
-"""`agent.allocations.unit_holders`: pods that have units, until their last process is gone; told to the node's plugins.
+"""Follows the pods that have units until their last process has ended, and lists them for the node's plugins.
 
-    the pods' watch, the processes of the node ─> pods.json, and which pods `agent.allocations.reporter` goes on reporting
+    pod watch, processes of the node ─> pods.json, and the pods that `agent.allocations.reporter` keeps reporting
 
-A pod that is deleted by force is gone for the API server and for kubelet at once, and its containers run on for
-seconds, or for as long as a driver keeps a process in the kernel. What it has is given to no other pod: the
-books keep it while it is reported, and the plugins while it is in the file. The processes are looked at only
-while a pod that has just ended may have some.
+A pod that is deleted by force is gone for the API server and for kubelet at once. Its containers run on for
+seconds, or for as long as a driver keeps a process in the kernel. No other pod gets its units meanwhile: the
+allocation state keeps them while they are reported, and the plugins while they are in the file. The processes
+are checked only while a pod that has just ended may have some.
 """
 
 import asyncio
@@ -32,37 +32,37 @@ if TYPE_CHECKING:
     from api.clock import Clock
 
     Find = Callable[[Collection[PodUid]], set[PodUid]]
-    """Returns those of the pods that have processes; may take long."""
+    """Returns the pods of these that have processes; may take long."""
 
 TASK: Final = "agent.occupants"
 SOURCE_FILE: Final = "pods file"
-SOURCE_LEFT: Final = "pods left"
-LOOK_EVERY_S: Final = 0.1
-"""While a pod that is over may have processes."""
+SOURCE_TERMINATED: Final = "terminated pods"
+CHECK_EVERY_S: Final = 0.1
+"""While a terminated pod may have processes."""
 FOLLOW_EVERY_S: Final = 1.0
-"""What pods were given may change without the watch."""
-CLEAN_LOOKS: Final = 2
+"""The allocated units of a pod may change without a watch event."""
+CLEAN_CHECKS: Final = 2
 """In a row: a container may be about to start when its pod is deleted."""
-TOLD_AFTER_S: Final = 30.0
+STUCK_AFTER_S: Final = 30.0
 
 _log = structlog.get_logger()
 
 
 @final
 @dataclass(slots=True)
-class _Left:
-    """A pod that is over, and may have processes."""
+class _Terminated:
+    """A terminated pod that may have processes."""
 
     shown: NodePodUnits
     since: float
-    clean_looks: int = 0
+    clean_checks: int = 0
 
 
 @final
 class UnitHolders:
-    """Follows the pods of the node; `run` does the work."""
+    """The pods that hold units; `run` does the work."""
 
-    def __init__(  # noqa: PLR0913  # its surroundings; each is set alone by tests
+    def __init__(  # noqa: PLR0913  # its dependencies; tests set each alone
         self,
         pods: "NodePods",
         find: "Find",
@@ -73,21 +73,21 @@ class UnitHolders:
         problems: "ProblemRegistry",
         is_of_a_pool: "Callable[[str], bool]",
     ) -> None:
-        """Take the parts.
+        """Wire the parts.
 
         Args:
             pods: the pods of this node.
-            find: looks at the processes of the node, in a thread.
-            synced: set once the first list of the pods is there; before, nothing is told.
-            path: the file.
-            clock: for pauses.
-            problems: told where the file cannot be written, and of pods whose processes stay.
-            is_of_a_pool: says whether a resource is a pool's.
+            find: finds the pods with processes; runs in a thread.
+            synced: set once the pod informer is synced; nothing is written before.
+            path: of the file.
+            clock: monotonic, for ages.
+            problems: collects write errors, and pods whose processes do not end.
+            is_of_a_pool: returns whether a resource is a pool's.
         """
-        self.given: Callable[[PodUid], Collection[str]] = lambda _: ()
-        """Returns what kubelet gave to a pod, nothing where that is not known."""
-        self.on_over: Callable[[], None] = lambda: None
-        """Called where the last process of a pod is gone."""
+        self.allocated_units: Callable[[PodUid], Collection[str]] = lambda _: ()
+        """Returns the units that kubelet allocated to a pod; empty where they are not known."""
+        self.on_processes_ended: Callable[[], None] = lambda: None
+        """Called when the last process of a terminated pod has ended."""
         self._pods = pods
         self._find = find
         self._synced = synced
@@ -96,40 +96,40 @@ class UnitHolders:
         self._problems = problems
         self._is_of_a_pool = is_of_a_pool
         self._alive: dict[PodUid, NodePod] = {}
-        self._left: dict[PodUid, _Left] = {}
+        self._terminated: dict[PodUid, _Terminated] = {}
         self._content = b""
         self._touched_at = float("-inf")
         TASK_FAILURES.labels(TASK)
 
-    def left(self) -> "Collection[PodUid]":
-        """Return the pods that are over and may have processes, as of now; to be read at once."""
+    def terminated(self) -> "Collection[PodUid]":
+        """Return the terminated pods that may have processes; a view, to be read at once."""
         self._follow()
-        return self._left.keys()
+        return self._terminated.keys()
 
     async def run(self) -> NoReturn:
-        """Look and write until cancelled."""
+        """Check and write until cancelled."""
         await self._synced.wait()
-        self._recall()
+        self._take_over()
         while True:
             changed = self._pods.changed
             self._follow()
             self._write()
-            if self._left:
-                await self._look()
+            if self._terminated:
+                await self._check_processes()
                 self._write()
-            within_s = LOOK_EVERY_S if self._left else FOLLOW_EVERY_S
+            within_s = CHECK_EVERY_S if self._terminated else FOLLOW_EVERY_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
                     await changed.wait()
 
     def _follow(self) -> None:
-        """Take over which pods there are."""
+        """Read the pods; those that are gone may have processes."""
         alive = {pod.uid: pod for pod in self._pods.all() if self._has_units(pod)}
         for uid, pod in self._alive.items():
             if uid not in alive:
-                self._left[uid] = _Left(self._shown(pod), self._clock.monotonic())
-        for uid in alive.keys() & self._left.keys():
-            del self._left[uid]
+                self._terminated[uid] = _Terminated(self._shown(pod), self._clock.monotonic())
+        for uid in alive.keys() & self._terminated.keys():
+            del self._terminated[uid]
         self._alive = alive
 
     def _has_units(self, pod: "NodePod") -> bool:
@@ -138,63 +138,63 @@ class UnitHolders:
         )
 
     def _shown(self, pod: "NodePod") -> NodePodUnits:
-        given = self.given(pod.uid)
+        allocated = self.allocated_units(pod.uid)
         assigned = (unit for units in (pod.assigned or {}).values() for unit in units)
         return NodePodUnits(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
-            units=sorted(set(given or assigned)),
-            is_given=bool(given),
+            units=sorted(set(allocated or assigned)),
+            is_given=bool(allocated),
         )
 
-    def _recall(self) -> None:
-        """Take up the pods that an agent before us has told of, and that are over by now."""
+    def _take_over(self) -> None:
+        """Take over the pods of an earlier agent's file that have terminated since."""
         content = read_bytes(self._path)
         try:
-            said = msgspec.json.decode(content or b"", type=NodePodsFile)
+            file = msgspec.json.decode(content or b"", type=NodePodsFile)
         except (ValueError, RecursionError):
             return
-        for one in said.pods:
+        for one in file.pods:
             if self._pods.get(PodUid(one.uid)) is None:
-                self._left[PodUid(one.uid)] = _Left(one, self._clock.monotonic())
+                self._terminated[PodUid(one.uid)] = _Terminated(one, self._clock.monotonic())
 
-    async def _look(self) -> None:
-        """Look at the processes of pods that are over; forget those that have none any more."""
+    async def _check_processes(self) -> None:
+        """Check the processes of terminated pods; drop the pods that have none any more."""
         try:
-            found = await asyncio.to_thread(self._find, tuple(self._left))
+            found = await asyncio.to_thread(self._find, tuple(self._terminated))
         except OSError as error:
             TASK_FAILURES.labels(TASK).inc()
-            _log.warning("processes not seen", error=str(error))
+            _log.warning("processes cannot be read", error=str(error))
             found = set()
-        was_over = False
-        for uid, left in list(self._left.items()):
-            left.clean_looks = 0 if uid in found else left.clean_looks + 1
+        has_ended = False
+        for uid, pod in list(self._terminated.items()):
+            pod.clean_checks = 0 if uid in found else pod.clean_checks + 1
             if uid in found:
-                left.shown = msgspec.structs.replace(left.shown, is_over=True)
-            if left.clean_looks >= CLEAN_LOOKS:
-                del self._left[uid]
-                was_over = True
-        if was_over:
-            self.on_over()
-        self._tell()
+                pod.shown = msgspec.structs.replace(pod.shown, is_over=True)
+            if pod.clean_checks >= CLEAN_CHECKS:
+                del self._terminated[uid]
+                has_ended = True
+        if has_ended:
+            self.on_processes_ended()
+        self._report_stuck()
 
-    def _tell(self) -> None:
-        since = self._clock.monotonic() - TOLD_AFTER_S
+    def _report_stuck(self) -> None:
+        since = self._clock.monotonic() - STUCK_AFTER_S
         long = sorted(
-            f"{left.shown.namespace}/{left.shown.name} ({', '.join(left.shown.units)})"
-            for left in self._left.values()
-            if left.since <= since
+            f"{pod.shown.namespace}/{pod.shown.name} ({', '.join(pod.shown.units)})"
+            for pod in self._terminated.values()
+            if pod.since <= since
         )
         if long:
-            text = f"pods are gone, and their processes keep their devices: {'; '.join(long)}"
-            self._problems.set(SOURCE_LEFT, AgentDegraded.PROCESSES_LEFT, text)
+            text = f"processes of deleted pods still use their devices: {'; '.join(long)}"
+            self._problems.set(SOURCE_TERMINATED, AgentDegraded.PROCESSES_LEFT, text)
         else:
-            self._problems.clear(SOURCE_LEFT)
+            self._problems.clear(SOURCE_TERMINATED)
 
     def _write(self) -> None:
         pods = [self._shown(pod) for pod in self._alive.values()]
-        pods += (left.shown for left in self._left.values())
+        pods += (pod.shown for pod in self._terminated.values())
         content = msgspec.json.encode(
             NodePodsFile(version="v1", pods=sorted(pods, key=lambda one: one.uid))
         )

@@ -1,7 +1,7 @@
-"""Which pods have processes on the node, by the names of the cgroups that these are in.
+"""Finds the pods that have processes on the node, by the names of the processes' cgroups.
 
-kubelet names a pod's cgroup for its uid, with dashes as they are (cgroupfs) or as underscores (systemd). It
-forgets a pod that is deleted by force at once, and the container runtime ends its processes later.
+kubelet names a pod's cgroup for its UID, with dashes (cgroupfs) or underscores (systemd). It drops a pod that is
+deleted by force at once, and the container runtime ends its processes later.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pods_with_processes(uids: "Collection[PodUid]", procfs: Path = Path("/proc")) -> "set[PodUid]":
-    """Return those of the pods that have a process that has not exited; some 20 microseconds a process."""
+    """Return the pods that have a process which has not exited; takes some 20 microseconds a process."""
     names = {
         name.encode(): uid for uid in uids for name in (f"pod{uid}", f"pod{uid.replace('-', '_')}")
     }
@@ -32,7 +32,7 @@ def pods_with_processes(uids: "Collection[PodUid]", procfs: Path = Path("/proc")
 
 
 def _runs(process: Path) -> bool:
-    """Say whether a thread of it has not exited: what exited has closed its devices."""
+    """Return whether a thread has not exited; an exited one has closed its devices."""
     return any(state not in b"ZX" for state in _states(process))
 
 
@@ -42,7 +42,7 @@ def _states(process: Path) -> "Iterator[bytes]":
     except OSError:
         return
     for thread in threads:
-        # The name before it is in parentheses, and may have some of its own.
+        # The name before it is in parentheses, and may contain some.
         fields = _read(thread / "stat").rpartition(b")")[2].split()
         if fields:
             yield fields[0]

@@ -1,8 +1,7 @@
-"""kubelet's own books: which units each container has.
+"""A client of kubelet's PodResources API: the units of each container.
 
-`list_` is to be called inside GetPreferredAllocation and nowhere else. Where a List comes while an Allocate
-is open and a pod has just ended, kubelet forgets the units of that Allocate and gives them out twice; `get`
-has no such effect.
+`list_` must be called inside GetPreferredAllocation only. Where a List comes during an Allocate and a pod has
+just ended, kubelet drops the units of that Allocate and allocates them twice; `get` has no such effect.
 kubelet serves 100 calls a second for all of its clients together, with bursts of 10, and refuses the rest.
 """
 
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
     from api.clock import Clock
 
 LIST_WITHIN_S: Final = 0.3
-"""kubelet needs a millisecond; all admission of pods waits while we do."""
+"""kubelet needs a millisecond; the admission of all pods waits meanwhile."""
 GET_WITHIN_S: Final = 2.0
 RETRY_AFTER_S: Final = 0.015
-"""A call that is refused by the rate limit is free to come again 10 ms later."""
+"""The rate limit admits a refused call again 10 ms later."""
 MAX_BYTES: Final = 64 * 1024 * 1024
 
 _OPTIONS: Final = (
@@ -49,7 +48,7 @@ _PASSING: Final = frozenset({grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode
 
 @final
 class _Connection:
-    """A channel to one incarnation of kubelet, and how many calls are under way on it."""
+    """A channel to one kubelet process, and the number of open calls."""
 
     def __init__(self, target: str, identity: FileIdentity) -> None:
         self.channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
@@ -59,43 +58,43 @@ class _Connection:
 
 @final
 class PodResources:
-    """Asks the kubelet whose socket is in the directory; one that restarted is asked without delay."""
+    """Calls the kubelet whose socket is in the directory; follows a restart without delay."""
 
     def __init__(self, directory: "Path", clock: "Clock") -> None:
-        """Take the directory; nothing is opened before the first call."""
+        """Take the directory; the first call opens the connection."""
         self._clock = clock
         self._socket = directory / SOCKET
         self._connection: _Connection | None = None
 
     async def list_(self, within_s: float = LIST_WITHIN_S) -> tuple[PodUnits, ...]:
-        """Return all pods that kubelet has admitted, or is admitting, and that have not ended.
+        """Return all pods that kubelet has admitted or is admitting, and that have not ended.
 
         Raises:
-            KubeletUnavailable: no answer that makes sense within the time.
+            KubeletUnavailableError: no valid response within the time.
         """
-        content = await self._ask(LIST, b"", within_s)
+        content = await self._call(LIST, b"", within_s)
         try:
             listing = ListPodResourcesResponse.FromString(content)
         except DecodeError as error:
-            raise self._garbled(LIST) from error
+            raise self._malformed(LIST) from error
         return tuple(map(pod_units, listing.pod_resources))
 
     async def get(
         self, namespace: str, name: str, within_s: float = GET_WITHIN_S
     ) -> PodUnits | None:
-        """Return a pod; None where kubelet does not know it: not admitted yet, refused, or ended.
+        """Return a pod; None where kubelet does not know it: not admitted yet, rejected, or ended.
 
         Raises:
-            KubeletUnavailable: no answer that makes sense within the time.
+            KubeletUnavailableError: no valid response within the time.
         """
         try:
             request = GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
-            content = await self._ask(GET, request.SerializeToString(), within_s)
+            content = await self._call(GET, request.SerializeToString(), within_s)
             return pod_units(GetPodResourcesResponse.FromString(content).pod_resources)
         except _PodUnknownError:
             return None
         except DecodeError as error:
-            raise self._garbled(GET) from error
+            raise self._malformed(GET) from error
 
     async def close(self) -> None:
         """Close the connection; a later call opens another."""
@@ -103,7 +102,7 @@ class PodResources:
         if connection is not None and not connection.calls:
             await connection.channel.close()
 
-    async def _ask(self, call: str, request: bytes, within_s: float) -> bytes:
+    async def _call(self, call: str, request: bytes, within_s: float) -> bytes:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within_s
         while True:
@@ -111,13 +110,13 @@ class PodResources:
                 async with asyncio.timeout_at(deadline):
                     return await self._try(call, request)
             except TimeoutError:
-                trouble = "no answer"
+                problem = "no answer"
             except _TryAgainError as error:
-                trouble = str(error)
+                problem = str(error)
             if loop.time() + RETRY_AFTER_S >= deadline:
                 raise KubeletUnavailableError(
                     f"kubelet's PodResources at {self._socket} did not answer {call} within"
-                    f" {within_s:g} s: {trouble}"
+                    f" {within_s:g} s: {problem}"
                 )
             await asyncio.sleep(RETRY_AFTER_S)
 
@@ -126,17 +125,17 @@ class PodResources:
         connection.calls += 1
         started, outcome = self._clock.monotonic(), "failed"
         try:
-            asking: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = connection.channel.unary_unary(
+            method: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = connection.channel.unary_unary(
                 f"/{SERVICE}/{call}"
             )
-            answer = bytes(await asking(request))
+            answer = bytes(await method(request))
             outcome = "ok"
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                 outcome = "limited"
-            raise self._meaning_of(call, error, connection) from error
+            raise self._translate(call, error, connection) from error
         except asyncio.CancelledError as error:
-            # grpc says this also where the other side cancelled, and nobody asked this task to end.
+            # grpc raises this also where kubelet cancelled the call and this task is not cancelled.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
@@ -161,14 +160,14 @@ class PodResources:
             await before.channel.close()
         return connection
 
-    def _meaning_of(
+    def _translate(
         self, call: str, error: grpc.aio.AioRpcError, connection: _Connection
     ) -> Exception:
         code, text = error.code(), one_line(error.details() or "")
         if code is grpc.StatusCode.UNKNOWN and call == GET and text.endswith("not found"):
             return _PodUnknownError()
         if code is grpc.StatusCode.UNAVAILABLE and self._connection is connection:
-            # The next attempt dials anew rather than wait for this channel to try again.
+            # The next attempt opens a new channel rather than wait for this one to reconnect.
             self._connection = None
         if code in _PASSING:
             return _TryAgainError(f"{code.name}: {text}")
@@ -176,9 +175,9 @@ class PodResources:
             f"kubelet's PodResources at {self._socket} refused {call}: {code.name}: {text}"
         )
 
-    def _garbled(self, call: str) -> KubeletUnavailableError:
+    def _malformed(self, call: str) -> KubeletUnavailableError:
         return KubeletUnavailableError(
-            f"kubelet's PodResources at {self._socket} answered {call} with what is no message"
+            f"kubelet's PodResources at {self._socket} sent a malformed response to {call}"
         )
 
 

@@ -1,7 +1,7 @@
-"""The pods of this node, from a watch of our own: what they ask for, and what they were assigned.
+"""The pods of this node from a watch: their requests and assigned devices.
 
-kubelet tells plugins ids and counts, and PodResources tells names; UIDs, requests and the annotation with
-the assigned devices come from here. Which pod is being admitted is decided in `agent.plugin.pod_identification`.
+kubelet sends plugins ids and counts, and PodResources has names; UIDs, requests and the annotation with the
+assigned devices come from here. `agent.plugin.pod_identification` identifies the pod that is being admitted.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 MAX_ENDED: Final = 1024
-"""Far more than a node's pods; a pod that ended is asked about within seconds or never."""
+"""Far more than a node's pods; a lookup of an ended pod comes within seconds of its end."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ContainerRequest:
-    """What a container asks for."""
+    """The extended resources of a container."""
 
     name: str
     kind: ContainerRole
@@ -44,33 +44,32 @@ class NodePod:
     namespace: str
     name: str
     is_ended: bool
-    """No container of it will run again."""
+    """None of its containers will run again."""
     is_contradicted: bool = False
-    """Its phase says ended, and its containers are shown running: kubelet goes by the phase, forgets what
-    the pod has, and lists it no more."""
+    """Its phase says ended, and its containers are shown running: kubelet goes by the phase, drops the
+    pod's devices, and does not list it any more."""
     containers: tuple[ContainerRequest, ...]
-    """Those that ask for something, in the order in which kubelet allocates: init containers and
-    sidecars as they are written, then the others."""
+    """Those with extended resources, in kubelet's allocation order: init containers and sidecars in the
+    order of the spec, then the others."""
     assigned: "Devices | None"
-    """The annotation: container -> units; None where there is none that can be read."""
+    """The annotation: container -> units; None where it is absent or malformed."""
 
     @property
     def ref(self) -> str:
-        """Return `namespace/name`."""
+        """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     def asks_for(self, resource: str) -> "tuple[ContainerRequest, ...]":
-        """Return the containers that ask for the resource."""
         return tuple(one for one in self.containers if one.counts.get(resource))
 
     def is_assigned(self, unit: str, resource: str) -> bool:
-        """Say whether a container of it is to get the unit of the resource."""
+        """Return whether the annotation names the unit for a container that requests the resource."""
         assigned = self.assigned or {}
         return any(unit in assigned.get(one.name, ()) for one in self.asks_for(resource))
 
 
 def node_pod(pod: "Pod") -> NodePod | None:
-    """Return what is kept of a pod; None where it asks for no extended resource."""
+    """Project a pod; None where it requests no extended resource."""
     containers = tuple(
         request
         for request in (
@@ -95,52 +94,48 @@ def node_pod(pod: "Pod") -> NodePod | None:
 
 @final
 class NodePods:
-    """The pods as the watch has shown them: the sink of an informer, whose items are projected."""
+    """The sink of the pod informer, whose items are projected by `node_pod`."""
 
     def __init__(self) -> None:
         self._by_uid: dict[PodUid, NodePod] = {}
-        # In the order in which the watch showed them first, which is that of their bindings.
+        # In the order of their first events, which is that of their bindings.
         self._uids: dict[tuple[str, str], list[PodUid]] = {}
         # namespace, name -> in the same order
         self._ended: dict[PodUid, None] = {}
-        # The latest of those that ended, and then went.
+        # The last pods that ended and were deleted then.
         self.changed = asyncio.Event()
-        """Replaced by a new one at each change; wait for the one that was read before looking."""
+        """Replaced at each change: read it, then the pods, then wait for it."""
 
     def replace_all(self, items: "Sequence[NodePod]") -> None:
-        """Take over a full list."""
         uids = {item.uid for item in items}
         for gone in self._by_uid.keys() - uids:
             self._drop(gone)
         for item in items:
             self._put(item)
-        self._tell()
+        self._notify()
 
     def upsert(self, item: NodePod) -> None:
-        """Take over a pod that is new or changed."""
         self._put(item)
-        self._tell()
+        self._notify()
 
     def discard(self, item: NodePod) -> None:
-        """Forget a pod that is gone."""
         if item.uid in self._by_uid:
             self._drop(item.uid)
-            self._tell()
+            self._notify()
 
     def get(self, uid: PodUid) -> NodePod | None:
-        """Return a pod as it was last seen."""
         return self._by_uid.get(uid)
 
     def is_known_ended(self, uid: PodUid) -> bool:
-        """Say whether a pod that is gone was shown as ended before; of the last ones that went."""
+        """Return whether a deleted pod was shown as ended before; knows the last `MAX_ENDED`."""
         return uid in self._ended
 
     def all(self) -> "Iterable[NodePod]":
-        """Return all pods, those that were bound first before the others."""
+        """Return all pods in the order of their bindings."""
         return self._by_uid.values()
 
     def find(self, namespace: str, name: str) -> NodePod | None:
-        """Return the pod of this name; of several the one that was bound last, if it has not ended."""
+        """Return the pod of this name that has not ended; of several the one that was bound last."""
         for uid in reversed(self._uids.get((namespace, name), ())):
             if not self._by_uid[uid].is_ended:
                 return self._by_uid[uid]
@@ -162,7 +157,7 @@ class NodePods:
         if not uids:
             del self._uids[pod.namespace, pod.name]
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
@@ -181,7 +176,7 @@ def _request(container: "Container", kind: ContainerRole) -> ContainerRequest:
         try:
             count = parse_count(quantity if isinstance(quantity, int) else str(quantity))
         except ValueError:
-            # No pod of an API server: it takes whole numbers only.
+            # Not from an API server, which takes whole numbers only.
             continue
         if count > 0:
             counts[resource] = count

@@ -91,7 +91,7 @@ class InventoryRole:
         self._condition = DegradedConditionWriter(
             dependencies.client, dependencies.problems, dependencies.clock, node=dependencies.node
         )
-        self._occupants = UnitHolders(
+        self._holders = UnitHolders(
             dependencies.pods,
             partial(pods_with_processes, procfs=settings.processes),
             synced=dependencies.pod_informer.synced,
@@ -110,10 +110,10 @@ class InventoryRole:
             problems=dependencies.problems,
             is_of_a_pool=self._is_of_a_pool,
             incarnation=lambda: file_identity(settings.pod_resources_directory / SOCKET),
-            left=self._occupants.left,
+            terminated=self._holders.terminated,
         )
-        self._occupants.given = self._reporter.given
-        self._occupants.on_over = self._reporter.follow
+        self._holders.allocated_units = self._reporter.allocated_units
+        self._holders.on_processes_ended = self._reporter.follow
         self._problems_reader = ProblemsFileReader(
             settings.run_directory / PROBLEMS_DIRECTORY, dependencies.problems, dependencies.clock
         )
@@ -141,7 +141,7 @@ class InventoryRole:
             "inventory": self._devices.run(),
             "features": self._publisher.run(),
             "condition": self._condition.run(),
-            "occupants": self._occupants.run(),
+            "occupants": self._holders.run(),
             "allocations": self._reporter.run(),
             "plugin.problems": self._problems_reader.run(),
         }

@@ -1,16 +1,15 @@
-"""What a node's agent tells the device plugins of its node: the file `cards.json` in the run directory.
+"""The agent's file of the node's devices, for the device plugins: `cards.json` in the run directory.
 
-The agent looks at the cards, the plugins do not: a plugin needs no driver and waits for none. The file is
-replaced at once (written beside its place and renamed), and only where something changed, so that an
-inode and a time tell one version from the next. A plugin keeps the last version that made sense; without
-the file all cards of its pool are taken to be well.
+The agent inspects the devices, so that a plugin needs no driver and waits for none. The file is replaced
+atomically (written beside its place and renamed), and only on a change, so that inode and time identify a
+version. A plugin keeps the last valid version; without the file all devices of its pool count as healthy.
 
     {"version": "v1", "cards": [{"uuid": "GPU-1", "address": "0000:3b:00.0", "nodes": ["/dev/nvidia0"]},
                                 {"uuid": "GPU-2", "address": "0000:86:00.0", "nodes": ["/dev/nvidia1"],
                                  "isHealthy": false, "reason": "Xid79"}],
      "shared": {"nodes": ["/dev/nvidiactl"]}}
 
-A reader refuses a version that it does not know, and ignores fields that it does not know.
+A reader refuses an unknown version and ignores unknown fields.
 """
 
 from typing import Annotated, Final, Literal
@@ -34,17 +33,17 @@ class NodeMount(Model, frozen=True):
 
 
 class NodeInstance(Model, frozen=True):
-    """A MIG instance of a card."""
+    """A MIG instance of a device."""
 
     uuid: Uuid
     profile: str
     """As NVML names it, such as `1g.10gb`."""
     nodes: list[str] = msgspec.field(default_factory=list)
-    """Its capabilities' device files, besides the card's own."""
+    """Device files of its capabilities, besides the device's own."""
 
 
 class NodeDevice(Model, frozen=True):
-    """A card of the node."""
+    """A device of the node."""
 
     uuid: Uuid
     address: str
@@ -52,14 +51,14 @@ class NodeDevice(Model, frozen=True):
     nodes: list[str] = msgspec.field(default_factory=list)
     """Its device files on the node, such as `/dev/nvidia0`; a container sees them under the same paths."""
     instances: list[NodeInstance] | None = None
-    """None where the card is not cut; an empty list where MIG is enabled and nothing was made yet."""
+    """None where the device is not partitioned; empty where MIG is enabled without instances."""
     is_healthy: bool = True
     reason: str = ""
     """Why it is not, in PascalCase."""
 
 
 class SharedParts(Model, frozen=True):
-    """What every container with a card gets besides."""
+    """Files that every container with a device gets."""
 
     nodes: list[str] = msgspec.field(default_factory=list)
     mounts: list[NodeMount] = msgspec.field(default_factory=list)

@@ -1,16 +1,16 @@
-"""What the device plugin of one pool tells the node's agent of its problems: files in a directory of their own.
+"""Problems of a pool's device plugin, for the node's agent: files in a directory of their own.
 
-A plugin may write nothing to the API server but Events; the agent may, and has the condition AgentDegraded
-say it. Each process of a plugin has one file, `<pool>-<anything>.json` below `<run directory>/plugins`, which is
-there only while something is wrong:
+A plugin may write only Events to the API server; the agent reports the problem in the condition AgentDegraded.
+Each plugin process has one file, `<pool>-<anything>.json` below `<run directory>/plugins`, which exists only
+while there is a problem:
 
     {"version": "v1", "pool": "whole", "reason": "BadConfig", "text": "config.json is not a pool configuration: …"}
 
-It is replaced at once, and touched each `TELL_EVERY_S` while it holds. One that is older than `STALE_S` is of a
-process that went away without a word, and says nothing any more. The two processes of a pool of which one
-replaces the other have a file each, so that the end of the one takes nothing from the other.
+It is replaced atomically, and touched each `TELL_EVERY_S` while the problem lasts. A file older than `STALE_S`
+belongs to a process that was killed, and is ignored. During a rollout two processes of a pool have a file each,
+so that the end of one does not remove the other's.
 
-A reader refuses a version that it does not know, and ignores fields that it does not know.
+A reader refuses an unknown version and ignores unknown fields.
 """
 
 from typing import Annotated, Final, Literal
@@ -26,7 +26,7 @@ TELL_EVERY_S: Final = 60.0
 STALE_S: Final = 180.0
 MAX_BYTES: Final = 64 * 1024
 POOL_PATTERN: Final = r"\A[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z"
-"""Kubernetes' names of objects, which do for parts of file names."""
+"""Names of Kubernetes objects, which are valid in file names."""
 
 
 class PluginProblem(Model, frozen=True):

@@ -1,16 +1,15 @@
-"""What a node's agent tells the device plugins of its node: the file `pods.json` in the run directory.
+"""The agent's file of the node's pods, for the device plugins: `pods.json` in the run directory.
 
 The agent sees the processes of the whole node, the plugins do not. The file lists the pods that have units,
-and of those that are gone the ones whose processes are still there:
+including deleted ones whose processes are still there:
 
     {"version": "v1", "pods": [{"uid": "6f1c…", "namespace": "default", "name": "train", "units": ["GPU-1"],
                                 "isGiven": true},
                                {"uid": "a0b1…", "namespace": "default", "name": "old", "units": ["GPU-2"],
                                 "isGiven": true, "isOver": true}]}
 
-It is replaced at once, and touched each `TOUCH_EVERY_S`. One that is older than `STALE_S` is of an agent that
-went away, and says nothing any more. A reader refuses a version that it does not know, and ignores fields
-that it does not know.
+It is replaced atomically, and touched each `TOUCH_EVERY_S`. A file older than `STALE_S` belongs to an agent that
+has stopped, and is ignored. A reader refuses an unknown version and ignores unknown fields.
 """
 
 from typing import Final, Literal
@@ -33,9 +32,9 @@ class NodePodUnits(Model, frozen=True):
     name: str
     units: list[str] = msgspec.field(default_factory=list)
     is_given: bool = False
-    """kubelet was heard to have given it these; else they are what it was bound with."""
+    """kubelet allocated these units; else they are the assigned ones."""
     is_over: bool = False
-    """The API server shows it as ended or not at all, and processes of it were seen since."""
+    """The pod ended or was deleted, and its processes were seen since."""
 
 
 class NodePodsFile(Model, frozen=True):

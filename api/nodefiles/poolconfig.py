@@ -1,12 +1,12 @@
-"""What the device plugins of a pool are told: its cards by node, as the file `config.json`.
+"""The devices of a pool by node, for its device plugins: the file `config.json`.
 
-The control plane writes it into the pool's ConfigMap, the device plugin on each node reads it and
-follows its changes. One line of JSON; cards by name within a node, nodes by name:
+The control plane writes it into the pool's ConfigMap; the device plugin on each node reads it and follows
+its changes. One line of JSON; devices by name within a node, nodes by name:
 
     {"version": "v1", "pool": "small", "resource": "gpu.deckhouse.io/small", "slices": 4,
      "nodes": {"n1": [{"uuid": "GPU-1"}, {"uuid": "GPU-2", "isWithheld": true}]}}
 
-A reader refuses a version that it does not know, and ignores fields that it does not know.
+A reader refuses an unknown version and ignores unknown fields.
 """
 
 from enum import Enum
@@ -22,32 +22,32 @@ from api.units import slices_of
 CONFIG_KEY: Final = "config.json"
 """The key of the ConfigMap, and the name of the file."""
 PACKED_CONFIG_KEY: Final = "config.json.gz"
-"""The same, gzipped, in place of it where the text is too large for a ConfigMap."""
+"""The same, gzipped, where the text is too large for a ConfigMap."""
 
 PLUGINS_DIRECTORY: Final = "/var/lib/kubelet/device-plugins"
-"""Where kubelet's and the plugins' sockets are."""
+"""The directory of kubelet's and the plugins' sockets."""
 
 
 class HandOut(Enum):
-    """How a container comes to its devices."""
+    """How a container gets its devices."""
 
     CDI = "CDI"
-    """By name of the Container Device Interface: the runtime does the rest."""
+    """By names of the Container Device Interface, which the runtime resolves."""
     ENVIRONMENT = "Environment"
     """By NVIDIA_VISIBLE_DEVICES, for NVIDIA's container runtime."""
     DEVICES = "Devices"
-    """By the device files and mounts themselves, in kubelet's own words, for any runtime."""
+    """By device files and mounts in kubelet's response, for any runtime."""
 
 
 class ConfiguredDevice(Model, frozen=True):
-    """A card of the pool."""
+    """A device of the pool."""
 
     uuid: Annotated[str, Meta(min_length=1, max_length=MAX_UUID_LENGTH)]
     instances: list[str] | None = None
-    """UUIDs of the MIG instances that are the card's units; None where the card itself is cut."""
+    """UUIDs of the MIG instances that are the device's units; None where the device is not partitioned."""
     numa_node: int | None = None
     is_withheld: bool = False
-    """It is faulted or leaves the pool: its units are shown as unhealthy, so that kubelet gives out
+    """It is faulted or leaves the pool: its units are advertised as unhealthy, so that kubelet allocates
     none, and running pods keep theirs."""
 
 
@@ -57,13 +57,13 @@ class PoolConfig(Model, frozen=True):
     version: Literal["v1"]
     pool: Annotated[str, Meta(min_length=1)]
     resource: Annotated[str, Meta(min_length=1, max_length=63)]
-    """What kubelet advertises the units as."""
+    """The extended resource of the units."""
     slices: Annotated[int, Meta(ge=1, le=MAX_SLICES_PER_DEVICE)] = 1
-    """Units of a card that has no list of instances."""
+    """Units of a device that has no list of instances."""
     nodes: dict[str, list[ConfiguredDevice]] = msgspec.field(default_factory=dict)
 
     def units_of(self, device: ConfiguredDevice) -> tuple[UnitId, ...]:
-        """Return the card's units by their ids: those that `pool.layout` accounts for."""
+        """Return the ids of the device's units, equal to those of `pool.layout`."""
         if device.instances is not None:
             return tuple(UnitId(one) for one in device.instances)
         if self.slices == 1:

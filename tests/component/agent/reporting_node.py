@@ -83,7 +83,7 @@ class ReportingNode:
         self.synced = asyncio.Event()
         self.synced.set()
         self.incarnation = 1
-        self.left: Callable[[], Collection[PodUid]] = tuple
+        self.terminated: Callable[[], Collection[PodUid]] = tuple
 
     def a_reporter(self) -> AllocationReporter:
         return AllocationReporter(
@@ -95,7 +95,7 @@ class ReportingNode:
             node=NODE,
             problems=self.problems,
             incarnation=lambda: self.incarnation,
-            left=self.left,
+            terminated=self.terminated,
         )
 
     @asynccontextmanager

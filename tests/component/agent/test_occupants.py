@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.allocations.unit_holders import TOLD_AFTER_S, UnitHolders
+from agent.allocations.unit_holders import STUCK_AFTER_S, UnitHolders
 from agent.kubelet.pods import NodePods, node_pod
 from agent.problems.registry import ProblemRegistry
 from api.foreign.core import Pod
@@ -96,7 +96,7 @@ async def test_pods_are_told_with_what_they_were_given_or_promised(node: Node):
         assert node.told() == {
             "p": NodePodUnits(uid=UID, namespace="default", name="p", units=["GPU-1"])
         }
-        occupants.given = lambda _: ["GPU-2"]
+        occupants.allocated_units = lambda _: ["GPU-2"]
         await until(lambda: node.told()["p"].units == ["GPU-2"])
     assert node.looks == 0
 
@@ -107,20 +107,20 @@ async def test_a_pod_that_is_over_is_told_until_its_processes_are_gone(node: Nod
     node.running = {UID}
     over: list[bool] = []
     async with node.told_of() as occupants:
-        occupants.on_over = lambda: over.append(True)
+        occupants.on_processes_ended = lambda: over.append(True)
         await until(lambda: "p" in node.told())
         if shown == "deleted":
             node.delete("p")
         else:
             node.show(a_pod(phase="Succeeded"))
-        assert set(occupants.left()) == {UID}
+        assert set(occupants.terminated()) == {UID}
         await until(lambda: node.told()["p"].is_over)
         looks = node.looks
         await until(lambda: node.looks > looks + 3)
-        assert (set(occupants.left()), over) == ({UID}, [])
+        assert (set(occupants.terminated()), over) == ({UID}, [])
         node.running = set()
         await until(lambda: node.told() == {})
-        assert (set(occupants.left()), over) == (set(), [True])
+        assert (set(occupants.terminated()), over) == (set(), [True])
         # Nobody is looked at any more.
         looks = node.looks
         await asyncio.sleep(60)
@@ -135,7 +135,7 @@ async def test_a_pod_whose_phase_is_contradicted_is_alive(node: Node):
     node.show(msgspec.structs.replace(pod, status=runs))
     async with node.told_of() as occupants:
         await until(lambda: "p" in node.told())
-        assert (set(occupants.left()), node.told()["p"].is_over) == (set(), False)
+        assert (set(occupants.terminated()), node.told()["p"].is_over) == (set(), False)
 
 
 async def test_a_pod_that_the_watch_shows_again_is_alive(node: Node):
@@ -147,7 +147,7 @@ async def test_a_pod_that_the_watch_shows_again_is_alive(node: Node):
         await until(lambda: node.told()["p"].is_over)
         node.show(a_pod())
         await until(lambda: not node.told()["p"].is_over)
-        assert set(occupants.left()) == set()
+        assert set(occupants.terminated()) == set()
 
 
 async def test_an_agent_that_restarts_takes_up_what_was_told(node: Node):
@@ -160,7 +160,7 @@ async def test_an_agent_that_restarts_takes_up_what_was_told(node: Node):
         await until(lambda: node.told()["p"].is_over)
         node.running = set()
         await until(lambda: node.told() == {})
-        assert set(occupants.left()) == set()
+        assert set(occupants.terminated()) == set()
 
 
 async def test_a_file_that_makes_no_sense_is_replaced(node: Node):
@@ -184,7 +184,7 @@ async def test_processes_that_stay_are_told(node: Node):
     async with node.told_of():
         await until(lambda: "p" in node.told())
         node.delete("p")
-        await asyncio.sleep(TOLD_AFTER_S - 1)
+        await asyncio.sleep(STUCK_AFTER_S - 1)
         assert node.problems.summary().reason is AgentDegraded.AS_EXPECTED
         await asyncio.sleep(2)
         problem = node.problems.summary()
@@ -208,9 +208,12 @@ async def test_a_file_that_cannot_be_written_is_told_and_tried_again(node: Node)
 async def a_reporter_beside(node: ReportingNode, folder: Path) -> AsyncIterator[Node]:
     beside = Node(folder, node.pods)
     occupants = beside.occupants()
-    node.left = occupants.left
+    node.terminated = occupants.terminated
     reporter = node.a_reporter()
-    occupants.given, occupants.on_over = reporter.given, reporter.follow
+    occupants.allocated_units, occupants.on_processes_ended = (
+        reporter.allocated_units,
+        reporter.follow,
+    )
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one.run()) for one in (reporter, occupants)]
         yield beside

@@ -166,9 +166,9 @@ async def test_what_is_no_message_is_told(folder: Path, content: bytes):
     directory.mkdir()
     client = PodResources(directory, SystemClock())
     async with answering(directory, content):
-        with pytest.raises(KubeletUnavailableError, match="what is no message"):
+        with pytest.raises(KubeletUnavailableError, match="malformed response"):
             await client.list_()
-        with pytest.raises(KubeletUnavailableError, match="what is no message"):
+        with pytest.raises(KubeletUnavailableError, match="malformed response"):
             await client.get("ns", "p")
     await client.close()
 
