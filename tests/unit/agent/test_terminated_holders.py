@@ -1,4 +1,4 @@
-"""Pods that have units though kubelet says that nobody has: gone ones, contradicted ones, forgotten ones."""
+"""Pods that hold units which kubelet counts as free: deleted, contradicted and forgotten ones."""
 
 import os
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_a_pod_that_kubelet_lists_without_what_it_gave_has_it_still(here: Node) 
     here.show()
     here.held_units.refresh([PodUnits("default", "p", (ContainerUnits("main", {}),))])
     here.tell("GPU-1")
-    assert here.why() is None, "a pod that waits for its promise"
+    assert here.why() is None, "a pod that waits for its assigned units"
     here.tell("GPU-1", is_given=True)
     assert here.why() == FORGOTTEN
     here.held_units.refresh([])

@@ -22,7 +22,7 @@ BEFORE = a_bound_pod("before", assigned={"main": ("GPU-0",)})
 AFTER = a_bound_pod("after", assigned={"main": ("GPU-0",)})
 
 
-async def test_a_pod_gets_its_promise_once_the_processes_of_the_one_before_are_gone(
+async def test_a_pod_gets_its_assigned_units_once_the_processes_of_the_one_before_have_ended(
     agent: Agent,
 ):
     async with agent.running(numa_devices(0)):

@@ -1,4 +1,4 @@
-"""What a container gets, in each way of handing out; and what the file of cards says of units."""
+"""The response for a container in each hand-out mode; units as healthy as the file of devices says."""
 
 from pathlib import Path
 

@@ -25,12 +25,12 @@ def counted(outcome: str) -> float:
     return REGISTRY.get_sample_value("gpu_agent_allocations_total", labels) or 0.0
 
 
-async def test_each_of_ten_pods_at_once_gets_what_it_was_promised(agent: Agent):
-    promises = {f"p{n}": (f"GPU-{9 - n}",) for n in range(10)}
-    pods = [a_bound_pod(name, assigned={"main": units}) for name, units in promises.items()]
+async def test_each_of_ten_pods_at_once_gets_its_assigned_units(agent: Agent):
+    assigned = {f"p{n}": (f"GPU-{9 - n}",) for n in range(10)}
+    pods = [a_bound_pod(name, assigned={"main": units}) for name, units in assigned.items()]
     async with agent.running(whole_devices(16)):
         got = await asyncio.gather(*(agent.admit(pod) for pod in reversed(pods)))
-    assert [one["main"] for one in got] == [set(one) for one in reversed(promises.values())]
+    assert [one["main"] for one in got] == [set(one) for one in reversed(assigned.values())]
     assert agent.events == []
 
 
@@ -91,7 +91,7 @@ async def test_containers_that_need_fewer_have_some_of_their_init_containers(age
         assert other["main"].isdisjoint(got["i"])
 
 
-async def test_slices_are_given_as_promised(agent: Agent):
+async def test_slices_are_allocated_as_assigned(agent: Agent):
     assigned = {"main": ("GPU-s1::1", "GPU-s0::3")}
     pod = a_bound_pod("p", main={"main": 2}, assigned=assigned, resource=SLICES)
     async with agent.running(whole_devices(2), slices_of(2, 4, SLICES)):
@@ -104,7 +104,7 @@ async def test_a_watch_that_is_late_is_waited_for(agent: Agent):
         assert await agent.admit(pod, lag_s=0.1) == {"main": {"GPU-6"}}
 
 
-async def test_a_pod_that_no_watch_shows_gets_what_nobody_was_promised(agent: Agent):
+async def test_a_pod_that_no_watch_shows_gets_units_that_are_assigned_to_no_pod(agent: Agent):
     assigned = tuple(f"GPU-{n}" for n in range(7))
     waiting = a_bound_pod("waiting", main={"main": 7}, assigned={"main": assigned})
     before = counted("unrecognised")
@@ -117,7 +117,9 @@ async def test_a_pod_that_no_watch_shows_gets_what_nobody_was_promised(agent: Ag
         assert (await agent.admit(waiting))["main"] == set(assigned)
 
 
-async def test_a_pod_that_was_bound_around_us_gets_what_nobody_was_promised(agent: Agent):
+async def test_a_pod_that_another_scheduler_bound_gets_units_that_are_assigned_to_no_pod(
+    agent: Agent,
+):
     before = counted("unpromised")
     async with agent.running(whole_devices(3)):
         agent.show(a_bound_pod("waiting", main={"main": 2}, assigned={"main": ("GPU-0", "GPU-1")}))
@@ -125,7 +127,7 @@ async def test_a_pod_that_was_bound_around_us_gets_what_nobody_was_promised(agen
     assert counted("unpromised") == before + 1
 
 
-async def test_a_pod_of_the_same_name_gets_its_own_promise(agent: Agent):
+async def test_a_pod_of_the_same_name_gets_its_own_assigned_units(agent: Agent):
     """A StatefulSet's pod is deleted and made again; the watch is late with both."""
     first = a_bound_pod("web-0", uid="first", assigned={"main": ("GPU-1",)})
     second = a_bound_pod("web-0", uid="second", assigned={"main": ("GPU-2",)})
@@ -169,7 +171,7 @@ async def test_what_its_predecessor_had_is_anybodys(agent: Agent):
             assert got == {"main": {unit}}
 
 
-async def test_what_is_held_is_substituted_and_the_pod_is_told(agent: Agent):
+async def test_a_held_unit_is_substituted_and_the_pod_gets_an_event(agent: Agent):
     before = counted("substituted")
     async with agent.running(whole_devices(4)):
         await agent.admit(a_bound_pod("holder", assigned={"main": ("GPU-1",)}))
@@ -184,7 +186,7 @@ async def test_what_is_held_is_substituted_and_the_pod_is_told(agent: Agent):
     assert counted("substituted") == before + 1
 
 
-async def test_what_others_were_promised_is_the_last_to_be_taken(agent: Agent):
+async def test_units_assigned_to_others_are_allocated_last(agent: Agent):
     async with agent.running(whole_devices(3)):
         agent.show(a_bound_pod("waiting", assigned={"main": ("GPU-0",)}))
         await agent.admit(a_bound_pod("holder", assigned={"main": ("GPU-2",)}))
@@ -223,7 +225,7 @@ async def test_a_list_while_a_device_is_being_allocated_shares_nothing(
     assert node.lists_during_allocate == 1
 
 
-async def test_allocate_refuses_what_another_has_though_nobody_asked_before(
+async def test_allocate_refuses_units_of_another_pod_without_a_preference_before(
     agent: Agent, node: KubeletOfNode
 ):
     async with agent.running(whole_devices(2)):
@@ -233,7 +235,7 @@ async def test_allocate_refuses_what_another_has_though_nobody_asked_before(
             await node.plugins.allocate(RESOURCE, ["GPU-1"])
 
 
-async def test_a_kubelet_that_does_not_list_holds_nobody_up_for_long(
+async def test_a_kubelet_that_does_not_answer_list_delays_no_pod_for_long(
     agent: Agent, node: KubeletOfNode
 ):
     async with agent.running(whole_devices(4)):

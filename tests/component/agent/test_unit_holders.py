@@ -88,7 +88,7 @@ def a_pod(name: str = "p", phase: str = "Running") -> Pod:
 UID = PodUid("uid-p")
 
 
-async def test_pods_are_told_with_what_they_were_given_or_promised(node: Node):
+async def test_pods_are_listed_with_their_allocated_or_assigned_units(node: Node):
     node.show(a_pod())
     node.show(a_bound_pod("none", resource="example.test/nic"))
     async with node.told_of() as occupants:

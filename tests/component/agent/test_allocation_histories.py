@@ -35,15 +35,15 @@ MAX_LAG_S = 0.06
 
 
 @dataclass
-class Promise:
+class BoundPod:
     pod: Pod
     resource: str
     shape: dict[str, dict[str, int]]
     units: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def promise_for(shape: dict[str, dict[str, int]], free: list[str]) -> dict[str, tuple[str, ...]]:
-    """As the control plane promises: what init containers have is handed on first."""
+def assign(shape: dict[str, dict[str, int]], free: list[str]) -> dict[str, tuple[str, ...]]:
+    """As the control plane assigns: what init containers have is handed on first."""
     assigned: dict[str, tuple[str, ...]] = {}
     reusable: list[str] = []
     for kind in ("init", "sidecars", "main"):
@@ -56,17 +56,17 @@ def promise_for(shape: dict[str, dict[str, int]], free: list[str]) -> dict[str, 
 
 
 class History:
-    """A node, a control plane that promises, and chance."""
+    """A node, a control plane that assigns units, and chance."""
 
     def __init__(self, kubelet: KubeletOfNode, folder: Path, seed: int) -> None:
         self.chance = random.Random(seed)
         self.kubelet = kubelet
         self.folder = folder
         self.agent = Agent(kubelet, folder)
-        self.live: dict[str, Promise] = {}
+        self.live: dict[str, BoundPod] = {}
         self.seen: list[Any] = []
         self.unhealthy: set[str] = set()
-        self.kept_promises = 0
+        self.kept_assignments = 0
         self.substituted = 0
         self._number = 0
         self._turn = asyncio.Lock()
@@ -116,7 +116,7 @@ class History:
             for offer in OFFERS
         ]
 
-    def make(self) -> Promise:
+    def make(self) -> BoundPod:
         """Bind a pod: mostly to units that are nobody's, sometimes around us or to what another has."""
         self._number += 1
         name = f"p{self._number % 7}-{self._number}"
@@ -130,53 +130,53 @@ class History:
         needed = sum(map(sum, (counts.values() for counts in shape.values())))
         assigned = None
         if len(free) >= needed and self.chance.random() < 0.9:
-            assigned = promise_for(shape, free)
+            assigned = assign(shape, free)
         pod = a_bound_pod(name, assigned=assigned, resource=offer.resource, **shape)
-        promise = Promise(pod, offer.resource, shape, assigned or {})
-        self.live[pod.metadata.uid] = promise
+        bound = BoundPod(pod, offer.resource, shape, assigned or {})
+        self.live[pod.metadata.uid] = bound
         self._tell("show", pod)
-        return promise
+        return bound
 
-    async def admit(self, promise: Promise) -> None:
-        uid = promise.pod.metadata.uid
+    async def admit(self, bound: BoundPod) -> None:
+        uid = bound.pod.metadata.uid
         async with self._turn:
-            can_have_it = self._can_have(promise)
+            can_have_it = self._can_have(bound)
             try:
-                got = await self.kubelet.admit(promise.pod)
+                got = await self.kubelet.admit(bound.pod)
             except PodRejectedError:
                 if can_have_it:
                     raise
                 self.live.pop(uid)
-                self._tell("forget", promise.pod)
+                self._tell("forget", bound.pod)
                 return
             self.check()
             if can_have_it:
-                self._assert_kept(promise, got)
-                self.kept_promises += 1
-            elif promise.units:
+                self._assert_kept(bound, got)
+                self.kept_assignments += 1
+            elif bound.units:
                 self.substituted += 1
 
-    def _can_have(self, promise: Promise) -> bool:
+    def _can_have(self, bound: BoundPod) -> bool:
         held = {
             u
             for uid in self.live
-            if uid != promise.pod.metadata.uid
+            if uid != bound.pod.metadata.uid
             for u in self.kubelet.units_of(uid)
         }
-        units = {unit for some in promise.units.values() for unit in some}
+        units = {unit for some in bound.units.values() for unit in some}
         sick = {unit for unit in units if unit.partition("::")[0] in self.unhealthy}
         return bool(units) and units.isdisjoint(held) and not sick
 
     @staticmethod
-    def _assert_kept(promise: Promise, got: dict[str, AdmittedContainer]) -> None:
-        given = {name: one.units[promise.resource] for name, one in got.items()}
-        inits = set().union(*(promise.units[name] for name in promise.shape.get("init", {})))
-        for name, units in promise.units.items():
-            if name not in promise.shape.get("init", {}) and inits > set(units):
+    def _assert_kept(bound: BoundPod, got: dict[str, AdmittedContainer]) -> None:
+        given = {name: one.units[bound.resource] for name, one in got.items()}
+        inits = set().union(*(bound.units[name] for name in bound.shape.get("init", {})))
+        for name, units in bound.units.items():
+            if name not in bound.shape.get("init", {}) and inits > set(units):
                 # kubelet takes any of the init container's.
                 assert given[name] <= inits
             else:
-                assert given[name] == set(units), (promise, given)
+                assert given[name] == set(units), (bound, given)
 
     def check(self) -> None:
         holders: dict[str, str] = {}
@@ -209,8 +209,8 @@ class History:
         async with self._turn:
             await self._running.aclose()
             self.agent = Agent(self.kubelet, self.folder)
-            for promise in self.live.values():
-                self.agent.show(promise.pod)
+            for bound in self.live.values():
+                self.agent.show(bound.pod)
             await self._start()
             await self._registered()
 
@@ -239,7 +239,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_no_unit_is_with_two_and_promises_are_kept(
+async def test_no_unit_is_allocated_twice_and_assigned_units_are_kept(
     node: KubeletOfNode, folder: Path, seed: int
 ):
     history = History(node, folder, seed)
@@ -248,7 +248,7 @@ async def test_no_unit_is_with_two_and_promises_are_kept(
         for _ in range(60):
             await history.step()
             history.check()
-    assert history.kept_promises > 15
+    assert history.kept_assignments > 15
     assert history.substituted > 0
     assert max(node.waits) < 1.0
 
@@ -260,7 +260,7 @@ def test_the_same_on_uvloop(folder: Path):
             async with history.running():
                 for _ in range(40):
                     await history.step()
-            assert history.kept_promises > 10
+            assert history.kept_assignments > 10
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(story())

@@ -79,7 +79,7 @@ async def test_what_kubelet_says_that_a_pod_has_is_refused(agent: Agent, node: K
             await agent.admit(a_pod("later", "GPU-1"))
 
 
-async def test_what_only_we_know_that_an_init_container_has_is_refused_to_others(
+async def test_units_of_an_init_container_that_kubelet_does_not_list_are_refused_to_others(
     agent: Agent, node: KubeletOfNode
 ):
     holder = a_bound_pod("holder", init={"i": 2}, assigned={"i": ("GPU-0", "GPU-1")})
@@ -109,7 +109,7 @@ async def test_a_kubelet_that_does_not_say_leaves_devices_with_those_that_the_wa
         assert await agent.admit(a_pod("later", "GPU-0")) == {"main": {"GPU-0"}}
 
 
-async def test_an_allocation_that_nobody_was_preferred_for_is_not_the_last_asker_s(
+async def test_an_allocation_without_a_preference_is_not_recorded_for_the_pod_of_the_last_one(
     agent: Agent, node: KubeletOfNode
 ):
     """kubelet asked for a pod, and what it then allocates is another one's."""

@@ -1,4 +1,4 @@
-"""Which units a container is given: its own, or the best in their place, and never another's."""
+"""A container gets its assigned units or the best substitutes, and never those of another."""
 
 import pytest
 from hypothesis import given
@@ -48,7 +48,7 @@ def choice(
     return select(request, pool, assigned)
 
 
-def test_the_promise_is_kept():
+def test_assigned_units_are_selected():
     assert choice(2, ("GPU-3", "GPU-1")) == AssignedUnits(("GPU-3", "GPU-1"))
 
 
@@ -91,7 +91,7 @@ def test_a_substitute_is_near_what_is_missing():
     assert found.units == ("GPU-3",)
 
 
-def test_what_others_were_promised_is_taken_last():
+def test_units_assigned_to_others_come_last():
     found = choice(1, ("GPU-2",), held=("GPU-2",), reserved=("GPU-3",))
     assert isinstance(found, SubstitutedUnits)
     assert found.units == ("GPU-0",)
@@ -149,7 +149,7 @@ def test_slices_keep_their_shape(assigned, held, expected):
     assert set(found.units) == expected
 
 
-def test_without_a_promise_slices_are_of_different_devices():
+def test_without_assigned_units_slices_are_of_different_devices():
     found = choice(3, None, units=SLICES, held=("GPU-1::0",))
     assert isinstance(found, UnassignedUnits)
     assert {unit.partition("::")[0] for unit in found.units} == {"GPU-0", "GPU-1", "GPU-2"}

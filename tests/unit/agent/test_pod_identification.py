@@ -1,4 +1,4 @@
-"""Which pod and which container kubelet asks for, from what it lists and how much it wants."""
+"""The container of a query is identified by kubelet's List and the size of the request."""
 
 import asyncio
 from functools import partial
@@ -154,7 +154,7 @@ def test_one_that_was_served_is_somebody_else_of_the_same_name_or_was_forgotten(
     assert found.fallback.by is IdentifiedBy.ALLOCATED_BEFORE
 
 
-def test_of_several_the_one_whose_promise_is_free_asks():
+def test_of_several_pods_the_one_whose_assigned_units_are_free_is_identified():
     """Pods that run though kubelet lost its checkpoint have nothing by its books."""
     runs = a_bound_pod("runs", assigned={"main": ("GPU-9",)})
     asks = a_bound_pod("asks", assigned={"main": ("GPU-1",)})
@@ -164,10 +164,10 @@ def test_of_several_the_one_whose_promise_is_free_asks():
     assert isinstance(asked(*listing, pods=twins, query=a_query()), NotIdentified)
 
 
-def test_without_a_list_the_first_whose_promise_is_free_is_taken_for_it():
+def test_without_a_list_the_first_pod_whose_assigned_units_are_free_is_identified():
     pods = pods_of(
         a_bound_pod("ended", phase="Succeeded", assigned={"main": ("GPU-3",)}),
-        a_bound_pod("unpromised"),
+        a_bound_pod("unassigned"),
         a_bound_pod("in-use", assigned={"main": ("GPU-9",)}),
         a_bound_pod("larger", main={"main": 2}, assigned={"main": ("GPU-1", "GPU-2")}),
         a_bound_pod("first", assigned={"main": ("GPU-1",)}),

@@ -1,4 +1,4 @@
-"""Who has which unit: kubelet's list, and what was given since."""
+"""Holders of units: kubelet's List, and the allocations since."""
 
 from agent.kubelet.pods import NodePod, NodePods, node_pod
 from agent.plugin.held_units import HeldUnits, HoldingPod
