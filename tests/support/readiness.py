@@ -8,7 +8,7 @@ from inventory.readiness.software import NodeSoftwareFacts, Operand, OperandFact
 NO_OPERANDS: dict[Operand, OperandFacts] = {}
 
 
-def a_sight(**changes: Any) -> NodeSoftwareFacts:
+def software_facts(**changes: Any) -> NodeSoftwareFacts:
     """Two healthy devices whose driver works."""
     fields: dict[str, Any] = {"devices": 2, "complete": 2, "has_driver": True, "operands": {}}
     return NodeSoftwareFacts(**{**fields, **changes})
@@ -28,12 +28,12 @@ def all_ready() -> dict[Operand, OperandFacts]:
 
 def failing(*operands: Operand, passed: Collection[str] = ()) -> dict[Operand, OperandFacts]:
     """All operands are ready but these; `passed` are init containers that have succeeded."""
-    sights = all_ready()
+    observations = all_ready()
     for operand in operands:
-        sights[operand] = OperandFacts(
+        observations[operand] = OperandFacts(
             is_anywhere=True,
             is_on_node=True,
             message=f"pod gpu-operator/{operand.value}-x is not ready",
             passed=frozenset(passed),
         )
-    return sights
+    return observations

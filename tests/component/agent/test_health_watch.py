@@ -1,4 +1,4 @@
-"""From an event of the driver to the verdict that is published, in virtual time."""
+"""From an event of the driver to the health state that is published, in virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Watched:
-    """A driver, the verdicts on its cards, and when they were said to have changed."""
+    """A driver, the health states on its devices, and when they were said to have changed."""
 
     def __init__(self) -> None:
         self.clock = LoopClock()
@@ -185,7 +185,7 @@ async def test_looks_heal_after_the_quiet_time(watched: Watched):
 async def test_a_fault_is_in_the_file_of_devices_within_a_second_while_the_driver_hangs(
     tmp_path: Path,
 ):
-    """The whole way: event, verdict, file; a card that falls off its bus often takes NVML with it."""
+    """The whole way: event, health state, file; a device that falls off its bus often takes NVML with it."""
     clock, problems = LoopClock(), ProblemRegistry()
     driver = FakeDriver(a_device("GPU-1"), a_device("GPU-2"))
     paths = NodePaths(
@@ -255,7 +255,7 @@ class Publishing:
 
 
 class NothingToWaitOn:
-    """As where there is no card: it returns at once."""
+    """As where there is no device: it returns at once."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -1,4 +1,4 @@
-"""The cards of a node in virtual time: what comes and goes is noticed, and what does not costs nothing."""
+"""The devices of a node in virtual time: what comes and goes is noticed, and what does not costs nothing."""
 
 import asyncio
 from pathlib import Path

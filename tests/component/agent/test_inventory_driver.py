@@ -1,4 +1,4 @@
-"""The inventory and its driver: one that is missing, hangs, comes back, tells of faults and cuts cards."""
+"""The inventory and its driver: one that is missing, hangs, comes back, reports faults and partitions devices."""
 
 import asyncio
 from pathlib import Path
@@ -67,7 +67,7 @@ async def test_a_driver_that_hangs_stops_neither_bus_nor_health_nor_heartbeat(
         await asyncio.sleep(0.2)
         assert node.published()[SECOND]["health.reason"] == "Xid79"
         assert not node.files.devices().devices[1].is_healthy
-        # A card that goes is not kept.
+        # A device that goes is not kept.
         node.files.remove_function(FIRST)
         await asyncio.sleep(13)
         assert FIRST not in node.published()
@@ -93,7 +93,7 @@ async def test_nothing_is_published_before_the_driver_was_asked_once(node: Inven
     async with node.running():
         node.inventory.health_changed()
         await asyncio.sleep(2)
-        # A driver that answers late would else cost two writes, and facts of its cards for a moment.
+        # A driver that answers late would else cost two writes, and facts of its devices for a moment.
         assert not node.api.has_feature(FEATURE)
         await asyncio.sleep(3)
         assert list(node.published()) == [FIRST, SECOND]

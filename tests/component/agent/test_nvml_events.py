@@ -75,7 +75,7 @@ async def test_lost_device_silences_no_other(tmp_path: Path) -> None:
         await node.listen()
         before = node.nvml.listened()
         node.nvml.lose(FIRST.uuid)
-        # The event set of before fails now, and is made anew without that card.
+        # The event set of before fails now, and is made again without that device.
         await node.listen(again_after=before)
         for code in range(100, 103):
             node.nvml.emit_xid(SECOND.uuid, code)

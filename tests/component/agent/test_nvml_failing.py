@@ -158,7 +158,7 @@ async def test_driver_is_let_go_of_and_asked_again(tmp_path: Path) -> None:
         node.nvml.plug(SECOND)
         await node.driver.close()
         assert node.nvml.listening() == 0
-        # NVML finds cards when it is initialised, which it is anew only if nobody had it open.
+        # NVML finds devices when it is initialised, which it is again only if no process had it open.
         assert len((await node.driver.look()).devices) == 2
         await node.listen()
 

@@ -1,4 +1,4 @@
-"""A look through NVML: what it shows of cards, of the cards that it does not reach, and of old drivers."""
+"""A look through NVML: what it shows of devices, of the devices that it does not reach, and of old drivers."""
 
 from pathlib import Path
 

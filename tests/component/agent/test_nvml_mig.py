@@ -1,4 +1,4 @@
-"""Cutting cards through NVML: what is made is there for the next process, and no step is done by halves for good."""
+"""Partitioning devices through NVML: what is made is there for the next process, and no step is done by halves for good."""
 
 import asyncio
 import signal
@@ -58,7 +58,7 @@ async def test_the_device_is_closed_while_its_mode_changes(tmp_path: Path) -> No
     async with nvml_node(tmp_path, WHOLE, a_device(1)) as node:
         await node.driver.look()
         await node.listen()
-        # A card that comes shows that NVML was initialised anew, which it is when nobody has it open.
+        # A device that comes shows that NVML was initialised again, which it is when no process has it open.
         node.nvml.plug(a_device(2))
         await node.driver.set_mig(UUID, is_enabled=True)
         assert len((await node.driver.look()).devices) == 3

@@ -1,4 +1,4 @@
-"""The same driver on a card, where the machine has one: nothing on it is changed."""
+"""The same driver on a device, where the machine has one: nothing on it is changed."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""Cutting the cards of a node, in virtual time: what is done, what is told, and what is left alone."""
+"""Partitioning the devices of a node, in virtual time: what is done, what is reported, and what is left alone."""
 
 import asyncio
 
@@ -414,7 +414,7 @@ async def test_partitioning_continues_after_the_driver_went_away_in_the_middle()
 
 @pytest.mark.parametrize("number", range(1, 24))
 async def test_an_agent_that_is_killed_at_any_step_goes_on_with_the_next_one(number: int):
-    """From whole cards to seven instances, by way of two others: 23 changes."""
+    """From whole devices to seven instances, by way of two others: 23 changes."""
     node = PartitioningNode(a_mig_device(1), profile="3g.40gb")
     node.fake.fail_at(number, crash())
     crashes = 0

@@ -1,4 +1,4 @@
-"""Cutting cards through NVML's own ABI; threads are real, and so is the time."""
+"""Partitioning devices through NVML's own ABI; threads are real, and so is the time."""
 
 import asyncio
 import signal

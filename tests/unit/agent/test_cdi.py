@@ -27,16 +27,16 @@ def devices(*uuids: str) -> NodeDevices:
     return NodeDevices(version="v1", devices=[NodeDevice(uuid=one, address="") for one in uuids])
 
 
-def specification(kind: str, told: NodeDevices, **files) -> dict[str, Any] | None:
+def specification(kind: str, reported: NodeDevices, **files) -> dict[str, Any] | None:
     found = DeviceFiles(**{"by_uuid": {}, "shared": (), "missing": (), **files})
-    made = build_specification(kind, told, files=found, driver=DriverFiles())
+    made = build_specification(kind, reported, files=found, driver=DriverFiles())
     return None if made is None else msgspec.json.decode(made)
 
 
 def test_the_specification_of_a_node_is_the_golden_file():
     first, cut = device("nvidia0", 0), device("nvidia1", 1, "/run/test/dev")
     capabilities = (device("nvidia-caps/nvidia-cap21", 21), device("nvidia-caps/nvidia-cap22", 22))
-    told = NodeDevices(
+    reported = NodeDevices(
         version="v1",
         devices=[
             NodeDevice(uuid="GPU-6f1c", address="0000:17:00.0", is_healthy=False, reason="Xid79"),
@@ -61,7 +61,7 @@ def test_the_specification_of_a_node_is_the_golden_file():
         ),
         hook="/usr/bin/nvidia-cdi-hook",
     )
-    made = build_specification(KIND, told, files=files, driver=driver)
+    made = build_specification(KIND, reported, files=files, driver=driver)
     assert made is not None
     assert made.decode() == GOLDEN.read_text()
 
@@ -134,7 +134,7 @@ def test_an_instance_has_its_devices_file_and_its_capabilities(node: Path):
     assert found.missing == ()
 
 
-@pytest.mark.parametrize("minor", [None, 9], ids=["not told", "no such file"])
+@pytest.mark.parametrize("minor", [None, 9], ids=["not reported", "no such file"])
 def test_an_instance_that_lacks_a_capability_is_missing(node: Path, minor):
     write_capability(node, "gpu0/mig/gi5", 3)
     if minor is not None:

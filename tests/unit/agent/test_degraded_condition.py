@@ -22,9 +22,9 @@ def test_the_first_reason_of_the_enum_wins_and_all_texts_are_joined():
     problems.set("driver", HANGS, "no answer")
     problems.set("plugin a", AgentDegraded.NOT_REGISTERED, "a is not known")
     problems.set("plugin c", AgentDegraded.NOT_REGISTERED, "a is not known")
-    verdict = problems.summary()
-    assert verdict.reason is HANGS
-    assert verdict.text == "no answer; a is not known; b is not known"
+    problem = problems.summary()
+    assert problem.reason is HANGS
+    assert problem.text == "no answer; a is not known; b is not known"
     problems.clear("driver")
     assert problems.summary().reason is AgentDegraded.NOT_REGISTERED
     for source in ("plugin a", "plugin b", "plugin c", "never set"):

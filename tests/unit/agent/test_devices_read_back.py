@@ -74,11 +74,11 @@ def unique(devices: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]
 
 
 @st.composite
-def sights(draw):
+def discovered(draw):
     bus = draw(st.none() | unique(pci_devices))
     seen = draw(unique(driver_devices))
     if bus and draw(st.booleans()):
-        # Most cards are on both.
+        # Most devices are on both.
         seen = tuple(
             replace(one, address=other.address) for one, other in zip(seen, bus, strict=False)
         )
@@ -89,25 +89,25 @@ def sights(draw):
 
 
 @settings(max_examples=300, deadline=None)
-@given(sights(), st.sampled_from([HEALTHY, LOST, xid(79)]))
-def test_published_attributes_are_read_back_as_the_same_facts(sight, verdict):
-    devices = discovered_devices(sight, lambda _: verdict)
+@given(discovered(), st.sampled_from([HEALTHY, LOST, xid(79)]))
+def test_published_attributes_are_read_back_as_the_same_facts(discovered, health_state):
+    devices = discovered_devices(discovered, lambda _: health_state)
     if devices is None:
         return
-    published = published_of(devices, sight.look)
+    published = published_of(devices, discovered.look)
     assert published.rejected == ()
-    told = read_back(published)
-    assert not told.report.bad
-    assert told.agent.is_complete
-    assert [one.address for one in told.agent.devices] == [one.address for one in devices]
-    for device, facts in zip(devices, told.agent.devices, strict=True):
+    reported = read_back(published)
+    assert not reported.report.bad
+    assert reported.agent.is_complete
+    assert [one.address for one in reported.agent.devices] == [one.address for one in devices]
+    for device, facts in zip(devices, reported.agent.devices, strict=True):
         assert facts == expected_facts(device)
         if device.uuid and device.health is not None:
             health = device.health
-            assert told.report.health[device.uuid] == (health.state.value, health.reason)
+            assert reported.report.health[device.uuid] == (health.state.value, health.reason)
         if device.health is None or not device.uuid:
-            assert device.uuid not in told.report.health
-    assert published_of(devices, sight.look) == published
+            assert device.uuid not in reported.report.health
+    assert published_of(devices, discovered.look) == published
 
 
 def expected_facts(device) -> ReportedDevice:

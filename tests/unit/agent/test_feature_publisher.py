@@ -68,7 +68,7 @@ async def test_a_quiet_hour_is_one_write_and_a_heartbeat_a_minute(api, problems)
         publisher.publish(ONE)
         for _ in range(3600):
             await asyncio.sleep(1)
-            # Every look says the same anew.
+            # Every look says the same again.
             publisher.publish(PublishedFeatures(devices=({**ONE.devices[0]},), node={}))
     assert api.count("apply", FEATURES) == 1
     assert api.count("json_patch", FEATURES) in {59, 60}
@@ -156,7 +156,7 @@ async def test_a_restart_that_finds_something_else_writes_at_once(api, problems)
 
 def _delete(api: AgentApi) -> None:
     del api.objects[FEATURES, NAME]
-    # As where the node itself was made anew.
+    # As where the node itself was made again.
     api.add_node("n1", "uid-another")
 
 
@@ -224,9 +224,9 @@ async def test_a_failure_is_a_problem_and_retried_with_backoff(failing, problems
         await asyncio.sleep(300)
         calls = failing.calls
         assert 10 <= calls <= 120
-        verdict = problems.summary()
-        assert verdict.reason is AgentDegraded.NOT_PUBLISHED
-        assert NAME in verdict.text
+        problem = problems.summary()
+        assert problem.reason is AgentDegraded.NOT_PUBLISHED
+        assert NAME in problem.text
         # What is to be said meanwhile is said in the end, and once.
         publisher.publish(TWO)
         failing.fail.clear()
@@ -236,15 +236,15 @@ async def test_a_failure_is_a_problem_and_retried_with_backoff(failing, problems
 
 
 async def test_a_kind_of_failure_is_logged_once(api, problems):
-    told = []
-    problems.set = lambda *words: told.append(words)
+    reported = []
+    problems.set = lambda *words: reported.append(words)
     async with Running(api, problems) as publisher:
         publisher.publish(ONE)
         await asyncio.sleep(1)
         api.fail = [ServerError(500, "", f"text {number}") for number in range(8)]
         await asyncio.sleep(200)
         assert api.fail == []
-    assert len(told) == 1
+    assert len(reported) == 1
 
 
 async def test_an_outage_of_the_api_server_costs_no_write_afterwards_but_the_heartbeat(

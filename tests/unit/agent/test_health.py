@@ -1,4 +1,4 @@
-"""The verdict on a card: what makes it unhealthy, and what makes it well again."""
+"""The health_state on a device: what makes it unhealthy, and what makes it well again."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ DOUBLE_BIT = DriverEvent(uuid="GPU-1", kind=EventKind.DOUBLE_BIT_ECC)
 
 @pytest.fixture
 def tracker() -> HealthTracker:
-    """That has seen two healthy cards."""
+    """That has seen two healthy devices."""
     tracker = HealthTracker()
     assert tracker.observe(a_look(a_device(1), a_device(2)), 0.0) == ()
     return tracker
@@ -215,7 +215,7 @@ def test_a_momentary_fault_is_over_after_a_quiet_time_and_a_snapshot(tracker: He
     tracker.record(xid(79), 1.0)
     tracker.observe(a_look(a_device(1), a_device(2)), 1.0 + QUIET_S - 0.1)
     assert reason(tracker) == "Xid79"
-    # Time alone does not heal: the card is looked at.
+    # Time alone does not heal: the device is looked at.
     assert reason(tracker) == "Xid79"
     changes = tracker.observe(a_look(a_device(1), a_device(2)), 1.0 + QUIET_S)
     assert [(one.before.reason, one.after) for one in changes] == [("Xid79", HEALTHY)]
@@ -387,8 +387,8 @@ def test_the_control_plane_knows_each_reason(tracker: HealthTracker, happens: An
     (change,) = [one for one in happens(tracker) if one.uuid == "GPU-1"]
     assert isinstance(change, HealthChange)
     report = HealthReport(change.after.state.value, change.after.reason)
-    judged = assess_health(
+    tracked = assess_health(
         UNKNOWN, "GPU-1", seen=None, report=report, terms=HealthDebounceTerms(), now=1.0
     )
-    assert judged.fault is not None
-    assert judged.fault.kind is kind
+    assert tracked.fault is not None
+    assert tracked.fault.kind is kind

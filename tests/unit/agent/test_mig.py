@@ -1,4 +1,4 @@
-"""The next step towards how a card is wanted, and how it is wanted."""
+"""The next step towards how a device is wanted, and how it is wanted."""
 
 from dataclasses import replace
 from typing import Any
@@ -215,7 +215,7 @@ def test_the_text_names_the_user_and_the_cure():
     assert "Xid79" in text(step_of(a_gpu(), CUT, health=xid(79)))
 
 
-# --- how a card is wanted --------------------------------------------------------------------------
+# --- how a device is wanted --------------------------------------------------------------------------
 
 
 def recorded(pool: GPUPool, mode: AllocationMode, profile: str = "") -> GPUPool:

@@ -1,4 +1,4 @@
-"""Cutting a card from any state, with crashes at any step: it ends as wanted, and harms nobody on the way."""
+"""Cutting a device from any state, with crashes at any step: it ends as wanted, and harms nobody on the way."""
 
 from collections.abc import Callable
 
@@ -59,7 +59,7 @@ def take(driver: FakeDriver, step: Step) -> None:
 def bring_on(
     driver: FakeDriver, wanted: DesiredLayout, in_use: Callable[[], set[str]]
 ) -> Done | Blocked:
-    """What the shell does with one card: a fresh look before every step."""
+    """What the shell does with one device: a fresh look before every step."""
     for _ in range(MOST_STEPS):
         (device,) = at_once(driver.look()).devices
         step = next_step(device, wanted, health=HEALTHY, in_use=in_use())
@@ -70,7 +70,7 @@ def bring_on(
 
 
 class Cutting(RuleBasedStateMachine):
-    """One card, those who use it, and those who cut it by hand."""
+    """One device, those who use it, and those who cut it by hand."""
 
     @initialize(needs_reset=st.booleans())
     def begin(self, needs_reset: bool) -> None:
@@ -179,7 +179,7 @@ class Cutting(RuleBasedStateMachine):
 
     @invariant()
     def crashes_are_overcome(self) -> None:
-        """From here, once nobody uses the card and resets are granted, it ends as wanted."""
+        """From here, once nobody uses the device and resets are granted, it ends as wanted."""
         if not hasattr(self, "device") or self.is_used:
             return
         copy = FakeDriver(

@@ -1,4 +1,4 @@
-"""When a card is planned again, and when somebody is told of what holds it up."""
+"""When a device is planned again, and when its obstacle is reported."""
 
 import pytest
 
@@ -59,8 +59,8 @@ def test_pauses_after_refusals_grow_up_to_a_bound_and_begin_again(progress: Prog
 
 def test_alternating_kinds_of_use_are_reported_after_one_wait(progress: Progress):
     ends = [IN_USE, RUNNING]
-    told = [progress.block(ends[at % 2], float(at)) for at in range(int(GRACE_S) + 1)]
-    assert told == [False] * int(GRACE_S) + [True]
+    reported = [progress.block(ends[at % 2], float(at)) for at in range(int(GRACE_S) + 1)]
+    assert reported == [False] * int(GRACE_S) + [True]
 
 
 def test_the_wait_for_users_begins_with_them(progress: Progress):

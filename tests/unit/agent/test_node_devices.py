@@ -1,4 +1,4 @@
-"""The cards of a node, put together from bus, driver and health; and read back by the control plane."""
+"""The devices of a node, put together from bus, driver and health; and read back by the control plane."""
 
 from dataclasses import replace
 
@@ -31,18 +31,18 @@ def healthy(_uuid: str) -> DeviceHealthState:
 def test_bus_and_driver_make_one_device():
     devices = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(said())), healthy)
     assert devices is not None
-    told = read_back(published_of(devices, look(said())))
-    (device,) = told.agent.devices
+    reported = read_back(published_of(devices, look(said())))
+    (device,) = reported.agent.devices
     assert (device.address, device.uuid, device.device) == (FIRST, "GPU-1", "2335")
     assert (device.product, device.memory_mib, device.numa_node) == ("NVIDIA H200", 143771, 0)
-    assert told.report.health == {"GPU-1": ("Healthy", "")}
-    assert (told.report.versions.driver, told.report.versions.cuda) == ("570.86.15", "12.8")
-    assert told.report.heartbeat == EPOCH
+    assert reported.report.health == {"GPU-1": ("Healthy", "")}
+    assert (reported.report.versions.driver, reported.report.versions.cuda) == ("570.86.15", "12.8")
+    assert reported.report.heartbeat == EPOCH
 
 
 def test_without_a_driver_the_pci_facts_alone_are_published():
-    sight = DiscoveredNode(bus=(pci(),), look=None, known={FIRST: "GPU-1"})
-    devices = discovered_devices(sight, lambda _: xid(79))
+    discovered = DiscoveredNode(bus=(pci(),), look=None, known={FIRST: "GPU-1"})
+    devices = discovered_devices(discovered, lambda _: xid(79))
     assert devices is not None
     published = published_of(devices, None)
     assert set(published.devices[0]) == {
@@ -72,9 +72,9 @@ def test_nothing_is_published_without_bus_and_driver():
 
 def test_an_empty_bus_is_a_list_of_no_devices():
     assert discovered_devices(DiscoveredNode(bus=(), look=None), healthy) == ()
-    told = read_back(published_of((), None))
-    assert told.agent.devices == ()
-    assert told.agent.is_complete
+    reported = read_back(published_of((), None))
+    assert reported.agent.devices == ()
+    assert reported.agent.is_complete
 
 
 @pytest.mark.parametrize("bus", [(pci(), pci(SECOND)), None], ids=["on the bus", "no bus"])
@@ -83,14 +83,14 @@ def test_a_device_that_the_driver_shows_no_more_is_lost_by_its_uuid(bus):
     seen = look(said())
     devices = discovered_devices(DiscoveredNode(bus=bus, look=seen, known=known), healthy)
     assert devices is not None
-    told = read_back(published_of(devices, seen))
-    assert told.report.health == {"GPU-1": ("Healthy", ""), "GPU-2": ("Lost", NOT_SHOWN.reason)}
-    assert told.agent.devices[1].product is None
+    reported = read_back(published_of(devices, seen))
+    assert reported.report.health == {"GPU-1": ("Healthy", ""), "GPU-2": ("Lost", NOT_SHOWN.reason)}
+    assert reported.agent.devices[1].product is None
 
 
 def test_the_tracked_fault_of_a_device_that_is_not_listed_goes_first():
-    sight = DiscoveredNode(bus=(pci(),), look=look(), known={FIRST: "GPU-1"})
-    devices = discovered_devices(sight, lambda _: LOST)
+    discovered = DiscoveredNode(bus=(pci(),), look=look(), known={FIRST: "GPU-1"})
+    devices = discovered_devices(discovered, lambda _: LOST)
     assert devices is not None
     assert devices[0].health == LOST
 
@@ -136,9 +136,9 @@ def test_a_value_that_the_reader_would_not_take_costs_itself_only():
         f"{FIRST} compute.capability",
         f"{FIRST} links",
     )
-    told = read_back(published)
-    assert not told.report.bad
-    assert told.agent.devices[0].uuid == "GPU-1"
+    reported = read_back(published)
+    assert not reported.report.bad
+    assert reported.agent.devices[0].uuid == "GPU-1"
 
 
 def test_an_instance_without_its_compute_instance_is_not_published():
@@ -177,7 +177,7 @@ def test_known_uuids_follow_the_driver_and_end_with_the_bus():
     assert known_uuids_after(both, look(said()), bus=(pci(), pci(SECOND))) == both
     assert known_uuids_after(both, look(said()), bus=(pci(),)) == {FIRST: "GPU-1"}
     assert known_uuids_after(both, look(said()), bus=None) == both
-    # The second card was put into the first's slot.
+    # The second device was put into the first's slot.
     moved = known_uuids_after(both, look(said(FIRST, "GPU-2")), bus=(pci(), pci(SECOND)))
     assert moved == {FIRST: "GPU-2"}
 

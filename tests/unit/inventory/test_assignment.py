@@ -95,7 +95,7 @@ def test_annotation_that_names_no_pool_is_not_overruled_by_a_pool_that_would_tak
 
 
 def test_owner_that_approves_keeps_the_device_from_an_older_pool():
-    """Lesson 7: a device that pool A owns is never taken by B; both are told."""
+    """Lesson 7: a device that pool A owns is never taken by B; both are reported."""
     candidates = some_candidates(
         a_gpupool("old", by_itself=True), a_gpupool("new", by_itself=True, created=5)
     )
@@ -193,12 +193,12 @@ def test_device_keeps_its_pool_while_its_node_is_not_known():
 
 
 @pytest.mark.parametrize(
-    ("verdict", "reason"),
+    ("result", "reason"),
     [(UNSUPPORTED, Reason.POOL_UNSUPPORTED), (MISCONFIGURED, Reason.POOL_MISCONFIGURED)],
 )
-def test_invalid_pool_takes_nothing_and_keeps_its_devices(verdict, reason):
+def test_invalid_pool_takes_nothing_and_keeps_its_devices(result, reason):
     """Lesson 18: an unsupported pool touches no device."""
-    candidates = some_candidates(a_gpupool(by_itself=True), verdicts={"a": verdict})
+    candidates = some_candidates(a_gpupool(by_itself=True), verdicts={"a": result})
 
     assert decided_one(a_device(annotated="a"), candidates).reason is reason
     assert decided_one(a_device(), candidates).reason is Reason.NO_POOL_WANTS_IT

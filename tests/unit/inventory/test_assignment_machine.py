@@ -28,7 +28,7 @@ POOLS = ("a", "b", "c")
 DEVICES = range(4)
 MODELS = ("A100", "H100")
 A_FEW = 3 * len(DEVICES) + 3
-"""Rounds in which everything must have come to rest: drain, release, claim of every card, one by one."""
+"""Rounds in which everything must have come to rest: drain, release, claim of every device, one by one."""
 
 pools = st.fixed_dictionaries(
     {
@@ -52,7 +52,7 @@ class Assigning(RuleBasedStateMachine):
         self.pools: dict[str, GPUPool] = {name: a_gpupool(name) for name in POOLS}
         self.verdicts: dict[str, PoolValidity] = {}
         self.users: dict[str, set[str]] = {}
-        # card -> resources of pods that have a unit of it
+        # device -> resources of pods that have a unit of it
         self.node: dict[str, Any] = {"labels": {"zone": "a"}, "unready": ""}
         for number in DEVICES:
             self.set_facts(number, {"annotated": None})
@@ -91,10 +91,10 @@ class Assigning(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from(POOLS),
-        verdict=st.sampled_from((VALID_POOL, UNSUPPORTED, MISCONFIGURED)),
+        result=st.sampled_from((VALID_POOL, UNSUPPORTED, MISCONFIGURED)),
     )
-    def a_pool_is_judged(self, name: str, verdict: PoolValidity) -> None:
-        self.verdicts[name] = verdict
+    def a_pool_is_judged(self, name: str, result: PoolValidity) -> None:
+        self.verdicts[name] = result
 
     @rule(zone=st.sampled_from(("a", "b", None)), unready=st.sampled_from(("", "DriverMissing")))
     def the_node_changes(self, zone: str | None, unready: str) -> None:

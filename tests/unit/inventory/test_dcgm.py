@@ -1,4 +1,4 @@
-"""The page of a DCGM exporter: what it says of cards, and what is skipped."""
+"""The page of a DCGM exporter: what it says of devices, and what is skipped."""
 
 import pytest
 from hypothesis import given

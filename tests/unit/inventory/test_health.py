@@ -1,4 +1,4 @@
-"""When a card is faulty, and when it is well again."""
+"""When a device is faulty, and when it is well again."""
 
 import pytest
 from hypothesis import given
@@ -26,7 +26,7 @@ CLEAN = device_lines(UUID)
 def shown(
     *pages: str, before: DeviceHealth = UNKNOWN, start: float = 0.0, period_s: float = 15.0
 ) -> DeviceHealth:
-    """Examine the card by one page after the other."""
+    """Examine the device by one page after the other."""
     health = before
     for number, page in enumerate(pages):
         at = start + number * period_s
@@ -36,7 +36,7 @@ def shown(
 
 
 def reported(*statuses: str, before: DeviceHealth = UNKNOWN, start: float = 0.0) -> DeviceHealth:
-    """Examine the card by what our agent says every ten seconds."""
+    """Examine the device by what our agent says every ten seconds."""
     health = before
     for number, status in enumerate(statuses):
         report = HealthReport(*status.split(":"))

@@ -1,4 +1,4 @@
-"""Names of cards: the same whoever tells the address, valid, and of one card each."""
+"""Names of devices: the same any caller that tells the address, valid, and of one device each."""
 
 import re
 
@@ -75,7 +75,7 @@ def test_a_name_is_one_that_kubernetes_takes(node: NodeName, address: str):
 
 @given(st.lists(st.tuples(NODES | LONG_NODES, ADDRESSES), unique=True, max_size=20))
 def test_no_two_devices_have_one_name(devices: list[tuple[NodeName, str]]):
-    """Lesson 9: a cut name keeps cards apart by a digest of the whole."""
+    """Lesson 9: a cut name keeps devices apart by a digest of the whole."""
     assert len({device_name(node, address) for node, address in devices}) == len(devices)
 
 

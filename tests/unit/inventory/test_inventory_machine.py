@@ -1,6 +1,6 @@
-"""Sources come and go, cards are pulled, swapped and put in: what is known is never lost, and never invented.
+"""Sources come and go, devices are pulled, swapped and put in: what is known is never lost, and never invented.
 
-The model is a list of the cards that are in the node. Sources repeat what is there when they speak; which
+The model is a list of the devices that are in the node. Sources repeat what is there when they speak; which
 of them are there, and up to date, is drawn.
 """
 
@@ -48,7 +48,7 @@ def a_feature(name: str, gpus: dict[int, str]) -> dict[str, Any]:
 
 
 class Inventories(RuleBasedStateMachine):
-    """A node with up to four cards; the world tells, the plan is carried out at once."""
+    """A node with up to four devices; the world tells, the plan is carried out at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class Inventories(RuleBasedStateMachine):
 
     @invariant()
     def an_agent_that_speaks_now_is_followed(self) -> None:
-        """Once the agent tells the truth, devices are the cards."""
+        """Once the agent tells the truth, devices are the devices."""
         if self.told.get("agent") != self.gpus or self.now != EPOCH:
             return
         self.take_stock()

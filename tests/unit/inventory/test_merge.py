@@ -1,4 +1,4 @@
-"""Who says what of which card, and which cards are there."""
+"""Who says what of which device, and which devices are there."""
 
 import datetime as dt
 from typing import Any
@@ -127,7 +127,7 @@ def test_on_a_node_with_two_models_the_nodes_labels_are_ignored():
 
 @pytest.mark.parametrize(("count", "is_heard"), [(2, True), (1, False)])
 def test_without_ids_gfd_is_heard_where_it_counts_all_devices(count: int, *, is_heard: bool):
-    """GFD counts the cards of the model that its labels are of."""
+    """GFD counts the devices of the model that its labels are of."""
     feature = gpu_feature("n1", 2)
     for element in feature["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"]:
         del element["attributes"]["pci.device"]

@@ -32,11 +32,11 @@ def test_a_plain_pool_is_sound():
 )
 def test_only_devices_of_nvidia_are_supported(vendors, is_supported):
     """Lessons 18 and 16: the case of hex digits says nothing."""
-    verdict = validate_pool(a_gpupool(deviceSelector={"include": {"pciVendors": vendors}}), ())
-    assert (verdict.unsupported is None) is is_supported
-    assert verdict.is_valid is is_supported
+    result = validate_pool(a_gpupool(deviceSelector={"include": {"pciVendors": vendors}}), ())
+    assert (result.unsupported is None) is is_supported
+    assert result.is_valid is is_supported
     if not is_supported:
-        assert "10de" in verdict.text
+        assert "10de" in result.text
 
 
 def test_other_vendors_may_be_excluded():
@@ -85,8 +85,8 @@ def test_a_name_that_no_resource_can_have_is_a_bad_spec():
 @pytest.mark.parametrize(("can", "is_valid"), [(True, True), (False, False), (None, True)], ids=str)
 def test_a_profile_that_no_device_can_make_is_a_misconfiguration(can, is_valid):
     pool = a_gpupool(allocation={"mode": "MIG", "migProfile": "1g.10gb"})
-    verdict = validate_pool(pool, [pool], can_make_profile=can)
-    assert verdict.is_valid is is_valid
+    result = validate_pool(pool, [pool], can_make_profile=can)
+    assert result.is_valid is is_valid
     whole = a_gpupool()
     assert validate_pool(whole, [whole], can_make_profile=can).is_valid
 

@@ -1,4 +1,4 @@
-"""One spelling of a product, whoever names it."""
+"""One spelling of a product, any caller that names it."""
 
 import pytest
 from hypothesis import given

@@ -22,11 +22,11 @@ from inventory.readiness.software import (
 )
 from tests.support.readiness import (
     NO_OPERANDS,
-    a_sight,
     all_ready,
     elsewhere,
     failing,
     ready,
+    software_facts,
 )
 
 TERMS = BootstrapTerms()
@@ -35,74 +35,76 @@ IGNORED = BootstrapTerms(requirements=dict.fromkeys(Operand, Requirement.IGNORED
 
 
 def resolved(
-    sight: NodeSoftwareFacts, terms: BootstrapTerms = TERMS, before: BootstrapState | None = None
+    facts: NodeSoftwareFacts, terms: BootstrapTerms = TERMS, before: BootstrapState | None = None
 ) -> NodeReadiness:
     """Look until nothing changes any more."""
     now = 0.0
-    verdict = assess_readiness(before or BootstrapState(), sight, terms, now=now)
+    result = assess_readiness(before or BootstrapState(), facts, terms, now=now)
     for _ in range(3):
         now += terms.debounce.period_s
-        verdict = assess_readiness(verdict.bootstrap, sight, terms, now=now)
-    return verdict
+        result = assess_readiness(result.bootstrap, facts, terms, now=now)
+    return result
 
 
 def test_a_fresh_device_gets_ready_with_default_settings_and_no_operand_anywhere():
     """Lesson 1: nothing that is not there is waited for."""
-    verdict = resolved(a_sight(operands=NO_OPERANDS))
-    assert (verdict.phase, verdict.obstacle) == (BootstrapPhase.READY, None)
-    assert verdict.operands == ()
+    result = resolved(software_facts(operands=NO_OPERANDS))
+    assert (result.phase, result.obstacle) == (BootstrapPhase.READY, None)
+    assert result.operands == ()
 
 
 def test_a_node_whose_operands_are_ready_is_ready():
-    verdict = resolved(a_sight(operands=all_ready()))
-    assert (verdict.phase, verdict.obstacle) == (BootstrapPhase.READY, None)
-    assert [one.name for one in verdict.operands] == ["validator", "gfd", "dcgm", "dcgm-exporter"]
-    assert all(one.ready for one in verdict.operands)
+    result = resolved(software_facts(operands=all_ready()))
+    assert (result.phase, result.obstacle) == (BootstrapPhase.READY, None)
+    assert [one.name for one in result.operands] == ["validator", "gfd", "dcgm", "dcgm-exporter"]
+    assert all(one.ready for one in result.operands)
 
 
 @pytest.mark.parametrize(
-    ("sight", "phase", "obstacle"),
+    ("facts", "phase", "obstacle"),
     [
         pytest.param(
-            a_sight(is_managed=False),
+            software_facts(is_managed=False),
             BootstrapPhase.DISABLED,
             ReadinessObstacle.MANAGED_DISABLED,
             id="out",
         ),
         pytest.param(
-            a_sight(devices=0, complete=0),
+            software_facts(devices=0, complete=0),
             BootstrapPhase.READY,
             ReadinessObstacle.NO_DEVICES,
             id="empty",
         ),
         pytest.param(
-            a_sight(complete=0, has_driver=False),
+            software_facts(complete=0, has_driver=False),
             BootstrapPhase.VALIDATING_FAILED,
             ReadinessObstacle.INVENTORY_INCOMPLETE,
             id="incomplete",
         ),
         pytest.param(
-            a_sight(faulted=2),
+            software_facts(faulted=2),
             BootstrapPhase.READY,
             ReadinessObstacle.DEVICES_FAULTED,
             id="all faulted",
         ),
-        pytest.param(a_sight(faulted=1), BootstrapPhase.READY, None, id="one is faulted"),
-        pytest.param(a_sight(complete=1), BootstrapPhase.READY, None, id="one is incomplete"),
+        pytest.param(software_facts(faulted=1), BootstrapPhase.READY, None, id="one is faulted"),
         pytest.param(
-            a_sight(operands=failing(Operand.VALIDATOR)),
+            software_facts(complete=1), BootstrapPhase.READY, None, id="one is incomplete"
+        ),
+        pytest.param(
+            software_facts(operands=failing(Operand.VALIDATOR)),
             BootstrapPhase.VALIDATING_FAILED,
             ReadinessObstacle.DRIVER_MISSING,
             id="driver",
         ),
         pytest.param(
-            a_sight(operands=failing(Operand.VALIDATOR, passed={"driver-validation"})),
+            software_facts(operands=failing(Operand.VALIDATOR, passed={"driver-validation"})),
             BootstrapPhase.VALIDATING_FAILED,
             ReadinessObstacle.TOOLKIT_MISSING,
             id="toolkit",
         ),
         pytest.param(
-            a_sight(
+            software_facts(
                 operands=failing(
                     Operand.VALIDATOR, passed={"driver-validation", "toolkit-validation"}
                 )
@@ -112,31 +114,31 @@ def test_a_node_whose_operands_are_ready_is_ready():
             id="cuda",
         ),
         pytest.param(
-            a_sight(operands=failing(Operand.GFD)),
+            software_facts(operands=failing(Operand.GFD)),
             BootstrapPhase.GFD,
             ReadinessObstacle.GFD_NOT_READY,
             id="gfd",
         ),
         pytest.param(
-            a_sight(operands=failing(Operand.DCGM)),
+            software_facts(operands=failing(Operand.DCGM)),
             BootstrapPhase.MONITORING,
             ReadinessObstacle.MONITORING_MISSING,
             id="dcgm",
         ),
         pytest.param(
-            a_sight(operands=failing(Operand.DCGM_EXPORTER)),
+            software_facts(operands=failing(Operand.DCGM_EXPORTER)),
             BootstrapPhase.MONITORING,
             ReadinessObstacle.MONITORING_MISSING,
             id="exporter",
         ),
         pytest.param(
-            a_sight(operands=all_ready(), heartbeat_age_s=121),
+            software_facts(operands=all_ready(), heartbeat_age_s=121),
             BootstrapPhase.MONITORING,
             ReadinessObstacle.MONITORING_MISSING,
             id="silent",
         ),
         pytest.param(
-            a_sight(operands=all_ready(), heartbeat_age_s=119),
+            software_facts(operands=all_ready(), heartbeat_age_s=119),
             BootstrapPhase.READY,
             None,
             id="heard",
@@ -144,11 +146,11 @@ def test_a_node_whose_operands_are_ready_is_ready():
     ],
 )
 def test_the_first_obstacle_is_the_reason_and_the_phase(
-    sight: NodeSoftwareFacts, phase: BootstrapPhase, obstacle: ReadinessObstacle | None
+    facts: NodeSoftwareFacts, phase: BootstrapPhase, obstacle: ReadinessObstacle | None
 ):
-    verdict = resolved(sight)
-    assert (verdict.phase, verdict.obstacle) == (phase, obstacle)
-    assert verdict.message
+    result = resolved(facts)
+    assert (result.phase, result.obstacle) == (phase, obstacle)
+    assert result.message
 
 
 EVERYTHING_WRONG: dict[str, Any] = {
@@ -183,23 +185,23 @@ def test_obstacles_are_named_in_their_order_one_cure_after_the_other():
     facts = dict(EVERYTHING_WRONG)
     named = []
     for _, cure in CURES:
-        named.append(resolved(a_sight(**facts)).obstacle)
+        named.append(resolved(software_facts(**facts)).obstacle)
         facts |= cure
     assert named == [obstacle for obstacle, _ in CURES]
-    assert resolved(a_sight(**facts)).obstacle is None
+    assert resolved(software_facts(**facts)).obstacle is None
     assert [*named, ReadinessObstacle.VALIDATING] == list(ReadinessObstacle)
 
 
 def test_until_something_was_seen_often_enough_the_node_is_validating():
-    first = assess_readiness(BootstrapState(), a_sight(), TERMS, now=0)
+    first = assess_readiness(BootstrapState(), software_facts(), TERMS, now=0)
     assert (first.phase, first.obstacle) == (
         BootstrapPhase.VALIDATING,
         ReadinessObstacle.VALIDATING,
     )
     assert first.look_again_s == 10
-    second = assess_readiness(first.bootstrap, a_sight(), TERMS, now=10)
+    second = assess_readiness(first.bootstrap, software_facts(), TERMS, now=10)
     assert second.obstacle is ReadinessObstacle.VALIDATING
-    third = assess_readiness(second.bootstrap, a_sight(), TERMS, now=20)
+    third = assess_readiness(second.bootstrap, software_facts(), TERMS, now=20)
     assert third.obstacle is None
     assert third.look_again_s is None
 
@@ -225,14 +227,14 @@ def test_an_operand_counts_by_its_requirement(
     requirement: Requirement, seen: OperandFacts, obstacle: ReadinessObstacle | None
 ):
     terms = BootstrapTerms(requirements={Operand.GFD: requirement})
-    assert resolved(a_sight(operands={Operand.GFD: seen}), terms).obstacle is obstacle
+    assert resolved(software_facts(operands={Operand.GFD: seen}), terms).obstacle is obstacle
 
 
 def test_required_operands_that_do_not_exist_hold_every_node_up():
-    verdict = resolved(a_sight(operands=NO_OPERANDS), REQUIRED)
-    assert verdict.obstacle is ReadinessObstacle.VALIDATION_FAILED
-    assert verdict.message.startswith("no pod of validator on the node")
-    assert OperandStatus(name="gfd", ready=False, message=_missing("gfd")) in verdict.operands
+    result = resolved(software_facts(operands=NO_OPERANDS), REQUIRED)
+    assert result.obstacle is ReadinessObstacle.VALIDATION_FAILED
+    assert result.message.startswith("no pod of validator on the node")
+    assert OperandStatus(name="gfd", ready=False, message=_missing("gfd")) in result.operands
 
 
 def _missing(name: str) -> str:
@@ -243,64 +245,67 @@ def _missing(name: str) -> str:
 
 
 def test_operands_that_are_ignored_hold_nothing_up_and_their_silence_neither():
-    sight = a_sight(operands=failing(*Operand), heartbeat_age_s=10_000)
-    verdict = resolved(sight, IGNORED)
-    assert verdict.obstacle is None
-    assert [(one.ready, one.message) for one in verdict.operands] == [(False, "")] * 4
+    facts = software_facts(operands=failing(*Operand), heartbeat_age_s=10_000)
+    result = resolved(facts, IGNORED)
+    assert result.obstacle is None
+    assert [(one.ready, one.message) for one in result.operands] == [(False, "")] * 4
 
 
 def test_without_a_validator_a_device_with_a_uuid_proves_the_driver():
-    missing = resolved(a_sight(has_driver=False))
+    missing = resolved(software_facts(has_driver=False))
     assert missing.bootstrap.state_of(Check.DRIVER) is DebouncedState.DOWN
     assert "install the driver" in missing.message
-    assert resolved(a_sight(has_driver=True)).bootstrap.state_of(Check.DRIVER) is DebouncedState.UP
+    assert (
+        resolved(software_facts(has_driver=True)).bootstrap.state_of(Check.DRIVER)
+        is DebouncedState.UP
+    )
 
 
 def test_the_validator_decides_on_the_driver():
     """A UUID may be known from the time when the driver still worked."""
-    verdict = resolved(a_sight(has_driver=True, operands=failing(Operand.VALIDATOR)))
-    assert verdict.obstacle is ReadinessObstacle.DRIVER_MISSING
+    result = resolved(software_facts(has_driver=True, operands=failing(Operand.VALIDATOR)))
+    assert result.obstacle is ReadinessObstacle.DRIVER_MISSING
 
 
 def test_an_operand_that_is_introduced_later_has_its_time_to_come_up():
-    before = resolved(a_sight(operands=NO_OPERANDS)).bootstrap
+    before = resolved(software_facts(operands=NO_OPERANDS)).bootstrap
     steady = DebounceTerms()
-    introduced = a_sight(operands={Operand.GFD: elsewhere()})
-    verdict = assess_readiness(before, introduced, TERMS, now=1000)
-    assert verdict.obstacle is None
-    verdict = assess_readiness(verdict.bootstrap, introduced, TERMS, now=1000 + steady.period_s)
-    assert verdict.obstacle is None
-    ready_now = a_sight(operands={Operand.GFD: ready()})
-    verdict = assess_readiness(verdict.bootstrap, ready_now, TERMS, now=1001 + steady.period_s)
-    assert (verdict.obstacle, verdict.look_again_s) == (None, None)
+    introduced = software_facts(operands={Operand.GFD: elsewhere()})
+    result = assess_readiness(before, introduced, TERMS, now=1000)
+    assert result.obstacle is None
+    result = assess_readiness(result.bootstrap, introduced, TERMS, now=1000 + steady.period_s)
+    assert result.obstacle is None
+    ready_now = software_facts(operands={Operand.GFD: ready()})
+    result = assess_readiness(result.bootstrap, ready_now, TERMS, now=1001 + steady.period_s)
+    assert (result.obstacle, result.look_again_s) == (None, None)
 
 
 def test_software_that_was_ready_and_is_not_any_more_is_degraded():
-    up = resolved(a_sight(operands=all_ready()))
+    up = resolved(software_facts(operands=all_ready()))
     assert not up.is_degraded
-    down = resolved(a_sight(operands=failing(Operand.GFD)), before=up.bootstrap)
+    down = resolved(software_facts(operands=failing(Operand.GFD)), before=up.bootstrap)
     assert down.is_degraded
-    assert not resolved(a_sight(operands=failing(Operand.GFD))).is_degraded
+    assert not resolved(software_facts(operands=failing(Operand.GFD))).is_degraded
 
 
 def test_pods_are_harmed_only_where_software_is_not_ready():
-    assert not resolved(a_sight(operands=all_ready(), has_workloads=True)).harms_workloads
-    harmed = resolved(a_sight(operands=failing(Operand.DCGM), has_workloads=True))
+    assert not resolved(software_facts(operands=all_ready(), has_workloads=True)).harms_workloads
+    harmed = resolved(software_facts(operands=failing(Operand.DCGM), has_workloads=True))
     assert harmed.harms_workloads
-    # Whether pods are there is told by nobody, so the node is looked at again.
+    # Whether pods are there is reported by nobody, so the node is looked at again.
     assert harmed.look_again_s == TERMS.debounce.period_s
 
 
 def test_a_node_that_was_opted_out_begins_again():
-    ready_node = resolved(a_sight())
-    sight = a_sight(is_managed=False, heartbeat_age_s=10)
-    out = assess_readiness(ready_node.bootstrap, sight, TERMS, now=100)
+    ready_node = resolved(software_facts())
+    facts = software_facts(is_managed=False, heartbeat_age_s=10)
+    out = assess_readiness(ready_node.bootstrap, facts, TERMS, now=100)
     assert out.phase is BootstrapPhase.DISABLED
     assert out.look_again_s is None
-    back = assess_readiness(out.bootstrap, a_sight(), TERMS, now=200)
+    back = assess_readiness(out.bootstrap, software_facts(), TERMS, now=200)
     assert back.obstacle is ReadinessObstacle.VALIDATING
 
 
 def test_a_node_is_looked_at_again_when_monitoring_would_have_been_silent_for_too_long():
-    heard = resolved(a_sight(operands=all_ready(), heartbeat_age_s=20))
+    heard = resolved(software_facts(operands=all_ready(), heartbeat_age_s=20))
     assert heard.look_again_s == pytest.approx(100.1)

@@ -1,4 +1,4 @@
-"""A card's facts: which source may change what is known, and which may only add to it."""
+"""A device's facts: which source may change what is known, and which may only add to it."""
 
 import pytest
 
@@ -26,7 +26,9 @@ KNOWN = GPUDeviceStatus(
 )
 
 
-def said(source: Source = Source.AGENT, *, is_fresh: bool = True, **facts: object) -> DeviceReport:
+def report_of(
+    source: Source = Source.AGENT, *, is_fresh: bool = True, **facts: object
+) -> DeviceReport:
     return DeviceReport(source=source, is_fresh=is_fresh, facts=ReportedDevice(**facts))  # type: ignore[arg-type]
 
 
@@ -62,7 +64,7 @@ def test_silence_loses_nothing_and_is_named():
 )
 def test_a_product_changes_only_by_a_source_of_each_device(source: Source, product: str, want: str):
     """Lesson 2: another spelling is no other product."""
-    assert resolved(said(source, product=product)).status.product == want
+    assert resolved(report_of(source, product=product)).status.product == want
 
 
 @pytest.mark.parametrize(
@@ -75,62 +77,67 @@ def test_a_product_changes_only_by_a_source_of_each_device(source: Source, produ
     ],
 )
 def test_a_size_that_hardly_differs_is_a_spelling(source: Source, memory: int, want: int):
-    assert resolved(said(source, memory_mib=memory)).status.memory_mib == want
+    assert resolved(report_of(source, memory_mib=memory)).status.memory_mib == want
 
 
 @pytest.mark.parametrize(
     ("source", "want"), [(Source.NODE, "8.0"), (Source.SLOTS, "8.0"), (Source.INSTANCES, "9.0")]
 )
 def test_labels_do_not_change_a_known_fact(source: Source, want: str):
-    told = said(source, compute_capability="9.0")
+    told = report_of(source, compute_capability="9.0")
     assert resolved(told).status.compute_capability == want
 
 
 def test_labels_fill_unknown_facts():
-    label = said(Source.NODE, product="NVIDIA-H200", memory_mib=1, mig_profiles=("1g.18gb",))
+    label = report_of(Source.NODE, product="NVIDIA-H200", memory_mib=1, mig_profiles=("1g.18gb",))
     status = resolved(label, known=GPUDeviceStatus()).status
     assert (status.product, status.memory_mib) == ("NVIDIA-H200", 1)
     assert status.mig.profiles == ["1g.18gb"]
 
 
 def test_profiles_of_labels_add_up_and_those_of_the_device_are_all():
-    label = said(Source.NODE, mig_profiles=("3g.40gb",))
+    label = report_of(Source.NODE, mig_profiles=("3g.40gb",))
     assert resolved(label).status.mig.profiles == ["1g.10gb", "3g.40gb"]
-    device = said(Source.AGENT, mig_profiles=("3g.40gb",))
+    device = report_of(Source.AGENT, mig_profiles=("3g.40gb",))
     assert resolved(device, label).status.mig.profiles == ["3g.40gb"]
 
 
 def test_instances_follow_the_device():
-    found = resolved(said(mig_mode="Enabled", mig_instances=(MigPartition("3g.40gb", "MIG-2"),)))
+    found = resolved(
+        report_of(mig_mode="Enabled", mig_instances=(MigPartition("3g.40gb", "MIG-2"),))
+    )
     assert found.status.mig.instances == [MIGInstance(profile="3g.40gb", uuid="MIG-2")]
-    assert resolved(said(mig_mode="Disabled", mig_instances=())).status.mig.instances is None
+    assert resolved(report_of(mig_mode="Disabled", mig_instances=())).status.mig.instances is None
 
 
 def test_a_fresh_source_decides_on_the_uuid_and_a_silent_one_only_alone():
-    silent, fresh = said(is_fresh=False, uuid="GPU-1"), said(Source.INSTANCES, uuid="GPU-2")
+    silent, fresh = (
+        report_of(is_fresh=False, uuid="GPU-1"),
+        report_of(Source.INSTANCES, uuid="GPU-2"),
+    )
     assert resolved(silent, fresh).status.uuid == "GPU-2"
     assert resolved(silent, known=GPUDeviceStatus()).status.uuid == "GPU-1"
 
 
 def test_a_silent_source_makes_no_other_device_of_a_known_one():
-    silent, nameless = said(is_fresh=False, uuid="GPU-2"), said(Source.INSTANCES)
+    silent, nameless = report_of(is_fresh=False, uuid="GPU-2"), report_of(Source.INSTANCES)
     assert resolved(silent, nameless).status.uuid == "GPU-1"
 
 
 def test_reports_on_the_previous_device_are_ignored():
-    old = said(is_fresh=False, uuid="GPU-1", product="NVIDIA A100-SXM4-80GB", memory_mib=81920)
-    new = said(Source.INSTANCES, uuid="GPU-2", product="NVIDIA H200")
+    old = report_of(is_fresh=False, uuid="GPU-1", product="NVIDIA A100-SXM4-80GB", memory_mib=81920)
+    new = report_of(Source.INSTANCES, uuid="GPU-2", product="NVIDIA H200")
     status = resolved(old, new, known=GPUDeviceStatus()).status
     assert (status.product, status.memory_mib) == ("NVIDIA-H200", 0)
 
 
 def test_the_table_of_ids_gives_way_to_any_name():
-    ids = said(vendor="10de", device="20b2")
+    ids = report_of(vendor="10de", device="20b2")
     guess = resolved(ids, known=GPUDeviceStatus()).status
     assert guess.product == "NVIDIA-A100-SXM4-80GB"
-    named = resolved(ids, said(Source.NODE, product="NVIDIA-A100-CUSTOM"), known=guess)
+    named = resolved(ids, report_of(Source.NODE, product="NVIDIA-A100-CUSTOM"), known=guess)
     assert named.status.product == "NVIDIA-A100-CUSTOM"
 
 
 def test_no_numa_node_is_a_fact_and_not_a_number():
-    assert resolved(said(numa_node=-1)).status.numa_node is None
+    assert resolved(report_of(numa_node=-1)).status.numa_node is None

@@ -17,18 +17,25 @@ from inventory.readiness.phases import (
 from inventory.readiness.software import BootstrapTerms, Check, NodeSoftwareFacts, Operand
 from reconciler.readiness.conditions import OURS, conditions_of, recalled
 from telemetry.conditions import InventoryCondition, ReadyForPooling
-from tests.support.readiness import NO_OPERANDS, a_sight, all_ready, elsewhere, failing, ready
+from tests.support.readiness import (
+    NO_OPERANDS,
+    all_ready,
+    elsewhere,
+    failing,
+    ready,
+    software_facts,
+)
 
 TERMS = BootstrapTerms()
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
 
 def settled(
-    sight: NodeSoftwareFacts, before: BootstrapState | None = None, start: float = 0.0
+    facts: NodeSoftwareFacts, before: BootstrapState | None = None, start: float = 0.0
 ) -> NodeReadiness:
-    verdict = assess_readiness(before or BootstrapState(), sight, TERMS, now=start)
+    verdict = assess_readiness(before or BootstrapState(), facts, TERMS, now=start)
     for number in (1, 2):
-        verdict = assess_readiness(verdict.bootstrap, sight, TERMS, now=start + 10 * number)
+        verdict = assess_readiness(verdict.bootstrap, facts, TERMS, now=start + 10 * number)
     return verdict
 
 
@@ -54,57 +61,57 @@ def test_all_conditions_but_those_of_the_inventory_are_said():
         InventoryCondition.INVENTORY_INCOMPLETE,
         InventoryCondition.AGENT_DEGRADED,
     }
-    assert said(settled(a_sight())).keys() == OURS
+    assert said(settled(software_facts())).keys() == OURS
     assert {one.value for one in set(InventoryCondition) - others} == OURS
 
 
 @pytest.mark.parametrize(
-    ("sight", "statuses"),
+    ("facts", "statuses"),
     [
         pytest.param(
-            a_sight(operands=all_ready()),
+            software_facts(operands=all_ready()),
             {"DriverMissing": "False", "ToolkitMissing": "False", "GFDReady": "True",
              "MonitoringMissing": "False", "ReadyForPooling": "True"},
             id="ready",
         ),
         pytest.param(
-            a_sight(operands=NO_OPERANDS),
+            software_facts(operands=NO_OPERANDS),
             {"DriverMissing": "False", "ToolkitMissing": "Unknown", "GFDReady": "Unknown",
              "MonitoringMissing": "Unknown", "ReadyForPooling": "True"},
             id="no operand anywhere",
         ),
         pytest.param(
-            a_sight(operands=failing(*Operand), has_workloads=True),
+            software_facts(operands=failing(*Operand), has_workloads=True),
             {"DriverMissing": "True", "ToolkitMissing": "True", "GFDReady": "False",
              "MonitoringMissing": "True", "ReadyForPooling": "False", "InfraDegraded": "False",
              "DegradedWorkloads": "True"},
             id="nothing works",
         ),
         pytest.param(
-            a_sight(is_managed=False),
+            software_facts(is_managed=False),
             {"DriverMissing": "Unknown", "GFDReady": "Unknown", "ReadyForPooling": "False",
              "InfraDegraded": "False"},
             id="opted out",
         ),
     ],
 )  # fmt: skip
-def test_what_is_so_is_said(sight: NodeSoftwareFacts, statuses: dict[str, str]):
-    conditions = said(settled(sight))
+def test_what_is_so_is_said(facts: NodeSoftwareFacts, statuses: dict[str, str]):
+    conditions = said(settled(facts))
     assert {type_: conditions[type_].status for type_ in statuses} == statuses
     assert all(one.reason and one.observed_generation == 3 for one in conditions.values())
 
 
 def test_the_first_look_says_that_nothing_is_known_yet():
-    conditions = said(assess_readiness(BootstrapState(), a_sight(), TERMS, now=0))
+    conditions = said(assess_readiness(BootstrapState(), software_facts(), TERMS, now=0))
     assert {one.reason for one in conditions.values()} == {"Validating", "AsExpected"}
     assert conditions["DriverMissing"].status == "Unknown"
     assert conditions["ReadyForPooling"].status == "False"
 
 
 def test_software_that_is_down_after_it_was_ready_is_degraded_and_named():
-    up = settled(a_sight(operands=all_ready()))
-    sight = a_sight(operands=failing(Operand.GFD, Operand.DCGM))
-    degraded = said(settled(sight, up.bootstrap, start=100))["InfraDegraded"]
+    up = settled(software_facts(operands=all_ready()))
+    facts = software_facts(operands=failing(Operand.GFD, Operand.DCGM))
+    degraded = said(settled(facts, up.bootstrap, start=100))["InfraDegraded"]
     assert degraded.status == "True"
     assert (
         degraded.message
@@ -113,22 +120,22 @@ def test_software_that_is_down_after_it_was_ready_is_degraded_and_named():
 
 
 def test_an_operand_that_is_introduced_is_not_said_to_be_ready_before_it_is():
-    before = settled(a_sight(operands=NO_OPERANDS)).bootstrap
+    before = settled(software_facts(operands=NO_OPERANDS)).bootstrap
     introduced = assess_readiness(
-        before, a_sight(operands={Operand.GFD: elsewhere()}), TERMS, now=100
+        before, software_facts(operands={Operand.GFD: elsewhere()}), TERMS, now=100
     )
     assert said(introduced)["GFDReady"].reason == "NotRequired"
     up = assess_readiness(
-        introduced.bootstrap, a_sight(operands={Operand.GFD: ready()}), TERMS, now=101
+        introduced.bootstrap, software_facts(operands={Operand.GFD: ready()}), TERMS, now=101
     )
     assert said(up)["GFDReady"].status == "True"
 
 
 def test_the_time_of_a_condition_moves_with_its_status_only():
-    before = conditions_of(settled(a_sight()), (), generation=1, now=NOON)
+    before = conditions_of(settled(software_facts()), (), generation=1, now=NOON)
     later = NOON + dt.timedelta(hours=1)
-    up = settled(a_sight())
-    down = settled(a_sight(operands=failing(Operand.GFD)), up.bootstrap, start=100)
+    up = settled(software_facts())
+    down = settled(software_facts(operands=failing(Operand.GFD)), up.bootstrap, start=100)
     after = {one.type: one for one in conditions_of(down, before, generation=2, now=later)}
     assert after["DriverMissing"].last_transition_time == "2026-01-01T12:00:00Z"
     assert after["GFDReady"].last_transition_time == "2026-01-01T13:00:00Z"
@@ -136,45 +143,45 @@ def test_the_time_of_a_condition_moves_with_its_status_only():
 
 
 @pytest.mark.parametrize(
-    "sight",
+    "facts",
     [
-        pytest.param(a_sight(operands=all_ready()), id="ready"),
-        pytest.param(a_sight(operands=NO_OPERANDS), id="nothing to wait for"),
-        pytest.param(a_sight(operands=failing(Operand.VALIDATOR)), id="no driver"),
+        pytest.param(software_facts(operands=all_ready()), id="ready"),
+        pytest.param(software_facts(operands=NO_OPERANDS), id="nothing to wait for"),
+        pytest.param(software_facts(operands=failing(Operand.VALIDATOR)), id="no driver"),
         pytest.param(
-            a_sight(
+            software_facts(
                 operands=failing(
                     Operand.VALIDATOR, passed={"driver-validation", "toolkit-validation"}
                 )
             ),
             id="validator",
         ),
-        pytest.param(a_sight(operands=failing(Operand.GFD)), id="gfd"),
-        pytest.param(a_sight(operands=failing(Operand.DCGM)), id="monitoring"),
+        pytest.param(software_facts(operands=failing(Operand.GFD)), id="gfd"),
+        pytest.param(software_facts(operands=failing(Operand.DCGM)), id="monitoring"),
     ],
 )
-def test_a_restart_goes_on_with_what_was_reported(sight: NodeSoftwareFacts):
+def test_a_restart_goes_on_with_what_was_reported(facts: NodeSoftwareFacts):
     """The phase Ready needs no three new samples, and no condition flaps."""
-    before = settled(sight)
+    before = settled(facts)
     shown = status_of(before)
-    after = assess_readiness(recalled(shown), sight, TERMS, now=5000)
+    after = assess_readiness(recalled(shown), facts, TERMS, now=5000)
     assert (after.phase, after.obstacle) == (before.phase, before.obstacle)
     again = conditions_of(after, shown.conditions or (), generation=1, now=NOON)
     assert again == shown.conditions
 
 
 def test_a_restart_remembers_that_software_was_ready():
-    up = settled(a_sight(operands=all_ready()))
-    sight = a_sight(operands=failing(Operand.GFD))
+    up = settled(software_facts(operands=all_ready()))
+    facts = software_facts(operands=failing(Operand.GFD))
     assert recalled(status_of(up)).was_ready
-    degraded = settled(sight, up.bootstrap, start=100)
-    after = assess_readiness(recalled(status_of(degraded)), sight, TERMS, now=5000)
+    degraded = settled(facts, up.bootstrap, start=100)
+    after = assess_readiness(recalled(status_of(degraded)), facts, TERMS, now=5000)
     assert after.is_degraded
 
 
 def test_nothing_is_taken_up_from_a_status_that_says_nothing():
     assert recalled(GPUNodeInventoryStatus()) == BootstrapState()
-    out = settled(a_sight(is_managed=False))
+    out = settled(software_facts(is_managed=False))
     assert recalled(status_of(out)) == BootstrapState()
 
 
