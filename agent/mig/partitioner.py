@@ -35,6 +35,7 @@ from agent.mig.planner import (
 from agent.mig.progress import EVERY_S, PartitionTarget, Progress
 from api.text import MAX_MESSAGE_LENGTH, truncate
 from kube.backoff import Backoff
+from kube.errors import one_line
 from telemetry.agent_metrics import PARTITIONINGS
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import TASK_FAILURES
@@ -108,7 +109,7 @@ class Partitioner:
                 TASK_FAILURES.labels(TASK).inc()
                 delay_s = self._unavailable.fail()
                 _log.warning(
-                    "devices not partitioned", error=truncate(str(error)), retry_s=round(delay_s, 1)
+                    "devices not partitioned", error=one_line(str(error)), retry_s=round(delay_s, 1)
                 )
                 await asyncio.sleep(delay_s)
                 continue

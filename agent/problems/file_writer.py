@@ -16,6 +16,7 @@ import structlog
 from agent.files import remove_file, replace_file
 from agent.problems.registry import NO_PROBLEM
 from api.nodefiles.pluginproblems import PROBLEMS_SUFFIX, TELL_EVERY_S, PluginProblem
+from api.text import MAX_MESSAGE_LENGTH, truncate
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ GATHER_S: Final = 1.0
 """Problems come and go together, as at the start of the process."""
 MAX_NAME_LENGTH: Final = 100
 """Of the pool's name in the file's name, which may have 255 characters with its unique part."""
-MAX_TEXT_LENGTH: Final = 1024
 
 _log = structlog.get_logger()
 
@@ -75,7 +75,7 @@ class ProblemsFileWriter:
             version="v1",
             pool=self._pool,
             reason=problem.reason.value,
-            text=problem.text[:MAX_TEXT_LENGTH],
+            text=truncate(problem.text, MAX_MESSAGE_LENGTH),
         )
         self._try(msgspec.json.encode(found))
 

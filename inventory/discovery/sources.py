@@ -19,6 +19,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, Final, final
 
 from api.foreign.nodefeature import HEARTBEAT_ANNOTATION, AgentDevice, AgentNode
+from api.text import truncate
 from inventory.discovery import parsing
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class AttributeReader:
         return None
 
     def reject(self, key: str, text: str) -> None:
-        shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+        shown = truncate(text, _MAX_SHOWN)
         self.bad.add(BadFeature(self._source.value, f"{self._prefix}{key}", shown))
 
 
