@@ -1,7 +1,6 @@
-"""Values: key pairs, what the Secret holds, what a server needs, what is wanted.
+"""Values: key pairs, the content of the Secret, the part that a server loads, the requirements.
 
-PEM as it was read; whether it can be decoded is `certs.pem`'s, whether it is good
-`certs.validity`'s question. Nothing here shows key material in its repr.
+They hold PEM as it was read. `certs.pem` decodes it and `certs.validity` judges it. No repr shows key material.
 """
 
 import datetime as dt
@@ -44,7 +43,7 @@ class KeyPair:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingBundle:
-    """What a TLS server needs: whom it trusts as clients' CAs, and its own pair."""
+    """A TLS server's part: the trusted CAs of clients, and its own pair."""
 
     trust_pem: bytes = field(repr=False)
     pair: KeyPair
@@ -53,7 +52,7 @@ class ServingBundle:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """All that the Secret holds; empty where missing."""
+    """The content of the Secret; empty where missing."""
 
     trust_pem: bytes = field(default=b"", repr=False)
     """The signing CA first, then those that it replaced and that are still trusted."""
@@ -69,12 +68,11 @@ class Bundle:
 
     @property
     def to_serve(self) -> ServingBundle:
-        """Return the part that the server loads."""
         return ServingBundle(trust_pem=self.trust_pem, pair=self.serving)
 
     @classmethod
     def from_secret(cls, data: "Mapping[str, bytes]") -> Self:
-        """Return what the Secret's data hold; total, keys that we don't know are ignored."""
+        """Never raises; unknown keys are ignored."""
 
         def pair(certificate: str, key: str) -> KeyPair:
             return KeyPair(certificate_pem=data.get(certificate, b""), key_pem=data.get(key, b""))
@@ -87,7 +85,6 @@ class Bundle:
         )
 
     def as_secret(self) -> dict[str, bytes]:
-        """Return the Secret's data; the inverse of `from_secret`."""
         return {
             CA_CERTIFICATE: self.trust_pem,
             CA_KEY: self.authority_key_pem,
@@ -98,7 +95,7 @@ class Bundle:
         }
 
     def as_client_secret(self) -> dict[str, bytes]:
-        """Return what kube-scheduler mounts: its own pair, and whom to trust; no key of ours."""
+        """Return the content of kube-scheduler's Secret: its own pair and the trusted CAs; no key of ours."""
         return {
             CA_CERTIFICATE: self.trust_pem,
             CLIENT_CERTIFICATE: self.client.certificate_pem,
@@ -109,7 +106,7 @@ class Bundle:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What the certificates must hold, and for how long they are made.
+    """The names of the certificates, and their lifetimes.
 
     Raises:
         ValueError: a name cannot stand in a certificate, there is none, or a lifetime is not positive.
@@ -125,7 +122,7 @@ class Requirements:
     """Renew so long before the end; at most a third of the lifetime (`certs.validity`)."""
 
     def __post_init__(self) -> None:
-        """Check what X.509 cannot hold, before a certificate is asked for."""
+        """Refuse values that X.509 cannot hold."""
         if not self.dns_names and not self.ip_addresses:
             raise ValueError("the serving certificate needs a DNS name or an IP address")
         for name in self.dns_names:
@@ -150,7 +147,7 @@ class Requirements:
         extra_ip_addresses: "Iterable[str]" = (),
         client_name: str = DEFAULT_SCHEDULER_NAME,
     ) -> Self:
-        """Return what a Service's certificate needs, with more names where settings give them.
+        """Return the requirements of a Service's certificate, with further names where settings give them.
 
         Raises:
             ValueError: a name or an address is none.

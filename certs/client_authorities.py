@@ -1,4 +1,4 @@
-"""Clients' certificates: by which CA they have to be, for whom.
+"""The CAs of clients' certificates, by kind of client.
 
 TLS verifies a certificate against every CA that is trusted for anything, and a name says nothing of its
 issuer. So each kind of client has CAs of its own, and a name counts only in a certificate that one of
@@ -35,18 +35,18 @@ class ClientAuthorities:
     """The CAs of one kind of client."""
 
     def __init__(self) -> None:
-        """Know none, so that no client is one of these."""
+        """Trust no CA, so that every client is refused."""
         self._trusted: tuple[Certificate, ...] = ()
         self._issued: dict[bytes, bool] = {}
         # certificate (DER) -> whether one of these signed it
 
     def replace(self, trusted: tuple[Certificate, ...]) -> None:
-        """Take these in place of those; open connections are judged by them as well."""
+        """Replace the CAs; they apply to open connections as well."""
         self._trusted = trusted
         self._issued.clear()
 
     def have_issued(self, transport: "asyncio.BaseTransport | None") -> bool:
-        """Say whether the peer's certificate, which TLS has verified, is signed by one of these."""
+        """Return whether one of these signed the peer's certificate, which TLS has verified."""
         connection = transport.get_extra_info("ssl_object") if transport is not None else None
         der = connection.getpeercert(binary_form=True) if connection is not None else None
         if der is None:

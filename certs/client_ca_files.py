@@ -1,7 +1,7 @@
-"""The CAs of clients' certificates, from files that an operator mounts.
+"""The CAs of clients' certificates, from mounted files.
 
-Whatever cannot be used is counted and logged, and what was trusted stays. Before the first time that
-all of them could be read no certificate of these clients is good: the server is not ready then.
+An unusable file is counted and logged, and the CAs so far stay trusted. Until all files have been read once, no
+certificate of these clients is accepted and the server is not ready.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class ClientFiles:
     api_server: "Path | None" = None
     own_scheduler: bool = True
     """Without a file of its own, kube-scheduler's certificate is by the CAs of our serving certificate.
-    Where those are somebody's issuer, it signs for others too, and no certificate is good."""
+    Where those are a foreign issuer, it signs for others too, and no certificate is good."""
 
 
 @final
@@ -39,7 +39,6 @@ class ClientAuthorityFiles:
     """Keeps a `ServingContext` in step with the files, by their content."""
 
     def __init__(self, files: ClientFiles, serving: "ServingContext", *, interval_s: float) -> None:
-        """Take the files; nothing is read yet."""
         self.ready: Final = asyncio.Event()
         """Set once clients are judged by what the files hold."""
         self._files = files
@@ -48,7 +47,6 @@ class ClientAuthorityFiles:
         self._fault: str | None = None
 
     async def run(self) -> NoReturn:
-        """Poll for ever."""
         while True:
             self.poll()
             await asyncio.sleep(self._interval_s)
@@ -65,9 +63,9 @@ class ClientAuthorityFiles:
 
     def _read(self) -> ClientTrust:
         files = self._files
-        nobody = None if files.own_scheduler else ()
+        default = None if files.own_scheduler else ()
         return ClientTrust(
-            scheduler=_read(files.scheduler) if files.scheduler else nobody,
+            scheduler=_read(files.scheduler) if files.scheduler else default,
             api_server=_read(files.api_server) if files.api_server else (),
         )
 

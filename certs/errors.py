@@ -1,12 +1,12 @@
-"""What can go wrong with certificates: one tree.
+"""The errors of this package: one tree.
 
     CertificateError
-    ├── UnusableBundle     certificates or keys that cannot be served
-    ├── SecretConflict     another replica wrote the Secret first; read it again
-    ├── StoreUnavailable   the Secret could not be read or written
-    └── InjectionFailed    some webhook configuration did not get its caBundle
+    ├── UnusableBundleError     certificates or keys that cannot be served
+    ├── SecretConflictError     another replica wrote the Secret first; read it again
+    ├── StoreUnavailableError   the Secret could not be read or written
+    └── InjectionError          a webhook configuration lacks its caBundle
 
-No text holds key material or what a Secret contains.
+No text holds key material or the content of a Secret.
 """
 
 from enum import Enum
@@ -22,7 +22,6 @@ class RotationStep(Enum):
     RELOAD = "reload"
 
     def count_failure(self) -> None:
-        """Count one failure of this step."""
         CERTIFICATE_ERRORS.labels(self.value).inc()
 
 
@@ -45,7 +44,7 @@ class SecretConflictError(CertificateError):
 
 
 class StoreUnavailableError(CertificateError):
-    """The Secret could not be read, or nobody knows whether it was written."""
+    """The Secret could not be read, or may not have been written."""
 
 
 class InjectionError(CertificateError):

@@ -1,7 +1,7 @@
-"""Make certificates: an authority, a serving leaf, a client leaf. Keys and serials are given.
+"""Issuance of certificates: an authority, a serving leaf, a client leaf, for given keys and serials.
 
 ECDSA P-256 throughout: 987 against RSA's 775 handshakes a second, and the only kind of key that
-`certs.pem` takes. What is made passes OpenSSL's strict verification (key
+`certs.pem` takes. The certificates pass OpenSSL's strict verification (key
 identifiers, key usage), which Python's clients switch on from 3.13.
 """
 
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from certs.bundle import Requirements
 
 BACKDATE: Final = dt.timedelta(hours=1)
-"""How far the clock of who verifies may be behind ours."""
+"""How far a verifier's clock may be behind ours."""
 _CA_NAME = "gpu-control-plane-ca"
 _SERVING_NAME = "gpu-control-plane"
-"""Subject of the leaf; a Service's DNS name may be longer than a CN can be. Nobody verifies it."""
+"""Subject of the leaf; a Service's DNS name may be longer than a CN can be. It is not verified."""
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """Return a fresh key of the only kind that we use."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
@@ -37,7 +36,7 @@ def issue_authority(
 ) -> KeyPair:
     """Return a self-signed CA that signs leaves only.
 
-    Its name holds its serial (159 bits, so at most 61 of the 64 possible characters), so that an old and a new one are told apart.
+    Its name holds its serial (159 bits, so at most 61 of the 64 possible characters), which tells an old CA from a new one.
     """
     name = _name(f"{_CA_NAME}-{serial:x}")
     builder = (

@@ -1,9 +1,9 @@
-"""Rotation's port on the API server: our Secrets, and caBundle in webhook configurations.
+"""The API server's side of rotation: our Secrets, and caBundle in webhook configurations.
 
 Needs get, create and patch of the Secrets, and get and patch of the configurations.
 Only the fields in question are written: labels, foreign keys of the Secret and other fields of a
-webhook stay as they are. Of a failed write of the Secret only status, reason and fields are told,
-since nobody knows what some admission plugin puts into its message.
+webhook stay as they are. The error of a failed write of the Secret holds only status, reason and fields,
+since an admission plugin may put anything into its message.
 """
 
 import base64
@@ -99,7 +99,6 @@ class KubernetesCertificates:
         )
 
     async def read_secret(self, namespace: str, name: str) -> StoredSecret | None:
-        """Return the Secret, by a consistent read; None where there is none."""
         try:
             secret = await self._client.get(SECRETS, _Secret, name, namespace=namespace)
         except NotFound:
@@ -160,7 +159,7 @@ class KubernetesCertificates:
         await self._client.create(SECRETS, body)
 
     async def _inject(self, resource: "Resource", name: str, ca_pem: bytes) -> str | None:
-        """Return what went wrong, or None."""
+        """Return the error, or None."""
         try:
             configuration = await self._client.get(resource, _Configuration, name)
             if patch := _ca_patch(configuration.webhooks or (), ca_pem):
@@ -178,7 +177,7 @@ def _ca_patch(webhooks: "Sequence[_Webhook]", ca_pem: bytes) -> list[dict[str, s
     for place, webhook in enumerate(webhooks):
         if webhook.client_config.ca_bundle != wanted:
             path = f"/webhooks/{place}"
-            # Somebody may have reordered the list since the read; then nothing is written.
+            # The list may have been reordered since the read; then nothing is written.
             patch += [
                 {"op": "test", "path": f"{path}/name", "value": webhook.name},
                 {"op": "add", "path": f"{path}/clientConfig/caBundle", "value": wanted},

@@ -1,9 +1,8 @@
-"""Certificates that somebody else makes and mounts: tls.crt, tls.key and ca.crt in a directory.
+"""Mounted certificates: tls.crt, tls.key and ca.crt in a directory, as cert-manager makes them.
 
-As cert-manager does; its ca-injector then writes caBundle. The key must be ECDSA P-256 (`privateKey:
-{algorithm: ECDSA, size: 256}` of a Certificate; cert-manager's default is RSA). Whatever else the issuer
-signs makes nobody kube-scheduler: whose certificates are good is said by files of their own
-(`certs.client_ca_files`).
+cert-manager's ca-injector writes caBundle. The key must be ECDSA P-256 (`privateKey:
+{algorithm: ECDSA, size: 256}` of a Certificate; cert-manager's default is RSA). No other certificate of the issuer authenticates
+kube-scheduler: the CAs of clients have files of their own (`certs.client_ca_files`).
 
 The files are compared by content: kubelet swaps a symlink of the directory, and a watch on it, or
 times of change, would miss or repeat things.
@@ -50,9 +49,9 @@ class MountedCertificates:
         """Take the directory; nothing is read yet.
 
         Args:
-            directory: where the files are mounted.
-            serving: gets the certificates.
-            clock: its wall clock tells whether what is mounted has expired.
+            directory: of the mounted files.
+            serving: receives the certificates.
+            clock: its wall clock decides whether the mounted certificate has expired.
             interval_s: between two polls.
         """
         self.ready: Final = asyncio.Event()
@@ -64,7 +63,6 @@ class MountedCertificates:
         self._last_fault: str | None = None
 
     async def run(self) -> NoReturn:
-        """Poll for ever."""
         while True:
             self.poll()
             await asyncio.sleep(self._interval_s)

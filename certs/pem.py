@@ -1,7 +1,7 @@
-"""From PEM to facts: what the certificates say, or what is wrong with them, as values.
+"""Certificates and keys decoded from PEM, or their flaws, as values.
 
-Total: whatever stands in a Secret or a file, nothing is raised. Texts are ours, never the
-parser's, so that nothing of a key can reach a log.
+Decoding is total: no content of a Secret or a file raises. Texts are ours, never the parser's, so that no part
+of a key can reach a log.
 """
 
 import datetime as dt
@@ -34,7 +34,7 @@ Usage = x509.ObjectIdentifier
 
 
 class Flaw(Enum):
-    """What is wrong with a certificate or its key."""
+    """A flaw of a certificate or its key."""
 
     MISSING = "Missing"
     UNDECODABLE = "Undecodable"
@@ -50,13 +50,13 @@ class Flaw(Enum):
     EXPIRED = "Expired"
     EXPIRING = "Expiring"
     RETIRED = "Retired"
-    """A replaced CA that nobody needs any more is still trusted."""
+    """A replaced CA that is needed no longer is still trusted."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class CertificateFlaw:
-    """A flaw, and in words what of which certificate."""
+    """A flaw, and its description."""
 
     flaw: Flaw
     detail: str
@@ -65,7 +65,7 @@ class CertificateFlaw:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What a certificate says."""
+    """The facts of a certificate."""
 
     parsed: x509.Certificate = field(repr=False)
     public_key: bytes = field(repr=False)
@@ -80,11 +80,9 @@ class Certificate:
 
     @property
     def pem(self) -> bytes:
-        """Return it as PEM."""
         return self.parsed.public_bytes(Encoding.PEM)
 
     def is_issued_by(self, authority: "Certificate") -> bool:
-        """Say whether the authority's key signed this."""
         try:
             self.parsed.verify_directly_issued_by(authority.parsed)
         except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
@@ -130,12 +128,10 @@ class DecodedPair:
 
     @property
     def certificate(self) -> Certificate:
-        """Return the pair's own certificate."""
         return self.chain[0]
 
     @property
     def pem(self) -> bytes:
-        """Return chain and key in one text, as `SSLContext.load_cert_chain` takes them."""
         return b"".join(certificate.pem for certificate in self.chain) + key_pem(self.key)
 
 

@@ -1,7 +1,7 @@
-"""Make the faulty parts of a bundle anew, each by its own function.
+"""Renewal of the faulty parts of a bundle, each by its own function.
 
-Keys and serials are fresh at every call, so two replicas never make the same; which of them
-counts is decided by the Secret (`certs.rotation`).
+Keys and serials are fresh at every call, so two replicas never make the same; the Secret
+decides between them (`certs.rotation`).
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ gone wild, the Secret and caBundle must not grow without end."""
 def renew(
     bundle: "Bundle", needed: "RenewalNeeded", *, wanted: "Requirements", now: "dt.datetime"
 ) -> "Bundle":
-    """Return the bundle with nothing left to make anew at this moment; what is good stays as it is."""
+    """Return the bundle with every faulty part replaced; good parts stay as they are."""
     if needed.concerns(Part.AUTHORITY):
         bundle = _with_new_authority(bundle, wanted, now)
     elif needed.concerns(Part.RETIRED):

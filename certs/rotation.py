@@ -1,6 +1,6 @@
 """The reconciler for certificates: make what is due, store it, tell the API server, serve it.
 
-Every replica runs it. The Secret decides: whoever writes first wins, the others read again and
+Every replica runs it. The Secret decides: the first writer wins, the others read again and
 serve the winner's. One pass is
 
     read -> due? make and write -> caBundle -> serve
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 CHECK_INTERVAL_S: Final = 60.0
 """Twelve hours, as other rotators have, would do for expiry; but a Secret that was deleted, or a
-caBundle that somebody's `kubectl apply` took away, stops every pod creation until we look. A pass
+caBundle that a `kubectl apply` removed, stops every pod creation until the next pass. A pass
 without a finding is one read of the Secret and one of each webhook configuration."""
 _MAX_RACES = 5
 _HOLD_MARGIN = dt.timedelta(hours=1)
@@ -118,7 +118,7 @@ class CertificateRotation:
             backoff: delays after failures; up to a minute by default.
         """
         self.ready: Final = asyncio.Event()
-        """Set once a certificate is served that the API server was told to trust."""
+        """Set once a certificate is served whose CA is in caBundle."""
         self._store = store
         self._serving = serving
         self._clock = clock
@@ -185,7 +185,7 @@ class CertificateRotation:
         return self._interval_s
 
     async def _settle(self) -> Bundle:
-        """Return what the Secret holds once nothing in it is due."""
+        """Return the content of the Secret once nothing in it is due."""
         for _ in range(_MAX_RACES):
             stored = await self._store.read_secret(self._namespace, self._name)
             bundle = Bundle.from_secret(stored.data if stored else {})
@@ -221,7 +221,7 @@ class CertificateRotation:
         )
 
     def _must_hold_back(self, bundle: Bundle) -> bool:
-        """Say whether serving this would break what works: other CAs, and a leaf that is good."""
+        """Return whether serving this would break a working state: other CAs, and a leaf that is good."""
         loaded, not_after = self._serving.loaded, self._serving.not_after
         if loaded is None or not_after is None or loaded.trust_pem == bundle.trust_pem:
             return False

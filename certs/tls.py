@@ -4,7 +4,7 @@
 never removes one, and a key of another kind does not replace the first. So the context that the
 server listens with holds nothing; at each handshake it hands over to a complete one (the
 mechanism of SNI, which OpenSSL runs with or without a name), and a reload swaps that one whole.
-Connections that are open keep theirs; who their peers are is asked anew at every call.
+Connections that are open keep theirs; their peers are authenticated again at every call.
 
 Client certificates are optional: probes come without one, and the paths that demand one look at
 its name (`peer_common_name`) and its issuer (`certs.client_authorities`). One by a CA that we don't trust, or
@@ -57,17 +57,14 @@ class ServingContext:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """Return what the server listens with."""
         return self._context
 
     @property
     def loaded(self) -> "ServingBundle | None":
-        """Return what is served now."""
         return self._loaded
 
     @property
     def not_after(self) -> "dt.datetime | None":
-        """Return when the certificate that is served expires."""
         return self._not_after
 
     def load(self, bundle: "ServingBundle") -> bool:
@@ -191,7 +188,7 @@ def _trust(context: ssl.SSLContext, trusted: tuple[Certificate, ...]) -> None:
     if not trusted:  # OpenSSL takes none for a mistake
         return
     context.load_verify_locations(cadata=b"".join(ca.pem for ca in trusted).decode("ascii"))
-    # As Go does it: who is in ca.crt is trusted, an intermediate too.
+    # As in Go, every certificate of ca.crt is trusted, an intermediate too.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 

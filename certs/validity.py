@@ -1,4 +1,4 @@
-"""Decide which certificates must be made anew. Pure: no clock, no I/O, nothing raised.
+"""Validity of certificates: which must be replaced, and when. Pure: no clock, no I/O, nothing raised.
 
 The life of a CA, with L = min(lookahead, lifetime / 3), 90 days for one of ten years:
 
@@ -7,8 +7,8 @@ The life of a CA, with L = min(lookahead, lifetime / 3), 90 days for one of ten 
     L after its start   the old one is dropped, or when it ends, whichever comes first
 
 So caBundle carries a CA long before a server shows a leaf by it, and kube-scheduler, which reads
-an extender's `caFile` once at its start, has those 30 days to be restarted. Nobody must remember
-in which phase a rotation is: it follows from the new CA's notBefore.
+an extender's `caFile` once at its start, has those 30 days to be restarted. The phase of a
+rotation is not stored: it follows from the new CA's notBefore.
 A leaf that enters its own lookahead meanwhile waits for that moment. One that is broken, or
 lacks a name that is wanted now, does not, and is made by the newest CA, whose key we have.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Part(Enum):
-    """A part of the bundle that is made by itself."""
+    """A part of the bundle that is replaced by itself."""
 
     AUTHORITY = "authority"
     RETIRED = "retired"
@@ -48,7 +48,7 @@ class Part(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """A part to make anew, and why."""
+    """A part to replace, and why."""
 
     part: Part
     fault: CertificateFlaw
@@ -57,12 +57,11 @@ class Renewal:
 @final
 @dataclass(frozen=True, slots=True)
 class RenewalNeeded:
-    """Something is to be made anew; at least one, each part at most once."""
+    """At least one part is to be replaced, each at most once."""
 
     renewals: tuple[Renewal, ...]
 
     def concerns(self, part: Part) -> bool:
-        """Say whether this part is to be made anew."""
         return any(renewal.part is part for renewal in self.renewals)
 
 
@@ -96,10 +95,10 @@ class _Succession:
 def needs_renewal(
     bundle: "Bundle", wanted: "Requirements", now: dt.datetime
 ) -> RenewalNeeded | StillGood:
-    """Say which parts must be made anew at this moment, or until when none must.
+    """Return the parts that must be replaced at this moment, or until when none must.
 
-    An authority that must be made anew says nothing of the leaves: those by an old one stay good
-    while it is trusted. So ask again once it was replaced.
+    A faulty authority does not make its leaves faulty: they stay good while it is trusted. Ask again after its
+    replacement.
     """
     verdicts = dict(_verdicts(bundle, wanted, now))
     renewals = tuple(
@@ -133,7 +132,7 @@ def _verdicts(
     yield Part.AUTHORITY, _authority(bundle, wanted, now)
     trusted = decode_certificates(bundle.trust_pem)
     if isinstance(trusted, CertificateFlaw):
-        # Made anew with the authority; nobody can say anything of these now.
+        # They are replaced with the authority; until then nothing is known of them.
         yield Part.SERVING, CertificateFlaw(Flaw.UNKNOWN_ISSUER, "no CA is known")
         yield Part.CLIENT, CertificateFlaw(Flaw.UNKNOWN_ISSUER, "no CA is known")
         return

@@ -4,7 +4,6 @@ import sys
 
 
 def main() -> None:
-    """Run the command line and exit with its status."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["agent"]:
         from cli.agent import run_alone  # noqa: PLC0415

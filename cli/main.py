@@ -30,7 +30,6 @@ OK, FAILED, MISUSED = 0, 1, 2
 
 
 def run(arguments: "Sequence[str]") -> int:
-    """Run one command and return the process's exit status."""
     parser = _build_parser()
     known, rest = parser.parse_known_args(arguments)
     if known.command != "serve" and rest:

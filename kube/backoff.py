@@ -41,7 +41,6 @@ class Backoff:
 
     @property
     def failures(self) -> int:
-        """Return how many failures there were since the last success."""
         return self._failures
 
     def fail(self, at_least_s: float | None = None) -> float:
@@ -57,5 +56,4 @@ class Backoff:
         return max(delay, min(at_least_s or 0.0, self._cap_s))
 
     def succeed(self) -> None:
-        """Forget the failures."""
         self._failures = 0

@@ -82,7 +82,6 @@ class KubeClient:
         self._list_timeout_s = list_timeout_s
 
     async def __aenter__(self) -> Self:
-        """Open the connection pool."""
         await self._transport.open()
         return self
 

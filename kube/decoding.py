@@ -91,7 +91,6 @@ def decode(body: bytes, type_: type[T], resource: "Resource") -> T:
 
 
 def decode_page(body: bytes, resource: "Resource") -> Page:
-    """Return the page, or raise Undecodable."""
     try:
         page = _LIST_DECODER.decode(body)
     except UNDECODABLE as error:

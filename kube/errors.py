@@ -33,7 +33,7 @@ import msgspec
 from api.field_errors import UNDECODABLE
 
 MAX_FOREIGN_TEXT = 256
-"""Characters of somebody else's text that reach our logs and events."""
+"""Characters of foreign text that reach our logs and Events."""
 
 
 class KubeError(Exception):
@@ -75,7 +75,6 @@ class Undecodable(KubeError):
     """The server answered, but with a body that cannot be read as what was asked for."""
 
     def __init__(self, message: str) -> None:
-        """Take a text; it is cut."""
         super().__init__(one_line(message))
 
 
@@ -120,7 +119,6 @@ class ApiError(KubeError):
         details: StatusDetails | None = None,
         retry_after_s: float | None = None,
     ) -> None:
-        """Take the HTTP status and what `metav1.Status` says; reason and message are cut."""
         self.status = status
         self.reason = one_line(reason)
         self.message = one_line(message)
@@ -182,7 +180,7 @@ class AlreadyExists(Conflict):
 
 
 class Gone(ApiError):
-    """410: the resourceVersion or the continue token is too old; list anew."""
+    """410: the resourceVersion or the continue token is too old; list again."""
 
 
 class UnsupportedMediaType(ApiError):
@@ -198,7 +196,7 @@ class TooManyRequests(ApiError):
 
 
 class ServerError(ApiError):
-    """5xx: nobody knows whether the write was carried out."""
+    """5xx: the write may or may not have been carried out."""
 
 
 class UnexpectedStatus(ApiError):

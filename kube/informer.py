@@ -1,4 +1,4 @@
-"""The informer: one resource, listed and then watched, told to a sink for as long as we live.
+"""The informer: one resource, listed and then watched, delivered to a sink for as long as the process lives.
 
     list ──> sink.replace_all ──> watch from the list's version ──> sink.upsert, sink.discard
      ^                                  │    ^
@@ -9,13 +9,13 @@ An exception out of the sink is a fault of ours and propagates, because state th
 must not go on deciding.
 
 The list is consistent: no resourceVersion, hence as new as anything that was ever answered to
-anybody. `resourceVersion=0` is cheaper but may show a past in which a card was still free, and a
+anybody. `resourceVersion=0` is cheaper but may show a past in which a device was still free, and a
 restarted process would give it out again. It comes in pages of one moment, so that neither its
 bytes lie in memory as a whole nor their decoding takes the loop for long; where the token of a page
 has expired, the next attempt takes everything at once.
 
-The first list is told to the sink in one go, because nobody is answered before it is there. Later
-ones, which come while others are answered, are told in steps to a sink that can do so.
+The first list reaches the sink in one go, because no request is answered before it is there. Later ones, which
+arrive while requests are answered, reach a sink that supports it in steps.
 """
 
 import asyncio
@@ -140,7 +140,7 @@ class WatchTiming:
 
     server_timeout_s: int = 300
     """The server is asked to end a watch after once to twice as long, so that not all end together
-    and connections spread anew over API servers; client-go's figures."""
+    and connections are spread again over API servers; client-go's figures."""
     idle_timeout_s: float = 150.0
     """Silence after which a connection is taken for half-open. Bookmarks come once a minute; this is
     two of them and a half."""
@@ -149,7 +149,7 @@ class WatchTiming:
     server ended it properly: a server that closes at once would be asked thousands of times."""
     relist_after: int = 6
     """Failures in a row, about half a minute of them, after which the version itself is doubted and
-    the list is taken anew: an etcd restored from a backup may be behind it."""
+    the list is taken again: an etcd restored from a backup may be behind it."""
     first_page: int = 5_000
     """Items at a time before anybody is served: 36 MB of usual pods, and few round trips."""
     absent_s: float = 60.0
@@ -162,7 +162,7 @@ class WatchTiming:
 class Informer(Generic[T]):
     """Keeps one sink equal to one selection of one resource.
 
-    A second one for the same resource in a process needs a name: metrics are told apart by it.
+    A second one for the same resource in a process needs a name: metrics carry it as a label.
     An object that cannot be decoded or projected is counted, logged and skipped: in a list it counts
     as absent, after a change the sink keeps what it knew.
     """
@@ -195,7 +195,7 @@ class Informer(Generic[T]):
         not installed: that counts as an empty list, and is looked at again every `absent_s`.
 
         `project` says what the sink gets of an item, None for nothing at all; the decoded item is
-        dropped at once, so that whoever needs little of many large objects pays for that little.
+        dropped at once, so that a sink that needs little of many large objects pays for that little.
         Without it the sink gets the items.
         """
         self._client = client

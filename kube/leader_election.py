@@ -114,7 +114,7 @@ class LeaseTerms:
     renew_deadline_s: float = 1.5
     retry_s: float = 0.4
     look_s: float = 0.25
-    """How often those who do not lead read the record."""
+    """How often a follower reads the record."""
 
     def __post_init__(self) -> None:
         """Refuse times with which the arithmetic does not hold, or renewals have no second chance."""
@@ -132,7 +132,7 @@ class LeaseTerms:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """One time of leading, from when the Lease was taken to when somebody else takes it.
+    """One term of leadership, from taking the Lease to its next holder.
 
     A holder that fails to renew and then finds the record still its own is in the same term: nobody
     else led in between.
@@ -184,7 +184,7 @@ class LeaderElection:
         self._log = _log.bind(lease=f"{terms.namespace}/{terms.name}", identity=self.identity)
 
     def is_leading(self) -> bool:
-        """Say whether we lead at this very moment; ask right before every write."""
+        """Return whether we lead at this moment; ask right before every write."""
         return self._clock.monotonic() < self._leads_until
 
     async def run(
@@ -211,7 +211,7 @@ class LeaderElection:
         self._leads_until = -math.inf
 
     async def succeeded(self) -> bool:
-        """Say whether somebody else holds the Lease that we gave up. Trouble is no answer: False."""
+        """Return whether another process holds the Lease that we released; False on an error."""
         try:
             record = await self._look()
         except KubeError:
@@ -221,7 +221,7 @@ class LeaderElection:
     async def release(self) -> None:
         """Give the Lease up for good, so that others take over at once and not after its duration.
 
-        To be called when the leader's last write is through, since from then on somebody else leads
+        To be called when the leader's last write is through, since from then on another process leads
         and does not wait for any. A failure is logged; the Lease then runs out by itself.
         """
         self.stand_down()
@@ -378,7 +378,7 @@ class LeaderElection:
 
     def _announce(self, on_started: "Callable[[], None]", on_stopped: "Callable[[], None]") -> None:
         leads = self.is_leading()
-        # Another term is another time of leading, though nobody looked in between.
+        # Another term is another term, though it was not observed in between.
         if self.leading.is_set() and not (leads and self.term is self._announced):
             self._log.info("stopped leading")
             self.leading.clear()

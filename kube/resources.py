@@ -20,7 +20,6 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """Return what stands in an object's `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 JSON: Final = "application/json"
 
 MAX_EVENT_LINE: Final = 16 * 1024 * 1024
-"""etcd takes requests up to 1.5 MiB unless told otherwise; ten times that is no event."""
+"""etcd takes requests up to 1.5 MiB by default; ten times that is no event."""
 _MAX_ERROR_BODY = 64 * 1024
 """A Status is a few hundred bytes; of a proxy's page the beginning says enough."""
 _ERROR_BODY_TIMEOUT_S = 5.0
@@ -64,7 +64,6 @@ class Transport:
     def __init__(
         self, configuration: "Connection", clock: "Clock", *, user_agent: str, timeout_s: float
     ) -> None:
-        """Take the settings; nothing is opened yet."""
         self._configuration = configuration
         self._clock = clock
         self._user_agent = user_agent
@@ -168,7 +167,7 @@ class Transport:
             raise _unreachable(error) from error
 
     async def _authorization(self) -> dict[str, str]:
-        """Return the header with the current token; the configuration's hook may read it anew."""
+        """Return the header with the current token; the configuration's hook may read it again."""
         try:
             token = await self._configuration.get_api_key_with_prefix("BearerToken")
         except Exception as error:  # the hook is the library's and raises what it likes
@@ -230,7 +229,7 @@ async def _check(response: aiohttp.ClientResponse) -> None:
 
 async def _beginning_of(response: aiohttp.ClientResponse) -> bytes:
     body = b""
-    # The status is the answer, the text only explains it: what breaks here stays untold.
+    # The status is the answer, the text only explains it: an error here is not reported.
     with suppress(aiohttp.ClientError, OSError):
         async with asyncio.timeout(_ERROR_BODY_TIMEOUT_S):
             while len(body) < _MAX_ERROR_BODY and (chunk := await response.content.readany()):
@@ -246,16 +245,14 @@ class LineSplitter:
     """
 
     def __init__(self) -> None:
-        """Start at the beginning of a line."""
         self._parts: list[bytes] = []
         self._size = 0
 
     @property
     def is_inside_line(self) -> bool:
-        """Say whether something came after the last line's end."""
         return bool(self._parts)
 
-    def sink(self, chunk: bytes) -> list[bytes]:
+    def feed(self, chunk: bytes) -> list[bytes]:
         """Return the lines that this chunk completes, without their ends and without empty ones."""
         *complete, rest = chunk.split(b"\n")
         if complete:
@@ -274,7 +271,7 @@ async def _lines(response: aiohttp.ClientResponse) -> "AsyncGenerator[bytes, Non
     splitter = LineSplitter()
     try:
         async for chunk in response.content.iter_any():
-            for number, line in enumerate(splitter.sink(chunk), start=1):
+            for number, line in enumerate(splitter.feed(chunk), start=1):
                 yield line
                 await _let_others(number)
             await asyncio.sleep(0)

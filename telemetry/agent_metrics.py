@@ -10,7 +10,7 @@ from telemetry.metrics import REGISTRY, REQUEST_BUCKETS
 
 DEVICES = Gauge(
     "gpu_agent_cards",
-    "Cards of the node by health (Healthy, Unhealthy, Lost).",
+    "Devices of the node by health (Healthy, Unhealthy, Lost).",
     ["health"],
     registry=REGISTRY,
 )
@@ -23,20 +23,20 @@ DRIVER_CALL_DURATION = Histogram(
 )
 DRIVER_EVENTS = Counter(
     "gpu_agent_driver_events_total",
-    "Events that the driver told, by kind and whether they count against the card (fault, ignored).",
+    "Events of the driver, by kind and by effect on the device (fault, ignored).",
     ["kind", "verdict"],
     registry=REGISTRY,
 )
 PUBLISHED = Counter(
     "gpu_agent_publications_total",
-    "What the agent published, by what it is (features, heartbeat, cards, cdi, allocations, condition)"
+    "Publications of the agent, by content (features, heartbeat, cards, cdi, allocations, condition)"
     " and outcome (written, failed).",
     ["what", "outcome"],
     registry=REGISTRY,
 )
 PARTITIONINGS = Counter(
     "gpu_agent_partitioning_steps_total",
-    "Steps of cutting cards into MIG instances, by step and outcome (done, refused).",
+    "Steps of partitioning devices into MIG instances, by step and outcome (done, refused).",
     ["step", "outcome"],
     registry=REGISTRY,
 )

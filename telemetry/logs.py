@@ -65,7 +65,7 @@ class LogLines:
     error = critical = fatal = exception = warning
 
     def flush(self) -> None:
-        """Write what was taken, in one call."""
+        """Write the buffered records, in one call."""
         if self._records:
             text = _encode(self._records)
             self._records.clear()
@@ -103,7 +103,7 @@ def configure_logs(level: LogLevel) -> LogLines:
 def _complete(logger: object, method: str, record: Record) -> tuple[tuple[Record], dict[str, Any]]:
     """Give `LogLines` the record itself, with what every line has: it is encoded when it is written.
 
-    One processor instead of a chain, since the lines of decisions are made while somebody waits.
+    One processor instead of a chain, since the caller of a decision waits for its line.
     """
     record["level"] = method
     record["time"] = dt.datetime.now(dt.UTC)  # noqa: TID251  # lines tell the machine's time
@@ -120,7 +120,7 @@ def _encode(records: list[Record]) -> bytes:
 
 
 def _encode_odd(record: Record) -> bytes:
-    """Encode a record of which some value may have no form in JSON: a line is worth more than its form."""
+    """Encode a record with a value that JSON cannot represent."""
     try:
         return _encoder.encode_lines([record])
     except (TypeError, ValueError, OverflowError):

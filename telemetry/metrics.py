@@ -32,7 +32,7 @@ POOL_CAPACITY_AVAILABLE = Gauge(
 POOL_CAPACITY_UNHEALTHY = Gauge(
     "gpupool_capacity_unhealthy",
     "Free units withheld: the card is faulted or leaves the pool, its node is missing, not ready or"
-    " cordoned, a pod runs there on devices that nobody knows, or the whole pool is in maintenance or"
+    " cordoned, a pod runs there on unknown devices, or the whole pool is in maintenance or"
     " being deleted.",
     ["pool"],
     registry=REGISTRY,
@@ -79,7 +79,7 @@ PODS_LONGEST_WAIT = Gauge(
 )
 PODS_UNACCOUNTED = Gauge(
     "gpu_pods_unaccounted",
-    "Bound pods of which nobody knows all devices; their nodes take no more pods of their pools.",
+    "Bound pods with unknown devices; their nodes take no more pods of their pools.",
     registry=REGISTRY,
 )
 UNITS_HELD_TWICE = Gauge(
@@ -101,7 +101,6 @@ INDEX_GENERATION = Gauge(
     "gpu_index_generation", "Moves with every real change of the device index.", registry=REGISTRY
 )
 
-# --- nodes and devices: shown by who leads -------------------------------------------------------
 
 INVENTORY_DEVICES = Gauge(
     "gpu_inventory_devices_total", "Devices of a node.", ["node"], registry=REGISTRY

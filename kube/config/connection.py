@@ -57,7 +57,7 @@ class Connection(Protocol):
 
     @property
     def proxy_headers(self) -> "Mapping[str, str] | None":
-        """What the proxy is told."""
+        """Headers for the proxy."""
 
     async def get_api_key_with_prefix(
         self, identifier: str, alias: str | None = None

@@ -1,4 +1,4 @@
-"""The way to the API server from a pod: its service account, without a library (`kube.config.connection`).
+"""The connection of a pod to the API server: its service account, read without a library.
 
 Kubernetes' own contract: the address is in KUBERNETES_SERVICE_HOST and _PORT, the files are in a projected
 volume. kubelet writes a new token at four fifths of its life and swaps the volume's link, so that a look at
@@ -35,7 +35,6 @@ class ServiceAccountFiles:
 
 
 def is_in_pod(environ: "Mapping[str, str]" = os.environ) -> bool:
-    """Say whether kubelet started this process."""
     return bool(environ.get(HOST_VARIABLE))
 
 
@@ -52,7 +51,7 @@ def load_service_account(
     for name, value in ((HOST_VARIABLE, host), (PORT_VARIABLE, port)):
         if not value:
             raise BadConfigurationError(
-                f"{name} is not set: this is no pod of a cluster; name a kubeconfig"
+                f"{name} is not set: this process runs in no pod; name a kubeconfig"
             )
     _content(files.ca_file)
     account = ServiceAccount(_url(host, port), files)
@@ -79,7 +78,7 @@ class ServiceAccount:
         self._file = files.token
         self._token = ""
         self._read: _Version | None = None
-        self._is_told = False
+        self._is_reported = False
 
     async def get_api_key_with_prefix(
         self, identifier: str, alias: str | None = None
@@ -91,11 +90,11 @@ class ServiceAccount:
         try:
             self.read_token()
         except BadConfigurationError as error:
-            if not self._is_told:
-                self._is_told = True
+            if not self._is_reported:
+                self._is_reported = True
                 _log.warning("service account's token not renewed", error=one_line(str(error)))
         else:
-            self._is_told = False
+            self._is_reported = False
         return f"Bearer {self._token}"
 
     def read_token(self) -> None:
@@ -115,7 +114,7 @@ class ServiceAccount:
 
 
 class _Version(NamedTuple):
-    """What tells a file from its successor."""
+    """The identity of a file's content."""
 
     device: int
     inode: int

@@ -1,7 +1,7 @@
-"""Who may call: of the scheduler's paths a client certificate or a bearer token, of webhooks a certificate.
+"""Authentication of callers: a client certificate or a bearer token on the scheduler's paths, a certificate on webhooks.
 
-Nothing that binds is open: with neither configured every call is refused. Webhooks are open unless CAs of
-the API servers' certificates are configured, because API servers show none unless they are told to.
+The scheduler's paths are never open: with neither configured every call is refused. Webhooks are open unless CAs
+of the API servers' certificates are configured, because an API server shows a certificate only if configured to.
 """
 
 import hmac
@@ -51,9 +51,9 @@ class ExtenderAuthentication:
         if header.startswith("Bearer "):
             # Bytes that are no UTF-8 come as surrogates.
             offered = header.removeprefix("Bearer ").encode("utf-8", "surrogateescape")
-            return None if self._is_token(offered) else "the bearer token is not the right one"
+            return None if self._is_token(offered) else "the bearer token is wrong"
         if name is not None:
-            return f"client certificate {one_line(name)} may not call the scheduler's paths"
+            return f"client certificate {one_line(name)} may not call the scheduler's paths; extender.client_names lists those that may"
         return "a client certificate or a bearer token is needed"
 
     def _is_token(self, offered: bytes) -> bool:

@@ -1,8 +1,7 @@
-"""The paths that others post questions to: who may ask, the decision, and what is said about it.
+"""The endpoints of webhooks and extender verbs: authentication, the decision, its log line and its metrics.
 
-A decision is synchronous (bind alone awaits its one API write); each writes one log line and one
-histogram sample. Whatever it raises becomes an answer of its protocol and is counted; no traceback
-leaves the process.
+A decision is synchronous (bind alone awaits its one API write) and writes one log line and one histogram sample.
+An exception becomes an answer of the protocol and is counted; no traceback leaves the process.
 """
 
 from dataclasses import dataclass
@@ -44,19 +43,19 @@ _ERROR_ANSWERS: "Final[dict[str, Callable[[str], bytes]]]" = {
     constants.PREEMPT_VERB: lambda _: encode_preemption({}),
     constants.BIND_VERB: encode_bind,
 }
-"""What the extender says where it cannot decide: HTTP 200, since kube-scheduler discards the body of
+"""The extender's answers without a decision: HTTP 200, since kube-scheduler discards the body of
 any other. Where the protocol has no field for an error, the harmless answer; the log has the text."""
-_FAILED: Final = "gpu-control-plane failed to decide; its log says why"
+_FAILED: Final = "gpu-control-plane failed to decide; see its log"
 
 Decide = TypeVar("Decide")
-"""What decides: at once, or after something that it awaits."""
+"""A decision function, synchronous or not."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What goes back."""
+    """An HTTP answer."""
 
     status: int
     body: bytes
@@ -103,7 +102,7 @@ class Webhook:
         clock: "Clock",
         callers: "WebhookAuthentication | None" = None,
     ) -> None:
-        """Answer by `decide`; `name` is what logs and metrics call it. Without `callers` anybody."""
+        """Answer by `decide`; `name` is its name in logs and metrics. Without `callers` it is open."""
         self._name = name
         self._decide = decide
         self._context = context
@@ -128,7 +127,6 @@ class Webhook:
         return Unread(415, "UnsupportedMediaType", text)
 
     def answer_unread(self, unread: Unread, remote: str | None) -> Reply:
-        """Answer a request of which there is no body."""
         if unread.status in {401, 403}:
             self._durations.observe("unauthenticated", self._clock.monotonic())
             _log.warning(
@@ -141,7 +139,6 @@ class Webhook:
         return _status(unread)
 
     def answer(self, body: bytes) -> Reply:
-        """Decide."""
         started = self._clock.monotonic()
         try:
             answer = self._decide(body, self._context)
@@ -158,7 +155,7 @@ class Webhook:
 
 @final
 class VerbReport:
-    """What is said of the calls of one verb, and what is answered where nothing was decided."""
+    """Logs and metrics of one verb, and its answers without a decision."""
 
     def __init__(self, verb: str, authentication: "ExtenderAuthentication", clock: "Clock") -> None:
         """Take one verb of `manifests.constants`."""
@@ -175,7 +172,6 @@ class VerbReport:
         return Unread(401, "Unauthorized", refusal) if refusal is not None else None
 
     def answer_unread(self, unread: Unread, remote: str | None) -> Reply:
-        """Answer a request of which there is no body."""
         if unread.status == 401:
             self._durations.observe("unauthenticated", self._clock.monotonic())
             _log.warning(
@@ -186,8 +182,8 @@ class VerbReport:
         _log.warning("extender request unreadable", verb=self._verb, error=unread.text)
         return self._sorry(unread.text)
 
-    def tell(self, answer: "VerbResult", started: float) -> Reply:
-        """Answer with what was decided."""
+    def reply(self, answer: "VerbResult", started: float) -> Reply:
+        """Answer with the decision."""
         self._durations.observe(answer.outcome, started)
         _log.info("extender", verb=self._verb, outcome=answer.outcome, **answer.facts)
         return Reply(200, answer.body)
@@ -203,7 +199,7 @@ class VerbReport:
 
 
 class _Decided(Generic[Decide]):
-    """A verb of kube-scheduler's, whichever way it is decided."""
+    """A verb of kube-scheduler."""
 
     def __init__(
         self, report: VerbReport, decide: Decide, *, context: "ExtenderContext", clock: "Clock"
@@ -219,30 +215,28 @@ class _Decided(Generic[Decide]):
 
 @final
 class Verb(_Decided["AtOnce"]):
-    """A verb that is decided at once."""
+    """A verb with a synchronous decision."""
 
     def answer(self, body: bytes) -> Reply:
-        """Decide."""
         started = self._clock.monotonic()
         try:
             answer = self._decide(body, self._context)
         except Exception:  # noqa: BLE001  # the per-request boundary
             return self._report.fail(started)
-        return self._report.tell(answer, started)
+        return self._report.reply(answer, started)
 
 
 @final
 class AwaitingVerb(_Decided["Awaited"]):
-    """A verb that awaits something before it answers: bind, its one API write."""
+    """A verb that awaits its one API write: bind."""
 
     async def answer(self, body: bytes) -> Reply:
-        """Decide, and see it through."""
         started = self._clock.monotonic()
         try:
             answer = await self._decide(body, self._context)
         except Exception:  # noqa: BLE001  # the per-request boundary
             return self._report.fail(started)
-        return self._report.tell(answer, started)
+        return self._report.reply(answer, started)
 
 
 def _status(unread: Unread) -> Reply:

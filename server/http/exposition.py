@@ -1,7 +1,7 @@
-"""/metrics: with 5,000 nodes there are some 50,000 series, and writing them takes a fifth of a second.
+"""/metrics: 5,000 nodes make some 50,000 series, and writing them takes a fifth of a second.
 
-Done in a thread then, family by family: the loop gets its turns meanwhile, and what one family needed is
-freed before the next.
+A long page is written in a thread, family by family: the loop gets its turns meanwhile, and the memory of one
+family is freed before the next.
 """
 
 import asyncio
@@ -30,7 +30,6 @@ class _OneFamily:
         self._family = family
 
     def collect(self) -> "Iterable[Metric]":
-        """Yield the family."""
         yield self._family
 
 
@@ -43,7 +42,6 @@ class Exposition:
         # of the last page: how long the next one will be
 
     async def show(self, _request: web.Request) -> web.Response:
-        """Answer a scrape."""
         body = _written() if self._length < SHORT else await asyncio.to_thread(_written)
         self._length = len(body)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})

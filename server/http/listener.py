@@ -158,7 +158,6 @@ def _connection_of(request: web.Request) -> LimitedConnection:
 
 
 async def _listeners(host: str, port: int) -> list[socket.socket]:
-    """Return a listening socket for each address of the host."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     listeners: list[socket.socket] = []

@@ -1,4 +1,4 @@
-"""Whether this replica may answer: caches synced, ledger rebuilt, leading."""
+"""Readiness of this replica: caches synced, reservations rebuilt, leading."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
@@ -10,39 +10,38 @@ if TYPE_CHECKING:
 @final
 @dataclass(slots=True)
 class Readiness:
-    """Named checks, whether we lead, and whether the process is on its way out.
+    """Named checks, leadership, and the state of a shutdown.
 
-    Three questions that differ. Admission may be answered by every replica that knows the cluster.
-    The scheduler is answered by the leader. And requests should be sent to the leader; to one that
-    has handed over also, until its successor is sent requests, or nobody would get them.
+    Three questions differ. Every synced replica may answer admission. Only the leader answers the scheduler.
+    Requests should go to the leader, and to a replica that has handed over until they reach its successor:
+    otherwise they would reach none.
     """
 
     checks: "dict[str, Callable[[], bool]]" = field(default_factory=dict)
     is_leading: "Callable[[], bool] | None" = None
-    """None where nobody is elected."""
+    """None without leader election."""
     is_handing_over: bool = False
     is_stopping: bool = False
-    """Nothing new should come in."""
+    """No new requests should arrive."""
 
     @property
     def is_draining(self) -> bool:
-        """Say whether clients should look for another replica."""
+        """Return whether clients should connect to another replica."""
         return self.is_handing_over or self.is_stopping
 
     def is_synced(self) -> bool:
-        """Say whether the cluster is known."""
         return all(check() for check in self.checks.values())
 
     def leads(self) -> bool:
-        """Say whether units may be held and bound by this replica."""
+        """Return whether this replica may reserve and bind units."""
         return self.is_leading is None or self.is_leading()
 
     def may_answer(self) -> bool:
-        """Say whether decisions may be made for the cluster now."""
+        """Return whether this replica may decide for the cluster now."""
         return self.leads() and self.is_synced()
 
     def is_ready(self) -> bool:
-        """Say whether requests should be sent here."""
+        """Return whether requests should be sent here."""
         return not self.is_stopping and (self.is_handing_over or self.leads()) and self.is_synced()
 
     def report(self) -> str:

@@ -38,21 +38,19 @@ class ServingCertificate:
 
     @property
     def context(self) -> "ssl.SSLContext":
-        """Return what the server listens with; handshakes fail until a certificate is loaded."""
+        """Return the port's context; handshakes fail until a certificate is loaded."""
         return self._serving.context
 
     @property
     def scheduler_authorities(self) -> "ClientAuthorities":
-        """Return the CAs of kube-scheduler's certificate."""
         return self._serving.scheduler
 
     @property
     def api_server_authorities(self) -> "ClientAuthorities":
-        """Return the CAs of the API servers' certificate for webhooks."""
         return self._serving.api_server
 
     def is_loaded(self) -> bool:
-        """Say whether a certificate is served, and clients are judged by the CAs that are configured."""
+        """Return whether a certificate is served, and the configured CAs of clients are in force."""
         return self._serving.loaded is not None and self._clients.ready.is_set()
 
     async def run(self) -> NoReturn:

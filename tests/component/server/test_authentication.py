@@ -40,7 +40,10 @@ async def test_certificate_of_another_client_of_our_ca_is_refused_by_name(
     anonymous.pair = anonymous.authority.client("somebody-else")
     reply = await anonymous.post(FILTER_PATH, QUESTION)
     assert reply.status == 401
-    assert reply.text == ("client certificate somebody-else may not call the scheduler's paths")
+    assert reply.text == (
+        "client certificate somebody-else may not call the scheduler's paths; "
+        "extender.client_names lists those that may"
+    )
 
 
 async def test_bearer_token_is_let_in(anonymous: ServedApp) -> None:

@@ -17,7 +17,7 @@ ARGS = {
     PREEMPT_PATH: preemption_args(POD, n1=["uid-b"]),
     BIND_PATH: binding_args(),
 }
-FAILED = "gpu-control-plane failed to decide; its log says why"
+FAILED = "gpu-control-plane failed to decide; see its log"
 
 every_verb = pytest.mark.parametrize("path", ARGS)
 

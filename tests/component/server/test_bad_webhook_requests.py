@@ -215,7 +215,7 @@ async def test_failing_decision_is_answered_500_without_a_traceback_and_counted(
     counted = sample("gpu_admission_duration_seconds_count", **labels)
     with capture_logs() as logs:
         reply = await anonymous.post(MUTATE_PODS_PATH, a_question(MUTATE_PODS_PATH))
-    message = "gpu-control-plane failed to decide; its log says why"
+    message = "gpu-control-plane failed to decide; see its log"
     assert_status(reply, 500, "InternalError", message)
     assert sample("gpu_admission_duration_seconds_count", **labels) == counted + 1
     assert [(log["event"], log["exc_info"]) for log in logs if "exc_info" in log] == [

@@ -18,25 +18,25 @@ def test_any_cut_gives_the_same_lines(lines: list[bytes], data: st.DataObject) -
     splitter = LineSplitter()
     got: list[bytes] = []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        got += splitter.sink(stream[start:end])
+        got += splitter.feed(stream[start:end])
     assert got == lines
     assert not splitter.is_inside_line
 
 
 def test_an_unfinished_line_is_known_as_such() -> None:
     splitter = LineSplitter()
-    assert splitter.sink(b"a\nb") == [b"a"]
+    assert splitter.feed(b"a\nb") == [b"a"]
     assert splitter.is_inside_line
 
 
 def test_empty_lines_are_no_lines() -> None:
-    assert LineSplitter().sink(b"\n\na\n\n") == [b"a"]
+    assert LineSplitter().feed(b"\n\na\n\n") == [b"a"]
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
     splitter = LineSplitter()
     piece = b"x" * (MAX_EVENT_LINE // 4)
     for _ in range(4):
-        splitter.sink(piece)
+        splitter.feed(piece)
     with pytest.raises(Undecodable, match="longer than"):
-        splitter.sink(b"x")
+        splitter.feed(b"x")
