@@ -1,4 +1,4 @@
-"""The state of the small cluster: the world, the books that are told of it, and the naive model."""
+"""The state of the small cluster: the cluster, the allocation state that observes it, and the naive model."""
 
 import datetime as dt
 import itertools
@@ -21,7 +21,7 @@ POOLS: Final = ("a", "b", "c")
 DEVICES: Final = 6
 RESOURCES: Final = [f"gpu.deckhouse.io/{name}" for name in POOLS]
 HOME: Final = ("a", "a", "b", "b", "c", "a")
-"""The pool in which each card starts."""
+"""The first pool of each device."""
 START: Final = {"a": "TimeSlice", "b": "Exclusive", "c": "MIG"}
 STATES_KEPT: Final = 6
 """States of a pod that a confused watch may deliver once more."""
@@ -46,35 +46,33 @@ MAIN: Final = (*[(ContainerRole.MAIN,)] * 4, (ContainerRole.MAIN, ContainerRole.
 
 
 class Pick(Protocol):
-    """Chooses."""
-
     def __call__(self, options: Sequence[Option]) -> Option:
         """Return one of the options."""
 
 
 class ClusterState:
-    """The world, the books that are told of it, and the model."""
+    """The cluster, the allocation state that observes it, and the model."""
 
     def __init__(self, pick: Pick) -> None:
         self.now = 0.0
         self.ahead_s = 0.0
-        """How far the wall clock has gone beside the monotonic one."""
+        """Offset of the wall clock against the monotonic one."""
         self.numbers = itertools.count()
         self.model = NaiveAllocationState()
         self.ended: list[str] = []
-        self.told: list[str] = []
-        """Reservations that the model ended, and those whose end the books told."""
+        self.ends_reported: list[str] = []
+        """Reservations that the model ended, and those whose end the allocation state reported."""
         self.allocation_state = self.new_allocation_state()
         self.coming: dict[str, dict[str, Any]] = {}
         """Admitted pods that the API server has not stored."""
         self.stored: dict[str, list[dict[str, Any]]] = {}
-        """uid -> states that the API server had; the last is the truth."""
-        self.untold: set[str] = set()
-        """Deleted pods of which the watch has lost the event."""
+        """uid -> states of the pod at the API server; the last is the present one."""
+        self.missed_deletions: set[str] = set()
+        """Deleted pods whose event the watch has lost."""
         self.sent: dict[str, dict[str, Any]] = {}
-        """uid -> a Binding of ours whose end we do not know."""
+        """uid -> a Binding of ours with an unknown result."""
         self.moved: dict[str, set[str]] = {}
-        """uid -> units that the pod was bound with and did not get, or got and was not bound with."""
+        """uid -> units in which the pod's assignment and kubelet's allocation differ."""
         for node in NODES:
             self.set_node(node, (True, False))
         for name in POOLS:
@@ -83,7 +81,7 @@ class ClusterState:
             self.set_device(f"d{number}", {})
 
     def new_allocation_state(self) -> AllocationState:
-        return AllocationState(on_end=lambda ended: self.told.append(ended.reservation.id))
+        return AllocationState(on_end=lambda ended: self.ends_reported.append(ended.reservation.id))
 
     def a_pool_spec(self, pick: Pick) -> dict[str, Any]:
         return {
@@ -181,24 +179,24 @@ class ClusterState:
         self.allocation_state.observe_reports(NodeName(node), naive_facts.reports(said))
 
     def looks_right(self) -> None:
-        """What costs little, for every step."""
+        """The cheap checks, after every step."""
         for pool in POOLS:
             agreeing.figures_add_up(self.allocation_state, pool)
         moved = {unit for uid, units in self.moved.items() if uid in self.stored for unit in units}
         agreeing.no_unit_has_two_of_our_owners(self.stored, self.model, besides=moved)
-        assert self.told == self.ended
+        assert self.ends_reported == self.ended
         assert len(self.allocation_state.ledger) == len(self.model.reservations)
 
     def agrees(self) -> None:
-        """Everything, computed anew by the model."""
+        """All checks, recomputed by the model."""
         for pool in POOLS:
             agreeing.agree_on_figures(self.allocation_state, self.model, pool)
         agreeing.agree_on_reservations(self.allocation_state, self.model)
         agreeing.agree_on_pods(self.allocation_state, self.model, RESOURCES)
 
     def ends(self) -> None:
-        """Every pod goes and every hold runs out: nothing may be left."""
-        for uid in sorted({*self.stored, *self.untold, *self.model.pods}):
+        """Every pod ends and every reservation expires: nothing may be left."""
+        for uid in sorted({*self.stored, *self.missed_deletions, *self.model.pods}):
             self.allocation_state.discard_pod(PodUid(uid))
         for node in NODES:
             self.say(node, {})

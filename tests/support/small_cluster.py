@@ -1,11 +1,11 @@
-"""A small cluster that does to the books all that a large one does, and the naive model beside it.
+"""A small cluster with every kind of event of a large one, checked against the naive model.
 
-Operators change cards, pools and nodes under live claims; users, kube-scheduler and strangers who bind
-around us act; the watch is late, repeats itself and loses what happened until it lists again; the API
-server's answers get lost; the process restarts; clocks jump.
+Operators change devices, pools and nodes under live reservations. Users, kube-scheduler and foreign
+binders act. The watch is late, repeats events and loses them until the next list. The API server's
+responses get lost, the process restarts, clocks jump.
 
-Each action takes `pick`, which chooses among options, and asserts that books and model agree on what
-it was told. Who drives decides what is picked: hypothesis, or a random number generator.
+Each action takes `pick`, which chooses among options, and asserts that allocation state and model
+agree. The caller chooses: hypothesis, or a random number generator.
 """
 
 from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId
@@ -29,12 +29,10 @@ from tests.support.naive_facts import units_of
 
 
 class SmallCluster(ClusterState):
-    """What may happen."""
-
-    # --- what is there -----------------------------------------------------------------------------
+    """The possible actions."""
 
     def device(self, pick: Pick) -> None:
-        """A card faults, heals, moves, is swapped, changes pool or instances, goes or comes back."""
+        """A device faults, recovers, moves, is replaced, changes pool or instances, goes or comes back."""
         name = f"d{pick(range(DEVICES))}"
         if name in self.model.devices and not pick(range(4)):
             del self.model.devices[name]
@@ -43,7 +41,7 @@ class SmallCluster(ClusterState):
             self.set_device(name, pick(DEVICE_CHANGES))
 
     def pool(self, pick: Pick) -> None:
-        """A pool is made, changed in everything, or deleted."""
+        """A pool is created, changed in every field, or deleted."""
         name = pick(POOLS)
         if pick(range(8)):
             self.set_pool(name, self.a_pool_spec(pick))
@@ -52,7 +50,7 @@ class SmallCluster(ClusterState):
             self.allocation_state.index.discard_pool(PoolName(name))
 
     def node(self, pick: Pick) -> None:
-        """A node comes, is cordoned, stops being ready, or goes."""
+        """A node joins, is cordoned, becomes unready, or leaves."""
         name = pick(NODES)
         if pick(range(8)):
             self.set_node(name, pick(NODE_STATES))
@@ -60,10 +58,8 @@ class SmallCluster(ClusterState):
             self.model.nodes.pop(name, None)
             self.allocation_state.index.discard_node(NodeName(name))
 
-    # --- admission ---------------------------------------------------------------------------------
-
     def admit(self, pick: Pick) -> None:
-        """A pod is mutated: units are held where the model would hold them."""
+        """A pod is mutated: units are reserved as in the model."""
         resource = pick(RESOURCES)
         pool = self.allocation_state.index.pool_of(resource)
         assert (pool.name if pool else None) == self.model.serving(resource)
@@ -77,8 +73,8 @@ class SmallCluster(ClusterState):
         )
         deferral = self.model.deferral(pod, pool.name, self.now)
         want = self.model.best_node(pool.name, asked.units, self.now) if deferral is None else None
-        told = plan.deferral if isinstance(plan, Exhausted) else None
-        assert (told and told.value) == deferral
+        found = plan.deferral if isinstance(plan, Exhausted) else None
+        assert (found and found.value) == deferral
         request = PlacementRequest(
             id=ReservationId(id_), pool=pool, demand=asked, namespace=pod["ns"]
         )
@@ -115,7 +111,7 @@ class SmallCluster(ClusterState):
             self.deliver(pod["uid"], -1)
 
     def hand_in(self, pick: Pick) -> None:
-        """An admitted pod is validated, stored, rejected by somebody else, or admitted anew."""
+        """An admitted pod is validated, stored, rejected by another webhook, or admitted again."""
         if not self.coming:
             return
         uid = pick(sorted(self.coming))
@@ -146,28 +142,26 @@ class SmallCluster(ClusterState):
     def store(self, uid: str) -> None:
         self.stored[uid] = [self.coming.pop(uid)]
 
-    # --- the watch ---------------------------------------------------------------------------------
-
     def event(self, pick: Pick) -> None:
-        """The newest state, or an older one once more, or one before its predecessors."""
+        """The newest state, or an older one again, or one before its predecessors."""
         if self.stored:
             uid = pick(sorted(self.stored))
             last = len(self.stored[uid]) - 1
             self.deliver(uid, pick((last, *range(last + 1))))
 
     def relist(self, pick: Pick) -> None:
-        """The watch broke: everything is listed, bound pods first; what is missing there is gone."""
-        for uid in sorted(self.untold):
-            self.told_gone(uid)
+        """The watch broke: all objects are listed, bound pods first; missing ones are gone."""
+        for uid in sorted(self.missed_deletions):
+            self.deletion(uid)
         order = sorted(self.stored)
         turn = pick(range(len(order))) if order else 0
         order = order[turn:] + order[:turn]
         for uid in sorted(order, key=lambda uid: self.truth(uid)["phase"] == "pending"):
             self.deliver(uid, -1)
 
-    def told_gone(self, uid: str) -> None:
-        """The DELETED event, or for a pod that was never shown what a read of it finds."""
-        self.untold.discard(uid)
+    def deletion(self, uid: str) -> None:
+        """The DELETED event, or the result of a read for a pod that was never observed."""
+        self.missed_deletions.discard(uid)
         if self.allocation_state.reader.pod(PodUid(uid)) is None:
             self.answer(uid, "release")
         else:
@@ -189,13 +183,13 @@ class SmallCluster(ClusterState):
                 self.deliver(uid, -1)
             return
         del self.stored[uid]
-        self.untold.add(uid)
+        self.missed_deletions.add(uid)
         if pick((True, True, False)):
-            self.told_gone(uid)
+            self.deletion(uid)
         self.answer(uid, pick(("written", "doubt", "release")))
 
     def nominate(self, pick: Pick) -> None:
-        """Preemption makes room for a pod, or kube-scheduler takes that back."""
+        """Preemption makes room for a pod, or kube-scheduler withdraws the nomination."""
         if self.stored:
             uid = pick(sorted(self.stored))
             if self.truth(uid)["phase"] == "pending":
@@ -203,7 +197,7 @@ class SmallCluster(ClusterState):
                 self.deliver(uid, -1)
 
     def ungate(self, pick: Pick) -> None:
-        """A queue lets a pod go."""
+        """The gate of a pod is removed."""
         gated = [uid for uid in sorted(self.stored) if self.truth(uid)["gated"]]
         if gated:
             uid = pick(gated)
@@ -212,7 +206,7 @@ class SmallCluster(ClusterState):
                 self.deliver(uid, -1)
 
     def time_passes(self, pick: Pick) -> None:
-        """Both clocks go on, or one of them alone; holds whose time is over may be ended."""
+        """Both clocks advance, or one of them alone; expired reservations may be ended."""
         self.now += pick((0.5, 0.5, 2, 2, 5, 61))
         self.ahead_s += pick((0,) * 6 + (3600, -3600))
         if pick((True, False)):
@@ -221,7 +215,7 @@ class SmallCluster(ClusterState):
             )
 
     def empty(self, pick: Pick) -> None:
-        """A pool closes, and what is held in it without a binding is given up."""
+        """A pool closes, and its reservations without a Binding are released."""
         name = pick(POOLS)
         if name in self.model.pools:
             spec = self.model.pools[name]
@@ -231,10 +225,8 @@ class SmallCluster(ClusterState):
             if pick((True, True, False)):
                 self.set_pool(name, {**spec, "closed": None})
 
-    # --- binding -----------------------------------------------------------------------------------
-
     def bind(self, pick: Pick) -> None:
-        """kube-scheduler asks for a bind, mostly of a pending pod where it holds units."""
+        """kube-scheduler requests a bind, mostly of a pending pod on the node of its reservation."""
         pending = [uid for uid in sorted(self.stored) if self.truth(uid)["phase"] == "pending"]
         if not self.stored:
             return
@@ -283,7 +275,7 @@ class SmallCluster(ClusterState):
         self.binding_ends(uid, pick(("at once", "late", "never")))
 
     def settle(self, pick: Pick) -> None:
-        """An answer comes after all, or the same Binding is sent again, or the pod is read."""
+        """A late answer arrives, or the same Binding is sent again, or the pod is read."""
         if not self.sent:
             return
         uid = pick(sorted(self.sent))
@@ -330,8 +322,9 @@ class SmallCluster(ClusterState):
                 self.ended += self.model.drop(one)
 
     def stranger(self, pick: Pick) -> None:
-        """Somebody stores a pod around admission, or binds one around us: with no word on devices,
-        with devices of others, or asking for two pools at once."""
+        """A foreign client stores a pod without admission, or binds one: without devices, with devices
+        of others, or requesting two pools at once.
+        """
         if not self.stored or pick((True, False)):
             pod = self.new_pod(pick, pick(RESOURCES))
             self.stored[pod["uid"]] = [pod]
@@ -352,8 +345,9 @@ class SmallCluster(ClusterState):
             self.change(uid, phase="bound", node=pick(NODES), astray=astray, resource=RESOURCES[0])
 
     def report(self, pick: Pick) -> None:
-        """A node's agent tells what kubelet gave a pod: what was promised or something else, of all its
-        containers or of some; it repeats itself, takes its word back, or speaks of pods elsewhere."""
+        """A node's agent reports the allocations of a pod: the assigned units or others, of all its
+        containers or of some; it repeats or withdraws a report, or reports pods of other nodes.
+        """
         node = pick(NODES)
         said = dict(self.model.reports.get(node, {}))
         here = [
@@ -388,7 +382,7 @@ class SmallCluster(ClusterState):
             self.moved.setdefault(uid, set()).update(given, promised)
 
     def preempt(self, pick: Pick) -> None:
-        """kube-scheduler asks whether evicting some pods would make room."""
+        """kube-scheduler asks whether evicting some pods makes room."""
         facts = self.allocation_state.index.pool(PoolName(pick(POOLS)))
         if facts is None or not self.stored:
             return
@@ -403,10 +397,8 @@ class SmallCluster(ClusterState):
         )
         assert got is self.model.fits_without(victims, node, facts.name, units, uid)
 
-    # --- restart -----------------------------------------------------------------------------------
-
     def restart(self, pick: Pick) -> None:
-        """A new process: another monotonic clock, empty books, LISTs in any order before pods."""
+        """A new process: another monotonic clock, empty allocation state, LISTs in any order before pods."""
         now = pick((0.0, 1000.0))
         self.ahead_s += pick((0, 0, 30, -3600)) + self.now - now
         self.now = now
@@ -415,7 +407,7 @@ class SmallCluster(ClusterState):
         self.model.reservations.clear()
         self.model.absences.clear()
         self.sent.clear()
-        self.untold.clear()
+        self.missed_deletions.clear()
         self.allocation_state = self.new_allocation_state()
         reports_first = pick((True, False))
         if reports_first:

@@ -27,7 +27,7 @@ class Case:
     harmless: dict[str, str] = field(default_factory=dict)
     """Series that raise nothing at any time."""
     text: str = ""
-    """What the summary says, where it names somebody."""
+    """The summary with the values of its labels."""
 
 
 CASES = [

@@ -1,4 +1,4 @@
-"""The image: the same twice, and everything in it can be loaded, in a root of its own, by nobody.
+"""The image: two builds are equal, and every module can be imported in its own root, as non-root.
 
 Needs package lists, a way to the package index, and root for chroot.
 """
@@ -133,7 +133,7 @@ def test_it_is_the_same_when_it_is_built_again_elsewhere(image: Path, source: Pa
         pytest.param(["render", "examples"], "kind: GPUPool", id="examples"),
     ],
 )
-def test_the_command_runs_as_nobody(run, configuration, command: list[str], says: str):
+def test_the_command_runs_as_non_root(run, configuration, command: list[str], says: str):
     done = run(*configuration["config"]["Entrypoint"], *command)
     assert (done.returncode, done.stderr) == (0, "")
     assert says in done.stdout
@@ -179,6 +179,6 @@ def test_programs_and_libraries_are_where_debian_has_them(root: Path):
 
 def test_scanners_find_what_it_is_made_of(root: Path):
     assert 'VERSION_ID="12"' in (root / "etc/os-release").read_text()
-    told = (root / "var/lib/dpkg/status.d/libssl3").read_text()
-    assert "Package: libssl3\n" in told
-    assert "\nVersion: " in told
+    control = (root / "var/lib/dpkg/status.d/libssl3").read_text()
+    assert "Package: libssl3\n" in control
+    assert "\nVersion: " in control

@@ -1,4 +1,4 @@
-"""The policy keeps our annotations and label from everybody, by whatever path, and from nobody else's work."""
+"""The policy protects our annotations and label on every path, and affects no other write."""
 
 import contextlib
 
@@ -191,7 +191,7 @@ async def test_a_pool_pods_end_is_its_nodes_to_say(
     kubeconfig = control_plane.kubeconfig(user, groups=(group, "system:masters"))
     async with client.open_client(kubeconfig) as writer:
         await writer.patch(f"{pods}/pod/status", {"status": {"phase": "Failed"}})
-    # Whoever writes anything else of an ended pod writes its phase along.
+    # Every other status write of an ended pod contains its phase, too.
     await api.patch(f"{pods}/pod/status", {"status": {"message": "seen"}})
 
 

@@ -87,7 +87,7 @@ async def agent(
     kubelet: PluginsOfKubelet,
     tmp_path: Path,
 ) -> "AsyncIterator[ChildProcess]":
-    """All roles of the first node, which has a card and no driver."""
+    """All roles of the first node, which has a device and no driver."""
     kubeconfig = await control_plane.service_account_kubeconfig(
         installed.namespace, constants.NODE_AGENT, node=nodes[0]
     )

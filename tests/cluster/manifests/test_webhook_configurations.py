@@ -65,7 +65,7 @@ async def test_excluded_namespace_does_not_depend_on_us(api, webhooks):
 
 
 async def test_update_of_a_pod_does_not_depend_on_us(api, namespace, webhooks):
-    """Lesson 12: pods that were there before us can be changed without us."""
+    """Lesson 12: pods older than the control plane can be changed without it."""
     await create_pod(api, a_pod(namespace, pool="train"))
     webhooks.calls.clear()
     path = f"/api/v1/namespaces/{namespace}/pods/pod"

@@ -102,7 +102,7 @@ async def test_pool_is_accepted(pool: Json, api: Api, pools: str) -> None:
             "spec.allocation.slicesPerDevice",
             "slicesPerDevice has a meaning in mode TimeSlice only:"
             " remove it, or set mode to TimeSlice",
-            id="whole cards with slices",
+            id="whole devices with slices",
         ),
         pytest.param(
             a_pool(allocation={"mode": "MIG"}),
@@ -114,7 +114,7 @@ async def test_pool_is_accepted(pool: Json, api: Api, pools: str) -> None:
             a_pool(allocation={"mode": "Exclusive", "migProfile": "1g.10gb"}),
             "spec.allocation.migProfile",
             "migProfile has a meaning in mode MIG only: remove it, or set mode to MIG",
-            id="whole cards with a profile",
+            id="whole devices with a profile",
         ),
         *(
             pytest.param(

@@ -84,7 +84,7 @@ async def test_bookmarks_come_regularly_and_move_on(api: Api) -> None:
 
 
 @pytest.mark.looptime
-async def test_nobody_gets_bookmarks_unasked(api: Api) -> None:
+async def test_bookmarks_are_sent_on_request_only(api: Api) -> None:
     version = (await api.get(CONFIGMAPS)).version
     async with api.watch(CONFIGMAPS, resourceVersion=version, timeoutSeconds="200") as events:
         with pytest.raises(TimeoutError):

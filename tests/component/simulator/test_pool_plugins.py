@@ -41,7 +41,7 @@ async def client(server: InMemoryApiServer) -> AsyncIterator[KubeClient]:
 
 
 def a_list(*, slices: int = 1, **devices: list[dict[str, Any]]) -> dict[str, Any]:
-    """The ConfigMap of a pool with these cards by node."""
+    """The ConfigMap of a pool with these devices by node."""
     config = {"version": "v1", "pool": "small", "resource": RESOURCE, "slices": slices}
     content = msgspec.json.encode(config | {"nodes": devices})
     labels = {"gpu.deckhouse.io/pool": "small"}

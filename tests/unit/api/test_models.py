@@ -76,7 +76,7 @@ def test_resource_name_follows_the_pool_unless_it_is_given():
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        pytest.param({}, Strategy.LEAST_FRAGMENTATION, id="whole cards"),
+        pytest.param({}, Strategy.LEAST_FRAGMENTATION, id="whole devices"),
         pytest.param({"allocation": {"mode": "TimeSlice"}}, Strategy.BIN_PACK, id="time slices"),
         pytest.param({"scheduling": {"strategy": "Spread"}}, Strategy.SPREAD, id="given"),
     ],

@@ -102,7 +102,7 @@ def test_defaults_of_a_pool_are_those_that_an_operator_should_see():
     }
 
 
-def test_status_that_nobody_wrote_stays_absent():
+def test_status_that_was_never_written_stays_absent():
     assert "default" not in crd_schema(GPUPool)["properties"]["status"]
 
 

@@ -1,4 +1,4 @@
-"""Pools and their cards, for the tests of what pools run."""
+"""Pools and their devices, for the tests of node workloads."""
 
 from typing import Any
 

@@ -98,7 +98,7 @@ def test_a_policy_with_a_parameter_selects_our_objects_before_it_is_looked_up():
         assert selector == {"matchLabels": {FENCED_LABEL: FENCED}}
 
 
-def test_policies_of_the_server_concern_nobody_else():
+def test_policies_of_the_server_affect_no_other_user():
     own = OwnObjects(namespace="gpu")
     policies = [one for one in build_server_policies(own) if "matchConditions" in one["spec"]]
     assert len(policies) == 2

@@ -1,4 +1,4 @@
-"""MIG configurations: how many instances a card makes, and one configuration for nodes that are alike."""
+"""MIG configurations: the number of instances per device, and one configuration for equal nodes."""
 
 import pytest
 

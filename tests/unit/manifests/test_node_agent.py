@@ -58,8 +58,8 @@ def understood(pod: dict[str, Any]) -> AgentSettings:
     ],
 )
 def test_roles_follow_the_mode(mode: PluginMode, roles: frozenset[AgentRole]):
-    told = understood(pod_of(build_node_agent(settings(mode=mode, namespace="gpus"))))
-    assert (told.roles, told.namespace, told.config) == (roles, "gpus", None)
+    parsed = understood(pod_of(build_node_agent(settings(mode=mode, namespace="gpus"))))
+    assert (parsed.roles, parsed.namespace, parsed.config) == (roles, "gpus", None)
 
 
 def test_roles_are_called_as_the_agent_calls_them():
@@ -67,17 +67,17 @@ def test_roles_are_called_as_the_agent_calls_them():
 
 
 def test_a_pools_plugin_does_nothing_else():
-    told = understood(pod_of(objects_of(a_pool())))
-    assert told.roles == {AgentRole.DEVICE_PLUGIN}
-    assert told.config == Path("/etc/gpu-control-plane/pool/config.json")
+    parsed = understood(pod_of(objects_of(a_pool())))
+    assert parsed.roles == {AgentRole.DEVICE_PLUGIN}
+    assert parsed.config == Path("/etc/gpu-control-plane/pool/config.json")
 
 
 @pytest.mark.parametrize("hand_out", list(HandOut))
 def test_all_agents_hand_out_the_same_way(hand_out: HandOut):
     given = settings(hand_out=hand_out, cdi_kind="example.com/gpu")
     for pod in (pod_of(objects_of(a_pool(), settings=given)), pod_of(build_node_agent(given))):
-        told = understood(pod)
-        assert (told.hand_out, told.cdi_kind) == (hand_out, "example.com/gpu")
+        parsed = understood(pod)
+        assert (parsed.hand_out, parsed.cdi_kind) == (hand_out, "example.com/gpu")
 
 
 def test_a_plugin_tells_its_problems_where_the_node_agent_looks_for_them():
@@ -93,7 +93,7 @@ def test_a_plugin_tells_its_problems_where_the_node_agent_looks_for_them():
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "parsed"),
     [
         pytest.param({}, None, id="the usual ones"),
         pytest.param(
@@ -104,12 +104,12 @@ def test_a_plugin_tells_its_problems_where_the_node_agent_looks_for_them():
     ],
 )
 def test_the_servers_ignored_xids_reach_the_agent(
-    given: dict[str, Any], told: frozenset[int] | None
+    given: dict[str, Any], parsed: frozenset[int] | None
 ):
     pod = pod_of(build_node_agent(workload_settings(Settings(**given))))
-    assert understood(pod).ignored_xids == told
+    assert understood(pod).ignored_xids == parsed
     arguments = [one for one in pod["containers"][0]["args"] if "xids" in one]
-    assert len(arguments) == (told is not None)
+    assert len(arguments) == (parsed is not None)
 
 
 def test_the_policy_knows_under_which_name_an_agent_publishes():
@@ -120,17 +120,17 @@ def test_the_policy_knows_under_which_name_an_agent_publishes():
 
 def test_directories_are_mounted_where_the_agent_looks_for_them():
     pod = pod_of(build_node_agent(settings(mode=PluginMode.PER_NODE)))
-    told = understood(pod)
+    parsed = understood(pod)
     (container,) = pod["containers"]
     hosts = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"]}
     mounts = {one["mountPath"]: hosts[one["name"]] for one in container["volumeMounts"]}
     assert mounts == {
-        str(told.plugins_directory): "/var/lib/kubelet/device-plugins",
-        str(told.pod_resources_directory): "/var/lib/kubelet/pod-resources",
-        str(told.run_directory): "/run/gpu-control-plane",
-        str(told.cdi_directory): "/var/run/cdi",
-        str(told.dev_root): "/dev",
-        str(told.driver_root): "/",
+        str(parsed.plugins_directory): "/var/lib/kubelet/device-plugins",
+        str(parsed.pod_resources_directory): "/var/lib/kubelet/pod-resources",
+        str(parsed.run_directory): "/run/gpu-control-plane",
+        str(parsed.cdi_directory): "/var/run/cdi",
+        str(parsed.dev_root): "/dev",
+        str(parsed.driver_root): "/",
     }
 
 

@@ -1,4 +1,4 @@
-"""What a pool runs: golden files, names, selectors, and what a change of cards changes."""
+"""Node workloads of a pool: golden files, names, selectors, and effects of a change of devices."""
 
 import base64
 import gzip
@@ -86,7 +86,7 @@ def test_units_are_called_as_the_index_calls_them(slices: int):
 
 
 def test_no_two_workloads_select_the_same_pods():
-    """Lesson 20: selectors of pools whose names begin alike, and of what serves a whole node."""
+    """Lesson 20: selectors of pools whose names begin alike, and of a plugin that serves a whole node."""
     pools = ["a", "a-a", "gpu-device-plugin", LONGEST, LONGEST[:-1] + "b"]
     rendered = [*(objects_of(a_pool(name))[1] for name in pools), *node_agent(PER_NODE)]
     assert len({one["metadata"]["name"] for one in rendered}) == len(rendered)
@@ -113,7 +113,7 @@ def test_names_that_are_cut_stay_apart():
 
 
 def test_only_the_pools_own_taints_are_tolerated():
-    """Lesson 4: neither cordon nor pressure nor somebody's NoExecute."""
+    """Lesson 4: neither cordon nor pressure nor a foreign NoExecute."""
     assert "tolerations" not in template(objects_of(a_pool()))["spec"]
     assert template(objects_of(a_pool("p", TAINT)))["spec"]["tolerations"] == [
         {
@@ -129,7 +129,7 @@ def test_pods_of_the_plugin_do_not_look_like_pods_that_ask_for_the_pool():
     assert "gpu.deckhouse.io/pool" not in template(objects_of(a_pool()))["metadata"]["labels"]
 
 
-def test_our_plugin_has_an_account_and_somebody_elses_has_no_token():
+def test_our_plugin_has_an_account_and_a_foreign_one_has_no_token():
     ours = template(objects_of(a_pool()))["spec"]
     assert ours["serviceAccountName"] == "gpu-device-plugin"
     assert "automountServiceAccountToken" not in ours
@@ -192,7 +192,7 @@ def test_one_agent_for_all_pools_leaves_pools_without_objects():
     assert objects_of(a_pool(), settings=PER_NODE) == []
 
 
-def test_somebody_elses_plugin_needs_no_plugin_of_ours():
+def test_a_foreign_plugin_needs_no_plugin_of_ours():
     nothing = WorkloadSettings(image="i", mode=PluginMode.NONE)
     mig = a_pool(mode=MIG, mig_profile="1g.10gb")
     assert objects_of(mig, MIG_DEVICES, nothing, PARTED) == []
@@ -207,7 +207,7 @@ def test_nvidias_plugin_gets_the_devices_that_may_be_given_out():
     assert plugin["spec"]["template"]["metadata"]["annotations"], "it is restarted by a change"
     (empty, _) = objects_of(pool, {}, NVIDIA)
     gpus = yaml.safe_load(empty["data"][NVIDIA_CONFIG_KEY])["resources"]["gpus"]
-    assert [one["pattern"] for one in gpus] == ["^$"], "no pattern at all would take every card"
+    assert [one["pattern"] for one in gpus] == ["^$"], "no pattern at all would take every device"
 
 
 def test_nvidias_plugin_serves_no_mig_pool_and_no_whole_node():

@@ -1,4 +1,4 @@
-"""Logs are JSON lines, whoever writes them; in a process of their own, since they are set up once."""
+"""Logs are JSON lines from every logger; tested in a process of their own, since they are set up once."""
 
 import datetime as dt
 import json
@@ -80,11 +80,11 @@ def test_a_traceback_is_one_field_of_its_line(lines: list[dict[str, Any]]):
     assert lines[5]["exception"].endswith("IndexError: list index out of range")
 
 
-def test_lines_of_libraries_name_them_and_ours_name_nobody(lines: list[dict[str, Any]]):
+def test_lines_of_libraries_name_them_and_ours_have_no_logger_name(lines: list[dict[str, Any]]):
     assert [line.get("logger") for line in lines] == [None] * 3 + ["library"] * 3
 
 
-def test_a_record_that_cannot_be_formatted_harms_nobody():
+def test_a_record_that_cannot_be_formatted_raises_nothing():
     program = """
 import logging
 import structlog
