@@ -12,6 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BUILD)/uv/bin/uv
 INSTALLED := $(VENV)/.installed
+NODE_SUITES := tests/cluster/node tests/cluster/image
 PACKAGES := admission agent api certs cli demo inventory kube manifests pool reconciler scheduler server simulator telemetry
 SOURCES := $(PACKAGES) packaging tests
 
@@ -68,7 +69,7 @@ unit: install ## unit and component tests, on all cores
 
 .PHONY: test
 test: install ## everything that needs no cluster: lint, types, import contracts, unit, component
-	@$(MAKE) --no-print-directory --jobs --output-sync=target lint types arch unit
+	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target lint types arch unit
 
 .PHONY: demo
 demo: install ## the main job on an embedded in-memory cluster, narrated
@@ -77,14 +78,12 @@ demo: install ## the main job on an embedded in-memory cluster, narrated
 .PHONY: cluster-test
 cluster-test: install ## the same system on an unmodified Kubernetes; builds it once (needs Go, a C compiler, root, Debian's packages)
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
-	@$(MAKE) --no-print-directory --jobs --output-sync=target cluster-node cluster-system
-
-NODE_SUITES := tests/cluster/node tests/cluster/image
-.PHONY: cluster-node cluster-system
-cluster-node: # the real node and the image, beside all other suites, which have a control plane of their own
-	$(BIN)/pytest $(NODE_SUITES) --with-cluster
-cluster-system:
-	$(BIN)/pytest tests/cluster --with-cluster $(addprefix --ignore=,$(NODE_SUITES))
+	@echo "the real node's suites run beside the others; their output follows at the end"
+	@$(BIN)/pytest $(NODE_SUITES) --with-cluster > $(BUILD)/cluster-node.log 2>&1 & node=$$!; \
+	  trap 'kill $$node' INT TERM; status=0; \
+	  $(BIN)/pytest tests/cluster --with-cluster $(addprefix --ignore=,$(NODE_SUITES)) || status=$$?; \
+	  wait $$node || status=$$?; \
+	  cat $(BUILD)/cluster-node.log; exit $$status
 
 .PHONY: long-test
 long-test: install ## the long form of every test that has one (nightly): make long-test [ONLY=tests/unit/pool]
