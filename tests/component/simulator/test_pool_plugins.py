@@ -81,7 +81,7 @@ async def test_a_node_offers_the_units_of_its_devices(client: KubeClient):
     assert shown.allocatable("cpu") == 64, "the rest of its status stays"
 
 
-async def test_a_withheld_device_is_capacity_that_nobody_gets(client: KubeClient):
+async def test_a_withheld_device_is_capacity_and_not_allocatable(client: KubeClient):
     await write(client, a_list(n1=[{"uuid": "GPU-1"}, {"uuid": "GPU-2", "isWithheld": True}]))
     await offers(client, "n1", "2", "1")
 
