@@ -121,7 +121,7 @@ class Replica:
         )
         terms = LeaseTerms(namespace="default", name=TERM)
         self.election = LeaderElection(client, clock, terms, identity=name, rng=rng)
-        self.leading = Takeover(
+        self.takeover = Takeover(
             self.election,
             Fence(client, TERM, self.election.identity),
             _nothing if flaws.no_read else bound.read,
@@ -132,11 +132,11 @@ class Replica:
             index=self.allocation_state.index,
             reader=self.allocation_state.reader,
             allocation_state=self.allocation_state,
-            binder=KubeBinder(client, 4.0, on_forbidden=self.leading.doubt),
+            binder=KubeBinder(client, 4.0, on_forbidden=self.takeover.doubt),
             new_id=ReservationIds(),
             now=self._now,
-            is_ready=self.leading.decides,
-            leader=self.leading.token,
+            is_ready=self.takeover.decides,
+            leader=self.takeover.token,
         )
         # What draining asks for beside the parts above.
         self.settings = SimpleNamespace(
@@ -155,7 +155,7 @@ class Replica:
             await self.informer.synced.wait()
             group.create_task(self.election.run(self._lost.clear, self._lost.set))
             while True:
-                await self.leading.take_over()
+                await self.takeover.take_over()
                 self._idle.clear()
                 try:
                     await self._act()
@@ -179,7 +179,7 @@ class Replica:
             raise _LeaseLostError
 
     async def _until_overtaken(self) -> None:
-        await self.leading.until_overtaken()
+        await self.takeover.until_overtaken()
         raise _LeaseLostError
 
     def _now(self) -> Instant:
@@ -252,7 +252,7 @@ class World:
             replica.wire.drop_watches()
 
     def leader(self) -> Replica | None:
-        leader = next((one for one in self.replicas if one.leading.decides()), None)
+        leader = next((one for one in self.replicas if one.takeover.decides()), None)
         if leader is not None and leader is not self._leader:
             self._leader = leader
             self.takeovers[leader.name] += 1
