@@ -1,4 +1,4 @@
-"""The port on an API server: what is written, what is left alone, how failures are told."""
+"""Certificates at the API server: fields that are written, fields that stay, reports of failures."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -146,7 +146,7 @@ async def test_create_of_what_is_there_is_a_conflict_and_writes_nothing(cluster:
 
 @pytest.fixture
 async def changed(cluster: Cluster) -> str:
-    """A Secret that somebody changed after it was read; the version that was read."""
+    """A Secret that changed after it was read; the version that was read."""
     await cluster.store.write_secret(*SECRET, BUNDLE.as_secret(), resource_version=None)
     version = await stored_version(cluster)
     await cluster.store.write_secret(*SECRET, FIRST, resource_version=version)

@@ -1,4 +1,4 @@
-"""An informer on pods, and a sink that shows what it was told."""
+"""An informer on pods, and a sink that shows its calls."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ def a_bookmark(version: int) -> bytes:
 
 
 class Mirror:
-    """A sink that keeps what it is told: name -> phase, and every call by its name."""
+    """A sink that keeps its state: name -> phase, and every call by its name."""
 
     def __init__(self) -> None:
         self.pods: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Whom the client trusts, and how it shows who it is."""
+"""TLS of the client: trusted authorities, server names and client certificates."""
 
 import datetime as dt
 import ipaddress

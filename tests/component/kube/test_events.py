@@ -1,4 +1,4 @@
-"""What becomes of an event that somebody emits."""
+"""Events on their way to the API server."""
 
 import asyncio
 import json

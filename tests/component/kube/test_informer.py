@@ -1,4 +1,4 @@
-"""What an informer tells its sink while the API server behaves."""
+"""The informer and its sink, with a healthy API server."""
 
 import asyncio
 

@@ -307,7 +307,7 @@ async def test_cancelling_ends_it_wherever_it_stands(
 
 
 def named_well(pod: Pod) -> Pod:
-    """A projection that raises what nobody foresaw for one object."""
+    """A projection that raises an unexpected error for one object."""
     if pod.metadata.name == "odd":
         raise RecursionError(pod.metadata.name)
     return pod
@@ -327,6 +327,6 @@ async def test_an_object_of_which_the_projection_raises_is_skipped_like_one_that
     informer = Informer(client, PODS, Pod, sink=sink, clock=clock, project=named_well)
     async with running(informer):
         await api.until_seen(4)
-    # As for any deletion that cannot be told, a list is taken anew.
+    # As for any deletion that is not seen, a list is taken again.
     assert sink.calls == ["replace_all", "upsert", "replace_all"]
     assert metric("gpu_informer_decode_errors_total") - errors == 3

@@ -1,4 +1,4 @@
-"""How lists come and are told: in pages, at once while nobody is served, in steps later."""
+"""Lists of the informer: in pages, delivered at once before the first request, in steps later."""
 
 import asyncio
 from collections import Counter
@@ -123,7 +123,7 @@ async def test_others_get_their_turn_while_a_thousand_events_of_one_read_are_tol
 
 
 class ListingMirror(SteppingMirror):
-    """A mirror that is told of lists, too."""
+    """A mirror that receives lists, too."""
 
     def list_begins(self) -> None:
         self.calls.append("begins")

@@ -1,4 +1,4 @@
-"""Who leads, from when, and until when."""
+"""Leadership: its holder, its beginning and its end."""
 
 import asyncio
 import re
@@ -133,7 +133,7 @@ async def test_a_loop_that_stood_still_does_not_lead_on(leases: FakeLeases) -> N
     first, _ = two_candidates(leases)
     async with running(first):
         await first.election.leading.wait()
-        first.clock.offset_s += 10.5  # nothing ran meanwhile, so nobody could clear a flag
+        first.clock.offset_s += 10.5  # nothing ran meanwhile, so no flag could be cleared
         assert not first.election.is_leading()
 
 
@@ -394,7 +394,7 @@ async def test_a_term_whose_beginning_was_not_answered_is_one_of_its_own() -> No
 async def test_lease_that_is_taken_again_between_two_looks_begins_another_term(
     leases: FakeLeases,
 ) -> None:
-    """Somebody released it in our name: nobody saw us without it, and yet the term is another one."""
+    """Another process released it in our name: unobserved, and yet the term is another one."""
     first, _ = two_candidates(leases)
     async with running(first):
         await asyncio.sleep(30)

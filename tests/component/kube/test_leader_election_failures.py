@@ -1,4 +1,4 @@
-"""The API server in trouble: nobody leads twice, and somebody leads again when it is over."""
+"""Leader election during API failures: never two leaders, and one again afterwards."""
 
 import asyncio
 import random

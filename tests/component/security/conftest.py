@@ -1,4 +1,4 @@
-"""The application behind our own port, with real TLS, few places and little patience."""
+"""The application behind our own port, with real TLS, few connections and short deadlines."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ def limits() -> Limits:
 
 @pytest.fixture
 def webhook_callers() -> tuple[str, ...]:
-    """Common names that may call webhooks; anybody where there is none."""
+    """Common names that may call webhooks; none leaves them open."""
     return ()
 
 
@@ -44,12 +44,12 @@ async def served(
     limits: Limits,
     webhook_callers: tuple[str, ...],
 ) -> AsyncIterator[ServedApp]:
-    """The application; who calls it shows no certificate unless the test sets `pair`."""
+    """The application; callers show no certificate unless the test sets `pair`."""
     token_file = tmp_path / "token"
     token_file.write_text(TOKEN)
-    # Ids of its own: the extender's desk counts from 0, in the same books.
-    office = AdmissionSetup(_numbers=itertools.count(1000))
-    app = ServedApp(authority, token_file, office, webhook_callers=webhook_callers)
+    # Ids of its own: the extender counts from 0, in the same allocation state.
+    admission = AdmissionSetup(_numbers=itertools.count(1000))
+    app = ServedApp(authority, token_file, admission, webhook_callers=webhook_callers)
     listen = ListenSettings(host="127.0.0.1", port=free_port())
     app.url = f"https://127.0.0.1:{listen.port}"
     async with Port(app.app(), listen, app.serving.context, limits=limits) as port:

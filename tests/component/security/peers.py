@@ -1,4 +1,4 @@
-"""Peers that know no HTTP client's manners: what they send is bytes."""
+"""Peers that send bytes instead of well-formed HTTP."""
 
 import asyncio
 import contextlib
@@ -96,7 +96,7 @@ def post(path: str, body: bytes = b"", **headers: str) -> bytes:
 
 
 def post_chunked(path: str) -> bytes:
-    """The head of a request whose length is not told."""
+    """The head of a request without a length."""
     return (
         f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         "Transfer-Encoding: chunked\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Who may call the webhooks where CAs of the API servers' certificates are configured, and who may not."""
+"""Authentication of webhook callers, with CAs of the API servers' certificates configured."""
 
 import pytest
 
@@ -79,7 +79,7 @@ async def test_certificate_of_another_name_is_refused(
 async def test_name_counts_in_a_certificate_by_its_own_ca_only(
     guarded: ServedApp, api_servers: TestAuthority
 ) -> None:
-    """Whoever signs for API servers signs for others too: none of them is kube-scheduler by that."""
+    """A CA of API servers signs for other clients too: none of them becomes kube-scheduler."""
 
     def pairs() -> dict[str, KeyPair]:
         return {"ours": guarded.authority.client(name), "theirs": api_servers.client(name)}

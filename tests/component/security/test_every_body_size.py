@@ -1,6 +1,6 @@
-"""Bodies of every size, however they come: each is answered, and nothing is told as an error.
+"""Bodies of every size, in any pieces: each is answered, and no error is logged.
 
-On asyncio's loop and on uvloop, which tells of bytes in pieces of other sizes.
+On asyncio's loop and on uvloop, which delivers bytes in pieces of other sizes.
 """
 
 import asyncio
@@ -93,8 +93,8 @@ def in_many(request: bytes) -> Iterable[bytes]:
 async def served_on(authority: TestAuthority, folder: Path, limit: int) -> AsyncIterator[ServedApp]:
     token_file = folder / "token"
     token_file.write_text(TOKEN)
-    office = AdmissionSetup(_numbers=itertools.count(1000))
-    app = ServedApp(authority, token_file, office, max_body_bytes=limit)
+    admission = AdmissionSetup(_numbers=itertools.count(1000))
+    app = ServedApp(authority, token_file, admission, max_body_bytes=limit)
     listen = ListenSettings(host="127.0.0.1", port=free_port())
     app.url = f"https://127.0.0.1:{listen.port}"
     async with (
@@ -135,7 +135,7 @@ def run(
     at_a_time: int = AT_A_TIME,
     limit: int = LIMIT,
 ) -> None:
-    """Have so many callers ask at a time, and see that nothing is told as an error."""
+    """So many concurrent callers are answered, and no error is logged."""
 
     async def main() -> None:
         async with served_on(TestAuthority(), folder, limit) as served:

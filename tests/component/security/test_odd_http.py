@@ -1,4 +1,4 @@
-"""HTTP that nobody means well: an answer or a closed connection, nothing held, no traceback."""
+"""Hostile HTTP: an answer or a closed connection, no reservation, no traceback."""
 
 import gzip
 import json
@@ -39,7 +39,7 @@ async def test_plain_http_is_not_answered(served: ServedApp) -> None:
 async def test_tls_below_1_2_is_refused(served: ServedApp, version: ssl.TLSVersion) -> None:
     context = served.tls()
     context.minimum_version = context.maximum_version = version
-    context.set_ciphers("ALL:@SECLEVEL=0")  # so that it is the server who refuses
+    context.set_ciphers("ALL:@SECLEVEL=0")  # so that the server refuses
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await tls(served, context)
     await assert_unharmed(served)
@@ -96,7 +96,7 @@ async def test_what_is_no_request_is_refused(served: ServedApp, sent: bytes) -> 
 async def test_second_request_cannot_be_smuggled_in_a_body(
     served: ServedApp, head: dict[str, str]
 ) -> None:
-    """Where two readers could differ about a body's end, nobody reads on."""
+    """Where two readers could differ about the end of a body, reading stops."""
     smuggled = b"0\r\n\r\n" + post(MUTATE_PODS_PATH, QUESTION)
     async with await tls(served) as peer:
         await peer.send(post(MUTATE_PODS_PATH, smuggled, **head))
@@ -134,7 +134,7 @@ async def test_100_mb_in_chunks_are_cut_off_at_the_limit(served: ServedApp) -> N
 async def test_compressed_body_is_not_unpacked(
     scheduler: ServedApp, path: str, encoding: str
 ) -> None:
-    """A bomb, then, is a few kilobytes that nobody looks into."""
+    """A compression bomb stays a few kilobytes."""
     bomb = gzip.compress(b" " * 30_000_000)
     assert len(bomb) < MAX_BODY_BYTES
     reply = await scheduler.post(path, bomb, Content_Encoding=encoding)
@@ -224,7 +224,7 @@ async def test_number_that_does_not_fit_is_refused(served: ServedApp, value: str
 async def test_last_of_duplicate_keys_counts_as_it_does_for_the_api_server(
     served: ServedApp,
 ) -> None:
-    """Nobody can show us one pod and have another stored: Go takes the last one too."""
+    """We see the pod that the API server stores: Go takes the last one too."""
     innocent = json.dumps(a_pod_object(gpus=None)).encode()
     asking = json.dumps(a_pod_object(gpus=1)).encode()
     question = put(QUESTION, "request.object", "{}")
@@ -298,7 +298,7 @@ async def test_no_answer_says_what_software_it_is_by(served: ServedApp, request_
 async def test_only_who_may_ask_is_told_to_go_on(
     served: ServedApp, headers: dict[str, str], want: int
 ) -> None:
-    """Before that, nobody is asked for a body that will not be read."""
+    """No body is requested that will not be read."""
     async with await tls(served) as peer:
         request = post(FILTER_PATH, b"", Content_Length="2", Expect="100-continue", **headers)
         await peer.send(request)

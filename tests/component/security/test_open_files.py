@@ -31,7 +31,7 @@ SOFT, HARD = 64, 400
 """What the process is given; the soft limit is too small to live with."""
 SILENT = 1_200
 CALL_WITHIN_S = 10.0
-"""A machine that does much else gets it; who is kept out waits in vain."""
+"""Enough on a busy machine; a connection that is kept out is never answered."""
 _LIMITED = """
 import resource, runpy, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))

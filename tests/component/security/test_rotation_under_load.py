@@ -46,7 +46,7 @@ LASTING, FRESH = 9, 1
 """Requests a tick: ten in 20 ms are 500 a second."""
 MOST_ASKED = 4 * (LASTING + FRESH)
 """Calls at a time. On a busy machine there are fewer a second: a caller that is kept for longer than a CA
-waits would trust what nobody trusts any more."""
+waits would trust a CA that is dropped."""
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Served:
             await self.call(session, path, "scheduler" if as_scheduler else "fresh")
 
     def remove(self, *keys: str) -> None:
-        """Take keys out of the Secret, so that they are made anew."""
+        """Take keys out of the Secret, so that they are issued again."""
         secret = self.store.secrets[SECRET]
         self.store.put(*SECRET, {key: secret.data[key] for key in secret.data if key not in keys})
 
@@ -176,7 +176,7 @@ async def replace_leaf(served: Served) -> None:
 
 
 async def replace_authority(served: Served) -> None:
-    """From the CA's loss to the day on which nobody trusts the old one."""
+    """From the CA's loss to the day on which the old one is dropped."""
     old = served.bundle
     served.remove(CA_KEY)
     await until(lambda: served.bundle.trust_pem != old.trust_pem, within_s=20)

@@ -1,4 +1,4 @@
-"""Slowloris in every phase: who dribbles is closed, and who is honest is answered meanwhile."""
+"""Slowloris in every phase: a slow peer is dropped, and other callers are answered meanwhile."""
 
 import asyncio
 from dataclasses import replace
@@ -84,7 +84,7 @@ async def test_body_that_does_not_come_is_answered_408(served: ServedApp) -> Non
 async def test_connection_that_has_asked_nothing_yet_may_wait(served: ServedApp) -> None:
     """Go's client opens connections in advance: one closed under it costs a pod creation."""
     async with await tls(served) as peer:
-        await asyncio.sleep(0.5)  # longer than the patience with handshakes and heads
+        await asyncio.sleep(0.5)  # longer than the deadlines of handshakes and heads
         await peer.send(post(MUTATE_PODS_PATH, QUESTION))
         assert await peer.status() == 200
 
@@ -156,7 +156,7 @@ def test_who_has_been_silent_longest_gives_way() -> None:
     limiter.mark_active(first)
     limiter.mark_active(second)
     fourth = come("fourth")
-    assert lost == ["third"], "who never asked anything goes first"
+    assert lost == ["third"], "a connection without requests goes first"
     limiter.mark_active(third)  # too late
     limiter.mark_active(fourth)
     limiter.mark_active(first)

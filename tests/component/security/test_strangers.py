@@ -1,4 +1,4 @@
-"""Who may not call the extender: foreign, expired and misused certificates, and users of the cluster."""
+"""Callers that the extender refuses: foreign, expired and misused certificates, and users of the cluster."""
 
 import dataclasses
 import datetime as dt
@@ -106,7 +106,7 @@ async def test_user_of_the_cluster_may_not_call_the_extender(
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_refusal_comes_before_the_body(served: ServedApp, path: str) -> None:
-    """Nobody who may not ask is read."""
+    """The body of a refused caller is not read."""
     async with await tls(served) as peer:
         await peer.send(post(path, Content_Length="60000"))
         assert await peer.status() == 401
