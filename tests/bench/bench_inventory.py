@@ -6,7 +6,7 @@ object took two writes, and looking at every node again takes none.
 
 from typing import TYPE_CHECKING
 
-from tests.bench.processes import api_server, stock_taker
+from tests.bench.processes import api_server, inventory_process
 from tests.bench.report import Result, at_most, checked
 from tests.bench.sizes import ClusterSize
 from tests.bench.world import DEVICES
@@ -41,7 +41,7 @@ def _at(nodes: int, sizes: "Sizes") -> tuple[float, list[Result]]:
     size = ClusterSize(nodes=nodes, pods=0)
     with api_server(size, "--found") as api:
         api.take_writes()
-        with stock_taker(api.url, nodes) as taker:
+        with inventory_process(api.url, nodes) as taker:
             cold = taker.says()
             cold_writes = api.take_writes()
             assert cold_writes == 2 * nodes * (DEVICES + 1), cold_writes

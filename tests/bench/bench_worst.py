@@ -14,7 +14,7 @@ import msgspec
 from admission.webhooks import mutate_pod, validate_pod
 from tests.bench.report import Result, at_most, checked
 from tests.support.reviews import Reply, a_review, stored
-from tests.support.worst_pods import WORST, a_large_office, everything, worst
+from tests.support.worst_pods import WORST, a_large_setup, everything, worst
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,19 +39,19 @@ class Cost(NamedTuple):
 
 async def measure(sizes: "Sizes") -> list[Result]:
     """Measure both webhooks with every pod; the worst of all is what is told."""
-    office = a_large_office()
+    setup = a_large_setup()
     pods = [worst(name) for name in WORST]
     pods += [everything(random.Random(seed)) for seed in range(sizes.worst_mixtures)]
     mutations: list[Cost] = []
     validations: list[Cost] = []
     for pod in pods:
-        answer, cost = _cost(office, mutate_pod, pod)
+        answer, cost = _cost(setup, mutate_pod, pod)
         mutations.append(cost)
         patched = Reply(answer).applied_to(pod) if answer.outcome == "patched" else pod
-        _, cost = _cost(office, validate_pod, stored(patched))
+        _, cost = _cost(setup, validate_pod, stored(patched))
         validations.append(cost)
     filler = {"annotations": {"a": "x" * (LARGEST_REVIEW_BYTES - 2_000)}}
-    _, longest = _cost(office, mutate_pod, {"metadata": filler, "spec": {}})
+    _, longest = _cost(setup, mutate_pod, {"metadata": filler, "spec": {}})
     return [
         _result(f"mutate, the worst of {len(pods)} pods", mutations),
         _result(f"validate, the worst of {len(pods)} pods", validations),
@@ -60,11 +60,11 @@ async def measure(sizes: "Sizes") -> list[Result]:
 
 
 def _cost(
-    office: "AdmissionSetup",
+    setup: "AdmissionSetup",
     webhook: "Callable[..., AdmissionResult]",
     pod: "dict[str, Any]",
 ) -> "tuple[AdmissionResult, Cost]":
-    body, context = a_review(pod, dryRun=True), office.context()
+    body, context = a_review(pod, dryRun=True), setup.context()
     spent: list[float] = []
     for _ in range(REPEATS):
         started = time.process_time()

@@ -141,7 +141,7 @@ def api_server(size: "ClusterSize", *options: str) -> "Iterator[ApiServer]":
         yield ApiServer(process)
 
 
-class StockTaker:
+class InventoryClient:
     """The inventory in a process of its own, which does one thing at a time and says what it cost."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
@@ -165,10 +165,10 @@ class StockTaker:
 
 
 @contextlib.contextmanager
-def stock_taker(url: str, nodes: int) -> "Iterator[StockTaker]":
-    """Run `tests.bench.stocktaking` beside an API server."""
-    with _child("tests.bench.stocktaking", "--url", url, "--nodes", str(nodes)) as process:
-        yield StockTaker(process)
+def inventory_process(url: str, nodes: int) -> "Iterator[InventoryClient]":
+    """Run `tests.bench.inventory_process` beside an API server."""
+    with _child("tests.bench.inventory_process", "--url", url, "--nodes", str(nodes)) as process:
+        yield InventoryClient(process)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from kube.resources import GPU_DEVICES
 from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
 from reconciler.sinks.devices import DeviceSink, observe_device
 from tests.component.agent.node import Agent, whole_devices
-from tests.component.reconciler.stocktaking import a_stocktaking
+from tests.component.reconciler.inventory_run import an_inventory_run
 from tests.support.bound_pods import a_bound_pod
 from tests.support.kubelet.admission import KubeletOfNode
 from tests.support.loop_clock import LoopClock
@@ -88,7 +88,7 @@ async def test_extender_args_to_answer(tmp_path: Path) -> None:
 
 
 async def test_node_feature_to_device() -> None:
-    async with a_stocktaking() as cluster:
+    async with an_inventory_run() as cluster:
         await cluster.add_node()
         with traced() as called:
             await cluster.publish(
@@ -100,7 +100,7 @@ async def test_node_feature_to_device() -> None:
 
 
 async def test_device_event_to_index() -> None:
-    async with a_stocktaking() as cluster:
+    async with an_inventory_run() as cluster:
         await cluster.add_node()
         sink = DeviceSink(cluster.index)
         informer = Informer(

@@ -10,7 +10,7 @@ from pool.allocation_state import AllocationState
 from pool.demand import distinct_units
 from pool.model import ContainerDemand, ContainerRole, Instant
 from pool.reservations.reservation import Ended
-from tests.support import agreeing, naive_facts
+from tests.support import agreement, naive_facts
 from tests.support.builders import EPOCH
 from tests.support.naive_allocation_state import NaiveAllocationState
 
@@ -181,18 +181,18 @@ class ClusterState:
     def looks_right(self) -> None:
         """The cheap checks, after every step."""
         for pool in POOLS:
-            agreeing.figures_add_up(self.allocation_state, pool)
+            agreement.figures_add_up(self.allocation_state, pool)
         moved = {unit for uid, units in self.moved.items() if uid in self.stored for unit in units}
-        agreeing.no_unit_has_two_of_our_owners(self.stored, self.model, besides=moved)
+        agreement.no_unit_has_two_of_our_owners(self.stored, self.model, besides=moved)
         assert self.ends_reported == self.ended
         assert len(self.allocation_state.ledger) == len(self.model.reservations)
 
     def agrees(self) -> None:
         """All checks, recomputed by the model."""
         for pool in POOLS:
-            agreeing.agree_on_figures(self.allocation_state, self.model, pool)
-        agreeing.agree_on_reservations(self.allocation_state, self.model)
-        agreeing.agree_on_pods(self.allocation_state, self.model, RESOURCES)
+            agreement.agree_on_figures(self.allocation_state, self.model, pool)
+        agreement.agree_on_reservations(self.allocation_state, self.model)
+        agreement.agree_on_pods(self.allocation_state, self.model, RESOURCES)
 
     def ends(self) -> None:
         """Every pod ends and every reservation expires: nothing may be left."""
@@ -202,4 +202,4 @@ class ClusterState:
             self.say(node, {})
         self.now += 1000
         self.allocation_state.expire(self.instant())
-        agreeing.nothing_is_left(self.allocation_state, self.now)
+        agreement.nothing_is_left(self.allocation_state, self.now)

@@ -89,11 +89,11 @@ class Reply:
 
 @dataclass
 class ServedApp:
-    """The application under way; `office` and `scene` share one set of books."""
+    """The application under way; `webhook_setup` and `extender_setup` share one allocation state."""
 
     authority: TestAuthority
     token_file: Path
-    office: AdmissionSetup = field(default_factory=AdmissionSetup)
+    webhook_setup: AdmissionSetup = field(default_factory=AdmissionSetup)
     url: str = ""
     pair: KeyPair | None = None
     """The client certificate that requests show."""
@@ -107,14 +107,14 @@ class ServedApp:
             ServingBundle(trust_pem=self.authority.trust_pem, pair=self.authority.serving)
         )
         self.readiness = Readiness()
-        self.scene = ExtenderSetup(allocation_state=self.office.allocation_state)
-        self.scene.pool(n1=2)
-        self.office.add_pool("whole")
+        self.extender_setup = ExtenderSetup(allocation_state=self.webhook_setup.allocation_state)
+        self.extender_setup.pool(n1=2)
+        self.webhook_setup.add_pool("whole")
 
     def app(self) -> web.Application:
         handlers = Handlers(
-            admission=self.office.context(),
-            scheduling=self.scene.context,
+            admission=self.webhook_setup.context(),
+            scheduling=self.extender_setup.context,
             extender=ExtenderAuthentication(
                 self.serving.scheduler, ["gpu-scheduler"], self.token_file
             ),
@@ -170,7 +170,7 @@ class ServedApp:
 
     @property
     def reservations(self) -> int:
-        return len(self.office.allocation_state.ledger)
+        return len(self.webhook_setup.allocation_state.ledger)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from pool.admission_planner import Exhausted
 from pool.admission_rules import IncomingPod
 from pool.allocation_state import PlacementRequest
 from pool.model import Constraints, ContainerRole, Demand
-from tests.support import agreeing, naive_facts
+from tests.support import agreement, naive_facts
 from tests.support.cluster_state import (
     DEVICE_CHANGES,
     DEVICES,
@@ -97,7 +97,7 @@ class SmallCluster(ClusterState):
             self.allocation_state.reserve(request, None, self.instant())
         else:
             assert plan.node == want
-            agreeing.given_as_the_model_allows(self.model, plan, pod)
+            agreement.given_as_the_model_allows(self.model, plan, pod)
             self.allocation_state.reserve(request, plan, self.instant())
             given = {name: list(units) for name, units in plan.devices.items()}
             reservation |= {"devices": given, "units": units_of(given)}
@@ -237,7 +237,7 @@ class SmallCluster(ClusterState):
             return
         own = self.model.reservation_of(uid)
         node = (own["node"] if own is not None and pick((True, False)) else None) or pick(NODES)
-        plan = agreeing.bind_plan_as_the_model_says(
+        plan = agreement.bind_plan_as_the_model_says(
             self.allocation_state, self.model, pool, pod, node
         )
         if plan is None:

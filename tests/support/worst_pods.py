@@ -25,7 +25,7 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 Pod = dict[str, Any]
 
 
-def a_large_office() -> AdmissionSetup:
+def a_large_setup() -> AdmissionSetup:
     """A control plane with many nodes, and a few of the largest."""
     setup = AdmissionSetup()
     setup.add_pool("whole")

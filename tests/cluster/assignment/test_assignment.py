@@ -16,7 +16,7 @@ from manifests.install.crds import build_crds
 from manifests.yaml import render
 from server.clock import SystemClock
 from tests.cluster.environment import client, definitions
-from tests.component.reconciler.assigning import Assigning
+from tests.component.reconciler.assignment_run import AssignmentRun
 from tests.component.reconciler.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ INVENTORIES = "/apis/gpu.deckhouse.io/v1alpha1/gpunodeinventories"
 
 
 @dataclass
-class Scene:
+class Setup:
     """One node with one card, and two pools, by names that nobody else has."""
 
     api: client.ApiClient
-    process: Assigning
+    process: AssignmentRun
     node: str
 
     @property
@@ -72,14 +72,14 @@ def _install_kinds(kubectl):
 
 
 @pytest.fixture
-async def scene(control_plane, api, _kinds) -> AsyncIterator[Scene]:
+async def setup(control_plane, api, _kinds) -> AsyncIterator[Setup]:
     node = f"as{secrets.token_hex(3)}"
     clock = SystemClock()
     configuration = await load_configuration(clock, kubeconfig=str(control_plane.kubeconfig()))
     async with KubeClient(configuration, clock) as kube:
         nobody = cast("InMemoryApiServer", None)  # only to count requests
-        process = Assigning(Cluster(nobody, kube))
-        found = Scene(api, process, node)
+        process = AssignmentRun(Cluster(nobody, kube))
+        found = Setup(api, process, node)
         for letter in "ab":
             await process.cluster.add_pool(found.pool(letter))
         await process.device(found.device)
@@ -91,62 +91,62 @@ async def scene(control_plane, api, _kinds) -> AsyncIterator[Scene]:
         await api.delete(f"{INVENTORIES}/{node}")
 
 
-async def test_device_comes_into_its_pool_and_leaves_it_when_its_pod_has_ended(scene):
+async def test_device_comes_into_its_pool_and_leaves_it_when_its_pod_has_ended(setup):
     """Lesson 7."""
-    await scene.process.annotate(scene.device, scene.pool("a"))
-    await scene.settle()
-    assert await scene.owner() == scene.pool("a")
-    inventory = await scene.api.get(f"{INVENTORIES}/{scene.node}")
-    assigned = [{"pool": scene.pool("a"), "devices": [scene.device]}]
+    await setup.process.annotate(setup.device, setup.pool("a"))
+    await setup.settle()
+    assert await setup.owner() == setup.pool("a")
+    inventory = await setup.api.get(f"{INVENTORIES}/{setup.node}")
+    assigned = [{"pool": setup.pool("a"), "devices": [setup.device]}]
     assert inventory["status"]["pools"] == {"pending": [], "assigned": assigned}
 
-    index = scene.process.cluster.allocation_state.index
-    index.set_observed(PodUid("p"), (UnitId(f"GPU-{scene.device}"),))
-    await scene.process.annotate(scene.device, None)
-    await scene.settle()
-    assert await scene.owner() == scene.pool("a")
-    assert (await scene.process.condition(scene.device, "Draining"))["status"] == "True"
+    index = setup.process.cluster.allocation_state.index
+    index.set_observed(PodUid("p"), (UnitId(f"GPU-{setup.device}"),))
+    await setup.process.annotate(setup.device, None)
+    await setup.settle()
+    assert await setup.owner() == setup.pool("a")
+    assert (await setup.process.condition(setup.device, "Draining"))["status"] == "True"
 
     index.set_observed(PodUid("p"), ())
-    await scene.settle()
-    assert await scene.owner() is None
-    assert await scene.process.assigned(scene.device) == ("False", "NoPoolWantsIt")
-    assert await scene.process.condition(scene.device, "Draining") == {}
+    await setup.settle()
+    assert await setup.owner() is None
+    assert await setup.process.assigned(setup.device) == ("False", "NoPoolWantsIt")
+    assert await setup.process.condition(setup.device, "Draining") == {}
 
 
-async def test_pool_that_another_manager_wrote_is_released(scene):
-    ref = {"status": {"poolRef": {"name": scene.pool("a")}}}
+async def test_pool_that_another_manager_wrote_is_released(setup):
+    ref = {"status": {"poolRef": {"name": setup.pool("a")}}}
     body = {
         "apiVersion": API_VERSION,
         "kind": "GPUDevice",
-        "metadata": {"name": scene.device},
+        "metadata": {"name": setup.device},
         **ref,
     }
-    path = f"{DEVICES}/{scene.device}/status"
-    await scene.api.patch(path, body, kind="apply", fieldManager="somebody")
+    path = f"{DEVICES}/{setup.device}/status"
+    await setup.api.patch(path, body, kind="apply", fieldManager="somebody")
 
-    await scene.settle()
+    await setup.settle()
 
-    assert await scene.owner() is None
+    assert await setup.owner() is None
 
 
-async def test_old_sight_neither_claims_nor_releases(scene):
+async def test_old_sight_neither_claims_nor_releases(setup):
     """Lesson 7: compare and set."""
-    await scene.process.annotate(scene.device, scene.pool("a"))
-    await scene.process.observe()
-    await scene.process.cluster.report(scene.device, poolRef={"name": scene.pool("b")})
-    assert await scene.process.reconcile(scene.node) is not None
-    assert await scene.owner() == scene.pool("b")
+    await setup.process.annotate(setup.device, setup.pool("a"))
+    await setup.process.observe()
+    await setup.process.cluster.report(setup.device, poolRef={"name": setup.pool("b")})
+    assert await setup.process.reconcile(setup.node) is not None
+    assert await setup.owner() == setup.pool("b")
 
-    await scene.process.observe()
-    await scene.process.reconcile(scene.node)
-    await scene.process.observe()
-    await scene.process.annotate(scene.device, scene.pool("b"))
-    assert await scene.process.reconcile(scene.node) is not None
-    assert await scene.owner() == scene.pool("b")
+    await setup.process.observe()
+    await setup.process.reconcile(setup.node)
+    await setup.process.observe()
+    await setup.process.annotate(setup.device, setup.pool("b"))
+    assert await setup.process.reconcile(setup.node) is not None
+    assert await setup.owner() == setup.pool("b")
 
 
-async def test_conditions_of_others_stay_and_ours_are_shown_by_kubectl(scene, kubectl):
+async def test_conditions_of_others_stay_and_ours_are_shown_by_kubectl(setup, kubectl):
     healthy: dict[str, Any] = {
         "type": "Healthy",
         "status": "True",
@@ -154,17 +154,17 @@ async def test_conditions_of_others_stay_and_ours_are_shown_by_kubectl(scene, ku
         "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    meta = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": {"name": scene.device}}
-    await scene.api.patch(
-        f"{DEVICES}/{scene.device}/status",
+    meta = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": {"name": setup.device}}
+    await setup.api.patch(
+        f"{DEVICES}/{setup.device}/status",
         {**meta, "status": {"conditions": [healthy]}},
         kind="apply",
         fieldManager="health",
     )
-    await scene.process.annotate(scene.device, "no-such-pool")
-    await scene.settle()
+    await setup.process.annotate(setup.device, "no-such-pool")
+    await setup.settle()
 
-    assert (await scene.process.condition(scene.device, "Healthy"))["status"] == "True"
-    shown = (await kubectl("get", "gdev", scene.device, "-o", "wide")).stdout
+    assert (await setup.process.condition(setup.device, "Healthy"))["status"] == "True"
+    shown = (await kubectl("get", "gdev", setup.device, "-o", "wide")).stdout
     assert "PoolNotFound" in shown
     assert "pool not found: create it, or correct the annotation" in shown

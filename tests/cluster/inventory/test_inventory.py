@@ -25,7 +25,7 @@ from simulator.node.nfd import NAMESPACE, node_feature_crd
 from telemetry.metrics import REGISTRY
 from tests.cluster.environment import definitions, polling
 from tests.cluster.environment.client import ApiRefusedError
-from tests.component.reconciler.stocktaking import Stocktaking, condition
+from tests.component.reconciler.inventory_run import InventoryRun, condition
 from tests.support.node_features import (
     agent_device,
     agent_feature,
@@ -68,7 +68,7 @@ class ShiftedTime:
 class Site:
     """A node of the real cluster, and the inventory that looks at it."""
 
-    caches: Stocktaking
+    caches: InventoryRun
     node: str
     time: ShiftedTime
 
@@ -100,7 +100,7 @@ async def site(control_plane, api, _kinds) -> AsyncIterator[Site]:
     configuration = await load_configuration(clock, kubeconfig=str(control_plane.kubeconfig()))
     async with KubeClient(configuration, clock) as client:
         # It counts nothing: the requests go to the real one.
-        caches = Stocktaking(InMemoryApiServer(clock), client)
+        caches = InventoryRun(InMemoryApiServer(clock), client)
         time = ShiftedTime(clock)
         caches.time = time  # type: ignore[assignment]
         caches.restart()

@@ -52,7 +52,7 @@ class Recorder(RecordedEvents):
 
 
 @dataclass
-class Scene:
+class Setup:
     """A node with one card, whose exporter a test speaks for."""
 
     api: client.ApiClient
@@ -106,16 +106,16 @@ def _install_kinds(kubectl):
 
 
 @pytest.fixture
-async def scene(control_plane, api, namespace, _kinds) -> AsyncIterator[Scene]:
+async def setup(control_plane, api, namespace, _kinds) -> AsyncIterator[Setup]:
     # The kubelet double leaves it alone: it would report what runs there as ready.
     node = f"{KWOK_PREFIX}ready-{secrets.token_hex(3)}"
     await api.create("/api/v1/nodes", {"metadata": {"name": node}})
     await _add_device(api, node)
     recorder = Recorder()
     async with an_exporter(device_lines(f"GPU-{node}")) as exporter, asyncio.TaskGroup() as group:
-        scene = Scene(api, namespace, node, exporter, recorder)
-        following = group.create_task(_follow(str(control_plane.kubeconfig()), scene))
-        yield scene
+        setup = Setup(api, namespace, node, exporter, recorder)
+        following = group.create_task(_follow(str(control_plane.kubeconfig()), setup))
+        yield setup
         following.cancel()
     for path in (f"{INVENTORIES}/{node}", f"{DEVICES}/{node}", f"/api/v1/nodes/{node}"):
         await api.delete(path)
@@ -142,7 +142,7 @@ async def _add_device(api: client.ApiClient, node: str) -> None:
         )
 
 
-async def _follow(kubeconfig: str, scene: Scene) -> None:
+async def _follow(kubeconfig: str, setup: Setup) -> None:
     """Do what the server does for readiness and health."""
     clock, allocation_state = SystemClock(), AllocationState()
     caches = Caches(allocation_state.index, allocation_state, Catalog())
@@ -153,7 +153,7 @@ async def _follow(kubeconfig: str, scene: Scene) -> None:
         scrape_period_s=PERIOD_S,
         scrape_timeout_s=5,
     )
-    terms = OperandTerms(namespaces=frozenset({scene.namespace}))
+    terms = OperandTerms(namespaces=frozenset({setup.namespace}))
     configuration = await load_configuration(clock, kubeconfig=kubeconfig)
     async with KubeClient(configuration, clock) as kube:
         informers: list[Informer[Any]] = [
@@ -191,7 +191,7 @@ async def _follow(kubeconfig: str, scene: Scene) -> None:
                 context = ControllerContext(
                     client=kube,
                     caches=caches,
-                    recorder=scene.recorder,
+                    recorder=setup.recorder,
                     scheduling=None,  # type: ignore[arg-type]  # not of these controllers
                     settings=settings,
                     clock=clock,
@@ -202,38 +202,38 @@ async def _follow(kubeconfig: str, scene: Scene) -> None:
                 await asyncio.Event().wait()
 
 
-async def test_a_fresh_node_is_ready_and_follows_its_operands(scene: Scene):
+async def test_a_fresh_node_is_ready_and_follows_its_operands(setup: Setup):
     """Lesson 1: with default requirements nothing that does not exist is waited for."""
-    await scene.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
-    await scene.run_operand("gpu-feature-discovery", ready=False)
-    await scene.becomes(INVENTORIES, "ReadyForPooling", ("False", "GFDNotReady"))
-    await scene.becomes(INVENTORIES, "InfraDegraded", ("True", "NotReady"))
-    await scene.run_operand("gpu-feature-discovery")
-    await scene.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
+    await setup.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
+    await setup.run_operand("gpu-feature-discovery", ready=False)
+    await setup.becomes(INVENTORIES, "ReadyForPooling", ("False", "GFDNotReady"))
+    await setup.becomes(INVENTORIES, "InfraDegraded", ("True", "NotReady"))
+    await setup.run_operand("gpu-feature-discovery")
+    await setup.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
 
 
-async def test_pods_of_a_pool_are_no_operands_for_the_api_server_either(scene: Scene):
+async def test_pods_of_a_pool_are_no_operands_for_the_api_server_either(setup: Setup):
     """Lesson 20."""
-    await scene.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
+    await setup.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
     of_a_pool = {"gpu.deckhouse.io/pool": "a100"}
-    await scene.run_operand("nvidia-operator-validator", ready=False, labels=of_a_pool)
-    before = await scene.versions()
+    await setup.run_operand("nvidia-operator-validator", ready=False, labels=of_a_pool)
+    before = await setup.versions()
     await asyncio.sleep(PERIOD_S * 5)
-    assert await scene.versions() == before
+    assert await setup.versions() == before
 
 
-async def test_a_device_fails_and_comes_back_and_nothing_is_written_in_between(scene: Scene):
-    ports = [{"name": "metrics", "containerPort": scene.exporter.port}]
-    await scene.run_operand("nvidia-dcgm-exporter", ip=scene.exporter.host, ports=ports)
-    await scene.becomes(DEVICES, "Healthy", ("True", "Healthy"))
-    await scene.becomes(INVENTORIES, "MonitoringMissing", ("False", "Ready"))
-    await scene.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
-    scene.exporter.page = device_lines(scene.uuid, xid=79)
-    await scene.becomes(DEVICES, "Healthy", ("False", "XIDError"))
-    await scene.becomes(INVENTORIES, "ReadyForPooling", ("False", "DevicesFaulted"))
-    before, asked = await scene.versions(), scene.exporter.asked
-    await polling.eventually(lambda: scene.exporter.asked > asked + 5, what="five more pages")
-    assert await scene.versions() == before
-    scene.exporter.page = device_lines(scene.uuid)
-    await scene.becomes(DEVICES, "Healthy", ("True", "Healthy"))
-    assert scene.recorder.reasons == ["GPUDeviceFaulted", "GPUDeviceRecovered"]
+async def test_a_device_fails_and_comes_back_and_nothing_is_written_in_between(setup: Setup):
+    ports = [{"name": "metrics", "containerPort": setup.exporter.port}]
+    await setup.run_operand("nvidia-dcgm-exporter", ip=setup.exporter.host, ports=ports)
+    await setup.becomes(DEVICES, "Healthy", ("True", "Healthy"))
+    await setup.becomes(INVENTORIES, "MonitoringMissing", ("False", "Ready"))
+    await setup.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
+    setup.exporter.page = device_lines(setup.uuid, xid=79)
+    await setup.becomes(DEVICES, "Healthy", ("False", "XIDError"))
+    await setup.becomes(INVENTORIES, "ReadyForPooling", ("False", "DevicesFaulted"))
+    before, asked = await setup.versions(), setup.exporter.asked
+    await polling.eventually(lambda: setup.exporter.asked > asked + 5, what="five more pages")
+    assert await setup.versions() == before
+    setup.exporter.page = device_lines(setup.uuid)
+    await setup.becomes(DEVICES, "Healthy", ("True", "Healthy"))
+    assert setup.recorder.reasons == ["GPUDeviceFaulted", "GPUDeviceRecovered"]

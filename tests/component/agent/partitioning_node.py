@@ -15,7 +15,7 @@ from agent.problems.registry import ProblemRegistry
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, EffectiveAllocation, GPUPool
 from telemetry.reasons import EventReason
-from tests.support import assigning
+from tests.support import assignment
 from tests.support.fake_driver import H100_PROFILES, Device, FakeDriver, a_device
 from tests.support.loop_clock import LoopClock
 
@@ -28,7 +28,7 @@ def a_mig_device(number: int, **changes: Any) -> Device:
 
 def a_pool(name: str = "a", profile: str = "", *, is_terminating: bool = False) -> GPUPool:
     """A pool whose recorded allocation is MIG with the profile, or whole devices without one."""
-    pool = assigning.a_gpupool(name, is_terminating=is_terminating)
+    pool = assignment.a_gpupool(name, is_terminating=is_terminating)
     mode = AllocationMode.MIG if profile else AllocationMode.EXCLUSIVE
     allocation = EffectiveAllocation(mode=mode, mig_profile=profile)
     status = msgspec.structs.replace(pool.status, allocation=allocation)
@@ -73,7 +73,7 @@ class PartitioningNode:
         )
 
     def add_device(self, number: int, **changes: Any) -> GPUDevice:
-        device = assigning.a_device(number, **{"owner": "a", **changes})
+        device = assignment.a_device(number, **{"owner": "a", **changes})
         self.devices_by_name[device.name] = device
         return device
 

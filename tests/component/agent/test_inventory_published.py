@@ -15,7 +15,7 @@ from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODE_FEATURES, NODES
 from simulator.node.nfd import NAMESPACE, node_feature_crd
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import FEATURE, FIRST, SECOND, InventoryNode
-from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition
+from tests.component.reconciler.inventory_run import InventoryRun, an_inventory_run, condition
 from tests.support.fake_driver import H100_PROFILES, GpuInstance, a_device
 from tests.support.polling import LIMIT_S
 
@@ -25,7 +25,7 @@ PATH = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures/{FEA
 class StockClock:
     """The time of the control plane's side, which a test moves."""
 
-    def __init__(self, caches: Stocktaking) -> None:
+    def __init__(self, caches: InventoryRun) -> None:
         self._caches = caches
 
     def monotonic(self) -> float:
@@ -38,7 +38,7 @@ class StockClock:
 class Agent:
     """One step of each part at a time."""
 
-    def __init__(self, caches: Stocktaking, folder: Path) -> None:
+    def __init__(self, caches: InventoryRun, folder: Path) -> None:
         devices = (
             a_device("GPU-1", address=FIRST, minor=0, profiles=H100_PROFILES),
             a_device("GPU-2", address=SECOND, minor=1),
@@ -68,14 +68,14 @@ class Agent:
 
 
 @pytest.fixture
-async def caches() -> AsyncIterator[Stocktaking]:
-    async with a_stocktaking() as opened:
+async def caches() -> AsyncIterator[InventoryRun]:
+    async with an_inventory_run() as opened:
         await opened.add_node()
         yield opened
 
 
 @pytest.fixture
-async def agent(caches: Stocktaking, tmp_path: Path) -> Agent:
+async def agent(caches: InventoryRun, tmp_path: Path) -> Agent:
     made = Agent(caches, tmp_path)
     # The inventory of the node is made of what is published.
     made.node.inventory.read_bus()
@@ -85,14 +85,14 @@ async def agent(caches: Stocktaking, tmp_path: Path) -> Agent:
     return made
 
 
-async def feature(caches: Stocktaking) -> dict[str, Any]:
+async def feature(caches: InventoryRun) -> dict[str, Any]:
     found: dict[str, Any] = await caches.client.get(
         NODE_FEATURES, dict, FEATURE, namespace=NAMESPACE
     )
     return found
 
 
-async def test_the_control_plane_makes_devices_of_it(agent: Agent, caches: Stocktaking):
+async def test_the_control_plane_makes_devices_of_it(agent: Agent, caches: InventoryRun):
     device = (await caches.gpu("n1-0000-17-00.0")).status
     assert (device.uuid, device.product) == ("GPU-1", "NVIDIA-H100-80GB-HBM3")
     assert (device.memory_mib, device.compute_capability, device.pci.device) == (
@@ -108,7 +108,7 @@ async def test_the_control_plane_makes_devices_of_it(agent: Agent, caches: Stock
 
 
 async def test_nothing_new_is_a_heartbeat_a_minute_that_changes_no_device(
-    agent: Agent, caches: Stocktaking
+    agent: Agent, caches: InventoryRun
 ):
     await agent.step()
     assert await agent.step() == []
@@ -125,13 +125,13 @@ async def test_nothing_new_is_a_heartbeat_a_minute_that_changes_no_device(
     assert await caches.settle() == 0
 
 
-async def test_it_is_owned_by_its_node(agent: Agent, caches: Stocktaking):
+async def test_it_is_owned_by_its_node(agent: Agent, caches: InventoryRun):
     (owner,) = (await feature(caches))["metadata"]["ownerReferences"]
     node: dict[str, Any] = await caches.client.get(NODES, dict, "n1")
     assert (owner["kind"], owner["uid"]) == ("Node", node["metadata"]["uid"])
 
 
-async def test_a_restart_of_the_agent_writes_a_heartbeat_only(agent: Agent, caches: Stocktaking):
+async def test_a_restart_of_the_agent_writes_a_heartbeat_only(agent: Agent, caches: InventoryRun):
     await agent.step()
     before = await feature(caches)
     agent.restart()
@@ -143,7 +143,7 @@ async def test_a_restart_of_the_agent_writes_a_heartbeat_only(agent: Agent, cach
 
 @pytest.mark.parametrize("how", ["deleted", "cards", "label", "annotations"])
 async def test_a_foreign_change_is_undone_with_the_heartbeat(
-    agent: Agent, caches: Stocktaking, how
+    agent: Agent, caches: InventoryRun, how
 ):
     await agent.step()
     want = (await feature(caches))["spec"]
@@ -166,7 +166,7 @@ async def test_a_foreign_change_is_undone_with_the_heartbeat(
     assert await agent.step() == [f"PATCH {FEATURE}"]
 
 
-async def test_without_a_driver_known_facts_stay_and_are_stale(agent: Agent, caches: Stocktaking):
+async def test_without_a_driver_known_facts_stay_and_are_stale(agent: Agent, caches: InventoryRun):
     agent.node.driver.go_away(AgentDegraded.DRIVER_MISSING)
     await agent.step()
     await caches.settle()
@@ -181,7 +181,7 @@ async def test_without_a_driver_known_facts_stay_and_are_stale(agent: Agent, cac
 
 
 async def test_a_lost_device_stays_a_device_and_is_reported_as_lost(
-    agent: Agent, caches: Stocktaking
+    agent: Agent, caches: InventoryRun
 ):
     agent.node.driver.device("GPU-2").is_listed = False
     await agent.step()
@@ -190,7 +190,7 @@ async def test_a_lost_device_stays_a_device_and_is_reported_as_lost(
     assert caches.features.health(NodeName("n1"))["GPU-2"][0] == "Lost"
 
 
-async def test_instances_are_seen_once_they_are_complete(agent: Agent, caches: Stocktaking):
+async def test_instances_are_seen_once_they_are_complete(agent: Agent, caches: InventoryRun):
     device = agent.node.driver.device("GPU-1")
     device.is_mig_enabled = True
     device.instances = [GpuInstance(1, "1g.10gb", "MIG-1"), GpuInstance(2, "1g.10gb")]
@@ -201,7 +201,7 @@ async def test_instances_are_seen_once_they_are_complete(agent: Agent, caches: S
 
 
 async def test_the_condition_stands_beside_those_of_the_control_plane(
-    agent: Agent, caches: Stocktaking
+    agent: Agent, caches: InventoryRun
 ):
     agent.node.driver.go_away(AgentDegraded.DRIVER_HANGS, "no answer within 5 s")
     await agent.step()
@@ -220,7 +220,7 @@ async def test_the_condition_stands_beside_those_of_the_control_plane(
     assert condition(await caches.inventory(), "AgentDegraded") == ("False", "AsExpected", "")
 
 
-async def test_a_cluster_without_the_kind_is_a_clear_problem(caches: Stocktaking, tmp_path: Path):
+async def test_a_cluster_without_the_kind_is_a_clear_problem(caches: InventoryRun, tmp_path: Path):
     agent = Agent(caches, tmp_path)
     await caches.client.delete(CUSTOM_RESOURCE_DEFINITIONS, "nodefeatures.nfd.k8s-sigs.io")
     agent.node.inventory.read_bus()
@@ -240,7 +240,7 @@ async def test_a_cluster_without_the_kind_is_a_clear_problem(caches: Stocktaking
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("way", ["fail", "reset_before", "reset_after"])
 async def test_whichever_request_breaks_the_next_try_makes_it_right(
-    caches: Stocktaking, tmp_path: Path, way, nth
+    caches: InventoryRun, tmp_path: Path, way, nth
 ):
     agent = Agent(caches, tmp_path)
     faults = caches.api.faults

@@ -7,19 +7,19 @@ import pytest
 from api.names import PodUid, UnitId
 from kube.errors import Unreachable
 from kube.resources import GPU_DEVICES, GPU_POOLS
-from tests.component.reconciler.assigning import Assigning
+from tests.component.reconciler.assignment_run import AssignmentRun
 from tests.component.reconciler.cluster import Cluster, a_cluster
-from tests.support.interrupting import at_every_suspension, runs_through
+from tests.support.cancellation import at_every_suspension, runs_through
 
 pytestmark = pytest.mark.looptime
 
 
-async def a_node(cluster: Cluster) -> Assigning:
+async def a_node(cluster: Cluster) -> AssignmentRun:
     """Node n1 with one card in no pool."""
     for name in ("n1-0", "n1-1"):
         await cluster.client.delete(GPU_DEVICES, name)
     await cluster.add_pool("other")
-    found = Assigning(cluster)
+    found = AssignmentRun(cluster)
     await found.device("n1-0")
     await found.inventory()
     await found.observe()
@@ -29,7 +29,7 @@ async def a_node(cluster: Cluster) -> Assigning:
 async def test_two_replicas_that_want_a_device_for_two_pools_make_one_owner(cluster):
     """Lesson 7: two racing writers end in one winner and no flapping."""
     one = await a_node(cluster)
-    two = Assigning(cluster, replica=True)
+    two = AssignmentRun(cluster, replica=True)
     await one.annotate("n1-0", "whole")
     await one.observe()
     await one.annotate("n1-0", "other")
@@ -119,7 +119,7 @@ async def test_cut_at_any_write_the_next_leader_brings_it_to_rest(change: str, i
                 cuts += 1
             else:
                 break
-            other = Assigning(cluster, replica=True)
+            other = AssignmentRun(cluster, replica=True)
             await other.settle()
             assert await other.owners() == {"n1-0": want}
             assert await other.step() == []
@@ -145,16 +145,16 @@ async def test_cancelled_anywhere_a_reconcile_leaves_what_the_next_one_finishes(
     assert await at_every_suspension(attempt) >= 2
 
 
-async def _change(assigning: Assigning, change: str) -> str | None:
+async def _change(run: AssignmentRun, change: str) -> str | None:
     match change:
         case "claim":
-            await assigning.annotate("n1-0", "whole")
+            await run.annotate("n1-0", "whole")
             return "whole"
         case "move":
-            await assigning.annotate("n1-0", "other")
+            await run.annotate("n1-0", "other")
             return "other"
         case "ignore":
-            await assigning.label("n1-0", ignore="true")
+            await run.label("n1-0", ignore="true")
         case _:
-            await assigning.client.delete(GPU_POOLS, "whole")
+            await run.client.delete(GPU_POOLS, "whole")
     return None

@@ -5,7 +5,7 @@ import pytest
 from api.names import PoolName
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from reconciler.assignment.events import GRACE_S
-from tests.component.reconciler.assigning import Assigning
+from tests.component.reconciler.assignment_run import AssignmentRun
 from tests.component.reconciler.cluster import Cluster
 
 pytestmark = pytest.mark.looptime
@@ -15,278 +15,276 @@ OF_INVENTORY = {"node": "digest"}
 
 
 @pytest.fixture
-async def assigning(cluster: Cluster) -> Assigning:
+async def run(cluster: Cluster) -> AssignmentRun:
     """Node n1 with one card that is in no pool."""
     for name in ("n1-0", "n1-1"):
         await cluster.client.delete(GPU_DEVICES, name)
-    found = Assigning(cluster)
+    found = AssignmentRun(cluster)
     await found.device("n1-0")
     await found.observe()
     return found
 
 
-async def approve(assigning: Assigning, *pools: str) -> None:
+async def approve(run: AssignmentRun, *pools: str) -> None:
     for name in pools:
         if name != "whole":
-            await assigning.cluster.add_pool(name)
-        await assigning.change_pool(name, assignment={"requireAnnotation": False})
+            await run.cluster.add_pool(name)
+        await run.change_pool(name, assignment={"requireAnnotation": False})
 
 
 # --- readiness -----------------------------------------------------------------------------------
 
 
-async def test_node_that_is_not_ready_keeps_its_devices_pending(assigning):
-    await assigning.inventory(ready=False)
-    await assigning.annotate("n1-0", "whole")
-    await assigning.settle()
+async def test_node_that_is_not_ready_keeps_its_devices_pending(run):
+    await run.inventory(ready=False)
+    await run.annotate("n1-0", "whole")
+    await run.settle()
 
-    assert await assigning.owners() == {"n1-0": None}
-    assert (await assigning.condition())["message"] == (
-        "node n1 is not ready for pooling: DriverMissing"
-    )
+    assert await run.owners() == {"n1-0": None}
+    assert (await run.condition())["message"] == ("node n1 is not ready for pooling: DriverMissing")
     pending = [{"pool": "whole", "devices": ["n1-0"]}]
-    assert await assigning.pools_of() == {"pending": pending, "assigned": []}
-    assert assigning.heard.take() == []
+    assert await run.pools_of() == {"pending": pending, "assigned": []}
+    assert run.heard.take() == []
 
 
-async def test_node_that_becomes_ready_gives_its_devices_to_their_pools(assigning):
-    await assigning.inventory(ready=False)
-    await assigning.annotate("n1-0", "whole")
-    await assigning.settle()
+async def test_node_that_becomes_ready_gives_its_devices_to_their_pools(run):
+    await run.inventory(ready=False)
+    await run.annotate("n1-0", "whole")
+    await run.settle()
 
-    await assigning.inventory(ready=True)
-    await assigning.settle()
+    await run.inventory(ready=True)
+    await run.settle()
 
     assigned = [{"pool": "whole", "devices": ["n1-0"]}]
-    assert await assigning.pools_of() == {"pending": [], "assigned": assigned}
+    assert await run.pools_of() == {"pending": [], "assigned": assigned}
 
 
-async def test_node_that_degrades_keeps_its_pools(assigning):
-    await assigning.annotate("n1-0", "whole")
-    await assigning.inventory(ready=True)
-    await assigning.settle()
+async def test_node_that_degrades_keeps_its_pools(run):
+    await run.annotate("n1-0", "whole")
+    await run.inventory(ready=True)
+    await run.settle()
 
-    await assigning.inventory(ready=False)
-    await assigning.settle()
+    await run.inventory(ready=False)
+    await run.settle()
 
-    assert await assigning.owners() == {"n1-0": "whole"}
-
-
-async def test_device_of_the_inventory_waits_for_its_nodes_inventory_and_a_judgement(assigning):
-    await assigning.label("n1-0", **OF_INVENTORY)
-    await assigning.annotate("n1-0", "whole")
-    await assigning.settle()
-    assert await assigning.assigned() == ("False", "NodeNotReadyForPooling")
-
-    await assigning.inventory(ready=None)
-    await assigning.settle()
-    assert await assigning.assigned() == ("False", "NodeNotReadyForPooling")
-
-    await assigning.inventory(ready=True)
-    await assigning.settle()
-    assert await assigning.assigned() == ("True", "Assigned")
+    assert await run.owners() == {"n1-0": "whole"}
 
 
-async def test_inventory_of_a_node_that_lost_its_devices_shows_no_pools(assigning):
-    await assigning.inventory()
-    await assigning.annotate("n1-0", "whole")
-    await assigning.settle()
-    await assigning.client.delete(GPU_DEVICES, "n1-0")
+async def test_device_of_the_inventory_waits_for_its_nodes_inventory_and_a_judgement(run):
+    await run.label("n1-0", **OF_INVENTORY)
+    await run.annotate("n1-0", "whole")
+    await run.settle()
+    assert await run.assigned() == ("False", "NodeNotReadyForPooling")
 
-    await assigning.settle()
+    await run.inventory(ready=None)
+    await run.settle()
+    assert await run.assigned() == ("False", "NodeNotReadyForPooling")
 
-    assert not any((await assigning.pools_of()).values())
-    assert await assigning.step() == []
+    await run.inventory(ready=True)
+    await run.settle()
+    assert await run.assigned() == ("True", "Assigned")
+
+
+async def test_inventory_of_a_node_that_lost_its_devices_shows_no_pools(run):
+    await run.inventory()
+    await run.annotate("n1-0", "whole")
+    await run.settle()
+    await run.client.delete(GPU_DEVICES, "n1-0")
+
+    await run.settle()
+
+    assert not any((await run.pools_of()).values())
+    assert await run.step() == []
 
 
 # --- conflicts -----------------------------------------------------------------------------------
 
 
-async def test_overlap_of_two_pools_is_said_on_device_and_both_pools_once(assigning):
+async def test_overlap_of_two_pools_is_said_on_device_and_both_pools_once(run):
     """Lesson 7: conflict condition and event; nobody flaps."""
-    await approve(assigning, "whole")
-    await assigning.settle()
-    assigning.heard.take()
+    await approve(run, "whole")
+    await run.settle()
+    run.heard.take()
 
-    await approve(assigning, "late")
-    await assigning.settle()
+    await approve(run, "late")
+    await run.settle()
 
-    assert await assigning.owners() == {"n1-0": "whole"}
-    conflict = await assigning.pool_conflict("late")
+    assert await run.owners() == {"n1-0": "whole"}
+    conflict = await run.pool_conflict("late")
     assert (conflict["status"], conflict["reason"]) == ("True", "OwnedByOtherPool")
     assert conflict["message"].startswith("pool whole has n1-0: change the selectors")
-    assert await assigning.pool_conflict("whole") == {}
-    heard = assigning.heard.take()
+    assert await run.pool_conflict("whole") == {}
+    heard = run.heard.take()
     assert sorted(heard) == [(name, "GPUAssignmentConflict") for name in ("late", "n1-0", "whole")]
     for _ in range(3):
-        assert await assigning.step() == []
-    assert assigning.heard.take() == []
+        assert await run.step() == []
+    assert run.heard.take() == []
 
 
-async def test_condition_that_somebody_else_changed_is_set_right_without_another_event(assigning):
-    await approve(assigning, "whole")
-    await assigning.settle()
-    await approve(assigning, "late")
-    await assigning.settle()
-    assigning.heard.take()
-    wrong = {**(await assigning.condition()), "status": "Unknown"}
+async def test_condition_that_somebody_else_changed_is_set_right_without_another_event(run):
+    await approve(run, "whole")
+    await run.settle()
+    await approve(run, "late")
+    await run.settle()
+    run.heard.take()
+    wrong = {**(await run.condition()), "status": "Unknown"}
 
-    await assigning.cluster.report("n1-0", conditions=[wrong])
-    await assigning.settle()
+    await run.cluster.report("n1-0", conditions=[wrong])
+    await run.settle()
 
-    assert await assigning.assigned() == ("True", "Assigned")
-    assert assigning.heard.take() == []
+    assert await run.assigned() == ("True", "Assigned")
+    assert run.heard.take() == []
 
 
-async def test_conflict_that_is_over_is_said_to_be(assigning):
-    await approve(assigning, "whole")
-    await assigning.settle()
-    await approve(assigning, "late")
-    await assigning.settle()
-    since = (await assigning.pool_conflict("late"))["lastTransitionTime"]
-    assigning.cluster.time.seconds += 60
+async def test_conflict_that_is_over_is_said_to_be(run):
+    await approve(run, "whole")
+    await run.settle()
+    await approve(run, "late")
+    await run.settle()
+    since = (await run.pool_conflict("late"))["lastTransitionTime"]
+    run.cluster.time.seconds += 60
 
-    await assigning.change_pool("late", deviceSelector={"include": {"products": ["T4"]}})
-    await assigning.settle()
+    await run.change_pool("late", deviceSelector={"include": {"products": ["T4"]}})
+    await run.settle()
 
-    conflict = await assigning.pool_conflict("late")
+    conflict = await run.pool_conflict("late")
     assert (conflict["status"], conflict["reason"]) == ("False", "NoConflict")
     assert conflict["lastTransitionTime"] > since
 
 
-async def test_pool_is_not_judged_before_every_node_was_looked_at(assigning):
-    await approve(assigning, "whole")
-    await assigning.settle()
-    await approve(assigning, "late")
-    await assigning.settle()
-    assigning.start()
-    await assigning.observe()
-    assigning.cluster.writes()
+async def test_pool_is_not_judged_before_every_node_was_looked_at(run):
+    await approve(run, "whole")
+    await run.settle()
+    await approve(run, "late")
+    await run.settle()
+    run.start()
+    await run.observe()
+    run.cluster.writes()
 
-    assert await assigning.pool_conflicts.reconcile(PoolName("late")) is not None
+    assert await run.pool_conflicts.reconcile(PoolName("late")) is not None
 
-    assert assigning.cluster.writes() == []
-    assert (await assigning.pool_conflict("late"))["status"] == "True"
+    assert run.cluster.writes() == []
+    assert (await run.pool_conflict("late"))["status"] == "True"
 
 
-async def test_conflict_on_many_nodes_is_one_write_of_the_pool(assigning):
-    await approve(assigning, "whole")
+async def test_conflict_on_many_nodes_is_one_write_of_the_pool(run):
+    await approve(run, "whole")
     for number in range(2, 22):
-        await assigning.device(f"n{number}-0")
-    await assigning.settle()
-    await approve(assigning, "late")
+        await run.device(f"n{number}-0")
+    await run.settle()
+    await approve(run, "late")
 
-    writes = await assigning.step()
+    writes = await run.step()
 
     of_pools = [path for _, path in writes if "/gpupools/" in path]
     assert of_pools == ["/apis/gpu.deckhouse.io/v1alpha1/gpupools/late/status"]
-    message = (await assigning.pool_conflict("late"))["message"]
+    message = (await run.pool_conflict("late"))["message"]
     assert "and 16 more" in message
 
 
 # --- idle ----------------------------------------------------------------------------------------
 
 
-async def test_device_that_no_pool_takes_is_told_once_and_not_at_once(assigning):
-    await assigning.step()
-    left_s = await assigning.reconcile()
-    assert assigning.heard.take() == []
+async def test_device_that_no_pool_takes_is_told_once_and_not_at_once(run):
+    await run.step()
+    left_s = await run.reconcile()
+    assert run.heard.take() == []
     assert left_s == GRACE_S
 
     for seconds in (GRACE_S - 1, 2, 60, 600):
-        assigning.cluster.time.seconds += seconds
-        await assigning.step()
+        run.cluster.time.seconds += seconds
+        await run.step()
 
-    assert assigning.heard.take() == [("n1-0", "GPUUnassignedDevice")]
-
-
-async def test_process_that_starts_later_does_not_tell_all_idle_devices_again(assigning):
-    await assigning.settle()
-    assigning.cluster.time.seconds += 2 * GRACE_S
-    assigning.start()
-
-    await assigning.settle()
-
-    assert assigning.heard.take() == []
+    assert run.heard.take() == [("n1-0", "GPUUnassignedDevice")]
 
 
-async def test_device_that_comes_into_a_pool_in_time_is_not_told(assigning):
-    await assigning.settle()
-    await assigning.annotate("n1-0", "whole")
-    await assigning.settle()
-    assigning.heard.take()
+async def test_process_that_starts_later_does_not_tell_all_idle_devices_again(run):
+    await run.settle()
+    run.cluster.time.seconds += 2 * GRACE_S
+    run.start()
 
-    assigning.cluster.time.seconds += 2 * GRACE_S
-    await assigning.settle()
+    await run.settle()
 
-    assert assigning.heard.take() == []
+    assert run.heard.take() == []
 
 
-async def test_ready_node_without_a_pool_is_told_once(assigning):
-    await assigning.inventory(ready=True)
-    await assigning.settle()
-    assigning.cluster.time.seconds += GRACE_S
-    await assigning.step()
-    await assigning.step()
+async def test_device_that_comes_into_a_pool_in_time_is_not_told(run):
+    await run.settle()
+    await run.annotate("n1-0", "whole")
+    await run.settle()
+    run.heard.take()
 
-    told = [one for one in assigning.heard.take() if one[0] == "n1"]
+    run.cluster.time.seconds += 2 * GRACE_S
+    await run.settle()
+
+    assert run.heard.take() == []
+
+
+async def test_ready_node_without_a_pool_is_told_once(run):
+    await run.inventory(ready=True)
+    await run.settle()
+    run.cluster.time.seconds += GRACE_S
+    await run.step()
+    await run.step()
+
+    told = [one for one in run.heard.take() if one[0] == "n1"]
     assert told == [("n1", "GPUNodeWithoutPool")]
 
 
-async def test_device_whose_node_is_not_ready_is_nobodys_fault(assigning):
-    await assigning.inventory(ready=False)
-    await assigning.settle()
-    assigning.cluster.time.seconds += 2 * GRACE_S
-    await assigning.settle()
+async def test_device_whose_node_is_not_ready_is_nobodys_fault(run):
+    await run.inventory(ready=False)
+    await run.settle()
+    run.cluster.time.seconds += 2 * GRACE_S
+    await run.settle()
 
-    assert assigning.heard.take() == []
+    assert run.heard.take() == []
 
 
 # --- much at once --------------------------------------------------------------------------------
 
 
-async def test_many_garbage_annotations_are_one_write_and_one_event_each(assigning):
+async def test_many_garbage_annotations_are_one_write_and_one_event_each(run):
     for number in range(1, 30):
-        await assigning.device(f"n1-{number}")
-    await assigning.settle()
+        await run.device(f"n1-{number}")
+    await run.settle()
     for number in range(30):
-        await assigning.annotate(f"n1-{number}", f"No such POOL {number}!")
+        await run.annotate(f"n1-{number}", f"No such POOL {number}!")
 
-    await assigning.observe()
-    writes = await assigning.step()
+    await run.observe()
+    writes = await run.step()
 
     assert len(writes) == 30
-    assert len(assigning.heard.take()) == 30
-    assert await assigning.step() == []
+    assert len(run.heard.take()) == 30
+    assert await run.step() == []
 
 
-async def test_annotations_of_a_whole_cluster_at_once_are_one_write_each(assigning, is_long):
+async def test_annotations_of_a_whole_cluster_at_once_are_one_write_each(run, is_long):
     """Half of them make sense; ten thousand in the long form."""
     nodes = 1_250 if is_long else 5
     names = [f"m{node}-{device}" for node in range(nodes) for device in range(1, 9)]
     for name in names:
-        await assigning.device(name, nodeName=name.partition("-")[0])
-    await assigning.settle()
-    assigning.heard.take()
+        await run.device(name, nodeName=name.partition("-")[0])
+    await run.settle()
+    run.heard.take()
     for number, name in enumerate(names):
-        await assigning.annotate(name, "whole" if number % 2 else f"No such POOL {number}!")
+        await run.annotate(name, "whole" if number % 2 else f"No such POOL {number}!")
 
-    writes = await assigning.step()
-    told = assigning.heard.take()
+    writes = await run.step()
+    told = run.heard.take()
 
     assert len(writes) == len(set(writes)) == len(names)
     assert len(told) == len(names)
-    assert await assigning.step() == []
-    owners = await assigning.owners()
+    assert await run.step() == []
+    owners = await run.owners()
     assert [owners[name] for name in names] == [None, "whole"] * (len(names) // 2)
 
 
-async def test_inventory_that_goes_while_it_is_written_is_no_failure(assigning):
-    await assigning.inventory()
-    await assigning.annotate("n1-0", "whole")
-    await assigning.observe()
-    await assigning.client.delete(GPU_NODE_INVENTORIES, "n1")
+async def test_inventory_that_goes_while_it_is_written_is_no_failure(run):
+    await run.inventory()
+    await run.annotate("n1-0", "whole")
+    await run.observe()
+    await run.client.delete(GPU_NODE_INVENTORIES, "n1")
 
-    await assigning.reconcile()
+    await run.reconcile()
 
-    assert await assigning.owners() == {"n1-0": "whole"}
+    assert await run.owners() == {"n1-0": "whole"}

@@ -20,7 +20,7 @@ from scheduler.bind_recovery import recover_binding
 from scheduler.outcome import Outcome
 from tests.component.reconciler.cluster import Cluster, a_cluster
 from tests.component.reconciler.interrupted import AdmissionSetup, an_admission_setup
-from tests.support.interrupting import Stepping, at_every_suspension, runs_through
+from tests.support.cancellation import Stepping, at_every_suspension, runs_through
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until
 
@@ -32,16 +32,16 @@ FEWEST = 2
 """Connecting and waiting for the answer suspend once each, at least."""
 
 
-async def goes_on(office: AdmissionSetup) -> None:
+async def goes_on(setup: AdmissionSetup) -> None:
     """The doubt is looked at and another pod is bound, while the write may be on its way; all settles."""
-    office.no_commitment_is_forgotten()
-    await office.settle_all()
-    office.writes.late_s = 0
-    assert (await office.bind("q")).outcome is Outcome.BOUND
+    setup.no_commitment_is_forgotten()
+    await setup.settle_all()
+    setup.writes.late_s = 0
+    assert (await setup.bind("q")).outcome is Outcome.BOUND
     await asyncio.sleep(2 * LATE_S)
-    await office.calms_down()
-    await office.is_true()
-    await office.everybody_is_bound_in_the_end("p", "q")
+    await setup.calms_down()
+    await setup.is_true()
+    await setup.everybody_is_bound_in_the_end("p", "q")
 
 
 @pytest.mark.parametrize("is_connected", [False, True])
@@ -50,14 +50,14 @@ async def test_a_bind_cancelled_anywhere_loses_nothing_and_gives_nothing_twice(
     lands_late: bool, is_connected: bool
 ):
     async def attempt(number: int) -> bool:
-        async with an_admission_setup("p", "q") as office:
-            request = await office.request("p")
+        async with an_admission_setup("p", "q") as setup:
+            request = await setup.request("p")
             if is_connected:
-                await office.context.binder.look(request.pod)
+                await setup.context.binder.look(request.pod)
             if lands_late:
-                office.writes.late_s = LATE_S
-            is_through = await runs_through(bind_pod(request, office.context), cancel_at=number)
-            await goes_on(office)
+                setup.writes.late_s = LATE_S
+            is_through = await runs_through(bind_pod(request, setup.context), cancel_at=number)
+            await goes_on(setup)
             return is_through
 
     assert await at_every_suspension(attempt) >= (1 if is_connected or lands_late else FEWEST)
@@ -69,17 +69,17 @@ async def test_a_retry_cancelled_anywhere_loses_nothing_and_gives_nothing_twice(
     was_written: bool, lands_late: bool
 ):
     async def attempt(number: int) -> bool:
-        async with an_admission_setup("p", "q") as office:
-            faults = office.cluster.api.faults
+        async with an_admission_setup("p", "q") as setup:
+            faults = setup.cluster.api.faults
             lose = faults.reset_after if was_written else faults.reset_before
             lose("POST", "/p/binding$")
-            assert (await office.bind("p")).outcome is Outcome.IN_DOUBT
+            assert (await setup.bind("p")).outcome is Outcome.IN_DOUBT
             faults.clear()
-            request = await office.request("p")
+            request = await setup.request("p")
             if lands_late:
-                office.writes.late_s = LATE_S
-            is_through = await runs_through(bind_pod(request, office.context), cancel_at=number)
-            await goes_on(office)
+                setup.writes.late_s = LATE_S
+            is_through = await runs_through(bind_pod(request, setup.context), cancel_at=number)
+            await goes_on(setup)
             return is_through
 
     assert await at_every_suspension(attempt) >= (1 if lands_late else FEWEST)
@@ -88,16 +88,16 @@ async def test_a_retry_cancelled_anywhere_loses_nothing_and_gives_nothing_twice(
 @pytest.mark.parametrize("was_written", [False, True])
 async def test_settling_cancelled_anywhere_leaves_the_doubt_to_the_next_look(was_written: bool):
     async def attempt(number: int) -> bool:
-        async with an_admission_setup("p", "q") as office:
-            faults = office.cluster.api.faults
+        async with an_admission_setup("p", "q") as setup:
+            faults = setup.cluster.api.faults
             lose = faults.reset_after if was_written else faults.reset_before
             lose("POST", "/p/binding$")
-            assert (await office.bind("p")).outcome is Outcome.IN_DOUBT
-            (doubtful,) = office.context.allocation_state.reader.unsettled()
+            assert (await setup.bind("p")).outcome is Outcome.IN_DOUBT
+            (doubtful,) = setup.context.allocation_state.reader.unsettled()
             is_through = await runs_through(
-                recover_binding(doubtful, office.context), cancel_at=number
+                recover_binding(doubtful, setup.context), cancel_at=number
             )
-            await goes_on(office)
+            await goes_on(setup)
             return is_through
 
     assert await at_every_suspension(attempt) >= FEWEST
@@ -107,9 +107,9 @@ async def test_a_watch_cancelled_anywhere_is_taken_up_by_the_next_one():
     """A bind, a pod that ends and one that is deleted, while the informer of pods is cancelled."""
 
     async def attempt(number: int) -> bool:
-        async with an_admission_setup("p", "q") as office:
-            cluster, allocation_state = office.cluster, office.context.allocation_state
-            await office.bind("q")
+        async with an_admission_setup("p", "q") as setup:
+            cluster, allocation_state = setup.cluster, setup.context.allocation_state
+            await setup.bind("q")
 
             def informer() -> Informer[Any]:
                 return Informer(
@@ -122,7 +122,7 @@ async def test_a_watch_cancelled_anywhere_is_taken_up_by_the_next_one():
                 )
 
             async def live() -> None:
-                await office.bind("p")
+                await setup.bind("p")
                 await cluster.client.delete(PODS, "q", namespace="default", grace_period_s=0)
                 await cluster.add_pod("r")
 
@@ -143,9 +143,9 @@ async def test_a_watch_cancelled_anywhere_is_taken_up_by_the_next_one():
                 task = group.create_task(informer().run())
                 await until(has_all)
                 task.cancel()
-            await office.calms_down()
-            await office.is_true()
-            await office.everybody_is_bound_in_the_end("p", "r")
+            await setup.calms_down()
+            await setup.is_true()
+            await setup.everybody_is_bound_in_the_end("p", "r")
             return is_through
 
     assert await at_every_suspension(attempt) >= FEWEST
@@ -161,9 +161,9 @@ RECONCILES: dict[str, Callable[[Cluster], Coroutine[Any, Any, float | None]]] = 
 @pytest.mark.parametrize("controller", RECONCILES)
 async def test_a_controller_cancelled_anywhere_writes_the_truth_the_next_time(controller: str):
     async def attempt(number: int) -> bool:
-        async with an_admission_setup("p") as office:
-            cluster = office.cluster
-            await office.bind("p")
+        async with an_admission_setup("p") as setup:
+            cluster = setup.cluster
+            await setup.bind("p")
             await cluster.observe()
             reconcile = RECONCILES[controller]
             is_through = await runs_through(reconcile(cluster), cancel_at=number)
@@ -179,7 +179,7 @@ async def test_a_controller_cancelled_anywhere_writes_the_truth_the_next_time(co
                 "node.pool-marks": len(await cluster.labels_of()),
             }
             assert shown[controller] == 1
-            await office.is_true()
+            await setup.is_true()
             return is_through
 
     assert await at_every_suspension(attempt) >= 1

@@ -39,29 +39,29 @@ BREAKS: dict[str, Break] = {
 }
 
 
-async def a_bind_with_a_lost_answer(office: AdmissionSetup, request: BindRequest) -> None:
+async def a_bind_with_a_lost_answer(setup: AdmissionSetup, request: BindRequest) -> None:
     """POST without an answer, POST again, 409, GET; another pod meanwhile; then settling."""
-    office.cluster.api.faults.reset_after("POST", POD)
-    first = await bind_pod(request, office.context)
-    assert (await office.bind("q")).outcome is Outcome.BOUND
+    setup.cluster.api.faults.reset_after("POST", POD)
+    first = await bind_pod(request, setup.context)
+    assert (await setup.bind("q")).outcome is Outcome.BOUND
     if first.outcome is not Outcome.BOUND:
-        await bind_pod(request, office.context)
-    office.no_commitment_is_forgotten()
-    await office.settle_all()
+        await bind_pod(request, setup.context)
+    setup.no_commitment_is_forgotten()
+    await setup.settle_all()
 
 
 async def fails_at(nth: int, way: str) -> bool:
     """Let the nth request about the pod fail; False when there are not so many."""
-    async with an_admission_setup("p", "q") as office:
-        request = await office.request("p")
-        rule = BREAKS[way](office.cluster.api.faults, nth)
-        await a_bind_with_a_lost_answer(office, request)
+    async with an_admission_setup("p", "q") as setup:
+        request = await setup.request("p")
+        rule = BREAKS[way](setup.cluster.api.faults, nth)
+        await a_bind_with_a_lost_answer(setup, request)
         is_hit = rule.seen >= nth
-        office.cluster.api.faults.clear()
+        setup.cluster.api.faults.clear()
         await asyncio.sleep(2 * BIND_TIMEOUT_S)
-        await office.calms_down()
-        await office.is_true()
-        await office.everybody_is_bound_in_the_end("p", "q")
+        await setup.calms_down()
+        await setup.is_true()
+        await setup.everybody_is_bound_in_the_end("p", "q")
     return is_hit
 
 

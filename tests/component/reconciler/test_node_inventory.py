@@ -8,7 +8,7 @@ from api.names import DEVICE_NODE_ANNOTATION, DEVICE_NODE_LABEL, NodeName
 from inventory.identity import node_digest
 from kube.resources import GPU_DEVICES
 from reconciler.runtime.expectations import SEEN_WITHIN_S
-from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition
+from tests.component.reconciler.inventory_run import InventoryRun, an_inventory_run, condition
 from tests.support.node_features import (
     address_of,
     agent_device,
@@ -24,13 +24,13 @@ N1 = NodeName("n1")
 
 
 @pytest.fixture
-async def caches() -> AsyncIterator[Stocktaking]:
-    async with a_stocktaking() as opened:
+async def caches() -> AsyncIterator[InventoryRun]:
+    async with an_inventory_run() as opened:
         await opened.add_node()
         yield opened
 
 
-async def test_a_node_with_devices_gets_its_devices_and_its_inventory(caches: Stocktaking):
+async def test_a_node_with_devices_gets_its_devices_and_its_inventory(caches: InventoryRun):
     await caches.label_all({**gfd_labels()})
     await caches.publish(gpu_feature("n1"))
     await caches.settle()
@@ -51,7 +51,7 @@ async def test_a_node_with_devices_gets_its_devices_and_its_inventory(caches: St
     assert condition(inventory, "ManagedDisabled")[0] == "False"
 
 
-async def test_no_node_owns_devices_and_inventory(caches: Stocktaking):
+async def test_no_node_owns_devices_and_inventory(caches: InventoryRun):
     await caches.publish(gpu_feature("n1", 1))
     await caches.settle()
     device, inventory = await caches.gpu("n1-0000-17-00.0"), await caches.inventory()
@@ -61,7 +61,7 @@ async def test_no_node_owns_devices_and_inventory(caches: Stocktaking):
         assert holder.metadata.owner_references is None
 
 
-async def test_a_settled_node_costs_no_write(caches: Stocktaking):
+async def test_a_settled_node_costs_no_write(caches: InventoryRun):
     """Lesson 11: a reconcile in the steady state makes zero writes."""
     await caches.publish(agent_feature("n1", [agent_device("n1", 0)], heartbeat=caches.now()))
     # Two writes for the device, two for the inventory.
@@ -71,7 +71,7 @@ async def test_a_settled_node_costs_no_write(caches: Stocktaking):
     assert await caches.settle() == 0
 
 
-async def test_a_heartbeat_costs_no_write(caches: Stocktaking):
+async def test_a_heartbeat_costs_no_write(caches: InventoryRun):
     await caches.publish(agent_feature("n1", [agent_device("n1", 0)], heartbeat=caches.now()))
     await caches.settle()
     caches.time.seconds += 90
@@ -79,7 +79,7 @@ async def test_a_heartbeat_costs_no_write(caches: Stocktaking):
     assert await caches.settle() == 0
 
 
-async def test_nothing_is_written_twice_before_the_watch_shows_it(caches: Stocktaking):
+async def test_nothing_is_written_twice_before_the_watch_shows_it(caches: InventoryRun):
     await caches.publish(gpu_feature("n1"))
     await caches.observe()
     caches.api.requests.clear()
@@ -89,7 +89,7 @@ async def test_nothing_is_written_twice_before_the_watch_shows_it(caches: Stockt
     assert len(caches.api.requests.writes()) == 6
 
 
-async def test_links_lead_to_the_other_devices_of_the_node(caches: Stocktaking):
+async def test_links_lead_to_the_other_devices_of_the_node(caches: InventoryRun):
     devices = [agent_device("n1", number, of=3) for number in range(3)]
     await caches.publish(agent_feature("n1", devices, heartbeat=caches.now()))
     await caches.settle()
@@ -100,7 +100,7 @@ async def test_links_lead_to_the_other_devices_of_the_node(caches: Stocktaking):
     ]
 
 
-async def test_a_pulled_device_goes_and_the_others_keep_everything(caches: Stocktaking):
+async def test_a_pulled_device_goes_and_the_others_keep_everything(caches: InventoryRun):
     """Lesson 9: pull a card: its object goes, the other cards keep name, uuid and pool."""
     await caches.label_all({**rule_labels(3)})
     await caches.publish(gpu_feature("n1", 3))
@@ -131,7 +131,9 @@ async def test_a_pulled_device_goes_and_the_others_keep_everything(caches: Stock
     assert uuid_of("n1", 1) in note
 
 
-async def test_a_device_that_fell_off_the_bus_unseen_by_nvml_is_kept_and_stale(caches: Stocktaking):
+async def test_a_device_that_fell_off_the_bus_unseen_by_nvml_is_kept_and_stale(
+    caches: InventoryRun,
+):
     await caches.label_all({**rule_labels(2)})
     await caches.publish(gpu_feature("n1", 2))
     await caches.settle()
@@ -143,7 +145,7 @@ async def test_a_device_that_fell_off_the_bus_unseen_by_nvml_is_kept_and_stale(c
     assert condition(await caches.gpu("n1-0000-17-00.0"), "Stale")[0] == "False"
 
 
-async def test_a_swapped_device_is_a_new_device(caches: Stocktaking):
+async def test_a_swapped_device_is_a_new_device(caches: InventoryRun):
     await caches.publish(gpu_feature("n1", 2))
     await caches.settle()
     before = await caches.gpus()
@@ -162,7 +164,7 @@ async def test_a_swapped_device_is_a_new_device(caches: Stocktaking):
     assert after["n1-0000-18-00.0"].metadata.uid == before["n1-0000-18-00.0"].metadata.uid
 
 
-async def test_mig_instances_are_those_of_each_device(caches: Stocktaking):
+async def test_mig_instances_are_those_of_each_device(caches: InventoryRun):
     """Lesson 5: node-wide counts never become a card's: capacity is the sum of real instances."""
     one = '[{"profile": "1g.18gb", "uuid": "MIG-a"}, {"profile": "1g.18gb", "uuid": "MIG-b"}]'
     devices = [
@@ -178,7 +180,9 @@ async def test_mig_instances_are_those_of_each_device(caches: Stocktaking):
     assert (first.status.mig.mode, second.status.mig.mode) == ("Enabled", "Disabled")
 
 
-async def test_labels_without_addresses_make_no_device_and_say_what_is_missing(caches: Stocktaking):
+async def test_labels_without_addresses_make_no_device_and_say_what_is_missing(
+    caches: InventoryRun,
+):
     """Lesson 9: the number that a label gives a card is no identity."""
     await caches.label_all({**rule_labels(2), **gfd_labels(2)})
     await caches.settle()
@@ -192,7 +196,7 @@ async def test_labels_without_addresses_make_no_device_and_say_what_is_missing(c
     assert condition(await caches.inventory(), "InventoryIncomplete")[0] == "False"
 
 
-async def test_a_node_that_opts_out_keeps_its_devices_unmanaged(caches: Stocktaking):
+async def test_a_node_that_opts_out_keeps_its_devices_unmanaged(caches: InventoryRun):
     await caches.publish(gpu_feature("n1", 1))
     await caches.settle()
     await caches.label_all({"gpu.deckhouse.io/enabled": "False"})
@@ -206,12 +210,12 @@ async def test_a_node_that_opts_out_keeps_its_devices_unmanaged(caches: Stocktak
     assert (await caches.gpu("n1-0000-17-00.0")).status.managed
 
 
-async def test_a_node_without_devices_gets_nothing(caches: Stocktaking):
+async def test_a_node_without_devices_gets_nothing(caches: InventoryRun):
     await caches.label_all({"zone": "a", "nvidia.com/gpu.deploy.driver": "true"})
     assert await caches.settle() == 0
 
 
-async def test_devices_made_by_hand_are_left_alone(caches: Stocktaking):
+async def test_devices_made_by_hand_are_left_alone(caches: InventoryRun):
     await caches.device_by_hand("mine", nodeName="n1", uuid=uuid_of("n1", 0))
     assert await caches.settle() == 0
     await caches.publish(gpu_feature("n1", 2))
@@ -220,7 +224,7 @@ async def test_devices_made_by_hand_are_left_alone(caches: Stocktaking):
     assert (await caches.inventory()).status.devices == ["mine", "n1-0000-18-00.0"]
 
 
-async def test_a_device_left_without_its_status_gets_it(caches: Stocktaking):
+async def test_a_device_left_without_its_status_gets_it(caches: InventoryRun):
     """A crash between the two writes that make a device."""
     await caches.publish(gpu_feature("n1", 1))
     caches.api.faults.fail("PATCH", "/gpudevices/.*/status$", status=500, times=1)
@@ -234,7 +238,7 @@ async def test_a_device_left_without_its_status_gets_it(caches: Stocktaking):
 
 
 async def test_a_device_left_without_its_status_whose_device_was_pulled_meanwhile_goes(
-    caches: Stocktaking,
+    caches: InventoryRun,
 ):
     await caches.publish(gpu_feature("n1", 1))
     caches.api.faults.fail("PATCH", "/gpudevices/.*/status$", status=500, times=1)
@@ -247,7 +251,7 @@ async def test_a_device_left_without_its_status_whose_device_was_pulled_meanwhil
     assert await caches.gpus() == {}
 
 
-async def test_long_node_names_give_distinct_devices(caches: Stocktaking):
+async def test_long_node_names_give_distinct_devices(caches: InventoryRun):
     """Lesson 9: 200-character node names give distinct, valid names."""
     names = ["a" * 199 + last for last in "bc"]
     for name in names:

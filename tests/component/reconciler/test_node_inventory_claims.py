@@ -9,7 +9,7 @@ from api.kinds.gpudevice import GPUDevice
 from api.names import NodeName
 from kube.resources import GPU_DEVICES, NODES
 from reconciler.inventory.controller import REFUSED_AGAIN_S
-from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition
+from tests.component.reconciler.inventory_run import InventoryRun, an_inventory_run, condition
 from tests.support.node_features import agent_device, agent_feature, gpu_feature, uuid_of
 
 N1, N2 = NodeName("n1"), NodeName("n2")
@@ -17,9 +17,9 @@ FIRST, SECOND = "n1-0000-17-00.0", "n2-0000-17-00.0"
 
 
 @pytest.fixture
-async def caches() -> AsyncIterator[Stocktaking]:
+async def caches() -> AsyncIterator[InventoryRun]:
     """Node n1 with two cards that are known, and node n2 that has told of nothing yet."""
-    async with a_stocktaking() as opened:
+    async with an_inventory_run() as opened:
         for node in (N1, N2):
             await opened.add_node(node)
         await opened.publish(gpu_feature(N1, 2))
@@ -35,15 +35,15 @@ def claims(node: str, *uuids: str) -> dict[str, Any]:
     )
 
 
-def usable(caches: Stocktaking) -> dict[str, bool]:
+def usable(caches: InventoryRun) -> dict[str, bool]:
     return {str(one.facts.name): one.is_usable for one in caches.index.devices.all()}
 
 
-def duplicates_told(caches: Stocktaking) -> list[tuple[str, str]]:
+def duplicates_told(caches: InventoryRun) -> list[tuple[str, str]]:
     return [(about, note) for about, why, note in caches.events() if why == "GPUDuplicateUUID"]
 
 
-async def shown(caches: Stocktaking) -> dict[str, str]:
+async def shown(caches: InventoryRun) -> dict[str, str]:
     return {name: one.status.uuid for name, one in (await caches.gpus()).items()}
 
 
@@ -51,7 +51,7 @@ def instances_of(device: GPUDevice) -> list[str]:
     return [one.uuid for one in device.status.mig.instances or ()]
 
 
-async def test_node_that_tells_of_all_uuids_of_another_takes_nothing_away(caches: Stocktaking):
+async def test_node_that_tells_of_all_uuids_of_another_takes_nothing_away(caches: InventoryRun):
     before = await shown(caches)
     forged = claims(N2, *before.values())
     await caches.publish(forged)
@@ -67,7 +67,7 @@ async def test_node_that_tells_of_all_uuids_of_another_takes_nothing_away(caches
     assert condition(await caches.inventory(N2), "InventoryIncomplete")[1] != "UUIDsClaimed"
 
 
-async def test_node_is_told_once_what_is_not_believed_and_so_is_each_owner(caches: Stocktaking):
+async def test_node_is_told_once_what_is_not_believed_and_so_is_each_owner(caches: InventoryRun):
     await caches.publish(claims(N2, uuid_of(N1, 0)))
     await caches.settle(N1, N2)
     told = duplicates_told(caches)
@@ -78,7 +78,7 @@ async def test_node_is_told_once_what_is_not_believed_and_so_is_each_owner(cache
     assert duplicates_told(caches) == []
 
 
-async def test_device_of_a_node_takes_no_uuid_of_another_over(caches: Stocktaking):
+async def test_device_of_a_node_takes_no_uuid_of_another_over(caches: InventoryRun):
     """Cards that were there before the UUIDs of others: without a driver, and with instances of MIG."""
     await caches.publish(claims(N2, "", "GPU-own"))
     await caches.settle(N1, N2)
@@ -96,7 +96,7 @@ async def test_device_of_a_node_takes_no_uuid_of_another_over(caches: Stocktakin
 
 
 async def test_device_that_was_moved_gets_its_device_when_its_old_place_has_none(
-    caches: Stocktaking,
+    caches: InventoryRun,
 ):
     await caches.publish(gpu_feature(N2, 1, uuid=uuid_of(N1, 0)))
     await caches.settle(N1, N2)
@@ -110,7 +110,7 @@ async def test_device_that_was_moved_gets_its_device_when_its_old_place_has_none
     assert condition(await caches.inventory(N2), "InventoryIncomplete")[0] == "False"
 
 
-async def test_devices_that_two_nodes_exchanged_are_exchanged(caches: Stocktaking):
+async def test_devices_that_two_nodes_exchanged_are_exchanged(caches: InventoryRun):
     await caches.publish(gpu_feature(N2, 1))
     await caches.settle(N1, N2)
     await caches.publish(gpu_feature(N2, 1, uuid=uuid_of(N1, 0)))
@@ -119,7 +119,7 @@ async def test_devices_that_two_nodes_exchanged_are_exchanged(caches: Stocktakin
     assert await shown(caches) == {FIRST: uuid_of(N2, 0), SECOND: uuid_of(N1, 0)}
 
 
-async def test_device_that_changed_its_slot_keeps_its_uuid(caches: Stocktaking):
+async def test_device_that_changed_its_slot_keeps_its_uuid(caches: InventoryRun):
     moved = gpu_feature(N1, 2, **{"pci.address": "00000000:42:00.0"})
     del moved["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"][1]
     await caches.publish(moved)
@@ -127,7 +127,7 @@ async def test_device_that_changed_its_slot_keeps_its_uuid(caches: Stocktaking):
     assert await shown(caches) == {"n1-0000-42-00.0": uuid_of(N1, 0)}
 
 
-async def test_uuid_that_a_device_made_by_hand_has_is_its_own(caches: Stocktaking):
+async def test_uuid_that_a_device_made_by_hand_has_is_its_own(caches: InventoryRun):
     await caches.device_by_hand("mine", nodeName="n3", uuid="GPU-mine")
     await caches.publish(gpu_feature(N2, 1, uuid="GPU-mine"))
     await caches.settle(N1, N2)
@@ -137,7 +137,7 @@ async def test_uuid_that_a_device_made_by_hand_has_is_its_own(caches: Stocktakin
     assert (await caches.gpu(SECOND)).status.uuid == "GPU-mine"
 
 
-async def test_of_two_nodes_that_tell_of_one_uuid_at_once_one_keeps_it(caches: Stocktaking):
+async def test_of_two_nodes_that_tell_of_one_uuid_at_once_one_keeps_it(caches: InventoryRun):
     """Neither has seen the other's device when it makes its own: the later one goes again."""
     for node in (N1, N2):
         await caches.publish(gpu_feature(node, 3 if node == N1 else 1))
@@ -163,7 +163,7 @@ async def test_of_two_nodes_that_tell_of_one_uuid_at_once_one_keeps_it(caches: S
     assert {f"GPUDevice/{third}", "GPUNodeInventory/n2"} <= set(told)
 
 
-async def test_duplicate_in_a_pool_is_kept_while_its_node_tells_of_it(caches: Stocktaking):
+async def test_duplicate_in_a_pool_is_kept_while_its_node_tells_of_it(caches: InventoryRun):
     """Its pods are accounted on it; it is told, and goes with the claim."""
     feature = gpu_feature(N2, 1)
     await caches.publish(feature)
@@ -188,7 +188,7 @@ async def test_duplicate_in_a_pool_is_kept_while_its_node_tells_of_it(caches: St
     assert usable(caches)[FIRST]
 
 
-async def test_nodes_that_are_gone_have_no_uuid(caches: Stocktaking):
+async def test_nodes_that_are_gone_have_no_uuid(caches: InventoryRun):
     await caches.publish(claims(N2, uuid_of(N1, 0)))
     await caches.settle(N1, N2)
     await caches.client.delete(NODES, N1)

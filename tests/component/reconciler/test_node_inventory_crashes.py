@@ -6,20 +6,20 @@ import pytest
 
 from api.names import NodeName
 from kube.errors import KubeError
-from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition
+from tests.component.reconciler.inventory_run import InventoryRun, an_inventory_run, condition
 from tests.support.node_features import gpu_feature, gpu_instance, uuid_of
 
 OURS = "/gpu(devices|nodeinventories)"
 
 
 @pytest.fixture
-async def caches() -> AsyncIterator[Stocktaking]:
-    async with a_stocktaking() as opened:
+async def caches() -> AsyncIterator[InventoryRun]:
+    async with an_inventory_run() as opened:
         await opened.add_node()
         yield opened
 
 
-async def die_at(caches: Stocktaking, write: int, *, is_carried_out: bool) -> None:
+async def die_at(caches: InventoryRun, write: int, *, is_carried_out: bool) -> None:
     """Reconcile until the connection breaks at the write of this number; then lose all that was known."""
     faults = caches.api.faults
     await caches.observe()
@@ -33,7 +33,7 @@ async def die_at(caches: Stocktaking, write: int, *, is_carried_out: bool) -> No
 @pytest.mark.parametrize("is_carried_out", [False, True])
 @pytest.mark.parametrize("write", range(1, 7))
 async def test_a_node_that_was_half_taken_in_is_taken_in(
-    caches: Stocktaking, write: int, *, is_carried_out: bool
+    caches: InventoryRun, write: int, *, is_carried_out: bool
 ):
     await caches.publish(gpu_feature("n1", 2))
     await die_at(caches, write, is_carried_out=is_carried_out)
@@ -47,7 +47,7 @@ async def test_a_node_that_was_half_taken_in_is_taken_in(
 @pytest.mark.parametrize("is_carried_out", [False, True])
 @pytest.mark.parametrize("write", range(1, 6))
 async def test_devices_half_exchanged_are_exchanged(
-    caches: Stocktaking, write: int, *, is_carried_out: bool
+    caches: InventoryRun, write: int, *, is_carried_out: bool
 ):
     """One card is pulled and another swapped, one stays: two deletions, a creation and two statuses."""
     await caches.publish(gpu_feature("n1", 3))

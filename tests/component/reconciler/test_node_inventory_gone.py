@@ -8,7 +8,7 @@ import pytest
 from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, DEVICE_NODE_LABEL, NodeName
 from inventory.discovery.node import DEFAULT_GONE_FOR
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODES
-from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking
+from tests.component.reconciler.inventory_run import InventoryRun, an_inventory_run
 from tests.support.node_features import gpu_feature
 
 N1 = NodeName("n1")
@@ -17,23 +17,23 @@ GRACE_S = DEFAULT_GONE_FOR.total_seconds()
 
 
 @pytest.fixture
-async def caches() -> AsyncIterator[Stocktaking]:
-    async with a_stocktaking() as opened:
+async def caches() -> AsyncIterator[InventoryRun]:
+    async with an_inventory_run() as opened:
         await opened.add_node()
         yield opened
 
 
-async def taken_in(caches: Stocktaking) -> None:
+async def taken_in(caches: InventoryRun) -> None:
     await caches.publish(gpu_feature("n1"))
     await caches.settle()
 
 
-async def inventories(caches: Stocktaking) -> list[str]:
+async def inventories(caches: InventoryRun) -> list[str]:
     listed = await caches.client.list_(GPU_NODE_INVENTORIES, dict[str, Any])
     return [one["metadata"]["name"] for one in listed.items]
 
 
-async def test_node_that_is_gone_takes_its_devices_with_it_after_a_grace(caches: Stocktaking):
+async def test_node_that_is_gone_takes_its_devices_with_it_after_a_grace(caches: InventoryRun):
     await taken_in(caches)
     await caches.device_by_hand("mine", nodeName="n1")
     await caches.client.delete(NODES, "n1")
@@ -48,7 +48,7 @@ async def test_node_that_is_gone_takes_its_devices_with_it_after_a_grace(caches:
     assert await inventories(caches) == []
 
 
-async def test_node_that_went_while_nobody_looked_takes_its_devices_with_it(caches: Stocktaking):
+async def test_node_that_went_while_nobody_looked_takes_its_devices_with_it(caches: InventoryRun):
     await taken_in(caches)
     await caches.client.delete(NODES, "n1")
     caches.restart()
@@ -59,7 +59,7 @@ async def test_node_that_went_while_nobody_looked_takes_its_devices_with_it(cach
     assert await inventories(caches) == []
 
 
-async def test_node_that_is_made_again_keeps_its_devices(caches: Stocktaking):
+async def test_node_that_is_made_again_keeps_its_devices(caches: InventoryRun):
     await taken_in(caches)
     patch = {
         "metadata": {"annotations": {ASSIGNMENT_ANNOTATION: "a"}},
@@ -80,7 +80,7 @@ async def test_node_that_is_made_again_keeps_its_devices(caches: Stocktaking):
     assert all(one.metadata.owner_references is None for one in after.values())
 
 
-async def test_grace_begins_again_when_the_node_goes_again(caches: Stocktaking):
+async def test_grace_begins_again_when_the_node_goes_again(caches: InventoryRun):
     await taken_in(caches)
     for _ in range(2):
         await caches.client.delete(NODES, "n1")
@@ -92,7 +92,7 @@ async def test_grace_begins_again_when_the_node_goes_again(caches: Stocktaking):
     assert len(await caches.gpus()) == 2
 
 
-async def test_node_that_only_we_cannot_see_keeps_its_devices(caches: Stocktaking):
+async def test_node_that_only_we_cannot_see_keeps_its_devices(caches: InventoryRun):
     """As one whose object cannot be decoded: no card of it was pulled."""
     await taken_in(caches)
     caches.nodes.replace_all([])
@@ -104,7 +104,7 @@ async def test_node_that_only_we_cannot_see_keeps_its_devices(caches: Stocktakin
     assert len(await caches.gpus()) == 2
 
 
-async def test_objects_that_a_node_owns_are_taken_from_it(caches: Stocktaking):
+async def test_objects_that_a_node_owns_are_taken_from_it(caches: InventoryRun):
     """As earlier versions made them; owners that others wrote stay."""
     node = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-of-another-life"}
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "mine", "uid": "uid-mine"}

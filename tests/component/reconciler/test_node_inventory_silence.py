@@ -8,7 +8,7 @@ from api.kinds.gpudevice import GPUDevice
 from inventory.discovery.node import DEFAULT_GONE_FOR
 from kube.resources import NODES
 from telemetry.metrics import REGISTRY
-from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition
+from tests.component.reconciler.inventory_run import InventoryRun, an_inventory_run, condition
 from tests.support.node_features import (
     agent_device,
     agent_feature,
@@ -21,8 +21,8 @@ DEVICE = "n1-0000-17-00.0"
 
 
 @pytest.fixture
-async def caches() -> AsyncIterator[Stocktaking]:
-    async with a_stocktaking() as opened:
+async def caches() -> AsyncIterator[InventoryRun]:
+    async with an_inventory_run() as opened:
         await opened.add_node()
         yield opened
 
@@ -40,7 +40,7 @@ def bad_features(source: str) -> float:
     return REGISTRY.get_sample_value("gpu_inventory_bad_features_total", {"source": source}) or 0.0
 
 
-async def test_an_outage_of_every_source_changes_no_fact(caches: Stocktaking):
+async def test_an_outage_of_every_source_changes_no_fact(caches: InventoryRun):
     """Lesson 2: uuid, address, product and MIG stay as they are, and are marked stale."""
     await caches.label_all({**rule_labels(1), **gfd_labels(1)})
     feature = gpu_feature("n1", 1)
@@ -66,7 +66,7 @@ async def test_an_outage_of_every_source_changes_no_fact(caches: Stocktaking):
     assert condition(await caches.gpu(DEVICE), "Stale") == ("False", "Fresh", "")
 
 
-async def test_labels_that_vanish_leave_what_they_said_and_name_it(caches: Stocktaking):
+async def test_labels_that_vanish_leave_what_they_said_and_name_it(caches: InventoryRun):
     """Lesson 2: what only a label told stays, though the card itself is still listed."""
     feature = gpu_feature("n1", 1, **{"pci.device": "2999"})
     (element,) = feature["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"]
@@ -86,7 +86,7 @@ async def test_labels_that_vanish_leave_what_they_said_and_name_it(caches: Stock
 
 
 async def test_a_heartbeat_that_stops_marks_stale_and_one_that_comes_back_does_not(
-    caches: Stocktaking,
+    caches: InventoryRun,
 ):
     devices = [agent_device("n1", 0)]
     await caches.publish(agent_feature("n1", devices, heartbeat=caches.now()))
@@ -110,7 +110,7 @@ async def test_a_heartbeat_that_stops_marks_stale_and_one_that_comes_back_does_n
     assert condition(await caches.gpu(DEVICE), "Stale")[0] == "False"
 
 
-async def test_a_silent_agent_proves_no_device_gone(caches: Stocktaking):
+async def test_a_silent_agent_proves_no_device_gone(caches: InventoryRun):
     devices = [agent_device("n1", number) for number in range(2)]
     await caches.publish(agent_feature("n1", devices, heartbeat=caches.now()))
     await caches.settle()
@@ -123,7 +123,7 @@ async def test_a_silent_agent_proves_no_device_gone(caches: Stocktaking):
     assert list(await caches.gpus()) == [DEVICE]
 
 
-async def test_a_silent_agent_swaps_no_device(caches: Stocktaking):
+async def test_a_silent_agent_swaps_no_device(caches: InventoryRun):
     await caches.publish(gpu_feature("n1", 1))
     await caches.settle()
     before = await caches.gpu(DEVICE)
@@ -140,7 +140,7 @@ async def test_a_silent_agent_swaps_no_device(caches: Stocktaking):
 
 
 async def test_a_second_source_of_the_same_device_changes_nothing_when_the_first_goes(
-    caches: Stocktaking,
+    caches: InventoryRun,
 ):
     """Lesson 2: three spellings of a product and two of a size, one device."""
     agent = agent_feature(
@@ -161,7 +161,7 @@ async def test_a_second_source_of_the_same_device_changes_nothing_when_the_first
     assert facts(await caches.gpu(DEVICE)) == before
 
 
-async def test_garbage_is_skipped_and_told_once_with_its_name(caches: Stocktaking):
+async def test_garbage_is_skipped_and_told_once_with_its_name(caches: InventoryRun):
     before = bad_features("node-labels"), bad_features("agent")
     await caches.label_all({**gfd_labels(1), "nvidia.com/gpu.memory": "a-lot"})
     device = agent_device("n1", 0) | {"links": "[{]", "mig.instances": "x", "numa.node": "left"}
@@ -185,7 +185,7 @@ async def test_garbage_is_skipped_and_told_once_with_its_name(caches: Stocktakin
     assert "a-lot" not in note
 
 
-async def test_a_half_written_feature_takes_no_device_away(caches: Stocktaking):
+async def test_a_half_written_feature_takes_no_device_away(caches: InventoryRun):
     await caches.publish(gpu_feature("n1", 2))
     await caches.settle()
     half = gpu_feature("n1", 2)
@@ -198,7 +198,7 @@ async def test_a_half_written_feature_takes_no_device_away(caches: Stocktaking):
 
 
 async def test_a_new_device_is_told_on_its_device_and_a_whole_node_on_its_inventory(
-    caches: Stocktaking,
+    caches: InventoryRun,
 ):
     await caches.publish(gpu_feature("n1", 4))
     await caches.settle()
@@ -212,7 +212,7 @@ async def test_a_new_device_is_told_on_its_device_and_a_whole_node_on_its_invent
     assert note == "found NVIDIA-H200 at 0000:1b:00.0"
 
 
-async def test_gauges_follow_the_node_and_go_with_it(caches: Stocktaking):
+async def test_gauges_follow_the_node_and_go_with_it(caches: InventoryRun):
     def gauge(name: str, **labels: str) -> float | None:
         return REGISTRY.get_sample_value(name, {"node": "n1", **labels})
 
@@ -234,14 +234,14 @@ async def test_gauges_follow_the_node_and_go_with_it(caches: Stocktaking):
     assert REGISTRY.get_sample_value("gpu_device_stale_total") == 0
 
 
-async def test_who_does_not_lead_shows_no_node(caches: Stocktaking):
+async def test_who_does_not_lead_shows_no_node(caches: InventoryRun):
     await caches.publish(gpu_feature("n1", 1))
     await caches.settle()
     caches.controller.forget_all()
     assert REGISTRY.get_sample_value("gpu_inventory_devices_total", {"node": "n1"}) is None
 
 
-async def test_all_features_of_a_node_count(caches: Stocktaking):
+async def test_all_features_of_a_node_count(caches: InventoryRun):
     """Not one of them: cards of one, labels of another."""
     one = gpu_feature("n1", 1)
     other = gpu_feature("n1", 2)

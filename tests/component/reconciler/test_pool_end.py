@@ -20,7 +20,7 @@ from tests.component.reconciler.pool_lives import (
 )
 from tests.support.allocation_state import reserve
 from tests.support.builders import a_demand
-from tests.support.interrupting import at_every_suspension, runs_through
+from tests.support.cancellation import at_every_suspension, runs_through
 
 
 async def delete(cluster: Cluster) -> None:

@@ -23,7 +23,7 @@ from tests.component.reconciler.pool_lives import (
 )
 from tests.support.allocation_state import commit_to, reserve
 from tests.support.builders import a_demand, a_pod_facts
-from tests.support.interrupting import at_every_suspension, runs_through
+from tests.support.cancellation import at_every_suspension, runs_through
 
 RECORDED = {"mode": "Exclusive", "migProfile": "", "slicesPerDevice": 1}
 SLICED = {"mode": "TimeSlice", "migProfile": "", "slicesPerDevice": 4}

@@ -45,21 +45,21 @@ class World:
     """A small cluster behind both desks, and everything in it that a request could change."""
 
     def __init__(self) -> None:
-        self.office = AdmissionSetup(_numbers=itertools.count(1000))
-        self.scene = ExtenderSetup(allocation_state=self.office.allocation_state)
-        self.scene.pool(n1=2, n2=1)
-        self.scene.pending()
-        self.office.add_pool("whole")
-        self.admission = self.office.context()
+        self.webhook_setup = AdmissionSetup(_numbers=itertools.count(1000))
+        self.extender_setup = ExtenderSetup(allocation_state=self.webhook_setup.allocation_state)
+        self.extender_setup.pool(n1=2, n2=1)
+        self.extender_setup.pending()
+        self.webhook_setup.add_pool("whole")
+        self.admission = self.webhook_setup.context()
 
     def fingerprint(self) -> object:
-        allocation_state = self.office.allocation_state
+        allocation_state = self.webhook_setup.allocation_state
         return (
             list(allocation_state.ledger.all()),
             list(allocation_state.reader.pods()),
-            [self.scene.free(node) for node in ("n1", "n2")],
-            list(self.office.catalog.pools.values()),
-            len(self.scene.binder.bindings),
+            [self.extender_setup.free(node) for node in ("n1", "n2")],
+            list(self.webhook_setup.catalog.pools.values()),
+            len(self.extender_setup.binder.bindings),
         )
 
     def send(self, sent: Sent) -> str:
@@ -69,9 +69,9 @@ class World:
             check_review(answer.status, answer.body)
             return answer.outcome
         if sent.path == BIND_PATH:
-            reply: Any = run(bind(sent.body, self.scene.context))
+            reply: Any = run(bind(sent.body, self.extender_setup.context))
         else:
-            reply = VERBS[sent.path](sent.body, self.scene.context)
+            reply = VERBS[sent.path](sent.body, self.extender_setup.context)
         check_extender(sent.path, reply.body)
         return str(reply.outcome.value)
 
@@ -178,7 +178,7 @@ def test_hundred_thousand_levels_are_refused(path: str, deep: bytes) -> None:
 def test_million_node_names_are_answered_one_by_one() -> None:
     names = [f"node-{number}" for number in range(1_000_000)]
     body = extender_args(a_wire_pod(whole=1), "n1", *names)
-    answer = json.loads(filter_nodes(body, World().scene.context).body)
+    answer = json.loads(filter_nodes(body, World().extender_setup.context).body)
     assert answer["NodeNames"] == ["n1"]
     refused = len(answer["FailedNodes"]) + len(answer["FailedAndUnresolvableNodes"])
     assert refused == len(names)
@@ -188,7 +188,7 @@ async def test_malformed_requests_over_tls_are_answered_and_change_nothing(
     scheduler: ServedApp,
     is_long: bool,
 ) -> None:
-    scheduler.scene.pending()
+    scheduler.extender_setup.pending()
     count = 10_000 if is_long else 2_000
     with capture_logs() as logs:
         connector = aiohttp.TCPConnector(ssl=scheduler.tls())

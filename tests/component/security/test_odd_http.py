@@ -23,7 +23,7 @@ GET = f"GET {LIVENESS_PATH} HTTP/1.1\r\nHost: x\r\n"
 
 async def assert_unharmed(served: ServedApp) -> None:
     assert served.reservations == 0
-    assert served.scene.binder.bindings == []
+    assert served.extender_setup.binder.bindings == []
     assert (await served.call("GET", LIVENESS_PATH)).status == 200
 
 

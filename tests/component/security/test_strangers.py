@@ -64,11 +64,11 @@ def with_our_own_behind_it(authority: TestAuthority) -> KeyPair:
 async def test_certificate_that_is_not_good_ends_the_handshake(
     served: ServedApp, stranger: "Callable[[TestAuthority], KeyPair]"
 ) -> None:
-    served.scene.pending()
+    served.extender_setup.pending()
     served.pair = stranger(served.authority)
     with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
         await served.post(BIND_PATH, binding_args())
-    assert served.scene.binder.bindings == []
+    assert served.extender_setup.binder.bindings == []
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -76,11 +76,11 @@ async def test_certificate_that_is_not_good_ends_the_handshake(
 async def test_good_certificate_with_another_name_is_refused(
     served: ServedApp, path: str, name: str
 ) -> None:
-    served.scene.pending()
+    served.extender_setup.pending()
     served.pair = served.authority.client(name)
     reply = await served.post(path, binding_args())
     assert reply.status == 401
-    assert served.scene.binder.bindings == []
+    assert served.extender_setup.binder.bindings == []
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -98,10 +98,10 @@ async def test_user_of_the_cluster_may_not_call_the_extender(
     served: ServedApp, path: str, authorization: str
 ) -> None:
     """What the API server takes for a login is none here, so that no user can bind through us."""
-    served.scene.pending()
+    served.extender_setup.pending()
     reply = await served.post(path, binding_args(), Authorization=authorization)
     assert reply.status == 401
-    assert served.scene.binder.bindings == []
+    assert served.extender_setup.binder.bindings == []
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -119,18 +119,18 @@ async def test_refusal_comes_before_the_body(served: ServedApp, path: str) -> No
 async def test_header_that_a_proxy_would_set_is_believed_by_nobody(
     served: ServedApp, header: str
 ) -> None:
-    served.scene.pending()
+    served.extender_setup.pending()
     reply = await served.post(BIND_PATH, binding_args(), **{header: "CN=gpu-scheduler"})
     assert reply.status == 401
-    assert served.scene.binder.bindings == []
+    assert served.extender_setup.binder.bindings == []
 
 
 @pytest.mark.parametrize(
     "path", ["//scheduler/bind", "/scheduler/bind/", "/mutate/../scheduler/bind"]
 )
 async def test_path_written_otherwise_is_no_way_in(served: ServedApp, path: str) -> None:
-    served.scene.pending()
+    served.extender_setup.pending()
     async with await tls(served) as peer:
         await peer.send(post(path, binding_args()))
         assert await peer.status() in {401, 404}
-    assert served.scene.binder.bindings == []
+    assert served.extender_setup.binder.bindings == []

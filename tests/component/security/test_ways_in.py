@@ -41,14 +41,14 @@ async def answers(
 
 def assert_nothing_bound(served: ServedApp, answer: bytes, *, allowed: int = 1) -> None:
     """Besides the last request, which may be answered, `allowed` - 1 of them had a right to be."""
-    assert served.scene.binder.bindings == []
+    assert served.extender_setup.binder.bindings == []
     assert answer.count(b"HTTP/1.1 200") <= allowed, answer
 
 
 async def test_token_would_bind(served: ServedApp) -> None:
-    served.scene.pending()
+    served.extender_setup.pending()
     await answers(served, post(BIND_PATH, BINDING, Authorization=f"Bearer {TOKEN}"))
-    assert len(served.scene.binder.bindings) == 1
+    assert len(served.extender_setup.binder.bindings) == 1
 
 
 SPELLINGS = (
@@ -81,7 +81,7 @@ SPELLINGS = (
 @pytest.mark.parametrize("path", [FILTER_PATH, PRIORITIZE_PATH, PREEMPT_PATH, BIND_PATH])
 @pytest.mark.parametrize("method", ["POST", "GET", "PUT"])
 async def test_path_is_a_way_in_by_no_spelling(served: ServedApp, path: str, method: str) -> None:
-    served.scene.pending()
+    served.extender_setup.pending()
     others = (path.upper(), path.replace("s", "%73", 1), path.replace("/", "%2F"))
     for written in (*(one.format(path) for one in SPELLINGS), *others):
         request = post(written, BINDING).replace(b"POST", method.encode(), 1)
@@ -96,14 +96,14 @@ async def test_path_is_a_way_in_by_no_spelling(served: ServedApp, path: str, met
     ],
 )
 async def test_method_is_no_way_in(served: ServedApp, method: str) -> None:
-    served.scene.pending()
+    served.extender_setup.pending()
     request = post(BIND_PATH, BINDING).replace(b"POST", method.encode(), 1)
     assert_nothing_bound(served, await answers(served, request))
 
 
 @pytest.mark.parametrize("version", ["HTTP/0.9", "HTTP/1.0", "HTTP/1.2", "HTTP/2.0", "HTTP/9", ""])
 async def test_version_is_no_way_in(served: ServedApp, version: str) -> None:
-    served.scene.pending()
+    served.extender_setup.pending()
     request = post(BIND_PATH, BINDING).replace(b"HTTP/1.1", version.encode(), 1)
     assert_nothing_bound(served, await answers(served, request))
 
@@ -133,7 +133,7 @@ async def test_version_is_no_way_in(served: ServedApp, version: str) -> None:
     ],
 )
 async def test_header_is_no_way_in(served: ServedApp, header: str) -> None:
-    served.scene.pending()
+    served.extender_setup.pending()
     request = post(BIND_PATH, BINDING).replace(b"Host: x\r\n", f"Host: x\r\n{header}\r\n".encode())
     assert_nothing_bound(served, await answers(served, request))
 
@@ -167,7 +167,7 @@ async def test_binding_is_not_smuggled_in(
     served: ServedApp, lengths: str, outer: str, chunks: bytes
 ) -> None:
     """Whole and in halves: a proxy's idea of a body's end is not looked for."""
-    served.scene.pending()
+    served.extender_setup.pending()
     head = (
         f"POST {outer} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{lengths}\r\n\r\n"
     )
@@ -205,7 +205,7 @@ def by_a_ca_of_the_same_name(_: TestAuthority) -> KeyPair:
     ids=lambda made: made.__name__,
 )
 async def test_certificate_is_no_way_in(served: ServedApp, stranger, version) -> None:
-    served.scene.pending()
+    served.extender_setup.pending()
     served.pair = stranger(served.authority)
     context = served.tls()
     context.minimum_version = context.maximum_version = version
@@ -227,7 +227,7 @@ async def test_http_2_is_not_spoken(served: ServedApp) -> None:
 
 async def test_requests_behind_a_refused_one_are_judged_one_by_one(served: ServedApp) -> None:
     """What one of a connection may, the next one may not by that."""
-    served.scene.pending()
+    served.extender_setup.pending()
     good = post(FILTER_PATH, b"{}", Authorization=f"Bearer {TOKEN}")
     requests = [good, INNER, post(MUTATE_PODS_PATH, QUESTION), INNER, good, INNER]
     answer = await answers(served, b"".join(requests))
@@ -235,4 +235,4 @@ async def test_requests_behind_a_refused_one_are_judged_one_by_one(served: Serve
         *(b"200", b"401", b"200", b"401", b"200", b"401"),
         b"200",
     ]
-    assert served.scene.binder.bindings == []
+    assert served.extender_setup.binder.bindings == []

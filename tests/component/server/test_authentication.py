@@ -16,7 +16,7 @@ async def test_scheduler_paths_refuse_a_caller_without_credentials(
     anonymous: ServedApp, path: str
 ) -> None:
     """Lesson 36: whoever reaches the port could bind otherwise."""
-    anonymous.scene.pending()
+    anonymous.extender_setup.pending()
     verb = path.rsplit("/", maxsplit=1)[-1]
     refused = sample("gpu_extender_duration_seconds_count", verb=verb, outcome="unauthenticated")
     reply = await anonymous.post(path, binding_args())
@@ -26,7 +26,7 @@ async def test_scheduler_paths_refuse_a_caller_without_credentials(
         sample("gpu_extender_duration_seconds_count", verb=verb, outcome="unauthenticated")
         == refused + 1
     )
-    assert anonymous.scene.binder.bindings == []
+    assert anonymous.extender_setup.binder.bindings == []
 
 
 async def test_certificate_of_the_scheduler_is_let_in(scheduler: ServedApp) -> None:

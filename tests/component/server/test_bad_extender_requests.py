@@ -37,7 +37,7 @@ def assert_refused(reply: Reply, path: str, error: str) -> None:
 
 
 async def refuse(served: ServedApp, path: str, body: bytes, error: str) -> None:
-    served.scene.pending()
+    served.extender_setup.pending()
     verb = path.rsplit("/", maxsplit=1)[-1]
     labels = {"verb": verb, "outcome": "malformed"}
     counted = sample("gpu_extender_duration_seconds_count", **labels)
@@ -46,7 +46,7 @@ async def refuse(served: ServedApp, path: str, body: bytes, error: str) -> None:
     assert_refused(reply, path, error)
     assert [(log["verb"], log["error"]) for log in logs if "verb" in log] == [(verb, error)]
     assert sample("gpu_extender_duration_seconds_count", **labels) == counted + 1
-    assert (served.reservations, served.scene.binder.bindings) == (0, [])
+    assert (served.reservations, served.extender_setup.binder.bindings) == (0, [])
 
 
 @every_verb
@@ -151,24 +151,24 @@ async def test_bind_of_a_pod_that_nobody_knows_is_refused(scheduler: ServedApp) 
     reply = await scheduler.post(BIND_PATH, binding_args("ghost"))
     assert reply.status == 200
     assert "ghost" in reply.json["Error"]
-    assert (scheduler.reservations, scheduler.scene.binder.bindings) == (0, [])
+    assert (scheduler.reservations, scheduler.extender_setup.binder.bindings) == (0, [])
 
 
 async def test_bind_to_a_node_that_does_not_exist_is_refused(scheduler: ServedApp) -> None:
-    scheduler.scene.pending()
+    scheduler.extender_setup.pending()
     reply = await scheduler.post(BIND_PATH, binding_args(node="ghost"))
     assert reply.json == {"Error": "GPU pool whole: node has no device of the pool"}
-    assert (scheduler.reservations, scheduler.scene.binder.bindings) == (0, [])
+    assert (scheduler.reservations, scheduler.extender_setup.binder.bindings) == (0, [])
 
 
 async def test_arguments_that_break_off_cost_no_traceback(scheduler: ServedApp) -> None:
-    scheduler.scene.pending()
+    scheduler.extender_setup.pending()
     head = f"POST {BIND_PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(ARGS[BIND_PATH])}\r\n\r\n"
     with capture_logs() as logs:
         await scheduler.send_and_hang_up(head.encode() + ARGS[BIND_PATH][:20])
         await until(lambda: bool(logs))
     assert [(log["log_level"], log["verb"]) for log in logs] == [("warning", "bind")]
-    assert (scheduler.reservations, scheduler.scene.binder.bindings) == (0, [])
+    assert (scheduler.reservations, scheduler.extender_setup.binder.bindings) == (0, [])
 
 
 @every_verb
@@ -178,8 +178,8 @@ async def test_failing_decision_is_answered_in_the_protocol_and_counted(
     def fail(*_args: object) -> None:
         raise ZeroDivisionError("inside")
 
-    scheduler.scene.pending()
-    index = scheduler.office.allocation_state.index
+    scheduler.extender_setup.pending()
+    index = scheduler.webhook_setup.allocation_state.index
     index.pool_of = fail  # type: ignore[method-assign, assignment]  # a defect
     verb = path.rsplit("/", maxsplit=1)[-1]
     labels = {"verb": verb, "outcome": "failed"}
@@ -195,10 +195,10 @@ async def test_failing_decision_is_answered_in_the_protocol_and_counted(
 
 
 async def test_server_answers_as_before_after_all_that(scheduler: ServedApp) -> None:
-    scheduler.scene.pending()
+    scheduler.extender_setup.pending()
     for path in ARGS:
         for body in (b"", b"[]", b"\x00", b" " * (MAX_BODY_BYTES + 1)):
             await scheduler.post(path, body)
     reply = await scheduler.post(BIND_PATH, ARGS[BIND_PATH])
     assert reply.json == {"Error": ""}
-    assert [binding.name for binding in scheduler.scene.binder.bindings] == ["p"]
+    assert [binding.name for binding in scheduler.extender_setup.binder.bindings] == ["p"]

@@ -254,10 +254,10 @@ async def test_write_and_read_after_a_conflict_have_one_deadline(
     takes_s: float, took_s: float, outcome: Outcome
 ) -> None:
     client: Any = SlowApi(takes_s)
-    scene = ExtenderSetup(binder=KubeBinder(client, 4.0)).pool(n1=1, n2=1)  # type: ignore[arg-type]  # the real one
-    scene.pending("p")
+    setup = ExtenderSetup(binder=KubeBinder(client, 4.0)).pool(n1=1, n2=1)  # type: ignore[arg-type]  # the real one
+    setup.pending("p")
     began = asyncio.get_running_loop().time()
     request = BindRequest(PodRef("default", "p", PodUid("uid-p")), NodeName("n2"))
-    bound = await bind_pod(request, scene.context)
+    bound = await bind_pod(request, setup.context)
     assert bound.outcome is outcome
     assert asyncio.get_running_loop().time() - began == pytest.approx(took_s, abs=0.01)

@@ -31,7 +31,7 @@ def a_name(source: random.Random) -> str:
 async def test_ten_thousand_names_in_requests_add_no_series(scheduler: ServedApp) -> None:
     """Admission and the extender, with pools, namespaces, users and nodes that nobody has heard of."""
     source = random.Random(1)
-    context = scheduler.office.context()
+    context = scheduler.webhook_setup.context()
     webhooks = [
         Webhook("mutate-pods", mutate_pod, context=context, clock=LoopClock()),
         Webhook("validate-pods", validate_pod, context=context, clock=LoopClock()),

@@ -50,19 +50,19 @@ async def client() -> AsyncIterator[KubeClient]:
 
 
 @pytest.fixture
-def office() -> AdmissionSetup:
-    office = AdmissionSetup()
-    office.add_pool()
-    office.add_node()
-    return office
+def setup() -> AdmissionSetup:
+    setup = AdmissionSetup()
+    setup.add_pool()
+    setup.add_node()
+    return setup
 
 
 class Written:
     """The recorder, and the Events of it that reach the API server."""
 
-    def __init__(self, client: KubeClient, office: AdmissionSetup) -> None:
+    def __init__(self, client: KubeClient, setup: AdmissionSetup) -> None:
         self._client = client
-        self._catalog = office.catalog
+        self._catalog = setup.catalog
         self.recorder = EventRecorder(
             client,
             LoopClock(),
@@ -84,23 +84,21 @@ class Written:
 
 
 @pytest.fixture
-async def written(client: KubeClient, office: AdmissionSetup) -> Written:
-    return Written(client, office)
+async def written(client: KubeClient, setup: AdmissionSetup) -> Written:
+    return Written(client, setup)
 
 
-def a_reservation(office: AdmissionSetup, uid: str | None = "uid-p") -> Reservation:
-    reservation = reserve(office.allocation_state, a_demand(1))
+def a_reservation(setup: AdmissionSetup, uid: str | None = "uid-p") -> Reservation:
+    reservation = reserve(setup.allocation_state, a_demand(1))
     if uid is not None:
-        office.allocation_state.tie(reservation.id, PodUid(uid), name="p", now=at(0))
-    held = office.allocation_state.ledger.get(reservation.id)
+        setup.allocation_state.tie(reservation.id, PodUid(uid), name="p", now=at(0))
+    held = setup.allocation_state.ledger.get(reservation.id)
     assert held is not None
     return held
 
 
-async def test_warning_on_the_pool_names_it_by_uid(
-    written: Written, office: AdmissionSetup
-) -> None:
-    written.expire(a_reservation(office))
+async def test_warning_on_the_pool_names_it_by_uid(written: Written, setup: AdmissionSetup) -> None:
+    written.expire(a_reservation(setup))
     assert await written.events("GPUPool") == [
         StoredEvent(
             type="Warning",
@@ -114,37 +112,37 @@ async def test_warning_on_the_pool_names_it_by_uid(
     ]
 
 
-async def test_warning_on_the_pod_names_it_by_uid(written: Written, office: AdmissionSetup) -> None:
-    written.expire(a_reservation(office))
+async def test_warning_on_the_pod_names_it_by_uid(written: Written, setup: AdmissionSetup) -> None:
+    written.expire(a_reservation(setup))
     (event,) = await written.events("Pod")
     assert event.regarding == Regarding(kind="Pod", name="p", namespace="default", uid="uid-p")
 
 
 async def test_pod_that_was_never_seen_gets_no_event(
-    written: Written, office: AdmissionSetup
+    written: Written, setup: AdmissionSetup
 ) -> None:
-    written.expire(a_reservation(office, uid=None))
+    written.expire(a_reservation(setup, uid=None))
     assert await written.events("Pod") == []
 
 
-async def test_pool_that_is_gone_gets_no_event(written: Written, office: AdmissionSetup) -> None:
-    reservation = a_reservation(office)
-    del office.catalog.pools[PoolName("whole")]
+async def test_pool_that_is_gone_gets_no_event(written: Written, setup: AdmissionSetup) -> None:
+    reservation = a_reservation(setup)
+    del setup.catalog.pools[PoolName("whole")]
     written.expire(reservation)
     assert await written.events("GPUPool") == []
 
 
-async def test_standby_writes_no_event(written: Written, office: AdmissionSetup) -> None:
+async def test_standby_writes_no_event(written: Written, setup: AdmissionSetup) -> None:
     written.recorder.is_muted = True
-    written.expire(a_reservation(office))
+    written.expire(a_reservation(setup))
     assert await written.events() == []
 
 
 @pytest.mark.parametrize("is_leading", [True, False])
 async def test_the_leader_records_and_counts_a_mismatch(
-    client: KubeClient, office: AdmissionSetup, *, is_leading: bool
+    client: KubeClient, setup: AdmissionSetup, *, is_leading: bool
 ) -> None:
-    written = Written(client, office)
+    written = Written(client, setup)
     written.recorder.is_muted = not is_leading
     counted = Counted()
     pod = a_bound_pod("p", "GPU-1", "GPU-2")

@@ -20,11 +20,11 @@ ZONES = {"n1": "a", "n2": "a", "n3": "a", "n4": "b"}
 
 
 def an_admission_setup(zones: dict[str, str | None]) -> AdmissionSetup:
-    office = AdmissionSetup()
-    office.add_pool(scheduling={"strategy": "Spread", "topologyKey": "zone"})
+    setup = AdmissionSetup()
+    setup.add_pool(scheduling={"strategy": "Spread", "topologyKey": "zone"})
     for name, zone in zones.items():
-        office.add_node(name, devices=8, labels=_labels(zone))
-    return office
+        setup.add_node(name, devices=8, labels=_labels(zone))
+    return setup
 
 
 def _labels(zone: str | None) -> dict[str, str]:
@@ -35,18 +35,18 @@ def nodes(zones: dict[str, str | None]) -> dict[NodeName, NodeFacts]:
     return {NodeName(name): a_node(name, labels=_labels(zone)) for name, zone in zones.items()}
 
 
-def admitted(office: AdmissionSetup, name: str) -> dict[str, Any]:
+def admitted(setup: AdmissionSetup, name: str) -> dict[str, Any]:
     asked = a_pod_object(name=name)
-    found: dict[str, Any] = office.ask(mutate_pod, asked).applied_to(asked)
+    found: dict[str, Any] = setup.ask(mutate_pod, asked).applied_to(asked)
     return found
 
 
 def placed(zones: dict[str, str | None], count: int) -> Counter[str]:
     """Place pods one by one, each on the first node that is left: nothing but the constraint spreads."""
-    office, known = an_admission_setup(zones), nodes(zones)
+    setup, known = an_admission_setup(zones), nodes(zones)
     pods: list[Pod] = []
     for number in range(count):
-        raw = admitted(office, f"p{number}")
+        raw = admitted(setup, f"p{number}")
         pod = msgspec.convert(raw, Pod)
         node = min(nodes_left(pod, known, pods))
         pods.append(msgspec.convert({**raw, "spec": {**raw["spec"], "nodeName": node}}, Pod))
@@ -110,8 +110,8 @@ def test_constraint_of_a_user_counts_tainted_nodes_unless_it_says_otherwise():
 
 
 def test_pods_that_end_or_run_elsewhere_do_not_count():
-    office = an_admission_setup(dict(ZONES))
-    raw = admitted(office, "p")
+    setup = an_admission_setup(dict(ZONES))
+    raw = admitted(setup, "p")
     pod = msgspec.convert(raw, Pod)
 
     def other(**changes: Any) -> Pod:

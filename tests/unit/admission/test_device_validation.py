@@ -1,4 +1,4 @@
-"""Assigning a device to a pool: everything that speaks against it, and how to get it out of the way."""
+"""AssignmentRun a device to a pool: everything that speaks against it, and how to get it out of the way."""
 
 from typing import Any
 

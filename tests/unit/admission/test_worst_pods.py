@@ -14,7 +14,7 @@ from admission.review import AdmissionResult
 from admission.webhooks import mutate_pod, validate_pod
 from pool.reservations.reservation import ReservationPhase
 from tests.support.reviews import AdmissionSetup, Reply, a_review, stored
-from tests.support.worst_pods import WORST, a_large_office, everything, worst
+from tests.support.worst_pods import WORST, a_large_setup, everything, worst
 
 MAX_CALLS = 250_000
 """At 0.1 to 0.2 us, with what they do themselves: 25 to 50 ms."""
@@ -26,7 +26,7 @@ Webhook = Callable[[bytes, AdmissionContext], AdmissionResult]
 
 @pytest.fixture(scope="module")
 def setup() -> AdmissionSetup:
-    return a_large_office()
+    return a_large_setup()
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from agent.mig.planner import (
 )
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, EffectiveAllocation, GPUPool
-from tests.support.assigning import a_device, a_gpupool
+from tests.support.assignment import a_device, a_gpupool
 
 CUT = DesiredLayout("1g.10gb")
 PROFILES = (Profile(name="1g.10gb", capacity=7), Profile(name="3g.40gb", capacity=2))

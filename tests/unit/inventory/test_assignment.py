@@ -9,7 +9,7 @@ from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action
 from inventory.assignment.eligibility import Reason
 from telemetry.conditions import DeviceAssigned
-from tests.support.assigning import (
+from tests.support.assignment import (
     MISCONFIGURED,
     UNSUPPORTED,
     a_device,

@@ -15,7 +15,7 @@ from api.names import RESOURCE_PREFIX
 from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action, Decision
 from inventory.pools.validation import VALID_POOL, PoolValidity
-from tests.support.assigning import (
+from tests.support.assignment import (
     MISCONFIGURED,
     UNSUPPORTED,
     a_device,
@@ -44,7 +44,7 @@ pools = st.fixed_dictionaries(
 )
 
 
-class Assigning(RuleBasedStateMachine):
+class AssignmentRun(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.facts: dict[int, dict[str, Any]] = {}
@@ -184,5 +184,5 @@ class Assigning(RuleBasedStateMachine):
         self.devices[device.name] = carried_out(device, one)
 
 
-Assigning.TestCase.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
-TestAssigning = Assigning.TestCase
+AssignmentRun.TestCase.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
+TestAssigning = AssignmentRun.TestCase

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from inventory.pools.validation import VALID_POOL, PoolFaultReason, makes_profile, validate_pool
-from tests.support.assigning import a_device, a_gpupool
+from tests.support.assignment import a_device, a_gpupool
 
 
 def objections(name: str = "a", **spec: Any) -> list[PoolFaultReason]:

@@ -14,7 +14,7 @@ from reconciler.assignment.controller import SPEC
 from reconciler.assignment.triggers import AssignmentRouter
 from reconciler.assignment.view import AssignmentSources
 from reconciler.runtime.store import DeviceStore, Store
-from tests.support.assigning import UNSUPPORTED, a_device, a_gpupool
+from tests.support.assignment import UNSUPPORTED, a_device, a_gpupool
 from tests.support.builders import a_node, a_pool
 from tests.support.controllers import a_context
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName
 
 
-class Scene:
+class Setup:
     """Nodes n0 to n2 with a card each, and who is enqueued."""
 
     def __init__(self) -> None:
@@ -81,17 +81,17 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def setup() -> Setup:
+    return Setup()
 
 
 ALL = ["n0", "n1", "n2"]
 
 
-def test_changed_device_is_its_node(scene):
-    scene.device(1, annotated="a")
+def test_changed_device_is_its_node(setup):
+    setup.device(1, annotated="a")
 
-    assert scene.taken() == ["n1"]
+    assert setup.taken() == ["n1"]
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_changed_device_is_its_node(scene):
         {"inventoryID": "other"},
     ],
 )
-def test_everything_of_a_device_that_decides_is_a_change(scene, change):
-    scene.device(1, **change)
+def test_everything_of_a_device_that_decides_is_a_change(setup, change):
+    setup.device(1, **change)
 
-    assert scene.taken() == ["n1"]
+    assert setup.taken() == ["n1"]
 
 
 @pytest.mark.parametrize(
@@ -126,57 +126,57 @@ def test_everything_of_a_device_that_decides_is_a_change(scene, change):
         {"conditions": [{"type": "Stale", "status": "True"}]},
     ],
 )
-def test_what_pods_and_other_writers_change_decides_nothing(scene, change):
-    scene.device(1, **change)
+def test_what_pods_and_other_writers_change_decides_nothing(setup, change):
+    setup.device(1, **change)
 
-    assert scene.taken() == []
-
-
-def test_device_that_is_gone_is_its_node(scene):
-    scene.sources.devices.discard(a_device(1).name)
-
-    assert scene.taken() == ["n1"]
+    assert setup.taken() == []
 
 
-def test_every_node_with_a_device_or_an_inventory_is_assigned_when_a_term_begins(scene):
-    scene.inventory("n9")
+def test_device_that_is_gone_is_its_node(setup):
+    setup.sources.devices.discard(a_device(1).name)
+
+    assert setup.taken() == ["n1"]
+
+
+def test_every_node_with_a_device_or_an_inventory_is_assigned_when_a_term_begins(setup):
+    setup.inventory("n9")
     context = a_context()
     context.caches.devices, context.caches.inventories = (
-        scene.sources.devices,
-        scene.sources.inventories,
+        setup.sources.devices,
+        setup.sources.inventories,
     )
 
     assert sorted(map(str, SPEC.initial(context))) == [*ALL, "n9"]
 
 
-def test_pool_by_annotation_is_the_nodes_of_its_devices(scene):
-    scene.device(0, annotated="a")
-    scene.device(1, owner="a")
-    scene.taken()
+def test_pool_by_annotation_is_the_nodes_of_its_devices(setup):
+    setup.device(0, annotated="a")
+    setup.device(1, owner="a")
+    setup.taken()
 
-    scene.pool("a", cap=1)
+    setup.pool("a", cap=1)
 
-    assert scene.taken() == ["n0", "n1"]
+    assert setup.taken() == ["n0", "n1"]
 
 
-def test_device_that_left_a_pool_is_none_of_its_any_more(scene):
-    scene.device(0, annotated="a")
-    scene.device(0)
-    scene.taken()
+def test_device_that_left_a_pool_is_none_of_its_any_more(setup):
+    setup.device(0, annotated="a")
+    setup.device(0)
+    setup.taken()
 
-    scene.pool("a", cap=1)
+    setup.pool("a", cap=1)
 
-    assert scene.taken() == []
+    assert setup.taken() == []
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_pool_that_takes_devices_by_itself_now_or_before_is_every_node(scene, first):
-    scene.pool("a", by_itself=first)
-    scene.taken()
+def test_pool_that_takes_devices_by_itself_now_or_before_is_every_node(setup, first):
+    setup.pool("a", by_itself=first)
+    setup.taken()
 
-    scene.pool("a", by_itself=not first)
+    setup.pool("a", by_itself=not first)
 
-    assert scene.taken() == ALL
+    assert setup.taken() == ALL
 
 
 @pytest.mark.parametrize(
@@ -189,99 +189,99 @@ def test_pool_that_takes_devices_by_itself_now_or_before_is_every_node(scene, fi
         {"resource": {"name": "gpu.deckhouse.io/b"}},
     ],
 )
-def test_what_decides_of_a_pool_is_a_change(scene, change):
-    scene.device(0, owner="a")
-    scene.taken()
+def test_what_decides_of_a_pool_is_a_change(setup, change):
+    setup.device(0, owner="a")
+    setup.taken()
 
-    scene.pool("a", **change)
+    setup.pool("a", **change)
 
-    assert scene.taken() == ["n0"]
-
-
-def test_status_access_and_strategy_of_a_pool_decide_nothing(scene):
-    scene.device(0, owner="a")
-    scene.taken()
-
-    scene.pool("a", scheduling={"strategy": "Spread"}, access={"namespaces": ["x"]})
-
-    assert scene.taken() == []
+    assert setup.taken() == ["n0"]
 
 
-def test_what_is_thought_of_a_pool_is_a_change_of_it(scene):
-    scene.device(0, annotated="a")
-    scene.taken()
-    scene.verdicts["a"] = UNSUPPORTED
+def test_status_access_and_strategy_of_a_pool_decide_nothing(setup):
+    setup.device(0, owner="a")
+    setup.taken()
 
-    scene.router.pool_changed("a")
+    setup.pool("a", scheduling={"strategy": "Spread"}, access={"namespaces": ["x"]})
 
-    assert scene.taken() == ["n0"]
-
-
-def test_pool_that_is_gone_is_the_nodes_of_its_devices(scene):
-    scene.device(0, owner="a")
-    scene.taken()
-    del scene.pools[PoolName("a")]
-
-    scene.router.pool_changed("a")
-    scene.router.pool_changed("a")
-
-    assert scene.taken() == ["n0"]
+    assert setup.taken() == []
 
 
-def test_readiness_of_a_node_is_a_change_and_its_heartbeat_is_none(scene):
+def test_what_is_thought_of_a_pool_is_a_change_of_it(setup):
+    setup.device(0, annotated="a")
+    setup.taken()
+    setup.verdicts["a"] = UNSUPPORTED
+
+    setup.router.pool_changed("a")
+
+    assert setup.taken() == ["n0"]
+
+
+def test_pool_that_is_gone_is_the_nodes_of_its_devices(setup):
+    setup.device(0, owner="a")
+    setup.taken()
+    del setup.pools[PoolName("a")]
+
+    setup.router.pool_changed("a")
+    setup.router.pool_changed("a")
+
+    assert setup.taken() == ["n0"]
+
+
+def test_readiness_of_a_node_is_a_change_and_its_heartbeat_is_none(setup):
     ready = {"type": "ReadyForPooling", "status": "True", "reason": "Ready"}
-    scene.inventory("n1", conditions=[ready])
-    assert scene.taken() == ["n1"]
+    setup.inventory("n1", conditions=[ready])
+    assert setup.taken() == ["n1"]
 
-    scene.inventory("n1", conditions=[{**ready, "message": "since"}], lastHeartbeat="now")
-    assert scene.taken() == []
+    setup.inventory("n1", conditions=[{**ready, "message": "since"}], lastHeartbeat="now")
+    assert setup.taken() == []
 
-    scene.inventory("n1", conditions=[{**ready, "status": "False", "reason": "DriverMissing"}])
-    assert scene.taken() == ["n1"]
-
-
-def test_pools_of_an_inventory_that_somebody_else_wrote_are_looked_at(scene):
-    scene.inventory("n1")
-    scene.taken()
-
-    scene.inventory("n1", pools={"assigned": [{"pool": "x", "devices": ["y"]}]})
-
-    assert scene.taken() == ["n1"]
+    setup.inventory("n1", conditions=[{**ready, "status": "False", "reason": "DriverMissing"}])
+    assert setup.taken() == ["n1"]
 
 
-def test_labels_of_a_node_are_a_change_where_it_has_devices(scene):
-    index = scene.sources.index
+def test_pools_of_an_inventory_that_somebody_else_wrote_are_looked_at(setup):
+    setup.inventory("n1")
+    setup.taken()
+
+    setup.inventory("n1", pools={"assigned": [{"pool": "x", "devices": ["y"]}]})
+
+    assert setup.taken() == ["n1"]
+
+
+def test_labels_of_a_node_are_a_change_where_it_has_devices(setup):
+    index = setup.sources.index
     for name in ("n1", "n9"):
         index.replace_node(a_node(name, labels={"zone": "b"}))
 
-    scene.index_changed()
+    setup.index_changed()
 
-    assert scene.taken() == ["n1"]
+    assert setup.taken() == ["n1"]
 
 
-def test_pod_that_ends_on_a_leaving_device_is_a_change(scene):
-    index = scene.sources.index
-    scene.device(0, owner="a", draining=True)
-    scene.device(1, owner="a")
+def test_pod_that_ends_on_a_leaving_device_is_a_change(setup):
+    index = setup.sources.index
+    setup.device(0, owner="a", draining=True)
+    setup.device(1, owner="a")
     for number in (0, 1):
         index.set_observed(PodUid(f"p{number}"), (UnitId(f"GPU-{number}"),))
-    scene.index_changed()
-    scene.taken()
+    setup.index_changed()
+    setup.taken()
 
     for number in (0, 1):
         index.set_observed(PodUid(f"p{number}"), ())
-    scene.devices_changed(index.changes.take().devices)
+    setup.devices_changed(index.changes.take().devices)
 
-    assert scene.taken() == ["n0"]
+    assert setup.taken() == ["n0"]
 
 
-def test_device_that_shows_the_uuid_of_another_is_a_change_and_so_is_its_end(scene):
-    scene.device(1, uuid="GPU-0")
-    scene.taken()
-    scene.index_changed()
-    assert scene.taken() == ["n1"]
+def test_device_that_shows_the_uuid_of_another_is_a_change_and_so_is_its_end(setup):
+    setup.device(1, uuid="GPU-0")
+    setup.taken()
+    setup.index_changed()
+    assert setup.taken() == ["n1"]
 
-    scene.device(0, uuid="GPU-another")
-    scene.taken()
-    scene.devices_changed(scene.sources.index.changes.take().devices)
-    assert scene.taken() == ["n1"]
+    setup.device(0, uuid="GPU-another")
+    setup.taken()
+    setup.devices_changed(setup.sources.index.changes.take().devices)
+    assert setup.taken() == ["n1"]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.looptime
 
 
-class Scene:
+class Setup:
     """Books with two cards, and controllers that note what they are given and when."""
 
     def __init__(self) -> None:
@@ -87,96 +87,96 @@ def sample(name: str, **labels: str) -> float | None:
 
 
 async def test_everything_is_looked_at_once_at_the_start():
-    scene = Scene()
-    await scene.run(until=5)
-    assert scene.keys("pools") == ["whole"]
-    assert scene.keys("devices") == ["n1-0", "n1-1"]
-    assert scene.keys("nodes") == ["n1"]
+    setup = Setup()
+    await setup.run(until=5)
+    assert setup.keys("pools") == ["whole"]
+    assert setup.keys("devices") == ["n1-0", "n1-1"]
+    assert setup.keys("nodes") == ["n1"]
 
 
 async def test_everything_is_looked_at_though_somebody_took_the_changes_before():
-    scene = Scene()
-    scene.allocation_state.index.changes.take()
-    await scene.run(until=5)
-    assert scene.keys("pools") == ["whole"]
-    assert scene.keys("devices") == ["n1-0", "n1-1"]
+    setup = Setup()
+    setup.allocation_state.index.changes.take()
+    await setup.run(until=5)
+    assert setup.keys("pools") == ["whole"]
+    assert setup.keys("devices") == ["n1-0", "n1-1"]
 
 
 async def test_without_changes_nothing_is_looked_at_again():
     """Lesson 11."""
-    scene = Scene()
-    await scene.run(until=600)
-    assert [len(seen) for seen in scene.seen.values()] == [1, 2, 1]
+    setup = Setup()
+    await setup.run(until=600)
+    assert [len(seen) for seen in setup.seen.values()] == [1, 2, 1]
 
 
 async def test_a_hold_reaches_its_pool_soon_and_its_device_once_the_burst_is_over():
-    scene = Scene()
-    await scene.run((10.1, lambda: reserve(scene.allocation_state, a_demand(1))), until=20)
-    (pool,) = [when for when, _ in scene.seen["pools"] if when > 10]
-    (device,) = [when for when, _ in scene.seen["devices"] if when > 10]
+    setup = Setup()
+    await setup.run((10.1, lambda: reserve(setup.allocation_state, a_demand(1))), until=20)
+    (pool,) = [when for when, _ in setup.seen["pools"] if when > 10]
+    (device,) = [when for when, _ in setup.seen["devices"] if when > 10]
     assert pool - 10.1 <= PERIOD_S
     assert DEVICE_DELAY_S <= device - 10.1 <= DEVICE_DELAY_S + PERIOD_S
 
 
 async def test_changes_that_follow_each_other_look_at_the_device_once():
-    scene = Scene()
+    setup = Setup()
 
     def hold() -> None:
-        reserve(scene.allocation_state, a_demand(1))
+        reserve(setup.allocation_state, a_demand(1))
 
     def withdraw() -> None:
-        scene.allocation_state.withdraw(ReservationId("r"))
+        setup.allocation_state.withdraw(ReservationId("r"))
 
-    await scene.run((10.1, hold), (10.4, withdraw), (10.7, hold), until=20)
-    assert scene.keys("devices", since=10) == ["n1-0"]
+    await setup.run((10.1, hold), (10.4, withdraw), (10.7, hold), until=20)
+    assert setup.keys("devices", since=10) == ["n1-0"]
 
 
 async def test_a_device_that_moves_reaches_both_nodes():
-    scene = Scene()
+    setup = Setup()
 
     def move() -> None:
-        scene.allocation_state.index.replace_node(a_node("n2"))
-        scene.allocation_state.index.replace_device(a_device("n2", 0, name="n1-0"))
+        setup.allocation_state.index.replace_node(a_node("n2"))
+        setup.allocation_state.index.replace_device(a_device("n2", 0, name="n1-0"))
 
-    await scene.run((10, move), until=20)
-    assert scene.keys("nodes", since=10) == ["n1", "n2"]
+    await setup.run((10, move), until=20)
+    assert setup.keys("nodes", since=10) == ["n1", "n2"]
 
 
 async def test_a_pool_that_is_gone_is_looked_at_once_more():
-    scene = Scene()
+    setup = Setup()
 
     def drop() -> None:
-        del scene.catalog.pools[PoolName("whole")]
-        scene.allocation_state.index.discard_pool(PoolName("whole"))
+        del setup.catalog.pools[PoolName("whole")]
+        setup.allocation_state.index.discard_pool(PoolName("whole"))
 
-    await scene.run((10, drop), until=20)
-    assert scene.keys("pools", since=10) == ["whole"]
-    assert scene.keys("nodes", since=10) == ["n1"]
+    await setup.run((10, drop), until=20)
+    assert setup.keys("pools", since=10) == ["whole"]
+    assert setup.keys("nodes", since=10) == ["n1"]
 
 
 async def test_the_gauges_count_reserved_and_unassigned_devices_and_the_age_of_the_oldest_hold():
-    scene = Scene()
-    scene.allocation_state.index.replace_device(a_device("n1", 7, pool=None))
-    a_reserved_pod(scene.allocation_state)
+    setup = Setup()
+    setup.allocation_state.index.replace_device(a_device("n1", 7, pool=None))
+    a_reserved_pod(setup.allocation_state)
     period = GAUGES_EVERY * PERIOD_S
-    await scene.run(until=2 * period + 0.1)
+    await setup.run(until=2 * period + 0.1)
     assert sample("gpu_device_reserved_total", pool="whole") == 1
     assert sample("gpu_device_unassigned_total") == 1
     assert sample("gpu_device_reservation_age_seconds", pool="whole") == pytest.approx(2 * period)
-    assert sample("gpu_index_generation") == scene.allocation_state.index.generation
+    assert sample("gpu_index_generation") == setup.allocation_state.index.generation
 
 
 async def test_the_gauges_fall_to_zero_when_nothing_is_held_any_more():
-    scene = Scene()
-    reservation = reserve(scene.allocation_state, a_demand(1))
-    await scene.run((1, lambda: scene.allocation_state.withdraw(reservation.id)), until=6)
+    setup = Setup()
+    reservation = reserve(setup.allocation_state, a_demand(1))
+    await setup.run((1, lambda: setup.allocation_state.withdraw(reservation.id)), until=6)
     assert sample("gpu_device_reserved_total", pool="whole") == 0
     assert sample("gpu_device_reservation_age_seconds", pool="whole") == 0
 
 
 async def test_a_pool_that_is_gone_gets_no_gauges_though_its_devices_are_still_there():
-    scene = Scene()
-    scene.allocation_state.index.replace_device(a_device("n1", 8, pool="gone"))
-    await scene.run(until=6)
+    setup = Setup()
+    setup.allocation_state.index.replace_device(a_device("n1", 8, pool="gone"))
+    await setup.run(until=6)
     names = ("gpu_device_reserved_total", "gpu_device_reservation_age_seconds")
     assert [sample(name, pool="gone") for name in names] == [None, None]

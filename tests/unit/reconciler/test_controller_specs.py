@@ -19,7 +19,7 @@ from server import binder, informers, rbac
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.leadership import fence
-from tests.support.assigning import a_gpupool
+from tests.support.assignment import a_gpupool
 from tests.support.controllers import a_context, connected
 from tests.support.recorded_events import RecordedEvents
 

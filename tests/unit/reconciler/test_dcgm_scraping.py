@@ -37,7 +37,7 @@ class FakePages:
         return self.page_text
 
 
-class Scene:
+class Setup:
     def __init__(self, **terms: float) -> None:
         self.time = Time()
         self.pages = FakePages()
@@ -91,163 +91,163 @@ def scrapes(outcome: str) -> float:
 
 
 async def test_a_ready_exporter_of_a_node_with_devices_is_read_and_told_of():
-    scene = Scene()
-    scene.add()
+    setup = Setup()
+    setup.add()
     before = scrapes("read")
-    assert 12 <= await scene.read() <= 15
-    assert scene.pages.asked == [("10.0.0.7", 9400)]
-    assert scene.told == ["n1"]
-    seen = scene.scraping.seen(N1)
+    assert 12 <= await setup.read() <= 15
+    assert setup.pages.asked == [("10.0.0.7", 9400)]
+    assert setup.told == ["n1"]
+    seen = setup.scraping.seen(N1)
     assert seen is not None
     assert (seen.at, set(seen.page.devices)) == (100.0, {"GPU-a"})
     assert scrapes("read") == before + 1
 
 
 async def test_whoever_asks_early_changes_nothing():
-    scene = Scene()
-    scene.add()
-    wait_s = await scene.read()
-    scene.time.seconds += 5
-    assert await scene.read() == pytest.approx(wait_s - 5)
-    assert len(scene.pages.asked) == 1
+    setup = Setup()
+    setup.add()
+    wait_s = await setup.read()
+    setup.time.seconds += 5
+    assert await setup.read() == pytest.approx(wait_s - 5)
+    assert len(setup.pages.asked) == 1
 
 
 async def test_pages_are_read_again_and_again_and_not_in_step():
-    scene = Scene()
-    scene.add()
-    waits = await scene.read_when_due(20)
-    assert len(scene.pages.asked) == 20
+    setup = Setup()
+    setup.add()
+    waits = await setup.read_when_due(20)
+    assert len(setup.pages.asked) == 20
     assert all(12 <= wait_s <= 15 for wait_s in waits)
     assert len({round(wait_s, 3) for wait_s in waits}) > 10
 
 
 @pytest.mark.parametrize("case", ["no exporter", "not ready", "no card"])
 async def test_nobody_else_is_asked(case: str):
-    scene = Scene()
+    setup = Setup()
     if case != "no card":
-        scene.add(ready=case != "not ready")
+        setup.add(ready=case != "not ready")
     if case != "not ready":
-        scene.operands.replace_all([an_exporter_pod()] if case == "no card" else [])
-    assert await scene.scraping.reconcile(N1) is None
-    assert scene.pages.asked == []
-    assert scene.scraping.heartbeat_age_s(N1) is None
+        setup.operands.replace_all([an_exporter_pod()] if case == "no card" else [])
+    assert await setup.scraping.reconcile(N1) is None
+    assert setup.pages.asked == []
+    assert setup.scraping.heartbeat_age_s(N1) is None
 
 
 async def test_many_nodes_are_read_less_often_and_not_faster():
-    scene = Scene(per_second=10)
+    setup = Setup(per_second=10)
     for number in range(400):
-        scene.add(f"n{number}")
-    waits = [await scene.scraping.reconcile(NodeName(f"n{number}")) or 0.0 for number in range(400)]
+        setup.add(f"n{number}")
+    waits = [await setup.scraping.reconcile(NodeName(f"n{number}")) or 0.0 for number in range(400)]
     # The first is read at once; the others have one tenth of a second each.
-    assert len(scene.pages.asked) == 1
+    assert len(setup.pages.asked) == 1
     assert waits[1] == pytest.approx(0.1)
     assert waits[399] == pytest.approx(39.9)
 
 
 async def test_a_new_node_does_not_wait_behind_the_rounds_of_the_others():
-    scene = Scene(per_second=1)
+    setup = Setup(per_second=1)
     for number in range(30):
-        scene.add(f"n{number}")
-        await scene.read(NodeName(f"n{number}"))
-        scene.time.seconds += 1
-    scene.add("new")
-    await scene.read(NodeName("new"))
-    assert scene.scraping.seen(NodeName("new")) is not None
+        setup.add(f"n{number}")
+        await setup.read(NodeName(f"n{number}"))
+        setup.time.seconds += 1
+    setup.add("new")
+    await setup.read(NodeName("new"))
+    assert setup.scraping.seen(NodeName("new")) is not None
 
 
 async def test_an_exporter_that_does_not_answer_is_asked_less_and_less_often():
-    scene = Scene()
-    scene.add()
-    scene.pages.is_silent = True
+    setup = Setup()
+    setup.add()
+    setup.pages.is_silent = True
     before = scrapes("failed")
-    waits = await scene.read_when_due(12)
+    waits = await setup.read_when_due(12)
     assert all(15 <= wait_s <= 60 for wait_s in waits)
     assert max(waits) > 15
     assert scrapes("failed") == before + 12
-    assert scene.told == []
-    scene.pages.is_silent = False
-    assert await scene.read() <= 15
-    assert scene.told == ["n1"]
+    assert setup.told == []
+    setup.pages.is_silent = False
+    assert await setup.read() <= 15
+    assert setup.told == ["n1"]
 
 
 async def test_a_page_that_is_read_ends_the_patience_with_an_exporter():
-    scene = Scene()
-    scene.add()
-    scene.pages.is_silent = True
-    await scene.read_when_due(12)
-    scene.pages.is_silent = False
-    await scene.read_when_due(1)
-    scene.pages.is_silent = True
-    assert await scene.read() == 15
+    setup = Setup()
+    setup.add()
+    setup.pages.is_silent = True
+    await setup.read_when_due(12)
+    setup.pages.is_silent = False
+    await setup.read_when_due(1)
+    setup.pages.is_silent = True
+    assert await setup.read() == 15
 
 
 async def test_the_last_page_stands_while_its_exporter_is_silent():
-    scene = Scene()
-    scene.add()
-    await scene.read_when_due(1)
-    scene.pages.is_silent = True
-    await scene.read_when_due(3)
-    seen = scene.scraping.seen(N1)
+    setup = Setup()
+    setup.add()
+    await setup.read_when_due(1)
+    setup.pages.is_silent = True
+    await setup.read_when_due(3)
+    seen = setup.scraping.seen(N1)
     assert seen is not None
     assert seen.at == 100.0
 
 
 async def test_a_page_that_is_not_of_dcgm_is_counted_and_is_no_heartbeat():
-    scene = Scene()
-    scene.add()
-    scene.pages.page_text = "<html>welcome</html>"
+    setup = Setup()
+    setup.add()
+    setup.pages.page_text = "<html>welcome</html>"
     before = scrapes("malformed")
-    await scene.read_when_due(2)
+    await setup.read_when_due(2)
     assert scrapes("malformed") == before + 2
-    assert scene.scraping.seen(N1) is None
-    assert scene.told == []
+    assert setup.scraping.seen(N1) is None
+    assert setup.told == []
 
 
 async def test_of_a_page_with_bad_lines_the_rest_is_taken():
-    scene = Scene()
-    scene.add()
-    scene.pages.page_text = "DCGM_FI_DEV_XID_ERRORS nonsense\n" + device_lines("GPU-a")
+    setup = Setup()
+    setup.add()
+    setup.pages.page_text = "DCGM_FI_DEV_XID_ERRORS nonsense\n" + device_lines("GPU-a")
     before = scrapes("malformed")
-    assert await scene.read() <= 15
+    assert await setup.read() <= 15
     assert scrapes("malformed") == before + 1
-    assert scene.told == ["n1"]
+    assert setup.told == ["n1"]
 
 
 async def test_the_age_of_the_heartbeat_counts_from_the_last_page_or_the_first_attempt():
-    scene = Scene()
-    scene.add()
-    scene.pages.is_silent = True
-    await scene.read()
-    scene.time.seconds += 70
-    assert scene.scraping.heartbeat_age_s(N1) == 70
-    scene.pages.is_silent = False
-    await scene.read()
-    scene.time.seconds += 5
-    assert scene.scraping.heartbeat_age_s(N1) == 5
+    setup = Setup()
+    setup.add()
+    setup.pages.is_silent = True
+    await setup.read()
+    setup.time.seconds += 70
+    assert setup.scraping.heartbeat_age_s(N1) == 70
+    setup.pages.is_silent = False
+    await setup.read()
+    setup.time.seconds += 5
+    assert setup.scraping.heartbeat_age_s(N1) == 5
 
 
 async def test_an_exporter_that_comes_back_begins_again():
-    scene = Scene()
-    scene.add()
-    await scene.read()
-    scene.operands.upsert(an_exporter_pod(ready=False))
-    assert await scene.scraping.reconcile(N1) is None
-    assert scene.scraping.seen(N1) is None
-    scene.operands.upsert(an_exporter_pod())
-    scene.time.seconds += 1
-    await scene.read()
-    assert len(scene.pages.asked) == 2
+    setup = Setup()
+    setup.add()
+    await setup.read()
+    setup.operands.upsert(an_exporter_pod(ready=False))
+    assert await setup.scraping.reconcile(N1) is None
+    assert setup.scraping.seen(N1) is None
+    setup.operands.upsert(an_exporter_pod())
+    setup.time.seconds += 1
+    await setup.read()
+    assert len(setup.pages.asked) == 2
 
 
 async def test_every_change_of_an_exporter_or_of_devices_has_the_node_looked_at():
-    scene = Scene()
-    scene.add("n1")
+    setup = Setup()
+    setup.add("n1")
     context = a_context()
-    context.caches.operands, context.caches.devices = scene.operands, scene.devices
+    context.caches.operands, context.caches.devices = setup.operands, setup.devices
     async with context.ending:
         woken = connected(SPEC, context)
         assert woken.taken() == ["n1"]
-        scene.add("n2")
+        setup.add("n2")
         assert woken.taken() == ["n2"]
-        scene.operands.upsert(an_exporter_pod("n1", ready=False))
+        setup.operands.upsert(an_exporter_pod("n1", ready=False))
         assert woken.taken() == ["n1"]

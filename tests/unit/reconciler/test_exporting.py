@@ -27,7 +27,7 @@ def a_device(name: str, pool: PoolName | None = WHOLE, **status: Any) -> GPUDevi
     return GPUDevice(metadata=ObjectMeta(name=name), status=GPUDeviceStatus(**fields))
 
 
-class Scene:
+class Setup:
     """A store of devices, a catalog, and what is exported of them."""
 
     def __init__(self, *devices: GPUDevice) -> None:
@@ -48,35 +48,35 @@ class Scene:
 
 
 def test_a_start_looks_at_every_node_once():
-    scene = Scene(a_device("n1-0"), a_device("n2-0", OTHER))
-    assert scene.uuids() == {}
-    assert scene.hydrate() == 1
-    assert scene.uuids() == {"n1": ["GPU-n1-0"]}
-    assert scene.uuids(OTHER) == {"n2": ["GPU-n2-0"]}
-    assert scene.hydrate() == 0
+    setup = Setup(a_device("n1-0"), a_device("n2-0", OTHER))
+    assert setup.uuids() == {}
+    assert setup.hydrate() == 1
+    assert setup.uuids() == {"n1": ["GPU-n1-0"]}
+    assert setup.uuids(OTHER) == {"n2": ["GPU-n2-0"]}
+    assert setup.hydrate() == 0
 
 
 def test_a_device_that_changes_its_pool_changes_both():
-    scene = Scene(a_device("n1-0"), a_device("n1-1"))
-    assert scene.exported.look_at(N1) == {WHOLE}
-    scene.devices.upsert(a_device("n1-1", OTHER))
-    assert scene.exported.look_at(N1) == {WHOLE, OTHER}
-    assert scene.exported.look_at(N1) == set()
-    assert scene.uuids(OTHER) == {"n1": ["GPU-n1-1"]}
+    setup = Setup(a_device("n1-0"), a_device("n1-1"))
+    assert setup.exported.look_at(N1) == {WHOLE}
+    setup.devices.upsert(a_device("n1-1", OTHER))
+    assert setup.exported.look_at(N1) == {WHOLE, OTHER}
+    assert setup.exported.look_at(N1) == set()
+    assert setup.uuids(OTHER) == {"n1": ["GPU-n1-1"]}
 
 
 def test_a_node_that_is_gone_takes_its_devices_with_it():
-    scene = Scene(a_device("n1-0"))
-    scene.hydrate()
-    scene.devices.discard(DeviceName("n1-0"))
-    assert scene.exported.look_at(N1) == {WHOLE}
-    assert scene.uuids() == {}
+    setup = Setup(a_device("n1-0"))
+    setup.hydrate()
+    setup.devices.discard(DeviceName("n1-0"))
+    assert setup.exported.look_at(N1) == {WHOLE}
+    assert setup.uuids() == {}
 
 
 def test_what_is_no_unit_is_not_exported():
-    scene = Scene(a_device("n1-0", uuid=""), a_device("n1-1", None))
-    scene.hydrate()
-    assert scene.uuids() == {}
+    setup = Setup(a_device("n1-0", uuid=""), a_device("n1-1", None))
+    setup.hydrate()
+    assert setup.uuids() == {}
 
 
 def test_a_device_that_is_kept_out_is_withheld_until_it_has_left_the_pool():
@@ -84,39 +84,39 @@ def test_a_device_that_is_kept_out_is_withheld_until_it_has_left_the_pool():
         a_device("n1-1"),
         metadata=ObjectMeta(name="n1-1", labels={"gpu.deckhouse.io/ignore": "true"}),
     )
-    scene = Scene(a_device("n1-0"), ignored, a_device("n1-2", managed=False))
-    scene.hydrate()
-    devices = scene.exported.of_pool(WHOLE)[N1]
+    setup = Setup(a_device("n1-0"), ignored, a_device("n1-2", managed=False))
+    setup.hydrate()
+    devices = setup.exported.of_pool(WHOLE)[N1]
     assert [device.is_withheld for device in devices] == [False, True, True]
 
 
 def test_two_objects_that_claim_one_device_are_exported_once():
-    scene = Scene(a_device("n1-0", uuid="GPU-x"), a_device("n1-1", uuid="GPU-x"))
-    scene.hydrate()
-    assert scene.uuids() == {"n1": ["GPU-x"]}
+    setup = Setup(a_device("n1-0", uuid="GPU-x"), a_device("n1-1", uuid="GPU-x"))
+    setup.hydrate()
+    assert setup.uuids() == {"n1": ["GPU-x"]}
 
 
 def test_another_allocation_makes_other_units_of_the_same_devices():
     device = a_device("n1-0", memory_mib=81920, pci=PCI(address="0000:17:00.0"))
-    scene = Scene(device, a_device("n1-1", OTHER, pci=PCI(address="0000:07:00.0")))
-    scene.hydrate()
-    before = scene.exported.revision(WHOLE)
+    setup = Setup(device, a_device("n1-1", OTHER, pci=PCI(address="0000:07:00.0")))
+    setup.hydrate()
+    before = setup.exported.revision(WHOLE)
     mig = EffectiveAllocation(mode=Mode.MIG, mig_profile="1g.10gb")
-    scene.catalog.pools[WHOLE] = GPUPool(
+    setup.catalog.pools[WHOLE] = GPUPool(
         metadata=ObjectMeta(name=WHOLE), status=GPUPoolStatus(allocation=mig)
     )
-    list(scene.exported.looking_at_pool(WHOLE))
-    assert scene.exported.revision(WHOLE) > before
-    assert scene.exported.of_pool(WHOLE)[N1][0].instances == []
-    (parted,) = scene.exported.parted(WHOLE)[N1]
+    list(setup.exported.looking_at_pool(WHOLE))
+    assert setup.exported.revision(WHOLE) > before
+    assert setup.exported.of_pool(WHOLE)[N1][0].instances == []
+    (parted,) = setup.exported.parted(WHOLE)[N1]
     assert (parted.index, parted.memory_mib) == (1, 81920), "its place among all cards of the node"
 
 
 def test_longer_lists_are_gathered_for_longer():
     devices = [a_device(f"n{number}-0") for number in range(NODES_A_SECOND)]
-    scene = Scene(*devices[:-1])
-    scene.hydrate()
-    assert scene.exported.coalesce_s(WHOLE) == COALESCE_S
-    scene.devices.upsert(devices[-1])
-    scene.exported.look_at(devices[-1].node)
-    assert scene.exported.coalesce_s(WHOLE) == 2 * COALESCE_S
+    setup = Setup(*devices[:-1])
+    setup.hydrate()
+    assert setup.exported.coalesce_s(WHOLE) == COALESCE_S
+    setup.devices.upsert(devices[-1])
+    setup.exported.look_at(devices[-1].node)
+    assert setup.exported.coalesce_s(WHOLE) == 2 * COALESCE_S

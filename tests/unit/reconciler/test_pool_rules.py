@@ -8,7 +8,7 @@ from inventory.pools.validation import PoolFaultReason
 from pool.catalog import Catalog
 from reconciler.pool.validation_cache import PoolValidityCache
 from reconciler.runtime.store import DeviceStore
-from tests.support.assigning import a_device, a_gpupool
+from tests.support.assignment import a_device, a_gpupool
 
 MIG = {"mode": "MIG", "migProfile": "1g.10gb"}
 CAN: dict[str, Any] = {"mig": {"capable": True, "profiles": ["1g.10gb"]}}

@@ -29,20 +29,20 @@ class LoopTime(Time):
         return at(asyncio.get_running_loop().time())
 
 
-async def a_doubtful_scene(*names: str) -> ExtenderSetup:
-    scene = ExtenderSetup(time=LoopTime()).pool(n1=2)
+async def a_doubtful_setup(*names: str) -> ExtenderSetup:
+    setup = ExtenderSetup(time=LoopTime()).pool(n1=2)
     for name in names or ("p",):
-        scene.pending(name)
-        scene.binder.fail_next = [LOST]
-        await bind(binding_args(name), scene.context)
-        assert scene.phase(name) == "doubtful"
-    return scene
+        setup.pending(name)
+        setup.binder.fail_next = [LOST]
+        await bind(binding_args(name), setup.context)
+        assert setup.phase(name) == "doubtful"
+    return setup
 
 
 @asynccontextmanager
-async def settling(scene: ExtenderSetup) -> "AsyncIterator[None]":
+async def settling(setup: ExtenderSetup) -> "AsyncIterator[None]":
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(BindingRecovery(scene.context).run())
+        task = group.create_task(BindingRecovery(setup.context).run())
         yield
         task.cancel()
 
@@ -53,69 +53,69 @@ def failures() -> float:
 
 
 async def test_a_binding_in_doubt_whose_pod_is_gone_is_released_within_a_period():
-    scene = await a_doubtful_scene()
-    scene.binder.blind = SeenGone()
-    async with settling(scene):
+    setup = await a_doubtful_setup()
+    setup.binder.blind = SeenGone()
+    async with settling(setup):
         await asyncio.sleep(PERIOD_S + 0.1)
-    assert scene.free("n1") == 2
+    assert setup.free("n1") == 2
 
 
 async def test_a_binding_in_doubt_keeps_its_units_until_the_write_cannot_land_any_more():
-    scene = await a_doubtful_scene()
-    scene.binder.blind = SeenPending()
-    async with settling(scene):
+    setup = await a_doubtful_setup()
+    setup.binder.blind = SeenPending()
+    async with settling(setup):
         await asyncio.sleep(59)
-        assert scene.free("n1") == 1
+        assert setup.free("n1") == 1
         await asyncio.sleep(2)
-        assert scene.free("n1") == 2
+        assert setup.free("n1") == 2
 
 
 async def test_an_accepted_binding_is_not_read_while_the_watch_may_still_show_it():
-    scene = ExtenderSetup(time=LoopTime()).pool(n1=1)
-    scene.pending("p")
-    await bind(binding_args(), scene.context)
-    (reservation,) = scene.allocation_state.reader.unsettled()
-    async with settling(scene):
+    setup = ExtenderSetup(time=LoopTime()).pool(n1=1)
+    setup.pending("p")
+    await bind(binding_args(), setup.context)
+    (reservation,) = setup.allocation_state.reader.unsettled()
+    async with settling(setup):
         await asyncio.sleep(reservation.observe_by + UNSEEN_AFTER_S - 0.1)
-        assert scene.binder.looks == []
+        assert setup.binder.looks == []
         await asyncio.sleep(2 * PERIOD_S)
-        assert len(scene.binder.looks) > 0
-    assert scene.phase() == "bound"
+        assert len(setup.binder.looks) > 0
+    assert setup.phase() == "bound"
 
 
 async def test_a_pod_that_cannot_be_read_is_counted_and_said_and_read_again():
-    scene = await a_doubtful_scene()
-    scene.binder.blind = Unseen("connection refused")
+    setup = await a_doubtful_setup()
+    setup.binder.blind = Unseen("connection refused")
     before = failures()
     with capture_logs() as logs:
-        async with settling(scene):
+        async with settling(setup):
             await asyncio.sleep(3.5 * PERIOD_S)
-            assert (scene.phase(), failures() - before) == ("doubtful", 3)
+            assert (setup.phase(), failures() - before) == ("doubtful", 3)
             assert {line["log_level"] for line in logs} == {"warning"}
-            scene.binder.blind = SeenGone()
+            setup.binder.blind = SeenGone()
             await asyncio.sleep(PERIOD_S)
-    assert scene.phase() is None
+    assert setup.phase() is None
 
 
 async def test_a_read_that_breaks_stops_neither_the_task_nor_the_next_pod():
-    scene = await a_doubtful_scene("p", "q")
-    scene.binder.blind = ValueError("a bug")
+    setup = await a_doubtful_setup("p", "q")
+    setup.binder.blind = ValueError("a bug")
     before = failures()
     with capture_logs() as logs:
-        async with settling(scene):
+        async with settling(setup):
             await asyncio.sleep(1.5 * PERIOD_S)
             assert failures() - before == 2
             assert {line["error"] for line in logs} == {"a bug"}
-            scene.binder.blind = SeenGone()
+            setup.binder.blind = SeenGone()
             await asyncio.sleep(PERIOD_S)
-    assert len(scene.allocation_state.ledger) == 0
+    assert len(setup.allocation_state.ledger) == 0
 
 
 async def test_a_binding_that_stays_open_fills_no_log():
-    scene = await a_doubtful_scene()
-    scene.binder.blind = SeenPending()
+    setup = await a_doubtful_setup()
+    setup.binder.blind = SeenPending()
     with capture_logs() as logs:
-        async with settling(scene):
+        async with settling(setup):
             await asyncio.sleep(30)
             assert {line["log_level"] for line in logs} == {"debug"}
             await asyncio.sleep(60)
@@ -124,48 +124,48 @@ async def test_a_binding_that_stays_open_fills_no_log():
 
 
 async def test_without_doubt_nothing_is_read():
-    scene = ExtenderSetup(time=LoopTime()).pool(n1=1)
-    scene.pending("p")
-    async with settling(scene):
+    setup = ExtenderSetup(time=LoopTime()).pool(n1=1)
+    setup.pending("p")
+    async with settling(setup):
         await asyncio.sleep(600)
-    assert scene.binder.looks == []
+    assert setup.binder.looks == []
 
 
 async def test_cancellation_during_a_read_leaves_the_doubt():
-    scene = await a_doubtful_scene()
-    scene.binder.pause = asyncio.Event()
+    setup = await a_doubtful_setup()
+    setup.binder.pause = asyncio.Event()
     before = failures()
-    async with settling(scene):
-        await scene.binder.sent.wait()
-    assert (scene.phase(), failures()) == ("doubtful", before)
+    async with settling(setup):
+        await setup.binder.sent.wait()
+    assert (setup.phase(), failures()) == ("doubtful", before)
 
 
 async def test_bindings_that_the_watch_does_not_show_are_read_ever_more_rarely():
-    scene = ExtenderSetup(time=LoopTime()).pool(n1=4)
+    setup = ExtenderSetup(time=LoopTime()).pool(n1=4)
     for name in ("p", "q", "r"):
-        scene.pending(name)
-        await bind(binding_args(name), scene.context)
-    (reservation, *_) = scene.allocation_state.reader.unsettled()
+        setup.pending(name)
+        await bind(binding_args(name), setup.context)
+    (reservation, *_) = setup.allocation_state.reader.unsettled()
     begins = reservation.observe_by + UNSEEN_AFTER_S
-    worker = BindingRecovery(scene.context)
+    worker = BindingRecovery(setup.context)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(worker.run())
         await asyncio.sleep(begins + 2 * PERIOD_S)
-        at_first = len(scene.binder.looks)
+        at_first = len(setup.binder.looks)
         await asyncio.sleep(590)
-        later = len(scene.binder.looks) - at_first
+        later = len(setup.binder.looks) - at_first
         for name in ("p", "q", "r"):
-            scene.bound(name, "n1", *decoded(scene, name))
+            setup.bound(name, "n1", *decoded(setup, name))
         await asyncio.sleep(2 * PERIOD_S)
         task.cancel()
     # After 10 s, 20, 40, 80, 160 and 160, a period late each.
     assert (at_first, later) == (3, 6 * 3)
-    assert len(scene.allocation_state.ledger) == 0
+    assert len(setup.allocation_state.ledger) == 0
     assert worker._proven == {}
 
 
-def decoded(scene: ExtenderSetup, name: str) -> list[str]:
-    (binding,) = (one for one in scene.binder.bindings if one.name == name)
+def decoded(setup: ExtenderSetup, name: str) -> list[str]:
+    (binding,) = (one for one in setup.binder.bindings if one.name == name)
     devices = decode_devices(binding.annotations[DEVICES_ANNOTATION])
     assert devices is not None
     return [unit for units in devices.values() for unit in units]

@@ -14,7 +14,7 @@ CONFLICT = BindRefused("Operation cannot be fulfilled", is_conflict=True)
 FORBIDDEN = BindRefused("pods is forbidden", is_conflict=False)
 
 
-def a_scene() -> ExtenderSetup:
+def a_setup() -> ExtenderSetup:
     setup = ExtenderSetup().pool(n1=2, n2=2)
     setup.pending("p", 1)
     return setup
@@ -26,7 +26,7 @@ async def ask(setup: ExtenderSetup, node: str = "n1") -> tuple[str, str]:
 
 
 async def test_a_refusal_releases_and_says_why():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.fail_next = [FORBIDDEN]
     assert await ask(setup) == ("pods is forbidden", "refused")
     assert (setup.phase(), setup.free("n1")) == (None, 2)
@@ -34,14 +34,14 @@ async def test_a_refusal_releases_and_says_why():
 
 
 async def test_after_a_refusal_the_next_attempt_starts_afresh():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.fail_next = [FORBIDDEN]
     await ask(setup)
     assert await ask(setup, "n2") == ("", "bound")
 
 
 async def test_a_lost_answer_keeps_the_units_and_pins_the_pod():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.fail_next = [LOST]
     error, outcome = await ask(setup)
     assert error == (
@@ -55,7 +55,7 @@ async def test_a_lost_answer_keeps_the_units_and_pins_the_pod():
 
 
 async def test_a_retry_after_a_lost_answer_sends_the_very_same_binding():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.fail_next = [LOST]
     await ask(setup)
     setup.bound("a", "n1", "GPU-n1-1")
@@ -66,7 +66,7 @@ async def test_a_retry_after_a_lost_answer_sends_the_very_same_binding():
 
 async def test_nothing_is_sent_again_once_another_replica_has_given_the_units_away():
     """Our Binding was refused by the fence while its answer was lost; now we lead again."""
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.fail_next = [LOST]
     await ask(setup)
     setup.bound("other", "n1", "GPU-n1-0")
@@ -77,7 +77,7 @@ async def test_nothing_is_sent_again_once_another_replica_has_given_the_units_aw
 
 async def test_a_retry_finds_that_the_lost_write_was_carried_out():
     """Lesson 29: the retry's 409 comes from our own first write."""
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.lose_next = True
     assert (await ask(setup))[1] == "in_doubt"
     assert await ask(setup) == ("", "already_bound")
@@ -85,7 +85,7 @@ async def test_a_retry_finds_that_the_lost_write_was_carried_out():
 
 
 async def test_a_watch_faster_than_the_answer_leaves_nothing_to_do():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.pause = asyncio.Event()
     setup.binder.lose_next = True
     async with asyncio.TaskGroup() as group:
@@ -98,7 +98,7 @@ async def test_a_watch_faster_than_the_answer_leaves_nothing_to_do():
 
 
 async def test_a_pod_deleted_during_the_write_reserves_nothing_afterwards():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.pause = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(ask(setup))
@@ -110,14 +110,14 @@ async def test_a_pod_deleted_during_the_write_reserves_nothing_afterwards():
 
 async def test_a_conflict_with_a_pod_that_is_still_pending_releases():
     """Gated, terminating, or of another uid: the API server wrote nothing."""
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.fail_next = [CONFLICT]
     assert await ask(setup) == ("Operation cannot be fulfilled", "refused")
     assert (setup.phase(), setup.free("n1")) == (None, 2)
 
 
 async def test_a_conflict_with_a_pod_that_is_gone_releases():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.fail_next = [CONFLICT]
     setup.binder.gone.add("uid-p")
     assert (await ask(setup))[1] == "refused"
@@ -125,7 +125,7 @@ async def test_a_conflict_with_a_pod_that_is_gone_releases():
 
 
 async def test_a_conflict_that_cannot_be_looked_into_stays_in_doubt():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.fail_next = [CONFLICT]
     setup.binder.blind = Unseen("connection refused")
     assert (await ask(setup))[1] == "in_doubt"
@@ -133,7 +133,7 @@ async def test_a_conflict_that_cannot_be_looked_into_stays_in_doubt():
 
 
 async def test_a_pod_bound_elsewhere_by_somebody_else_is_followed():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.bound["uid-p"] = seen_on("n2", "GPU-n2-1")
     error, outcome = await ask(setup)
     assert error == "pod default/p cannot be bound to node n1: it is bound to node n2"
@@ -142,7 +142,7 @@ async def test_a_pod_bound_elsewhere_by_somebody_else_is_followed():
 
 
 async def test_a_pod_bound_here_with_other_devices_is_a_success_and_is_followed():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.bound["uid-p"] = seen_on("n1", "GPU-n1-1")
     assert await ask(setup) == ("", "already_bound")
     assert setup.allocation_state.index.claims.observed.units(PodUid("uid-p")) == ("GPU-n1-1",)
@@ -150,7 +150,7 @@ async def test_a_pod_bound_here_with_other_devices_is_a_success_and_is_followed(
 
 
 async def test_a_pod_bound_here_without_devices_makes_the_node_unavailable():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.bound["uid-p"] = seen_on("n1")
     assert (await ask(setup))[1] == "already_bound"
     assert setup.free("n1") == 0
@@ -166,7 +166,7 @@ async def test_a_pod_bound_elsewhere_that_the_watch_has_not_shown_is_only_releas
 
 
 async def test_a_pod_deleted_during_the_look_is_not_brought_back():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.bound["uid-p"] = seen_on("n2", "GPU-n2-1")
     binder = setup.binder
     pause_the_look(binder)
@@ -181,7 +181,7 @@ async def test_a_pod_deleted_during_the_look_is_not_brought_back():
 
 
 async def test_a_refused_retry_does_not_end_the_doubt_about_the_first_write():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.fail_next = [LOST, FORBIDDEN]
     await ask(setup)
     setup.time.seconds += 59
@@ -190,7 +190,7 @@ async def test_a_refused_retry_does_not_end_the_doubt_about_the_first_write():
 
 
 async def test_a_refused_retry_releases_once_the_first_write_cannot_land_any_more():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.fail_next = [LOST, FORBIDDEN, FORBIDDEN]
     await ask(setup)
     setup.time.seconds += 30
@@ -222,7 +222,7 @@ async def cancel_when_sent(setup: ExtenderSetup) -> None:
 
 
 async def test_a_bind_cancelled_during_the_write_is_in_doubt_and_can_be_retried():
-    setup = a_scene()
+    setup = a_setup()
     await cancel_when_sent(setup)
     assert (setup.phase(), setup.free("n1")) == ("doubtful", 1)
     setup.binder.pause = None
@@ -230,7 +230,7 @@ async def test_a_bind_cancelled_during_the_write_is_in_doubt_and_can_be_retried(
 
 
 async def test_a_bind_cancelled_during_the_look_is_in_doubt():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.bound["uid-p"] = seen_on("n1", "GPU-n1-0")
     binder, write = setup.binder, setup.binder.bind
 
@@ -258,7 +258,7 @@ async def test_a_plain_bind_that_is_cancelled_leaves_nothing_behind():
 
 @pytest.mark.parametrize("where", ["write", "look"])
 async def test_a_binder_that_breaks_its_assignment_leaves_doubt_and_is_not_hidden(where):
-    setup = a_scene()
+    setup = a_setup()
     if where == "write":
         setup.binder.fail_next = [RuntimeError("broken")]
     else:
@@ -270,7 +270,7 @@ async def test_a_binder_that_breaks_its_assignment_leaves_doubt_and_is_not_hidde
 
 
 async def test_however_often_a_bind_is_retried_the_units_are_taken_once():
-    setup = a_scene()
+    setup = a_setup()
     setup.binder.fail_next = [LOST] * 5
     for _ in range(5):
         setup.time.seconds += 5

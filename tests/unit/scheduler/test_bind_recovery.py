@@ -11,7 +11,7 @@ from scheduler.ports import SeenGone, SeenPending, Unseen
 from tests.support.scheduling import LOST, ExtenderSetup, binding_args, seen_on
 
 
-async def a_doubtful_scene() -> ExtenderSetup:
+async def a_doubtful_setup() -> ExtenderSetup:
     setup = ExtenderSetup().pool(n1=2, n2=2)
     setup.pending("p", 1)
     setup.binder.fail_next = [LOST]
@@ -19,7 +19,7 @@ async def a_doubtful_scene() -> ExtenderSetup:
     return setup
 
 
-async def a_written_scene() -> ExtenderSetup:
+async def a_written_setup() -> ExtenderSetup:
     setup = ExtenderSetup().pool(n1=2, n2=2)
     setup.pending("p", 1)
     await bind(binding_args(), setup.context)
@@ -34,7 +34,7 @@ async def settle_all(setup: ExtenderSetup) -> list[str]:
 
 
 async def test_a_pod_seen_bound_as_committed_is_confirmed_and_keeps_its_units():
-    setup = await a_doubtful_scene()
+    setup = await a_doubtful_setup()
     setup.binder.blind = seen_on("n1", "GPU-n1-0")
     assert await settle_all(setup) == ["confirmed"]
     assert (setup.phase(), setup.free("n1")) == ("bound", 1)
@@ -42,7 +42,7 @@ async def test_a_pod_seen_bound_as_committed_is_confirmed_and_keeps_its_units():
 
 @pytest.mark.parametrize(("waited_s", "outcome"), [(59.9, "still_open"), (60, "released")])
 async def test_a_pod_seen_pending_is_released_only_when_the_write_cannot_land(waited_s, outcome):
-    setup = await a_doubtful_scene()
+    setup = await a_doubtful_setup()
     setup.time.seconds += waited_s
     setup.binder.blind = SeenPending()
     assert await settle_all(setup) == [outcome]
@@ -50,7 +50,7 @@ async def test_a_pod_seen_pending_is_released_only_when_the_write_cannot_land(wa
 
 
 async def test_a_released_pod_waits_again_and_may_go_anywhere():
-    setup = await a_doubtful_scene()
+    setup = await a_doubtful_setup()
     setup.time.seconds += 60
     await settle_all(setup)
     assert [
@@ -59,9 +59,9 @@ async def test_a_released_pod_waits_again_and_may_go_anywhere():
     assert setup.allocation_state.reader.bound_to(PodUid("uid-p")) is None
 
 
-@pytest.mark.parametrize("scene_of", [a_doubtful_scene, a_written_scene])
-async def test_a_pod_that_is_gone_is_released_at_once(scene_of):
-    setup = await scene_of()
+@pytest.mark.parametrize("setup_of", [a_doubtful_setup, a_written_setup])
+async def test_a_pod_that_is_gone_is_released_at_once(setup_of):
+    setup = await setup_of()
     setup.binder.blind = SeenGone()
     assert await settle_all(setup) == ["released"]
     assert (setup.phase(), setup.free("n1")) == (None, 2)
@@ -69,7 +69,7 @@ async def test_a_pod_that_is_gone_is_released_at_once(scene_of):
 
 @pytest.mark.parametrize("waited_s", [1, 3600])
 async def test_a_pod_that_cannot_be_read_stays_as_it_is(waited_s):
-    setup = await a_doubtful_scene()
+    setup = await a_doubtful_setup()
     setup.time.seconds += waited_s
     setup.binder.blind = Unseen("connection refused")
     assert await settle_all(setup) == ["unseen"]
@@ -77,27 +77,27 @@ async def test_a_pod_that_cannot_be_read_stays_as_it_is(waited_s):
 
 
 async def test_a_pod_seen_on_another_node_is_followed():
-    setup = await a_doubtful_scene()
+    setup = await a_doubtful_setup()
     setup.binder.blind = seen_on("n2", "GPU-n2-0")
     assert await settle_all(setup) == ["overtaken"]
     assert (setup.phase(), setup.free("n1"), setup.free("n2")) == (None, 2, 1)
 
 
 async def test_a_binding_that_the_watch_is_late_with_is_confirmed():
-    setup = await a_written_scene()
+    setup = await a_written_setup()
     assert await settle_all(setup) == ["confirmed"]
     assert (setup.phase(), setup.free("n1")) == ("bound", 1)
 
 
 async def test_an_accepted_binding_that_a_read_denies_is_released():
     """The answer came, so that no write is on its way: etcd lost it."""
-    setup = await a_written_scene()
+    setup = await a_written_setup()
     setup.binder.blind = SeenPending()
     assert await settle_all(setup) == ["released"]
 
 
 async def test_settling_twice_changes_nothing_more():
-    setup = await a_doubtful_scene()
+    setup = await a_doubtful_setup()
     setup.binder.blind = seen_on("n1", "GPU-n1-0")
     await settle_all(setup)
     generation = setup.allocation_state.index.generation
@@ -107,7 +107,7 @@ async def test_settling_twice_changes_nothing_more():
 
 
 async def test_a_read_that_a_retry_overtook_is_disregarded():
-    setup = await a_doubtful_scene()
+    setup = await a_doubtful_setup()
     setup.time.seconds += 60
     (reservation,) = setup.allocation_state.reader.unsettled()
     setup.binder.pause, setup.binder.blind = asyncio.Event(), SeenPending()
@@ -121,7 +121,7 @@ async def test_a_read_that_a_retry_overtook_is_disregarded():
 
 
 async def test_a_read_that_the_watch_overtook_is_disregarded():
-    setup = await a_doubtful_scene()
+    setup = await a_doubtful_setup()
     (reservation,) = setup.allocation_state.reader.unsettled()
     setup.binder.pause = asyncio.Event()
     setup.binder.blind = seen_on("n1", "GPU-n1-0")
@@ -136,7 +136,7 @@ async def test_a_read_that_the_watch_overtook_is_disregarded():
 
 
 async def test_settling_that_is_cancelled_leaves_everything_as_it_was():
-    setup = await a_doubtful_scene()
+    setup = await a_doubtful_setup()
     (reservation,) = setup.allocation_state.reader.unsettled()
     setup.binder.pause = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -147,7 +147,7 @@ async def test_settling_that_is_cancelled_leaves_everything_as_it_was():
 
 
 async def test_a_binding_under_way_is_none_of_settlings_business():
-    setup = await a_doubtful_scene()
+    setup = await a_doubtful_setup()
     committed = setup.allocation_state.retry(PodUid("uid-p"))
     assert committed is not None
     assert await recover_binding(committed, setup.context) == "moved_on"

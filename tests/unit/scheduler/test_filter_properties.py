@@ -18,7 +18,7 @@ units = st.integers(1, 4)
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> ExtenderSetup:
+def setups(draw: st.DrawFn) -> ExtenderSetup:
     """A pool over some nodes, with faulted devices, reservations, bound pods and strangers."""
     setup = ExtenderSetup().pool(n0=draw(devices), n1=draw(devices), n2=draw(devices))
     for device in [entry.facts for entry in setup.allocation_state.index.devices.all()]:
@@ -60,7 +60,7 @@ requests = st.tuples(
 )
 
 
-@given(scenes(), requests)
+@given(setups(), requests)
 def test_every_name_is_in_exactly_one_part_of_the_reply(setup, request_):
     name, wanted, names = request_
     body = extender_args(a_wire_pod(name, whole=wanted), *names)
@@ -71,7 +71,7 @@ def test_every_name_is_in_exactly_one_part_of_the_reply(setup, request_):
     assert all([*reply["FailedNodes"].values(), *reply["FailedAndUnresolvableNodes"].values()])
 
 
-@given(scenes(), requests)
+@given(setups(), requests)
 def test_the_same_question_has_the_same_answer(setup, request_):
     name, wanted, names = request_
     body = extender_args(a_wire_pod(name, whole=wanted), *names)
@@ -79,7 +79,7 @@ def test_the_same_question_has_the_same_answer(setup, request_):
     assert prioritize(body, setup.context) == prioritize(body, setup.context)
 
 
-@given(scenes(), requests)
+@given(setups(), requests)
 def test_a_node_passes_exactly_when_bind_finds_devices_there(setup, request_):
     name, wanted, names = request_
     body = extender_args(a_wire_pod(name, whole=wanted), *names)
@@ -97,7 +97,7 @@ def test_a_node_passes_exactly_when_bind_finds_devices_there(setup, request_):
         assert (node in passing) == isinstance(planned, Placed)
 
 
-@given(scenes(), requests)
+@given(setups(), requests)
 def test_scores_are_ints_from_0_to_10_for_every_name_in_order(setup, request_):
     """Lesson 27: a float, more than 10 or less than 0."""
     name, wanted, names = request_

@@ -80,7 +80,7 @@ def passing(setup: ExtenderSetup, pod: dict[str, Any], *names: str) -> list[str]
     return found
 
 
-def a_mixed_scene() -> ExtenderSetup:
+def a_mixed_setup() -> ExtenderSetup:
     setup = half_full_and_empty(Strategy.BIN_PACK)
     setup.pool(small=1)
     return setup
@@ -88,11 +88,11 @@ def a_mixed_scene() -> ExtenderSetup:
 
 def test_scores_after_filter_are_those_without_it():
     pod, names = a_wire_pod(whole=2), ("empty", "small", "half", "stranger")
-    setup = a_mixed_scene()
+    setup = a_mixed_setup()
     passed = passing(setup, pod, *names)
     assert passed == ["empty", "half"]
     for asked in (passed, names):
-        assert scores(setup, pod, *asked) == scores(a_mixed_scene(), pod, *asked)
+        assert scores(setup, pod, *asked) == scores(a_mixed_setup(), pod, *asked)
 
 
 def test_a_score_that_changed_after_filter_is_the_new_one():

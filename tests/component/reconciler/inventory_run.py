@@ -47,7 +47,7 @@ ROUNDS = 6
 
 
 @dataclass
-class Stocktaking:
+class InventoryRun:
     """The world (`api`), and an inventory that follows it."""
 
     api: InMemoryApiServer
@@ -165,7 +165,7 @@ class Stocktaking:
 
 
 @asynccontextmanager
-async def a_stocktaking() -> AsyncIterator[Stocktaking]:
+async def an_inventory_run() -> AsyncIterator[InventoryRun]:
     """A cluster without a node."""
     clock = LoopClock()
     async with (
@@ -177,7 +177,7 @@ async def a_stocktaking() -> AsyncIterator[Stocktaking]:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         await client.create(NAMESPACES, namespace)
         api.requests.clear()
-        caches = Stocktaking(api, client)
+        caches = InventoryRun(api, client)
         yield caches
         caches.controller.forget_all()
 

@@ -25,7 +25,7 @@ class Heard(RecordedEvents):
         return [(one.regarding.name, one.reason) for one in self.taken()]
 
 
-class Assigning:
+class AssignmentRun:
     """One replica; several of them may work on one cluster."""
 
     def __init__(self, cluster: Cluster, *, replica: bool = False) -> None:

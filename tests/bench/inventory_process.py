@@ -1,6 +1,6 @@
 """The inventory alone, with its informers, in a process of its own.
 
-    python -m tests.bench.stocktaking --url URL --nodes N
+    python -m tests.bench.inventory_process --url URL --nodes N
 
 Starts, waits until every node's devices and inventory are there, and prints its figures as a line of JSON.
 Then it reads commands: `again` looks at every node once more, `labels N` changes one label of one node N
@@ -51,7 +51,7 @@ WORKERS = 8
 POLL_S = 0.05
 
 
-class StockTaking:
+class InventoryProcess:
     """What the server runs of the inventory."""
 
     def __init__(self, client: KubeClient, clock: SystemClock, nodes: int) -> None:
@@ -170,32 +170,32 @@ async def main(options: argparse.Namespace) -> None:
     before_mib = rss_mib(os.getpid())
     with contextlib.ExitStack() as stack:
         async with KubeClient(StaticConnection(options.url), clock) as client:
-            taking = StockTaking(client, clock, options.nodes)
-            for one in (taking.features, taking.devices.store, taking.inventories):
-                stack.enter_context(one.changes.subscribed(taking.enqueue))
+            run = InventoryProcess(client, clock, options.nodes)
+            for one in (run.features, run.devices.store, run.inventories):
+                stack.enter_context(one.changes.subscribed(run.enqueue))
             async with asyncio.TaskGroup() as group:
                 began, cpu_s = time.perf_counter(), time.process_time()
                 tasks: list[asyncio.Task[Any]] = []
-                works = (*(one.run() for one in taking.informers), taking.recorder.run())
+                works = (*(one.run() for one in run.informers), run.recorder.run())
                 tasks += [group.create_task(work) for work in works]
-                for informer in taking.informers:
+                for informer in run.informers:
                     await informer.wait_synced(60)
                 freeze_garbage_collector()
-                works_of_leader = (taking.pump(), taking.controller.run())
+                works_of_leader = (run.pump(), run.controller.run())
                 tasks += [group.create_task(work) for work in works_of_leader]
-                await until(taking.is_converged)
+                await until(run.is_converged)
                 say(
                     cpu_s=time.process_time() - cpu_s,
                     wall_s=time.perf_counter() - began,
                     rss_mib=rss_mib(os.getpid()),
                     growth_mib=rss_mib(os.getpid()) - before_mib,
                 )
-                await obey(taking)
+                await obey(run)
                 for task in tasks:
                     task.cancel()
 
 
-async def obey(taking: StockTaking) -> None:
+async def obey(run: InventoryProcess) -> None:
     """Do what standard input says, until it ends."""
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
@@ -203,9 +203,9 @@ async def obey(taking: StockTaking) -> None:
     async for line in reader:
         match line.decode().split():
             case ["again"]:
-                say(**await taking.look_again())
+                say(**await run.look_again())
             case ["labels", count]:
-                say(**await taking.change_labels(int(count)))
+                say(**await run.change_labels(int(count)))
             case other:
                 raise ValueError(f"no such command: {other}")
 
