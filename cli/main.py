@@ -160,7 +160,6 @@ def _render(known: argparse.Namespace) -> int:
 
 
 def _demo(known: argparse.Namespace) -> int:
-    configure_logs("error")
     try:
         from demo.main import run_demo  # noqa: PLC0415  # imports the simulator
     except ModuleNotFoundError as error:
@@ -170,4 +169,5 @@ def _demo(known: argparse.Namespace) -> int:
             "the demo is part of the source checkout, not of this installation: `make demo` runs it there"
         )
         return MISUSED
+    configure_logs("error")
     return uvloop.run(run_demo(known.keep_logs))

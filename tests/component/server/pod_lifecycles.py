@@ -241,11 +241,15 @@ def _attributes(one: object) -> Iterator[tuple[str, object]]:
                 yield slot, getattr(one, slot)
 
 
-def _length(value: object) -> int:
+def _length(value: object, inside: frozenset[int] = frozenset()) -> int:
+    """Return the number of items, of containers inside too; one that holds itself counts once."""
+    if id(value) in inside:
+        return 0
+    within = inside | {id(value)}
     match value:
         case dict():
-            return len(value) + sum(map(_length, value.values()))
+            return len(value) + sum(_length(one, within) for one in list(value.values()))
         case list() | set() | deque() | frozenset():
-            return len(value) + sum(map(_length, value))
+            return len(value) + sum(_length(one, within) for one in list(value))
         case _:
             return 0
