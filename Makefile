@@ -69,7 +69,7 @@ unit: install ## unit and component tests, on all cores
 
 .PHONY: test
 test: install ## everything that needs no cluster: lint, types, import contracts, unit, component
-	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target lint types arch unit
+	@$(MAKE) --no-print-directory --jobs --keep-going lint types arch unit
 
 .PHONY: demo
 demo: install ## the main job on an embedded in-memory cluster, narrated

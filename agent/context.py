@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Final, final
 
-from agent.events import NodeEvents
 from agent.kubelet.pod_resources import PodResources
 from agent.kubelet.pods import NodePod, NodePods, node_pod
 from agent.problems.registry import ProblemRegistry
@@ -36,10 +35,9 @@ class AgentContext:
             client, PODS, Pod, sink=self.pods, clock=clock, project=node_pod, selection=on_node
         )
         self.kubelet = PodResources(settings.pod_resources_directory, clock)
-        self.recorder = EventRecorder(
+        self.events = EventRecorder(
             client,
             clock,
             reporting_controller=REPORTING_CONTROLLER,
             reporting_instance=settings.node,
         )
-        self.events = NodeEvents(self.recorder)

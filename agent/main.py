@@ -78,7 +78,7 @@ class Agent:
         """
         tasks: dict[str, Coroutine[Any, Any, object]] = {
             "pods": self._dependencies.pod_informer.run(),
-            "events": self._dependencies.recorder.run(),
+            "events": self._dependencies.events.run(),
         }
         if self._objects is not None:
             tasks |= {

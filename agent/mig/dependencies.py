@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Protocol, final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
-    from typing import Literal
 
     from agent.health.states import DeviceHealthState
     from agent.problems.registry import ProblemRegistry
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
-    from telemetry.reasons import EventReason
+    from kube.events import EventRecorder
 
 
 class ObjectCache(Protocol):
@@ -22,20 +21,6 @@ class ObjectCache(Protocol):
 
     def pools(self) -> "Mapping[str, GPUPool]":
         """Return all pools by name; none before the cache has synced."""
-
-
-class DeviceEvents(Protocol):
-    """Recorder of Events on devices; `agent.events.NodeEvents`."""
-
-    def tell_device(
-        self,
-        device: "GPUDevice",
-        reason: "EventReason",
-        note: str,
-        *,
-        type_: "Literal['Normal', 'Warning']",
-    ) -> None:
-        """Record an Event; never blocks, never raises."""
 
 
 @final
@@ -49,7 +34,7 @@ class PartitionerDependencies:
     in_use: "Callable[[], Collection[str] | None]"
     """Units, and UUIDs of devices and MIG instances, that live pods of this node are assigned or were allocated;
     None while that is unknown."""
-    events: DeviceEvents
+    events: "EventRecorder"
     problems: "ProblemRegistry"
     after_change: "Callable[[], None]"
     """A device was partitioned: its inventory is to be published."""

@@ -36,14 +36,14 @@ from agent.mig.progress import EVERY_S, PartitionTarget, Progress
 from api.text import MAX_MESSAGE_LENGTH, truncate
 from kube.backoff import Backoff
 from kube.errors import one_line
+from kube.events import ObjectReference
+from kube.resources import GPU_DEVICES
 from telemetry.agent_metrics import PARTITIONINGS
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import TASK_FAILURES
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     from agent.driver.port import Driver, DriverDevice
     from agent.mig.dependencies import PartitionerDependencies
     from agent.mig.planner import Step
@@ -55,6 +55,7 @@ MAX_STEPS: Final = 64
 """Of one device at a time: destroying seven instances and creating seven, with the mode, is sixteen."""
 TASK: Final = "card.partitioning"
 SOURCE: Final = "partitioning"
+ACTION: Final = "PartitionDevice"
 """Of the problem in the registry."""
 
 _log = structlog.get_logger()
@@ -225,6 +226,7 @@ class Partitioner:
         self, device: "GPUDevice", device_now: "DriverDevice | None", end: Done | Blocked
     ) -> None:
         now = self._clock.monotonic()
+        about = ObjectReference.to(GPU_DEVICES, device.metadata)
         progress = self._progress[device.name]
         uuid, wanted = progress.target.uuid, str(progress.target.wanted)
         if isinstance(end, Done):
@@ -232,7 +234,9 @@ class Partitioner:
                 count = len(device_now.instances) if device_now is not None else 0
                 text = f"device {uuid} is {wanted}" + (f" ({count} of them)" if count else "")
                 _log.info("device partitioned", device=device.name, uuid=uuid, wanted=wanted)
-                self._record_event(device, EventReason.DEVICE_PARTITIONED, text, type_="Normal")
+                self._dependencies.events.normal(
+                    about, EventReason.DEVICE_PARTITIONED, text, action=ACTION
+                )
             return
         if end != progress.blocked:
             _log.warning(
@@ -246,7 +250,9 @@ class Partitioner:
             )
         if progress.block(end, now):
             text = f"device {uuid} cannot be {wanted} yet: {end.text}"
-            self._record_event(device, EventReason.PARTITIONING_BLOCKED, text, type_="Warning")
+            self._dependencies.events.warning(
+                about, EventReason.PARTITIONING_BLOCKED, text, action=ACTION
+            )
 
     def _targets(self) -> dict[str, PartitionTarget]:
         names = sorted(device.name for device in self._dependencies.objects.devices())
@@ -278,16 +284,6 @@ class Partitioner:
         return max(
             0.0, min((one.next_at - now for one in self._progress.values()), default=EVERY_S)
         )
-
-    def _record_event(
-        self,
-        device: "GPUDevice",
-        reason: EventReason,
-        text: str,
-        *,
-        type_: "Literal['Normal', 'Warning']",
-    ) -> None:
-        self._dependencies.events.tell_device(device, reason, text, type_=type_)
 
     def _update_problem(self) -> None:
         text = self.problem

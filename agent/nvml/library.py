@@ -9,7 +9,7 @@ since a call that hangs may be inside.
 import ctypes
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 import pynvml
 
@@ -40,6 +40,15 @@ _FOLDERS: Final = (
 _LOADING: Final = threading.Lock()
 
 
+@final
+class _Library(ctypes.CDLL):
+    """A library that knows the path by which it was asked for."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
 def find_libraries(driver_root: Path) -> "Iterator[Path]":
     """Yield the libraries under a root, the likeliest first; links are followed within that root."""
     for root in _ROOTS:
@@ -67,7 +76,7 @@ def _load(library: Path | None, driver_root: Path) -> str:
         if _is_loaded(path):
             return path
         try:
-            loaded = ctypes.CDLL(path)
+            loaded = _Library(path)
         except OSError as error:
             refused.append(str(error))
             continue
@@ -91,7 +100,7 @@ def _candidates(library: Path | None, driver_root: Path) -> "Iterator[str]":
 
 
 def _is_loaded(path: str) -> bool:
-    return pynvml.nvmlLib is not None and pynvml.nvmlLib._name == path  # noqa: SLF001  # ctypes has no other name for it
+    return isinstance(pynvml.nvmlLib, _Library) and pynvml.nvmlLib.path == path
 
 
 def _explain(library: Path | None, driver_root: Path, refused: list[str]) -> str:

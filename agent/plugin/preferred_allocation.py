@@ -30,6 +30,8 @@ from agent.plugin.pod_identification import (
 )
 from agent.plugin.terminated_pods import TerminatedPods
 from agent.plugin.unpreferred_allocation import PodGetter, held_by_kubelet
+from kube.events import ObjectReference
+from kube.resources import PODS
 from pool.model import ContainerRole
 from telemetry.agent_metrics import ALLOCATIONS
 from telemetry.conditions import AgentDegraded
@@ -44,8 +46,10 @@ if TYPE_CHECKING:
     from agent.plugin.held_units import HeldUnits
     from agent.problems.registry import ProblemRegistry
     from api.kubelet.podresources import PodUnits
+    from kube.events import EventRecorder
 
 PROBLEM_SOURCE: Final = "kubelet.list"
+ACTION: Final = "AllocateDevices"
 
 _log = structlog.get_logger()
 
@@ -59,13 +63,6 @@ class PodLister(PodGetter, Protocol):
         Raises:
             KubeletUnavailableError: no response in time.
         """
-
-
-class PodEvents(Protocol):
-    """Emits Events without waiting for the API server."""
-
-    def tell_pod(self, pod: "NodePod", reason: EventReason, note: str) -> None:
-        """Emit a Warning about the devices of a container."""
 
 
 @final
@@ -87,7 +84,7 @@ class PreferredAllocator:
         kubelet: PodLister,
         *,
         held_units: "HeldUnits",
-        events: PodEvents,
+        events: "EventRecorder",
         problems: "ProblemRegistry",
     ) -> None:
         self._held_units = held_units
@@ -213,12 +210,15 @@ class PreferredAllocator:
                     f"{container} gets {', '.join(choice.given)} in place of"
                     f" {', '.join(choice.missing)}: {choice.why}"
                 )
-                self._events.tell_pod(found.pod, EventReason.DEVICES_SUBSTITUTED, note)
+                self._warn(found.pod, EventReason.DEVICES_SUBSTITUTED, note)
             case SelectionRefused():
                 note = f"{container} gets no devices: {choice.text}"
-                self._events.tell_pod(found.pod, EventReason.DEVICES_REFUSED, note)
+                self._warn(found.pod, EventReason.DEVICES_REFUSED, note)
             case AssignedUnits() | UnassignedUnits():
                 pass
+
+    def _warn(self, pod: "NodePod", reason: EventReason, note: str) -> None:
+        self._events.warning(ObjectReference.to(PODS, pod), reason, note, action=ACTION)
 
 
 def assigned_to(container: IdentifiedContainer | None) -> "tuple[str, ...] | None":

@@ -11,7 +11,7 @@ import msgspec
 
 from agent.files import replace_file
 from agent.kubelet.pod_resources import PodResources
-from agent.kubelet.pods import NodePod, NodePods, node_pod
+from agent.kubelet.pods import NodePods, node_pod
 from agent.plugin.advertised import AdvertisedUnits, Unit
 from agent.plugin.config_sources import FileSource
 from agent.plugin.devices_file import DevicesFile
@@ -29,6 +29,7 @@ from telemetry.reasons import EventReason
 from tests.support.kubelet.admission import KubeletOfNode
 from tests.support.kubelet.plugins import PluginsOfKubelet
 from tests.support.polling import until
+from tests.support.recorded_events import RecordedEvents
 
 RESOURCE = "gpu.deckhouse.io/whole"
 
@@ -120,7 +121,7 @@ class Agent:
         self.kubelet = kubelet
         self.pods = NodePods()
         self.problems = ProblemRegistry()
-        self.events: list[tuple[str, EventReason, str]] = []
+        self.recorder = RecordedEvents()
         self.pod_resources = PodResources(kubelet.pod_resources.directory, clock)
         self.pods_file = folder / PODS_FILE
         self.held_units = HeldUnits(self.pods, PodsFile(folder, clock))
@@ -128,7 +129,7 @@ class Agent:
             self.pods,
             self.pod_resources,
             held_units=self.held_units,
-            events=self,
+            events=self.recorder,
             problems=self.problems,
         )
         self.served = PluginServers(
@@ -143,8 +144,12 @@ class Agent:
             },
         )
 
-    def tell_pod(self, pod: NodePod, reason: EventReason, note: str) -> None:
-        self.events.append((pod.name, reason, note))
+    @property
+    def events(self) -> list[tuple[str, EventReason, str]]:
+        """Pod, reason and note."""
+        return [
+            (one.regarding.name, EventReason(one.reason), one.note) for one in self.recorder.events
+        ]
 
     def show(self, pod: Pod) -> None:
         """As the watch does."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -18,6 +18,7 @@ from telemetry.reasons import EventReason
 from tests.support import assignment
 from tests.support.fake_driver import H100_PROFILES, Device, FakeDriver, a_device
 from tests.support.loop_clock import LoopClock
+from tests.support.recorded_events import RecordedEvents
 
 SEVEN = ["1g.10gb"] * 7
 
@@ -50,8 +51,7 @@ class PartitioningNode:
         self.pools_by_name: dict[str, GPUPool] = {"a": a_pool("a", profile)}
         self.health_states: dict[str, DeviceHealthState] = {}
         self.used: set[str] | None = set()
-        self.events: list[tuple[str, str, str]] = []
-        """Device, reason and note."""
+        self.recorder = RecordedEvents()
         self.changes_seen: list[list[str]] = []
         """At each `after_change`: the layout of the first device."""
         self.problems = ProblemRegistry()
@@ -65,7 +65,7 @@ class PartitioningNode:
                 objects=self,
                 health=lambda uuid: self.health_states.get(uuid, HEALTHY),
                 in_use=lambda: self.used,
-                events=self,
+                events=self.recorder,
                 problems=self.problems,
                 after_change=self.after_change,
             ),
@@ -85,6 +85,14 @@ class PartitioningNode:
     def steps(self) -> list[str]:
         return [change.step for change in self.fake.changes]
 
+    @property
+    def events(self) -> list[tuple[str, str, str]]:
+        """Device, reason and note."""
+        for one in self.recorder.events:
+            is_good = one.reason == EventReason.DEVICE_PARTITIONED.value
+            assert one.type == ("Normal" if is_good else "Warning")
+        return [(one.regarding.name, one.reason, one.note) for one in self.recorder.events]
+
     def reasons(self) -> list[tuple[str, str]]:
         return [(device, reason) for device, reason, _ in self.events]
 
@@ -103,14 +111,3 @@ class PartitioningNode:
 
     def after_change(self) -> None:
         self.changes_seen.append(self.device.layout if self.fake.devices else [])
-
-    def tell_device(
-        self,
-        device: GPUDevice,
-        reason: EventReason,
-        note: str,
-        *,
-        type_: Literal["Normal", "Warning"],
-    ) -> None:
-        assert type_ == ("Normal" if reason is EventReason.DEVICE_PARTITIONED else "Warning")
-        self.events.append((device.name, reason.value, note))
