@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, final
 
+from api.foreign.workloads import ConfigMap, DaemonSet
 from reconciler.sinks.devices import DeviceSink
 from reconciler.sinks.inventories import InventorySink
 from reconciler.sinks.namespaces import NamespaceSink
@@ -9,10 +10,9 @@ from reconciler.sinks.node_features import NodeFeatureSink
 from reconciler.sinks.nodes import NodeSink
 from reconciler.sinks.operand_pods import OperandPodSink
 from reconciler.sinks.pools import PoolSink
-from reconciler.sinks.workloads import LiveWorkloads
+from reconciler.sinks.workloads import live_workloads
 
 if TYPE_CHECKING:
-    from api.foreign.workloads import ConfigMap, DaemonSet
     from kube.events import EventRecorder
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
@@ -44,5 +44,5 @@ class Caches:
         self.inventories = self.inventory_sink.store
         self.features = NodeFeatureSink()
         self.operands = OperandPodSink()
-        self.config_maps: LiveWorkloads[ConfigMap] = LiveWorkloads()
-        self.daemon_sets: LiveWorkloads[DaemonSet] = LiveWorkloads()
+        self.config_maps = live_workloads(ConfigMap)
+        self.daemon_sets = live_workloads(DaemonSet)

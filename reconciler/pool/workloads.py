@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pool.catalog import Catalog
     from pool.model import Instant
     from reconciler.pool.plugin_config import Devices, Parted, PluginConfigFacts
-    from reconciler.sinks.workloads import LiveWorkloads
+    from reconciler.runtime.store import IndexedStore
 
 _VERBS: Final = ("create", "delete", "list", "patch", "watch")
 NAMESPACED_RBAC: Final = (
@@ -67,11 +67,12 @@ Json = dict[str, Any]
 
 
 def naming_workloads(
-    config_maps: "LiveWorkloads[ConfigMap]", daemon_sets: "LiveWorkloads[DaemonSet]"
+    config_maps: "IndexedStore[str, PoolName, ConfigMap]",
+    daemon_sets: "IndexedStore[str, PoolName, DaemonSet]",
 ) -> "Callable[[PoolName], list[str]]":
     """Return a function that names the objects of a pool, as `DaemonSet gpu-device-plugin-x`."""
     kinds = ((CONFIG_MAPS.kind, config_maps), (DAEMON_SETS.kind, daemon_sets))
-    return lambda pool: [f"{kind} {name}" for kind, live in kinds for name in live.of_pool(pool)]
+    return lambda pool: [f"{kind} {name}" for kind, live in kinds for name in live.of(pool)]
 
 
 @final
@@ -107,8 +108,8 @@ class PoolWorkloads:
         catalog: "Catalog",
         exported: "PluginConfigFacts",
         *,
-        config_maps: "LiveWorkloads[ConfigMap]",
-        daemon_sets: "LiveWorkloads[DaemonSet]",
+        config_maps: "IndexedStore[str, PoolName, ConfigMap]",
+        daemon_sets: "IndexedStore[str, PoolName, DaemonSet]",
         settings: "WorkloadSettings",
         recorder: "EventRecorder",
         now: "Callable[[], Instant]",
@@ -138,8 +139,8 @@ class PoolWorkloads:
             return None
         is_waiting = False
         for resource, live in (
-            (CONFIG_MAPS, self._config_maps.of_pool(name)),
-            (DAEMON_SETS, self._daemon_sets.of_pool(name)),
+            (CONFIG_MAPS, self._config_maps.of(name)),
+            (DAEMON_SETS, self._daemon_sets.of(name)),
         ):
             wanted = {
                 one["metadata"]["name"]: one for one in desired if one["kind"] == resource.kind
@@ -274,8 +275,8 @@ def _key_of(items: "Sequence[object]") -> str | None:
 def _initial(context: ControllerContext) -> "list[PoolName]":
     caches = context.caches
     return [
-        *caches.config_maps.pools(),
-        *caches.daemon_sets.pools(),
+        *caches.config_maps.groups(),
+        *caches.daemon_sets.groups(),
         ALL_POOLS,
         *context.catalog.pools,
     ]

@@ -5,6 +5,7 @@ equal object is no change; `metadata.resourceVersion` is part of the comparison.
 """
 
 import functools
+from operator import ne
 from sys import intern
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
@@ -17,12 +18,15 @@ from reconciler.runtime.batches import steps
 from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from kube.informer import KubeObject
 
 T = TypeVar("T", bound="KubeObject")
+K = TypeVar("K", bound=str)
+G = TypeVar("G")
+Item = TypeVar("Item")
 
 
 @final
@@ -56,68 +60,126 @@ class Store(Generic[T]):
 
 
 @final
-class DeviceStore:
-    """GPUDevices by name and by node; 40,000 of them share each part that repeats."""
+class IndexedStore(Generic[K, G, Item]):
+    """Items by key and by group, as client-go's Indexer; publishes the groups of items that changed.
 
-    def __init__(self) -> None:
-        self._by_name: dict[DeviceName, GPUDevice] = {}
-        self._by_node: dict[NodeName, dict[DeviceName, GPUDevice]] = {}
-        self.changes: EventSource[NodeName] = EventSource()
-        """Nodes of devices; both nodes where a device changed its node."""
+    An item that moves to another group is a change of both. An equal item is no change.
+    """
+
+    def __init__(
+        self,
+        key: "Callable[[Item], K]",
+        group: "Callable[[Item], G]",
+        *,
+        is_change: "Callable[[Item, Item], bool]" = ne,
+        prepare: "Callable[[Item], Item] | None" = None,
+    ) -> None:
+        """Start empty.
+
+        Args:
+            key: returns what identifies an item.
+            group: returns the group of an item, which is what reconcilers ask for.
+            is_change: decides whether a different item of the same group is published.
+            prepare: returns the item to keep, equal to the one that came.
+        """
+        self._key = key
+        self._group = group
+        self._is_change = is_change
+        self._prepare = prepare
+        self._by_key: dict[K, Item] = {}
+        self._by_group: dict[G, dict[K, Item]] = {}
+        self.changes: EventSource[G] = EventSource()
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self._by_key)
 
-    def names(self) -> "AbstractSet[DeviceName]":
-        """Return a live view of the names."""
-        return self._by_name.keys()
+    def get(self, key: K) -> Item | None:
+        return self._by_key.get(key)
 
-    def get(self, name: DeviceName) -> GPUDevice | None:
-        return self._by_name.get(name)
+    def keys(self) -> "AbstractSet[K]":
+        """Return a live view."""
+        return self._by_key.keys()
 
-    def on_node(self, node: NodeName) -> list[GPUDevice]:
-        """Return the devices of a node, sorted by name."""
-        found = self._by_node.get(node, {})
-        return [found[name] for name in sorted(found)]
+    def groups(self) -> "AbstractSet[G]":
+        """Return a live view of the groups that have an item."""
+        return self._by_group.keys()
 
-    def nodes(self) -> "AbstractSet[NodeName]":
-        """Return a live view of the nodes that have a device."""
-        return self._by_node.keys()
+    def of(self, group: G) -> "Mapping[K, Item]":
+        """Return the items of a group by key: read it, don't keep it."""
+        return self._by_group.get(group, {})
 
-    def replacing(self, items: "Sequence[GPUDevice]") -> "Iterator[None]":
+    def replace_all(self, items: "Sequence[Item]") -> None:
+        """Take over a full list; items that are not in it are removed."""
+        for _ in self.replacing(items):
+            pass
+
+    def replacing(self, items: "Sequence[Item]") -> "Iterator[None]":
         """Take over a full list in steps; removals come first."""
-        names = {item.name for item in items}
-        for gone in steps(sorted(self._by_name.keys() - names)):
-            for name in gone:
-                self.discard(name)
+        keys = {self._key(item) for item in items}
+        for gone in steps(sorted(self._by_key.keys() - keys)):
+            for key in gone:
+                self.remove(key)
             yield
         for some in steps(items):
             for item in some:
                 self.upsert(item)
             yield
 
-    def upsert(self, item: GPUDevice) -> None:
-        before = self._by_name.get(item.name)
+    def upsert(self, item: Item) -> None:
+        key, group = self._key(item), self._group(item)
+        before = self._by_key.get(key)
         if before == item:
             return
-        node = home_of(item)
-        if before is not None and home_of(before) != node:
-            self.discard(item.name)
-        item = _shared(item)
-        self._by_name[item.name] = item
-        self._by_node.setdefault(node, {})[item.name] = item
-        self.changes.publish(node)
+        if before is not None and self._group(before) != group:
+            self.remove(key)
+            before = None
+        if self._prepare is not None:
+            item = self._prepare(item)
+        self._by_key[key] = item
+        self._by_group.setdefault(group, {})[key] = item
+        if before is None or self._is_change(before, item):
+            self.changes.publish(group)
 
-    def discard(self, name: DeviceName) -> None:
-        item = self._by_name.pop(name, None)
+    def discard(self, item: Item) -> None:
+        self.remove(self._key(item))
+
+    def remove(self, key: K) -> None:
+        item = self._by_key.pop(key, None)
         if item is None:
             return
-        node = home_of(item)
-        siblings = self._by_node[node]
-        del siblings[name]
+        group = self._group(item)
+        siblings = self._by_group[group]
+        del siblings[key]
         if not siblings:
-            del self._by_node[node]
-        self.changes.publish(node)
+            del self._by_group[group]
+        self.changes.publish(group)
+
+
+@final
+class DeviceStore:
+    """GPUDevices by name and by node; 40,000 of them share each part that repeats."""
+
+    def __init__(self) -> None:
+        store: IndexedStore[DeviceName, NodeName, GPUDevice] = IndexedStore(
+            lambda device: device.name, home_of, prepare=_shared
+        )
+        self._store = store
+        self.changes = store.changes
+        """Nodes of devices; both nodes where a device changed its node."""
+        self.names = store.keys
+        self.nodes = store.groups
+        self.get = store.get
+        self.replacing = store.replacing
+        self.upsert = store.upsert
+        self.discard = store.remove
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def on_node(self, node: NodeName) -> list[GPUDevice]:
+        """Return the devices of a node, sorted by name."""
+        found = self._store.of(node)
+        return [found[name] for name in sorted(found)]
 
 
 def home_of(device: GPUDevice) -> NodeName:

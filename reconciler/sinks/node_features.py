@@ -14,11 +14,10 @@ from api.names import NodeName
 from inventory.discovery.sources import feature_report
 from kube.resources import NODE_FEATURES
 from manifests.install.rbac import PolicyRule
-from reconciler.runtime.batches import steps
-from reconciler.runtime.event_source import EventSource
+from reconciler.runtime.store import IndexedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from api.foreign.nodefeature import NodeFeature
     from inventory.discovery.sources import FeatureReport
@@ -55,19 +54,25 @@ class NodeFeatureSink:
     """Keeps the reports of NodeFeatures equal to the API server's."""
 
     def __init__(self) -> None:
-        self._by_key: dict[str, ObservedFeature] = {}
-        self._by_node: dict[NodeName, dict[str, ObservedFeature]] = {}
-        self.changes: EventSource[NodeName] = EventSource()
+        store: IndexedStore[str, NodeName, ObservedFeature] = IndexedStore(
+            lambda item: item.key, lambda item: item.node, is_change=_is_change
+        )
+        self._store = store
+        self.changes = store.changes
         """Nodes; both where a feature changed its node."""
+        self.replace_all = store.replace_all
+        self.replacing = store.replacing
+        self.upsert = store.upsert
+        self.discard = store.discard
 
     def on_node(self, node: NodeName) -> "list[FeatureReport]":
         """Return the node's reports by key; NFD's own, which has the node's name, comes last."""
-        found = self._by_node.get(node, {})
+        found = self._store.of(node)
         order = sorted(found, key=lambda key: (key.partition("/")[2] == node, key))
         return [found[key].report for key in order]
 
     def nodes(self) -> "list[NodeName]":
-        return list(self._by_node)
+        return list(self._store.groups())
 
     def heartbeat(self, node: NodeName) -> dt.datetime | None:
         """Return the time of the latest heartbeat, if there is one."""
@@ -82,48 +87,9 @@ class NodeFeatureSink:
             found |= report.health
         return found
 
-    def replace_all(self, items: "Sequence[ObservedFeature]") -> None:
-        """Take over a full list; features that are not in it are removed."""
-        for _ in self.replacing(items):
-            pass
 
-    def replacing(self, items: "Sequence[ObservedFeature]") -> "Iterator[None]":
-        """Take over a full list in steps; removals come first."""
-        keys = {item.key for item in items}
-        for gone in steps(sorted(self._by_key.keys() - keys)):
-            for key in gone:
-                self._forget(key)
-            yield
-        for some in steps(items):
-            for item in some:
-                self.upsert(item)
-            yield
-
-    def upsert(self, item: ObservedFeature) -> None:
-        before = self._by_key.get(item.key)
-        if before is not None and before.node != item.node:
-            self._forget(item.key)
-            before = None
-        self._by_key[item.key] = item
-        self._by_node.setdefault(item.node, {})[item.key] = item
-        if before is None or _is_change(before.report, item.report):
-            self.changes.publish(item.node)
-
-    def discard(self, item: ObservedFeature) -> None:
-        self._forget(item.key)
-
-    def _forget(self, key: str) -> None:
-        item = self._by_key.pop(key, None)
-        if item is None:
-            return
-        others = self._by_node[item.node]
-        del others[key]
-        if not others:
-            del self._by_node[item.node]
-        self.changes.publish(item.node)
-
-
-def _is_change(before: "FeatureReport", now: "FeatureReport") -> bool:
+def _is_change(before_item: ObservedFeature, item: ObservedFeature) -> bool:
+    before, now = before_item.report, item.report
     if before.heartbeat is None or now.heartbeat is None:
         return before != now
     if now.heartbeat - before.heartbeat >= SILENCE:

@@ -3,15 +3,16 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
+from api.names import NodeName
 from inventory.readiness.software import Operand, OperandFacts
 from manifests.install.rbac import PolicyRule
 from reconciler.runtime.batches import steps
 from reconciler.runtime.event_source import EventSource
+from reconciler.runtime.store import IndexedStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from api.names import NodeName
     from reconciler.sinks.operand_pod import OperandPod
 
 RBAC: Final = (PolicyRule(resources=("pods",), verbs=("list", "watch")),)
@@ -22,9 +23,11 @@ class OperandPodSink:
     """Operands' pods by node; the sink of an informer."""
 
     def __init__(self) -> None:
-        self._by_ref: dict[str, OperandPod] = {}
-        self._by_node: dict[NodeName, dict[str, OperandPod]] = {}
+        self._store: IndexedStore[str, NodeName, OperandPod] = IndexedStore(
+            lambda pod: pod.ref, lambda pod: pod.node
+        )
         self._count: Counter[Operand] = Counter()
+        self._store.changes.subscribe(self._publish)
         self.changes: EventSource[NodeName] = EventSource()
         """Nodes whose operands changed."""
         self.presence: EventSource[Operand] = EventSource()
@@ -51,40 +54,31 @@ class OperandPodSink:
                 self.upsert(item)
             yield
         refs = {item.ref for item in items}
-        for gone in steps(sorted(self._by_ref.keys() - refs)):
+        for gone in steps(sorted(self._store.keys() - refs)):
             for ref in gone:
-                self.discard(self._by_ref[ref])
+                self._remove(ref)
             yield
 
     def upsert(self, item: "OperandPod") -> None:
-        before = self._by_ref.get(item.ref)
+        before = self._store.get(item.ref)
         if before == item:
             return
-        self._by_ref[item.ref] = item
-        self._by_node.setdefault(item.node, {})[item.ref] = item
+        self._store.upsert(item)
         self._recount(item.operand, +1)
         if before is not None:
             self._recount(before.operand, -1)
-            if before.node != item.node:
-                self._take_off(before)
-        self._tell(item.node)
 
     def discard(self, item: "OperandPod") -> None:
-        before = self._by_ref.pop(item.ref, None)
-        if before is None:
-            return
-        self._recount(before.operand, -1)
-        self._take_off(before)
+        self._remove(item.ref)
 
-    def _take_off(self, pod: "OperandPod") -> None:
-        siblings = self._by_node[pod.node]
-        del siblings[pod.ref]
-        if not siblings:
-            del self._by_node[pod.node]
-        self._tell(pod.node)
+    def _remove(self, ref: str) -> None:
+        before = self._store.get(ref)
+        if before is not None:
+            self._store.remove(ref)
+            self._recount(before.operand, -1)
 
-    def _tell(self, node: "NodeName") -> None:
-        if node:
+    def _publish(self, node: NodeName) -> None:
+        if node:  # a pod that waits is on none
             self.changes.publish(node)
 
     def _recount(self, operand: Operand, change: int) -> None:
@@ -95,7 +89,7 @@ class OperandPodSink:
 
     def _best(self, operand: Operand, node: "NodeName") -> "OperandPod | None":
         """Return the node's pod of an operand: a ready one first, since a rollout may have two."""
-        pods = [one for one in self._by_node.get(node, {}).values() if one.operand is operand]
+        pods = [one for one in self._store.of(node).values() if one.operand is operand]
         return min(pods, key=lambda one: (not one.is_ready, one.ref), default=None)
 
     def _sight(self, operand: Operand, node: "NodeName") -> OperandFacts:

@@ -30,7 +30,7 @@ from reconciler.pool.workloads import PoolWorkloads
 from reconciler.runtime.controller import Controller
 from reconciler.sinks.devices import DeviceSink, observe_device
 from reconciler.sinks.pools import PoolSink
-from reconciler.sinks.workloads import ALL_POOLS, LiveWorkloads, selection
+from reconciler.sinks.workloads import ALL_POOLS, live_workloads, selection
 from server.clock import SystemClock
 from tests.bench.processes import api_server
 from tests.bench.report import Result, at_most, checked
@@ -57,8 +57,8 @@ class Fleet:
         self.catalog = Catalog()
         index = DeviceIndex()
         self.devices = DeviceSink(index)
-        self.config_maps: LiveWorkloads[ConfigMap] = LiveWorkloads()
-        self.daemon_sets: LiveWorkloads[DaemonSet] = LiveWorkloads()
+        self.config_maps = live_workloads(ConfigMap)
+        self.daemon_sets = live_workloads(DaemonSet)
         self.exported = exported = PluginConfigFacts(self.devices.store, self.catalog)
         recorder = EventRecorder(
             client, clock, reporting_controller="bench", reporting_instance="bench"
@@ -135,9 +135,9 @@ class Fleet:
     def objects(self) -> int:
         """Return how many of ours there are."""
         return sum(
-            len(live.of_pool(pool))
+            len(live.of(pool))
             for live in (self.config_maps, self.daemon_sets)
-            for pool in live.pools()
+            for pool in live.groups()
         )
 
     async def look_at_everything(self) -> float:

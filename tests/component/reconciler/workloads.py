@@ -13,7 +13,7 @@ from kube.resources import CONFIG_MAPS, DAEMON_SETS, NAMESPACES
 from manifests.node.device_plugin import WorkloadSettings, plugin_name
 from reconciler.pool.plugin_config import NodePluginConfigs, PluginConfigFacts
 from reconciler.pool.workloads import PoolWorkloads
-from reconciler.sinks.workloads import LABEL_SELECTOR, LiveWorkloads
+from reconciler.sinks.workloads import LABEL_SELECTOR, live_workloads
 from tests.component.reconciler.cluster import Cluster, a_cluster
 from tests.support.recorded_events import RecordedEvents
 
@@ -36,8 +36,8 @@ class Workloads:
 
     def __init__(self, cluster: Cluster, settings: WorkloadSettings = SETTINGS) -> None:
         self.cluster = cluster
-        self.config_maps: LiveWorkloads[ConfigMap] = LiveWorkloads()
-        self.daemon_sets: LiveWorkloads[DaemonSet] = LiveWorkloads()
+        self.config_maps = live_workloads(ConfigMap)
+        self.daemon_sets = live_workloads(DaemonSet)
         self.recorded = Recorded()
         self.told: list[PoolName] = []
         self.exported = PluginConfigFacts(cluster.devices.store, cluster.catalog)
@@ -99,8 +99,8 @@ class Workloads:
         return {
             f"{kind}/{name}"
             for kind, live in (("ConfigMap", self.config_maps), ("DaemonSet", self.daemon_sets))
-            for pool in live.pools()
-            for name in live.of_pool(pool)
+            for pool in live.groups()
+            for name in live.of(pool)
         }
 
 

@@ -195,5 +195,5 @@ def test_any_order_of_changes_ends_in_what_a_list_says(
     listed.replace_all(list(last.values()))
     for node in ("n1", "n2", "n3"):
         assert changed.sights(NodeName(node)) == listed.sights(NodeName(node))
-    assert changed._by_node == listed._by_node
+    assert changed._store._by_group == listed._store._by_group
     assert +changed._count == +listed._count
