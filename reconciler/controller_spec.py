@@ -199,7 +199,7 @@ def features(context: ControllerContext) -> "EventSource[Any]":
     return context.caches.features.changes
 
 
-def operands(context: ControllerContext) -> "EventSource[Any]":
+def operand_pods(context: ControllerContext) -> "EventSource[Any]":
     """Nodes whose operand pods changed."""
     return context.caches.operands.changes
 
@@ -207,4 +207,4 @@ def operands(context: ControllerContext) -> "EventSource[Any]":
 DEVICES: Final[Trigger[Any]] = Trigger(source=devices)
 INVENTORIES: Final[Trigger[Any]] = Trigger(source=inventories)
 FEATURES: Final[Trigger[Any]] = Trigger(source=features)
-OPERANDS: Final[Trigger[Any]] = Trigger(source=operands)
+OPERANDS: Final[Trigger[Any]] = Trigger(source=operand_pods)

@@ -31,7 +31,7 @@ POOL_CAPACITY_AVAILABLE = Gauge(
 )
 POOL_CAPACITY_UNHEALTHY = Gauge(
     "gpupool_capacity_unhealthy",
-    "Free units withheld: the card is faulted or leaves the pool, its node is missing, not ready or"
+    "Free units withheld: the device is faulted or leaves the pool, its node is missing, not ready or"
     " cordoned, a pod runs there on unknown devices, or the whole pool is in maintenance or"
     " being deleted.",
     ["pool"],

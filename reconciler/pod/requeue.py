@@ -132,7 +132,7 @@ class SchedulerRequeue:
     ) -> "Iterator[tuple[PodFacts, bool]]":
         """Yield the pods that fit, and those known as candidates that would if it were their turn.
 
-        Of those that have a new chance as many begin anew as there are units left to the others, the
+        Of those that have a new chance as many start over as there are units left to the others, the
         one that was touched longest ago first: none of them takes a turn from a pod that had none yet.
         """
         waiting = self._reader.waiting(pool.resource)
