@@ -127,7 +127,7 @@ def test_it_is_the_same_when_it_is_built_again_elsewhere(image: Path, source: Pa
     [
         pytest.param(["--help"], "GPU pools for Kubernetes", id="help"),
         pytest.param(["agent", "--help"], "--roles", id="agent"),
-        pytest.param(["serve", "--help"], "--listen.port", id="serve"),
+        pytest.param(["serve", "--help"], "--show-settings", id="serve"),
         pytest.param(["serve", "--show-settings"], "namespace: gpu-control-plane", id="settings"),
         pytest.param(["render", "policy"], "ValidatingAdmissionPolicy", id="policy"),
         pytest.param(["render", "examples"], "kind: GPUPool", id="examples"),
