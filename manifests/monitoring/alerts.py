@@ -106,7 +106,7 @@ ALERTS: Final = (
         Severity.WARNING,
         'gpupool_condition{condition="CapacityLow"} == 1',
         "15m",
-        "less than 10 % of the units of pool {{ $labels.pool }} are free",
+        "fewer than 10 % of the units of pool {{ $labels.pool }} are free, or none",
     ),
     Alert(
         "GPUPoolMaintenance",

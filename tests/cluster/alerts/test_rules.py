@@ -41,7 +41,7 @@ CASES = [
             'gpu_bootstrap_condition{node="n2",condition="ToolkitMissing"}': "1x60",
             'gpu_bootstrap_condition{node="n3",condition="DriverMissing"}': "1x3 stale 1x60",
         },
-        text="node n1 has GPUs and no driver",
+        text="node n1 has GPUs but no driver",
     ),
     Case(
         "GPUNodeWithoutPool",
@@ -62,7 +62,7 @@ CASES = [
             'gpu_bootstrap_ready{node="bare"}': "1x120",
             'gpu_inventory_devices_total{node="bare"}': "0x120",
         },
-        text="node n1 is ready and none of its devices is in a pool",
+        text="node n1 is ready but none of its devices is in a pool",
     ),
     Case(
         "GPUUnassignedDevice",
@@ -77,7 +77,7 @@ CASES = [
         raised_at="25m",
         labels={"pool": "a", "condition": "CapacityLow"},
         harmless={'gpupool_condition{pool="b",condition="Ready"}': "1x60"},
-        text="pool a has less than a tenth of its units free, or none",
+        text="fewer than 10 % of the units of pool a are free, or none",
     ),
     Case(
         "GPUReservationExpired",
@@ -95,7 +95,7 @@ CASES = [
         raised_at="60m",
         labels={"pool": "a", "condition": "Maintenance"},
         harmless={'gpupool_condition{pool="b",condition="Maintenance"}': "1x50 0x70"},
-        text="pool a takes no new pods: it waits for running ones to change its allocation",
+        text="pool a is in maintenance for over an hour and accepts no new pods",
     ),
     Case(
         "GPUPoolMisconfigured",
@@ -104,7 +104,7 @@ CASES = [
         raised_at="5m",
         labels={"pool": "a", "condition": "Misconfigured"},
         harmless={'gpupool_condition{pool="b",condition="Supported"}': "1x60"},
-        text="pool a cannot be served as it is written",
+        text="pool a has an invalid specification and is not served",
     ),
     Case(
         "GPUDeviceFaulted",
@@ -113,7 +113,7 @@ CASES = [
         raised_at="15m",
         labels={"reason": "XIDError"},
         harmless={'gpu_device_faulted_total{reason="ECCError"}': "0x60"},
-        text="devices are faulted (XIDError) and get no new pods",
+        text="devices are faulted (XIDError) and accept no new pods",
     ),
     Case(
         "GPUPluginNotRegistered",
@@ -124,7 +124,7 @@ CASES = [
         harmless={
             'gpu_agent_plugin_registered{instance="n2:8081",resource="gpu.deckhouse.io/a"}': "1x60"
         },
-        text="a kubelet does not know the device plugin of gpu.deckhouse.io/a",
+        text="a device plugin of gpu.deckhouse.io/a is not registered with its kubelet",
     ),
     Case(
         "GPUAllocationMismatch",
@@ -133,7 +133,7 @@ CASES = [
         raised_at="12m",
         labels={"pool": "a"},
         harmless={'gpu_allocation_mismatches_total{pool="b"}': "3x60"},
-        text="pods of pool a got other devices than they were bound with",
+        text="kubelet allocated other devices to pods of pool a than they were bound with",
     ),
 ]
 

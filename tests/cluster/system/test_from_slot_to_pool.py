@@ -134,7 +134,7 @@ class PoolRun:
 
 
 @pytest.fixture
-async def run(
+async def pool_run(
     system: "GpuSystem",
     api: client.ApiClient,
     namespace: str,
@@ -143,22 +143,24 @@ async def run(
 ) -> "AsyncIterator[PoolRun]":
     await start_scheduler(STOCK)
     names = await create_kwok_nodes(2, labels=gfd_labels(GPUS))
-    run = PoolRun(api, namespace, names)
-    yield run
+    pool_run = PoolRun(api, namespace, names)
+    yield pool_run
     for node in names:
         path = f"{FEATURES}/gpu-control-plane-agent-{node}"
         if await _is_there(api, path):
             await api.delete(path)
 
 
-async def test_a_pool_lives_from_its_first_device_to_its_last(run: PoolRun):
-    api = run.api
+async def test_a_pool_lives_from_its_first_device_to_its_last(pool_run: PoolRun):
+    api = pool_run.api
 
     # Nodes tell of their cards, and become ready for pooling.
-    for node in run.nodes:
-        await run.tell(node, *(agent_device(node, number, of=GPUS) for number in range(GPUS)))
-    await polling.eventually(lambda: _are_ready(run), what="nodes ready for pooling", within=60)
-    found = await run.devices()
+    for node in pool_run.nodes:
+        await pool_run.tell(node, *(agent_device(node, number, of=GPUS) for number in range(GPUS)))
+    await polling.eventually(
+        lambda: _are_ready(pool_run), what="nodes ready for pooling", within=60
+    )
+    found = await pool_run.devices()
     assert {one["status"]["product"] for one in found} == {"NVIDIA-H200"}
     assert all(one["status"]["state"] == "Unassigned" for one in found)
 
@@ -166,24 +168,24 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(run: PoolRun):
     await api.create(
         POOLS,
         a_pool_object(
-            run.pool,
-            nodeSelector={"matchExpressions": [_in("kubernetes.io/hostname", run.nodes)]},
+            pool_run.pool,
+            nodeSelector={"matchExpressions": [_in("kubernetes.io/hostname", pool_run.nodes)]},
             assignment={"requireAnnotation": False},
             scheduling={"taints": [{"key": "gpus", "value": "only", "effect": "NoSchedule"}]},
             maintenance={"policy": "Evict"},
         ),
     )
-    await run.figures(total=4, available=4)
-    await polling.eventually(lambda: _are_served(run), what="plugins run", within=60)
-    await run.advertise(GPUS)
-    await run.run("a", "b", "c", "d")
-    units = await run.running("a", "b", "c", "d")
+    await pool_run.figures(total=4, available=4)
+    await polling.eventually(lambda: _are_served(pool_run), what="plugins run", within=60)
+    await pool_run.advertise(GPUS)
+    await pool_run.run("a", "b", "c", "d")
+    units = await pool_run.running("a", "b", "c", "d")
     devices = {one["status"]["uuid"] for one in found}
     assert sorted(unit for given in units.values() for unit in given) == sorted(devices)
-    await run.figures(used=4, available=0)
+    await pool_run.figures(used=4, available=0)
 
     # Cards are cut into slices while pods run: a budget holds it up, and going on needs no restart.
-    budget = f"/apis/policy/v1/namespaces/{run.namespace}/poddisruptionbudgets"
+    budget = f"/apis/policy/v1/namespaces/{pool_run.namespace}/poddisruptionbudgets"
     await api.create(
         budget,
         {
@@ -193,86 +195,86 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(run: PoolRun):
     )
     await polling.eventually(lambda: _counts(api, f"{budget}/keep-a"), what="the budget counts")
     slices = {"allocation": {"mode": "TimeSlice", "slicesPerDevice": 4}}
-    await api.patch(f"{POOLS}/{run.pool}", {"spec": slices})
-    message = await run.condition("Maintenance", "True")
+    await api.patch(f"{POOLS}/{pool_run.pool}", {"spec": slices})
+    message = await pool_run.condition("Maintenance", "True")
     assert "from Exclusive to TimeSlice (4 slices per device)" in message
     with pytest.raises(client.ApiRefusedError, match="PoolInMaintenance"):
-        await run.run("too-early")
-    await run.running("a")
-    assert (await run.config()).get("slices", 1) == 1, "a list of the new form, while pods run"
+        await pool_run.run("too-early")
+    await pool_run.running("a")
+    assert (await pool_run.config()).get("slices", 1) == 1, "a list of the new form, while pods run"
     await api.delete(f"{budget}/keep-a")
-    await run.figures(total=16, available=16)
-    await run.condition("Maintenance", "False")
-    await polling.eventually(lambda: _slices(run, 4), what="the plugins' list is of slices")
-    await run.told("GPUPoolReconfigured", run.pool)
-    await run.advertise(GPUS * 4)
+    await pool_run.figures(total=16, available=16)
+    await pool_run.condition("Maintenance", "False")
+    await polling.eventually(lambda: _slices(pool_run, 4), what="the plugins' list is of slices")
+    await pool_run.told("GPUPoolReconfigured", pool_run.pool)
+    await pool_run.advertise(GPUS * 4)
     names = [f"slice-{number}" for number in range(6)]
-    await run.run(*names)
-    sliced = await run.running(*names)
+    await pool_run.run(*names)
+    sliced = await pool_run.running(*names)
     assert all("::" in unit for given in sliced.values() for unit in given)
 
     # A fault: no new pod there, running ones are left, and it comes back.
-    node = run.nodes[0]
+    node = pool_run.nodes[0]
     sick = agent_device(node, 0, of=GPUS, health="Unhealthy", **{"health.reason": "Xid 79"})
     well = [agent_device(node, number, of=GPUS) for number in range(GPUS)]
-    await run.tell(node, sick, well[1])
+    await pool_run.tell(node, sick, well[1])
     on_sick = sum(given[0].startswith(sick["uuid"]) for given in sliced.values())
-    await run.figures(unhealthy=4 - on_sick, used=6)
+    await pool_run.figures(unhealthy=4 - on_sick, used=6)
     sick_device = next(one for one in found if one["status"]["uuid"] == sick["uuid"])
-    await run.told("GPUDeviceFaulted", sick_device["metadata"]["name"])
-    await run.running(*names)
-    await run.tell(node, *well)
-    await run.figures(unhealthy=0, used=6)
+    await pool_run.told("GPUDeviceFaulted", sick_device["metadata"]["name"])
+    await pool_run.running(*names)
+    await pool_run.tell(node, *well)
+    await pool_run.figures(unhealthy=0, used=6)
 
     # A card is pulled: its device goes, and the others keep everything.
-    other = run.nodes[1]
-    before = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await run.devices()}
-    await run.tell(other, agent_device(other, 1))
-    await polling.eventually(lambda: _count_is(run, 3), what="the pulled card is gone")
-    after = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await run.devices()}
+    other = pool_run.nodes[1]
+    before = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await pool_run.devices()}
+    await pool_run.tell(other, agent_device(other, 1))
+    await polling.eventually(lambda: _count_is(pool_run, 3), what="the pulled card is gone")
+    after = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await pool_run.devices()}
     assert after.items() < before.items()
-    await run.figures(total=12)
+    await pool_run.figures(total=12)
 
     # The end: pods hold it up by name, then nothing of it is left anywhere.
-    await api.delete(f"{POOLS}/{run.pool}")
-    message = await run.condition("Ready", "False")
+    await api.delete(f"{POOLS}/{pool_run.pool}")
+    message = await pool_run.condition("Ready", "False")
     assert message.startswith("Terminating")
     assert names[0] in message
     for name in names:
-        await api.delete(f"/api/v1/namespaces/{run.namespace}/pods/{name}")
-    await polling.eventually(lambda: _is_gone(run), what="the pool is gone", within=60)
-    await _check_nothing_left(run)
+        await api.delete(f"/api/v1/namespaces/{pool_run.namespace}/pods/{name}")
+    await polling.eventually(lambda: _is_gone(pool_run), what="the pool is gone", within=60)
+    await _check_nothing_left(pool_run)
 
 
-async def _are_ready(run: PoolRun) -> bool:
-    for node in run.nodes:
-        if not await _is_there(run.api, f"{INVENTORIES}/{node}"):
+async def _are_ready(pool_run: PoolRun) -> bool:
+    for node in pool_run.nodes:
+        if not await _is_there(pool_run.api, f"{INVENTORIES}/{node}"):
             return False
-        status = (await run.api.get(f"{INVENTORIES}/{node}")).get("status", {})
+        status = (await pool_run.api.get(f"{INVENTORIES}/{node}")).get("status", {})
         ready = {one["type"]: one for one in status.get("conditions", [])}.get("ReadyForPooling")
         assert ready is not None, f"{node}: {status}"
         assert ready["status"] == "True", f"{node}: {ready}"
-    return len(await run.devices()) == GPUS * len(run.nodes)
+    return len(await pool_run.devices()) == GPUS * len(pool_run.nodes)
 
 
-async def _are_served(run: PoolRun) -> bool:
-    for node in run.nodes:
-        shown = await run.api.get(f"/api/v1/nodes/{node}")
-        assert f"pool.gpu.deckhouse.io/{run.pool}" in shown["metadata"]["labels"]
+async def _are_served(pool_run: PoolRun) -> bool:
+    for node in pool_run.nodes:
+        shown = await pool_run.api.get(f"/api/v1/nodes/{node}")
+        assert f"pool.gpu.deckhouse.io/{pool_run.pool}" in shown["metadata"]["labels"]
         taints = shown["spec"].get("taints", [])
         assert {"key": "gpus", "value": "only", "effect": "NoSchedule"} in taints, f"{taints}"
-    listed = (await run.config())["nodes"]
+    listed = (await pool_run.config())["nodes"]
     assert {node: len(devices) for node, devices in listed.items()} == dict.fromkeys(
-        run.nodes, GPUS
+        pool_run.nodes, GPUS
     )
-    selector = f"{PREFIX}pool={run.pool}"
-    (plugin,) = (await run.api.get(DAEMON_SETS, labelSelector=selector))["items"]
-    assert plugin["status"].get("numberReady") == len(run.nodes), f"{plugin['status']}"
+    selector = f"{PREFIX}pool={pool_run.pool}"
+    (plugin,) = (await pool_run.api.get(DAEMON_SETS, labelSelector=selector))["items"]
+    assert plugin["status"].get("numberReady") == len(pool_run.nodes), f"{plugin['status']}"
     return True
 
 
-async def _slices(run: PoolRun, count: int) -> bool:
-    return bool((await run.config()).get("slices") == count)
+async def _slices(pool_run: PoolRun, count: int) -> bool:
+    return bool((await pool_run.config()).get("slices") == count)
 
 
 async def _counts(api: client.ApiClient, path: str) -> bool:
@@ -280,23 +282,23 @@ async def _counts(api: client.ApiClient, path: str) -> bool:
     return bool(status.get("currentHealthy") == 1 and status.get("disruptionsAllowed") == 0)
 
 
-async def _count_is(run: PoolRun, count: int) -> bool:
-    return len(await run.devices()) == count
+async def _count_is(pool_run: PoolRun, count: int) -> bool:
+    return len(await pool_run.devices()) == count
 
 
-async def _is_gone(run: PoolRun) -> bool:
-    return not await _is_there(run.api, f"{POOLS}/{run.pool}")
+async def _is_gone(pool_run: PoolRun) -> bool:
+    return not await _is_there(pool_run.api, f"{POOLS}/{pool_run.pool}")
 
 
-async def _check_nothing_left(run: PoolRun) -> None:
-    selector = f"{PREFIX}pool={run.pool}"
+async def _check_nothing_left(pool_run: PoolRun) -> None:
+    selector = f"{PREFIX}pool={pool_run.pool}"
     for path in (CONFIG_MAPS, DAEMON_SETS):
-        assert (await run.api.get(path, labelSelector=selector))["items"] == []
-    for node in run.nodes:
-        shown = await run.api.get(f"/api/v1/nodes/{node}")
-        assert not [key for key in shown["metadata"]["labels"] if run.pool in key]
+        assert (await pool_run.api.get(path, labelSelector=selector))["items"] == []
+    for node in pool_run.nodes:
+        shown = await pool_run.api.get(f"/api/v1/nodes/{node}")
+        assert not [key for key in shown["metadata"]["labels"] if pool_run.pool in key]
         assert not [one for one in shown["spec"].get("taints", []) if one["key"] == "gpus"]
-    assert [one["status"].get("poolRef") for one in await run.devices()] == [None] * 3
+    assert [one["status"].get("poolRef") for one in await pool_run.devices()] == [None] * 3
 
 
 async def _is_there(api: client.ApiClient, path: str) -> bool:
