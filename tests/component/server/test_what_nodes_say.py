@@ -83,6 +83,7 @@ async def test_the_server_follows_the_node_and_a_waiting_pod_gets_what_is_free(
 ) -> None:
     async with a_server(cluster) as server:
         await server.until_ready()
+        await until_async(cluster.trusts_webhooks)
         run = MetricsRun(cluster, server)
         await run.add_pool("whole", "60s")
         await register_node(cluster.client, "n1", {WHOLE: 2})
@@ -118,6 +119,7 @@ async def test_the_server_follows_the_node_and_a_waiting_pod_gets_what_is_free(
 
     async with a_server(cluster) as server:
         await server.until_ready()
+        await until_async(cluster.trusts_webhooks)
         await comes_to(capacity, {"total": 2, "used": 2, "available": 0, "unhealthy": 0})
         assert shown("gpu_units_held_twice") == {(): 0}
         inventory = await cluster.client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, "n1")
