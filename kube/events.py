@@ -8,11 +8,11 @@ Callers decide which Events there are, and word them.
 
 import asyncio
 import datetime as dt
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, Protocol, Self, final
 
 import structlog
+from cachetools import LRUCache
 
 from api.meta import Model
 from kube.backoff import Backoff
@@ -126,10 +126,10 @@ class EventRecorder:
         self._limits = limits
         self._backoff = Backoff(rng=rng)
         self._waiting: asyncio.Queue[_Series] = asyncio.Queue(limits.queue_length)
-        # what makes Events equal -> their series; least recently emitted first
-        self._series: OrderedDict[_Key, _Series] = OrderedDict()
+        # what makes Events equal -> their series
+        self._series: LRUCache[_Key, _Series] = LRUCache(limits.remembered)
         # object -> token bucket of its writes
-        self._budgets: OrderedDict[ObjectReference, _Budget] = OrderedDict()
+        self._budgets: LRUCache[ObjectReference, _Budget] = LRUCache(limits.remembered)
 
     def normal(self, regarding: ObjectReference, reason: "Enum", note: str, *, action: str) -> None:
         """Emit an Event of type Normal."""
@@ -175,7 +175,7 @@ class EventRecorder:
         elif not accepted:
             EVENTS_EMITTED.labels(event.reason, "dropped").inc()
             return
-        self._remember(key, series)
+        self._series[key] = series
 
     async def run(self) -> NoReturn:
         """Write queued Events until cancelled; raises nothing else."""
@@ -202,20 +202,10 @@ class EventRecorder:
         self._waiting.put_nowait(series)
         return True
 
-    def _remember(self, key: "_Key", series: "_Series") -> None:
-        self._series[key] = series
-        self._series.move_to_end(key)
-        if len(self._series) > self._limits.remembered:
-            self._series.popitem(last=False)
-
     def _budget_of(self, regarding: ObjectReference, now: float) -> "_Budget":
-        budget = self._budgets.setdefault(
+        return self._budgets.setdefault(
             regarding, _Budget(limits=self._limits, left=float(self._limits.burst), as_of=now)
         )
-        self._budgets.move_to_end(regarding)
-        if len(self._budgets) > self._limits.remembered:
-            self._budgets.popitem(last=False)
-        return budget
 
     async def _write(self, series: "_Series") -> None:
         self._backoff.succeed()

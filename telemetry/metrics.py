@@ -167,7 +167,7 @@ HEALTH_SCRAPES = Counter(
 )
 BAD_FEATURES = Counter(
     "gpu_inventory_bad_features_total",
-    "Labels and attributes of nodes whose value makes no sense, by source; each is skipped.",
+    "Labels and attributes of nodes with an invalid value, by source; each is skipped.",
     ["source"],
     registry=REGISTRY,
 )

@@ -32,7 +32,7 @@ _NONE: _Answers = (0, 0)
 
 @final
 class PoolValidityCache:
-    """PoolValidityLookup by pool. `verdict` is cheap; whoever builds this hands it the changes."""
+    """Validity by pool, kept up to date from changes of pools and devices; `verdict` is a look-up."""
 
     def __init__(self, catalog: "Catalog", devices: "DeviceStore") -> None:
         """Judge every pool that is known."""
