@@ -11,7 +11,7 @@ orderly way first.
 from typing import TYPE_CHECKING, Final
 
 from admission.decision import NOT_READY, Admitted, Decision, Denied
-from admission.decoding import ObjectDecoder
+from admission.object_decoder import ObjectDecoder
 from admission.review import GroupVersionKind, Operation
 from api.kinds.gpudevice import GPUDevice
 from api.names import GROUP, VERSION, PoolName

@@ -7,7 +7,7 @@ changeable.
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.decision import NOT_READY, Admitted, Decision, Denied
-from admission.decoding import ObjectDecoder
+from admission.object_decoder import ObjectDecoder
 from admission.review import GroupVersionKind, Operation
 from admission.strict_decoding import read
 from api.field_errors import FieldError

@@ -1,6 +1,6 @@
 """AdmissionReview (admission.k8s.io/v1), decoded and encoded.
 
-The object stays undecoded until it is needed (`admission.decoding`): most decisions need it once, some never.
+The object stays undecoded until it is needed (`admission.object_decoder`): most decisions need it once, some never.
 An unreadable envelope is answered with HTTP 400. An unreadable object is a denial: the API server calls before it
 validates, so the object is the user's text and the peer is not broken.
 """

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Final, final
 
+from agent.kubelet.node_pods import NodePod, NodePods, node_pod
 from agent.kubelet.pod_resources import PodResources
-from agent.kubelet.pods import NodePod, NodePods, node_pod
 from agent.problems.registry import ProblemRegistry
 from api.foreign.core import Pod
 from api.names import NodeName
-from kube.events import EventRecorder
+from kube.event_recorder import EventRecorder
 from kube.informer import Informer, Selection
 from kube.resources import PODS
 

@@ -21,8 +21,8 @@ from telemetry.tasks import StoppedError, forever
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from agent.roles.device_plugin import PluginRole
-    from agent.roles.inventory import InventoryRole
+    from agent.roles.inventory_role import InventoryRole
+    from agent.roles.plugin_role import PluginRole
     from api.clock import Clock
     from kube.config.connection import Connection
 
@@ -46,12 +46,12 @@ class Agent:
         self._plugin: PluginRole | None = None
         # Each role imports its own libraries: NVML's module, and gRPC's server.
         if AgentRole.DEVICE_PLUGIN in roles:
-            from agent.roles import device_plugin as plugin_role  # noqa: PLC0415
+            from agent.roles import plugin_role  # noqa: PLC0415
 
             self._plugin = plugin_role.PluginRole(dependencies, self._objects)
         self._inventory: InventoryRole | None = None
         if AgentRole.INVENTORY in roles:
-            from agent.roles import inventory as inventory_role  # noqa: PLC0415
+            from agent.roles import inventory_role  # noqa: PLC0415
 
             self._inventory = inventory_role.InventoryRole(dependencies, self._objects)
 

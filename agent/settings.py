@@ -6,7 +6,7 @@ from enum import Enum
 from pathlib import Path
 from typing import final
 
-from api.nodefiles.devices import RUN_DIRECTORY
+from api.nodefiles.node_devices_file import RUN_DIRECTORY
 from api.nodefiles.pluginproblems import POOL_PATTERN
 from api.nodefiles.poolconfig import PLUGINS_DIRECTORY, HandOut
 

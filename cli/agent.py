@@ -102,7 +102,7 @@ def run(known: argparse.Namespace) -> int:
     configure_logs("info")
     from agent.errors import AgentUnusableError  # noqa: PLC0415
     from agent.main import run_agent  # noqa: PLC0415  # imports gRPC
-    from server.clock import SystemClock  # noqa: PLC0415
+    from server.system_clock import SystemClock  # noqa: PLC0415
 
     raise_limit()
     try:

@@ -38,15 +38,15 @@ from manifests.install.webhooks import (
     build_mutating_configuration,
     build_validating_configuration,
 )
-from server.clock import SystemClock
+from server.system_clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from simulator.node import nfd
-from simulator.node.agent import FakeNodeAgent
 from simulator.node.kubelet import FakeKubelet, register_node
+from simulator.node.node_agent import FakeNodeAgent
 from simulator.node.pool_plugins import PoolPlugins
-from simulator.scheduler.extender import ExtenderClient
-from simulator.scheduler.scheduler import FakeScheduler, ScheduledNode
+from simulator.scheduler.extender_client import ExtenderClient
+from simulator.scheduler.fake_scheduler import FakeScheduler, ScheduledNode
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping

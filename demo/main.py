@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 
 from demo.chapters import changes as demo_changes
-from demo.chapters import devices as demo_devices
+from demo.chapters import device_assignment
 from demo.chapters import pods as demo_pods
 from demo.chapters.accounting import accounts
 from demo.cluster import AdmissionDenied, DemoCluster
@@ -32,9 +32,9 @@ LIMIT_S: Final = 120.0
 """Twice the duration on a busy machine."""
 
 CHAPTERS: "Final[tuple[Chapter, ...]]" = (
-    demo_devices.discovery,
-    demo_devices.manual_assignment,
-    demo_devices.assignment_by_product,
+    device_assignment.discovery,
+    device_assignment.manual_assignment,
+    device_assignment.assignment_by_product,
     demo_pods.whole_devices,
     demo_pods.time_slices,
     demo_pods.refusals,

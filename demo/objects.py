@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from api.names import API_VERSION, RESOURCE_PREFIX, NodeName
 from inventory.identity import device_name
-from simulator.node.agent import FakeDevice
+from simulator.node.node_agent import FakeDevice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -39,7 +39,7 @@ import structlog
 from api.meta import Model, ObjectMeta
 from kube.backoff import Backoff
 from kube.errors import KubeError, NotFound, TimedOut, one_line
-from kube.events import micro_time
+from kube.event_recorder import micro_time
 from kube.resources import LEASES
 from telemetry.metrics import LEADING
 

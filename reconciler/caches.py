@@ -2,18 +2,18 @@
 
 from typing import TYPE_CHECKING, final
 
-from api.foreign.workloads import ConfigMap, DaemonSet
-from reconciler.sinks.devices import DeviceSink
-from reconciler.sinks.inventories import InventorySink
-from reconciler.sinks.namespaces import NamespaceSink
-from reconciler.sinks.node_features import NodeFeatureSink
-from reconciler.sinks.nodes import NodeSink
-from reconciler.sinks.operand_pods import OperandPodSink
-from reconciler.sinks.pools import PoolSink
-from reconciler.sinks.workloads import live_workloads
+from api.foreign.workload_kinds import ConfigMap, DaemonSet
+from reconciler.sinks.device_sink import DeviceSink
+from reconciler.sinks.inventory_sink import InventorySink
+from reconciler.sinks.live_workloads import live_workloads
+from reconciler.sinks.namespace_sink import NamespaceSink
+from reconciler.sinks.node_feature_sink import NodeFeatureSink
+from reconciler.sinks.node_sink import NodeSink
+from reconciler.sinks.operand_pod_sink import OperandPodSink
+from reconciler.sinks.pool_sink import PoolSink
 
 if TYPE_CHECKING:
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @final
 class Caches:
-    """Sinks and stores that informers fill. Pods of pools are elsewhere: `reconciler.sinks.pods`."""
+    """Sinks and stores that informers fill. Pods of pools are elsewhere: `reconciler.sinks.pod_sink`."""
 
     def __init__(
         self,

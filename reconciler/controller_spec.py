@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from kube.client import KubeClient
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
     from manifests.install.rbac import PolicyRule
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from api.foreign.core import Namespace, Node
 from api.foreign.nodefeature import NodeFeature
-from api.foreign.workloads import ConfigMap, DaemonSet
+from api.foreign.workload_kinds import ConfigMap, DaemonSet
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
@@ -24,8 +24,16 @@ from kube.resources import (
     PODS,
 )
 from pool.facts import node_facts
-from reconciler.sinks import devices, namespaces, node_features, nodes, operand_pods, pods, pools
-from reconciler.sinks import workloads as pool_workloads
+from reconciler.sinks import (
+    device_sink,
+    live_workloads,
+    namespace_sink,
+    node_feature_sink,
+    node_sink,
+    operand_pod_sink,
+    pod_sink,
+    pool_sink,
+)
 from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
 
 if TYPE_CHECKING:
@@ -37,13 +45,13 @@ if TYPE_CHECKING:
 OPERANDS: Final = "operand pods"
 """The second informer of pods, and what its metrics call it."""
 RBAC: Final = (
-    *pools.RBAC,
-    *devices.RBAC,
-    *nodes.RBAC,
-    *namespaces.RBAC,
-    *pods.RBAC,
-    *operand_pods.RBAC,
-    *node_features.RBAC,
+    *pool_sink.RBAC,
+    *device_sink.RBAC,
+    *node_sink.RBAC,
+    *namespace_sink.RBAC,
+    *pod_sink.RBAC,
+    *operand_pod_sink.RBAC,
+    *node_feature_sink.RBAC,
 )
 """ConfigMaps and DaemonSets are watched under the permissions of `pool.workloads`, inventories under those of
 `node.inventory`."""
@@ -64,7 +72,7 @@ def build_informers(
             GPUDevice,
             sink=caches.device_sink,
             clock=clock,
-            project=devices.observe_device,
+            project=device_sink.observe_device,
         ),
         GPU_NODE_INVENTORIES.plural: Informer(
             client,
@@ -86,7 +94,7 @@ def build_informers(
             ConfigMap,
             sink=caches.config_maps,
             clock=clock,
-            selection=pool_workloads.selection(settings.namespace),
+            selection=live_workloads.selection(settings.namespace),
         ),
         DAEMON_SETS.plural: Informer(
             client,
@@ -94,7 +102,7 @@ def build_informers(
             DaemonSet,
             sink=caches.daemon_sets,
             clock=clock,
-            selection=pool_workloads.selection(settings.namespace),
+            selection=live_workloads.selection(settings.namespace),
         ),
         OPERANDS: Informer(
             client,
@@ -114,7 +122,7 @@ def build_informers(
             NodeFeature,
             sink=caches.features,
             clock=clock,
-            project=node_features.observe_feature,
+            project=node_feature_sink.observe_feature,
             is_optional=True,
         )
     return found

@@ -22,7 +22,7 @@ from api.foreign.core import Pod
 from kube.client import KubeClient
 from kube.config.connection import BadConfigurationError
 from kube.config.discovery import load_configuration
-from kube.events import EventRecorder
+from kube.event_recorder import EventRecorder
 from kube.informer import Informer
 from kube.leader_election import LeaderElection, LeaseTerms
 from kube.resources import PODS
@@ -35,12 +35,11 @@ from reconciler.controller_spec import ControllerContext
 from reconciler.pod.reservation_end import record_end
 from reconciler.pod.reservation_expiry import ReservationExpiry
 from reconciler.pool.gauges import forget_all
-from reconciler.sinks.inventories import record_mismatch
-from reconciler.sinks.pods import PodSink
+from reconciler.sinks.inventory_sink import record_mismatch
+from reconciler.sinks.pod_sink import PodSink
 from scheduler.context import ExtenderContext
 from server import open_files
 from server.binder import KubeBinder
-from server.clock import SystemClock
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
@@ -57,6 +56,7 @@ from server.leadership.takeover import Takeover
 from server.reservation_ids import ReservationIds
 from server.reservation_signer import ReservationSigner
 from server.shutdown import drain
+from server.system_clock import SystemClock
 from server.tuning import freeze_garbage_collector, measure_loop_lag
 from telemetry.reasons import REPORTING_CONTROLLER
 from telemetry.tasks import StoppedError, forever
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from server.clock import ProcessClock
     from server.settings import Settings
+    from server.system_clock import ProcessClock
     from telemetry.logs import LogLines
 
 FLUSH_EVENTS_S: Final = 2.0

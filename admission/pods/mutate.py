@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from admission.decision import NOT_READY, Admitted, Decision, Denied
-from admission.pods import patch as podpatch
+from admission.pods import pod_patch
 from admission.pods.access import may_use, refusal_text
 from admission.pods.constraints import constraints_of, excludes_pool_nodes
 from admission.pods.request import PoolPod, node_preset_denial
@@ -39,7 +39,7 @@ def mutate(request: "PodRequest", context: "AdmissionContext") -> Decision:
     demand = request.demand()
     match demand:
         case None:
-            return Admitted(patch=tuple(podpatch.strip_annotations(request.pod.metadata)))
+            return Admitted(patch=tuple(pod_patch.strip_annotations(request.pod.metadata)))
         case Denied():
             return demand
         case Demand():  # pragma: no branch  # mypy proves that no case is missing
@@ -63,7 +63,7 @@ def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -
     if too_large is not None:
         return exceeds(facts, demand, context) or too_large
     spec = request.pod.spec
-    tolerations = podpatch.missing_tolerations(spec, pool.taints)
+    tolerations = pod_patch.missing_tolerations(spec, pool.taints)
     pod = PoolPod(
         request=request,
         pool=facts,
@@ -118,11 +118,11 @@ def _patch(
 ) -> "tuple[PatchOperation, ...]":
     meta, spec = pod.request.pod.metadata, pod.request.pod.spec
     return (
-        *podpatch.label(meta, pool.name),
-        *podpatch.tolerate(spec, tolerations),
-        *podpatch.require_pool_nodes(spec, pool.name),
+        *pod_patch.label(meta, pool.name),
+        *pod_patch.tolerate(spec, tolerations),
+        *pod_patch.require_pool_nodes(spec, pool.name),
         *(_spread(spec, pool, context) if pool.strategy is Strategy.SPREAD else ()),
-        *podpatch.choose_scheduler(spec, context.scheduler_name),
+        *pod_patch.choose_scheduler(spec, context.scheduler_name),
     )
 
 
@@ -137,7 +137,7 @@ def _spread(
     """
     key = pool.spec.scheduling.topology_key
     is_strict = context.index.can_spread(pool.name, key)
-    return podpatch.spread(
+    return pod_patch.spread(
         spec,
         pool.name,
         key,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from admission.decision import Denied
-from admission.decoding import ObjectDecoder
+from admission.object_decoder import ObjectDecoder
 from admission.review import GroupVersionKind
 from api.foreign.core import Pod, PodSpec
 from api.meta import ObjectMeta

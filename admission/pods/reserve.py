@@ -9,7 +9,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 from admission.decision import Admitted, Denied
-from admission.pods.patch import annotate
+from admission.pods.pod_patch import annotate
 from admission.pods.signature import is_signed, signed_text
 from api.annotations import ReservationNote, decode_reservation
 from api.kinds.gpupool import WhenExhausted

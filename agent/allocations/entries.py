@@ -16,7 +16,7 @@ from pool.model import ContainerRole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agent.kubelet.pods import NodePod
+    from agent.kubelet.node_pods import NodePod
     from api.kubelet.podresources import PodUnits
 
     Entries = tuple[ContainerDevices, ...]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from agent.allocations.entries import Entries
-    from agent.kubelet.pods import NodePod, NodePods
+    from agent.kubelet.node_pods import NodePod, NodePods
     from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
     from api.kinds.gpunodeinventory import ContainerDevices

@@ -19,7 +19,7 @@ import structlog
 
 from agent.files import read_bytes, replace_file
 from api.names import PodUid
-from api.nodefiles.pods import TOUCH_EVERY_S, NodePodsFile, NodePodUnits
+from api.nodefiles.node_pods_file import TOUCH_EVERY_S, NodePodsFile, NodePodUnits
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import TASK_FAILURES
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from agent.kubelet.pods import NodePod, NodePods
+    from agent.kubelet.node_pods import NodePod, NodePods
     from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, final
 
-from api.nodefiles.devices import NodeMount
+from api.nodefiles.node_devices_file import NodeMount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from agent.driver.device_files import DeviceFile, DeviceFiles
     from agent.driver.libraries import DriverFiles
-    from api.nodefiles.devices import NodeDevices, NodeInstance
+    from api.nodefiles.node_devices_file import NodeDevices, NodeInstance
 
 VERSION: Final = "0.6.0"
 _NOTHING_MORE: Final = "NVIDIA_VISIBLE_DEVICES=void"

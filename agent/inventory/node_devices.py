@@ -1,7 +1,7 @@
 """The devices of a node, merged from the bus, the driver and their health.
 
 Values in, values out: the present devices, their attributes in the node's NodeFeature
-(`api.foreign.nodefeature.AgentDevice`), and the devices file (`api.nodefiles.devices`).
+(`api.foreign.nodefeature.AgentDevice`), and the devices file (`api.nodefiles.node_devices_file`).
 
 Presence:
 
@@ -23,7 +23,7 @@ import msgspec
 
 from agent.health.states import DeviceHealthState, HealthState
 from api.foreign.nodefeature import AgentDevice, AgentNode
-from api.nodefiles.devices import NodeDevice, NodeDevices, NodeInstance, SharedParts
+from api.nodefiles.node_devices_file import NodeDevice, NodeDevices, NodeInstance, SharedParts
 from inventory.discovery import parsing
 from inventory.identity import canonical_address
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agent.driver.device_files import DeviceFiles
     from agent.driver.pci import PciDevice
     from agent.driver.port import DriverDevice, DriverSnapshot
-    from api.nodefiles.devices import NodeMount
+    from api.nodefiles.node_devices_file import NodeMount
 
 NVIDIA_DRIVER: Final = "nvidia"
 """The kernel's driver, as the bus names it."""
@@ -43,7 +43,7 @@ NOT_SHOWN: Final = DeviceHealthState(
     "the kernel's driver is bound to the device, and NVML does not list it: see dmesg, and reset or reboot",
 )
 _MAX_UUID_LENGTH: Final = 63
-"""The limit of `api.nodefiles.devices.Uuid`, and of kubelet."""
+"""The limit of `api.nodefiles.node_devices_file.Uuid`, and of kubelet."""
 
 
 @final

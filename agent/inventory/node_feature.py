@@ -5,7 +5,6 @@ Format: `api.foreign.nodefeature`. Values in, values out; `agent.inventory.publi
 
 from typing import TYPE_CHECKING, Any
 
-from api.conditions import format_time
 from api.foreign.nodefeature import (
     AGENT_ATTRIBUTES,
     AGENT_INSTANCES,
@@ -13,6 +12,7 @@ from api.foreign.nodefeature import (
     NODE_NAME_LABEL,
     NodeFeature,
 )
+from api.status_conditions import format_time
 from kube.resources import NODE_FEATURES, NODES
 from manifests.constants import AGENT_FEATURE_PREFIX
 

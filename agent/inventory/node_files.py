@@ -19,7 +19,7 @@ from agent.inventory.cdi import build_specification, file_name
 from agent.inventory.node_devices import node_devices
 from agent.settings import CDI_KIND
 from api.field_errors import UNDECODABLE
-from api.nodefiles.devices import DEVICES_FILE, RUN_DIRECTORY, NodeDevices
+from api.nodefiles.node_devices_file import DEVICES_FILE, RUN_DIRECTORY, NodeDevices
 from telemetry.agent_metrics import PUBLISHED
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import TASK_FAILURES

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from agent.problems.registry import ProblemRegistry
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
 
 
 class ObjectCache(Protocol):

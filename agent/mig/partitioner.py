@@ -1,8 +1,8 @@
 """Partitioner: brings the node's devices to the layout of their pools, one step at a time.
 
-For each device: read it, plan its next step (`agent.mig.planner`), take the step, read it again, until it is
+For each device: read it, plan its next step (`agent.mig.partition_planner`), take the step, read it again, until it is
 done or blocked. Its users are read between the driver's answer and the step, with no `await` after; the races
-that remain, and their protection, are in `agent.mig.planner`.
+that remain, and their protection, are in `agent.mig.partition_planner`.
 
 While a device is being partitioned its instances appear one by one: `partitioning` contains it, so that no
 instance of an unfinished layout is published and allocated, and blocks the rest. `after_change` is called once
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, final, get_args
 import structlog
 
 from agent.errors import DriverUnavailableError, PartitioningError
-from agent.mig.planner import (
+from agent.mig.partition_planner import (
     Action,
     Blocked,
     BlockReason,
@@ -36,7 +36,7 @@ from agent.mig.progress import EVERY_S, PartitionTarget, Progress
 from api.text import MAX_MESSAGE_LENGTH, truncate
 from kube.backoff import Backoff
 from kube.errors import one_line
-from kube.events import ObjectReference
+from kube.event_recorder import ObjectReference
 from kube.resources import GPU_DEVICES
 from telemetry.agent_metrics import PARTITIONINGS
 from telemetry.conditions import AgentDegraded
@@ -46,7 +46,7 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from agent.driver.port import Driver, DriverDevice
     from agent.mig.dependencies import PartitionerDependencies
-    from agent.mig.planner import Step
+    from agent.mig.partition_planner import Step
     from api.clock import Clock
     from api.kinds.gpudevice import GPUDevice
 

@@ -8,11 +8,11 @@ after their pool is free.
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
-from agent.mig.planner import Blocked, BlockReason
+from agent.mig.partition_planner import Blocked, BlockReason
 from kube.backoff import Backoff
 
 if TYPE_CHECKING:
-    from agent.mig.planner import DesiredLayout
+    from agent.mig.partition_planner import DesiredLayout
 
 EVERY_S: Final = 30.0
 WHILE_IN_USE_S: Final = 5.0

@@ -10,7 +10,7 @@ from api.kubelet.proto.deviceplugin_pb2 import (
     DeviceSpec,
     Mount,
 )
-from api.nodefiles.devices import DEVICES_FILE
+from api.nodefiles.node_devices_file import DEVICES_FILE
 from api.nodefiles.poolconfig import HandOut
 
 if TYPE_CHECKING:

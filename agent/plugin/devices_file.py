@@ -10,14 +10,14 @@ import msgspec
 from agent.errors import BadPoolConfigError
 from agent.files import file_identity
 from api.field_errors import UNDECODABLE
-from api.nodefiles.devices import DEVICES_FILE, NodeDevices
+from api.nodefiles.node_devices_file import DEVICES_FILE, NodeDevices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from agent.plugin.advertised import Unit
-    from api.nodefiles.devices import NodeDevice, NodeInstance, SharedParts
+    from api.nodefiles.node_devices_file import NodeDevice, NodeInstance, SharedParts
 
 MAX_BYTES = 16 * 1024 * 1024
 """16 devices with 7 instances each take 20 KiB."""

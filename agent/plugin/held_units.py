@@ -15,10 +15,10 @@ from api.units import SLICE_SEPARATOR, part_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agent.kubelet.pods import NodePod, NodePods
+    from agent.kubelet.node_pods import NodePod, NodePods
     from agent.plugin.pods_file import PodsFile
     from api.kubelet.podresources import PodUnits
-    from api.nodefiles.pods import NodePodUnits
+    from api.nodefiles.node_pods_file import NodePodUnits
 
 
 @final

@@ -20,7 +20,7 @@ from pool.model import ContainerRole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from agent.kubelet.pods import ContainerRequest, NodePod, NodePods
+    from agent.kubelet.node_pods import ContainerRequest, NodePod, NodePods
     from api.kubelet.podresources import PodUnits
     from api.kubelet.proto.deviceplugin_pb2 import ContainerPreferredAllocationRequest
     from api.names import PodUid

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from agent.files import file_identity
-from api.nodefiles.pods import PODS_FILE, STALE_S, NodePodsFile
+from api.nodefiles.node_pods_file import PODS_FILE, STALE_S, NodePodsFile
 from api.units import part_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from api.clock import Clock
-    from api.nodefiles.pods import NodePodUnits
+    from api.nodefiles.node_pods_file import NodePodUnits
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """A thousand slices, each a pod's, take 300 KiB."""

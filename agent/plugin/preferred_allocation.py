@@ -30,7 +30,7 @@ from agent.plugin.pod_identification import (
 )
 from agent.plugin.terminated_pods import TerminatedPods
 from agent.plugin.unpreferred_allocation import PodGetter, held_by_kubelet
-from kube.events import ObjectReference
+from kube.event_recorder import ObjectReference
 from kube.resources import PODS
 from pool.model import ContainerRole
 from telemetry.agent_metrics import ALLOCATIONS
@@ -40,13 +40,13 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from agent.kubelet.pods import ContainerRequest, NodePod, NodePods
+    from agent.kubelet.node_pods import ContainerRequest, NodePod, NodePods
     from agent.plugin.advertised import Unit
     from agent.plugin.device_selection import UnitSelection
     from agent.plugin.held_units import HeldUnits
     from agent.problems.registry import ProblemRegistry
     from api.kubelet.podresources import PodUnits
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
 
 PROBLEM_SOURCE: Final = "kubelet.list"
 ACTION: Final = "AllocateDevices"

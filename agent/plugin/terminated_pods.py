@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from agent.kubelet.pods import NodePod
+    from agent.kubelet.node_pods import NodePod
     from agent.plugin.held_units import HeldUnits
     from api.names import PodUid
 

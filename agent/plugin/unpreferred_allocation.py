@@ -17,7 +17,7 @@ from agent.plugin.held_units import HolderSource
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.kubelet.pods import NodePod
+    from agent.kubelet.node_pods import NodePod
     from agent.plugin.held_units import HeldUnit, HeldUnits
     from api.kubelet.podresources import PodUnits
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar, final
 import structlog
 
 from agent.problems.registry import NO_PROBLEM
-from api.conditions import find_condition, new_condition
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION
+from api.status_conditions import find_condition, new_condition
 from kube.backoff import Backoff
 from kube.errors import KubeError, NotFound, one_line
 from kube.resources import GPU_NODE_INVENTORIES

@@ -20,7 +20,7 @@ from msgspec import Meta
 from api.meta import Model
 
 PROBLEMS_DIRECTORY: Final = "plugins"
-"""Below the run directory (`api.nodefiles.devices.RUN_DIRECTORY`)."""
+"""Below the run directory (`api.nodefiles.node_devices_file.RUN_DIRECTORY`)."""
 PROBLEMS_SUFFIX: Final = ".json"
 TELL_EVERY_S: Final = 60.0
 STALE_S: Final = 180.0

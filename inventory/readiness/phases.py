@@ -5,7 +5,7 @@ Five things are checked: driver, toolkit, validator, feature discovery, monitori
 out, no devices, all faulted) count at once.
 
 The first obstacle, in the order of `ReadinessObstacle`, is the reason of a node that is not ready for
-pooling. `reconciler.readiness.conditions` renders the conditions.
+pooling. `reconciler.readiness.readiness_conditions` renders the conditions.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,11 @@
 """The common part of the agents' DaemonSets: one program, one container, directories of the node.
 
-`manifests.node.agent` and `manifests.node.device_plugin` add their own privileges.
+`manifests.node.agent_daemonset` and `manifests.node.device_plugin` add their own privileges.
 """
 
 from typing import TYPE_CHECKING, Any, Final
 
-from api.nodefiles.devices import RUN_DIRECTORY
+from api.nodefiles.node_devices_file import RUN_DIRECTORY
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 from api.nodefiles.poolconfig import PLUGINS_DIRECTORY
 from manifests import constants
@@ -137,7 +137,7 @@ def pod_resources_volume() -> Json:
 
 
 def run_mount() -> Json:
-    """Return the mount of the files that the node's agents share (`api.nodefiles.devices`)."""
+    """Return the mount of the files that the node's agents share (`api.nodefiles.node_devices_file`)."""
     return {"name": "run", "mountPath": RUN_DIRECTORY}
 
 

@@ -5,7 +5,7 @@ does not mention them, and the plugin reads the list again, so no pod restarts. 
 a digest of the whole desired object, which separates an outdated object from one to which the API
 server added defaults.
 
-One DaemonSet per pool, or one for all pools (`manifests.node.agent`):
+One DaemonSet per pool, or one for all pools (`manifests.node.agent_daemonset`):
 docs/design/0006-one-daemonset-or-many.md.
 """
 
@@ -97,7 +97,7 @@ class PluginKind(Enum):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAgentSettings:
-    """Settings of the node agent (`manifests.node.agent`)."""
+    """Settings of the node agent (`manifests.node.agent_daemonset`)."""
 
     is_enabled: bool = True
     """Without the agent, another source reports devices, and no device is partitioned."""

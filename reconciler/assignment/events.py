@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 from api.names import ASSIGNMENT_ANNOTATION
 from inventory.assignment.decide import Action
 from inventory.assignment.eligibility import Reason
-from kube.events import ObjectReference
+from kube.event_recorder import ObjectReference
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from reconciler.assignment.status import shown_condition, text_of
 from reconciler.assignment.view import readiness_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from api.meta import Condition
     from api.names import NodeName
     from inventory.assignment.decide import Decision
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
     from pool.model import Instant
 
 ACTION: Final = "Assign"

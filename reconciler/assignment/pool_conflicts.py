@@ -7,10 +7,10 @@ with a delay, and after a start no pool is written before every node was reconci
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, final
 
-from api.conditions import find_condition, new_condition
 from api.names import GROUP
+from api.status_conditions import find_condition, new_condition
 from api.text import listed
-from kube.events import ObjectReference
+from kube.event_recorder import ObjectReference
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from api.meta import Condition
     from api.names import DeviceName, NodeName, PoolName
     from kube.client import KubeClient
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
     from pool.model import Instant
     from reconciler.controller_spec import Reconcile
 

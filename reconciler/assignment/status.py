@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.conditions import find_condition, new_condition, without_conditions
 from api.kinds.gpudevice import PoolRef
 from api.kinds.gpunodeinventory import PoolDevices, PoolMembership
+from api.status_conditions import find_condition, new_condition, without_conditions
 from api.text import MAX_MESSAGE_LENGTH, truncate
 from inventory.assignment.decide import Action
 from telemetry.conditions import DeviceAssigned, DeviceCondition
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Sequence
 
-    from api.conditions import ConditionStatus
     from api.kinds.gpudevice import GPUDevice
     from api.meta import Condition
+    from api.status_conditions import ConditionStatus
     from inventory.assignment.decide import Decision
 
 _OURS: Final = (DeviceCondition.ASSIGNED, DeviceCondition.DRAINING)

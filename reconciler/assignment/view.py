@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from api.conditions import find_condition
 from api.names import DEVICE_NODE_LABEL, RESOURCE_PREFIX, PodUid, PoolName, ReservationId
+from api.status_conditions import find_condition
 from inventory.assignment.decide import NodeView
 from reconciler.controller_spec import ControllerContext
 from reconciler.pool.validation_cache import validity_cache

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pool.model import Instant
     from reconciler.runtime.store import DeviceStore
-    from reconciler.sinks.operand_pods import OperandPodSink
+    from reconciler.sinks.operand_pod_sink import OperandPodSink
 
 WORKERS: Final = 8
 """Concurrent scrapes."""

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING, Final, final
 
 from api.text import listed
-from kube.events import ObjectReference
+from kube.event_recorder import ObjectReference
 from kube.resources import GPU_DEVICES, PODS
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
     from api.kinds.gpudevice import GPUDevice
     from inventory.health.device import Fault
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
     from pool.allocation_reader import AllocationReader
     from pool.model import PodFacts
 

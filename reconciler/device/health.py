@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
-from api.conditions import find_condition, new_condition
 from api.names import GROUP, NodeName
+from api.status_conditions import find_condition, new_condition
 from inventory.debounce import DebounceCounter, DebouncedState
 from inventory.health.device import (
     UNKNOWN,

@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from inventory.discovery.merge import MergedReport
     from inventory.discovery.plan import DevicePlan, WantedDevice
     from kube.client import KubeClient
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant, NodeFacts
     from reconciler.controller_spec import Reconcile
     from reconciler.runtime.store import DeviceStore, Store
-    from reconciler.sinks.node_features import NodeFeatureSink
+    from reconciler.sinks.node_feature_sink import NodeFeatureSink
 
 RBAC: Final = (
     PolicyRule(resources=("nodes",), verbs=("get",)),

@@ -6,7 +6,7 @@ from api.meta import ObjectMeta
 from api.names import NodeName
 from api.text import listed as listing
 from inventory.discovery.sources import Source
-from kube.events import ObjectReference
+from kube.event_recorder import ObjectReference
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODES
 from telemetry.metrics import BAD_FEATURES
 from telemetry.reasons import EventReason
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName
     from inventory.discovery.plan import MissingDevice, RejectedDevice, WantedDevice
     from inventory.discovery.sources import BadFeature
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
     from pool.index.device_index import DeviceIndex
     from pool.model import NodeFacts
     from reconciler.runtime.store import DeviceStore

@@ -5,8 +5,8 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from api.conditions import format_time, is_condition_true, new_condition
 from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
+from api.status_conditions import format_time, is_condition_true, new_condition
 from inventory.discovery.node import versions_of
 from inventory.discovery.plan import device_shows, own_status
 from telemetry.conditions import (

@@ -6,14 +6,14 @@ import structlog
 
 from api.meta import ObjectMeta
 from api.text import units as counted
-from kube.events import ObjectReference
+from kube.event_recorder import ObjectReference
 from kube.resources import GPU_POOLS, PODS
 from pool.reservations.reservation import End
 from telemetry.metrics import RESERVATIONS_ENDED
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
     from pool.catalog import Catalog
     from pool.reservations.reservation import Ended, Reservation
 

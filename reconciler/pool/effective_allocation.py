@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from api.conditions import find_condition, new_condition, without_conditions
+from api.status_conditions import find_condition, new_condition, without_conditions
 from kube.resources import GPU_POOLS
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
-from api.conditions import true_since
 from api.kinds.gpupool import AllocationMode
 from api.names import GROUP, POOL_FINALIZER
+from api.status_conditions import true_since
 from inventory.pools.maintenance import (
     MaintenancePlan,
     MaintenanceStep,
@@ -21,7 +21,7 @@ from inventory.pools.maintenance import (
     pods_text,
 )
 from kube.errors import Conflict, NotFound
-from kube.events import ObjectReference
+from kube.event_recorder import ObjectReference
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerContext, ControllerSpec
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from api.names import PodUid, PoolName
     from inventory.pools.validation import PoolValidityLookup
     from kube.client import KubeClient
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex

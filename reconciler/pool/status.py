@@ -1,20 +1,19 @@
 """`pool.status`: capacity, phase and conditions of a GPUPool, and the pool's gauges.
 
-`reconciler.pool.conditions` decides; the write is one server-side apply of the status, on a difference only.
+`reconciler.pool.pool_conditions` decides; the write is one server-side apply of the status, on a difference only.
 """
 
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from api.conditions import find_condition, is_condition_true
 from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
 from api.names import GROUP
-from kube.events import ObjectReference
+from api.status_conditions import find_condition, is_condition_true
+from kube.event_recorder import ObjectReference
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerSpec
-from reconciler.pool.conditions import OURS, PoolFigures, status_of
 from reconciler.pool.gauges import (
     forget_pool,
     forget_slots,
@@ -23,6 +22,7 @@ from reconciler.pool.gauges import (
     show_conditions,
     show_slots,
 )
+from reconciler.pool.pool_conditions import OURS, PoolFigures, status_of
 from reconciler.pool.usage import usage_of
 from reconciler.pool.validation_cache import POOLS, VALIDITY, validity_cache
 from reconciler.runtime.controller import STATUS_SHARE
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from api.names import NodeName, PoolName
     from inventory.pools.validation import PoolValidityLookup
     from kube.client import KubeClient
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
     from pool.allocation_reader import AllocationReader
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
-from api.foreign.workloads import ConfigMap, DaemonSet
+from api.foreign.workload_kinds import ConfigMap, DaemonSet
 from api.meta import PartialObjectMetadata
 from kube.errors import NotFound
-from kube.events import ObjectReference
+from kube.event_recorder import ObjectReference
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_POOLS
 from manifests.install.rbac import PolicyRule
-from manifests.node.agent import build_node_agent
+from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.device_plugin import (
     UnservablePoolError,
     build_pool_workloads,
@@ -31,7 +31,7 @@ from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigge
 from reconciler.pool.plugin_config import COALESCE_S, plugin_config_facts
 from reconciler.pool.validation_cache import validity_cache
 from reconciler.runtime.expectations import Expectations
-from reconciler.sinks.workloads import ALL_POOLS
+from reconciler.sinks.live_workloads import ALL_POOLS
 from telemetry.conditions import PoolCondition
 from telemetry.reasons import EventReason
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from api.meta import ObjectMeta
     from api.names import NodeName, PoolName
     from kube.client import KubeClient
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
     from kube.resources import Resource
     from manifests.node.device_plugin import WorkloadSettings
     from pool.catalog import Catalog

@@ -1,6 +1,6 @@
 """`node.bootstrap`: readiness of a node's GPU software, and whether its devices may be assigned to pools.
 
-Writes phase, operands and the conditions of `reconciler.readiness.conditions` of a GPUNodeInventory, whose
+Writes phase, operands and the conditions of `reconciler.readiness.readiness_conditions` of a GPUNodeInventory, whose
 other fields are `node.inventory`'s; judging is `inventory.readiness.phases`'s.
 """
 
@@ -22,8 +22,8 @@ from reconciler.controller_spec import (
     devices,
 )
 from reconciler.dcgm.scraper import dcgm_scraper
-from reconciler.readiness.conditions import OURS, conditions_of, recalled
 from reconciler.readiness.gauges import BootstrapGauges
+from reconciler.readiness.readiness_conditions import OURS, conditions_of, recalled
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
 from reconciler.sinks.agent_reports import AgentReports
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pool.model import Instant
     from reconciler.controller_spec import Reconcile
     from reconciler.runtime.store import DeviceStore, Store
-    from reconciler.sinks.operand_pods import OperandPodSink
+    from reconciler.sinks.operand_pod_sink import OperandPodSink
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpunodeinventories/status",), verbs=("patch",)),)
 

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 from aiohttp import hdrs, web
 
-from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool, validate_pod
+from admission.admission_webhooks import (
+    mutate_pod,
+    validate_gpudevice,
+    validate_gpupool,
+    validate_pod,
+)
 from manifests import constants
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
 from server.http.body import Unread, read_body

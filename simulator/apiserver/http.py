@@ -40,7 +40,7 @@ from simulator.apiserver.webhooks.chain import User
 from simulator.apiserver.write import request_body as decoding
 from simulator.apiserver.write.binding import PodBinder
 from simulator.apiserver.write.delete import Deleter, decode_delete_options
-from simulator.apiserver.write.eviction import Evictor
+from simulator.apiserver.write.eviction_subresource import Evictor
 from simulator.apiserver.write.object_writer import Writer, WriteResult
 from simulator.apiserver.write.request_body import Caller, RequestTarget
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from simulator.apiserver.resource_types import Registry
-    from simulator.apiserver.store.objects import ObjectStore
+    from simulator.apiserver.store.object_store import ObjectStore
 
 Json = dict[str, Any]
 

@@ -8,13 +8,13 @@ from simulator.apiserver.apply.ownership import Ownership
 from simulator.apiserver.http import MAX_BODY_BYTES, Backend, Frontend
 from simulator.apiserver.metadata import fill_new, timestamp
 from simulator.apiserver.resource_types import NAMESPACES, PRIORITY_CLASSES, Registry
-from simulator.apiserver.store.objects import ObjectStore
+from simulator.apiserver.store.object_store import ObjectStore
 from simulator.apiserver.strategies.table import strategy_of
 from simulator.apiserver.webhooks.chain import AdmissionChain
 from simulator.apiserver.write.binding import PodBinder
 from simulator.apiserver.write.delete import Deleter
 from simulator.apiserver.write.effects import Effects
-from simulator.apiserver.write.eviction import Evictor
+from simulator.apiserver.write.eviction_subresource import Evictor
 from simulator.apiserver.write.object_writer import Writer
 
 if TYPE_CHECKING:

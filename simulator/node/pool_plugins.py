@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 import msgspec
 import structlog
 
-from api.foreign.workloads import ConfigMap
+from api.foreign.workload_kinds import ConfigMap
 from api.names import POOL_LABEL
 from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, PoolConfig
 from kube.errors import KubeError, NotFound

@@ -19,7 +19,7 @@ from kube.config.connection import StaticConnection
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from manifests import constants
 from manifests.install.crds import build_crds
-from server.clock import SystemClock
+from server.system_clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import node_feature_crd
 

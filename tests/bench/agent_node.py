@@ -19,12 +19,12 @@ import aiohttp
 import msgspec
 
 from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, RESOURCE_PREFIX
-from api.nodefiles.devices import DEVICES_FILE, NodeDevice, NodeDevices
+from api.nodefiles.node_devices_file import DEVICES_FILE, NodeDevice, NodeDevices
 from api.nodefiles.poolconfig import CONFIG_KEY, ConfiguredDevice, PoolConfig
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS, NODES
-from server.clock import SystemClock
+from server.system_clock import SystemClock
 from tests.bench.agent_kubelet import AllocationState
 from tests.bench.processes import free_port, make_certificates
 from tests.bench.report import ROOT

@@ -24,7 +24,7 @@ from kube.config.connection import StaticConnection
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODE_FEATURES
 from manifests import constants
 from manifests.install.crds import build_crds
-from server.clock import SystemClock
+from server.system_clock import SystemClock
 from simulator.apiserver.apply.ownership import Ownership
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import node_feature_crd
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from simulator.apiserver.resource_types import ResourceType
-    from simulator.apiserver.store.objects import Collection
+    from simulator.apiserver.store.object_store import Collection
 
 FEATURES = (NODE_FEATURES.group, NODE_FEATURES.version, NODE_FEATURES.plural)
 PODS = ("", "v1", "pods")

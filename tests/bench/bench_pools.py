@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
-from api.foreign.workloads import ConfigMap, DaemonSet
+from api.foreign.workload_kinds import ConfigMap, DaemonSet
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
 from api.names import DeviceName, NodeName, PoolName
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
-from kube.events import EventRecorder
+from kube.event_recorder import EventRecorder
 from kube.informer import Informer
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_DEVICES, GPU_POOLS
 from manifests import constants
@@ -28,10 +28,10 @@ from pool.index.device_index import DeviceIndex
 from reconciler.pool.plugin_config import NodePluginConfigs, PluginConfigFacts
 from reconciler.pool.workloads import PoolWorkloads
 from reconciler.runtime.controller import Controller
-from reconciler.sinks.devices import DeviceSink, observe_device
-from reconciler.sinks.pools import PoolSink
-from reconciler.sinks.workloads import ALL_POOLS, live_workloads, selection
-from server.clock import SystemClock
+from reconciler.sinks.device_sink import DeviceSink, observe_device
+from reconciler.sinks.live_workloads import ALL_POOLS, live_workloads, selection
+from reconciler.sinks.pool_sink import PoolSink
+from server.system_clock import SystemClock
 from tests.bench.processes import api_server
 from tests.bench.report import Result, at_most, checked
 from tests.bench.sizes import ClusterSize

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from admission.webhooks import mutate_pod, validate_pod
+from admission.admission_webhooks import mutate_pod, validate_pod
 from tests.bench.report import Result, at_most, checked
 from tests.support.reviews import Reply, a_review, stored
 from tests.support.worst_pods import WORST, a_large_setup, everything, worst

@@ -28,7 +28,7 @@ from api.names import MANAGED_LABEL, NodeName
 from inventory.discovery.node import InventoryTerms
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
-from kube.events import EventRecorder
+from kube.event_recorder import EventRecorder
 from kube.informer import Informer
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODE_FEATURES, NODES
 from pool.facts import node_facts
@@ -36,10 +36,10 @@ from pool.index.device_index import DeviceIndex
 from reconciler.inventory.controller import KnownDevices, NodeInventory
 from reconciler.runtime.controller import Controller
 from reconciler.runtime.store import Store
-from reconciler.sinks.devices import DeviceSink, observe_device
-from reconciler.sinks.node_features import NodeFeatureSink, observe_feature
-from reconciler.sinks.nodes import NodeSink
-from server.clock import SystemClock
+from reconciler.sinks.device_sink import DeviceSink, observe_device
+from reconciler.sinks.node_feature_sink import NodeFeatureSink, observe_feature
+from reconciler.sinks.node_sink import NodeSink
+from server.system_clock import SystemClock
 from server.tuning import freeze_garbage_collector
 from tests.bench.report import rss_mib
 from tests.bench.world import DEVICES, node_name

@@ -32,15 +32,15 @@ from kube.config.connection import StaticConnection
 from pool.facts import node_facts, pod_facts
 from pool.model import ContainerDemand, ContainerRole, Demand, Instant, PodFacts, PodPhase
 from reconciler.pod.reservation_expiry import ReservationExpiry
-from reconciler.sinks.devices import observe_device
-from reconciler.sinks.namespaces import NamespaceSink
-from reconciler.sinks.nodes import NodeSink
-from reconciler.sinks.pods import PodSink
-from reconciler.sinks.pools import PoolSink
-from server.clock import SystemClock
+from reconciler.sinks.device_sink import observe_device
+from reconciler.sinks.namespace_sink import NamespaceSink
+from reconciler.sinks.node_sink import NodeSink
+from reconciler.sinks.pod_sink import PodSink
+from reconciler.sinks.pool_sink import PoolSink
 from server.http.listener import Port
 from server.process import ControlPlane
 from server.settings import LeadershipSettings, ListenSettings, Settings
+from server.system_clock import SystemClock
 from server.tuning import freeze_garbage_collector
 from telemetry.logs import configure_logs
 from tests.bench.world import SLICES, World

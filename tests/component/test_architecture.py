@@ -14,7 +14,7 @@ from api.kinds.gpudevice import GPUDevice
 from kube.informer import Informer
 from kube.resources import GPU_DEVICES
 from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
-from reconciler.sinks.devices import DeviceSink, observe_device
+from reconciler.sinks.device_sink import DeviceSink, observe_device
 from tests.component.agent.node import Agent, whole_devices
 from tests.component.reconciler.inventory_run import an_inventory_run
 from tests.support.bound_pods import a_bound_pod

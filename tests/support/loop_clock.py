@@ -5,7 +5,7 @@ import contextlib
 import datetime as dt
 
 from pool.model import Instant
-from server.clock import SystemClock
+from server.system_clock import SystemClock
 
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 

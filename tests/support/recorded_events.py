@@ -1,6 +1,6 @@
 """An EventRecorder that keeps its Events in a list."""
 
-from kube.events import Event, EventRecorder
+from kube.event_recorder import Event, EventRecorder
 
 
 class RecordedEvents(EventRecorder):

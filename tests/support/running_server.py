@@ -41,9 +41,9 @@ from manifests.install.webhooks import (
     build_mutating_configuration,
     build_validating_configuration,
 )
-from server.clock import ProcessClock
 from server.process import serve
 from server.settings import Settings
+from server.system_clock import ProcessClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from simulator.node import nfd

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from admission.decoding import MAX_VALUES
+from admission.object_decoder import MAX_VALUES
 from admission.pods.size_limits import MAX_EXPRESSIONS
 from pool.demand import MAX_CONTAINERS, MAX_LISTED_UNITS
 from tests.support.reviews import AdmissionSetup, a_pod_object

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-from simulator.apiserver import cel
+from simulator.apiserver import cel_evaluator
 from simulator.apiserver.errors import (
     InvalidField,
     duplicate_value,
@@ -133,8 +133,8 @@ def _fault(rule: "Mapping[str, Any]", value: object, old: object) -> str | None:
     message: str = rule.get("message") or f"failed rule: {rule['rule']}"
     variables = {"self": value} if old is _ABSENT else {"self": value, "oldSelf": old}
     try:
-        return None if cel.holds(rule["rule"], variables) else message
-    except cel.CelError as error:
+        return None if cel_evaluator.holds(rule["rule"], variables) else message
+    except cel_evaluator.CelError as error:
         return f"{error} evaluating rule: {message}"
 
 

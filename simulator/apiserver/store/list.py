@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from simulator.apiserver.resource_types import ResourceType
-    from simulator.apiserver.store.objects import Collection, Stored
+    from simulator.apiserver.store.object_store import Collection, Stored
     from simulator.apiserver.store.selectors import ListSelection
 
 Json = dict[str, Any]

@@ -6,9 +6,14 @@ A `WriteStrategy` is four pure functions; kinds outside the table have none of t
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from simulator.apiserver import cel
+from simulator.apiserver import cel_evaluator
 from simulator.apiserver.errors import InvalidField, invalid_value, required, unsupported_value
-from simulator.apiserver.strategies import crds, daemonsets, events, pods
+from simulator.apiserver.strategies import (
+    crd_strategy,
+    daemonset_strategy,
+    event_strategy,
+    pod_strategy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -64,7 +69,7 @@ def strategy_of(resource: "ResourceType") -> WriteStrategy:
 def _check_lease(body: Json) -> None:
     spec = body.get("spec") or {}
     for field in ("acquireTime", "renewTime"):
-        events.check_micro_time("Lease", spec.get(field))
+        event_strategy.check_micro_time("Lease", spec.get(field))
 
 
 def _validate_lease(body: Json, _old: Json | None) -> "Iterator[InvalidField]":
@@ -140,8 +145,8 @@ def _validate_webhooks(body: Json, _old: Json | None) -> "Iterator[InvalidField]
         for number, condition in enumerate(webhook.get("matchConditions") or ()):
             expression = condition.get("expression", "")
             try:
-                cel.compile_expression(expression)
-            except cel.CelError as error:
+                cel_evaluator.compile_expression(expression)
+            except cel_evaluator.CelError as error:
                 where = f"{at}.matchConditions[{number}].expression"
                 yield invalid_value(where, expression, str(error))
         if not 1 <= webhook.get("timeoutSeconds", 10) <= 30:
@@ -153,7 +158,7 @@ def _validate_webhooks(body: Json, _old: Json | None) -> "Iterator[InvalidField]
 
 
 def _begin_definition(body: Json, now: str) -> None:
-    body["status"] = crds.established(body, now)
+    body["status"] = crd_strategy.established(body, now)
 
 
 def _default_priority_class(body: Json) -> None:
@@ -164,18 +169,22 @@ def _default_priority_class(body: Json) -> None:
 _PLAIN = WriteStrategy()
 _WEBHOOKS = WriteStrategy(default=_default_webhooks, validate=_validate_webhooks)
 _BUILT_IN: Final = {
-    "Pod": WriteStrategy(default=pods.default, begin=pods.begin, validate=pods.validate),
+    "Pod": WriteStrategy(
+        default=pod_strategy.default, begin=pod_strategy.begin, validate=pod_strategy.validate
+    ),
     "Node": WriteStrategy(default=_default_node, begin=_begin_node),
     "Namespace": WriteStrategy(default=_default_namespace, begin=_begin_namespace),
-    "Event": WriteStrategy(check=events.check_times, validate=events.validate),
+    "Event": WriteStrategy(check=event_strategy.check_times, validate=event_strategy.validate),
     "Lease": WriteStrategy(check=_check_lease, validate=_validate_lease),
     "DaemonSet": WriteStrategy(
-        default=daemonsets.default, begin=daemonsets.begin, validate=daemonsets.validate
+        default=daemonset_strategy.default,
+        begin=daemonset_strategy.begin,
+        validate=daemonset_strategy.validate,
     ),
     "PriorityClass": WriteStrategy(default=_default_priority_class),
     "MutatingWebhookConfiguration": _WEBHOOKS,
     "ValidatingWebhookConfiguration": _WEBHOOKS,
     "CustomResourceDefinition": WriteStrategy(
-        default=crds.default, begin=_begin_definition, validate=crds.validate
+        default=crd_strategy.default, begin=_begin_definition, validate=crd_strategy.validate
     ),
 }

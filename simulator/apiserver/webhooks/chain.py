@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
-from simulator.apiserver import cel
+from simulator.apiserver import cel_evaluator
 from simulator.apiserver import patch as patching
 from simulator.apiserver.errors import StatusError, forbidden, internal
 from simulator.apiserver.resource_types import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from simulator.apiserver.resource_types import ResourceType
-    from simulator.apiserver.store.objects import ObjectStore
+    from simulator.apiserver.store.object_store import ObjectStore
 
 Json = dict[str, Any]
 
@@ -268,9 +268,9 @@ def _meets_all(
     failures: list[str] = []
     for expression in expressions:
         try:
-            if not cel.holds(expression, variables):
+            if not cel_evaluator.holds(expression, variables):
                 return False
-        except cel.CelError as error:
+        except cel_evaluator.CelError as error:
             failures.append(str(error))
     if not failures:
         return True

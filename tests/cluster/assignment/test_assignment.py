@@ -14,7 +14,7 @@ from kube.config.discovery import load_configuration
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from manifests.install.crds import build_crds
 from manifests.yaml import render
-from server.clock import SystemClock
+from server.system_clock import SystemClock
 from tests.cluster.environment import client, definitions
 from tests.component.reconciler.assignment_run import AssignmentRun
 from tests.component.reconciler.cluster import Cluster

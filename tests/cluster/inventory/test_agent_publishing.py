@@ -23,7 +23,7 @@ from kube.errors import NotFound, TooManyRequests
 from kube.resources import GPU_NODE_INVENTORIES, NODE_FEATURES, NODES
 from manifests.install.crds import build_crds
 from manifests.yaml import render
-from server.clock import SystemClock
+from server.system_clock import SystemClock
 from simulator.node.nfd import node_feature_crd
 from telemetry.conditions import AgentDegraded
 from tests.cluster.environment import definitions, polling

@@ -19,7 +19,7 @@ from kube.resources import NODES
 from manifests.install.crds import build_crds
 from manifests.yaml import render
 from pool.model import Instant
-from server.clock import SystemClock
+from server.system_clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import NAMESPACE, node_feature_crd
 from telemetry.metrics import REGISTRY

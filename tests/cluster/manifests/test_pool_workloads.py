@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from api.foreign.core import Taint
-from api.foreign.workloads import ConfigMap, DaemonSet
+from api.foreign.workload_kinds import ConfigMap, DaemonSet
 from api.kinds.gpupool import Allocation, AllocationMode, GPUPool, GPUPoolSpec, Scheduling
 from api.meta import ObjectMeta
 from api.names import CONFIG_HASH_ANNOTATION, NodeName, pool_node_label
 from api.nodefiles.poolconfig import ConfiguredDevice
 from manifests import constants
-from manifests.node.agent import build_node_agent
+from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.device_plugin import (
     PluginKind,
     PluginMode,
@@ -25,7 +25,7 @@ from manifests.node.device_plugin import (
 from manifests.node.mig_parted import PartedDevice
 from manifests.yaml import render
 from reconciler.pool.workloads import FIELD_MANAGER, is_there
-from simulator.apiserver.strategies import daemonsets
+from simulator.apiserver.strategies import daemonset_strategy
 from tests.cluster.environment import polling
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ async def test_the_server_in_memory_adds_the_same(
     for body in daemon_sets(rendered(namespace, **settings)):
         real = await applied(api, body)
         ours = copy.deepcopy(body)
-        daemonsets.default(ours)
+        daemonset_strategy.default(ours)
         template = ours["spec"]["template"]["metadata"]
         # It is null in older answers, and left out in newer ones.
         template.pop("creationTimestamp")

@@ -28,12 +28,12 @@ from reconciler.controller_spec import ControllerContext
 from reconciler.dcgm import scraper
 from reconciler.device import health
 from reconciler.readiness import controller as readiness
-from reconciler.sinks.devices import observe_device
+from reconciler.sinks.device_sink import observe_device
 from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
-from server.clock import SystemClock
 from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
 from server.settings import Settings
+from server.system_clock import SystemClock
 from tests.cluster.environment import client, definitions, polling
 from tests.cluster.environment.nodes import KWOK_PREFIX
 from tests.support.dcgm import Exporter, an_exporter, device_lines

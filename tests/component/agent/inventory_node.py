@@ -21,7 +21,7 @@ from agent.problems.condition import DegradedConditionWriter
 from agent.problems.registry import ProblemRegistry
 from api.foreign.nodefeature import AGENT_INSTANCES
 from api.names import NodeName
-from api.nodefiles.devices import NodeDevices
+from api.nodefiles.node_devices_file import NodeDevices
 from tests.support.agent_api import AgentApi
 from tests.support.fake_driver import H100_PROFILES, Device, FakeDriver, a_device
 from tests.support.loop_clock import LoopClock

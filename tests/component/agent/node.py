@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from agent.files import replace_file
+from agent.kubelet.node_pods import NodePods, node_pod
 from agent.kubelet.pod_resources import PodResources
-from agent.kubelet.pods import NodePods, node_pod
 from agent.plugin.advertised import AdvertisedUnits, Unit
 from agent.plugin.config_sources import FileSource
 from agent.plugin.devices_file import DevicesFile
@@ -22,9 +22,9 @@ from agent.plugin.preferred_allocation import PreferredAllocator
 from agent.plugin.servers import PluginServers
 from agent.problems.registry import ProblemRegistry
 from api.foreign.core import Pod
-from api.nodefiles.pods import PODS_FILE, NodePodsFile, NodePodUnits
+from api.nodefiles.node_pods_file import PODS_FILE, NodePodsFile, NodePodUnits
 from api.nodefiles.poolconfig import CONFIG_KEY, HandOut
-from server.clock import SystemClock
+from server.system_clock import SystemClock
 from telemetry.reasons import EventReason
 from tests.support.kubelet.admission import KubeletOfNode
 from tests.support.kubelet.plugins import PluginsOfKubelet

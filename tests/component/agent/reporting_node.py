@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.allocations.reporter import AllocationReporter
 from agent.errors import KubeletUnavailableError
-from agent.kubelet.pods import ContainerRequest, NodePod, NodePods
+from agent.kubelet.node_pods import ContainerRequest, NodePod, NodePods
 from agent.problems.registry import ProblemRegistry
 from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
 from api.kubelet.podresources import ContainerUnits, PodUnits

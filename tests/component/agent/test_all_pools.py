@@ -11,7 +11,7 @@ from agent.plugin.config_sources import ClusterSource
 from agent.plugin.servers import PluginServers
 from api.nodefiles.poolconfig import HandOut
 from kube.resources import GPU_DEVICES, GPU_POOLS
-from server.clock import SystemClock
+from server.system_clock import SystemClock
 from tests.component.reconciler.cluster import Cluster, a_cluster
 from tests.support.kubelet.plugins import PluginsOfKubelet
 from tests.support.polling import until

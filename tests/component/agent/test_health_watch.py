@@ -17,7 +17,7 @@ from agent.inventory.node_devices import PublishedFeatures
 from agent.inventory.node_files import NodeFiles, NodePaths
 from agent.problems.registry import ProblemRegistry
 from api.foreign.nodefeature import AgentDevice
-from api.nodefiles.devices import DEVICES_FILE, NodeDevices
+from api.nodefiles.node_devices_file import DEVICES_FILE, NodeDevices
 from telemetry.conditions import AgentDegraded
 from tests.support.fake_driver import FakeDriver, a_device
 from tests.support.loop_clock import LoopClock

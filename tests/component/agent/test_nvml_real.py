@@ -12,7 +12,7 @@ import pytest
 from agent.driver.port import DriverDevice
 from agent.nvml.driver import NvmlDriver
 from agent.nvml.library import find_libraries
-from server.clock import SystemClock
+from server.system_clock import SystemClock
 
 
 @pytest.fixture

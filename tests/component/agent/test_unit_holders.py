@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from agent.allocations.unit_holders import STUCK_AFTER_S, UnitHolders
-from agent.kubelet.pods import NodePods, node_pod
+from agent.kubelet.node_pods import NodePods, node_pod
 from agent.problems.registry import ProblemRegistry
 from api.foreign.core import Pod
 from api.names import PodUid
-from api.nodefiles.pods import PODS_FILE, NodePodsFile, NodePodUnits
+from api.nodefiles.node_pods_file import PODS_FILE, NodePodsFile, NodePodUnits
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.reporting_node import ReportingNode, a_node_pod, a_reporting_node
 from tests.support.bound_pods import a_bound_pod

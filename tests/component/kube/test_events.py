@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from kube.client import KubeClient
-from kube.events import Event, EventLimits, EventRecorder, ObjectReference, micro_time
+from kube.event_recorder import Event, EventLimits, EventRecorder, ObjectReference, micro_time
 from telemetry.metrics import REGISTRY
 from tests.support.canned_api import Answer, CannedApi, Hang, Json, Reset, Seen, Text, status
 from tests.support.loop_clock import EPOCH, LoopClock

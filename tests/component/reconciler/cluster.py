@@ -41,10 +41,10 @@ from reconciler.pool.remains import PoolRemains
 from reconciler.pool.status import PoolStatus
 from reconciler.pool.validation_cache import PoolValidityCache
 from reconciler.runtime.store import DeviceStore
-from reconciler.sinks.devices import DeviceSink, observe_device
-from reconciler.sinks.nodes import NodeSink
-from reconciler.sinks.pods import PodSink
-from reconciler.sinks.pools import PoolSink
+from reconciler.sinks.device_sink import DeviceSink, observe_device
+from reconciler.sinks.node_sink import NodeSink
+from reconciler.sinks.pod_sink import PodSink
+from reconciler.sinks.pool_sink import PoolSink
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock

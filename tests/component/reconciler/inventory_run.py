@@ -33,9 +33,9 @@ from pool.facts import node_facts
 from pool.index.device_index import DeviceIndex
 from reconciler.inventory.controller import KnownDevices, NodeInventory
 from reconciler.runtime.store import Store
-from reconciler.sinks.devices import DeviceSink, observe_device
-from reconciler.sinks.node_features import NodeFeatureSink, observe_feature
-from reconciler.sinks.nodes import NodeSink
+from reconciler.sinks.device_sink import DeviceSink, observe_device
+from reconciler.sinks.node_feature_sink import NodeFeatureSink, observe_feature
+from reconciler.sinks.node_sink import NodeSink
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import NAMESPACE, node_feature_crd
 from tests.support.loop_clock import LoopClock

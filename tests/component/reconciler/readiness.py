@@ -31,11 +31,11 @@ from reconciler.device.fault_events import FaultEvents
 from reconciler.device.health import DeviceHealthController, HealthSources
 from reconciler.readiness.controller import NodeBootstrap, NodeSources
 from reconciler.runtime.store import Store
-from reconciler.sinks.devices import DeviceSink, observe_device
-from reconciler.sinks.nodes import NodeSink
+from reconciler.sinks.device_sink import DeviceSink, observe_device
+from reconciler.sinks.node_sink import NodeSink
 from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
-from reconciler.sinks.operand_pods import OperandPodSink
-from reconciler.sinks.pods import PodSink
+from reconciler.sinks.operand_pod_sink import OperandPodSink
+from reconciler.sinks.pod_sink import PodSink
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.builders import a_pool
 from tests.support.controllers import a_context

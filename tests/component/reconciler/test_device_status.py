@@ -11,7 +11,7 @@ from api.names import IGNORE_LABEL, DeviceName
 from kube.errors import Conflict, KubeError, NotFound, ServerError
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from reconciler.device.state import FIELD_MANAGER
-from reconciler.sinks.devices import ObservedDevice
+from reconciler.sinks.device_sink import ObservedDevice
 from tests.component.reconciler.cluster import Cluster
 from tests.support.allocation_state import a_bound_pod, a_reserved_pod, commit_to, reserve
 from tests.support.builders import a_demand, a_pod_facts

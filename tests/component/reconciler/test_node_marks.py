@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.pods import patch as podpatch
+from admission.pods import pod_patch
 from api.foreign.core import PodSpec
 from api.names import (
     POOL_NODE_LABEL_PREFIX,
@@ -164,7 +164,7 @@ async def test_a_pool_without_taints_taints_nothing_and_its_pods_tolerate_nothin
     await settled(cluster)
     assert await taints(cluster) == []
     pool = cluster.catalog.pools[PoolName("whole")]
-    assert podpatch.missing_tolerations(PodSpec(), pool.taints) == []
+    assert pod_patch.missing_tolerations(PodSpec(), pool.taints) == []
 
 
 async def test_nodes_carry_what_pods_of_the_pool_are_made_to_tolerate(cluster: Cluster):
@@ -174,7 +174,7 @@ async def test_nodes_carry_what_pods_of_the_pool_are_made_to_tolerate(cluster: C
     pool = cluster.catalog.pools[PoolName("whole")]
     node = cluster.allocation_state.index.nodes.get(N1)
     assert node is not None
-    tolerations = podpatch.missing_tolerations(PodSpec(), pool.taints)
+    tolerations = pod_patch.missing_tolerations(PodSpec(), pool.taints)
     assert len(node.taints) == len(tolerations) == 2
     for taint, toleration in zip(node.taints, tolerations, strict=True):
         assert Tolerations([toleration]).cover(taint)

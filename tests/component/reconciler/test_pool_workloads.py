@@ -11,7 +11,7 @@ from kube.errors import ServerError
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_DEVICES, GPU_POOLS, NODES
 from manifests.node.device_plugin import PluginKind, PluginMode, WorkloadSettings
 from reconciler.pool.workloads import SEEN_WITHIN_S, naming_workloads
-from reconciler.sinks.workloads import ALL_POOLS
+from reconciler.sinks.live_workloads import ALL_POOLS
 from tests.component.reconciler.workloads import (
     CONFIG_PATH,
     NAMESPACE,

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from api.foreign.workloads import ConfigMap, DaemonSet
+from api.foreign.workload_kinds import ConfigMap, DaemonSet
 from api.names import NodeName, PoolName
 from api.nodefiles.poolconfig import CONFIG_KEY, PoolConfig
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, NAMESPACES
 from manifests.node.device_plugin import WorkloadSettings, plugin_name
 from reconciler.pool.plugin_config import NodePluginConfigs, PluginConfigFacts
 from reconciler.pool.workloads import PoolWorkloads
-from reconciler.sinks.workloads import LABEL_SELECTOR, live_workloads
+from reconciler.sinks.live_workloads import LABEL_SELECTOR, live_workloads
 from tests.component.reconciler.cluster import Cluster, a_cluster
 from tests.support.recorded_events import RecordedEvents
 

@@ -13,7 +13,12 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool, validate_pod
+from admission.admission_webhooks import (
+    mutate_pod,
+    validate_gpudevice,
+    validate_gpupool,
+    validate_pod,
+)
 from manifests.constants import (
     BIND_PATH,
     FILTER_PATH,

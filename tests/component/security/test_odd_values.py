@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from admission.decoding import ObjectDecoder
+from admission.object_decoder import ObjectDecoder
 from admission.pods.request import POD_KIND
 from admission.review import decode_review
 from agent.errors import BadPoolConfigError
@@ -26,7 +26,7 @@ from agent.problems.registry import ProblemRegistry
 from api.annotations import decode_devices, decode_reservation
 from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION
-from api.nodefiles.devices import DEVICES_FILE
+from api.nodefiles.node_devices_file import DEVICES_FILE
 from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY
 from api.quantity import parse_count, parse_duration_s
 from inventory.discovery import parsing as values

@@ -20,9 +20,9 @@ from certs.bundle import CA_KEY, SERVING_CERTIFICATE, Bundle, Requirements, Serv
 from certs.rotation import CertificateRotation
 from certs.tls import ServingContext, client_context
 from manifests.constants import FILTER_PATH, VALIDATE_DEVICES_PATH
-from server.clock import SystemClock
 from server.http.listener import Port
 from server.settings import ListenSettings
+from server.system_clock import SystemClock
 from tests.component.certs.doubles import MemoryStore
 from tests.component.security.peers import hang_up
 from tests.support.polling import until

@@ -24,8 +24,8 @@ from kube.resources import (
 )
 from manifests import constants
 from simulator.node import nfd
-from simulator.node.agent import FakeDevice, FakeNodeAgent
 from simulator.node.kubelet import register_node
+from simulator.node.node_agent import FakeDevice, FakeNodeAgent
 from tests.component.server.request_kinds import kind_of, requests_of_ours
 from tests.component.server.run_state import Json, at, objects, state_of, true_ones
 from tests.support.loop_clock import ServerClock

@@ -27,8 +27,8 @@ from manifests import constants
 from simulator.apiserver.injection import InjectedError
 from simulator.node import nfd
 from simulator.node.kubelet import FakeKubelet, register_node
-from simulator.scheduler.extender import ExtenderClient
-from simulator.scheduler.scheduler import FakeScheduler
+from simulator.scheduler.extender_client import ExtenderClient
+from simulator.scheduler.fake_scheduler import FakeScheduler
 from tests.component.server.cluster_run import (
     DEVICES,
     POOLS,

@@ -28,7 +28,7 @@ from manifests.install.crds import build_crds
 from pool.facts import pod_facts
 from pool.model import Instant, PodFacts
 from reconciler.pod.binding_recovery import BindingRecovery
-from reconciler.sinks.pods import PodSink
+from reconciler.sinks.pod_sink import PodSink
 from scheduler.bind import bind_pod
 from scheduler.codec import BindRequest
 from scheduler.context import ExtenderContext

@@ -22,7 +22,7 @@ from kube.resources import (
     NODE_FEATURES,
     PODS,
 )
-from server.clock import SystemClock
+from server.system_clock import SystemClock
 from simulator.node import nfd
 from simulator.node.kubelet import register_node
 from telemetry.conditions import DeviceCondition, DeviceHealthy, InventoryCondition, PoolCondition

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from admission.admission_webhooks import mutate_pod
 from admission.context import AdmissionContext
-from admission.webhooks import mutate_pod
 from api.foreign.core import Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
@@ -25,10 +25,10 @@ from pool.facts import pod_facts
 from pool.model import Instant
 from reconciler.assignment.pool_conflicts import Conflicts
 from reconciler.caches import Caches
-from reconciler.sinks.devices import observe_device
-from reconciler.sinks.nodes import NodeSink
-from reconciler.sinks.pods import PodSink
-from reconciler.sinks.pools import PoolSink
+from reconciler.sinks.device_sink import observe_device
+from reconciler.sinks.node_sink import NodeSink
+from reconciler.sinks.pod_sink import PodSink
+from reconciler.sinks.pool_sink import PoolSink
 from scheduler.context import RECENT_PODS, ExtenderContext
 from scheduler.extender import bind, filter_nodes, prioritize
 from server.leadership.bound_pods import BoundPods

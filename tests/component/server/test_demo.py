@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from demo.chapters.accounting import accounts
-from demo.chapters.devices import discovery, manual_assignment
+from demo.chapters.device_assignment import discovery, manual_assignment
 from demo.cluster import SERVER_USER
 from demo.main import run_demo
 from demo.story import LINE, Story

@@ -3,7 +3,7 @@
 import random
 import string
 
-from admission.webhooks import mutate_pod, validate_pod
+from admission.admission_webhooks import mutate_pod, validate_pod
 from manifests import constants
 from server.http.endpoints import Webhook
 from telemetry.metrics import REGISTRY

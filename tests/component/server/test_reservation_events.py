@@ -9,12 +9,12 @@ from api.meta import Model
 from api.names import PodUid, PoolName, UnitId
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
-from kube.events import EventRecorder
+from kube.event_recorder import EventRecorder
 from kube.resources import EVENTS
 from pool.pods.reported import AllocationMismatch
 from pool.reservations.reservation import End, Ended, Reservation
 from reconciler.pod.reservation_end import record_end
-from reconciler.sinks.inventories import record_mismatch
+from reconciler.sinks.inventory_sink import record_mismatch
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.reasons import REPORTING_CONTROLLER
 from tests.support.allocation_state import a_bound_pod, reserve

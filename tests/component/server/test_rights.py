@@ -17,7 +17,7 @@ from api.names import (
 )
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
-from kube.events import Event, EventRecorder, ObjectReference
+from kube.event_recorder import Event, EventRecorder, ObjectReference
 from kube.resources import (
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,

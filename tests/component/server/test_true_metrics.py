@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import Gauge, Histogram
 
 from certs.pem import DecodedPair, decode_pair
-from server.clock import SystemClock
+from server.system_clock import SystemClock
 from telemetry import metrics
 from tests.component.server.metrics_nodes import (
     IMPATIENT,

@@ -16,7 +16,7 @@ from kube.resources import CONFIG_MAPS, NAMESPACES, NODES
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.kubelet import register_node
 from simulator.node.pool_plugins import PoolPlugins
-from simulator.scheduler.scheduler import ScheduledNode
+from simulator.scheduler.fake_scheduler import ScheduledNode
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async
 

@@ -6,9 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from admission.decoding import MAX_VALUES, UNCOUNTED_BYTES
+from admission.admission_webhooks import (
+    mutate_pod,
+    validate_gpudevice,
+    validate_gpupool,
+    validate_pod,
+)
+from admission.object_decoder import MAX_VALUES, UNCOUNTED_BYTES
 from admission.pods.size_limits import MAX_ANNOTATIONS_BYTES, MAX_EXPRESSIONS
-from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool, validate_pod
 from api.annotations import decode_reservation, encode_devices
 from api.names import PoolName, ReservationId, UnitId
 from pool.demand import MAX_CONTAINERS, MAX_LISTED_UNITS

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from admission.webhooks import mutate_pod, validate_pod
+from admission.admission_webhooks import mutate_pod, validate_pod
 from api.annotations import ReservationNote, decode_reservation
 from api.foreign.core import Pod
 from api.names import NodeName, PodUid, PoolName, ReservationId

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.webhooks import mutate_pod, validate_pod
+from admission.admission_webhooks import mutate_pod, validate_pod
 from api.annotations import ReservationNote, decode_reservation
 from api.names import PodUid, PoolName, ReservationId
 from pool.reservations.reservation import ReservationPhase

@@ -5,7 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool, validate_pod
+from admission.admission_webhooks import (
+    mutate_pod,
+    validate_gpudevice,
+    validate_gpupool,
+    validate_pod,
+)
 from api.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, listed, truncate
 from telemetry.reasons import RefusalReason
 from tests.support.reviews import GPUPOOL, AdmissionSetup, a_pod_object, a_review

@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool, validate_pod
+from admission.admission_webhooks import (
+    mutate_pod,
+    validate_gpudevice,
+    validate_gpupool,
+    validate_pod,
+)
 from tests.support.reviews import (
     GPUDEVICE,
     GPUPOOL,

@@ -10,7 +10,7 @@ from agent.driver.device_files import DeviceFile, DeviceFiles, find_files
 from agent.driver.libraries import DriverFiles
 from agent.driver.port import DriverDevice, DriverInstance
 from agent.inventory.cdi import build_specification, file_name
-from api.nodefiles.devices import NodeDevice, NodeDevices, NodeInstance, NodeMount
+from api.nodefiles.node_devices_file import NodeDevice, NodeDevices, NodeInstance, NodeMount
 
 KIND = "gpu.deckhouse.io/gpu"
 GOLDEN = Path(__file__).parent / "golden" / "gpu.deckhouse.io-gpu.json"

@@ -20,7 +20,7 @@ from api.kubelet.proto.deviceplugin_pb2 import (
     DeviceSpec,
     Mount,
 )
-from api.nodefiles.devices import (
+from api.nodefiles.node_devices_file import (
     DEVICES_FILE,
     NodeDevice,
     NodeDevices,

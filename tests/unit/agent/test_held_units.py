@@ -1,6 +1,6 @@
 """Holders of units: kubelet's List, and the allocations since."""
 
-from agent.kubelet.pods import NodePod, NodePods, node_pod
+from agent.kubelet.node_pods import NodePod, NodePods, node_pod
 from agent.plugin.held_units import HeldUnits, HoldingPod
 from api.foreign.core import Pod
 from api.kubelet.podresources import ContainerUnits, PodUnits

@@ -8,7 +8,7 @@ import pytest
 
 from agent.driver.port import DriverDevice, DriverInstance, Profile
 from agent.health.states import HEALTHY, xid
-from agent.mig.planner import (
+from agent.mig.partition_planner import (
     WHOLE,
     Blocked,
     BlockReason,

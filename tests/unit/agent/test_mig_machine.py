@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agent.driver.port import DriverDevice
 from agent.health.states import HEALTHY
-from agent.mig.planner import (
+from agent.mig.partition_planner import (
     WHOLE,
     Blocked,
     BlockReason,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.mig.planner import Blocked, BlockReason, DesiredLayout
+from agent.mig.partition_planner import Blocked, BlockReason, DesiredLayout
 from agent.mig.progress import (
     EVERY_S,
     GRACE_S,

@@ -16,7 +16,7 @@ from agent.inventory.node_devices import (
     node_devices,
     published_of,
 )
-from api.nodefiles.devices import NodeDevices
+from api.nodefiles.node_devices_file import NodeDevices
 from inventory.discovery.parsing import MigPartition
 from tests.support.builders import EPOCH
 from tests.support.seen_devices import FIRST, SECOND, look, pci, read_back, said

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from agent.kubelet.pods import NodePods, node_pod
+from agent.kubelet.node_pods import NodePods, node_pod
 from agent.plugin.pod_identification import (
     IdentifiedBy,
     IdentifiedContainer,

@@ -1,6 +1,6 @@
 """The node's pods: what is kept of them, and in which order."""
 
-from agent.kubelet.pods import NodePod, NodePods, node_pod
+from agent.kubelet.node_pods import NodePod, NodePods, node_pod
 from api.foreign.core import Pod
 from pool.model import ContainerRole
 from tests.support.bound_pods import RESOURCE, a_bound_pod

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from agent.files import replace_file
-from agent.kubelet.pods import NodePods, node_pod
+from agent.kubelet.node_pods import NodePods, node_pod
 from agent.plugin.held_units import HeldUnits, HolderSource, HoldingPod
 from agent.plugin.pods_file import PodsFile
 from api.foreign.core import Pod
 from api.kubelet.podresources import ContainerUnits, PodUnits
 from api.names import PodUid
-from api.nodefiles.pods import PODS_FILE, STALE_S, NodePodsFile, NodePodUnits
-from server.clock import SystemClock
+from api.nodefiles.node_pods_file import PODS_FILE, STALE_S, NodePodsFile, NodePodUnits
+from server.system_clock import SystemClock
 from tests.support.bound_pods import RESOURCE, a_bound_pod
 
 UID = PodUid("uid-p")

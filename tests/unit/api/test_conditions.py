@@ -4,14 +4,14 @@ import datetime as dt
 
 import pytest
 
-from api.conditions import (
+from api.meta import Condition
+from api.status_conditions import (
     find_condition,
     is_condition_true,
     new_condition,
     true_since,
     without_conditions,
 )
-from api.meta import Condition
 from telemetry.conditions import PoolCondition, PoolReady
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)

@@ -13,7 +13,7 @@ from api.kinds.gpupool import (
 from api.meta import ObjectMeta
 from api.names import NodeName
 from api.nodefiles.poolconfig import ConfiguredDevice
-from manifests.node.agent import build_node_agent
+from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.device_plugin import (
     WorkloadSettings,
     build_pool_workloads,

@@ -30,7 +30,7 @@ from manifests.install.webhooks import (
     build_mutating_configuration,
     build_validating_configuration,
 )
-from manifests.node.agent import build_node_agent
+from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.device_plugin import PluginKind, PluginMode, WorkloadSettings
 from manifests.yaml import render
 from tests.unit.manifests import pool_objects

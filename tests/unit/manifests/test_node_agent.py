@@ -15,8 +15,8 @@ from cli.agent import add_arguments, settings_of
 from inventory.health.device import IGNORED_XIDS
 from manifests import constants
 from manifests.install.agent_policy import build_agent_policy
-from manifests.node import agent as node_agent
-from manifests.node.agent import build_node_agent
+from manifests.node import agent_daemonset
+from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.device_plugin import (
     NodeAgentSettings,
     PluginKind,
@@ -63,7 +63,9 @@ def test_roles_follow_the_mode(mode: PluginMode, roles: frozenset[AgentRole]):
 
 
 def test_roles_are_called_as_the_agent_calls_them():
-    assert {*node_agent.ROLES, node_agent.PLUGIN_ROLE} == {role.value for role in AgentRole}
+    assert {*agent_daemonset.ROLES, agent_daemonset.PLUGIN_ROLE} == {
+        role.value for role in AgentRole
+    }
 
 
 def test_a_pools_plugin_does_nothing_else():

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory, GPUNodeInventoryStatus
 from api.meta import ObjectMeta
 from pool.allocation_state import AllocationState
-from reconciler.sinks.inventories import InventorySink, record_mismatch
-from reconciler.sinks.pods import PodSink
+from reconciler.sinks.inventory_sink import InventorySink, record_mismatch
+from reconciler.sinks.pod_sink import PodSink
 from telemetry.reasons import EventReason
 from tests.support.allocation_state import a_bound_pod, some_allocation_state, some_devices, uid_of
 from tests.support.builders import at

@@ -15,7 +15,7 @@ from inventory.readiness.phases import (
     assess_readiness,
 )
 from inventory.readiness.software import BootstrapTerms, Check, NodeSoftwareFacts, Operand
-from reconciler.readiness.conditions import OURS, conditions_of, recalled
+from reconciler.readiness.readiness_conditions import OURS, conditions_of, recalled
 from telemetry.conditions import InventoryCondition, ReadyForPooling
 from tests.support.readiness import (
     NO_OPERANDS,

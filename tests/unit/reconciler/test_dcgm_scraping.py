@@ -13,7 +13,7 @@ from reconciler.dcgm.exporter import ExporterUnavailableError
 from reconciler.dcgm.scraper import SPEC, DcgmScraper, ScrapeTerms
 from reconciler.runtime.store import DeviceStore
 from reconciler.sinks.operand_pod import OperandPod
-from reconciler.sinks.operand_pods import OperandPodSink
+from reconciler.sinks.operand_pod_sink import OperandPodSink
 from telemetry.metrics import REGISTRY
 from tests.support.controllers import a_context, connected
 from tests.support.dcgm import device_lines

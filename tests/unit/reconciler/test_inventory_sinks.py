@@ -15,10 +15,10 @@ from api.meta import ObjectMeta
 from api.names import DeviceName, NodeName, PoolName
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
-from reconciler.sinks.devices import DeviceSink, ObservedDevice, observe_device
-from reconciler.sinks.namespaces import NamespaceSink
-from reconciler.sinks.nodes import NodeSink
-from reconciler.sinks.pools import PoolSink
+from reconciler.sinks.device_sink import DeviceSink, ObservedDevice, observe_device
+from reconciler.sinks.namespace_sink import NamespaceSink
+from reconciler.sinks.node_sink import NodeSink
+from reconciler.sinks.pool_sink import PoolSink
 from tests.support.builders import a_node, a_pool
 
 WHOLE = PoolName("whole")

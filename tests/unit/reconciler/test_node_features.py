@@ -9,7 +9,7 @@ import pytest
 
 from api.foreign.nodefeature import NODE_NAME_LABEL, NodeFeature
 from api.names import NodeName
-from reconciler.sinks.node_features import NodeFeatureSink, ObservedFeature, observe_feature
+from reconciler.sinks.node_feature_sink import NodeFeatureSink, ObservedFeature, observe_feature
 from tests.support.builders import EPOCH
 from tests.support.node_features import (
     agent_device,

@@ -17,7 +17,7 @@ from reconciler.sinks.operand_pod import (
     OperandTerms,
     projection,
 )
-from reconciler.sinks.operand_pods import OperandPodSink
+from reconciler.sinks.operand_pod_sink import OperandPodSink
 from tests.support.operands import an_operand_pod
 
 TERMS = OperandTerms()

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, PoolName
 from pool.facts import pod_facts
 from pool.model import PodPhase
-from reconciler.sinks.pods import PodSink
+from reconciler.sinks.pod_sink import PodSink
 from telemetry.reasons import EventReason
 from tests.support.allocation_state import a_bound_pod, some_allocation_state, some_devices
 from tests.support.bound_pods import a_bound_pod as stored_pod

@@ -11,9 +11,9 @@ from api.meta import ObjectMeta
 from api.names import PoolName
 from pool.allocation_state import AllocationState
 from pool.model import PodFacts, PodPhase
-from reconciler.sinks.devices import DeviceSink, ObservedDevice
-from reconciler.sinks.nodes import NodeSink
-from reconciler.sinks.pods import PodSink
+from reconciler.sinks.device_sink import DeviceSink, ObservedDevice
+from reconciler.sinks.node_sink import NodeSink
+from reconciler.sinks.pod_sink import PodSink
 from tests.support.allocation_state import (
     a_bound_pod,
     commit_to,

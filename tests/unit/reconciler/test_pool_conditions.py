@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.conditions import find_condition
 from api.kinds.gpupool import GPUPool, GPUPoolStatus, PoolCapacity
 from api.meta import Condition
 from api.names import PodUid
+from api.status_conditions import find_condition
 from inventory.pools.maintenance import PodUsage
 from inventory.pools.validation import VALID_POOL, PoolFault, PoolFaultReason, PoolValidity
-from reconciler.pool.conditions import PoolFigures, status_of
+from reconciler.pool.pool_conditions import PoolFigures, status_of
 from telemetry.conditions import PoolCondition, PoolMisconfigured
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from api.conditions import is_condition_true, new_condition
 from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
+from api.status_conditions import is_condition_true, new_condition
 from inventory.pools.maintenance import change_text, pods_text
 from inventory.pools.validation import VALID_POOL, PoolFaultReason
 from telemetry.conditions import (

@@ -23,7 +23,7 @@ from pool.demand import demand_of
 from pool.facts import node_facts
 from pool.model import Constraints, Demand
 from pool.placement.planner import may_go_to
-from simulator.scheduler.extender import ExtenderClient, ExtenderError
+from simulator.scheduler.extender_client import ExtenderClient, ExtenderError
 from simulator.scheduler.topology_spread import has_strict_spread, nodes_left
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import msgspec
 import structlog
 
 from api.names import NodeName
-from kube.events import ObjectReference
+from kube.event_recorder import ObjectReference
 from kube.resources import PODS
 from pool.facts import reports_of
 from reconciler.runtime.batches import steps
 from reconciler.runtime.store import Store
-from reconciler.sinks.pods import ACTION, check_alone
+from reconciler.sinks.pod_sink import ACTION, check_alone
 from telemetry.metrics import ALLOCATION_MISMATCHES
 from telemetry.reasons import EventReason
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from api.kinds.gpunodeinventory import GPUNodeInventory
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
     from pool.allocation_state import AllocationState
     from pool.pods.reported import AllocationMismatch
 

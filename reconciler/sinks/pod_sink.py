@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 
 from api.text import units as counted
-from kube.events import ObjectReference
+from kube.event_recorder import ObjectReference
 from kube.resources import PODS
 from manifests.install.rbac import PolicyRule
 from pool.errors import InvariantViolatedError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from api.names import PodUid, UnitId
-    from kube.events import EventRecorder
+    from kube.event_recorder import EventRecorder
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
     from pool.model import Instant, PodFacts

@@ -7,7 +7,7 @@ field has a type, every array has items, there are no references.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from simulator.apiserver import cel
+from simulator.apiserver import cel_evaluator
 from simulator.apiserver.errors import InvalidField, forbidden_field, invalid_value, required
 from simulator.apiserver.resource_types import ResourceType
 from simulator.apiserver.schema.structural import StructuralSchema
@@ -117,8 +117,8 @@ def _validate_structure(schema: "Mapping[str, Any]", path: str) -> "Iterator[Inv
         yield required(f"{path}.items", "must be specified")
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         try:
-            cel.compile_expression(rule["rule"])
-        except cel.CelError as error:
+            cel_evaluator.compile_expression(rule["rule"])
+        except cel_evaluator.CelError as error:
             at = f"{path}.x-kubernetes-validations[{index}].rule"
             yield invalid_value(at, rule["rule"], str(error))
     if isinstance(schema.get("items"), dict):

@@ -24,8 +24,8 @@ from agent.problems.file_reader import ProblemsFileReader
 from agent.settings import CDI_KIND, AgentRole
 from api.kubelet.podresources import SOCKET
 from api.names import RESOURCE_PREFIX
+from api.nodefiles.node_pods_file import PODS_FILE
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
-from api.nodefiles.pods import PODS_FILE
 from kube.errors import one_line
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ Pure; `reconciler.readiness.controller` writes them.
 
 from typing import TYPE_CHECKING, Final
 
-from api.conditions import is_condition_true, new_condition
 from api.kinds.gpunodeinventory import BootstrapPhase
+from api.status_conditions import is_condition_true, new_condition
 from inventory.debounce import DebounceCounter, DebouncedState
 from inventory.readiness.phases import BootstrapState, CheckState
 from inventory.readiness.software import Check
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from enum import Enum
 
-    from api.conditions import ConditionStatus
     from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
     from api.meta import Condition
+    from api.status_conditions import ConditionStatus
     from inventory.readiness.phases import NodeReadiness
 
 OURS: Final = frozenset(

@@ -2,7 +2,7 @@
 
 from typing import Final, TypeVar
 
-from api.foreign.workloads import ConfigMap, DaemonSet
+from api.foreign.workload_kinds import ConfigMap, DaemonSet
 from api.names import POOL_LABEL, PoolName
 from kube.informer import Selection
 from manifests import constants
