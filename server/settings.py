@@ -71,35 +71,40 @@ IpAddress = Annotated[str, AfterValidator(_checked_ip_address)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class ListenSettings(_Section):
     """The TLS port."""
 
     host: str = "0.0.0.0"  # noqa: S104  # a pod's own network; every binding path is authenticated
+    """Address to listen on."""
     port: Port = CONTAINER_PORT
+    """Port of the webhooks, the extender, the probes and the metrics."""
     max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=64 * 1024)
-    """An AdmissionReview carries an object twice (1.5 MiB each, etcd's limit) in an envelope;
-    10,000 node names of 63 characters are 0.7 MiB."""
+    """Longest body of a request. An AdmissionReview carries an object twice (1.5 MiB each, etcd's limit) in an
+    envelope; 10,000 node names of 63 characters are 0.7 MiB."""
     max_connections: int = Field(default=2048, ge=16)
-    """An API server has one for each of its requests in flight, at most some hundreds."""
+    """Most open connections. An API server has one for each of its requests in flight, at most some hundreds."""
 
 
 class TlsSettings(_Section):
     """Source of the serving certificate."""
 
     source: Literal["SelfSigned", "Files"] = "SelfSigned"
-    """SelfSigned: an own CA in a Secret, renewed and injected as caBundle. Files: `directory`."""
+    """SelfSigned: an own CA in a Secret, renewed and injected as caBundle. Files: those of `directory`."""
     directory: Path | None = None
-    """tls.crt, tls.key and ca.crt, as cert-manager mounts them."""
+    """Directory of tls.crt, tls.key and ca.crt, as cert-manager mounts them; for `source: Files`."""
     secret: str = SERVING_SECRET
+    """Name of the Secret with our CA and certificates; for `source: SelfSigned`."""
     dns_names: tuple[DnsName, ...] = ()
-    """Besides those of the Service."""
+    """DNS names of the serving certificate, besides those of the Service."""
     ip_addresses: tuple[IpAddress, ...] = ()
+    """IP addresses of the serving certificate."""
     check_every_s: Seconds = 60.0
-    """A Secret or caBundle that was deleted stops pod creations until the next check."""
+    """Time between two checks of Secret and caBundle. One that was deleted stops pod creations until the next check."""
     poll_files_every_s: Seconds = 10.0
+    """Time between two looks at the files of `directory`."""
 
     @model_validator(mode="after")
     def _files_need_a_directory(self) -> Self:
@@ -112,12 +117,12 @@ class WebhookCallerSettings(_Section):
     """Callers of the webhooks (docs/operations.md, "Who calls the webhooks")."""
 
     client_ca_file: Path | None = None
-    """CAs that sign the client certificate of API servers, which is required then. If omitted, every client
+    """File of the CAs that sign the client certificate of API servers, which is required then. If omitted, every client
     that reaches the port gets a response, with less detail."""
     client_names: Annotated[tuple[str, ...], Field(min_length=1)] = ("kube-apiserver",)
-    """Common names of certificates by these CAs."""
+    """Common names of certificates by these CAs that may call."""
     require_certificate: bool = True
-    """Off while API servers are configured one after the other to present it; without client_ca_file of no effect."""
+    """Whether the certificate is required. Off while API servers are configured one after the other to present it; without client_ca_file of no effect."""
 
     @property
     def know_their_callers(self) -> bool:
@@ -129,29 +134,33 @@ class ExtenderSettings(_Section):
     """Callers of the extender's paths: by client certificate, bearer token, or either."""
 
     client_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
-    """Common names of client certificates."""
+    """Common names of the client certificates that may call."""
     client_ca_file: Path | None = None
-    """CAs that sign them. If omitted: our own CA with tls.source SelfSigned, none with Files."""
+    """File of the CAs that sign these. If omitted: our own CA with tls.source SelfSigned, none with Files."""
     token_file: Path | None = None
-    """A file with a bearer token; read again when it changes."""
+    """File with a bearer token; read again when it changes."""
     bind_timeout_s: Seconds = 4.0
-    """Below kube-scheduler's httpTimeout of 5 s, so that it always gets a response."""
+    """Time that the Binding of a pod may take. Below kube-scheduler's httpTimeout of 5 s, so that it always gets a response."""
 
 
 class LeadershipSettings(_Section):
     """Leader election by a Lease."""
 
     enabled: bool = True
+    """Whether a leader is elected. Off for a single replica that never overlaps with another one."""
     lease: str = LEASE_NAME
+    """Name of the Lease, and of the object with the current term."""
     duration_s: Seconds = 2.0
-    """A dead leader is succeeded after this, less the time since its last renewal. Where the API server is
+    """Validity of the Lease. A dead leader is succeeded after this, less the time since its last renewal. Where the API server is
     slow, the leader asks for longer (kube.leader_election)."""
     renew_deadline_s: Seconds = 1.5
+    """Time without a renewal after which a leader stops leading."""
     retry_s: Seconds = 0.4
+    """Time between two renewals, or attempts."""
     look_s: Seconds = 0.25
-    """How often standbys read the Lease."""
+    """Time between two reads of the Lease by a standby."""
     settle_s: Annotated[float, Field(ge=0)] = 0.5
-    """After a leader that did not release: the time that its Bindings may take from admission to storage, and the
+    """Time before a new leader acts after a leader that did not release: the time that its Bindings may take from admission to storage, and the
     Lease to reach every API server; measured: 2-24 ms, and 332 ms once on a loaded machine."""
 
     @model_validator(mode="after")
@@ -167,7 +176,7 @@ class InventorySettings(_Section):
     node_features: bool = True
     """Whether NodeFeatures are read; where NFD is not installed, labels are the only source."""
     managed_label: str = Field(default=MANAGED_LABEL, min_length=1, max_length=317)
-    """On a Node: `false` keeps its devices out of every pool."""
+    """Label of Nodes; its value `false` keeps its devices out of every pool."""
     managed_by_default: bool = True
     """Whether a node without that label is managed."""
     freshness_s: Seconds = 120.0
@@ -180,19 +189,24 @@ class BootstrapSettings(_Section):
     """Conditions of a node that is ready for pooling (docs/operations.md, "Node readiness")."""
 
     validator: Requirement = Requirement.IF_PRESENT
+    """Whether the node needs a ready pod of NVIDIA's operator validator."""
     gfd: Requirement = Requirement.IF_PRESENT
+    """Whether the node needs a ready pod of gpu-feature-discovery."""
     dcgm: Requirement = Requirement.IF_PRESENT
+    """Whether the node needs a ready pod of DCGM."""
     dcgm_exporter: Requirement = Requirement.IF_PRESENT
+    """Whether the node needs a ready pod of dcgm-exporter."""
     namespaces: tuple[DnsName, ...] = ()
     """Trusted namespaces of operand pods, besides our own. None by default: where users may create namespaces,
     the first to take a missing name would be trusted."""
     good_samples: int = Field(default=3, ge=1)
+    """Consecutive good samples until a node becomes ready."""
     bad_samples: int = Field(default=3, ge=1)
-    """Consecutive samples until a node becomes ready, or unready."""
+    """Consecutive bad samples until a node becomes unready."""
     period_s: Seconds = 10.0
-    """Checks that are closer together than this are one sample."""
+    """Checks of a node that are closer together than this are one sample."""
     heartbeat_freshness_s: Seconds = 120.0
-    """Monitoring without a heartbeat for longer is missing."""
+    """Age of a heartbeat after which monitoring is missing."""
 
 
 class HealthSettings(_Section):
@@ -201,12 +215,15 @@ class HealthSettings(_Section):
     dcgm: bool = True
     """Whether DCGM exporters are read."""
     scrape_period_s: Seconds = 15.0
+    """Time between two scrapes of an exporter."""
     scrapes_per_second: Seconds = 100.0
+    """Most scrapes a second, of all exporters together."""
     scrape_timeout_s: Seconds = 3.0
+    """Time that a scrape may take."""
     clean_samples: int = Field(default=3, ge=1)
-    """Consecutive samples until a faulted device recovers."""
+    """Consecutive samples without a fault until a faulted device recovers."""
     period_s: Seconds = 10.0
-    """Checks that are closer together than this are one sample."""
+    """Checks of a device that are closer together than this are one sample."""
     ignored_xids: tuple[int, ...] = tuple(sorted(IGNORED_XIDS))
     """Xids that an application causes, which are no fault of the device."""
 
@@ -215,15 +232,20 @@ class DevicePluginSettings(_Section):
     """Device plugins of the pools (docs/design/0006-one-daemonset-or-many.md)."""
 
     mode: PluginMode = PluginMode.PER_POOL
+    """Where plugins run: in a DaemonSet for each pool, in the node agent for all pools of its node (PerNode), or
+    outside the control plane (None)."""
     plugin: PluginKind = PluginKind.OWN
+    """Own: the control plane's plugin. NVIDIA: NVIDIA's k8s-device-plugin, for whole devices and time slices."""
     hand_out: HandOut = HandOut.CDI
+    """How devices are made available to containers: by CDI names, by NVIDIA_VISIBLE_DEVICES (Environment), or as
+    device files (Devices)."""
     image: str = ""
-    """Of the DaemonSets: ours, or NVIDIA's where `plugin` says so. With its registry, better with its
+    """Image of the DaemonSets: ours, or NVIDIA's where `plugin` says so. With its registry, better with its
     digest too: `serve` does not start where DaemonSets are to be made of a name without one."""
     cdi_kind: str = ""
-    """Of CDI names; empty: the kind of the node agent's specification."""
+    """Kind of CDI names; empty: the kind of the node agent's specification."""
     node_selector: dict[str, str] = {"nvidia.com/gpu.present": "true"}
-    """Nodes that may have devices: the node agent runs there."""
+    """Labels of the nodes that may have devices: the node agent runs there."""
 
     @model_validator(mode="after")
     def _nvidia_serves_one_pool(self) -> Self:
@@ -236,37 +258,50 @@ class NodeAgentRolloutSettings(_Section):
     """The node agent, which discovers, watches and partitions the devices of a node (docs/node-agent.md)."""
 
     enabled: bool = True
+    """Whether the node agent is deployed. Without it another source must report devices, and no device is
+    partitioned."""
     image: str = ""
-    """Empty: the device plugin's image, where that is ours."""
+    """Image of the node agent; empty: the device plugin's, where that is ours."""
 
 
 class Settings(BaseSettings):
     """All settings."""
 
     model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
+        env_prefix=_PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
     )
     _from_file: "ClassVar[dict[str, Any]]" = {}
 
     kubeconfig: Path | None = None
-    """If omitted: $KUBECONFIG, the pod's service account, ~/.kube/config."""
+    """File with the API server's address and credentials. If omitted: $KUBECONFIG, the pod's service account,
+    ~/.kube/config."""
     context: str | None = None
+    """Context of the kubeconfig; if omitted, its current one."""
     namespace: DnsName = DEFAULT_NAMESPACE
-    """Of our Secrets, Lease and DaemonSets."""
+    """Namespace of our Secrets, Lease and DaemonSets."""
     service: DnsName = SERVICE_NAME
+    """Name of our Service, which the serving certificate is for."""
     scheduler_name: str | None = DEFAULT_SCHEDULER_NAME
-    """Set in pool pods that name the default scheduler; empty: left unchanged."""
+    """Scheduler that is set in pool pods that name the default one; empty: left unchanged."""
     mutating_configuration: str = MUTATING_CONFIGURATION
+    """Name of the MutatingWebhookConfiguration that gets our caBundle."""
     validating_configuration: str = VALIDATING_CONFIGURATION
+    """Name of the ValidatingWebhookConfiguration that gets our caBundle."""
     placement: Literal["Scored", "Nominated"] = "Nominated"
     """How kube-scheduler finds the node that is reserved for a pod. Scored: among all nodes, by our scores.
     Nominated: while many pods wait, `status.nominatedNodeName` names it, at the cost of one write for each."""
     observe_within_s: Seconds = 5.0
     """Time after admission in which the watch must show a pod; its reservation ends otherwise."""
     drain_s: Annotated[float, Field(ge=0)] = 5.0
-    """On shutdown: time until the port closes."""
+    """Time from the signal to stop until the port closes."""
     api_timeout_s: Seconds = 10.0
+    """Time that a request to the API server may take."""
     log_level: LogLevel = "info"
+    """Least level of the lines that are logged."""
     listen: ListenSettings = ListenSettings()
     tls: TlsSettings = TlsSettings()
     webhooks: WebhookCallerSettings = WebhookCallerSettings()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from cli.main import MISUSED, OK, run
 from server.settings import BadSettingsError, Settings, load_settings
@@ -244,3 +245,19 @@ def test_demo_without_its_package_is_refused_in_one_line(
     complaint = capsys.readouterr().err
     assert complaint.count("\n") == 1
     assert "part of the source checkout" in complaint
+
+
+def test_every_setting_has_a_description() -> None:
+    assert undescribed(Settings, "") == []
+
+
+def undescribed(model: type[BaseModel], prefix: str) -> list[str]:
+    names: list[str] = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            names += undescribed(kind, f"{prefix}{name}.")
+            names += [] if kind.__doc__ else [f"{prefix}{name}"]
+        elif not (field.description or "").endswith("."):
+            names.append(f"{prefix}{name}")
+    return names
