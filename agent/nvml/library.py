@@ -41,12 +41,40 @@ _LOADING: Final = threading.Lock()
 
 
 @final
-class _Library(ctypes.CDLL):
-    """A library that knows the path by which it was asked for."""
+class _LoadedLibrary:
+    """The library as `pynvml` knows it, which keeps every function that it was once given."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
+    def __init__(self) -> None:
+        self.path = ""
+        self.functions: ctypes.CDLL | None = None
+
+    def load(self, path: str) -> None:
+        self.functions = ctypes.CDLL(path)
         self.path = path
+
+    def __getattr__(self, name: str) -> "_Function":
+        getattr(self.functions, name)  # AttributeError: `pynvml` asks again for it.
+        return _Function(self, name)
+
+
+@final
+class _Function:
+    """A function of the library that is loaded when it is called."""
+
+    def __init__(self, library: _LoadedLibrary, name: str) -> None:
+        self._library = library
+        self._name = name
+        self.restype: type = ctypes.c_int
+
+    def __call__(self, *arguments: object) -> object:
+        function = getattr(self._library.functions, self._name, None)
+        if function is None:
+            return pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+        function.restype = self.restype
+        return function(*arguments)
+
+
+_LOADED: Final = _LoadedLibrary()
 
 
 def find_libraries(driver_root: Path) -> "Iterator[Path]":
@@ -73,16 +101,14 @@ def load_library(library: Path | None, driver_root: Path) -> str:
 def _load(library: Path | None, driver_root: Path) -> str:
     refused = []
     for path in _candidates(library, driver_root):
-        if _is_loaded(path):
+        if path == _LOADED.path:
             return path
         try:
-            loaded = _Library(path)
+            _LOADED.load(path)
         except OSError as error:
             refused.append(str(error))
             continue
-        # pynvml caches functions of the previous library, which must not be called any more.
-        pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001  # there is no other way
-        pynvml.nvmlLib = loaded
+        pynvml.nvmlLib = _LOADED
         return path
     raise DriverUnavailableError(
         AgentDegraded.DRIVER_MISSING, _explain(library, driver_root, refused)
@@ -97,10 +123,6 @@ def _candidates(library: Path | None, driver_root: Path) -> "Iterator[str]":
     if driver_root == Path("/"):
         # By ldconfig's cache. Only for /: a library loaded from another root has the same name.
         yield NAME
-
-
-def _is_loaded(path: str) -> bool:
-    return isinstance(pynvml.nvmlLib, _Library) and pynvml.nvmlLib.path == path
 
 
 def _explain(library: Path | None, driver_root: Path, refused: list[str]) -> str:

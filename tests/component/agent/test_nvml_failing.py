@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import DriverUnavailableError
+from agent.errors import DriverUnavailableError, PartitioningError
 from agent.nvml.call_thread import MAX_STUCK
 from agent.nvml.driver import NvmlDriver
 from server.system_clock import SystemClock
@@ -71,6 +71,17 @@ async def test_library_is_found_under_the_drivers_root(tmp_path: Path, folder: s
         assert [device.uuid for device in (await driver.look()).devices] == [FIRST.uuid]
         await driver.close()
         (place / "nvml.state").rename(node.nvml.state)
+
+
+async def test_each_call_is_of_the_library_that_was_loaded_last(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path / "first", FIRST) as node:
+        assert (await node.device(FIRST.uuid)).is_mig_capable
+    async with nvml_node(tmp_path / "old", SECOND, defines=("OLD_DRIVER",)) as node:
+        assert not (await node.device(SECOND.uuid)).is_mig_capable
+    async with nvml_node(tmp_path / "last", FIRST) as node:
+        node.nvml.run_process(FIRST.uuid, 7)
+        with pytest.raises(PartitioningError, match="In use"):
+            await node.driver.set_mig(FIRST.uuid, is_enabled=True)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +250,7 @@ async def test_process_ends_while_calls_hang(tmp_path: Path) -> None:
         node.nvml.hang()
         program = f"""
 import asyncio, pathlib
-from agent.errors import DriverUnavailableError
+from agent.errors import DriverUnavailableError, PartitioningError
 from agent.nvml.driver import NvmlDriver
 from server.system_clock import SystemClock
 async def main():
