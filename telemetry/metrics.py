@@ -29,6 +29,12 @@ POOL_CAPACITY_USED = Gauge(
 POOL_CAPACITY_AVAILABLE = Gauge(
     "gpupool_capacity_available", "Units free to be given out now.", ["pool"], registry=REGISTRY
 )
+POOL_LARGEST_FREE = Gauge(
+    "gpupool_largest_free",
+    "Most units of the pool that are available on one node.",
+    ["pool"],
+    registry=REGISTRY,
+)
 POOL_CAPACITY_UNHEALTHY = Gauge(
     "gpupool_capacity_unhealthy",
     "Free units withheld: the device is faulted or leaves the pool, its node is missing, not ready or"

@@ -218,10 +218,18 @@ class PoolCapacity(Model, frozen=True, omit_defaults=False):
     """Units; total = reserved + used + available + unhealthy."""
 
     total: int = 0
+    """Units of the pool's devices."""
     reserved: int = 0
+    """Units held for pods that are not bound yet."""
     used: int = 0
+    """Units of bound pods."""
     available: int = 0
+    """Units that are free to be allocated now."""
     unhealthy: int = 0
+    """Free units that are withheld: the device is faulted or leaves the pool, its node is missing, not ready or
+    cordoned, a pod runs there on unknown devices, or the whole pool is in maintenance or being deleted."""
+    largest_free: int = 0
+    """Most units that are available on one node: a pod that requests more of them waits."""
 
 
 class EffectiveAllocation(Model, frozen=True):
@@ -236,13 +244,24 @@ class GPUPoolStatus(Model, frozen=True):
     """Observed state of the pool."""
 
     observed_generation: int = 0
+    """Generation of the spec that the status describes."""
     phase: str = ""
+    """Summary of the conditions: Pending (no device yet), Ready, Degraded (no healthy device), Maintenance,
+    Misconfigured, or Terminating."""
+    resource_name: str = ""
+    """The extended resource that pods request."""
+    strategy: Strategy | None = None
+    """The strategy in effect: that of the spec, or the default of the mode."""
     allocation: EffectiveAllocation | None = None
     """The allocation in effect, on which running pods rely; it differs from the spec during maintenance."""
     capacity: PoolCapacity = PoolCapacity()
     nodes: int = 0
-    """Number of nodes with a device of the pool."""
+    """Number of nodes with a unit of the pool."""
+    waiting: int = 0
+    """Number of pending pods that request units of the pool and have none; pods with a scheduling gate do not count."""
     conditions: list[Condition] | None = None
+    """Ready, Supported, Misconfigured, CapacityLow, Conflict (another pool has a device that this one selects), and
+    Maintenance (its allocation is being changed)."""
 
 
 class GPUPool(Model, frozen=True):

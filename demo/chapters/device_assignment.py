@@ -108,7 +108,7 @@ async def assignment_by_product(story: Story) -> None:
         for name, size in sizes.items()
     ]
     story.say("  $ kubectl get gpool")
-    heading = ("NAME", "MODE", "TOTAL", "USED", "AVAILABLE", "PHASE")
+    heading = ("NAME", "MODE", "TOTAL", "USED", "HELD", "FREE", "LARGEST", "WAITING", "PHASE")
     story.table([heading, *map(_row, pools)])
     story.claim(
         f"{BIG_DEVICES} devices are {BIG_DEVICES} units, and {SMALL_DEVICES} devices {sizes[SLICES]}"
@@ -167,5 +167,12 @@ def _figures(pool: "GPUPool") -> tuple[int, int]:
 
 def _row(pool: "GPUPool") -> tuple[str, ...]:
     capacity = pool.status.capacity
-    figures = (capacity.total, capacity.used, capacity.available)
+    figures = (
+        capacity.total,
+        capacity.used,
+        capacity.reserved,
+        capacity.available,
+        capacity.largest_free,
+        pool.status.waiting,
+    )
     return (pool.name, pool.allocation.mode.value, *map(str, figures), pool.status.phase)

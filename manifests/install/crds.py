@@ -80,27 +80,36 @@ def _condition(
     return _Column(name=column, path=path, is_wide=is_wide)
 
 
+def _figure(column: str, path: str, description: str, *, is_wide: bool = False) -> _Column:
+    return _Column(name=column, path=path, type="integer", description=description, is_wide=is_wide)
+
+
 _AGE: Final = _Column(name="Age", path=".metadata.creationTimestamp", type="date")
 
 _POOL_COLUMNS: Final = (
     _Column(name="Mode", path=".spec.allocation.mode"),
-    _Column(name="Total", path=".status.capacity.total", type="integer", description="Units."),
-    _Column(name="Used", path=".status.capacity.used", type="integer"),
-    _Column(name="Available", path=".status.capacity.available", type="integer"),
-    _Column(name="Reserved", path=".status.capacity.reserved", type="integer"),
+    _figure("Total", ".status.capacity.total", "Units of the pool's devices."),
+    _figure("Used", ".status.capacity.used", "Units of bound pods."),
+    _figure("Held", ".status.capacity.reserved", "Units held for pods that are not bound yet."),
+    _figure("Free", ".status.capacity.available", "Units that are free to be allocated now."),
+    _figure("Largest", ".status.capacity.largestFree", "Most units that are free on one node."),
+    _figure("Waiting", ".status.waiting", "Pods that wait for units."),
     _Column(name="Phase", path=".status.phase"),
-    _condition("Reason", "Ready", field="reason"),
-    _Column(
-        name="Strategy",
-        path=".spec.scheduling.strategy",
-        description="Empty: the default of the mode.",
-        is_wide=True,
+    _Column(name="Resource", path=".status.resourceName", is_wide=True),
+    _figure(
+        "Unhealthy", ".status.capacity.unhealthy", "Free units that are withheld.", is_wide=True
     ),
-    _Column(name="Nodes", path=".status.nodes", type="integer", is_wide=True),
-    _Column(name="Unhealthy", path=".status.capacity.unhealthy", type="integer", is_wide=True),
-    _condition("Ready", "Ready", is_wide=True),
+    _figure("Nodes", ".status.nodes", "Nodes with a unit of the pool.", is_wide=True),
+    _Column(name="Strategy", path=".status.strategy", is_wide=True),
     _condition("Why", "Ready", is_wide=True, field="message"),
     _condition("Conflict", "Conflict", is_wide=True, field="message"),
+    _Column(
+        name="Deleted",
+        path=".metadata.deletionTimestamp",
+        type="date",
+        description="Time since the pool was deleted; its pods may still run.",
+        is_wide=True,
+    ),
 )
 
 _DEVICE_COLUMNS: Final = (

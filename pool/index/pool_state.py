@@ -104,6 +104,10 @@ class PoolState:
         self._refresh()
         return self._rooms
 
+    def largest_free(self) -> int:
+        """Return the largest number of units of one node that a pod that exists may get now."""
+        return max(self.rooms(), default=0)
+
     def largest_possible(self) -> int:
         """Return the largest number of units that one node has, or can have once its devices are partitioned."""
         if self.facts is None:

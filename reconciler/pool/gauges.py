@@ -5,6 +5,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pool.reservations.reservation import ReservationPhase
+from reconciler.pool.usage import waiting_pods
 from reconciler.runtime.batches import steps
 from telemetry.conditions import PoolCondition
 from telemetry.metrics import (
@@ -22,6 +23,7 @@ from telemetry.metrics import (
     POOL_CAPACITY_UNHEALTHY,
     POOL_CAPACITY_USED,
     POOL_CONDITION,
+    POOL_LARGEST_FREE,
     POOL_NODE_SLOTS,
     RESERVATION_AGE,
     RESERVATIONS,
@@ -46,6 +48,7 @@ _OF_POOLS: Final = (
     POOL_CAPACITY_USED,
     POOL_CAPACITY_AVAILABLE,
     POOL_CAPACITY_UNHEALTHY,
+    POOL_LARGEST_FREE,
     POOL_ASSIGNMENTS,
     DEVICES_RESERVED,
     RESERVATION_AGE,
@@ -56,13 +59,16 @@ DEVICES_A_STEP: Final = 5_000
 _OF_ALL: Final = (DEVICES_UNASSIGNED, INDEX_GENERATION, PODS_UNACCOUNTED, UNITS_HELD_TWICE)
 
 
-def show_capacity(pool: "PoolName", capacity: "Capacity | PoolCapacity") -> None:
+def show_capacity(
+    pool: "PoolName", capacity: "Capacity | PoolCapacity", *, largest_free: int
+) -> None:
     """Set the gauges of a pool's units."""
     POOL_CAPACITY_TOTAL.labels(pool).set(capacity.total)
     POOL_CAPACITY_RESERVED.labels(pool).set(capacity.reserved)
     POOL_CAPACITY_USED.labels(pool).set(capacity.used)
     POOL_CAPACITY_AVAILABLE.labels(pool).set(capacity.available)
     POOL_CAPACITY_UNHEALTHY.labels(pool).set(capacity.unhealthy)
+    POOL_LARGEST_FREE.labels(pool).set(largest_free)
 
 
 def show_conditions(pool: "PoolName", conditions: "Iterable[Condition]") -> None:
@@ -108,12 +114,11 @@ def showing_sums(
     _show_reservations(reader, catalog, now)
     for name, pool in catalog.pools.items():
         # Also when it changes; its status, with which that comes, waits for a slow API server.
-        show_capacity(name, index.state(name).capacity())
-        resource = pool.resource_name
-        serving = index.pool_of(resource)
-        is_serving = serving is not None and serving.name == name
-        PODS_WAITING.labels(name).set(reader.waiting_count(resource) if is_serving else 0)
-        since = reader.waiting_since(resource) if is_serving else ""
+        state = index.state(name)
+        show_capacity(name, state.capacity(), largest_free=state.largest_free())
+        waiting = waiting_pods(reader, index, pool)
+        PODS_WAITING.labels(name).set(waiting)
+        since = reader.waiting_since(pool.resource_name) if waiting else ""
         PODS_LONGEST_WAIT.labels(name).set(_age_s(since, now.utc))
         ALLOCATION_MISMATCHES.labels(name)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 from pool.index.change_log import Changes
 from reconciler.controller_spec import ControllerContext, TaskSpec, Trigger
 from reconciler.pool.gauges import showing_sums
+from reconciler.pool.usage import waiting_pods
 from reconciler.runtime.batches import steps
 from reconciler.runtime.event_source import EventSource
 
@@ -50,6 +51,10 @@ class IndexChangeDispatcher:
         self.pools: EventSource[PoolName] = EventSource()
         self.nodes: EventSource[NodeName] = EventSource()
         self.devices: EventSource[DeviceName] = EventSource()
+        self.waiting: EventSource[PoolName] = EventSource()
+        """Pools for which another number of pods waits: of that the index knows nothing."""
+        self._waiting: dict[PoolName, int] = {}
+        # pool -> the number that was published last
         self.device_delay_s = 0.0
         """After which a published device is written: none in the initial list."""
 
@@ -73,6 +78,7 @@ class IndexChangeDispatcher:
         round_ = 0
         while True:
             await self._publish(self._index.changes.take())
+            self._publish_waiting()
             if round_ % GAUGES_EVERY == 0:
                 await self._set_gauges()
             round_ += 1
@@ -82,6 +88,14 @@ class IndexChangeDispatcher:
         """Set the gauges that are sums; other tasks get their turn meanwhile."""
         for _ in showing_sums(self._reader, self._catalog, self._now(), index=self._index):
             await asyncio.sleep(0)
+
+    def _publish_waiting(self) -> None:
+        """Compare a number a pool, which costs less than to follow every pod that tries again."""
+        before, self._waiting = self._waiting, {}
+        for name, pool in self._catalog.pools.items():
+            count = self._waiting[name] = waiting_pods(self._reader, self._index, pool)
+            if count != before.get(name):
+                self.waiting.publish(name)
 
     async def _publish(self, changes: Changes) -> None:
         """Publish pools first: their validity decides about nodes and devices."""
@@ -104,5 +118,6 @@ def index_changes(context: ControllerContext) -> IndexChangeDispatcher:
 SPEC: Final = TaskSpec(
     name="index.changes", build=lambda context: context.shared(index_changes).run
 )
+WAITING: Final[Trigger[Any]] = Trigger(source=lambda context: context.shared(index_changes).waiting)
 NODES: Final[Trigger[Any]] = Trigger(source=lambda context: context.shared(index_changes).nodes)
 """Nodes whose object changed, or on which a pool won or lost a device."""

@@ -51,6 +51,8 @@ class PoolFigures:
 
     capacity: PoolCapacity
     nodes: int
+    waiting: int = 0
+    """Pods that wait for units of the pool."""
     verdict: "PoolValidity" = VALID_POOL
     occupants: "tuple[PodUsage, ...]" = ()
     """Pods with units of the pool; only of a pool that is being deleted."""
@@ -80,6 +82,9 @@ def status_of(
         phase=phase.value,
         capacity=figures.capacity,
         nodes=figures.nodes,
+        waiting=figures.waiting,
+        resource_name=pool.resource_name,
+        strategy=pool.strategy,
         conditions=[
             make(PoolCondition.READY, reason, message, is_true=reason is PoolReady.SERVING),
             make(

@@ -22,8 +22,9 @@ from reconciler.pool.gauges import (
     show_conditions,
     show_slots,
 )
+from reconciler.pool.index_changes import WAITING
 from reconciler.pool.pool_conditions import OURS, PoolFigures, status_of
-from reconciler.pool.usage import usage_of
+from reconciler.pool.usage import usage_of, waiting_pods
 from reconciler.pool.validation_cache import POOLS, VALIDITY, validity_cache
 from reconciler.runtime.controller import STATUS_SHARE
 from reconciler.runtime.expectations import Expectations
@@ -123,8 +124,10 @@ class PoolStatus:
                 used=units.used,
                 available=units.available,
                 unhealthy=units.unhealthy,
+                largest_free=state.largest_free(),
             ),
             nodes=len(state.nodes()),
+            waiting=waiting_pods(self._reader, self._index, pool),
             verdict=self._verdict(pool.name),
             occupants=usage_of(self._reader, self._index, pool.name).pods if is_ending else (),
         )
@@ -134,7 +137,7 @@ class PoolStatus:
         return self._expected.unseen(pool.name, pool.metadata) or pool.status
 
     def _show(self, pool: "GPUPool", state: "PoolState", status: GPUPoolStatus) -> None:
-        show_capacity(pool.name, status.capacity)
+        show_capacity(pool.name, status.capacity, largest_free=status.capacity.largest_free)
         show_assignments(pool.name, sum(map(len, state.devices_by_node.values())))
         others = [one for one in pool.status.conditions or () if one.type not in _OUR_NAMES]
         show_conditions(pool.name, [*others, *(status.conditions or ())])
@@ -180,6 +183,9 @@ def _complete(status: GPUPoolStatus) -> dict[str, object]:
         "phase": status.phase,
         "capacity": status.capacity,
         "nodes": status.nodes,
+        "waiting": status.waiting,
+        "resourceName": status.resource_name,
+        "strategy": status.strategy,
         "conditions": status.conditions,
     }
 
@@ -187,7 +193,7 @@ def _complete(status: GPUPoolStatus) -> dict[str, object]:
 SPEC: Final = ControllerSpec(
     name="pool.status",
     rbac=RBAC,
-    triggers=(POOLS, VALIDITY),
+    triggers=(POOLS, VALIDITY, WAITING),
     share=STATUS_SHARE,
     build=lambda context: (
         PoolStatus(

@@ -8,6 +8,7 @@ from pool.model import PodPhase
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from api.kinds.gpupool import GPUPool
     from api.names import PodUid, PoolName
     from pool.allocation_reader import AllocationReader
     from pool.index.device_index import DeviceIndex
@@ -34,6 +35,13 @@ def usage_of(reader: "AllocationReader", index: "DeviceIndex", name: "PoolName")
     return PoolUsage(
         pods=tuple(pods), reserved=reserved, devices=devices, partitioned_devices=partitioned
     )
+
+
+def waiting_pods(reader: "AllocationReader", index: "DeviceIndex", pool: "GPUPool") -> int:
+    """Return the number of pods that wait for units of the pool; a pool that serves no resource has none."""
+    serving = index.pool_of(pool.resource_name)
+    is_serving = serving is not None and serving.name == pool.name
+    return reader.waiting_count(pool.resource_name) if is_serving else 0
 
 
 def _occupants(reader: "AllocationReader", held: "dict[PodUid, int]") -> "Iterator[PodUsage]":

@@ -32,6 +32,8 @@ def agree_on_figures(
     capacity = state.capacity()
     sums = {key: getattr(capacity, key) for key in CAPACITY_FIGURES}
     assert sums == model.capacity(pool, want)
+    rooms = [model.room(node) for node in want.values()]
+    assert state.largest_free() == max(rooms, default=0)
     assert state.largest_node() == max((node["total"] for node in want.values()), default=0)
     for size in SIZES:
         view = allocation_state.index.view(PoolName(pool), size)

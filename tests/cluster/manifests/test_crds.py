@@ -41,15 +41,23 @@ async def test_misspelt_field_is_refused_by_kubectl(kubectl, pools):
 
 async def test_kubectl_shows_capacity_of_pools(api, kubectl, pools):
     await api.create(pools, a_pool("train"))
-    capacity = {"total": 8, "used": 3, "available": 4, "reserved": 1}
-    status = {"phase": "Ready", "capacity": capacity, "nodes": 1}
+    capacity = {"total": 8, "used": 3, "available": 4, "reserved": 1, "largestFree": 3}
+    status = {
+        "phase": "Ready",
+        "capacity": capacity,
+        "nodes": 2,
+        "waiting": 5,
+        "resourceName": "gpu.deckhouse.io/train",
+        "strategy": "BinPack",
+    }
     await api.patch(f"{pools}/train/status", {"status": status})
     header, row = (await kubectl("get", "gpool", "-o", "wide")).stdout.splitlines()
     assert " ".join(header.split()) == (
-        "NAME MODE TOTAL USED AVAILABLE RESERVED PHASE REASON STRATEGY NODES UNHEALTHY READY WHY"
-        " CONFLICT AGE"
+        "NAME MODE TOTAL USED HELD FREE LARGEST WAITING PHASE"
+        " RESOURCE UNHEALTHY NODES STRATEGY WHY CONFLICT DELETED AGE"
     )
-    assert row.split()[:-1] == ["train", "Exclusive", "8", "3", "4", "1", "Ready", "1", "0"]
+    shown = "train Exclusive 8 3 1 4 3 5 Ready gpu.deckhouse.io/train 0 2 BinPack"
+    assert row.split()[:-1] == shown.split()
 
 
 async def test_devices_are_shown_and_selected_by_node_and_state(api, kubectl, pools):

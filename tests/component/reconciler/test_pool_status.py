@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from api.names import API_VERSION
+from api.names import API_VERSION, PoolName
 from kube.errors import Conflict, KubeError, ServerError
 from kube.resources import GPU_POOLS, NODES
 from reconciler.pool.status import FIELD_MANAGER
 from tests.component.reconciler.cluster import Cluster, gauge
 from tests.support.allocation_state import a_bound_pod, commit_to
-from tests.support.builders import a_pod_facts
+from tests.support.builders import a_pod_facts, at
 
 STATUS_PATH = "/gpupools/whole/status$"
 GAUGES = [
@@ -19,6 +19,7 @@ GAUGES = [
     "gpupool_capacity_used",
     "gpupool_capacity_available",
     "gpupool_capacity_unhealthy",
+    "gpupool_largest_free",
 ]
 
 
@@ -41,7 +42,12 @@ async def test_a_pool_with_devices_is_ready_and_shows_its_figures(cluster: Clust
         "used": 0,
         "available": 2,
         "unhealthy": 0,
+        "largestFree": 2,
     }
+    assert (status["resourceName"], status["strategy"]) == (
+        "gpu.deckhouse.io/whole",
+        "LeastFragmentation",
+    )
     condition = ready(status)
     assert (condition["status"], condition["reason"]) == ("True", "Serving")
     assert condition["message"] == "2 units of gpu.deckhouse.io/whole on 1 node"
@@ -58,7 +64,31 @@ async def test_units_that_are_held_and_units_that_are_used_are_told_apart(cluste
         "used": 1,
         "available": 0,
         "unhealthy": 0,
+        "largestFree": 0,
     }
+
+
+async def test_pods_that_wait_are_counted_until_they_get_units(cluster: Cluster):
+    for name in ("a", "b"):
+        cluster.allocation_state.observe_pod(a_pod_facts(name), at(0))
+    await cluster.reconcile_pool()
+    assert (await cluster.status_of())["waiting"] == 2
+    commit_to(cluster.allocation_state, a_pod_facts("a"))
+    await cluster.reconcile_pool()
+    assert (await cluster.status_of())["waiting"] == 1
+
+
+async def test_a_status_of_an_older_version_is_read_and_completed(cluster: Cluster):
+    figures = {"total": 2, "reserved": 0, "used": 0, "available": 2, "unhealthy": 0}
+    status = {"phase": "Ready", "nodes": 1, "capacity": figures}
+    await cluster.client.merge_patch(
+        GPU_POOLS, {"status": status}, name="whole", subresource="status"
+    )
+    await cluster.observe()
+    read = cluster.catalog.pools[PoolName("whole")].status
+    assert (read.capacity.largest_free, read.waiting, read.resource_name) == (0, 0, "")
+    await cluster.reconcile_pool()
+    assert (await cluster.status_of())["capacity"] == {**figures, "largestFree": 2}
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3])
@@ -248,11 +278,11 @@ async def test_only_our_field_manager_owns_what_we_write(cluster: Cluster):
 
 async def test_the_gauges_follow_the_pool_and_go_with_it(cluster: Cluster):
     await cluster.reconcile_pool()
-    assert [gauge(name) for name in GAUGES] == [2, 0, 0, 2, 0]
+    assert [gauge(name) for name in GAUGES] == [2, 0, 0, 2, 0, 2]
     await cluster.client.delete(GPU_POOLS, "whole")
     await cluster.observe()
     await cluster.reconcile_pool()
-    assert [gauge(name) for name in GAUGES] == [None] * 5
+    assert [gauge(name) for name in GAUGES] == [None] * 6
     await cluster.reconcile_pool()
 
 

@@ -104,7 +104,8 @@ def device(allocated: int, capacity: int = 1) -> dict[str, int]:
 
 
 def figures(total: int, **others: int) -> dict[str, int]:
-    return {"total": total, "reserved": 0, "used": 0, "available": 0, "unhealthy": 0, **others}
+    zeros = dict.fromkeys(("reserved", "used", "available", "unhealthy", "largestFree"), 0)
+    return {"total": total, **zeros, **others}
 
 
 LISTED = {"whole": {"GPU-w0", "GPU-w1", "GPU-w2"}, "slow": {"GPU-sliced"}}
@@ -115,7 +116,10 @@ EMPTY: dict[str, Any] = {
     "bound": set(),
     "with devices": set(),
     "is any unit given twice": False,
-    "pools": {"whole": figures(3, available=3), "slow": figures(64, available=64)},
+    "pools": {
+        "whole": figures(3, available=3, largestFree=3),
+        "slow": figures(64, available=64, largestFree=64),
+    },
     "modes": {"whole": "Exclusive", "slow": "TimeSlice"},
     "finalized": {"whole", "slow"},
     "devices": 4,

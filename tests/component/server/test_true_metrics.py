@@ -221,6 +221,7 @@ async def what_is_in_the_cluster_is_shown(run: MetricsRun) -> None:
         ("gpu_reservations", {(phase,): count for phase, count in phases.items()}),
         ("gpu_device_reserved_total", {("whole",): 1, ("slow",): 1}),
         ("gpu_device_unassigned_total", {(): 2}),
+        ("gpupool_largest_free", {("whole",): 0, ("slow",): 1}),
         ("gpu_pods_waiting", {("whole",): 1, ("slow",): 1}),
         ("gpu_pods_unaccounted", {(): 1}),
         ("gpu_units_held_twice", {(): 1}),

@@ -23,7 +23,7 @@ from tests.support.allocation_state import (
     some_allocation_state,
     some_devices,
 )
-from tests.support.builders import a_demand, a_device, a_node, a_pool, at
+from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
 from tests.support.loop_clock import LoopClock
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Setup:
         )
         self.catalog = Catalog()
         self.catalog.pools[PoolName("whole")] = GPUPool(metadata=ObjectMeta(name="whole"))
-        self.seen: dict[str, list[tuple[float, str]]] = {"pools": [], "devices": [], "nodes": []}
+        kinds = ("pools", "waiting", "devices", "nodes")
+        self.seen: dict[str, list[tuple[float, str]]] = {kind: [] for kind in kinds}
         self.controllers = {kind: self.controller(kind) for kind in self.seen}
         self.pump = IndexChangeDispatcher(
             self.allocation_state.index,
@@ -50,6 +51,7 @@ class Setup:
             reader=self.allocation_state.reader,
         )
         self.pump.pools.subscribe(self.controllers["pools"].enqueue)
+        self.pump.waiting.subscribe(self.controllers["waiting"].enqueue)
         self.pump.nodes.subscribe(self.controllers["nodes"].enqueue)
         self.pump.devices.subscribe(
             lambda device: self.controllers["devices"].enqueue(
@@ -106,7 +108,7 @@ async def test_without_changes_nothing_is_looked_at_again():
     """Lesson 11."""
     setup = Setup()
     await setup.run(until=600)
-    assert [len(seen) for seen in setup.seen.values()] == [1, 2, 1]
+    assert [len(seen) for seen in setup.seen.values()] == [1, 1, 2, 1]
 
 
 async def test_a_hold_reaches_its_pool_soon_and_its_device_once_the_burst_is_over():
@@ -129,6 +131,23 @@ async def test_changes_that_follow_each_other_look_at_the_device_once():
 
     await setup.run((10.1, hold), (10.4, withdraw), (10.7, hold), until=20)
     assert setup.keys("devices", since=10) == ["n1-0"]
+
+
+async def test_a_pool_is_looked_at_when_another_number_of_pods_waits_for_it():
+    setup = Setup()
+    pod = a_pod_facts()
+
+    def appear() -> None:
+        setup.allocation_state.observe_pod(pod, at(10))
+
+    def go() -> None:
+        setup.allocation_state.discard_pod(pod.uid)
+
+    await setup.run((10.1, appear), (15, appear), (20.1, go), until=600)
+    appeared, went = [when for when, _ in setup.seen["waiting"] if when > 1]
+    assert appeared - 10.1 <= PERIOD_S
+    assert went - 20.1 <= PERIOD_S
+    assert setup.keys("pools", since=1) == []
 
 
 async def test_a_device_that_moves_reaches_both_nodes():

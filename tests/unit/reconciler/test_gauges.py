@@ -73,9 +73,9 @@ def test_units_of_a_pool_are_shown_though_its_status_is_not_written_yet() -> Non
     allocation_state = some_allocation_state(devices=some_devices(3))
     a_reserved_pod(allocation_state)
     show(allocation_state)
-    names = ("total", "reserved", "available")
-    figures = [gauge(f"gpupool_capacity_{name}", pool="whole") for name in names]
-    assert figures == [3, 1, 2]
+    names = ("capacity_total", "capacity_reserved", "capacity_available", "largest_free")
+    figures = [gauge(f"gpupool_{name}", pool="whole") for name in names]
+    assert figures == [3, 1, 2, 2]
 
 
 def created(seconds: int) -> str:
@@ -122,7 +122,7 @@ def test_what_was_bound_around_us_is_counted() -> None:
 
 def test_a_pool_that_is_gone_leaves_no_gauge() -> None:
     show(some_allocation_state())
-    show_capacity(WHOLE, Capacity())
+    show_capacity(WHOLE, Capacity(), largest_free=0)
     show_assignments(WHOLE, 0)
     forget_pool(WHOLE)
     samples = [sample for family in REGISTRY.collect() for sample in family.samples]
