@@ -1,4 +1,4 @@
-"""Kubernetes quantities of countable resources, and Go durations."""
+"""Kubernetes quantities, and Go durations."""
 
 import re
 from decimal import Decimal, InvalidOperation, Overflow
@@ -57,6 +57,28 @@ def _parse_decimal(text: str) -> Decimal:
         return value / 1000 if suffix == "m" else value * _SUFFIXES[suffix]
     except (InvalidOperation, Overflow):
         raise ValueError(f'"{text}" is not a quantity') from None
+
+
+_DECIMAL_SUFFIXES: Final = ("m", "", "k", "M", "G", "T", "P", "E")
+_BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def canonical_quantity(text: str) -> str:
+    """Return a quantity as the API server stores it: `1024Mi` is `1Gi`, and `0.5` is `500m`.
+
+    Raises:
+        ValueError: it is not one, is negative, or is finer than a thousandth or than a byte.
+    """
+    value = _parse_decimal(text)
+    is_binary = text.endswith("i") and value >= 1024
+    base, suffixes = (1024, _BINARY_SUFFIXES) if is_binary else (1000, _DECIMAL_SUFFIXES)
+    scaled = value if is_binary else value * 1000
+    if not 0 <= value <= _MAX_COUNT or scaled != scaled.to_integral_value() or "e" in text.lower():
+        raise ValueError(f'"{text}" is not a quantity such as 100m, 2 or 256Mi')
+    number, place = int(scaled), 0
+    while number and number % base == 0 and place < len(suffixes) - 1:
+        number, place = number // base, place + 1
+    return f"{number}{suffixes[place]}" if number else "0"
 
 
 def parse_duration_s(text: str) -> int:

@@ -33,6 +33,8 @@ AGENT_PORT: Final = 8081
 """Ports for probes and metrics of both, in plain HTTP."""
 
 SCHEDULER_SERVICE_ACCOUNT: Final = "gpu-scheduler"
+SCHEDULER_DEPLOYMENT: Final = SCHEDULER_SERVICE_ACCOUNT
+"""Our kube-scheduler; the leader restarts it when the CA was replaced."""
 SCHEDULER_LEASE_NAME: Final = "gpu-scheduler"
 
 DEFAULT_EXCLUDED_NAMESPACES: Final = (DEFAULT_NAMESPACE, "kube-system")

@@ -30,7 +30,8 @@ from pydantic_settings import (
 )
 
 from api.names import DEFAULT_SCHEDULER_NAME, MANAGED_LABEL
-from api.nodefiles.poolconfig import HandOut
+from api.nodefiles.poolconfig import PLUGINS_DIRECTORY, HandOut
+from api.quantity import canonical_quantity
 from certs.bundle import Requirements
 from inventory.health.device import IGNORED_XIDS
 from inventory.readiness.software import Requirement
@@ -40,10 +41,12 @@ from manifests.constants import (
     DEFAULT_NAMESPACE,
     LEASE_NAME,
     MUTATING_CONFIGURATION,
+    SCHEDULER_DEPLOYMENT,
     SERVICE_NAME,
     SERVING_SECRET,
     VALIDATING_CONFIGURATION,
 )
+from manifests.node.daemonset import KUBELET_DIRECTORY
 from manifests.node.device_plugin import PluginKind, PluginMode
 from telemetry.logs import LogLevel
 
@@ -68,6 +71,9 @@ def _checked_ip_address(text: str) -> str:
 
 DnsName = Annotated[str, AfterValidator(_checked_dns_name)]
 IpAddress = Annotated[str, AfterValidator(_checked_ip_address)]
+QuantityText = Annotated[str, AfterValidator(canonical_quantity)]
+HostPath = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$", max_length=255)]
+"""An absolute path, without `..` and without a slash at its end."""
 
 
 class _Section(BaseModel):
@@ -179,6 +185,9 @@ class InventorySettings(_Section):
     """Label of Nodes; its value `false` keeps its devices out of every pool."""
     managed_by_default: bool = True
     """Whether a node without that label is managed."""
+    label_nodes: bool = True
+    """Whether the leader labels nodes with a device `gpu.deckhouse.io/present: "true"`, where the node agent
+    runs; otherwise it runs where `nvidia.com/gpu.present=true` or a NodeFeatureRule says so."""
     freshness_s: Seconds = 120.0
     """Age of a node agent's heartbeat after which its facts are stale."""
     node_gone_s: Seconds = 60.0
@@ -228,7 +237,74 @@ class HealthSettings(_Section):
     """Xids that an application causes, which are no fault of the device."""
 
 
-class DevicePluginSettings(_Section):
+class TolerationSettings(_Section):
+    """A toleration, as in a pod."""
+
+    key: str = ""
+    """Key of the taint; empty with `operator: Exists`: every taint."""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    """Comparison of the taint's value; Exists: any value."""
+    value: str = ""
+    """Value of the taint."""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+    """Effect of the taint; empty: every effect."""
+
+    @model_validator(mode="after")
+    def _as_the_api_server_takes_it(self) -> Self:
+        if self.operator == "Exists" and self.value:
+            raise ValueError("a toleration with operator Exists has no value")
+        if self.operator == "Equal" and not self.key:
+            raise ValueError("a toleration without a key needs operator Exists")
+        return self
+
+
+class NodeRequirementSettings(_Section):
+    """An expression on the labels of a node, as in a node affinity."""
+
+    key: str
+    """Key of the label."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    """Comparison of the label's value."""
+    values: tuple[str, ...] = ()
+    """Values to compare with."""
+
+    @model_validator(mode="after")
+    def _as_many_values_as_the_operator_takes(self) -> Self:
+        count = len(self.values)
+        is_right = {
+            "In": count > 0,
+            "NotIn": count > 0,
+            "Exists": count == 0,
+            "DoesNotExist": count == 0,
+            "Gt": count == 1,
+            "Lt": count == 1,
+        }
+        if not is_right[self.operator]:
+            raise ValueError(f"operator {self.operator} does not take {count} values")
+        return self
+
+
+class ResourcesSettings(_Section):
+    """Resources of a container."""
+
+    requests: dict[str, QuantityText] = {"cpu": "10m", "memory": "96Mi"}
+    """Requests by resource."""
+    limits: dict[str, QuantityText] = {"memory": "256Mi"}
+    """Limits by resource."""
+
+
+class _DaemonSetSettings(_Section):
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """When nodes pull the image; if omitted, the API server's default for its tag."""
+    image_pull_secrets: tuple[DnsName, ...] = ()
+    """Secrets of our namespace with the registry's credentials."""
+    resources: ResourcesSettings = ResourcesSettings()
+    """Resources of the container."""
+    priority_class: str = "system-node-critical"
+    """Priority class of the pods; empty: the cluster's default."""
+
+
+class DevicePluginSettings(_DaemonSetSettings):
     """Device plugins of the pools (docs/design/0006-one-daemonset-or-many.md)."""
 
     mode: PluginMode = PluginMode.PER_POOL
@@ -244,8 +320,9 @@ class DevicePluginSettings(_Section):
     digest too: `serve` does not start where DaemonSets are to be made of a name without one."""
     cdi_kind: str = ""
     """Kind of CDI names; empty: the kind of the node agent's specification."""
-    node_selector: dict[str, str] = {"nvidia.com/gpu.present": "true"}
-    """Labels of the nodes that may have devices: the node agent runs there."""
+    tolerations: tuple[TolerationSettings, ...] = ()
+    """Tolerations of the plugins' pods, besides the taints of their pool: for taints that all nodes with devices have, as
+    `nvidia.com/gpu` at several cloud providers."""
 
     @model_validator(mode="after")
     def _nvidia_serves_one_pool(self) -> Self:
@@ -254,7 +331,7 @@ class DevicePluginSettings(_Section):
         return self
 
 
-class NodeAgentRolloutSettings(_Section):
+class NodeAgentRolloutSettings(_DaemonSetSettings):
     """The node agent, which discovers, watches and partitions the devices of a node (docs/node-agent.md)."""
 
     enabled: bool = True
@@ -262,6 +339,39 @@ class NodeAgentRolloutSettings(_Section):
     partitioned."""
     image: str = ""
     """Image of the node agent; empty: the device plugin's, where that is ours."""
+    tolerations: tuple[TolerationSettings, ...] = (TolerationSettings(operator="Exists"),)
+    """Tolerations of the agent's pods; by default it runs on nodes with any taint, since it detects their devices."""
+    node_selector: dict[str, str] = {}
+    """Labels that a node with devices needs besides, for the agent to run there."""
+    node_affinity: tuple[NodeRequirementSettings, ...] = ()
+    """Expressions that a node with devices has to satisfy besides, all of them."""
+
+
+class KubeletSettings(_Section):
+    """Directories of kubelet on the nodes."""
+
+    directory: HostPath = KUBELET_DIRECTORY
+    """Root directory of kubelet (`--root-dir`), which has the PodResources socket."""
+    device_plugins_directory: HostPath = PLUGINS_DIRECTORY
+    """Directory with the sockets of device plugins; a constant of kubelet, not below its root."""
+
+
+class PodSecuritySettings(_Section):
+    """Pod security of our namespace."""
+
+    label_namespace: bool = True
+    """Whether the leader labels our namespace `pod-security.kubernetes.io/enforce: privileged` (audit and warn
+    too), which the node agents need. A level that somebody else set stays, and is reported."""
+
+
+class SchedulerSettings(_Section):
+    """Our kube-scheduler."""
+
+    deployment: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = (
+        SCHEDULER_DEPLOYMENT
+    )
+    """Deployment of our kube-scheduler in our namespace, which the leader restarts once for each new CA, because kube-scheduler
+    reads the extender's CA at start only. Empty, or of no Deployment: you restart it."""
 
 
 class Settings(BaseSettings):
@@ -312,6 +422,9 @@ class Settings(BaseSettings):
     health: HealthSettings = HealthSettings()
     device_plugin: DevicePluginSettings = DevicePluginSettings()
     node_agent: NodeAgentRolloutSettings = NodeAgentRolloutSettings()
+    kubelet: KubeletSettings = KubeletSettings()
+    pod_security: PodSecuritySettings = PodSecuritySettings()
+    scheduler: SchedulerSettings = SchedulerSettings()
 
     @model_validator(mode="after")
     def _per_node_needs_the_agent(self) -> Self:

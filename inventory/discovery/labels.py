@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, final
 
-from api.names import GROUP
+from api.names import GROUP, PRESENT_LABEL
 from inventory.discovery import parsing
 from inventory.discovery.sources import (
     AttributeReader,
@@ -23,7 +23,6 @@ from inventory.discovery.sources import (
 )
 from inventory.products import product_of_label
 
-PRESENT_LABEL: Final = f"{GROUP}/present"
 COUNT_LABEL: Final = f"{GROUP}/device-count"
 SLOT_PREFIX: Final = f"{GROUP}/device."
 _NFD_PRESENT: Final = (

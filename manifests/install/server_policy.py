@@ -224,6 +224,7 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
         containers = (
             f"({template}.containers + {template}.?initContainers.orValue([]))"
             f".all(c, c.?image.orValue('') in {images})"
+            f" && {template}.?volumes.orValue([]).all(v, !v.?image.hasValue())"
         )
         rules.append(
             {

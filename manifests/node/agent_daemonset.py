@@ -9,6 +9,9 @@ files.
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from api.names import NVIDIA_PRESENT_LABEL, PRESENT_LABEL
 from manifests import constants
 from manifests.node.daemonset import (
     build_agent_container,
@@ -26,6 +29,9 @@ from manifests.node.daemonset import (
 from manifests.node.device_plugin import PluginMode, signed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.meta import SelectorRequirement
     from manifests.node.device_plugin import WorkloadSettings
 
 Json = dict[str, Any]
@@ -40,8 +46,8 @@ HOST_ROOT: Final = "/host"
 def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
     """Return the DaemonSet; nothing if the agent is off.
 
-    It tolerates every taint: it has to detect devices before a pool has them, and cannot follow the
-    taints of all pools without a restart.
+    By default it tolerates every taint: it has to detect devices before a pool has them, and cannot
+    follow the taints of all pools without a restart.
     """
     if not settings.agent.is_enabled:
         return []
@@ -76,8 +82,8 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
         security={"privileged": True},
     )
     volumes = [
-        plugins_volume(),
-        pod_resources_volume(),
+        plugins_volume(settings.kubelet),
+        pod_resources_volume(settings.kubelet),
         run_volume(),
         host_directory("cdi", CDI_DIRECTORY, "DirectoryOrCreate"),
         # A privileged container has the device files of its start; these are those of now.
@@ -86,15 +92,30 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
     ]
     spec: Json = {
         "serviceAccountName": constants.NODE_AGENT,
-        "nodeSelector": dict(sorted(settings.node_selector.items())),
-        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": _on_nodes_with_devices(settings.agent.node_affinity)},
         # NVML names processes by the pids of the node.
         "hostPID": True,
-        **build_pod_spec(container, volumes),
+        **build_pod_spec(container, volumes, settings.agent.pods),
     }
+    if settings.agent.node_selector:
+        spec["nodeSelector"] = dict(sorted(settings.agent.node_selector.items()))
     labels = workload_labels(constants.NODE_AGENT)
     body = build_daemon_set(constants.NODE_AGENT, settings.namespace, labels=labels, spec=spec)
     return [signed(body)]
+
+
+def _on_nodes_with_devices(further: "Sequence[SelectorRequirement]") -> Json:
+    """Return the affinity to nodes with the label of either source; our label set to `false` wins."""
+    more = [msgspec.to_builtins(one) for one in further]
+    ours = {"key": PRESENT_LABEL, "operator": "In", "values": ["true"]}
+    nvidias = {"key": NVIDIA_PRESENT_LABEL, "operator": "In", "values": ["true"]}
+    kept_away = {"key": PRESENT_LABEL, "operator": "NotIn", "values": ["false"]}
+    terms = [[ours], [nvidias, kept_away]]
+    return {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [*one, *more]} for one in terms]
+        }
+    }
 
 
 def _xid_arguments(ignored: frozenset[int] | None) -> list[str]:

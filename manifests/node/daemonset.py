@@ -3,8 +3,12 @@
 `manifests.node.agent_daemonset` and `manifests.node.device_plugin` add their own privileges.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
 
+import msgspec
+
+from api.foreign.core import Toleration
 from api.nodefiles.node_devices_file import RUN_DIRECTORY
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 from api.nodefiles.poolconfig import PLUGINS_DIRECTORY
@@ -15,8 +19,43 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-POD_RESOURCES_DIRECTORY: Final = "/var/lib/kubelet/pod-resources"
+KUBELET_DIRECTORY: Final = "/var/lib/kubelet"
+POD_RESOURCES_DIRECTORY: Final = f"{KUBELET_DIRECTORY}/pod-resources"
 _PROBLEMS_PATH: Final = f"{RUN_DIRECTORY}/{PROBLEMS_DIRECTORY}"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletDirectories:
+    """Directories of kubelet on the nodes; in containers they have kubelet's default paths."""
+
+    root: str = KUBELET_DIRECTORY
+    """kubelet's `--root-dir`."""
+    device_plugins: str = PLUGINS_DIRECTORY
+    """Not below the root: kubelet has a constant for it."""
+
+    @property
+    def pod_resources(self) -> str:
+        return f"{self.root}/pod-resources"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSettings:
+    """Settings of the pods of a DaemonSet."""
+
+    image_pull_policy: str = ""
+    """Empty: the API server's default."""
+    image_pull_secrets: tuple[str, ...] = ()
+    requests: "Mapping[str, str]" = field(default_factory=lambda: {"cpu": "10m", "memory": "96Mi"})
+    limits: "Mapping[str, str]" = field(default_factory=lambda: {"memory": "256Mi"})
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class: str = "system-node-critical"
+
+
+DEFAULT_DIRECTORIES: Final = KubeletDirectories()
+AGENT_PODS: Final = PodSettings(tolerations=(Toleration(operator="Exists"),))
+PLUGIN_PODS: Final = PodSettings()
 
 
 def workload_labels(name: str, instance: str = "") -> dict[str, str]:
@@ -62,14 +101,33 @@ def build_daemon_set(
     }
 
 
-def build_pod_spec(container: Json, volumes: "Sequence[Json]") -> Json:
-    """Return the pod spec that all of them share."""
-    return {
-        "priorityClassName": "system-node-critical",
+def build_pod_spec(
+    container: Json,
+    volumes: "Sequence[Json]",
+    settings: PodSettings,
+    *,
+    tolerations: "Sequence[Toleration]" = (),
+) -> Json:
+    """Return the pod spec that all of them share, with further tolerations than those of the settings."""
+    spec: Json = {
         "terminationGracePeriodSeconds": 10,
-        "containers": [container],
+        "containers": [_with_settings(container, settings)],
         "volumes": list(volumes),
     }
+    if settings.priority_class:
+        spec["priorityClassName"] = settings.priority_class
+    if settings.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
+    tolerated = dict.fromkeys([*settings.tolerations, *tolerations])
+    if tolerated:
+        spec["tolerations"] = [msgspec.to_builtins(one) for one in tolerated]
+    return spec
+
+
+def _with_settings(container: Json, settings: PodSettings) -> Json:
+    resources = {"requests": dict(settings.requests), "limits": dict(settings.limits)}
+    policy = {"imagePullPolicy": settings.image_pull_policy} if settings.image_pull_policy else {}
+    return {**container, **policy, "resources": {k: v for k, v in resources.items() if v}}
 
 
 def build_agent_container(
@@ -99,10 +157,6 @@ def build_agent_container(
             "periodSeconds": 5,
             "timeoutSeconds": 5,
         },
-        "resources": {
-            "requests": {"cpu": "10m", "memory": "96Mi"},
-            "limits": {"memory": "256Mi"},
-        },
         # kubelet's directories are root's.
         "securityContext": {
             **security,
@@ -122,8 +176,8 @@ def plugins_mount() -> Json:
     return {"name": "device-plugins", "mountPath": PLUGINS_DIRECTORY}
 
 
-def plugins_volume() -> Json:
-    return host_directory("device-plugins", PLUGINS_DIRECTORY)
+def plugins_volume(kubelet: KubeletDirectories) -> Json:
+    return host_directory("device-plugins", kubelet.device_plugins)
 
 
 def pod_resources_mount() -> Json:
@@ -131,9 +185,9 @@ def pod_resources_mount() -> Json:
     return {"name": "pod-resources", "mountPath": POD_RESOURCES_DIRECTORY, "readOnly": True}
 
 
-def pod_resources_volume() -> Json:
+def pod_resources_volume(kubelet: KubeletDirectories) -> Json:
     """Return its volume: the directory, because kubelet creates a new socket when it starts."""
-    return host_directory("pod-resources", POD_RESOURCES_DIRECTORY)
+    return host_directory("pod-resources", kubelet.pod_resources)
 
 
 def run_mount() -> Json:

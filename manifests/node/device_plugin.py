@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import msgspec
 import yaml
 
+from api.foreign.core import Toleration
 from api.kinds.gpupool import AllocationMode
 from api.names import (
     API_VERSION,
@@ -36,6 +37,11 @@ from api.nodefiles.poolconfig import (
 )
 from manifests import constants
 from manifests.node.daemonset import (
+    AGENT_PODS,
+    DEFAULT_DIRECTORIES,
+    PLUGIN_PODS,
+    KubeletDirectories,
+    PodSettings,
     build_agent_container,
     build_daemon_set,
     build_pod_spec,
@@ -61,6 +67,7 @@ if TYPE_CHECKING:
 
     from api.foreign.core import Taint
     from api.kinds.gpupool import GPUPool
+    from api.meta import SelectorRequirement
     from api.names import NodeName
 
 Json = dict[str, Any]
@@ -105,6 +112,11 @@ class NodeAgentSettings:
     """Empty: the device plugin's image, if the plugin is ours."""
     ignored_xids: frozenset[int] | None = None
     """Xids that do not mark a device as faulty; None keeps the agent's own list."""
+    node_selector: "Mapping[str, str]" = field(default_factory=dict)
+    """Labels that a node with devices needs besides, for the agent to run there."""
+    node_affinity: "tuple[SelectorRequirement, ...]" = ()
+    """Expressions that such a node has to satisfy besides."""
+    pods: PodSettings = AGENT_PODS
 
 
 @final
@@ -119,10 +131,9 @@ class WorkloadSettings:
     hand_out: HandOut = HandOut.CDI
     cdi_kind: str = ""
     """Prefix of CDI names; empty: that of our own specification."""
-    node_selector: "Mapping[str, str]" = field(
-        default_factory=lambda: {"nvidia.com/gpu.present": "true"}
-    )
-    """Nodes that may have devices: the node agent runs there."""
+    pods: PodSettings = PLUGIN_PODS
+    """Of the pools' device plugins."""
+    kubelet: KubeletDirectories = DEFAULT_DIRECTORIES
     agent: NodeAgentSettings = NodeAgentSettings()
 
     def __post_init__(self) -> None:
@@ -296,7 +307,7 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
     config_mount = {"name": "config", "mountPath": CONFIG_DIRECTORY, "readOnly": True}
     config_volume = {"name": "config", "configMap": {"name": name}}
     mounts = [config_mount, plugins_mount()]
-    volumes = [config_volume, plugins_volume()]
+    volumes = [config_volume, plugins_volume(settings.kubelet)]
     annotations = {}
     if settings.plugin is PluginKind.NVIDIA:
         file = f"{CONFIG_DIRECTORY}/{NVIDIA_CONFIG_KEY}"
@@ -308,7 +319,7 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
     else:
         container = _own_container(pool.name, settings, mounts)
         account = {"serviceAccountName": constants.DEVICE_PLUGIN}
-        volumes += [pod_resources_volume(), run_volume(), problems_volume()]
+        volumes += [pod_resources_volume(settings.kubelet), run_volume(), problems_volume()]
     on_nodes_of_pool = {"key": pool_node_label(pool.name), "operator": "Exists"}
     spec: Json = {
         **account,
@@ -319,9 +330,10 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
                 }
             }
         },
-        **({"tolerations": [_tolerating(one) for one in pool.taints]} if pool.taints else {}),
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        **build_pod_spec(container, volumes),
+        **build_pod_spec(
+            container, volumes, settings.pods, tolerations=[_tolerating(one) for one in pool.taints]
+        ),
     }
     body = build_daemon_set(
         name,
@@ -378,6 +390,5 @@ def _build_mig(
     }
 
 
-def _tolerating(taint: "Taint") -> dict[str, str]:
-    toleration = {"key": taint.key, "operator": "Equal", "effect": taint.effect}
-    return toleration | {"value": taint.value} if taint.value else toleration
+def _tolerating(taint: "Taint") -> Toleration:
+    return Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)

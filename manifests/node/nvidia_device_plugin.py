@@ -63,10 +63,6 @@ def build_nvidia_container(image: str, file: str, mounts: "Sequence[Mapping[str,
             {"name": "NVIDIA_RESOURCE_PREFIX", "value": RESOURCE_PREFIX.removesuffix("/")},
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
         ],
-        "resources": {
-            "requests": {"cpu": "10m", "memory": "64Mi"},
-            "limits": {"memory": "256Mi"},
-        },
         "securityContext": {"privileged": True, "runAsUser": 0},
         "volumeMounts": [dict(one) for one in mounts],
     }

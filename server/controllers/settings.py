@@ -3,16 +3,24 @@
 import datetime as dt
 from typing import TYPE_CHECKING
 
+from api.foreign.core import Toleration
+from api.meta import SelectorOperator, SelectorRequirement
 from inventory.debounce import DebounceTerms
 from inventory.discovery.node import InventoryTerms
 from inventory.health.device import IGNORED_XIDS, HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms, Operand
+from manifests.node.daemonset import KubeletDirectories, PodSettings
 from manifests.node.device_plugin import NodeAgentSettings, WorkloadSettings, names_registry
 from reconciler.settings import ControllerSettings
 from server.settings import BadSettingsError
 
 if TYPE_CHECKING:
-    from server.settings import Settings
+    from server.settings import (
+        DevicePluginSettings,
+        NodeAgentRolloutSettings,
+        NodeRequirementSettings,
+        Settings,
+    )
 
 
 def controller_settings(settings: "Settings") -> ControllerSettings:
@@ -64,7 +72,8 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
 
     The default Xids are not named: DaemonSets that an earlier version made without them stay as they are.
     """
-    plugin, ignored = settings.device_plugin, frozenset(settings.health.ignored_xids)
+    plugin, agent = settings.device_plugin, settings.node_agent
+    ignored = frozenset(settings.health.ignored_xids)
     return WorkloadSettings(
         image=plugin.image,
         namespace=settings.namespace,
@@ -72,12 +81,38 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
         plugin=plugin.plugin,
         hand_out=plugin.hand_out,
         cdi_kind=plugin.cdi_kind,
-        node_selector=plugin.node_selector,
-        agent=NodeAgentSettings(
-            is_enabled=settings.node_agent.enabled,
-            image=settings.node_agent.image,
-            ignored_xids=None if ignored == IGNORED_XIDS else ignored,
+        pods=_pod_settings(plugin),
+        kubelet=KubeletDirectories(
+            root=settings.kubelet.directory,
+            device_plugins=settings.kubelet.device_plugins_directory,
         ),
+        agent=NodeAgentSettings(
+            is_enabled=agent.enabled,
+            image=agent.image,
+            ignored_xids=None if ignored == IGNORED_XIDS else ignored,
+            node_selector=agent.node_selector,
+            node_affinity=tuple(_requirement(one) for one in agent.node_affinity),
+            pods=_pod_settings(agent),
+        ),
+    )
+
+
+def _pod_settings(settings: "DevicePluginSettings | NodeAgentRolloutSettings") -> PodSettings:
+    return PodSettings(
+        image_pull_policy=settings.image_pull_policy or "",
+        image_pull_secrets=settings.image_pull_secrets,
+        requests=settings.resources.requests,
+        limits=settings.resources.limits,
+        tolerations=tuple(Toleration(**one.model_dump()) for one in settings.tolerations),
+        priority_class=settings.priority_class,
+    )
+
+
+def _requirement(settings: "NodeRequirementSettings") -> SelectorRequirement:
+    return SelectorRequirement(
+        key=settings.key,
+        operator=SelectorOperator(settings.operator),
+        values=list(settings.values) or None,
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from cli.main import MISUSED, OK, run
 from server.settings import BadSettingsError, Settings, load_settings
@@ -261,3 +261,37 @@ def undescribed(model: type[BaseModel], prefix: str) -> list[str]:
         elif not (field.description or "").endswith("."):
             names.append(f"{prefix}{name}")
     return names
+
+
+@pytest.mark.parametrize(
+    ("section", "fault"),
+    [
+        pytest.param(
+            {"node_agent": {"tolerations": [{"operator": "Exists", "value": "x"}]}},
+            "operator Exists has no value",
+            id="a toleration of any value, with one",
+        ),
+        pytest.param(
+            {"device_plugin": {"tolerations": [{"value": "x"}]}},
+            "without a key needs operator Exists",
+            id="a toleration of nothing",
+        ),
+        pytest.param(
+            {"node_agent": {"node_affinity": [{"key": "zone", "operator": "In"}]}},
+            "operator In does not take 0 values",
+            id="an affinity to no value",
+        ),
+        pytest.param(
+            {"node_agent": {"resources": {"limits": {"memory": "256mb"}}}},
+            "is not a quantity",
+            id="a misspelt quantity",
+        ),
+        pytest.param({"kubelet": {"directory": "/var/../etc"}}, "directory", id="a path with .."),
+        pytest.param({"scheduler": {"deployment": "A_b"}}, "deployment", id="no object's name"),
+    ],
+)
+def test_what_the_api_server_would_refuse_later_is_refused_at_the_start(
+    section: dict[str, object], fault: str
+) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        Settings.model_validate(section)

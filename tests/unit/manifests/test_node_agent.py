@@ -1,13 +1,16 @@
 """The node agent's DaemonSet: when there is one, what it does, what it sees of its node."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent.inventory.node_feature import feature_name
 from agent.settings import AgentRole, AgentSettings
+from api.foreign.core import Affinity
 from api.names import NodeName
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 from api.nodefiles.poolconfig import HandOut
@@ -23,9 +26,10 @@ from manifests.node.device_plugin import (
     PluginMode,
     WorkloadSettings,
 )
+from pool.node_affinity import RequiredNodeAffinity
 from server.controllers.settings import workload_settings
 from server.settings import Settings
-from tests.unit.manifests.pool_objects import a_pool, objects_of
+from tests.unit.manifests.pool_objects import TAINT, a_pool, objects_of
 
 FOUND = frozenset({AgentRole.INVENTORY, AgentRole.HEALTH, AgentRole.MIG})
 
@@ -150,10 +154,94 @@ def test_probes_ask_the_port_that_the_agent_opens():
 
 
 def test_a_node_is_looked_at_whatever_taints_it_has():
-    pod = pod_of(build_node_agent(settings(node_selector={"b": "2", "a": "1"})))
+    pod = pod_of(build_node_agent(settings()))
     assert pod["tolerations"] == [{"operator": "Exists"}]
-    assert list(pod["nodeSelector"].items()) == [("a", "1"), ("b", "2")]
     assert pod["serviceAccountName"] == constants.NODE_AGENT
+
+
+def places(pod: dict[str, Any]) -> Callable[[dict[str, str]], bool]:
+    """Say of which nodes kube-scheduler finds the pod's affinity and selector satisfied."""
+    affinity = msgspec.convert(pod["affinity"], Affinity).node_affinity
+    assert affinity is not None
+    assert affinity.required is not None
+    required = RequiredNodeAffinity(affinity.required.node_selector_terms or ())
+    selector = pod.get("nodeSelector", {}).items()
+    return lambda labels: required.accepts(labels, "n") and selector <= labels.items()
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_run"),
+    [
+        pytest.param({}, False, id="no device"),
+        pytest.param({"gpu.deckhouse.io/present": "true"}, True, id="our label"),
+        pytest.param({"nvidia.com/gpu.present": "true"}, True, id="NVIDIA's label"),
+        pytest.param({"nvidia.com/gpu.present": "false"}, False, id="NVIDIA's label, false"),
+        pytest.param(
+            {"nvidia.com/gpu.present": "true", "gpu.deckhouse.io/present": "false"},
+            False,
+            id="kept away by hand",
+        ),
+    ],
+)
+def test_it_runs_where_a_device_is(labels: dict[str, str], is_run: bool):
+    assert places(pod_of(build_node_agent(settings())))(labels) is is_run
+
+
+def test_further_labels_narrow_both_sources():
+    given = workload_settings(
+        Settings.model_validate(
+            {
+                "node_agent": {
+                    "node_selector": {"b": "2", "a": "1"},
+                    "node_affinity": [{"key": "zone", "operator": "NotIn", "values": ["edge"]}],
+                }
+            }
+        )
+    )
+    pod = pod_of(build_node_agent(given))
+    assert list(pod["nodeSelector"].items()) == [("a", "1"), ("b", "2")]
+    for key in ("gpu.deckhouse.io/present", "nvidia.com/gpu.present"):
+        assert places(pod)({key: "true", "a": "1", "b": "2"})
+        assert not places(pod)({key: "true", "a": "1"})
+        assert not places(pod)({key: "true", "a": "1", "b": "2", "zone": "edge"})
+
+
+def test_the_pods_of_both_are_as_the_settings_say():
+    more = {
+        "image_pull_policy": "Never",
+        "image_pull_secrets": ["registry"],
+        "resources": {"requests": {"cpu": "0.5"}, "limits": {}},
+        "priority_class": "",
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    }
+    kubelet = {
+        "directory": "/var/lib/k0s/kubelet",
+        "device_plugins_directory": "/var/lib/k0s/plugins",
+    }
+    given = workload_settings(
+        Settings.model_validate(
+            {
+                "device_plugin": {"image": "r.test/p", **more},
+                "node_agent": more,
+                "kubelet": kubelet,
+            }
+        )
+    )
+    plugin = pod_of(objects_of(a_pool("p", TAINT), settings=given))
+    agent = pod_of(build_node_agent(given))
+    for pod in (plugin, agent):
+        (container,) = pod["containers"]
+        assert container["imagePullPolicy"] == "Never"
+        assert pod["imagePullSecrets"] == [{"name": "registry"}]
+        assert container["resources"] == {"requests": {"cpu": "500m"}}
+        assert "priorityClassName" not in pod
+        assert pod["tolerations"][0] == {"key": "nvidia.com/gpu", "operator": "Exists"}
+        hosts = {one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one}
+        assert {"/var/lib/k0s/kubelet/pod-resources", "/var/lib/k0s/plugins"} <= hosts
+        mounts = {one["mountPath"] for one in container["volumeMounts"]}
+        assert {"/var/lib/kubelet/pod-resources", "/var/lib/kubelet/device-plugins"} <= mounts
+    assert plugin["tolerations"][1]["key"] == TAINT.key
+    assert len(agent["tolerations"]) == 1
 
 
 @pytest.mark.parametrize(
