@@ -71,7 +71,7 @@ class PodKind:
         note = msgspec.json.decode(patched["metadata"]["annotations"][RESERVATION_ANNOTATION])
         held = note.get("devices", {}).get("main", [])
         if held:
-            assert len({unit.split("::")[0] for unit in held}) == units, "on distinct cards"
+            assert len({unit.split("::")[0] for unit in held}) == units, "on distinct devices"
         validation = request_bytes(VALIDATE, msgspec.json.encode(world.review(patched, "second")))
         judged = msgspec.json.decode(await connection.send(validation))["response"]
         assert judged["allowed"], judged

@@ -174,7 +174,7 @@ async def _a_bench() -> "AsyncIterator[_Bench]":
         devices: NodeDevices | None = None
         try:
             await node.start()
-            devices = NodeDevices(Path(run.scratch) / "cards", DEVICES)
+            devices = NodeDevices(Path(run.scratch) / "devices", DEVICES)
             await devices.make_devices(node)
             async with client.open_client(plane.kubeconfig()) as api:
                 bench = _Bench(api, node, ctl, devices)

@@ -107,7 +107,7 @@ class Node:
         self.tell_health()
 
     def tell_health(self, faulty: str = "") -> None:
-        """Say as the node's agent does which card has a fault."""
+        """Say as the node's agent does which device has a fault."""
         devices = [
             NodeDevice(
                 uuid=device.uuid,
@@ -123,7 +123,7 @@ class Node:
         fresh.replace(self.run_directory / DEVICES_FILE)
 
     async def create_objects(self, client: KubeClient) -> None:
-        """Create what the control plane has: the node, its inventory, a pool of all its cards."""
+        """Create what the control plane has: the node, its inventory, a pool of all its devices."""
         for kind, resource in (("Node", NODES), ("GPUNodeInventory", GPU_NODE_INVENTORIES)):
             version = "v1" if kind == "Node" else API_VERSION
             body = {"apiVersion": version, "kind": kind, "metadata": {"name": NODE}}

@@ -1,4 +1,4 @@
-"""The agent of a node: what it takes, and how soon it answers, with 16 cards whole and in 1,024 slices.
+"""The agent of a node: what it takes, and how soon it answers, with 16 devices whole and in 1,024 slices.
 
 Correct: each pod is preferred and given exactly what it was assigned, units of a live pod are refused, and
 kubelet sees a fault's units and no others as unhealthy.
@@ -51,7 +51,7 @@ ADDED_MS = 50
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the pool cuts its cards, and which agent serves it."""
+    """How the pool cuts its devices, and which agent serves it."""
 
     devices: int
     slices: int
@@ -60,9 +60,9 @@ class Form:
     @property
     def text(self) -> str:
         cut = (
-            f"{self.devices} cards in {self.slices} slices each"
+            f"{self.devices} GPUs in {self.slices} slices each"
             if self.slices > 1
-            else f"{self.devices} cards"
+            else f"{self.devices} GPUs"
         )
         return f"{'all roles' if self.roles == ALL_ROLES else self.roles}, {cut}"
 
@@ -274,7 +274,7 @@ async def _restarts(node: "Node", agent: "AgentProcess", form: Form, sizes: "Siz
 
 
 async def _faults(node: "Node", agent: "AgentProcess", form: Form) -> Result:
-    """From the driver's event until kubelet knows; one card after the other."""
+    """From the driver's event until kubelet knows; one device after the other."""
     took = []
     for number, device in enumerate(node.devices):
         wanted = (number + 1) * form.slices
@@ -297,7 +297,7 @@ async def _faults(node: "Node", agent: "AgentProcess", form: Form) -> Result:
 
 
 async def _changes(node: "Node", agent: "AgentProcess", form: Form, sizes: "Sizes") -> Result:
-    """Cards fail and work again, one after the other, and every time kubelet gets the whole list."""
+    """Devices fail and work again, one after the other, and every time kubelet gets the whole list."""
     took, memory = [], []
     for number in range(sizes.agent_changes):
         faulty = node.devices[number // 2 % len(node.devices)].uuid if number % 2 == 0 else ""

@@ -1,6 +1,6 @@
 """From labels and features to devices: a cold start, the steady state, and one label at a time.
 
-Correct: every card has its device with a UUID and every node its inventory before the clock stops, each
+Correct: every GPU has its GPUDevice with a UUID and every node its inventory before the clock stops, each
 object took two writes, and looking at every node again takes none.
 """
 

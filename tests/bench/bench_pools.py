@@ -1,7 +1,7 @@
-"""What pools run: the start, the steady state, and one card that changes, by the number of pools.
+"""What pools run: the start, the steady state, and one device that changes, by the number of pools.
 
 Correct: as many objects as the mode has, a write for each of them, none when all is looked at again, and
-one for a card that changed where its pool has a list.
+one for a device that changed where its pool has a list.
 """
 
 import asyncio
@@ -154,7 +154,7 @@ class Fleet:
         return any(due <= now for due in self.pools._due_by_key.values())
 
     async def change_device(self, number: int) -> None:
-        """Have a card fail, or work again, as its health is written."""
+        """Have a device fail, or work again, as its health is written."""
         name = DeviceName(f"{node_name(number)}-0")
         before = self.devices.store.get(name)
         assert before is not None
@@ -206,7 +206,7 @@ async def _at(sizes: "Sizes", count: int, mode: PluginMode) -> list[Result]:
     # The node agent is there in both.
     expected = 1 + (2 * count if mode is PluginMode.PER_POOL else 0)
     pools = "1 pool" if count == 1 else f"{count:,} pools"
-    where = f"{mode.value}, {pools}, {nodes * DEVICES:,} cards"
+    where = f"{mode.value}, {pools}, {nodes * DEVICES:,} GPUs"
     with api_server(ClusterSize(nodes=nodes, pods=0, pool_count=count)) as api:
         api.take_writes()
         async with Fleet(api.url, mode) as fleet:
@@ -240,7 +240,7 @@ async def _at(sizes: "Sizes", count: int, mode: PluginMode) -> list[Result]:
         ),
         Result(
             subject="pool_reconcile",
-            case=f"one card changes, {where}",
+            case=f"one device changes, {where}",
             samples=sizes.device_changes,
             p50_ms=change_ms,
             writes=change_writes,
@@ -262,7 +262,7 @@ async def _change(fleet: Fleet, api: Any, sizes: "Sizes") -> tuple[float, int]:
         await until(lambda: not fleet.pools._running and not fleet._is_due())
         await asyncio.sleep(polling.EVERY_S)
         spent.append(time.process_time() - began)
-        # One write is the change of the card itself.
+        # One write is the change of the device itself.
         written.add(api.take_writes() - 1)
     assert len(written) == 1, written
     checked("writes of a change")

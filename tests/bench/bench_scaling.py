@@ -34,7 +34,7 @@ async def _pair(
         World(nodes=one.nodes, pool_count=one.pool_count).whole_nodes()
         for one in (pair.small, pair.large)
     ]
-    # Asked of both: what is in the pool of whole cards in either.
+    # Asked of both: what is in the pool of whole devices in either.
     shared = sorted(set(both[0]) & set(both[1]))
     results: list[Result] = []
     with (

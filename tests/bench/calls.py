@@ -179,7 +179,7 @@ def _some_fit(answer: bytes, asked: list[str]) -> None:
     said = msgspec.json.decode(answer)
     failed = _failed(said)
     assert sorted([*said["NodeNames"], *failed]) == sorted(asked)
-    assert len(said["NodeNames"]) > len(asked) // 2, "most nodes have a free card"
+    assert len(said["NodeNames"]) > len(asked) // 2, "most nodes have a free device"
     checked("filter")
 
 

@@ -71,12 +71,12 @@ SECTIONS = {
         "What pools run",
         "The controller of the pools' ConfigMaps and DaemonSets, with its informers, beside a full in-memory "
         "API server in another process: the start with nothing there, then every pool and node looked at "
-        "again, then one card that changes at a time. Once with a DaemonSet for each pool, once with one for "
+        "again, then one device that changes at a time. Once with a DaemonSet for each pool, once with one for "
         "all (docs/design/0006-one-daemonset-or-many.md).",
     ),
     "agent": Section(
         "The agent of a node",
-        "The real process, beside kubelet's double, an API server over TLS and a driver without a card, each "
+        "The real process, beside kubelet's double, an API server over TLS and a driver without a device, each "
         "in another process: one agent with all roles, and a pool's device plugin alone. It runs as in its "
         "image: compiled modules, no package of developers, a pod's service account. RSS is all that a lone "
         "agent costs its node: anonymous pages, and those of files that nobody else has read.",

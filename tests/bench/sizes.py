@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSize:
-    """A cluster of nodes with eight cards each."""
+    """A cluster of nodes with eight devices each."""
 
     nodes: int
     pods: int

@@ -1,4 +1,4 @@
-"""The clusters that are measured: so many nodes of eight cards, pools, bound pods; seeded."""
+"""The clusters that are measured: so many nodes of eight devices, pools, bound pods; seeded."""
 
 import random
 from collections import Counter
@@ -26,7 +26,7 @@ SLICES = "slices"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """A cluster: the pool `whole` of whole cards on every other node, or on all where it is alone;
+    """A cluster: the pool `whole` of whole devices on every other node, or on all where it is alone;
     the other pools, `slices` first, are of time slices and share the rest.
     """
 
@@ -36,14 +36,14 @@ class World:
     pool_count: int = 2
 
     def pool_of(self, node: int) -> str:
-        """Return the pool that a node's cards are in."""
+        """Return the pool that a node's devices are in."""
         if self.pool_count == 1 or node % 2 == 0:
             return WHOLE
         number = node // 2 % (self.pool_count - 1)
         return SLICES if number == 0 else f"{SLICES}-{number:02d}"
 
     def whole_nodes(self) -> list[str]:
-        """Return the nodes of the pool of whole cards."""
+        """Return the nodes of the pool of whole devices."""
         return [node_name(one) for one in range(self.nodes) if self.pool_of(one) == WHOLE]
 
     def units(self) -> int:
@@ -92,7 +92,7 @@ class World:
             yield node
 
     def node_features(self) -> "Iterator[dict[str, Any]]":
-        """Yield two NodeFeatures for each node: NFD's own, and that with the cards."""
+        """Yield two NodeFeatures for each node: NFD's own, and that with the devices."""
         for number in range(self.nodes):
             name = node_name(number)
             yield nfd_feature(name, cpu_features=60)
@@ -130,7 +130,7 @@ class World:
                 }
 
     def _seats(self) -> list[tuple[int, int, int]]:
-        """Return node, card and slice of every bound pod; at most three quarters of all."""
+        """Return node, device and slice of every bound pod; at most three quarters of all."""
         rng = random.Random(SEED)
         seats = [
             (node, device, turn)

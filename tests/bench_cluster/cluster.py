@@ -77,7 +77,7 @@ class BenchCluster:
         await self._kubectl("delete", "--ignore-not-found", "-f", "-", stdin=manifests)
 
     async def grow(self, node_count: int, gpus: int) -> None:
-        """Add nodes of so many cards until there are `node_count`, and have our server take them in."""
+        """Add nodes of so many devices until there are `node_count`, and have our server take them in."""
         missing = node_count - len(self.gpus)
         prefix = f"bench-{len(self.gpus):04d}"
         resources = {PLAIN_RESOURCE: gpus, POOL.resource: gpus}
@@ -100,7 +100,7 @@ class BenchCluster:
         await self._have_served()
 
     async def _have_served(self) -> None:
-        """Run our server until it has written what it writes about new cards and nodes."""
+        """Run our server until it has written what it writes about new devices and nodes."""
         await self.put_up(self.admission)
         await self.system.restore()
         await self.system.scheduler.stop()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ANNOTATION: Final = "example.com/reservation"
 _NOTE: Final = "x" * 230
-"""As long as a reservation of one card."""
+"""As long as a reservation of one device."""
 _IN_POOL: Final = {
     "matchExpressions": [
         {"key": "pool.example.com/of-some-nodes", "operator": "NotIn", "values": ["nobody"]}

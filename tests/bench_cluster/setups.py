@@ -205,7 +205,7 @@ class Ours:
 def _check_counts(bound: "Sequence[JsonObject]", devices: "Mapping[str, int]") -> None:
     used = collections.Counter(pod["spec"]["nodeName"] for pod in bound)
     over = {node: count for node, count in used.items() if count > devices[node]}
-    assert not over, f"more pods than cards: {over}"
+    assert not over, f"more pods than devices: {over}"
 
 
 def _configuration(scheduler_name: str, extender: "JsonObject | None" = None) -> str:

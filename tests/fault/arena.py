@@ -1,4 +1,4 @@
-"""The part of the cluster that a run plays in: a namespace, nodes, cards, two pools and pods.
+"""The part of the cluster that a run plays in: a namespace, nodes, devices, two pools and pods.
 
 Every name is new, so that one run leaves nothing to the next. What operators, kubelets and inventory
 would do is done here directly at the API server, insisting where the arena must know how it stands.
@@ -35,7 +35,7 @@ _CREATED_WITHIN_TRIES: Final = 5
 class _Device:
     pool: int
     life: int = 0
-    """Another card in the same slot is another life."""
+    """Another device in the same slot is another life."""
     is_faulty: bool = False
 
 
@@ -81,7 +81,7 @@ class Arena:
             await self.insist(functools.partial(self._create_pool, pool))
         for node in range(NODES):
             for gpu in range(DEVICES_PER_NODE):
-                # Refused until the server has seen the pool that the card is assigned to.
+                # Refused until the server has seen the pool that the device is assigned to.
                 device = self._device(node, gpu)
                 await self.insist(functools.partial(self._api.create, DEVICES, device))
                 await self._report(node, gpu)
@@ -176,10 +176,10 @@ class Arena:
         collection = pods.collection(self.namespace)
         await self.insist(lambda: self._api.delete(collection, gracePeriodSeconds="0"))
 
-    # --- nodes, cards, pools ---------------------------------------------------------------------
+    # --- nodes, devices, pools ---------------------------------------------------------------------
 
     async def remove_node(self, node: int) -> None:
-        """Delete the node; its pods and the objects of its cards stay, as they do at first."""
+        """Delete the node; its pods and the objects of its devices stay, as they do at first."""
         if self._has_node[node]:
             self._has_node[node] = False
             await self.insist(
@@ -188,7 +188,7 @@ class Arena:
             )
 
     async def bring_node_back(self, node: int) -> None:
-        """Create the node again, with other cards in every slot."""
+        """Create the node again, with other devices in every slot."""
         if not self._has_node[node]:
             for gpu in range(DEVICES_PER_NODE):
                 self._gpus[node][gpu].life += 1
@@ -197,7 +197,7 @@ class Arena:
             self._has_node[node] = True
 
     async def swap_devices(self, name: str) -> None:
-        """Put other cards into every slot of a node that stays."""
+        """Put other devices into every slot of a node that stays."""
         for node in range(NODES):
             if self._node_name(node) == name:
                 for gpu in range(DEVICES_PER_NODE):
@@ -216,7 +216,7 @@ class Arena:
         await self._report(node, gpu)
 
     async def move_device(self, node: int, gpu: int) -> None:
-        """Assign the card to the other pool, which has it once the pods with units of it have ended."""
+        """Assign the device to the other pool, which has it once the pods with units of it have ended."""
         slot = self._gpus[node][gpu]
         slot.pool = SLICED if slot.pool == WHOLE else WHOLE
         path = f"{DEVICES}/{self._device_name(node, gpu)}"
@@ -325,7 +325,7 @@ class Arena:
         await self._try(lambda: self._api.patch(path, {"spec": spec}))
 
     async def _report(self, node: int, gpu: int) -> None:
-        """Write what the inventory and health know, and no other's fields: whose the card is says assignment."""
+        """Write what the inventory and health know, and no other's fields: whose the device is says assignment."""
         device = self._device(node, gpu)
         device["metadata"] = {"name": device["metadata"]["name"]}
         del device["status"]["poolRef"]
@@ -356,7 +356,7 @@ class Arena:
         return f"{self._name}-n{node}-0"
 
     def _device_name(self, node: int, gpu: int) -> str:
-        return f"{self._name}-n{node}-card-{gpu}"
+        return f"{self._name}-n{node}-device-{gpu}"
 
 
 def _pod_name(number: int) -> str:

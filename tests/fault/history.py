@@ -1,4 +1,4 @@
-"""The history: every change of pods, cards, pools and nodes, watched at the API server itself.
+"""The history: every change of pods, devices, pools and nodes, watched at the API server itself.
 
 A watch that breaks goes on from its last version. One that cannot (410, after a restart of the API
 server) begins anew with a list; what was missed between is compared with that list, so that only what
@@ -158,7 +158,7 @@ def _text_of(thing: Thing) -> str:
         case Device():
             faulty = " faulty" if thing.is_faulty else ""
             where = f"in {thing.pool or 'no pool'}"
-            return f"card {thing.name} {thing.uuid} {where}{faulty} {thing.state} {thing.shown}"
+            return f"device {thing.name} {thing.uuid} {where}{faulty} {thing.state} {thing.shown}"
         case Pool():
             return f"pool {thing.name} {dict(thing.shown)}"
         case Node():

@@ -1,16 +1,16 @@
 """The oracle: says from what the API server showed whether anything was ever wrong.
 
     see(sight) -> violations   no unit of two live pods, ever; bound with what was asked for, on units
-                               that were there; no card goes from one pool into another at once
+                               that were there; no device goes from one pool into another at once
     expectations() -> texts    what is not yet as it must be when nothing happens any more: every pod
-                               that fits is bound, statuses show what is counted here; and that no card
+                               that fits is bound, statuses show what is counted here; and that no device
                                was taken from its pool under a pod (`tests.fault.pool_membership`)
 
 The first kind is judged event by event, in the order of the pods' watch, which is the order in which
 the API server stored them. A pod has its units from its binding until it ends or is gone.
 
 A unit must have been on the pod's node, in its pool, at some moment within `LATENESS_S` before the
-binding: who binds sees the cards through a watch, and the run makes watches slow on purpose.
+binding: who binds sees the devices through a watch, and the run makes watches slow on purpose.
 """
 
 from collections import defaultdict
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 LATENESS_S: Final = 20.0
 """Longer than any delay that the run injects, an API server that restarts and a list after it."""
 
-TWO_POOLS: Final = "a card is in one pool, and free before it is in another"
-TAKEN_AWAY: Final = "a card stays in its pool while a pod has it"
+TWO_POOLS: Final = "a device is in one pool, and free before it is in another"
+TAKEN_AWAY: Final = "a device stays in its pool while a pod has it"
 
 T = TypeVar("T", Pod, Device, Pool, Node)
 
@@ -39,7 +39,7 @@ class Violation:
     rule: str
     text: str
     about: frozenset[str] = frozenset()
-    """Names of pods, cards and units: what in the history belongs to it."""
+    """Names of pods, devices and units: what in the history belongs to it."""
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.text}"
@@ -139,7 +139,7 @@ class Oracle:
             ):
                 where = ", ".join(f"{one.node} in pool {one.pool}" for one in places) or "nowhere"
                 yield Violation(
-                    rule="a unit is of a card of the pod's node and pool",
+                    rule="a unit is of a device of the pod's node and pool",
                     text=f"pod {pod.name} of pool {pod.pool} was bound to {pod.node} with {unit}, "
                     f"which was {where} in the {LATENESS_S:g} s before",
                     about=about,
@@ -197,9 +197,9 @@ class Oracle:
         return node is not None and node.is_open and not device.is_faulty and not device.is_leaving
 
     def _taken(self, device: Device, pool: Pool) -> int:
-        """Count the units of a card that live pods have.
+        """Count the units of a device that live pods have.
 
-        A pod that was given the card in another cut has an unknown part of it: all counts as taken.
+        A pod that was given the device in another cut has an unknown part of it: all counts as taken.
         """
         units = set(pool.units_of(device))
         held = {unit for unit in self._holder if unit.partition("::")[0] == device.uuid}
@@ -250,8 +250,8 @@ class Oracle:
             expected = (len(units), 0, self._taken(device, pool) if pool is not None else 0)
             if device.shown != expected:
                 yield Violation(
-                    rule="a card's status shows what is",
-                    text=f"card {device.name} shows capacity, reserved, allocated {device.shown}, "
+                    rule="a device's status shows what is",
+                    text=f"device {device.name} shows capacity, reserved, allocated {device.shown}, "
                     f"counted {expected}",
                     about=frozenset({device.name, *units}),
                 )

@@ -1,6 +1,6 @@
-"""Whose each card was, version by version: in no two pools, ever, and never taken from under a pod.
+"""Whose each device was, version by version: in no two pools, ever, and never taken from under a pod.
 
-Pods and cards are watched apart, so that a card may be seen to leave before the pod that left it is seen to end.
+Pods and devices are watched apart, so that a device may be seen to leave before the pod that left it is seen to end.
 The versions of the API server order them all the same: what is judged are spans of versions, once both sides are
 known. What a list showed after a gap happened some time within the gap; then the shorter span counts.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Spell:
-    """A card of one UUID in one pool, or in none."""
+    """A device of one UUID in one pool, or in none."""
 
     device: str
     pool: str
@@ -43,13 +43,13 @@ class PoolMembership:
     _spells: dict[str, list[_Spell]] = field(default_factory=dict)
     # UUID -> spells, the present one last
     _present: dict[str, _Spell] = field(default_factory=dict)
-    # card -> its present spell
+    # device -> its present spell
     _uuids: dict[str, str] = field(default_factory=dict)
     _tenancies: dict[str, _Tenancy] = field(default_factory=dict)
     # uid -> the pod's time on its units
 
     def see(self, sight: Sight) -> str | None:
-        """Take in a sight; say so where a card went from one pool into another at once."""
+        """Take in a sight; say so where a device went from one pool into another at once."""
         match sight.thing:
             case Device() as device:
                 return self._see_device(device, sight)
@@ -60,7 +60,7 @@ class PoolMembership:
         return None
 
     def faults(self) -> "Iterator[tuple[str, frozenset[str]]]":
-        """Yield every pod whose card was another pool's, or nobody's, while the pod had units of it."""
+        """Yield every pod whose device was another pool's, or nobody's, while the pod had units of it."""
         for tenancy in self._tenancies.values():
             pod = tenancy.pod
             last = tenancy.last if tenancy.is_over else None
@@ -71,7 +71,7 @@ class PoolMembership:
                     ends_within = is_present or spell.last > tenancy.first
                     if spell.pool != pod.pool and begins_within and ends_within:
                         text = (
-                            f"card {spell.device} ({uuid}) was in {spell.pool or 'no pool'} from v{spell.first}"
+                            f"device {spell.device} ({uuid}) was in {spell.pool or 'no pool'} from v{spell.first}"
                             f" on, while pod {pod.name} of pool {pod.pool} had it since v{tenancy.first}"
                         )
                         yield text, frozenset({pod.name, spell.device, uuid})
@@ -79,7 +79,7 @@ class PoolMembership:
     def _see_device(self, device: Device, sight: Sight) -> str | None:
         before = self._present.get(device.name)
         if sight.is_gone or self._uuids.get(device.name) != device.uuid:
-            # Another card in the slot: it comes from nowhere.
+            # Another device in the slot: it comes from nowhere.
             self._leave(device.name, sight)
             before = None
         if sight.is_gone:
@@ -93,7 +93,7 @@ class PoolMembership:
         self._present[device.name] = spell
         self._spells.setdefault(device.uuid, []).append(spell)
         if sight.is_exact and was and device.pool:
-            return f"card {device.name} ({device.uuid}) went from pool {was} to pool {device.pool} at once"
+            return f"device {device.name} ({device.uuid}) went from pool {was} to pool {device.pool} at once"
         return None
 
     def _leave(self, device: str, sight: Sight) -> None:

@@ -88,12 +88,12 @@ class Pool:
 
     name: str
     slices: int = 0
-    """Of each card; 0 for whole cards."""
+    """Of each device; 0 for whole devices."""
     shown: "Mapping[str, int]" = field(default_factory=dict)
     """capacity of its status."""
 
     def units_of(self, device: Device) -> tuple[str, ...]:
-        """Return the units of a card of this pool."""
+        """Return the units of a device of this pool."""
         if device.pool != self.name or not device.uuid:
             return ()
         if not self.slices:

@@ -1,6 +1,6 @@
 """What happens in a run: a list of steps, made of the seed alone, before anything is started.
 
-Pods, nodes and cards are numbers, so that a list means the same in every arena and after some of its
+Pods, nodes and devices are numbers, so that a list means the same in every arena and after some of its
 steps were taken out: a step that finds nothing to act upon does nothing.
 """
 
@@ -68,14 +68,14 @@ class Kind(StrEnum):
     DELETED_AMID_BIND = "pod deleted before its Binding"
     DELETED_AFTER_BIND = "pod deleted before its Binding is answered"
     REPLACED_AMID_BIND = "pod replaced by another of its name amid its bind"
-    DEVICES_SWAPPED_AMID_BIND = "cards of a node swapped amid a bind to it"
+    DEVICES_SWAPPED_AMID_BIND = "devices of a node swapped amid a bind to it"
     NODE_GONE = "node gone"
-    NODE_BACK = "node back with other cards"
+    NODE_BACK = "node back with other devices"
     CORDON = "node cordoned"
     UNCORDON = "node uncordoned"
-    DEVICE_FAULTY = "card faulty"
-    DEVICE_HEALTHY = "card healthy again"
-    DEVICE_MOVED = "card moved to the other pool"
+    DEVICE_FAULTY = "device faulty"
+    DEVICE_HEALTHY = "device healthy again"
+    DEVICE_MOVED = "device moved to the other pool"
     STRATEGY = "strategy changed"
     TTL = "TTL changed"
     POOL_REPLACED = "pool deleted and created again"

@@ -15,7 +15,7 @@ from inventory.pools.validation import VALID_POOL, PoolFault, PoolFaultReason, P
 
 NODE = NodeName("n1")
 UNSUPPORTED = PoolValidity(
-    unsupported=PoolFault(PoolFaultReason.UNSUPPORTED_VENDOR, "cards of AMD only")
+    unsupported=PoolFault(PoolFaultReason.UNSUPPORTED_VENDOR, "devices of AMD only")
 )
 MISCONFIGURED = PoolValidity(misconfigured=(PoolFault(PoolFaultReason.BAD_SPEC, "ttl is none"),))
 
@@ -29,7 +29,7 @@ def a_device(
     labels: dict[str, str] | None = None,
     **status: Any,
 ) -> GPUDevice:
-    """A complete card of node n1; `draining` and `faulted` make the conditions."""
+    """A complete device of node n1; `draining` and `faulted` make the conditions."""
     conditions = []
     if status.pop("draining", False):
         conditions.append({"type": "Draining", "status": "True"})
@@ -95,7 +95,7 @@ def some_candidates(
 def decided(
     devices: Iterable[GPUDevice], candidates: PoolCandidates, **view: Any
 ) -> dict[str, Decision]:
-    """Decide on the cards of n1; by name."""
+    """Decide on the devices of n1; by name."""
     given: dict[str, Any] = {"node": NODE, "labels": {}, **view}
     return {one.device: one for one in decide(NodeView(devices=list(devices), **given), candidates)}
 
@@ -105,7 +105,7 @@ def decided_one(device: GPUDevice, candidates: PoolCandidates, **view: Any) -> D
 
 
 def carried_out(device: GPUDevice, decision: Decision) -> GPUDevice:
-    """The card once the API server has what was decided: poolRef, and whether it says that it drains."""
+    """The device once the API server has what was decided: poolRef, and whether it says that it drains."""
     conditions = [one for one in device.status.conditions or () if one.type != "Draining"]
     if decision.action in {Action.DRAIN, Action.RELEASE}:
         conditions.append(Condition(type="Draining", status="True"))

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 def device_lines(
     uuid: str, *, xid: int = 0, volatile: int = 0, aggregate: int = 0, thermal: int = 0
 ) -> str:
-    """Return the lines of one card, with the labels of dcgm-exporter 3.3."""
+    """Return the lines of one device, with the labels of dcgm-exporter 3.3."""
     labels = f'gpu="0",UUID="{uuid}",pci_bus_id="00000000:17:00.0",modelName="NVIDIA A100"'
     figures = {
         "GPU_TEMP": 34,

@@ -163,7 +163,7 @@ def crash() -> Crash:
 
 @dataclass(frozen=True)
 class Change:
-    """A primitive that was done to a card."""
+    """A primitive that was done to a device."""
 
     step: str
     """enable_mig, disable_mig, create_gpu_instance, create_compute_instance, destroy_gpu_instance."""
@@ -217,7 +217,7 @@ class FakeDriver:
         self._told.set()
 
     def emit_xid(self, uuid: str, code: int) -> None:
-        """`uuid` may be empty: the driver does not say which card."""
+        """`uuid` may be empty: the driver does not say which device."""
         self.emit(DriverEvent(uuid=uuid, kind=EventKind.XID, code=code))
 
     def emit_double_bit_ecc(self, uuid: str) -> None:
@@ -237,7 +237,7 @@ class FakeDriver:
         self._told.set()
 
     def come_back(self, *, is_restarted: bool = True) -> None:
-        """Answer again; a driver that was loaded anew counts from 0, and has lost no card."""
+        """Answer again; a driver that was loaded anew counts from 0, and has lost no device."""
         self._unavailable = None
         self._answer_after_s = 0.0
         if is_restarted:

@@ -53,17 +53,17 @@ def a_node_feature(
 
 
 def address_of(number: int) -> str:
-    """The address of a card, in canonical form."""
+    """The address of a device, in canonical form."""
     return f"0000:{number + 23:02x}:00.0"
 
 
 def uuid_of(node: str, number: int) -> str:
-    """The UUID of a card, as NVML writes it."""
+    """The UUID of a device, as NVML writes it."""
     return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{number}.{node}')}"
 
 
 def gpu_instance(node: str, number: int, **more: str) -> dict[str, str]:
-    """A card as instances `nvidia.com/gpu` show it; the domain has NVML's eight digits."""
+    """A device as instances `nvidia.com/gpu` show it; the domain has NVML's eight digits."""
     return {
         "index": str(number),
         "uuid": uuid_of(node, number),
@@ -82,13 +82,13 @@ def gpu_instance(node: str, number: int, **more: str) -> dict[str, str]:
 
 
 def gpu_feature(node: str, count: int = 2, **more: str) -> Json:
-    """The NodeFeature that has the instances of a node's cards."""
+    """The NodeFeature that has the instances of a node's devices."""
     devices = [gpu_instance(node, number, **more) for number in range(count)]
     return a_node_feature(f"nvidia-features-for-{node}", node, instances={GPU_INSTANCES: devices})
 
 
 def agent_device(node: str, number: int, *, of: int = 1, **more: str) -> dict[str, str]:
-    """A card as our agent shows it, one of so many."""
+    """A device as our agent shows it, one of so many."""
     links = [
         {"peer": address_of(other), "type": "NVLink", "count": 18}
         for other in range(of)
@@ -135,7 +135,7 @@ def agent_feature(
 
 
 def rule_labels(count: int = 2, **more: str) -> dict[str, str]:
-    """Labels of the NodeFeatureRule for so many cards."""
+    """Labels of the NodeFeatureRule for so many devices."""
     labels = {
         "gpu.deckhouse.io/present": "true",
         "gpu.deckhouse.io/device-count": str(count),
@@ -147,7 +147,7 @@ def rule_labels(count: int = 2, **more: str) -> dict[str, str]:
 
 
 def gfd_labels(count: int = 2, **more: str) -> dict[str, str]:
-    """Labels of gpu-feature-discovery for so many cards of one model."""
+    """Labels of gpu-feature-discovery for so many devices of one model."""
     return {
         "nvidia.com/gfd.timestamp": "1763740800",
         "nvidia.com/gpu.product": "NVIDIA-H200",

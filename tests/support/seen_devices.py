@@ -1,4 +1,4 @@
-"""Cards as bus and driver show them, and what is published of them as the control plane reads it."""
+"""Devices as bus and driver show them, and what is published of them as the control plane reads it."""
 
 from dataclasses import dataclass
 from typing import Any

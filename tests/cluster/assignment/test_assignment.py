@@ -28,7 +28,7 @@ INVENTORIES = "/apis/gpu.deckhouse.io/v1alpha1/gpunodeinventories"
 
 @dataclass
 class Setup:
-    """One node with one card, and two pools, by names that nobody else has."""
+    """One node with one device, and two pools, by names that nobody else has."""
 
     api: client.ApiClient
     process: AssignmentRun

@@ -1,4 +1,4 @@
-"""A node's readiness and its cards' health on the real API server: watched, judged, written, left alone."""
+"""A node's readiness and its devices' health on the real API server: watched, judged, written, left alone."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ class Recorder(RecordedEvents):
 
 @dataclass
 class Setup:
-    """A node with one card, whose exporter a test speaks for."""
+    """A node with one device, whose exporter a test speaks for."""
 
     api: client.ApiClient
     namespace: str

@@ -1,4 +1,4 @@
-"""Our system installed once for this package; pools, nodes and cards of its own for each test."""
+"""Our system installed once for this package; pools, nodes and devices of its own for each test."""
 
 import asyncio
 import contextlib
@@ -118,7 +118,7 @@ async def _offer(api: client.ApiClient, node: str, resource: dict[str, int]) -> 
 
 
 async def _add_device(api: client.ApiClient, device: client.JsonObject) -> None:
-    """Add a card; the server may not have seen the pool yet that it is assigned to."""
+    """Add a device; the server may not have seen the pool yet that it is assigned to."""
 
     async def is_created() -> bool:
         try:
@@ -129,7 +129,7 @@ async def _add_device(api: client.ApiClient, device: client.JsonObject) -> None:
             raise
         return True
 
-    await polling.eventually(is_created, what=f"card {device['metadata']['name']}")
+    await polling.eventually(is_created, what=f"device {device['metadata']['name']}")
     name = device["metadata"]["name"]
     await api.patch(f"{DEVICES}/{name}/status", {"status": device["status"]})
 

@@ -41,7 +41,7 @@ OBSERVE_WITHIN_S = 3
 NODE_GONE_S = 3
 """Likewise: the devices of a node that is gone go after so long."""
 SAMPLE_EVERY_S = 0.5
-"""Likewise: a node is ready, and a card well again, after three samples."""
+"""Likewise: a node is ready, and a device well again, after three samples."""
 
 _MOUNTED = ("ca.crt", "scheduler.crt", "scheduler.key")
 

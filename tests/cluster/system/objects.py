@@ -1,4 +1,4 @@
-"""Pools, cards and pods of these tests, and what must be true of pods that were bound."""
+"""Pools, devices and pods of these tests, and what must be true of pods that were bound."""
 
 import json
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ RESERVATION_KEY = f"{PREFIX}reservation"
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """A pool that exists, with its cards and nodes."""
+    """A pool that exists, with its devices and nodes."""
 
     name: str
     nodes: tuple[str, ...]
@@ -48,7 +48,7 @@ def a_pool_object(name: str, **spec: Any) -> "JsonObject":
 def a_device(
     node: str, device: int, pool: str, *, mig_profiles: "Sequence[str]" = ()
 ) -> "JsonObject":
-    """Return a card as inventory and assignment report it: annotated with its pool, and in it.
+    """Return a device as inventory and assignment report it: annotated with its pool, and in it.
 
     `mig_profiles` are those of the instances on it.
     """

@@ -1,4 +1,4 @@
-"""What the token of one node agent can do to the cards of another node, by telling of their UUIDs."""
+"""What the token of one node agent can do to the devices of another node, by telling of their UUIDs."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""The life of a pool on a real control plane: cards that nodes tell of, assignment, pods, a change of the
-allocation under load, a fault, a card that is pulled, the end.
+"""The life of a pool on a real control plane: devices that nodes tell of, assignment, pods, a change of the
+allocation under load, a fault, a device that is pulled, the end.
 
 kwok plays the kubelets, a stock kube-scheduler places the pools' own DaemonSets, and the test writes what
 NFD, the node agent and kubelet's device manager would write.
@@ -44,7 +44,7 @@ kind: KubeSchedulerConfiguration
 
 @final
 class PoolRun:
-    """Two nodes of two cards, and what a test asks about them."""
+    """Two nodes of two devices, and what a test asks about them."""
 
     def __init__(self, api: client.ApiClient, namespace: str, names: list[str]) -> None:
         self.api = api
@@ -57,7 +57,7 @@ class PoolRun:
         return PREFIX + self.pool
 
     async def tell(self, node: str, *devices: dict[str, str]) -> None:
-        """Write what the node's agent says of its cards."""
+        """Write what the node's agent says of its devices."""
         feature = agent_feature(node, list(devices), heartbeat=dt.datetime.now(dt.UTC))  # noqa: TID251  # the agent's own clock
         await apply_feature(self.api, feature)
 
@@ -154,7 +154,7 @@ async def pool_run(
 async def test_a_pool_lives_from_its_first_device_to_its_last(pool_run: PoolRun):
     api = pool_run.api
 
-    # Nodes tell of their cards, and become ready for pooling.
+    # Nodes tell of their devices, and become ready for pooling.
     for node in pool_run.nodes:
         await pool_run.tell(node, *(agent_device(node, number, of=GPUS) for number in range(GPUS)))
     await polling.eventually(
@@ -164,7 +164,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(pool_run: PoolRun)
     assert {one["status"]["product"] for one in found} == {"NVIDIA-H200"}
     assert all(one["status"]["state"] == "Unassigned" for one in found)
 
-    # A pool takes the cards of its nodes, marks them, and runs its plugin there.
+    # A pool takes the devices of its nodes, marks them, and runs its plugin there.
     await api.create(
         POOLS,
         a_pool_object(
@@ -184,7 +184,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(pool_run: PoolRun)
     assert sorted(unit for given in units.values() for unit in given) == sorted(devices)
     await pool_run.figures(used=4, available=0)
 
-    # Cards are cut into slices while pods run: a budget holds it up, and going on needs no restart.
+    # Devices are cut into slices while pods run: a budget holds it up, and going on needs no restart.
     budget = f"/apis/policy/v1/namespaces/{pool_run.namespace}/poddisruptionbudgets"
     await api.create(
         budget,
@@ -226,11 +226,11 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(pool_run: PoolRun)
     await pool_run.tell(node, *well)
     await pool_run.figures(unhealthy=0, used=6)
 
-    # A card is pulled: its device goes, and the others keep everything.
+    # A GPU is pulled: its device goes, and the others keep everything.
     other = pool_run.nodes[1]
     before = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await pool_run.devices()}
     await pool_run.tell(other, agent_device(other, 1))
-    await polling.eventually(lambda: _count_is(pool_run, 3), what="the pulled card is gone")
+    await polling.eventually(lambda: _count_is(pool_run, 3), what="the pulled device is gone")
     after = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await pool_run.devices()}
     assert after.items() < before.items()
     await pool_run.figures(total=12)

@@ -220,7 +220,7 @@ async def test_leader_that_was_stopped_in_the_middle_of_a_bind_cannot_give_a_dev
     first, second, wire = two_servers
     pool = await make_pool(devices=1, reservation={"ttl": "5s"})
     (node,) = pool.nodes
-    # The first pod holds the card for a while, the second one waits.
+    # The first pod holds the device for a while, the second one waits.
     late = await api.create(pods.collection(namespace), a_pod("late", pool))
     other = await api.create(pods.collection(namespace), a_pod("other", pool))
     mark = await audit.mark()
@@ -233,7 +233,7 @@ async def test_leader_that_was_stopped_in_the_middle_of_a_bind_cannot_give_a_dev
         await asyncio.sleep(0.2)
         first.process.pause()
 
-        # The second one leads, and gives the very card to the other pod.
+        # The second one leads, and gives the very device to the other pod.
         await second.wait_for("/readyz", within=20)
 
         async def given():
@@ -242,7 +242,7 @@ async def test_leader_that_was_stopped_in_the_middle_of_a_bind_cannot_give_a_dev
             assert answer["Error"] == ""
             return True
 
-        await polling.eventually(given, what="a card whose hold has expired", every=0.3)
+        await polling.eventually(given, what="a device whose hold has expired", every=0.3)
 
         # What the first one sent arrives.
         wire.let_go()

@@ -1,4 +1,4 @@
-"""Pools and cards come and go while pods run and wait."""
+"""Pools and devices come and go while pods run and wait."""
 
 from tests.cluster.environment import nodes, pods
 from tests.cluster.system.objects import (

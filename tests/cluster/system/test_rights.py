@@ -108,18 +108,18 @@ async def bind_what_is_gated(make_pool, system, api, namespace, *, folder: Path)
 
 
 async def take_stock(api, create_nodes) -> None:
-    """Let a node tell of a card, and of another one in its place; leave an inventory without a node."""
+    """Let a node tell of a device, and of another one in its place; leave an inventory without a node."""
     node, older = await create_nodes(2, gpus=0)
     await own_inventory(api, older)
     feature = agent_feature(node, [agent_device(node, 0)])
     await apply_feature(api, feature)
-    await polling.eventually(lambda: uuids_on(api, node), what=f"the card of {node}")
+    await polling.eventually(lambda: uuids_on(api, node), what=f"the device of {node}")
     await apply_feature(api, agent_feature(node, [agent_device(node, 0, uuid="GPU-another")]))
 
     async def is_swapped() -> bool:
         return await uuids_on(api, node) == ["GPU-another"]
 
-    await polling.eventually(is_swapped, what=f"the other card of {node}")
+    await polling.eventually(is_swapped, what=f"the other device of {node}")
     body = {"apiVersion": "gpu.deckhouse.io/v1alpha1", "kind": "GPUNodeInventory"}
     await api.create(f"{API}/gpunodeinventories", {**body, "metadata": {"name": "nowhere"}})
     await api.delete(f"{FEATURES}/{feature['metadata']['name']}")

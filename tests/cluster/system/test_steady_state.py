@@ -46,16 +46,16 @@ async def test_state_and_units_of_a_device_follow_its_pods(
         assert (status.get("state"), status.get("units")) == (state, wanted), f"{status}"
         return True
 
-    await polling.eventually(lambda: shows("Assigned"), what="an assigned card")
+    await polling.eventually(lambda: shows("Assigned"), what="an assigned device")
     await system.scheduler.stop()
     await api.create(pods.collection(namespace), a_pod("held", pool))
-    await polling.eventually(lambda: shows("Reserved", reserved=1), what="a reserved card")
+    await polling.eventually(lambda: shows("Reserved", reserved=1), what="a reserved device")
     await system.scheduler.start()
     await pods.wait_for_pod(api, namespace, "held")
-    await polling.eventually(lambda: shows("Assigned", allocated=1), what="a used card")
+    await polling.eventually(lambda: shows("Assigned", allocated=1), what="a used device")
     assert pool.name in (await kubectl("get", "gdev", name)).stdout
     await pods.finish_pod(api, namespace, "held")
-    await polling.eventually(lambda: shows("Assigned"), what="a free card")
+    await polling.eventually(lambda: shows("Assigned"), what="a free device")
 
 
 async def test_free_units_of_a_cordoned_node_are_not_on_offer(make_pool, api, namespace, figures):
@@ -91,7 +91,7 @@ async def test_quiet_system_writes_nothing_but_its_lease(make_pool, api, namespa
     await api.create(pods.collection(namespace), a_pod("running", pool))
     await pods.wait_for_pod(api, namespace, "running", pods.is_running)
     await figures(pool, used=1, reserved=0)
-    # A card's state is written when a burst is over.
+    # A device's state is written when a burst is over.
     await asyncio.sleep(2)
     mark = await audit.mark()
 

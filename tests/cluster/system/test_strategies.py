@@ -56,7 +56,7 @@ async def test_pods_of_a_pool_that_spreads_are_in_every_zone_alike(make_pool, ap
 
 
 async def test_a_node_without_the_zone_still_takes_pods(make_pool, api, namespace):
-    """Lesson 3: a node without the key is not shut out, and its cards are not idle."""
+    """Lesson 3: a node without the key is not shut out, and its devices are not idle."""
     pool = await make_pool(nodes=2, devices=2, scheduling=SPREAD)
     await _label(api, pool.nodes[0], "a")
     await _until_pods_get(api, namespace, pool, when="ScheduleAnyway")
@@ -104,7 +104,7 @@ async def test_pods_of_a_pool_that_packs_fill_one_node_first(make_pool, api, nam
 
 @pytest.mark.parametrize("scheduling", [{}, {"strategy": "LeastFragmentation"}])
 async def test_whole_devices_go_where_the_fewest_are_left(make_pool, api, namespace, scheduling):
-    """LeastFragmentation is the default for whole cards: the node with two left, not the one with four."""
+    """LeastFragmentation is the default for whole devices: the node with two left, not the one with four."""
     pool = await make_pool(nodes=2, devices=4, scheduling=scheduling)
 
     by_node = await _nodes_of(api, namespace, pool, count=2, units=2)

@@ -97,7 +97,7 @@ def whole_devices(count: int, resource: str = RESOURCE, pool: str = "whole") -> 
 
 
 def numa_devices(*numa_nodes: int) -> AdvertisedUnits:
-    """A card for each number, on the NUMA node of that number."""
+    """A device for each number, on the NUMA node of that number."""
     units = (
         Unit(id=f"GPU-{n}", device=f"GPU-{n}", numa_node=at) for n, at in enumerate(numa_nodes)
     )

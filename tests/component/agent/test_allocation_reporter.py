@@ -402,7 +402,7 @@ def an_entry(number: int, size: int = 10) -> ContainerDevices:
 @pytest.mark.parametrize(
     ("count", "size", "fits"),
     [
-        pytest.param(1024, 60, 1024, id="16 cards of 64 slices"),
+        pytest.param(1024, 60, 1024, id="16 devices of 64 slices"),
         pytest.param(MAX_ALLOCATIONS + 1, 10, MAX_ALLOCATIONS, id="more than the schema takes"),
     ],
 )

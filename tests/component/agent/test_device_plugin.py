@@ -133,7 +133,7 @@ async def test_a_socket_that_a_killed_process_left_is_no_hindrance(
 async def test_each_plugin_of_a_node_serves_its_own_pool_and_stays_up(
     kubelet: PluginsOfKubelet, folder: Path, mounted: MountedConfig
 ):
-    """Lesson 10: two pools and an unassigned card on one node."""
+    """Lesson 10: two pools and an unassigned device on one node."""
     other = MountedConfig(folder / "other")
     mounted.put_devices("GPU-1")
     other.put_devices("GPU-2", pool="slices", slices=2)

@@ -162,7 +162,7 @@ async def test_a_partitioned_device_is_published_when_the_inventory_is_triggered
         assert names == ["GPU-1", "MIG-1", "GPU-2"]
 
 
-@pytest.mark.parametrize("has_bus", [True, False], ids=["no card on the bus", "no bus"])
+@pytest.mark.parametrize("has_bus", [True, False], ids=["no device on the bus", "no bus"])
 async def test_a_bus_that_cannot_be_seen_is_no_empty_one(tmp_path: Path, has_bus):
     node = InventoryNode(tmp_path, *two_devices(), is_on_bus=False)
     if has_bus:

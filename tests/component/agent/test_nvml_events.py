@@ -86,7 +86,7 @@ async def test_xid_of_a_device_that_is_lost_at_once_has_its_name(tmp_path: Path)
     async with nvml_node(tmp_path, FIRST) as node:
         await node.listen()
         with node.nvml.edit() as lines:
-            lines["card.0.lost"] = "1"
+            lines["device.0.lost"] = "1"
             lines["event.1"] = f"0 {XID} 79"
         assert await node.event() == xid(FIRST.uuid, 79)
 

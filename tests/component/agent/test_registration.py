@@ -96,7 +96,7 @@ async def test_a_refusal_is_told_and_tried_again_more_and_more_seldom(
     kubelet: PluginsOfKubelet, clock: HandClock
 ):
     problems = ProblemRegistry()
-    plugin = DevicePluginService("cards", clock)
+    plugin = DevicePluginService("whole", clock)
     served = ServedPlugin(plugin, kubelet.directory, clock, problems=problems)
     with structlog.testing.capture_logs() as lines:
         for _ in range(10):
@@ -107,11 +107,11 @@ async def test_a_refusal_is_told_and_tried_again_more_and_more_seldom(
     await served.close()
     told = [line for line in lines if line["event"] == "not registered"]
     assert [line["retry_in_s"] for line in told] == [0.05, 0.1, 0.2, 0.4, 0.05]
-    assert told[0]["error"] == 'UNKNOWN: the ResourceName "cards" is invalid'
+    assert told[0]["error"] == 'UNKNOWN: the ResourceName "whole" is invalid'
     assert kubelet.registrations == []
     verdict = problems.summary()
     assert verdict.reason is AgentDegraded.NOT_REGISTERED
-    assert verdict.text == 'cards: UNKNOWN: the ResourceName "cards" is invalid'
+    assert verdict.text == 'whole: UNKNOWN: the ResourceName "whole" is invalid'
 
 
 async def test_a_socket_that_cannot_be_had_ends_nothing_and_is_tried_again(

@@ -27,7 +27,7 @@ def a_pod(name: str, *units: str) -> Pod:
 async def test_pods_that_ended_are_replaced_on_a_full_node_again_and_again(
     agent: Agent, node: KubeletOfNode
 ):
-    """Each replacement gets the one free card of its NUMA node, and kubelet never asks for it."""
+    """Each replacement gets the one free device of its NUMA node, and kubelet never asks for it."""
     async with agent.running(numa_devices(0, 0, 1, 1)):
         pods = [a_pod(f"p{n}", f"GPU-{n}") for n in range(4)]
         for pod in pods:

@@ -47,10 +47,10 @@ def a_pod(name: str, devices=None, **changes) -> Pod:
 
 BOUND_TWICE = "no unit is given to two live pods"
 WRONGLY_BOUND = "a pod is bound with what it asked for"
-ELSEWHERE = "a unit is of a card of the pod's node and pool"
+ELSEWHERE = "a unit is of a device of the pod's node and pool"
 WAITS = "every pod that fits is bound in the end"
 WRONG_POOL = "a pool's status shows what is"
-WRONG_DEVICE = "a card's status shows what is"
+WRONG_DEVICE = "a device's status shows what is"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The oracle finds a card in two pools and one that is taken from under a pod, whatever comes first."""
+"""The oracle finds a device in two pools and one that is taken from under a pod, whatever comes first."""
 
 import json
 

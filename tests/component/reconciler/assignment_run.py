@@ -133,7 +133,7 @@ class AssignmentRun:
         await self.client.merge_patch(GPU_DEVICES, body, name=name)
 
     async def device(self, name: str, *, annotated: str | None = None, **status: Any) -> None:
-        """Add a complete card that is in no pool."""
+        """Add a complete device that is in no pool."""
         number = int(name.rpartition("-")[2])
         pci = {"vendor": "10de", "device": "20b2", "address": f"0000:{number:02x}:00.0"}
         await self.cluster.add_device(name, pool=None, **{"pci": pci, **status})

@@ -183,7 +183,7 @@ class Cluster:
         await self.report(name, **status)
 
     async def report(self, name: str = "n1-0", **status: Any) -> None:
-        """Change a card's status as the inventory does."""
+        """Change a device's status as the inventory does."""
         await self.client.merge_patch(
             GPU_DEVICES, {"status": status}, name=name, subresource="status"
         )
@@ -204,7 +204,7 @@ class Cluster:
 
 @asynccontextmanager
 async def a_cluster() -> AsyncIterator[Cluster]:
-    """One node with two cards of the pool `whole`, seen by the process."""
+    """One node with two devices of the pool `whole`, seen by the process."""
     clock = LoopClock()
     async with (
         InMemoryApiServer(clock) as api,

@@ -59,7 +59,7 @@ class Writes:
 
 @dataclass
 class AdmissionSetup:
-    """Two cards on one node, and pods that want one each."""
+    """Two devices on one node, and pods that want one each."""
 
     cluster: Cluster
     context: ExtenderContext

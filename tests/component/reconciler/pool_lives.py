@@ -1,4 +1,4 @@
-"""A pool that is changed and deleted, with pods that run on its cards."""
+"""A pool that is changed and deleted, with pods that run on its devices."""
 
 from typing import Any
 

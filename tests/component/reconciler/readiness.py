@@ -1,4 +1,4 @@
-"""One node with two cards and an inventory, and the controllers of readiness and health that follow it.
+"""One node with two devices and an inventory, and the controllers of readiness and health that follow it.
 
 Nothing runs by itself: a test says when the process sees the world, and when it looks at the node.
 """
@@ -124,7 +124,7 @@ class Process:
         return again_s
 
     async def examine(self, *, times: int = 1, every_s: float = 10.0) -> float | None:
-        """See and examine the node's cards so often."""
+        """See and examine the node's devices so often."""
         again_s: float | None = None
         for number in range(times):
             self.time.seconds += every_s if number else 0

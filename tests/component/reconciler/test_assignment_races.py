@@ -15,7 +15,7 @@ pytestmark = pytest.mark.looptime
 
 
 async def a_node(cluster: Cluster) -> AssignmentRun:
-    """Node n1 with one card in no pool."""
+    """Node n1 with one device in no pool."""
     for name in ("n1-0", "n1-1"):
         await cluster.client.delete(GPU_DEVICES, name)
     await cluster.add_pool("other")

@@ -16,7 +16,7 @@ OF_INVENTORY = {"node": "digest"}
 
 @pytest.fixture
 async def run(cluster: Cluster) -> AssignmentRun:
-    """Node n1 with one card that is in no pool."""
+    """Node n1 with one device that is in no pool."""
     for name in ("n1-0", "n1-1"):
         await cluster.client.delete(GPU_DEVICES, name)
     found = AssignmentRun(cluster)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.looptime
 
 @pytest.fixture
 async def run(cluster: Cluster) -> AssignmentRun:
-    """Node n1 with one card that is in no pool, and two pools."""
+    """Node n1 with one device that is in no pool, and two pools."""
     for name in ("n1-0", "n1-1"):
         await cluster.client.delete(GPU_DEVICES, name)
     await cluster.add_pool("other")
@@ -25,7 +25,7 @@ async def run(cluster: Cluster) -> AssignmentRun:
 
 
 def use(run: AssignmentRun, name: str = "n1-0", pod: str = "p") -> None:
-    """Let a bound pod have the card, as the index sees it."""
+    """Let a bound pod have the device, as the index sees it."""
     run.cluster.allocation_state.index.set_observed(PodUid(pod), (UnitId(f"GPU-{name}"),))
 
 

@@ -1,4 +1,4 @@
-"""What is written and told of a card's health, when, and what is left alone."""
+"""What is written and told of a device's health, when, and what is left alone."""
 
 from collections.abc import AsyncIterator
 from typing import Any

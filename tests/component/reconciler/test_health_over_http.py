@@ -23,7 +23,7 @@ class Watched:
         self.scraping = scraping
 
     async def go_on(self, *, rounds: int = 1) -> None:
-        """Read the exporter when it is due, and judge cards and node, so often."""
+        """Read the exporter when it is due, and judge devices and node, so often."""
         process = self.world.process
         for _ in range(rounds):
             self.world.time.seconds += await self.scraping.reconcile(N1) or 0.0

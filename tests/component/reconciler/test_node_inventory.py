@@ -101,7 +101,7 @@ async def test_links_lead_to_the_other_devices_of_the_node(caches: InventoryRun)
 
 
 async def test_a_pulled_device_goes_and_the_others_keep_everything(caches: InventoryRun):
-    """Lesson 9: pull a card: its object goes, the other cards keep name, uuid and pool."""
+    """Lesson 9: pull a device: its object goes, the other devices keep name, uuid and pool."""
     await caches.label_all({**rule_labels(3)})
     await caches.publish(gpu_feature("n1", 3))
     await caches.settle()
@@ -165,7 +165,7 @@ async def test_a_swapped_device_is_a_new_device(caches: InventoryRun):
 
 
 async def test_mig_instances_are_those_of_each_device(caches: InventoryRun):
-    """Lesson 5: node-wide counts never become a card's: capacity is the sum of real instances."""
+    """Lesson 5: node-wide counts never become a device's: capacity is the sum of real instances."""
     one = '[{"profile": "1g.18gb", "uuid": "MIG-a"}, {"profile": "1g.18gb", "uuid": "MIG-b"}]'
     devices = [
         agent_device("n1", 0) | {"mig.mode": "Enabled", "mig.instances": one},
@@ -183,7 +183,7 @@ async def test_mig_instances_are_those_of_each_device(caches: InventoryRun):
 async def test_labels_without_addresses_make_no_device_and_say_what_is_missing(
     caches: InventoryRun,
 ):
-    """Lesson 9: the number that a label gives a card is no identity."""
+    """Lesson 9: the number that a label gives a device is no identity."""
     await caches.label_all({**rule_labels(2), **gfd_labels(2)})
     await caches.settle()
     assert await caches.gpus() == {}

@@ -18,7 +18,7 @@ FIRST, SECOND = "n1-0000-17-00.0", "n2-0000-17-00.0"
 
 @pytest.fixture
 async def caches() -> AsyncIterator[InventoryRun]:
-    """Node n1 with two cards that are known, and node n2 that has told of nothing yet."""
+    """Node n1 with two devices that are known, and node n2 that has told of nothing yet."""
     async with an_inventory_run() as opened:
         for node in (N1, N2):
             await opened.add_node(node)
@@ -29,7 +29,7 @@ async def caches() -> AsyncIterator[InventoryRun]:
 
 
 def claims(node: str, *uuids: str) -> dict[str, Any]:
-    """The NodeFeature of an agent that tells of cards with these UUIDs."""
+    """The NodeFeature of an agent that tells of devices with these UUIDs."""
     return agent_feature(
         node, [agent_device(node, number) | {"uuid": uuid} for number, uuid in enumerate(uuids)]
     )
@@ -79,7 +79,7 @@ async def test_node_is_told_once_what_is_not_believed_and_so_is_each_owner(cache
 
 
 async def test_device_of_a_node_takes_no_uuid_of_another_over(caches: InventoryRun):
-    """Cards that were there before the UUIDs of others: without a driver, and with instances of MIG."""
+    """Devices that were there before the UUIDs of others: without a driver, and with instances of MIG."""
     await caches.publish(claims(N2, "", "GPU-own"))
     await caches.settle(N1, N2)
     one = f'[{{"profile": "1g.18gb", "uuid": "{uuid_of(N1, 1)}"}}, {{"profile": "1g.18gb", "uuid": "MIG-a"}}]'

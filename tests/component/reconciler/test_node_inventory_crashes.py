@@ -49,7 +49,7 @@ async def test_a_node_that_was_half_taken_in_is_taken_in(
 async def test_devices_half_exchanged_are_exchanged(
     caches: InventoryRun, write: int, *, is_carried_out: bool
 ):
-    """One card is pulled and another swapped, one stays: two deletions, a creation and two statuses."""
+    """One device is pulled and another swapped, one stays: two deletions, a creation and two statuses."""
     await caches.publish(gpu_feature("n1", 3))
     await caches.settle()
     stays = (await caches.gpus())["n1-0000-19-00.0"]

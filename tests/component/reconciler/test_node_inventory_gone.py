@@ -93,7 +93,7 @@ async def test_grace_begins_again_when_the_node_goes_again(caches: InventoryRun)
 
 
 async def test_node_that_only_we_cannot_see_keeps_its_devices(caches: InventoryRun):
-    """As one whose object cannot be decoded: no card of it was pulled."""
+    """As one whose object cannot be decoded: no device of it was pulled."""
     await taken_in(caches)
     caches.nodes.replace_all([])
     caches.api.requests.clear()

@@ -67,7 +67,7 @@ async def test_an_outage_of_every_source_changes_no_fact(caches: InventoryRun):
 
 
 async def test_labels_that_vanish_leave_what_they_said_and_name_it(caches: InventoryRun):
-    """Lesson 2: what only a label told stays, though the card itself is still listed."""
+    """Lesson 2: what only a label told stays, though the device itself is still listed."""
     feature = gpu_feature("n1", 1, **{"pci.device": "2999"})
     (element,) = feature["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"]
     for key in ("product", "memory.total", "compute.major"):
@@ -242,7 +242,7 @@ async def test_who_does_not_lead_shows_no_node(caches: InventoryRun):
 
 
 async def test_all_features_of_a_node_count(caches: InventoryRun):
-    """Not one of them: cards of one, labels of another."""
+    """Not one of them: devices of one, labels of another."""
     one = gpu_feature("n1", 1)
     other = gpu_feature("n1", 2)
     other["metadata"]["name"] = "another"

@@ -74,7 +74,7 @@ async def test_a_second_look_writes_nothing(cluster: Cluster, is_observed: bool)
 async def test_an_empty_pool_changes_its_allocation_at_once(cluster: Cluster):
     await settle(cluster)
     await change(cluster, **SLICES)
-    assert cluster.allocation_state.index.state(WHOLE).capacity().total == 2  # still whole cards
+    assert cluster.allocation_state.index.state(WHOLE).capacity().total == 2  # still whole devices
     await look(cluster)
     assert await allocation(cluster) == SLICED
     assert (await maintenance(cluster))["status"] == "False"

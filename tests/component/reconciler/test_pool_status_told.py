@@ -122,7 +122,7 @@ async def test_conditions_of_other_writers_are_shown_too(cluster: Cluster):
 async def test_devices_without_a_uuid_and_mig_devices_without_instances_export_nothing(
     cluster: Cluster,
 ):
-    """Lessons 5 and 6: capacity is what is exported, card by card."""
+    """Lessons 5 and 6: capacity is what is exported, device by device."""
     await cluster.report("n1-0", uuid="")
     await cluster.observe()
     await cluster.reconcile_pool()

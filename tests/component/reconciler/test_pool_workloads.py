@@ -1,4 +1,4 @@
-"""What runs for a pool follows its cards, and is written only when it differs."""
+"""What runs for a pool follows its devices, and is written only when it differs."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -256,7 +256,7 @@ async def test_a_restarted_process_knows_the_devices_before_it_judges(workloads:
 
 
 async def test_each_pool_has_its_own_devices(workloads: Workloads):
-    """Lesson 10: a card of another pool, or of none, is in no other pool's list."""
+    """Lesson 10: a device of another pool, or of none, is in no other pool's list."""
     await workloads.cluster.add_pool(
         "slices", allocation={"mode": "TimeSlice", "slicesPerDevice": 2}
     )
@@ -272,7 +272,7 @@ async def test_each_pool_has_its_own_devices(workloads: Workloads):
 
 
 async def test_the_list_is_of_the_units_that_are_accounted_for(workloads: Workloads):
-    """Lessons 5 and 6: what a MIG pool exports are the instances of each card, as in its capacity."""
+    """Lessons 5 and 6: what a MIG pool exports are the instances of each device, as in its capacity."""
     allocation = {"mode": "MIG", "migProfile": "1g.10gb"}
     await workloads.cluster.add_pool("parts", allocation=allocation)
     for number, count in enumerate((3, 1)):

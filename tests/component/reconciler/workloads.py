@@ -81,7 +81,7 @@ class Workloads:
         return writes
 
     async def config(self, pool: PoolName = WHOLE) -> PoolConfig:
-        """Return the list of cards that the pool's plugins are told."""
+        """Return the list of devices that the pool's plugins are told."""
         found = await self.cluster.client.get(
             CONFIG_MAPS, ConfigMap, plugin_name(pool), namespace=NAMESPACE
         )

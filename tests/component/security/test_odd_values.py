@@ -156,8 +156,8 @@ READERS: dict[str, Callable[[str, Path], object]] = {
     "pool's configuration": lambda text, at: a_file(text, pool_config, CONFIG_KEY, at),
     "packed configuration": lambda text, at: a_file(text, packed_config, "plain", at),
     "garbled configuration": lambda text, at: a_file(text, garbled_config, "plain", at),
-    "node's cards": lambda text, at: a_file(text, node_file, DEVICES_FILE, at),
-    "cards before a restart": lambda text, at: a_file(text, remembered_devices, DEVICES_FILE, at),
+    "node's GPUs": lambda text, at: a_file(text, node_file, DEVICES_FILE, at),
+    "GPUs before a restart": lambda text, at: a_file(text, remembered_devices, DEVICES_FILE, at),
     "plugin's problem": lambda text, at: a_file(text, lambda one: read_problem(one / "p"), "p", at),
 }
 REFUSALS = (Undecodable, BadPoolConfigError, ValueError)

@@ -66,7 +66,7 @@ POOLS: Final[dict[str, Json]] = {
         "scheduling": {"taints": [{"key": "slow", "effect": "PreferNoSchedule"}]},
     },
 }
-"""One takes its cards by itself, the other by annotation."""
+"""One takes its devices by itself, the other by annotation."""
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
@@ -82,7 +82,7 @@ async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 def device_of(gpu: FakeDevice) -> DeviceName:
-    """Return the name of the device that comes from a card of n1."""
+    """Return the name of the device that comes from a GPU of n1."""
     return device_name(NodeName("n1"), gpu.address)
 
 
@@ -114,12 +114,12 @@ class ClusterRun:
         await eventually(is_created)
 
     async def add_node(self) -> None:
-        """Three whole cards, and one of 64 slices that no kubelet offers: its pods never fit."""
+        """Three whole devices, and one of 64 slices that no kubelet offers: its pods never fit."""
         await register_node(self._client, "n1", {"gpu.deckhouse.io/whole": len(WHOLE_DEVICES)})
         await self.report("n1", DEVICES)
 
     async def report(self, node: str, gpus: Sequence[FakeDevice]) -> None:
-        """Let the agent of a node tell of these cards, and go on doing so."""
+        """Let the agent of a node tell of these devices, and go on doing so."""
         agent = FakeNodeAgent(self._client, self.clock, node=node, devices=gpus)
         await agent.report()
         self._agents[node] = agent
@@ -143,7 +143,7 @@ class ClusterRun:
         await self.create(GPU_POOLS, {**a_pool_object(name, **spec), "metadata": {"name": name}})
 
     async def cut(self, name: str, **allocation: Any) -> None:
-        """Change how a pool's cards are units; pods that are in the way are evicted."""
+        """Change how a pool's devices are units; pods that are in the way are evicted."""
 
         async def is_changed() -> bool:
             body = {"spec": {"allocation": allocation, "maintenance": {"policy": "Evict"}}}
@@ -162,7 +162,7 @@ class ClusterRun:
         return True
 
     async def has_all_devices(self) -> bool:
-        """Say whether both pools have their cards, and can give them out."""
+        """Say whether both pools have their devices, and can give them out."""
         pools = await objects(self._client, GPU_POOLS)
         totals = {name: at(one, "status", "capacity", "available") for name, one in pools.items()}
         return totals == {"whole": len(WHOLE_DEVICES), "slow": 64}

@@ -1,4 +1,4 @@
-"""The part of the metrics' run that is about nodes: their cards, their software, and who reads it.
+"""The part of the metrics' run that is about nodes: their devices, their software, and who reads it.
 
 What came of it stands in the API server's objects: the gauges are compared with these.
 """
@@ -47,7 +47,7 @@ Figures = Mapping[tuple[str, ...], float]
 
 @asynccontextmanager
 async def a_node_tells_of_its_devices(run: MetricsRun) -> AsyncIterator[Exporter]:
-    """One card goes into a pool, the other fails; the exporter breaks, and the agent goes."""
+    """One device goes into a pool, the other fails; the exporter breaks, and the agent goes."""
     client = run.cluster.client
     await register_node(client, N2, {}, labels={"nvidia.com/gpu.memory": "lots"})
     namespace = {"metadata": {"name": SOFTWARE_NAMESPACE}}
@@ -82,7 +82,7 @@ async def a_node_tells_of_its_devices(run: MetricsRun) -> AsyncIterator[Exporter
 
 
 async def agent_tells(run: MetricsRun, *, health: str) -> None:
-    """The agent of the node writes what it sees; the health is that of the second card."""
+    """The agent of the node writes what it sees; the health is that of the second device."""
     devices = [agent_device(N2, 0), agent_device(N2, 1, health=health)]
     feature = agent_feature(N2, devices, heartbeat=SystemClock().utc_now())
     await run.cluster.client.apply(NODE_FEATURES, feature, field_manager="agent")

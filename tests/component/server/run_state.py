@@ -74,7 +74,7 @@ async def _devices(client: KubeClient) -> Json:
         "devices": len(devices),
         "units": {uuid: at(one, "status", "units") for uuid, one in by_uuid.items()},
         "owners": {uuid: at(one, "status", "poolRef", "name") for uuid, one in by_uuid.items()},
-        "said of cards": {uuid: true_ones(one) for uuid, one in by_uuid.items()},
+        "said of devices": {uuid: true_ones(one) for uuid, one in by_uuid.items()},
     }
 
 

@@ -96,7 +96,7 @@ CHANGES = (
     "GET nodes",
     "POST pods/eviction",
 )
-"""What only changes of cards, nodes and pools cause: the first one takes a card's pool off."""
+"""What only changes of devices, nodes and pools cause: the first one takes a device's pool off."""
 
 
 def device(allocated: int, capacity: int = 1) -> dict[str, int]:
@@ -126,7 +126,7 @@ EMPTY: dict[str, Any] = {
     "said of pools": {"whole": SERVING, "slow": SERVING},
     "units": {**dict.fromkeys(WHOLE, device(0)), SLICED: device(0, 64)},
     "owners": OWNERS,
-    "said of cards": {uuid: {"Assigned", "Healthy"} for uuid in OWNERS},
+    "said of devices": {uuid: {"Assigned", "Healthy"} for uuid in OWNERS},
     "labels": {"pool.gpu.deckhouse.io/whole", "pool.gpu.deckhouse.io/slow"},
     "taints": {"slow"},
     "our taints": "slow:PreferNoSchedule",
@@ -192,8 +192,8 @@ FAILURES: tuple[tuple[str, int, Scenario], ...] = (
     *((kind, 1, what_there_is_changes) for kind in CHANGES),
     # Two Secrets are made, by two parts of the server: either one's request fails.
     ("POST secrets", 2, pods_come_and_go),
-    # Later requests of a kind that are for something else: a card's fault, after the first four cards are
-    # well; the card of a node that went; a list in which a card is withheld; marks of a pool that goes; a
+    # Later requests of a kind that are for something else: a device's fault, after the first four devices are
+    # well; the device of a node that went; a list in which a device is withheld; marks of a pool that goes; a
     # finalizer that is taken off; the switch to another allocation.
     ("PATCH gpudevices/status by device-health", 5, what_there_is_changes),
     ("DELETE gpudevices", 2, what_there_is_changes),

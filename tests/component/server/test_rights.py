@@ -138,7 +138,7 @@ async def certificates_are_repaired(cluster: Cluster) -> None:
 
 
 async def a_node_comes_and_goes(cluster: Cluster, clock: ServerClock) -> None:
-    """One of its two cards is pulled before; what it leaves behind goes after a grace."""
+    """One of its two devices is pulled before; what it leaves behind goes after a grace."""
     await register_node(cluster.client, "n2", {})
     for count in (2, 1):
         told = [agent_device("n2", number) for number in range(count)]
@@ -153,7 +153,7 @@ async def a_node_comes_and_goes(cluster: Cluster, clock: ServerClock) -> None:
 
 
 async def a_pod_is_evicted(cluster: Cluster) -> None:
-    """A pool that is cut anew empties its cards."""
+    """A pool that is cut anew empties its devices."""
     body = a_pod_object(1, "whole", "tenant", apiVersion="v1", kind="Pod")
     body["metadata"] = {"name": "tenant", "namespace": "default"}
     await cluster.client.create(PODS, body)

@@ -203,7 +203,7 @@ def reconciles(run: MetricsRun) -> dict[tuple[str, ...], float]:
 
 
 async def what_is_in_the_cluster_is_shown(run: MetricsRun) -> None:
-    """Two pods of ours, a thief on the unit of one, a stranger on an unknown one; one card in doubt."""
+    """Two pods of ours, a thief on the unit of one, a stranger on an unknown one; one device in doubt."""
     figures = {
         "total": {("whole",): DEVICES, ("slow",): 3},
         "used": {("whole",): 3, ("slow",): 0},

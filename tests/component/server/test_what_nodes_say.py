@@ -1,4 +1,4 @@
-"""kubelet gives a pod another card than it was bound with: the whole server follows what the node says."""
+"""kubelet gives a pod another device than it was bound with: the whole server follows what the node says."""
 
 import contextlib
 import functools
@@ -49,7 +49,7 @@ async def reports(cluster: Cluster, **units: list[str]) -> None:
 
 
 async def fails(cluster: Cluster, name: str) -> None:
-    """The card is faulted: nothing of it is given out by us, and kubelet does not know yet."""
+    """The device is faulted: nothing of it is given out by us, and kubelet does not know yet."""
     await cluster.client.merge_patch(
         GPU_DEVICES,
         {"status": {"conditions": [FAULTED | STAMP]}},

@@ -1,4 +1,4 @@
-/* A library that speaks NVML's ABI without a card: what its parts share. See nvml.c. */
+/* A library that speaks NVML's ABI without a GPU: what its parts share. See nvml.c. */
 #ifndef FAKE_NVML_H
 #define FAKE_NVML_H
 
@@ -12,17 +12,17 @@ enum {
     IN_USE = 19, INSUFFICIENT_RESOURCES = 23, VERSION_MISMATCH = 25, UNKNOWN = 999,
 };
 
-#define MAX_CARDS 64
+#define MAX_GPUS 64
 #define EXPORT __attribute__((visibility("default")))
 
 /* Handles are numbers that carry what they name, so that none needs to be freed, and a handle of a driver that
  * was restarted is known by its generation. */
 typedef struct opaque *handle;
 enum kind { NOTHING, DEVICE, MIG_DEVICE, GPU_INSTANCE, COMPUTE_INSTANCE };
-struct named { enum kind kind; unsigned generation, card, gi, ci; };
+struct named { enum kind kind; unsigned generation, gpu, gi, ci; };
 
-handle name_it(enum kind kind, unsigned card, unsigned gi, unsigned ci);
-/* Say what a handle names; UNKNOWN for one of an older driver, GPU_IS_LOST where its card is gone. */
+handle name_it(enum kind kind, unsigned gpu, unsigned gi, unsigned ci);
+/* Say what a handle names; UNKNOWN for one of an older driver, GPU_IS_LOST where its GPU is gone. */
 int resolve(handle given, struct named *named);
 
 /* state.c: keys and values, one in a line of the file, read anew when the file changed. */

@@ -10,12 +10,12 @@ Keys of the file, a line each (`<n>` is the number of a device, whose order is N
     generation, driver, cuda, init          the driver; `init` is what nvmlInit returns
     hang.<function> forever|<seconds>       `hang.*` is every function
     fail.<function> <code> <skip> <times>   times -1: always; code -1: the process is killed there
-    card.<n>.address|uuid|minor|name|memory|capability|power|max_power|temperature|shutdown_temperature
+    gpu.<n>.address|uuid|minor|name|memory|capability|power|max_power|temperature|shutdown_temperature
             |ecc|remap_failed|lost|events|processes|graphics_processes|mps_processes
-    card.<n>.nvlink.<link> <address>|switch|inactive
-    card.<n>.topology.<m> <level of nvmlGpuTopologyLevel_t>
-    card.<n>.mig.current|pending|needs_reset, card.<n>.profile.<p>, card.<n>.gi.<i>, card.<n>.ci.<i>.<j>,
-    card.<n>.busy.<i>                       see mig.c; what is not there is not supported
+    gpu.<n>.nvlink.<link> <address>|switch|inactive
+    gpu.<n>.topology.<m> <level of nvmlGpuTopologyLevel_t>
+    gpu.<n>.mig.current|pending|needs_reset, gpu.<n>.profile.<p>, gpu.<n>.gi.<i>, gpu.<n>.ci.<i>.<j>,
+    gpu.<n>.busy.<i>                       see mig.c; what is not there is not supported
     event.<serial> <n> <type> <data>        delivered once to each event set that was made before
     listening, listened                     event sets that are waited on now, and ever were
 """
@@ -193,19 +193,19 @@ class NvmlDevice:
             "events": self.events,
         }
         lines = {
-            f"card.{number}.{key}": str(value) for key, value in plain.items() if value is not None
+            f"gpu.{number}.{key}": str(value) for key, value in plain.items() if value is not None
         }
-        lines |= {f"card.{number}.nvlink.{link}": peer for link, peer in enumerate(self.nvlinks)}
+        lines |= {f"gpu.{number}.nvlink.{link}": peer for link, peer in enumerate(self.nvlinks)}
         lines |= {
-            f"card.{number}.topology.{other}": str(level) for other, level in self.topology.items()
+            f"gpu.{number}.topology.{other}": str(level) for other, level in self.topology.items()
         }
         if self.is_mig_capable:
             lines |= {
-                f"card.{number}.mig.current": str(int(self.is_mig_enabled)),
-                f"card.{number}.mig.pending": str(int(self.is_mig_enabled)),
-                f"card.{number}.mig.needs_reset": str(int(self.mig_needs_reset)),
+                f"gpu.{number}.mig.current": str(int(self.is_mig_enabled)),
+                f"gpu.{number}.mig.pending": str(int(self.is_mig_enabled)),
+                f"gpu.{number}.mig.needs_reset": str(int(self.mig_needs_reset)),
             }
-            lines |= {f"card.{number}.profile.{one.number}": one.line() for one in self.profiles}
+            lines |= {f"gpu.{number}.profile.{one.number}": one.line() for one in self.profiles}
         return lines
 
 
@@ -216,7 +216,7 @@ def a_device(number: int = 0, **changes: object) -> NvmlDevice:
         "address": f"00000000:{0x10 + number:02X}:00.0",
         "minor": number,
     }
-    return NvmlDevice(**(defaults | changes))  # type: ignore[arg-type]  # the names are NvmlCard's
+    return NvmlDevice(**(defaults | changes))  # type: ignore[arg-type]  # the names are NvmlDevice's
 
 
 @final
@@ -264,14 +264,14 @@ class FakeNvml:
         )
         fresh.replace(self.state)
 
-    # Cards.
+    # Of GPUs.
 
     def set(self, uuid: str, **values: object) -> None:
         """Set fields of a device by their keys; None makes one not supported."""
         with self.edit() as lines:
             number = _number(lines, uuid)
             for name, value in values.items():
-                key = f"card.{number}.{name}"
+                key = f"gpu.{number}.{name}"
                 if value is None:
                     lines.pop(key, None)
                 else:
@@ -280,13 +280,13 @@ class FakeNvml:
     def plug(self, device: NvmlDevice) -> None:
         """Add a device, which NVML finds when it is initialised again."""
         with self.edit() as lines:
-            taken = {int(key.split(".")[1]) for key in lines if key.startswith("card.")}
+            taken = {int(key.split(".")[1]) for key in lines if key.startswith("gpu.")}
             lines.update(device.lines(max(taken, default=-1) + 1))
 
     def unplug(self, uuid: str) -> None:
         """Take a device away altogether."""
         with self.edit() as lines:
-            prefix = f"card.{_number(lines, uuid)}."
+            prefix = f"gpu.{_number(lines, uuid)}."
             for key in [key for key in lines if key.startswith(prefix)]:
                 del lines[key]
 
@@ -302,13 +302,13 @@ class FakeNvml:
         """Let one process use a device, or an instance of it."""
         field_ = "processes" if gpu_instance is None else f"busy.{gpu_instance}"
         with self.edit() as lines:
-            key = f"card.{_number(lines, uuid)}.{field_}"
+            key = f"gpu.{_number(lines, uuid)}.{field_}"
             lines[key] = ",".join(filter(None, (lines.get(key, ""), str(pid))))
 
     def end_processes(self, uuid: str) -> None:
         """End every process on a device and its instances."""
         with self.edit() as lines:
-            prefix = f"card.{_number(lines, uuid)}."
+            prefix = f"gpu.{_number(lines, uuid)}."
             for key in list(lines):
                 if key.startswith((f"{prefix}busy.", f"{prefix}processes")):
                     del lines[key]
@@ -316,7 +316,7 @@ class FakeNvml:
     def reset(self, uuid: str) -> None:
         """Reset a device: a pending MIG mode comes into effect, and its instances and errors are gone."""
         with self.edit() as lines:
-            prefix = f"card.{_number(lines, uuid)}."
+            prefix = f"gpu.{_number(lines, uuid)}."
             _drop_instances(lines, prefix)
             if f"{prefix}mig.pending" in lines:
                 lines[f"{prefix}mig.current"] = lines[f"{prefix}mig.pending"]
@@ -327,7 +327,7 @@ class FakeNvml:
     # Events.
 
     def emit_xid(self, uuid: str, code: int) -> None:
-        """Tell an Xid of a card."""
+        """Tell an Xid of a GPU."""
         self.emit(uuid, XID, code)
 
     def emit(self, uuid: str, kind: int, data: int = 0) -> None:
@@ -387,14 +387,14 @@ class FakeNvml:
             lines["init"] = "0"
             lines["driver"] = version or lines["driver"]
             for prefix in {
-                ".".join(key.split(".")[:2]) + "." for key in lines if key.startswith("card.")
+                ".".join(key.split(".")[:2]) + "." for key in lines if key.startswith("gpu.")
             }:
                 _drop_instances(lines, prefix)
 
     def instances(self, uuid: str) -> list[str]:
         """Return the names of the profiles of a device's GPU instances, in the order of their ids."""
         lines = self.read()
-        prefix = f"card.{_number(lines, uuid)}."
+        prefix = f"gpu.{_number(lines, uuid)}."
         made = {
             int(key.rpartition(".")[2]): value.split()[0]
             for key, value in lines.items()

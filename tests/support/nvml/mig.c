@@ -13,25 +13,25 @@
 #define MEMORY_SLICES 8
 #define COMPUTE_SLICES 7
 
-/* `card.<n>.profile.<enumerator>`: id slices capacity memory-slices MiB starts name */
+/* `gpu.<n>.profile.<enumerator>`: id slices capacity memory-slices MiB starts name */
 struct profile { unsigned number, id, slices, capacity, memory_slices, memory_mib; char starts[64], name[64]; };
-/* `card.<n>.gi.<id>`: the profile's enumerator and the first memory slice */
+/* `gpu.<n>.gi.<id>`: the profile's enumerator and the first memory slice */
 struct instance { unsigned id, profile, start; };
 struct instances { struct instance all[MAX_INSTANCES]; unsigned count; };
-/* `card.<n>.ci.<gi>.<id>`: slices uuid */
+/* `gpu.<n>.ci.<gi>.<id>`: slices uuid */
 struct compute { unsigned gi, id, slices; };
 struct computes { struct compute all[MAX_INSTANCES]; unsigned count; };
 
-static bool read_profile(unsigned card, unsigned number, struct profile *profile) {
-    const char *value = value_of("card.%u.profile.%u", card, number);
+static bool read_profile(unsigned gpu, unsigned number, struct profile *profile) {
+    const char *value = value_of("gpu.%u.profile.%u", gpu, number);
     profile->number = number;
     return value != NULL && sscanf(value, "%u %u %u %u %u %63s %63s", &profile->id, &profile->slices,
         &profile->capacity, &profile->memory_slices, &profile->memory_mib, profile->starts, profile->name) == 7;
 }
 
-static bool find_profile(unsigned card, unsigned id, struct profile *profile) {
+static bool find_profile(unsigned gpu, unsigned id, struct profile *profile) {
     for (unsigned number = 0; number < MAX_PROFILES; number++)
-        if (read_profile(card, number, profile) && profile->id == id) return true;
+        if (read_profile(gpu, number, profile) && profile->id == id) return true;
     return false;
 }
 
@@ -43,10 +43,10 @@ static bool note_instance(const char *rest, const char *value, void *context) {
     return true;
 }
 
-static struct instances instances_of(unsigned card) {
+static struct instances instances_of(unsigned gpu) {
     char prefix[64];
     struct instances found = {.count = 0};
-    snprintf(prefix, sizeof prefix, "card.%u.gi.", card);
+    snprintf(prefix, sizeof prefix, "gpu.%u.gi.", gpu);
     each(prefix, note_instance, &found);
     return found;
 }
@@ -59,17 +59,17 @@ static bool note_compute(const char *rest, const char *value, void *context) {
     return true;
 }
 
-static struct computes computes_of(unsigned card) {
+static struct computes computes_of(unsigned gpu) {
     char prefix[64];
     struct computes found = {.count = 0};
-    snprintf(prefix, sizeof prefix, "card.%u.ci.", card);
+    snprintf(prefix, sizeof prefix, "gpu.%u.ci.", gpu);
     each(prefix, note_compute, &found);
     return found;
 }
 
-static long long flag(unsigned card, const char *field) {
+static long long flag(unsigned gpu, const char *field) {
     long long read = 0;
-    number_of(&read, "card.%u.%s", card, field);
+    number_of(&read, "gpu.%u.%s", gpu, field);
     return read;
 }
 
@@ -81,9 +81,9 @@ EXPORT int nvmlDeviceGetMigMode(handle device, unsigned *current, unsigned *pend
     ENTER();
     struct named named;
     RESOLVE(device, named, DEVICE);
-    if (value_of("card.%u.mig.current", named.card) == NULL) return leave(NOT_SUPPORTED);
-    *current = (unsigned)flag(named.card, "mig.current");
-    *pending = (unsigned)flag(named.card, "mig.pending");
+    if (value_of("gpu.%u.mig.current", named.gpu) == NULL) return leave(NOT_SUPPORTED);
+    *current = (unsigned)flag(named.gpu, "mig.current");
+    *pending = (unsigned)flag(named.gpu, "mig.pending");
     return leave(SUCCESS);
 }
 
@@ -92,17 +92,17 @@ EXPORT int nvmlDeviceSetMigMode(handle device, unsigned mode, int *activation) {
     struct named named;
     RESOLVE(device, named, DEVICE);
     *activation = SUCCESS;
-    if (value_of("card.%u.mig.current", named.card) == NULL) return leave(NOT_SUPPORTED);
+    if (value_of("gpu.%u.mig.current", named.gpu) == NULL) return leave(NOT_SUPPORTED);
     if (mode > 1) return leave(INVALID_ARGUMENT);
     if (!begin_change()) return leave(NO_PERMISSION);
     int result = SUCCESS;
-    bool is_change = mode != flag(named.card, "mig.current");
-    if (is_change && (instances_of(named.card).count > 0 || has_value(value_of("card.%u.processes", named.card))))
+    bool is_change = mode != flag(named.gpu, "mig.current");
+    if (is_change && (instances_of(named.gpu).count > 0 || has_value(value_of("gpu.%u.processes", named.gpu))))
         result = IN_USE;
     else {
-        put(mode ? "1" : "0", "card.%u.mig.pending", named.card);
-        if (is_change && flag(named.card, "mig.needs_reset")) *activation = RESET_REQUIRED;
-        else put(mode ? "1" : "0", "card.%u.mig.current", named.card);
+        put(mode ? "1" : "0", "gpu.%u.mig.pending", named.gpu);
+        if (is_change && flag(named.gpu, "mig.needs_reset")) *activation = RESET_REQUIRED;
+        else put(mode ? "1" : "0", "gpu.%u.mig.current", named.gpu);
         commit_change();
     }
     end_change();
@@ -126,7 +126,7 @@ EXPORT int nvmlDeviceGetGpuInstanceProfileInfo(handle device, unsigned number, s
     struct named named;
     struct profile profile;
     RESOLVE(device, named, DEVICE);
-    if (!read_profile(named.card, number, &profile))
+    if (!read_profile(named.gpu, number, &profile))
         return leave(number < MAX_PROFILES ? NOT_SUPPORTED : INVALID_ARGUMENT);
     *info = (struct profile_info){.id = profile.id, .slices = profile.slices, .capacity = profile.capacity,
                                   .memory_mib = profile.memory_mib};
@@ -139,7 +139,7 @@ EXPORT int nvmlDeviceGetGpuInstanceProfileInfoV(handle device, unsigned number, 
     struct profile profile;
     RESOLVE(device, named, DEVICE);
     if (info->version != (sizeof *info | 2u << 24)) return leave(VERSION_MISMATCH);
-    if (!read_profile(named.card, number, &profile))
+    if (!read_profile(named.gpu, number, &profile))
         return leave(number < MAX_PROFILES ? NOT_SUPPORTED : INVALID_ARGUMENT);
     *info = (struct profile_info_v2){.version = info->version, .id = profile.id, .slices = profile.slices,
                                      .capacity = profile.capacity, .memory_mib = profile.memory_mib};
@@ -149,38 +149,38 @@ EXPORT int nvmlDeviceGetGpuInstanceProfileInfoV(handle device, unsigned number, 
 
 /* ---- GPU instances ---- */
 
-static bool has_room(unsigned card, const struct instances *there, unsigned start, unsigned size) {
+static bool has_room(unsigned gpu, const struct instances *there, unsigned start, unsigned size) {
     if (start + size > MEMORY_SLICES) return false;
     for (unsigned i = 0; i < there->count; i++) {
         struct profile other;
-        if (!read_profile(card, there->all[i].profile, &other)) continue;
+        if (!read_profile(gpu, there->all[i].profile, &other)) continue;
         unsigned first = there->all[i].start;
         if (start < first + other.memory_slices && first < start + size) return false;
     }
     return true;
 }
 
-static bool find_room(unsigned card, const struct profile *profile, unsigned *start) {
-    struct instances there = instances_of(card);
+static bool find_room(unsigned gpu, const struct profile *profile, unsigned *start) {
+    struct instances there = instances_of(gpu);
     unsigned same = 0, slices = profile->slices;
     for (unsigned i = 0; i < there.count; i++) {
         struct profile other;
-        if (!read_profile(card, there.all[i].profile, &other)) continue;
+        if (!read_profile(gpu, there.all[i].profile, &other)) continue;
         same += other.id == profile->id;
         slices += other.slices;
     }
     if (same >= profile->capacity || slices > COMPUTE_SLICES) return false;
     for (const char *at = profile->starts; at != NULL; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         *start = (unsigned)atoi(at);
-        if (has_room(card, &there, *start, profile->memory_slices)) return true;
+        if (has_room(gpu, &there, *start, profile->memory_slices)) return true;
     }
     return false;
 }
 
-/* Ids begin where a real card's begin. */
-static unsigned free_id(unsigned card, unsigned slices) {
+/* Ids begin where a real GPU's begin. */
+static unsigned free_id(unsigned gpu, unsigned slices) {
     unsigned id = slices == 1 ? 7 : slices == 2 ? 3 : slices < 7 ? 1 : 0;
-    while (value_of("card.%u.gi.%u", card, id) != NULL) id++;
+    while (value_of("gpu.%u.gi.%u", gpu, id) != NULL) id++;
     return id;
 }
 
@@ -191,15 +191,15 @@ EXPORT int nvmlDeviceCreateGpuInstance(handle device, unsigned profile_id, handl
     unsigned start;
     char value[64];
     RESOLVE(device, named, DEVICE);
-    if (!flag(named.card, "mig.current")) return leave(NOT_SUPPORTED);
-    if (!find_profile(named.card, profile_id, &profile)) return leave(INVALID_ARGUMENT);
+    if (!flag(named.gpu, "mig.current")) return leave(NOT_SUPPORTED);
+    if (!find_profile(named.gpu, profile_id, &profile)) return leave(INVALID_ARGUMENT);
     if (!begin_change()) return leave(NO_PERMISSION);
-    bool fits = find_room(named.card, &profile, &start);
+    bool fits = find_room(named.gpu, &profile, &start);
     if (fits) {
-        unsigned id = free_id(named.card, profile.slices);
+        unsigned id = free_id(named.gpu, profile.slices);
         snprintf(value, sizeof value, "%u %u", profile.number, start);
-        put(value, "card.%u.gi.%u", named.card, id);
-        *made = name_it(GPU_INSTANCE, named.card, id, 0);
+        put(value, "gpu.%u.gi.%u", named.gpu, id);
+        *made = name_it(GPU_INSTANCE, named.gpu, id, 0);
         commit_change();
     }
     end_change();
@@ -211,12 +211,12 @@ EXPORT int nvmlGpuInstanceDestroy(handle instance) {
     struct named named;
     RESOLVE(instance, named, GPU_INSTANCE);
     if (!begin_change()) return leave(NO_PERMISSION);
-    int result = value_of("card.%u.gi.%u", named.card, named.gi) == NULL ? NOT_FOUND : SUCCESS;
-    struct computes computes = computes_of(named.card);
+    int result = value_of("gpu.%u.gi.%u", named.gpu, named.gi) == NULL ? NOT_FOUND : SUCCESS;
+    struct computes computes = computes_of(named.gpu);
     for (unsigned i = 0; i < computes.count; i++)
         if (computes.all[i].gi == named.gi) result = IN_USE;
     if (result == SUCCESS) {
-        take_away("card.%u.gi.%u", named.card, named.gi);
+        take_away("gpu.%u.gi.%u", named.gpu, named.gi);
         commit_change();
     }
     end_change();
@@ -228,13 +228,13 @@ EXPORT int nvmlDeviceGetGpuInstances(handle device, unsigned profile_id, handle 
     struct named named;
     struct profile profile;
     RESOLVE(device, named, DEVICE);
-    if (!flag(named.card, "mig.current")) return leave(NOT_SUPPORTED);
-    if (!find_profile(named.card, profile_id, &profile)) return leave(INVALID_ARGUMENT);
-    struct instances there = instances_of(named.card);
+    if (!flag(named.gpu, "mig.current")) return leave(NOT_SUPPORTED);
+    if (!find_profile(named.gpu, profile_id, &profile)) return leave(INVALID_ARGUMENT);
+    struct instances there = instances_of(named.gpu);
     *count = 0;
     for (unsigned i = 0; i < there.count; i++)
         if (there.all[i].profile == profile.number)
-            found[(*count)++] = name_it(GPU_INSTANCE, named.card, there.all[i].id, 0);
+            found[(*count)++] = name_it(GPU_INSTANCE, named.gpu, there.all[i].id, 0);
     return leave(SUCCESS);
 }
 
@@ -242,8 +242,8 @@ EXPORT int nvmlDeviceGetGpuInstanceById(handle device, unsigned id, handle *foun
     ENTER();
     struct named named;
     RESOLVE(device, named, DEVICE);
-    if (value_of("card.%u.gi.%u", named.card, id) == NULL) return leave(NOT_FOUND);
-    *found = name_it(GPU_INSTANCE, named.card, id, 0);
+    if (value_of("gpu.%u.gi.%u", named.gpu, id) == NULL) return leave(NOT_FOUND);
+    *found = name_it(GPU_INSTANCE, named.gpu, id, 0);
     return leave(SUCCESS);
 }
 
@@ -255,10 +255,10 @@ EXPORT int nvmlGpuInstanceGetInfo(handle instance, struct instance_info *info) {
     struct profile profile;
     unsigned number, start;
     RESOLVE(instance, named, GPU_INSTANCE);
-    const char *value = value_of("card.%u.gi.%u", named.card, named.gi);
-    if (value == NULL || sscanf(value, "%u %u", &number, &start) != 2 || !read_profile(named.card, number, &profile))
+    const char *value = value_of("gpu.%u.gi.%u", named.gpu, named.gi);
+    if (value == NULL || sscanf(value, "%u %u", &number, &start) != 2 || !read_profile(named.gpu, number, &profile))
         return leave(NOT_FOUND);
-    *info = (struct instance_info){name_it(DEVICE, named.card, 0, 0), named.gi, profile.id,
+    *info = (struct instance_info){name_it(DEVICE, named.gpu, 0, 0), named.gi, profile.id,
                                    {start, profile.memory_slices}};
     return leave(SUCCESS);
 }
@@ -270,14 +270,14 @@ static const unsigned SLICES_OF[] = {1, 2, 3, 4, 7, 8, 6}; /* By the profile's e
 static bool slices_of_instance(const struct named *named, unsigned *slices) {
     unsigned number;
     struct profile profile;
-    const char *value = value_of("card.%u.gi.%u", named->card, named->gi);
-    if (value == NULL || sscanf(value, "%u", &number) != 1 || !read_profile(named->card, number, &profile)) return false;
+    const char *value = value_of("gpu.%u.gi.%u", named->gpu, named->gi);
+    if (value == NULL || sscanf(value, "%u", &number) != 1 || !read_profile(named->gpu, number, &profile)) return false;
     *slices = profile.slices;
     return true;
 }
 
 static unsigned slices_taken(const struct named *named) {
-    struct computes computes = computes_of(named->card);
+    struct computes computes = computes_of(named->gpu);
     unsigned taken = 0;
     for (unsigned i = 0; i < computes.count; i++)
         if (computes.all[i].gi == named->gi) taken += computes.all[i].slices;
@@ -302,7 +302,7 @@ EXPORT int nvmlGpuInstanceGetComputeInstanceProfileInfo(handle instance, unsigne
 /* As NVIDIA's, the UUID is the same whenever the same place is cut in the same way. */
 static void name_compute(char *value, size_t length, const struct named *named, unsigned ci, unsigned slices) {
     unsigned long long hash = 14695981039346656037ull;
-    for (const char *at = value_of("card.%u.uuid", named->card); at != NULL && *at != '\0'; at++)
+    for (const char *at = value_of("gpu.%u.uuid", named->gpu); at != NULL && *at != '\0'; at++)
         hash = (hash ^ (unsigned char)*at) * 1099511628211ull;
     hash = (hash ^ named->gi) * 1099511628211ull;
     hash = (hash ^ slices) * 1099511628211ull;
@@ -322,10 +322,10 @@ EXPORT int nvmlGpuInstanceCreateComputeInstance(handle instance, unsigned profil
     if (result == SUCCESS && slices_taken(&named) + SLICES_OF[profile_id] > slices) result = INSUFFICIENT_RESOURCES;
     if (result == SUCCESS) {
         unsigned ci = 0;
-        while (value_of("card.%u.ci.%u.%u", named.card, named.gi, ci) != NULL) ci++;
+        while (value_of("gpu.%u.ci.%u.%u", named.gpu, named.gi, ci) != NULL) ci++;
         name_compute(value, sizeof value, &named, ci, SLICES_OF[profile_id]);
-        put(value, "card.%u.ci.%u.%u", named.card, named.gi, ci);
-        *made = name_it(COMPUTE_INSTANCE, named.card, named.gi, ci);
+        put(value, "gpu.%u.ci.%u.%u", named.gpu, named.gi, ci);
+        *made = name_it(COMPUTE_INSTANCE, named.gpu, named.gi, ci);
         commit_change();
     }
     end_change();
@@ -337,10 +337,10 @@ EXPORT int nvmlComputeInstanceDestroy(handle compute) {
     struct named named;
     RESOLVE(compute, named, COMPUTE_INSTANCE);
     if (!begin_change()) return leave(NO_PERMISSION);
-    int result = value_of("card.%u.ci.%u.%u", named.card, named.gi, named.ci) == NULL ? NOT_FOUND : SUCCESS;
-    if (has_value(value_of("card.%u.busy.%u", named.card, named.gi))) result = IN_USE;
+    int result = value_of("gpu.%u.ci.%u.%u", named.gpu, named.gi, named.ci) == NULL ? NOT_FOUND : SUCCESS;
+    if (has_value(value_of("gpu.%u.busy.%u", named.gpu, named.gi))) result = IN_USE;
     if (result == SUCCESS) {
-        take_away("card.%u.ci.%u.%u", named.card, named.gi, named.ci);
+        take_away("gpu.%u.ci.%u.%u", named.gpu, named.gi, named.ci);
         commit_change();
     }
     end_change();
@@ -352,11 +352,11 @@ EXPORT int nvmlGpuInstanceGetComputeInstances(handle instance, unsigned profile_
     struct named named;
     RESOLVE(instance, named, GPU_INSTANCE);
     if (profile_id > 6) return leave(INVALID_ARGUMENT);
-    struct computes computes = computes_of(named.card);
+    struct computes computes = computes_of(named.gpu);
     *count = 0;
     for (unsigned i = 0; i < computes.count; i++)
         if (computes.all[i].gi == named.gi && computes.all[i].slices == SLICES_OF[profile_id])
-            found[(*count)++] = name_it(COMPUTE_INSTANCE, named.card, named.gi, computes.all[i].id);
+            found[(*count)++] = name_it(COMPUTE_INSTANCE, named.gpu, named.gi, computes.all[i].id);
     return leave(SUCCESS);
 }
 
@@ -364,8 +364,8 @@ EXPORT int nvmlGpuInstanceGetComputeInstanceById(handle instance, unsigned id, h
     ENTER();
     struct named named;
     RESOLVE(instance, named, GPU_INSTANCE);
-    if (value_of("card.%u.ci.%u.%u", named.card, named.gi, id) == NULL) return leave(NOT_FOUND);
-    *found = name_it(COMPUTE_INSTANCE, named.card, named.gi, id);
+    if (value_of("gpu.%u.ci.%u.%u", named.gpu, named.gi, id) == NULL) return leave(NOT_FOUND);
+    *found = name_it(COMPUTE_INSTANCE, named.gpu, named.gi, id);
     return leave(SUCCESS);
 }
 
@@ -375,7 +375,7 @@ EXPORT int nvmlDeviceGetMaxMigDeviceCount(handle device, unsigned *most) {
     ENTER();
     struct named named;
     RESOLVE(device, named, DEVICE);
-    *most = value_of("card.%u.mig.current", named.card) == NULL ? 0 : COMPUTE_SLICES;
+    *most = value_of("gpu.%u.mig.current", named.gpu) == NULL ? 0 : COMPUTE_SLICES;
     return leave(SUCCESS);
 }
 
@@ -383,11 +383,11 @@ EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(handle device, unsigned index, ha
     ENTER();
     struct named named;
     RESOLVE(device, named, DEVICE);
-    if (!flag(named.card, "mig.current")) return leave(NOT_SUPPORTED);
+    if (!flag(named.gpu, "mig.current")) return leave(NOT_SUPPORTED);
     if (index >= COMPUTE_SLICES) return leave(INVALID_ARGUMENT);
-    struct computes computes = computes_of(named.card);
+    struct computes computes = computes_of(named.gpu);
     if (index >= computes.count) return leave(NOT_FOUND);
-    *found = name_it(MIG_DEVICE, named.card, computes.all[index].gi, computes.all[index].id);
+    *found = name_it(MIG_DEVICE, named.gpu, computes.all[index].gi, computes.all[index].id);
     return leave(SUCCESS);
 }
 
@@ -415,7 +415,7 @@ EXPORT int nvmlDeviceGetAttributes_v2(handle device, struct attributes *attribut
     ENTER();
     struct named named;
     RESOLVE(device, named, MIG_DEVICE);
-    const char *value = value_of("card.%u.ci.%u.%u", named.card, named.gi, named.ci);
+    const char *value = value_of("gpu.%u.ci.%u.%u", named.gpu, named.gi, named.ci);
     memset(attributes, 0, sizeof *attributes);
     if (value == NULL || !slices_of_instance(&named, &attributes->gi_slices)) return leave(NOT_FOUND);
     attributes->ci_slices = (unsigned)atoi(value);

@@ -1,7 +1,7 @@
-/* NVML's ABI without a card: initialisation, what is said of cards, events. MIG is in mig.c.
+/* NVML's ABI without a GPU: initialisation, what is said of GPUs, events. MIG is in mig.c.
  *
  * Everything it says is in the state file (state.c): one written by `library.py`, and changed here by what
- * NVML's callers change. Structures are laid out as in NVIDIA's nvml.h. As in NVML, cards are those that were
+ * NVML's callers change. Structures are laid out as in NVIDIA's nvml.h. As in NVML, GPUs are those that were
  * there at the initialisation, an initialisation is counted, and a handle does not survive the driver. */
 #define _GNU_SOURCE
 #include "fake.h"
@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static unsigned initialised, generation, card_count;
-static unsigned cards[MAX_CARDS]; /* The index of the ABI -> the number in the state file. */
+static unsigned initialised, generation, gpu_count;
+static unsigned gpus[MAX_GPUS]; /* The index of the ABI -> the number in the state file. */
 
 /* ---- orders of the test ---- */
 
@@ -71,8 +71,8 @@ int leave(int result) {
 
 /* ---- handles ---- */
 
-handle name_it(enum kind kind, unsigned card, unsigned gi, unsigned ci) {
-    return (handle)((uintptr_t)kind << 56 | (uintptr_t)(generation & 0xffff) << 40 | (uintptr_t)card << 24
+handle name_it(enum kind kind, unsigned gpu, unsigned gi, unsigned ci) {
+    return (handle)((uintptr_t)kind << 56 | (uintptr_t)(generation & 0xffff) << 40 | (uintptr_t)gpu << 24
                     | (uintptr_t)gi << 12 | ci);
 }
 
@@ -89,10 +89,10 @@ static int session(void) {
     return result == SUCCESS && generation == generation_now() ? SUCCESS : UNKNOWN;
 }
 
-static int state_of(unsigned card) {
+static int state_of(unsigned gpu) {
     long long is_lost = 0;
-    number_of(&is_lost, "card.%u.lost", card);
-    return is_lost || value_of("card.%u.uuid", card) == NULL ? GPU_IS_LOST : SUCCESS;
+    number_of(&is_lost, "gpu.%u.lost", gpu);
+    return is_lost || value_of("gpu.%u.uuid", gpu) == NULL ? GPU_IS_LOST : SUCCESS;
 }
 
 int resolve(handle given, struct named *named) {
@@ -102,17 +102,17 @@ int resolve(handle given, struct named *named) {
     *named = (struct named){(enum kind)(bits >> 56), bits >> 40 & 0xffff, bits >> 24 & 0xffff, bits >> 12 & 0xfff,
                             bits & 0xfff};
     if (named->kind == NOTHING) return INVALID_ARGUMENT;
-    return named->generation == generation ? state_of(named->card) : UNKNOWN;
+    return named->generation == generation ? state_of(named->gpu) : UNKNOWN;
 }
 
 /* ---- initialisation ---- */
 
-static bool note_card(const char *rest, const char *value, void *context) {
-    unsigned card;
+static bool note_gpu(const char *rest, const char *value, void *context) {
+    unsigned gpu;
     int end = 0;
     (void)value, (void)context;
-    if (sscanf(rest, "%u.uuid%n", &card, &end) == 1 && end > 0 && rest[end] == '\0' && card_count < MAX_CARDS)
-        cards[card_count++] = card;
+    if (sscanf(rest, "%u.uuid%n", &gpu, &end) == 1 && end > 0 && rest[end] == '\0' && gpu_count < MAX_GPUS)
+        gpus[gpu_count++] = gpu;
     return true;
 }
 
@@ -125,8 +125,8 @@ EXPORT int nvmlInitWithFlags(unsigned flags) {
     if (result != SUCCESS) return leave((int)result);
     if (initialised++ > 0) return leave(SUCCESS);
     generation = generation_now();
-    card_count = 0;
-    each("card.", note_card, NULL);
+    gpu_count = 0;
+    each("gpu.", note_gpu, NULL);
     return leave(SUCCESS);
 }
 
@@ -173,12 +173,12 @@ EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version) {
     return leave(SUCCESS);
 }
 
-/* ---- cards ---- */
+/* ---- GPUs ---- */
 
 EXPORT int nvmlDeviceGetCount_v2(unsigned *found) {
     ENTER();
     int result = session();
-    *found = card_count;
+    *found = gpu_count;
     return leave(result);
 }
 
@@ -186,20 +186,20 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, handle *device) {
     ENTER();
     int result = session();
     if (result != SUCCESS) return leave(result);
-    if (index >= card_count) return leave(INVALID_ARGUMENT);
-    *device = name_it(DEVICE, cards[index], 0, 0);
-    return leave(state_of(cards[index]));
+    if (index >= gpu_count) return leave(INVALID_ARGUMENT);
+    *device = name_it(DEVICE, gpus[index], 0, 0);
+    return leave(state_of(gpus[index]));
 }
 
 EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, handle *device) {
     ENTER();
     int result = session();
     if (result != SUCCESS) return leave(result);
-    for (unsigned i = 0; i < card_count; i++) {
-        const char *known = value_of("card.%u.uuid", cards[i]);
+    for (unsigned i = 0; i < gpu_count; i++) {
+        const char *known = value_of("gpu.%u.uuid", gpus[i]);
         if (known == NULL || strcmp(known, uuid) != 0) continue;
-        *device = name_it(DEVICE, cards[i], 0, 0);
-        return leave(state_of(cards[i]));
+        *device = name_it(DEVICE, gpus[i], 0, 0);
+        return leave(state_of(gpus[i]));
     }
     return leave(NOT_FOUND);
 }
@@ -209,9 +209,9 @@ EXPORT int nvmlDeviceGetUUID(handle device, char *uuid, unsigned length) {
     struct named named;
     int result = resolve(device, &named);
     if (result != SUCCESS) return leave(result);
-    if (named.kind == DEVICE) return leave(text(value_of("card.%u.uuid", named.card), uuid, length));
+    if (named.kind == DEVICE) return leave(text(value_of("gpu.%u.uuid", named.gpu), uuid, length));
     if (named.kind != MIG_DEVICE) return leave(INVALID_ARGUMENT);
-    const char *instance = value_of("card.%u.ci.%u.%u", named.card, named.gi, named.ci);
+    const char *instance = value_of("gpu.%u.ci.%u.%u", named.gpu, named.gi, named.ci);
     const char *space = instance == NULL ? NULL : strchr(instance, ' ');
     return leave(space == NULL ? NOT_FOUND : text(space + 1, uuid, length));
 }
@@ -220,16 +220,16 @@ EXPORT int nvmlDeviceGetName(handle device, char *name, unsigned length) {
     ENTER();
     struct named named;
     RESOLVE(device, named, DEVICE);
-    return leave(text(value_of("card.%u.name", named.card), name, length));
+    return leave(text(value_of("gpu.%u.name", named.gpu), name, length));
 }
 
-/* What is one number of a card, scaled. */
+/* What is one number of a GPU, scaled. */
 static int number(const char *function, handle device, const char *field, long long *found) {
     int result = enter(function);
     if (result != SUCCESS) return result;
     struct named named;
     RESOLVE(device, named, DEVICE);
-    return leave(number_of(found, "card.%u.%s", named.card, field) ? SUCCESS : NOT_SUPPORTED);
+    return leave(number_of(found, "gpu.%u.%s", named.gpu, field) ? SUCCESS : NOT_SUPPORTED);
 }
 
 #define NUMBER(name, field, type, scale) \
@@ -286,7 +286,7 @@ EXPORT int nvmlDeviceGetCudaComputeCapability(handle device, int *major, int *mi
     ENTER();
     struct named named;
     RESOLVE(device, named, DEVICE);
-    const char *value = value_of("card.%u.capability", named.card);
+    const char *value = value_of("gpu.%u.capability", named.gpu);
     return leave(value != NULL && sscanf(value, "%d.%d", major, minor) == 2 ? SUCCESS : NOT_SUPPORTED);
 }
 
@@ -311,14 +311,14 @@ EXPORT int nvmlDeviceGetPciInfo_v3(handle device, struct pci *pci) {
     ENTER();
     struct named named;
     RESOLVE(device, named, DEVICE);
-    return leave(fill_pci(value_of("card.%u.address", named.card), pci));
+    return leave(fill_pci(value_of("gpu.%u.address", named.gpu), pci));
 }
 
 EXPORT int nvmlDeviceGetNvLinkState(handle device, unsigned link, unsigned *is_active) {
     ENTER();
     struct named named;
     RESOLVE(device, named, DEVICE);
-    const char *peer = value_of("card.%u.nvlink.%u", named.card, link);
+    const char *peer = value_of("gpu.%u.nvlink.%u", named.gpu, link);
     if (peer == NULL) return leave(link < 18 ? NOT_SUPPORTED : INVALID_ARGUMENT);
     *is_active = strcmp(peer, "inactive") != 0;
     return leave(SUCCESS);
@@ -328,7 +328,7 @@ EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(handle device, unsigned link, str
     ENTER();
     struct named named;
     RESOLVE(device, named, DEVICE);
-    const char *peer = value_of("card.%u.nvlink.%u", named.card, link);
+    const char *peer = value_of("gpu.%u.nvlink.%u", named.gpu, link);
     return leave(fill_pci(peer != NULL && strchr(peer, ':') == NULL ? "0000:C1:00.0" : peer, pci));
 }
 
@@ -336,7 +336,7 @@ EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(handle device, unsigned link, int
     ENTER();
     struct named named;
     RESOLVE(device, named, DEVICE);
-    const char *peer = value_of("card.%u.nvlink.%u", named.card, link);
+    const char *peer = value_of("gpu.%u.nvlink.%u", named.gpu, link);
     if (peer == NULL) return leave(NOT_SUPPORTED);
     *type = strchr(peer, ':') == NULL ? 2 : 0;
     return leave(SUCCESS);
@@ -348,8 +348,8 @@ EXPORT int nvmlDeviceGetTopologyCommonAncestor(handle one, handle other, int *le
     RESOLVE(one, first, DEVICE);
     RESOLVE(other, second, DEVICE);
     long long read;
-    if (!number_of(&read, "card.%u.topology.%u", first.card, second.card)
-        && !number_of(&read, "card.%u.topology.%u", second.card, first.card)) return leave(NOT_SUPPORTED);
+    if (!number_of(&read, "gpu.%u.topology.%u", first.gpu, second.gpu)
+        && !number_of(&read, "gpu.%u.topology.%u", second.gpu, first.gpu)) return leave(NOT_SUPPORTED);
     *level = (int)read;
     return leave(SUCCESS);
 }
@@ -371,8 +371,8 @@ static int processes(const char *function, handle device, const char *field, uns
     struct named named;
     result = resolve(device, &named);
     if (result != SUCCESS) return leave(result);
-    const char *value = named.kind == DEVICE ? value_of("card.%u.%s", named.card, field)
-        : strcmp(field, "processes") == 0 ? value_of("card.%u.busy.%u", named.card, named.gi) : NULL;
+    const char *value = named.kind == DEVICE ? value_of("gpu.%u.%s", named.gpu, field)
+        : strcmp(field, "processes") == 0 ? value_of("gpu.%u.busy.%u", named.gpu, named.gi) : NULL;
     unsigned size = *found, there = 0;
     for (const char *at = value; at != NULL && *at != '\0'; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         if (all != NULL && there < size) all[there] = (struct process){(unsigned)atoi(at), 1u << 20, ~0u, ~0u};
@@ -393,7 +393,7 @@ PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, "mps_processes")
 
 /* ---- events ---- */
 
-struct event_set { bool is_waited_on; int changes; unsigned last, generation; unsigned long long types[MAX_CARDS]; bool is_of[MAX_CARDS]; };
+struct event_set { bool is_waited_on; int changes; unsigned last, generation; unsigned long long types[MAX_GPUS]; bool is_of[MAX_GPUS]; };
 struct event { handle device; unsigned long long type, code; unsigned gi, ci; };
 struct search { struct event_set *set; struct event *event; unsigned serial; };
 
@@ -471,10 +471,10 @@ EXPORT int nvmlDeviceRegisterEvents(handle device, unsigned long long types, str
     struct named named;
     RESOLVE(device, named, DEVICE);
     long long supported = 0;
-    number_of(&supported, "card.%u.events", named.card);
+    number_of(&supported, "gpu.%u.events", named.gpu);
     if (types & ~(unsigned long long)supported) return leave(NOT_SUPPORTED);
-    set->is_of[named.card % MAX_CARDS] = true;
-    set->types[named.card % MAX_CARDS] |= types;
+    set->is_of[named.gpu % MAX_GPUS] = true;
+    set->types[named.gpu % MAX_GPUS] |= types;
     return leave(SUCCESS);
 }
 
@@ -482,19 +482,19 @@ EXPORT int nvmlDeviceRegisterEvents(handle device, unsigned long long types, str
 /* The oldest event that the set has not had. */
 static bool find_event(const char *rest, const char *value, void *context) {
     struct search *search = context;
-    unsigned serial = (unsigned)strtoul(rest, NULL, 10), card;
+    unsigned serial = (unsigned)strtoul(rest, NULL, 10), gpu;
     unsigned long long type, code;
     if (serial <= search->set->last || (search->serial != 0 && serial >= search->serial)) return true;
-    if (sscanf(value, "%u %llu %llu", &card, &type, &code) != 3 || !(search->set->types[card % MAX_CARDS] & type))
+    if (sscanf(value, "%u %llu %llu", &gpu, &type, &code) != 3 || !(search->set->types[gpu % MAX_GPUS] & type))
         return true;
     search->serial = serial;
-    *search->event = (struct event){name_it(DEVICE, card, 0, 0), type, code, ~0u, ~0u};
+    *search->event = (struct event){name_it(DEVICE, gpu, 0, 0), type, code, ~0u, ~0u};
     return true;
 }
 
-static bool has_lost_card(const struct event_set *set) {
-    for (unsigned card = 0; card < MAX_CARDS; card++)
-        if (set->is_of[card] && state_of(card) != SUCCESS) return true;
+static bool has_lost_gpu(const struct event_set *set) {
+    for (unsigned gpu = 0; gpu < MAX_GPUS; gpu++)
+        if (set->is_of[gpu] && state_of(gpu) != SUCCESS) return true;
     return false;
 }
 
@@ -511,7 +511,7 @@ EXPORT int nvmlEventSetWait_v2(struct event_set *set, struct event *event, unsig
         struct search search = {set, event, 0};
         each("event.", find_event, &search);
         if (search.serial != 0) set->last = search.serial;
-        result = search.serial != 0 ? SUCCESS : has_lost_card(set) ? GPU_IS_LOST : TIMED_OUT;
+        result = search.serial != 0 ? SUCCESS : has_lost_gpu(set) ? GPU_IS_LOST : TIMED_OUT;
         leave(result);
         if (result != TIMED_OUT) return result;
         clock_gettime(CLOCK_MONOTONIC, &now);

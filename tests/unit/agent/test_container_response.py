@@ -103,7 +103,7 @@ def test_any_runtime_is_told_by_files_each_once():
     [
         pytest.param(SLICED, None, "there is no cards.json on this node", id="no file"),
         pytest.param(
-            (Unit(id="GPU-9", device="GPU-9"),), DEVICES, "no device files of GPU-9", id="no card"
+            (Unit(id="GPU-9", device="GPU-9"),), DEVICES, "no device files of GPU-9", id="no GPU"
         ),
         pytest.param(
             (Unit(id="GPU-3", device="GPU-3"),), DEVICES, "no device files of GPU-3", id="no nodes"
@@ -130,7 +130,7 @@ def test_without_files_nothing_is_handed_out_and_nothing_offered(units, devices,
         pytest.param(Unit(id="MIG-1", device="GPU-2"), True, id="an instance"),
         pytest.param(Unit(id="MIG-9", device="GPU-2"), False, id="an instance that is gone"),
         pytest.param(
-            Unit(id="MIG-9", device="GPU-1"), True, id="an instance of a card that lists none"
+            Unit(id="MIG-9", device="GPU-1"), True, id="an instance of a GPU that lists none"
         ),
         pytest.param(Unit(id="GPU-1", device="GPU-1", is_healthy=False), False, id="withheld"),
     ],

@@ -121,19 +121,19 @@ def test_what_must_be_given_and_is_anothers_is_refused():
             ("GPU-0::0", "GPU-1::0"),
             ("GPU-0::0",),
             {"GPU-0::1", "GPU-1::0"},
-            id="another of the same card",
+            id="another of the same device",
         ),
         pytest.param(
             ("GPU-0::0", "GPU-1::0"),
             ("GPU-0::0", "GPU-0::1", "GPU-0::2"),
             {"GPU-2::0", "GPU-1::0"},
-            id="of a third card rather than of its own second",
+            id="of a third device rather than of its own second",
         ),
         pytest.param(
             ("GPU-0::0", "GPU-0::1", "GPU-2::0"),
             ("GPU-0::0", "GPU-0::1", "GPU-0::2"),
             {"GPU-1::0", "GPU-1::1", "GPU-2::0"},
-            id="two of one card move together",
+            id="two of one device move together",
         ),
         pytest.param(
             ("GPU-0::0", "GPU-0::1"),

@@ -155,7 +155,7 @@ class Cutting(RuleBasedStateMachine):
         self.driver.heal()
 
         if was_used:
-            assert self.seen == before, "a card that is in use was touched"
+            assert self.seen == before, "a device that is in use was touched"
             assert len(self.driver.changes) == done
         if self.wanted.profile:
             assert right <= {one.uuid for one in self.device.instances}, "a right instance is gone"

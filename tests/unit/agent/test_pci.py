@@ -1,4 +1,4 @@
-"""Cards on the bus: a sysfs of files in a directory."""
+"""Devices on the bus: a sysfs of files in a directory."""
 
 import os
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_device_without_a_driver_or_a_numa_node_is_there(tmp_path: Path) -> None
     "values",
     [
         pytest.param({"vendor": "0x8086"}, id="another vendor"),
-        pytest.param({"class_": "0x040300"}, id="the card's audio function"),
+        pytest.param({"class_": "0x040300"}, id="the device's audio function"),
         pytest.param({"class_": "0x068000"}, id="an NVSwitch"),
         pytest.param({"device": "nonsense"}, id="no number"),
         pytest.param({"class_": ""}, id="an empty file"),

@@ -53,7 +53,7 @@ def test_a_node_without_a_device_offers_the_resource_without_units():
         pytest.param(
             b'{"version":"v1","pool":"p","resource":"r/p","nodes":{"n1":[{"uuid":""}]}}',
             "nodes",
-            id="a card without a UUID",
+            id="a device without a UUID",
         ),
         pytest.param(
             b'{"version":"v1","pool":"p","resource":"r/p","slices":0}', "slices", id="no slices"

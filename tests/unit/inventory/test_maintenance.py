@@ -110,9 +110,11 @@ def test_the_deadline_counts_from_when_the_condition_became_true(age_s, is_overd
 def test_a_pool_with_an_invalid_change_evicts_no_pod_and_does_not_switch():
     pool = a_pool(MIG, WHOLE, maintenance={"policy": "Evict"})
     for usage in (PoolUsage(), PoolUsage(pods=(an_occupant(),))):
-        plan = planned(pool, usage, fault="no card can")
+        plan = planned(pool, usage, fault="no device can")
         assert plan.step is MaintenanceStep.BLOCKED
-        assert plan.text == "changes from Exclusive to MIG (1g.10gb), which is invalid: no card can"
+        assert (
+            plan.text == "changes from Exclusive to MIG (1g.10gb), which is invalid: no device can"
+        )
 
 
 @pytest.mark.parametrize(

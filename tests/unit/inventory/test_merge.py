@@ -73,7 +73,7 @@ def test_sources_are_heard_in_order_of_trust():
             {},
             set(),
             False,
-            id="unless NFD finds a card",
+            id="unless NFD finds a device",
         ),
         pytest.param(
             [an_agent(0), gpu_feature("n1", 2)], {}, {0}, True, id="the agent is believed first"

@@ -36,7 +36,7 @@ def gpus(*uuids: str) -> list[GPUDeviceStatus]:
 @pytest.mark.parametrize(
     ("labels", "devices", "want"),
     [
-        pytest.param({}, [], None, id="no card"),
+        pytest.param({}, [], None, id="no device"),
         pytest.param(
             {"feature.node.kubernetes.io/pci-10de.present": "true"},
             [],
@@ -53,7 +53,7 @@ def gpus(*uuids: str) -> list[GPUDeviceStatus]:
             rule_labels(2),
             [],
             (IncompleteReason.ADDRESSES, "device.00, device.01"),
-            id="numbered cards",
+            id="numbered devices",
         ),
         pytest.param(
             rule_labels(3),

@@ -55,7 +55,7 @@ def served(index: DeviceIndex, resource: str) -> PoolName | None:
         pytest.param(lambda index: index.set_observed(PodUid("x"), ()), id="no claim"),
         pytest.param(
             lambda index: index.set_assumed(ReservationId("x"), (UnitId("elsewhere"),)),
-            id="claim on an unknown card",
+            id="claim on an unknown device",
         ),
         pytest.param(lambda index: index.set_unaccounted(PodUid("x"), {}), id="no unaccounted pod"),
     ],
@@ -118,7 +118,7 @@ def test_what_is_known_already_changes_nothing(write) -> None:
         pytest.param(
             lambda index: index.replace_device(a_device(index=1, uuid="GPU-n1-0")),
             changes(["n1-1"], [WHOLE], [N1]),
-            id="second card with the uuid",
+            id="second device with the uuid",
         ),
     ],
 )

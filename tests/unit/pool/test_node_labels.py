@@ -99,17 +99,17 @@ Step = Callable[[DeviceIndex], None]
         pytest.param(
             lambda index: index.replace_device(a_device("n2", is_faulted=True)),
             lambda index: index.replace_device(a_device("n2")),
-            id="its card faulted",
+            id="its device faulted",
         ),
         pytest.param(
             lambda index: index.withhold(DeviceName("n2-0")),
             lambda index: index.readmit(DeviceName("n2-0")),
-            id="its card leaves the pool",
+            id="its device leaves the pool",
         ),
         pytest.param(
             lambda index: index.replace_device(a_device("n2", uuid="")),
             lambda index: index.replace_device(a_device("n2")),
-            id="its card without a UUID",
+            id="its device without a UUID",
         ),
         pytest.param(
             lambda index: strangers(index, 1),

@@ -97,8 +97,8 @@ def test_a_ttl_that_was_shortened_counts_for_restored_reserves() -> None:
         pytest.param(a_note(pool="other"), id="of another pool"),
         pytest.param(a_note("GPU-n1-0", "GPU-n1-1"), id="more units than the pod asks for"),
         pytest.param(a_note(devices={"c1": unit_ids("GPU-n1-0")}), id="of another container"),
-        pytest.param(a_note("GPU-gone"), id="of a card that is gone"),
-        pytest.param(a_note(node="n2"), id="on a node that does not have the card"),
+        pytest.param(a_note("GPU-gone"), id="of a device that is gone"),
+        pytest.param(a_note(node="n2"), id="on a node that does not have the device"),
     ],
 )
 def test_a_note_that_is_no_good_any_more_leaves_the_pod_waiting(

@@ -1,4 +1,4 @@
-"""Whose words about cards count: those of agents that are heard."""
+"""Whose words about devices count: those of agents that are heard."""
 
 import datetime as dt
 from collections.abc import Mapping

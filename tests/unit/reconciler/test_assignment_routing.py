@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Setup:
-    """Nodes n0 to n2 with a card each, and who is enqueued."""
+    """Nodes n0 to n2 with a device each, and who is enqueued."""
 
     def __init__(self) -> None:
         self.pools: dict[PoolName, GPUPool] = {PoolName("a"): a_gpupool("a")}

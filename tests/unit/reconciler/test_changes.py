@@ -33,7 +33,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Setup:
-    """Books with two cards, and controllers that note what they are given and when."""
+    """Books with two devices, and controllers that note what they are given and when."""
 
     def __init__(self) -> None:
         self.allocation_state = some_allocation_state(

@@ -55,7 +55,7 @@ class Setup:
         self.scraping.changes.subscribe(self.told.append)
 
     def add(self, node: str = "n1", *, ready: bool = True) -> None:
-        """Have a card and an exporter on a node."""
+        """Have a device and an exporter on a node."""
         status = GPUDeviceStatus(node_name=node, uuid="GPU-a")
         self.devices.upsert(GPUDevice(metadata=ObjectMeta(name=f"{node}-0"), status=status))
         self.operands.upsert(an_exporter_pod(node, ready=ready))
@@ -121,13 +121,13 @@ async def test_pages_are_read_again_and_again_and_not_in_step():
     assert len({round(wait_s, 3) for wait_s in waits}) > 10
 
 
-@pytest.mark.parametrize("case", ["no exporter", "not ready", "no card"])
+@pytest.mark.parametrize("case", ["no exporter", "not ready", "no device"])
 async def test_nobody_else_is_asked(case: str):
     setup = Setup()
-    if case != "no card":
+    if case != "no device":
         setup.add(ready=case != "not ready")
     if case != "not ready":
-        setup.operands.replace_all([an_exporter_pod()] if case == "no card" else [])
+        setup.operands.replace_all([an_exporter_pod()] if case == "no device" else [])
     assert await setup.scraping.reconcile(N1) is None
     assert setup.pages.asked == []
     assert setup.scraping.heartbeat_age_s(N1) is None

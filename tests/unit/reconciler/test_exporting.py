@@ -1,4 +1,4 @@
-"""Which cards pools export is kept node by node, and only real changes are told."""
+"""Which devices pools export is kept node by node, and only real changes are told."""
 
 from typing import Any
 
@@ -109,7 +109,9 @@ def test_another_allocation_makes_other_units_of_the_same_devices():
     assert setup.exported.revision(WHOLE) > before
     assert setup.exported.of_pool(WHOLE)[N1][0].instances == []
     (parted,) = setup.exported.parted(WHOLE)[N1]
-    assert (parted.index, parted.memory_mib) == (1, 81920), "its place among all cards of the node"
+    assert (parted.index, parted.memory_mib) == (1, 81920), (
+        "its place among all devices of the node"
+    )
 
 
 def test_longer_lists_are_gathered_for_longer():

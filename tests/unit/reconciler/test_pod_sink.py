@@ -42,7 +42,7 @@ def an_ended_pod(name: str, *units: str) -> PodFacts:
 
 
 def a_pod_with_note(name: str, *, held_in: AllocationState) -> PodFacts:
-    """A pending pod whose annotation names a hold on the first card that is free there."""
+    """A pending pod whose annotation names a hold on the first device that is free there."""
     reservation = reserve(held_in, a_demand(1), id_=f"r-{name}")
     return a_pod_facts(name, reservation=note_of(reservation))
 
@@ -163,7 +163,7 @@ PODS: "dict[str, list[PodFacts]]" = {
     "c": [a_bound_pod("c", "GPU-n2-0", node="n2")],
     "d": [a_bound_pod("d", node="n1")],
 }
-"""Histories; b gets a's card, and nobody knows what d has."""
+"""Histories; b gets a's device, and nobody knows what d has."""
 
 
 def a_gpu(node: str, number: int, **changes: Any) -> ObservedDevice:

@@ -22,7 +22,7 @@ UNSUPPORTED = PoolValidity(unsupported=PoolFault(PoolFaultReason.UNSUPPORTED_VEN
 BAD = PoolValidity(
     misconfigured=(
         PoolFault(PoolFaultReason.RESOURCE_NAME_TAKEN, "taken"),
-        PoolFault(PoolFaultReason.PROFILE_NOT_SUPPORTED, "no card can"),
+        PoolFault(PoolFaultReason.PROFILE_NOT_SUPPORTED, "no device can"),
     )
 )
 
@@ -111,7 +111,7 @@ def test_support_and_configuration_have_conditions_of_their_own():
     assert unsupported.message == "AMD only"
     bad = found(said(verdict=BAD), PoolCondition.MISCONFIGURED)
     assert (bad.status, bad.reason) == ("True", "ResourceNameTaken")
-    assert bad.message == "taken; no card can"
+    assert bad.message == "taken; no device can"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""PoolValidityLookup follow what changes: the pool, older pools of its resource, the cards that it may have."""
+"""PoolValidityLookup follow what changes: the pool, older pools of its resource, the devices that it may have."""
 
 from typing import Any
 

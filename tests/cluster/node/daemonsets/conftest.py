@@ -34,12 +34,12 @@ GPU_LABEL = "nvidia.com/gpu.present"
 
 @pytest.fixture(scope="package")
 def devices(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[NodeDevices]":
-    """Four cards, whose device files are in /dev, where a driver has them."""
-    made = NodeDevices(Path(tmp_path_factory.mktemp("cards")), DEVICES)
+    """Four GPUs, whose device files are in /dev, where a driver has them."""
+    made = NodeDevices(Path(tmp_path_factory.mktemp("devices")), DEVICES)
     files = [Path("/dev") / name for name in (*SHARED, *(f"nvidia{n}" for n in range(DEVICES)))]
     there = [str(file) for file in files if file.exists()]
     if there:
-        raise AssertionError(f"this machine has cards of its own: {', '.join(there)}")
+        raise AssertionError(f"this machine has devices of its own: {', '.join(there)}")
     for file in files:
         os.mknod(file, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
     yield made

@@ -1,4 +1,4 @@
-"""The agents as they are installed: pods of our DaemonSets find cards, offer them, and outlive their own upgrade."""
+"""The agents as they are installed: pods of our DaemonSets find devices, offer them, and outlive their own upgrade."""
 
 import asyncio
 import itertools
@@ -76,7 +76,7 @@ async def test_pods_of_our_daemonsets_serve_a_pool_from_its_first_device_to_its_
     await check(pools, first, "main")
     await pools.reported(first)
 
-    # Neither of them writes to its root, and the plugin has no capability and no device of a card.
+    # Neither of them writes to its root, and the plugin has no capability and no device file of a GPU.
     (shown,) = await agents(pools, "gpu-device-plugin", name)
     (container,) = shown["spec"]["containers"]
     assert container["securityContext"]["readOnlyRootFilesystem"]

@@ -1,4 +1,4 @@
-"""Our whole system on the node of real containers: server, stock scheduler, agent, twelve cards."""
+"""Our whole system on the node of real containers: server, stock scheduler, agent, twelve devices."""
 
 import asyncio
 from pathlib import Path
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 WHOLE = range(8)
 SLICED = (8, 9)
-"""Numbers of cards; those after them are for tests that want pools of their own."""
+"""Numbers of devices; those after them are for tests that want pools of their own."""
 
 
 @pytest.fixture(scope="package")
 def devices(node: "RealNode", tmp_path_factory: pytest.TempPathFactory) -> "Iterator[NodeDevices]":
-    made = NodeDevices(Path(tmp_path_factory.mktemp("cards")))
+    made = NodeDevices(Path(tmp_path_factory.mktemp("devices")))
     asyncio.run(made.make_devices(node))
     yield made
     made.remove()
@@ -96,7 +96,7 @@ async def pools(  # what must be there before
     devices: NodeDevices,
     kept_pools: dict[str, str],
 ) -> "AsyncIterator[Pools]":
-    """Pools on the node's cards; those that the test makes are deleted afterwards, with all its pods."""
+    """Pools on the node's devices; those that the test makes are deleted afterwards, with all its pods."""
     made = Pools(api, namespace, node, devices)
     yield made
     await made.clear()
@@ -104,11 +104,11 @@ async def pools(  # what must be there before
 
 @pytest.fixture
 def whole(kept_pools: dict[str, str]) -> str:
-    """The resource of a pool of eight whole cards."""
+    """The resource of a pool of eight whole devices."""
     return kept_pools["whole"]
 
 
 @pytest.fixture
 def sliced(kept_pools: dict[str, str]) -> str:
-    """The resource of a pool of two cards of eight slices each."""
+    """The resource of a pool of two devices of eight slices each."""
     return kept_pools["sliced"]

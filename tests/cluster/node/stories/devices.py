@@ -1,4 +1,4 @@
-"""The cards of the node under test: a driver that speaks NVML's ABI, a PCI bus, device files."""
+"""The GPUs of the node under test: a driver that speaks NVML's ABI, a PCI bus, device files."""
 
 import shutil
 from pathlib import Path
@@ -17,12 +17,12 @@ DRIVER_ROOT = Path("/run/nvidia/driver")
 _OURS = ".of-gpu-node-tests"
 SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 _INSTANCES = 8
-"""GPU instances of a card whose capabilities are there from the start."""
+"""GPU instances of a device whose capabilities are there from the start."""
 
 
 @final
 class NodeDevices:
-    """Cards: a sysfs and a procfs in `directory`, the driver where a driver container has it."""
+    """Devices: a sysfs and a procfs in `directory`, the driver where a driver container has it."""
 
     def __init__(self, directory: Path, count: int = COUNT) -> None:
         self.devices = [nvml_device(number) for number in range(count)]

@@ -1,4 +1,4 @@
-"""Pools on the node's cards, pods that ask for them, and what their containers really have."""
+"""Pools on the node's devices, pods that ask for them, and what their containers really have."""
 
 import secrets
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Seen:
     pool: str
     visible: str
     files: list[str]
-    """Device files of cards below /dev, by name."""
+    """Device files of GPUs below /dev, by name."""
 
 
 @final
@@ -48,9 +48,9 @@ class Pools:
         self._made: list[str] = []
 
     async def make(self, *numbers: int, units: int = 0, **spec: Any) -> str:
-        """Make a pool of these cards, and wait until the node offers its units; return its resource."""
+        """Make a pool of these devices, and wait until the node offers its units; return its resource."""
         name = f"pool-{secrets.token_hex(3)}"
-        # The cards of a pool before it are free once the node's inventory says so.
+        # The devices of a pool before it are free once the node's inventory says so.
         addresses = [self.devices.devices[number].address.lower()[4:] for number in numbers]
         include = {"inventoryIDs": [f"{self.node.name}-{address}" for address in addresses]}
         self._made.append(name)
@@ -136,7 +136,7 @@ class Pools:
         return seen_in(said)
 
     def files_of(self, units: "Sequence[str]") -> list[str]:
-        """Return the device files of cards that these units are, or are slices of."""
+        """Return the device files of GPUs that these units are, or are slices of."""
         minors = {device.uuid: device.minor for device in self.devices.devices}
         return sorted({f"nvidia{minors[unit.partition('::')[0]]}" for unit in units})
 
@@ -188,7 +188,7 @@ class Pools:
         return next(one for one in found if one.get("status", {}).get("uuid") == uuid)
 
     async def clear(self) -> None:
-        """Delete the namespace's pods and these pools, and wait until their cards are free."""
+        """Delete the namespace's pods and these pools, and wait until their devices are free."""
         found = (await self.api.get(pods.collection(self.namespace)))["items"]
         await self.delete(*(one["metadata"]["name"] for one in found))
         made, self._made = self._made, []

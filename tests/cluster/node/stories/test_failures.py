@@ -24,7 +24,7 @@ def restarts(pod: "JsonObject") -> int:
 
 
 async def bound(pools: Pools, resource: str, *names: str) -> list["JsonObject"]:
-    """Create pods of one card each, and wait until they are bound."""
+    """Create pods of one device each, and wait until they are bound."""
     await pools.create(*(pools.a_pod(name, resource) for name in names))
     return [
         await pods.wait_for_pod(pools.api, pools.namespace, name, pods.is_bound) for name in names
@@ -103,11 +103,11 @@ async def test_a_device_fails_under_a_pod(pools: Pools, devices: "NodeDevices"):
         assert "Unhealthy" in shown, shown
         return True
 
-    await polling.eventually(is_known, what="the pod's status says that its card is not well")
+    await polling.eventually(is_known, what="the pod's status says that its device is not well")
     await pools.told("GPUDeviceFaulted", "victim")
     await pools.offers_of(resource, 1)
     assert (await pools.get("victim"))["status"]["phase"] == "Running"
-    # The other card goes on: a pod gets it, and no pod gets the failed one.
+    # The other device goes on: a pod gets it, and no pod gets the failed one.
     await pools.create(pools.a_pod("waits", resource))
     await restart_driver(pools, devices)
     await pools.offers_of(resource, 2)
@@ -173,7 +173,7 @@ async def test_a_node_is_drained(pools: Pools, whole: str, kubectl: "Kubectl", n
 async def test_a_promise_that_cannot_be_kept_is_told_and_the_allocation_state_follow(
     pools: Pools, whole: str, control_plane: "ControlPlane"
 ):
-    """The same card is promised twice, by somebody who has the server's own rights."""
+    """The same device is promised twice, by somebody who has the server's own rights."""
     holds = await pools.run(pools.a_pod("holds", whole))
     (held,) = units_of(holds)
     await bind_by_hand(pools, control_plane, "late", whole, held)
@@ -198,7 +198,7 @@ async def test_a_pod_for_which_nothing_is_left_is_refused_and_shares_nothing(
     holds = await pools.run(pools.a_pod("holds", resource))
     (held,) = units_of(holds)
     other = next(device.uuid for device in pools.devices.devices[10:] if device.uuid != held)
-    # The other card is promised to a pod that kubelet has not seen yet; then one too many comes.
+    # The other device is promised to a pod that kubelet has not seen yet; then one too many comes.
     await pools.node.kubelet.stop()
     await bound(pools, resource, "first")
     await bind_by_hand(pools, control_plane, "one-too-many", resource, other)

@@ -1,4 +1,4 @@
-"""Cards are cut into MIG instances for a pool and made whole again, under pods that run beside."""
+"""Devices are cut into MIG instances for a pool and made whole again, under pods that run beside."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ async def test_a_pool_of_instances(pools: Pools, devices: "NodeDevices"):
     seen, its = await pools.seen("instance"), await pools.seen("another")
     assert seen.units == units_of(pod)
     assert seen.units[0].startswith("MIG-")
-    # The card's own file, and the capabilities of this instance only.
+    # The device's own file, and the capabilities of this instance only.
     assert "nvidia10" in seen.files
     assert len(seen.files) == 3
     assert set(seen.files) & set(its.files) == {"nvidia10"}
@@ -63,7 +63,7 @@ async def test_a_pool_is_cut_again_once_nothing_runs_on_its_device(
     assert units_of(pod)[0].startswith("MIG-")
     await pools.delete("instance")
 
-    # And back: the same card is one unit again.
+    # And back: the same device is one unit again.
     await pools.api.patch(
         f"{POOLS}/{name}", {"spec": {"allocation": {"mode": "Exclusive", "migProfile": None}}}
     )

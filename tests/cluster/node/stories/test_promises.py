@@ -149,7 +149,7 @@ async def test_a_node_full_of_pods_of_whole_devices(pools: Pools, whole: str):
     for name in names:
         await check(pools, await pools.running(name), "main")
 
-    # One more waits, and gets the card of the one that ends.
+    # One more waits, and gets the device of the one that ends.
     await pools.create(pools.a_pod("waits", whole))
     await pods.wait_for_pod(pools.api, pools.namespace, "waits", pods.is_unschedulable)
     freed = units_of(await pools.get("full-3"))

@@ -1,6 +1,6 @@
 """Under each TopologyManager policy pods get what they were promised, where that is aligned.
 
-The node has two NUMA nodes, with four cards of the pool on each. Where the free cards of a NUMA node are just
+The node has two NUMA nodes, with four devices of the pool on each. Where the free devices of a NUMA node are just
 as many as a container wants, kubelet allocates them without asking the plugin what it prefers.
 """
 
