@@ -100,16 +100,16 @@ def needs_renewal(
     A faulty authority does not make its leaves faulty: they stay good while it is trusted. Ask again after its
     replacement.
     """
-    verdicts = dict(_verdicts(bundle, wanted, now))
+    results = dict(_check_parts(bundle, wanted, now))
     renewals = tuple(
-        Renewal(part, verdict)
-        for part, verdict in verdicts.items()
-        if isinstance(verdict, CertificateFlaw)
+        Renewal(part, result)
+        for part, result in results.items()
+        if isinstance(result, CertificateFlaw)
     )
     if renewals:
         return RenewalNeeded(renewals)
     return StillGood(
-        min(verdict for verdict in verdicts.values() if not isinstance(verdict, CertificateFlaw))
+        min(result for result in results.values() if not isinstance(result, CertificateFlaw))
     )
 
 
@@ -126,7 +126,7 @@ def still_trusted(
     return (*kept, *(other for other in retiring if now < succession.dropped_from(other)))
 
 
-def _verdicts(
+def _check_parts(
     bundle: "Bundle", wanted: "Requirements", now: dt.datetime
 ) -> Iterator[tuple[Part, CertificateFlaw | dt.datetime]]:
     yield Part.AUTHORITY, _authority(bundle, wanted, now)
@@ -140,8 +140,8 @@ def _verdicts(
     yield from _retired(succession, now)
     serving = _Leaf(ExtendedKeyUsageOID.SERVER_AUTH, _missing_names)
     client = _Leaf(ExtendedKeyUsageOID.CLIENT_AUTH, _missing_common_name)
-    yield Part.SERVING, serving.verdict(bundle.serving, succession, wanted=wanted, now=now)
-    yield Part.CLIENT, client.verdict(bundle.client, succession, wanted=wanted, now=now)
+    yield Part.SERVING, serving.check(bundle.serving, succession, wanted=wanted, now=now)
+    yield Part.CLIENT, client.check(bundle.client, succession, wanted=wanted, now=now)
 
 
 def _authority(
@@ -171,7 +171,7 @@ class _Leaf:
     usage: Usage
     missing_from: "Callable[[Certificate, Requirements], list[str]]"
 
-    def verdict(
+    def check(
         self,
         pair: "KeyPair",
         succession: _Succession,
@@ -206,8 +206,8 @@ def _in_succession(
     if now >= signs_from:
         return CertificateFlaw(Flaw.RETIRING_ISSUER, "the certificate is by a CA that was replaced")
     waits = signs_from < leaf.not_after
-    verdict = _in_time(leaf, now, lookahead=dt.timedelta(0) if waits else lookahead)
-    return verdict if isinstance(verdict, CertificateFlaw) else min(verdict, signs_from)
+    result = _in_time(leaf, now, lookahead=dt.timedelta(0) if waits else lookahead)
+    return result if isinstance(result, CertificateFlaw) else min(result, signs_from)
 
 
 def _in_time(

@@ -80,11 +80,11 @@ def _sorted(asked: UnitDemand, candidates: Candidates, context: "ExtenderContext
     if own is None or refusal == view.refusals.get(own, _ABSENT):
         return _as_view_says(asked, candidates, context, view=view)
     names = candidates.names
-    verdicts = [
-        refusal if name == own else verdict
-        for name, verdict in zip(names, _verdicts(names, view), strict=True)
+    refusals = [
+        refusal if name == own else other
+        for name, other in zip(names, _refusals(names, view), strict=True)
     ]
-    return _arranged(candidates, verdicts, asked.pool.name, context=context)
+    return _arranged(candidates, refusals, asked.pool.name, context=context)
 
 
 def _as_view_says(
@@ -97,8 +97,8 @@ def _as_view_says(
     found = candidates.findings(view)
     generation = context.index.generation
     if found.filtered is not None and found.filtered_at in {
-        (view.verdicts_moved, _ANY_GENERATION),
-        (view.verdicts_moved, generation),
+        (view.refusals_moved, _ANY_GENERATION),
+        (view.refusals_moved, generation),
     }:
         return found.filtered
     items = context.scores.of(view, candidates.names)
@@ -106,47 +106,47 @@ def _as_view_says(
         filtered, generation = _all_of(candidates), _ANY_GENERATION
         found.keep_items(items, view)
     else:
-        verdicts = _verdicts(candidates.names, view)
-        filtered = _arranged(candidates, verdicts, asked.pool.name, context=context)
-        if _ABSENT not in verdicts:
+        refusals = _refusals(candidates.names, view)
+        filtered = _arranged(candidates, refusals, asked.pool.name, context=context)
+        if _ABSENT not in refusals:
             generation = _ANY_GENERATION
         fitting = [item for item in items if item is not None]
         if filtered.passing is not None and filtered.fit == len(fitting):
             filtered.passing.findings(view).keep_items(fitting, view)
-    found.filtered, found.filtered_at = filtered, (view.verdicts_moved, generation)
+    found.filtered, found.filtered_at = filtered, (view.refusals_moved, generation)
     return filtered
 
 
-def _verdicts(names: "list[NodeName]", view: "FitView") -> "list[NodeRefusal | None]":
+def _refusals(names: "list[NodeName]", view: "FitView") -> "list[NodeRefusal | None]":
     return list(map(view.refusals.get, names, repeat(_ABSENT)))
 
 
 def _arranged(
     candidates: Candidates,
-    verdicts: "list[NodeRefusal | None]",
+    refusals: "list[NodeRefusal | None]",
     pool: "PoolName",
     *,
     context: "ExtenderContext",
 ) -> Filtered:
-    names, kinds = candidates.names, set(verdicts)
+    names, kinds = candidates.names, set(refusals)
     if kinds == {None}:
         return _all_of(candidates)
     if _ABSENT in kinds:
-        verdicts = [
-            _UNKNOWN if verdict is _ABSENT and not context.index.knows_node(name) else verdict
-            for name, verdict in zip(names, verdicts, strict=True)
+        refusals = [
+            _UNKNOWN if refusal is _ABSENT and not context.index.knows_node(name) else refusal
+            for name, refusal in zip(names, refusals, strict=True)
         ]
     fits: dict[NodeName, str] = {}
     failed: dict[NodeName, str] = {}
     unresolvable: dict[NodeName, str] = {}
     places: dict[NodeRefusal | None, tuple[dict[NodeName, str], str]] = {None: (fits, "")}
-    # verdict -> the part of the reply that its nodes go to, and the text for them
-    for refusal in set(verdicts):
+    # refusal -> the part of the reply that its nodes go to, and the text for them
+    for refusal in set(refusals):
         if refusal is not None:
             part = failed if refusal.reason.is_resolvable else unresolvable
             places[refusal] = (part, _text_of(refusal, pool))
-    for name, verdict in zip(names, verdicts, strict=True):
-        part, text = places[verdict]
+    for name, refusal in zip(names, refusals, strict=True):
+        part, text = places[refusal]
         part[name] = text
     return _parted(list(fits), failed, unresolvable)
 

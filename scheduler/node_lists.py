@@ -59,7 +59,7 @@ class Findings:
 
     filtered: "Filtered | None" = None
     filtered_at: tuple[int, int] = (-1, -1)
-    """`FitView.verdicts_moved`, and the index's generation where the answer rests on more than the view."""
+    """`FitView.refusals_moved`, and the index's generation where the answer rests on more than the view."""
     scored: "Scored | None" = None
     scored_at: int = -1
     """`FitView.scores_moved`."""

@@ -207,7 +207,7 @@ class FitView:
     """
 
     size: int
-    verdicts_moved: int = 0
+    refusals_moved: int = 0
     """Counts changes of a refusal; a node that fits has none as long as it fits."""
     scores_moved: int = 0
     """Counts changes of a score."""
@@ -245,7 +245,7 @@ class FitView:
             else:
                 refusal = self._intern(refusal)
         if refusal is not self.refusals.get(name, False):
-            self.verdicts_moved += 1
+            self.refusals_moved += 1
             if refusal is False:
                 del self.refusals[name]
             else:

@@ -83,7 +83,7 @@ class DeviceAssignment:
         self._events = events
         self._now = now
         self._candidates_of: tuple[GPUPool, ...] = ()
-        self._candidates = PoolCandidates((), sources.verdicts)
+        self._candidates = PoolCandidates((), sources.validity_of)
         self._expected_devices: Expectations[DeviceName, GPUDevice] = Expectations(now)
         self._expected_members: Expectations[NodeName, PoolMembership] = Expectations(now)
 
@@ -115,7 +115,7 @@ class DeviceAssignment:
         pools = tuple(self._sources.pools.values())
         if pools != self._candidates_of:
             self._candidates_of = pools
-            self._candidates = PoolCandidates(pools, self._sources.verdicts)
+            self._candidates = PoolCandidates(pools, self._sources.validity_of)
         return self._candidates
 
     def _withhold(self, decisions: "Iterable[Decision]") -> None:

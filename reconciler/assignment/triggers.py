@@ -45,7 +45,7 @@ class _PoolSight:
     cap: int | None
     is_terminating: bool
     resource: str
-    verdict: "PoolValidity"
+    validity: "PoolValidity"
 
 
 _InventorySight = tuple["tuple[str, str] | None", PoolMembership]
@@ -205,7 +205,7 @@ class AssignmentRouter:
             cap=pool.spec.allocation.max_devices_per_node,
             is_terminating=pool.metadata.deletion_timestamp is not None,
             resource=pool.resource_name,
-            verdict=self._sources.verdicts(pool.name),
+            validity=self._sources.validity_of(pool.name),
         )
 
 

@@ -38,7 +38,7 @@ class AssignmentSources:
     """`Catalog.pools`."""
     index: "DeviceIndex"
     reader: "AllocationReader"
-    verdicts: "PoolValidityLookup"
+    validity_of: "PoolValidityLookup"
 
     def view(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> NodeView:
         facts = self.index.nodes.get(node)
@@ -113,5 +113,5 @@ def assignment_sources(context: ControllerContext) -> AssignmentSources:
         pools=context.catalog.pools,
         index=context.index,
         reader=context.reader,
-        verdicts=context.shared(validity_cache).verdict,
+        validity_of=context.shared(validity_cache).validity_of,
     )

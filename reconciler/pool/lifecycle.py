@@ -79,7 +79,7 @@ class LifecycleDependencies:
     allocation_state: "AllocationState"
     index: "DeviceIndex"
     catalog: "Catalog"
-    verdict: "PoolValidityLookup"
+    validity_of: "PoolValidityLookup"
     remains: "Callable[[PoolName], tuple[str, ...]]"
     """Remains of a pool on devices, nodes and in our namespace; empty once its finalizer may go."""
     recorder: "EventRecorder"
@@ -193,7 +193,7 @@ class PoolLifecycle:
             usage,
             since=began,
             now=self._context.now().utc,
-            fault=self._context.verdict(pool.name).text,
+            fault=self._context.validity_of(pool.name).text,
         )
         match plan.step:
             case MaintenanceStep.RECORD | MaintenanceStep.NOTHING:
@@ -321,7 +321,7 @@ def _build(context: ControllerContext) -> "Reconcile":
             allocation_state=context.allocation_state,
             index=context.index,
             catalog=context.catalog,
-            verdict=context.shared(validity_cache).verdict,
+            validity_of=context.shared(validity_cache).validity_of,
             remains=PoolRemains(context.index, workloads).of,
             recorder=context.recorder,
             now=context.now,

@@ -87,13 +87,13 @@ class PoolNodeLabels:
         index: "DeviceIndex",
         catalog: "Catalog",
         *,
-        verdict: "PoolValidityLookup",
+        validity_of: "PoolValidityLookup",
         now: "Callable[[], Instant]",
     ) -> None:
         self._client = client
         self._index = index
         self._catalog = catalog
-        self._verdict = verdict
+        self._validity_of = validity_of
         self._expected: Expectations[NodeName, dict[str, object]] = Expectations(now)
 
     async def reconcile(self, name: "NodeName") -> float | None:
@@ -117,7 +117,7 @@ class PoolNodeLabels:
 
     def _may_label(self, pool: "PoolName", node: "NodeFacts") -> bool:
         """Say whether the pool may label the node; an invalid pool keeps the label that it has."""
-        return self._verdict(pool).is_valid or pool_node_label(pool) in node.labels
+        return self._validity_of(pool).is_valid or pool_node_label(pool) in node.labels
 
     def _patch(self, node: "NodeFacts", pools: "list[PoolName]") -> dict[str, object]:
         metadata: dict[str, object] = {}
@@ -191,7 +191,7 @@ SPEC: Final = ControllerSpec(
             context.client,
             context.index,
             context.catalog,
-            verdict=context.shared(validity_cache).verdict,
+            validity_of=context.shared(validity_cache).validity_of,
             now=context.now,
         ).reconcile
     ),

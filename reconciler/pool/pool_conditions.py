@@ -53,7 +53,7 @@ class PoolFigures:
     nodes: int
     waiting: int = 0
     """Pods that wait for units of the pool."""
-    verdict: "PoolValidity" = VALID_POOL
+    validity: "PoolValidity" = VALID_POOL
     occupants: "tuple[PodUsage, ...]" = ()
     """Pods with units of the pool; only of a pool that is being deleted."""
 
@@ -76,7 +76,7 @@ def status_of(
         )
 
     low, low_reason, low_text = _scarcity(pool, shown, figures.capacity)
-    supported, misconfigured = _support(figures.verdict), _configuration(figures.verdict)
+    supported, misconfigured = _support(figures.validity), _configuration(figures.validity)
     return GPUPoolStatus(
         observed_generation=pool.metadata.generation,
         phase=phase.value,
@@ -103,16 +103,16 @@ def status_of(
 
 
 def _readiness(pool: "GPUPool", figures: PoolFigures) -> tuple[PoolPhase, PoolReady, str]:
-    capacity, verdict = figures.capacity, figures.verdict
+    capacity, validity = figures.capacity, figures.validity
     if pool.metadata.deletion_timestamp is not None:
         text = "being deleted"
         if figures.occupants:
             text = f"being deleted; waiting for {pods_text(figures.occupants)}"
         return PoolPhase.TERMINATING, PoolReady.TERMINATING, text
-    if verdict.unsupported is not None:
-        return PoolPhase.MISCONFIGURED, PoolReady.UNSUPPORTED, verdict.text
-    if verdict.misconfigured:
-        return PoolPhase.MISCONFIGURED, PoolReady.MISCONFIGURED, verdict.text
+    if validity.unsupported is not None:
+        return PoolPhase.MISCONFIGURED, PoolReady.UNSUPPORTED, validity.text
+    if validity.misconfigured:
+        return PoolPhase.MISCONFIGURED, PoolReady.MISCONFIGURED, validity.text
     if pool.is_in_maintenance:
         text = f"accepts no new pods: {change_text(pool)} once no unit is in use"
         return PoolPhase.MAINTENANCE, PoolReady.IN_MAINTENANCE, text
@@ -127,17 +127,17 @@ def _readiness(pool: "GPUPool", figures: PoolFigures) -> tuple[PoolPhase, PoolRe
     return PoolPhase.READY, PoolReady.SERVING, text
 
 
-def _support(verdict: "PoolValidity") -> tuple[PoolSupported, str]:
-    if verdict.unsupported is not None:
-        return PoolSupported.UNSUPPORTED_VENDOR, verdict.unsupported.text
+def _support(validity: "PoolValidity") -> tuple[PoolSupported, str]:
+    if validity.unsupported is not None:
+        return PoolSupported.UNSUPPORTED_VENDOR, validity.unsupported.text
     return PoolSupported.SUPPORTED, "the pool's devices are supported"
 
 
-def _configuration(verdict: "PoolValidity") -> tuple[PoolMisconfigured, str]:
-    if not verdict.misconfigured:
+def _configuration(validity: "PoolValidity") -> tuple[PoolMisconfigured, str]:
+    if not validity.misconfigured:
         return PoolMisconfigured.VALID, "the configuration is valid"
-    text = "; ".join(fault.text for fault in verdict.misconfigured)
-    return _MISCONFIGURED[verdict.misconfigured[0].reason], text
+    text = "; ".join(fault.text for fault in validity.misconfigured)
+    return _MISCONFIGURED[validity.misconfigured[0].reason], text
 
 
 def _scarcity(

@@ -79,7 +79,7 @@ class PoolStatus:
         *,
         reader: "AllocationReader",
         now: "Callable[[], Instant]",
-        verdict: "PoolValidityLookup",
+        validity_of: "PoolValidityLookup",
         recorder: "EventRecorder",
     ) -> None:
         self._writer = StatusWriter(client, GPU_POOLS, FIELD_MANAGER)
@@ -87,7 +87,7 @@ class PoolStatus:
         self._reader = reader
         self._catalog = catalog
         self._now = now
-        self._verdict = verdict
+        self._validity_of = validity_of
         self._recorder = recorder
         self._expected: Expectations[PoolName, GPUPoolStatus] = Expectations(now)
         self._recorded: dict[PoolName, frozenset[PoolCondition]] = {}
@@ -128,7 +128,7 @@ class PoolStatus:
             ),
             nodes=len(state.nodes()),
             waiting=waiting_pods(self._reader, self._index, pool),
-            verdict=self._verdict(pool.name),
+            validity=self._validity_of(pool.name),
             occupants=usage_of(self._reader, self._index, pool.name).pods if is_ending else (),
         )
 
@@ -202,7 +202,7 @@ SPEC: Final = ControllerSpec(
             context.catalog,
             reader=context.reader,
             now=context.now,
-            verdict=context.shared(validity_cache).verdict,
+            validity_of=context.shared(validity_cache).validity_of,
             recorder=context.recorder,
         ).reconcile
     ),

@@ -32,7 +32,7 @@ _NONE: _Answers = (0, 0)
 
 @final
 class PoolValidityCache:
-    """Validity by pool, kept up to date from changes of pools and devices; `verdict` is a look-up."""
+    """Validity by pool, kept up to date from changes of pools and devices; `validity_of` is a look-up."""
 
     def __init__(self, catalog: "Catalog", devices: "DeviceStore") -> None:
         """Judge every pool that is known."""
@@ -43,7 +43,7 @@ class PoolValidityCache:
         self._mig: dict[PoolName, GPUPool] = {}
         self._answers_by_node: dict[NodeName, dict[PoolName, _Answers]] = {}
         self._answers: dict[PoolName, _Answers] = {}
-        self._verdicts: dict[PoolName, PoolValidity] = {}
+        self._validity: dict[PoolName, PoolValidity] = {}
         self.changes: EventSource[PoolName] = EventSource()
         """Pools whose validity changed."""
         self.pools: EventSource[PoolName] = EventSource()
@@ -53,11 +53,11 @@ class PoolValidityCache:
         for node in devices.nodes():
             self._count(node, self._mig)
         for name in self._pools:
-            self._judge(name)
+            self._validate(name)
 
-    def verdict(self, name: PoolName) -> "PoolValidity":
+    def validity_of(self, name: PoolName) -> "PoolValidity":
         """Return the pool's validity; an unknown pool is valid."""
-        return self._verdicts.get(name, VALID_POOL)
+        return self._validity.get(name, VALID_POOL)
 
     def pool_changed(self, name: str) -> None:
         """Validate a pool that is new, changed or gone, and the pools that share its resource."""
@@ -77,7 +77,7 @@ class PoolValidityCache:
             for node in list(self._devices.nodes() | self._answers_by_node.keys()):
                 self._count(node, {pool})
         for one in sorted(affected):
-            self._judge(one)
+            self._validate(one)
 
     def node_changed(self, name: str) -> None:
         """Read the devices of a node again."""
@@ -86,7 +86,7 @@ class PoolValidityCache:
         node = NodeName(name)
         pools = self._answers_by_node.get(node, {}).keys() | self._mig.keys()
         for pool in sorted(self._count(node, pools)):
-            self._judge(pool)
+            self._validate(pool)
 
     def _take_in(self, name: PoolName) -> None:
         before, pool = self._pools.pop(name, None), self._catalog.pools.get(name)
@@ -106,18 +106,18 @@ class PoolValidityCache:
         pool = self._pools.get(name)
         return set(self._names_by_resource[pool.resource_name]) if pool is not None else set()
 
-    def _judge(self, name: PoolName) -> None:
+    def _validate(self, name: PoolName) -> None:
         pool = self._pools.get(name)
-        before = self.verdict(name)
+        before = self.validity_of(name)
         if pool is None:
-            self._verdicts.pop(name, None)
+            self._validity.pop(name, None)
             return
         rivals = [self._pools[one] for one in self._names_by_resource[pool.resource_name]]
         can, cannot = self._answers.get(name, _NONE)
         known = True if can else (False if cannot else None)
-        verdict = validate_pool(pool, rivals, can_make_profile=known)
-        self._verdicts[name] = verdict
-        if verdict != before:
+        validity = validate_pool(pool, rivals, can_make_profile=known)
+        self._validity[name] = validity
+        if validity != before:
             self.changes.publish(name)
 
     def _count(self, node: NodeName, pools: "Iterable[PoolName]") -> set[PoolName]:

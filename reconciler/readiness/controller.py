@@ -117,22 +117,22 @@ class NodeBootstrap:
             return None
         now = self._now()
         before = self._remembered.get(node)
-        verdict = assess_readiness(
+        readiness = assess_readiness(
             recalled(inventory.status) if before is None else before,
             self._sources.sight(node, inventory),
             self._terms,
             now=now.monotonic,
         )
-        self._remembered[node] = verdict.bootstrap
+        self._remembered[node] = readiness.bootstrap
         shown = self._shown(node, inventory)
         conditions = conditions_of(
-            verdict, shown.conditions, generation=inventory.metadata.generation, now=now.utc
+            readiness, shown.conditions, generation=inventory.metadata.generation, now=now.utc
         )
-        wanted = _part_of(verdict, conditions)
-        self._gauges.show(node, verdict, conditions)
+        wanted = _part_of(readiness, conditions)
+        self._gauges.show(node, readiness, conditions)
         if wanted != shown:
             await self._write(node, wanted)
-        return verdict.look_again_s
+        return readiness.look_again_s
 
     async def _write(self, node: NodeName, wanted: "_Part") -> None:
         status = GPUNodeInventoryStatus(
@@ -171,10 +171,10 @@ class _Part:
     conditions: "tuple[Condition, ...]"
 
 
-def _part_of(verdict: "NodeReadiness", conditions: "list[Condition]") -> _Part:
+def _part_of(readiness: "NodeReadiness", conditions: "list[Condition]") -> _Part:
     return _Part(
-        phase=verdict.phase,
-        operands=tuple(sorted(verdict.operands, key=lambda one: one.name)),
+        phase=readiness.phase,
+        operands=tuple(sorted(readiness.operands, key=lambda one: one.name)),
         conditions=tuple(sorted(conditions, key=lambda one: one.type)),
     )
 

@@ -24,11 +24,11 @@ class BootstrapGauges:
         self._true: dict[NodeName, frozenset[str]] = {}
 
     def show(
-        self, node: "NodeName", verdict: "NodeReadiness", conditions: "Iterable[Condition]"
+        self, node: "NodeName", readiness: "NodeReadiness", conditions: "Iterable[Condition]"
     ) -> None:
         """Set the node's gauges."""
-        BOOTSTRAP_READY.labels(node).set(verdict.obstacle is None)
-        phase = verdict.phase.value
+        BOOTSTRAP_READY.labels(node).set(readiness.obstacle is None)
+        phase = readiness.phase.value
         if self._phases.get(node) != phase:
             self._forget_phase(node)
             BOOTSTRAP_PHASE.labels(node, phase).set(1)

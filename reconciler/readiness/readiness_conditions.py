@@ -48,7 +48,7 @@ _NOT_REQUIRED: Final = CheckState(DebounceCounter(DebouncedState.UP), is_require
 
 
 def conditions_of(
-    verdict: "NodeReadiness",
+    readiness: "NodeReadiness",
     shown: "Sequence[Condition]",
     *,
     generation: int,
@@ -59,7 +59,7 @@ def conditions_of(
         new_condition(
             type_, reason, message, status=status, shown=shown, generation=generation, now=now
         )
-        for type_, status, reason, message in _fields_of(verdict)
+        for type_, status, reason, message in _fields_of(readiness)
     ]
 
 
@@ -98,28 +98,28 @@ _Fields = tuple["ConditionStatus | bool", "Enum", str]
 
 
 def _fields_of(
-    verdict: "NodeReadiness",
+    readiness: "NodeReadiness",
 ) -> "Iterator[tuple[InventoryCondition, ConditionStatus | bool, Enum, str]]":
-    bootstrap = verdict.bootstrap
+    bootstrap = readiness.bootstrap
     for check, type_, up in _OF_CHECKS:
-        yield type_, *_check_fields(bootstrap.states[check], up, is_managed=verdict.is_managed)
+        yield type_, *_check_fields(bootstrap.states[check], up, is_managed=readiness.is_managed)
     down = ", ".join(check.value for check in bootstrap.down)
     yield (
         InventoryCondition.INFRA_DEGRADED,
         *_flag_fields(
             f"the node was ready for pools and no longer is; not ready: {down}",
-            is_set=verdict.is_degraded,
+            is_set=readiness.is_degraded,
         ),
     )
     yield (
         InventoryCondition.DEGRADED_WORKLOADS,
         *_flag_fields(
-            f"pods use devices of the node; not ready: {down}", is_set=verdict.harms_workloads
+            f"pods use devices of the node; not ready: {down}", is_set=readiness.harms_workloads
         ),
     )
-    obstacle = verdict.obstacle
+    obstacle = readiness.obstacle
     reason = ReadyForPooling.READY if obstacle is None else ReadyForPooling[obstacle.name]
-    yield InventoryCondition.READY_FOR_POOLING, obstacle is None, reason, verdict.message
+    yield InventoryCondition.READY_FOR_POOLING, obstacle is None, reason, readiness.message
 
 
 def _check_fields(state: CheckState, up: str, *, is_managed: bool) -> _Fields:

@@ -113,7 +113,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 def _text(result: "Result") -> str:
     figures = {key: getattr(result, key) for key in _SHOWN}
     text = "  ".join(f"{key} {value:,.2f}" for key, value in figures.items() if value is not None)
-    judged = page.verdict(result)
+    judged = page.outcome_of(result)
     return f"{text}  [{page.aim_text(result)}: {judged}]" if judged else text
 
 

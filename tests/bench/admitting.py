@@ -1,7 +1,7 @@
 """A pod's way through both webhooks, as cheap to drive as can be.
 
 The API server applies the patch and sends the patched pod to the validating webhook. Pods of one kind
-get the same patch but for the note of their hold, so one pod is patched by jsonpatch, checked, and made a
+get the same patch but for the annotation of their reservation, so one pod is patched by jsonpatch, checked, and made a
 template; of the others only name, uid and note are filled in.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MUTATE = "/mutate/pods"
 VALIDATE = "/validate/pods"
-_NOTE = "note-of-the-hold"
+_NOTE = "note-of-the-reservation"
 
 
 class RefusedError(Exception):
@@ -115,7 +115,7 @@ def note_of(answer: bytes) -> str:
             return str(step.value)
         if step.path == "/metadata/annotations":
             return str(step.value[RESERVATION_ANNOTATION])
-    raise AssertionError("the patch has no note of a hold")
+    raise AssertionError("the patch has no reservation")
 
 
 def check_allowed(answer: bytes) -> None:

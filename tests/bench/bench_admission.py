@@ -74,7 +74,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
         ),
         Result(
             subject="admission",
-            case=f"mutate and validate, {connections} connections, a hold each",
+            case=f"mutate and validate, {connections} connections, a reservation each",
             samples=len(times),
             p50_ms=p50,
             p99_ms=p99,

@@ -184,7 +184,7 @@ def _end(api: DrivenApi, day: Day) -> None:
 
 
 async def _left_over(server: "MeasuredServer") -> int:
-    """Wait for the holds of pods that never appeared to end; return what stays."""
+    """Wait for the reservations of pods that never appeared to end; return what stays."""
     left = -1
     for _ in range(40):
         capacity = await server.capacity()

@@ -1,6 +1,6 @@
 """What the worst pods cost that anybody can send: processor time and memory of one decision.
 
-In this process, on books with 1,000 nodes, without HTTP: what is measured is how long the loop is away. The
+In this process, on an allocation state with 1,000 nodes, without HTTP: what is measured is how long the loop is away. The
 pods are those of `tests.support.worst_pods`, and mixtures of them by seed.
 """
 

@@ -61,7 +61,7 @@ async def main(settings_file: Path) -> None:
 
 
 if __name__ == "__main__":
-    wiring.ControlPlane = build  # type: ignore[misc,assignment]  # to look into the books
+    wiring.ControlPlane = build  # type: ignore[misc,assignment]  # to look into the allocation state
     parser = argparse.ArgumentParser()
     parser.add_argument("--settings", type=Path, required=True)
     uvloop.run(main(parser.parse_args().settings))

@@ -31,7 +31,7 @@ SECTIONS = {
     "admission": Section(
         "Admission",
         "64 keep-alive connections over TLS. Each mutates a pod, then validates that very pod with the "
-        "note of the patch; 1 hold a pod. Beside it the same requests to a handler that decides nothing.",
+        "note of the patch; 1 reservation a pod. Beside it the same requests to a handler that decides nothing.",
     ),
     "worst": Section(
         "The worst pods",
@@ -144,7 +144,7 @@ def text_of(results: Path, notes: Path) -> str:
     return "\n".join([*lines, ""])
 
 
-def verdict(result: Result) -> str:
+def outcome_of(result: Result) -> str:
     """Return whether the aims are met, and by how much each is missed that is not."""
     if not result.aims:
         return ""
@@ -183,6 +183,6 @@ def _table(cases: list[Result]) -> list[str]:
         for key, _, form in columns:
             value = getattr(case, key)
             cells.append("" if value is None else form.format(value))
-        cells += [aim_text(case), verdict(case)] if has_aims else []
+        cells += [aim_text(case), outcome_of(case)] if has_aims else []
         lines.append("| " + " | ".join(cells) + " |")
     return lines

@@ -23,7 +23,7 @@ class Way:
         self._connection = connection
 
     async def mutate(self, kind: "PodKind", name: str) -> str:
-        """Return the note of the pod's hold."""
+        """Return the annotation of the pod's reservation."""
         return note_of(await self._connection.send(kind.mutation(name)))
 
     async def store(self, kind: "PodKind", name: str, note: str) -> None:

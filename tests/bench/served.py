@@ -1,4 +1,4 @@
-"""A server process to be measured: the real application on the real port, its books filled without an
+"""A server process to be measured: the real application on the real port, its allocation state filled without an
 API server; and the echo.
 
     python -m tests.bench.served --port P --certificates DIR --nodes N --pods M
@@ -93,7 +93,7 @@ async def serve(options: argparse.Namespace) -> None:
 
 
 def filled_plane(options: argparse.Namespace) -> ControlPlane:
-    """Feed the books as the informers do."""
+    """Feed the allocation state as the informers do."""
     clock = SystemClock()
     client = KubeClient(StaticConnection("http://127.0.0.1:9"), clock)
     settings = Settings(leadership=LeadershipSettings(enabled=False))

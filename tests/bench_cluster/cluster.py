@@ -27,7 +27,7 @@ POOL: Final = objects.Pool(name="bench", nodes=())
 
 _LABEL: Final = f"pool.gpu.deckhouse.io/{POOL.name}"
 _LONG: Final = {"ttl": "10m"}
-"""No hold ends while a queue that was let grow is worked off."""
+"""No reservation ends while a queue that was let grow is worked off."""
 _SERVED_WITHIN_S: Final = 120
 _CONCURRENCY: Final = 32
 

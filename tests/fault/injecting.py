@@ -62,7 +62,7 @@ class Injecting:
         self._fleet = fleet
         self._scheduler_is_busy = asyncio.Lock()
         self._traps = {
-            Kind.KILL_AFTER_HOLD: ("mutate", Breakage.PASS_THEN_ACT, self._kill),
+            Kind.KILL_AFTER_RESERVATION: ("mutate", Breakage.PASS_THEN_ACT, self._kill),
             Kind.KILL_BEFORE_BIND: ("binding", Breakage.RESET_BEFORE, self._kill),
             Kind.KILL_AFTER_BIND: ("binding", Breakage.RESET_AFTER, self._kill),
             Kind.KILL_LATE_BIND: ("binding", Breakage.LATE, self._kill),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PACE_S: Final = 0.12
 USED_UP_WITHIN_S: Final = 25.0
 SETTLED_WITHIN_S: Final = 160.0
-"""A hold that a step gave two minutes keeps units from others for so long, if its own pod cannot be
+"""A reservation that a step gave two minutes keeps units from others for so long, if its own pod cannot be
 scheduled; a binding of which nobody knows the end keeps them for one."""
 _POLLED_EVERY_S: Final = 0.25
 _STEADY_LOOKS: Final = 3

@@ -52,7 +52,7 @@ class Kind(StrEnum):
     WATCH_REPLAY = "watch events replayed"
     WATCH_SWAP = "watch events swapped"
     KILL = "kill -9"
-    KILL_AFTER_HOLD = "kill -9 after a hold"
+    KILL_AFTER_RESERVATION = "kill -9 after a reservation"
     KILL_BEFORE_BIND = "kill -9 before the Binding is sent"
     KILL_AFTER_BIND = "kill -9 after the Binding is written"
     KILL_LATE_BIND = "kill -9, and the Binding arrives seconds later"
@@ -141,7 +141,7 @@ _CLOCKS: Final = (3600, -3600, 3600, -3600, 0)
 _ENDS_A_SERVER: Final = frozenset(
     {
         Kind.KILL,
-        Kind.KILL_AFTER_HOLD,
+        Kind.KILL_AFTER_RESERVATION,
         Kind.KILL_BEFORE_BIND,
         Kind.KILL_AFTER_BIND,
         Kind.KILL_LATE_BIND,

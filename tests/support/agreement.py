@@ -1,4 +1,4 @@
-"""Whether the books say what the naive model says, and what must be so besides."""
+"""Whether the allocation state says what the naive model says, and what must be so besides."""
 
 import inspect
 from typing import Any
@@ -21,7 +21,7 @@ CAPACITY_FIGURES = inspect.get_annotations(Capacity)
 def agree_on_figures(
     allocation_state: AllocationState, model: NaiveAllocationState, pool: str
 ) -> None:
-    """Nodes, capacity, and the verdicts and scores of every size."""
+    """Nodes, capacity, and the refusals and scores of every size."""
     state = allocation_state.index.state(PoolName(pool))
     got = {
         str(name): {key: getattr(node, key) for key in NODE_FIGURES}
@@ -114,7 +114,7 @@ def no_unit_has_two_of_our_owners(
 
 
 def nothing_is_left(allocation_state: AllocationState, now: float) -> None:
-    """What the books keep once every pod is gone and every hold is over."""
+    """What the allocation state keeps once every pod is gone and every reservation has ended."""
     assert len(allocation_state.ledger) == 0
     assert allocation_state.ledger.due(now) == []
     assert allocation_state.ledger.next_deadline() is None
@@ -144,7 +144,7 @@ def bind_plan_as_the_model_says(
     pod: dict[str, Any],
     node: str,
 ) -> Placed | None:
-    """Plan a bind and hold the answer against the model's; return a plan that may be committed."""
+    """Plan a bind and compare the answer with the model's; return a plan that may be committed."""
     uid, demand, name = PodUid(pod["uid"]), demand_of(pod), NodeName(node)
     plan = allocation_state.reader.plan_bind(name, pool, demand, uid=uid)
     seen, own = model.pods.get(uid), model.reservation_of(uid)

@@ -87,9 +87,9 @@ def a_gpupool(
 
 
 def some_candidates(
-    *pools: GPUPool, verdicts: dict[str, PoolValidity] | None = None
+    *pools: GPUPool, validity: dict[str, PoolValidity] | None = None
 ) -> PoolCandidates:
-    return PoolCandidates(pools, lambda name: (verdicts or {}).get(name, VALID_POOL))
+    return PoolCandidates(pools, lambda name: (validity or {}).get(name, VALID_POOL))
 
 
 def decided(

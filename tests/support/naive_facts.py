@@ -1,4 +1,4 @@
-"""From the naive model's dicts to the facts that the books take."""
+"""From the naive model's dicts to the facts that the allocation state takes."""
 
 import datetime as dt
 import itertools

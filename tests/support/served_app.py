@@ -1,4 +1,4 @@
-"""The server's application behind real TLS on the loopback, its books filled by hand, no API server."""
+"""The server's application behind real TLS on the loopback, its allocation state filled by hand, no API server."""
 
 import asyncio
 import datetime as dt

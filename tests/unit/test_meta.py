@@ -150,10 +150,12 @@ def test_circles_for_types_are_none_at_run_time_and_stay_in_two_packages():
     assert len(WITH_CIRCLES) <= 2
 
 
-def test_no_folder_is_a_hall():
+def test_no_folder_is_too_large():
     sizes = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
-    halls = {name_of(one): size for one, size in sizes.items() if size > MOST_MODULES_IN_A_FOLDER}
-    assert halls == {}
+    too_large = {
+        name_of(one): size for one, size in sizes.items() if size > MOST_MODULES_IN_A_FOLDER
+    }
+    assert too_large == {}
 
 
 def packages_by_name(names: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:

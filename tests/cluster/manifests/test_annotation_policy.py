@@ -152,7 +152,7 @@ async def test_mirror_pod_of_a_node_is_left_alone(control_plane, namespace, pods
         await node.create(pods, pod)
 
 
-async def test_mirror_pod_cannot_bring_a_hold(control_plane, namespace, pods):
+async def test_mirror_pod_cannot_bring_a_reservation(control_plane, namespace, pods):
     """No webhook of ours sees it, so that nothing takes the annotation off."""
     mirrored = {"kubernetes.io/config.mirror": "x", RESERVATION_ANNOTATION: "[" * 2000}
     pod = a_pod(namespace, pool="train", annotations=mirrored)

@@ -1,4 +1,4 @@
-"""Under load, with everything happening at once, the books stay true."""
+"""Under load, with everything happening at once, the allocation state stays true."""
 
 import asyncio
 import functools

@@ -44,7 +44,9 @@ def frozen(process):
         process.resume()
 
 
-async def test_holds_outlive_the_server_that_took_them(make_pool, system, api, namespace, figures):
+async def test_reservations_outlive_the_server_that_took_them(
+    make_pool, system, api, namespace, figures
+):
     pool = await make_pool(nodes=2, devices=4)
     await system.scheduler.stop()
     await create_pods(api, namespace, pool, 4)

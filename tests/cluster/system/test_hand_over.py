@@ -242,7 +242,7 @@ async def test_leader_that_was_stopped_in_the_middle_of_a_bind_cannot_give_a_dev
             assert answer["Error"] == ""
             return True
 
-        await polling.eventually(given, what="a device whose hold has expired", every=0.3)
+        await polling.eventually(given, what="a device whose reservation has expired", every=0.3)
 
         # What the first one sent arrives.
         wire.let_go()

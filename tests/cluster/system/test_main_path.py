@@ -30,8 +30,11 @@ async def test_pods_of_a_deployment_run_each_on_devices_of_its_own(
     for pod in found.values():
         assert pod["metadata"]["labels"]["gpu.deckhouse.io/pool"] == pool.name
         assert pod["spec"]["schedulerName"] == "gpu-scheduler"
-        hold = reservation_of(pod)
-        assert (hold["node"], hold["devices"]) == (pod["spec"]["nodeName"], devices_of(pod))
+        reservation = reservation_of(pod)
+        assert (reservation["node"], reservation["devices"]) == (
+            pod["spec"]["nodeName"],
+            devices_of(pod),
+        )
     await figures(pool, total=8, used=8, reserved=0, available=0)
 
     await kubectl("delete", "deployment", "train", "-n", namespace)

@@ -1,4 +1,4 @@
-"""Pods that wait in a long queue are nominated to the node of their hold, which stays a hint."""
+"""Pods that wait in a long queue are nominated to the node of their reservation, which stays a hint."""
 
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ BEHIND = 8
 COUNT = HEAD + BEHIND
 
 CLUSTER = {"nodes": 3, "devices": 4, "slices": 8}
-"""32 units a node: holds of the first 32 pods fill one node, those of the others go to a second."""
+"""32 units a node: reservations of the first 32 pods fill one node, those of the others go to a second."""
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ async def bound_pods(api: "ApiClient", namespace: str) -> "dict[str, JsonObject]
     )
 
 
-async def test_the_last_of_a_long_queue_are_nominated_and_bound_where_units_are_held(
+async def test_the_last_of_a_long_queue_are_nominated_and_bound_where_units_are_reserved(
     queue, system, api, namespace
 ):
     last = [f"p-{number:02d}" for number in range(HEAD, COUNT)]

@@ -55,7 +55,7 @@ async def test_pool_that_is_made_again_knows_which_devices_are_in_use(
     assert len(check_devices([running, found])) == 2
 
 
-async def test_device_that_leaves_the_pool_under_a_hold_is_not_given_out(
+async def test_device_that_leaves_the_pool_under_a_reservation_is_not_given_out(
     make_pool, system, api, namespace, figures
 ):
     pool = await make_pool(devices=2)

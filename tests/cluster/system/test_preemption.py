@@ -51,7 +51,7 @@ async def test_preemptor_gets_the_devices_of_its_victim(high, make_pool, api, na
     await figures(pool, used=2, reserved=0)
 
 
-async def test_room_made_by_preemption_is_not_held_for_a_lower_pod(
+async def test_room_made_by_preemption_is_not_reserved_for_a_lower_pod(
     high, make_pool, system, api, kubelets, namespace
 ):
     pool = await make_pool(devices=2)
@@ -74,7 +74,7 @@ async def test_room_made_by_preemption_is_not_held_for_a_lower_pod(
     assert not pods.is_bound(await api.get(f"{pods.collection(namespace)}/thief"))
 
 
-async def test_nobody_is_evicted_for_units_that_are_only_held(
+async def test_nobody_is_evicted_for_units_that_are_only_reserved(
     high, make_pool, system, api, namespace
 ):
     pool = await make_pool(devices=2)

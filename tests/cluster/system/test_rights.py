@@ -83,7 +83,7 @@ async def nominate(make_pool, api, namespace) -> None:
 
 
 async def expire_and_wake(make_pool, api, namespace) -> None:
-    """Let a hold run out, and its pod wait although it would fit; twice the same, for one Event."""
+    """Let a reservation run out, and its pod wait although it would fit; twice the same, for one Event."""
     pool = await make_pool(devices=1, reservation={"ttl": "5s"})
 
     def woken(pod) -> bool:

@@ -1,6 +1,6 @@
 """Units held for pods that never appear keep no pod that exists from running.
 
-Two ways to hold units that no pod will use: to create pods that a quota refuses after our webhook has
+Two ways to reserve units that no pod will use: to create pods that a quota refuses after our webhook has
 seen them, and to post AdmissionReviews of pods that nobody creates. Either goes on, eight or fifty times
 a second, while honest pods fill the pool again and again. How long they waited is printed, beside the
 same without it: `pytest -s` shows it.
@@ -117,7 +117,7 @@ async def waits_of_honest_pods(api, namespace, pool, figures, seen: list[int]) -
 
 @pytest.mark.parametrize("per_s", [8, 50])
 @pytest.mark.parametrize("way", ["refused creations", "forged reviews"])
-async def test_honest_pods_run_while_units_are_held_for_pods_that_never_appear(
+async def test_honest_pods_run_while_units_are_reserved_for_pods_that_never_appear(
     way: str,
     per_s: int,
     make_pool,

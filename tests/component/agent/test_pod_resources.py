@@ -1,4 +1,4 @@
-"""kubelet's own books, asked over a real socket: bounds, limits, restarts, nonsense."""
+"""kubelet's PodResources API over a real socket: bounds, limits, restarts, nonsense."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable

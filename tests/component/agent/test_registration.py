@@ -109,9 +109,9 @@ async def test_a_refusal_is_told_and_tried_again_more_and_more_seldom(
     assert [line["retry_in_s"] for line in told] == [0.05, 0.1, 0.2, 0.4, 0.05]
     assert told[0]["error"] == 'UNKNOWN: the ResourceName "whole" is invalid'
     assert kubelet.registrations == []
-    verdict = problems.summary()
-    assert verdict.reason is AgentDegraded.NOT_REGISTERED
-    assert verdict.text == 'whole: UNKNOWN: the ResourceName "whole" is invalid'
+    summary = problems.summary()
+    assert summary.reason is AgentDegraded.NOT_REGISTERED
+    assert summary.text == 'whole: UNKNOWN: the ResourceName "whole" is invalid'
 
 
 async def test_a_socket_that_cannot_be_had_ends_nothing_and_is_tried_again(

@@ -84,7 +84,7 @@ async def test_a_subject_checks_what_it_measures_and_finds_its_figures(subject: 
     aimed = [one for one in results if one.aims]
     for figure in FIGURES[subject]:
         assert any(figure in found[one.case] for one in aimed), figure
-    assert [one for one in aimed if "was not measured" in page.verdict(one)] == []
+    assert [one for one in aimed if "was not measured" in page.outcome_of(one)] == []
     for figure, expected in EXACT.get(subject, {}).items():
         assert {found[one.case][figure] for one in aimed if figure in found[one.case]} <= expected
 
@@ -92,18 +92,18 @@ async def test_a_subject_checks_what_it_measures_and_finds_its_figures(subject: 
 def test_what_misses_its_aim_says_by_how_much() -> None:
     aims = (at_most("ratio", 1.5), at_least("rate_per_s", 1_000), at_most("p99_ms", 5))
     result = Result(subject="s", case="c", ratio=3.0, rate_per_s=900, p99_ms=5, aims=aims)
-    assert page.verdict(result) == "not met: ratio by 100%; rate /s by 10%"
+    assert page.outcome_of(result) == "not met: ratio by 100%; rate /s by 10%"
     assert page.aim_text(result) == "ratio ≤ 1.5, rate /s ≥ 1,000, p99 ms ≤ 5"
 
 
 def test_what_was_not_measured_is_not_met() -> None:
     result = Result(subject="s", case="c", aims=(at_most("ratio", 1.5),))
-    assert page.verdict(result) == "not met: ratio was not measured"
+    assert page.outcome_of(result) == "not met: ratio was not measured"
 
 
 def test_an_aim_of_nothing_tells_what_was_found() -> None:
     result = Result(subject="s", case="c", left_over=3, aims=(at_most("left_over", 0),))
-    assert page.verdict(result) == "not met: left over 3"
+    assert page.outcome_of(result) == "not met: left over 3"
 
 
 def test_the_page_is_made_of_the_files_and_of_the_notes(tmp_path) -> None:

@@ -29,13 +29,13 @@ class AssignmentRun:
     """One replica; several of them may work on one cluster."""
 
     def __init__(self, cluster: Cluster, *, replica: bool = False) -> None:
-        """With `replica` another process than the cluster's own, with its own books."""
+        """With `replica` another process than the cluster's own, with its own allocation state."""
         self.cluster = Cluster(cluster.api, cluster.client) if replica else cluster
         self.cluster.time = cluster.time
         self.client = cluster.client
         self.devices = self.cluster.store
         self.inventories: Store[GPUNodeInventory] = Store()
-        self.verdicts: dict[PoolName, PoolValidity] = {}
+        self.validity: dict[PoolName, PoolValidity] = {}
         self.heard = Heard()
         self.start()
 
@@ -47,7 +47,7 @@ class AssignmentRun:
             pools=self.cluster.catalog.pools,
             index=self.cluster.allocation_state.index,
             reader=self.cluster.allocation_state.reader,
-            verdicts=lambda name: self.verdicts.get(name, VALID_POOL),
+            validity_of=lambda name: self.validity.get(name, VALID_POOL),
         )
         now = self.cluster.time.now
         self.conflicts = Conflicts()

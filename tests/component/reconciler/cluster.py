@@ -1,6 +1,6 @@
 """An API server in memory with our kinds, a client of it, and what one process knows of it.
 
-Nothing runs by itself: `observe` shows the world to the feeds, as their informers would, and a test
+Nothing runs by itself: `observe` shows the world to the sinks, as their informers would, and a test
 calls `reconcile` when it wants to.
 """
 
@@ -80,7 +80,7 @@ class Cluster:
             self.catalog,
             reader=self.allocation_state.reader,
             now=self.time.now,
-            verdict=self.verdict,
+            validity_of=self.validity_of,
             recorder=self.recorder,
         )
         remains = PoolRemains(index, lambda pool: self.workloads.get(pool, []))
@@ -88,14 +88,14 @@ class Cluster:
             allocation_state=self.allocation_state,
             index=index,
             catalog=self.catalog,
-            verdict=self.verdict,
+            validity_of=self.validity_of,
             remains=remains.of,
             recorder=self.recorder,
             now=self.time.now,
         )
         self.pool_life = PoolLifecycle(self.client, context)
         self.node_marks = PoolNodeLabels(
-            self.client, index, self.catalog, verdict=self.verdict, now=self.time.now
+            self.client, index, self.catalog, validity_of=self.validity_of, now=self.time.now
         )
         self.device_status = DeviceStatus(self.client, index, self.devices.store, now=self.time.now)
 
@@ -103,8 +103,8 @@ class Cluster:
         """Return reason and note of the events since the last call."""
         return [(one.reason, one.note) for one in self.recorder.taken()]
 
-    def verdict(self, name: PoolName) -> PoolValidity:
-        return self.rules.verdict(name)
+    def validity_of(self, name: PoolName) -> PoolValidity:
+        return self.rules.validity_of(name)
 
     async def observe(self) -> None:
         """Let the process see the world as it is now."""

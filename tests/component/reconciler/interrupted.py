@@ -96,7 +96,7 @@ class AdmissionSetup:
         assert ReservationPhase.COMMITTED not in phases
 
     async def is_true(self) -> None:
-        """The books say what the API server says, and no unit is given twice."""
+        """The allocation state says what the API server says, and no unit is given twice."""
         allocation_state = self.context.allocation_state
         given: list[str] = []
         for pod in (await self.cluster.client.list_(PODS, Pod)).items:

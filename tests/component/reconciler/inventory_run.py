@@ -1,6 +1,6 @@
 """An API server in memory with our kinds and NFD's, and the inventory of one process that follows it.
 
-Nothing runs by itself: `observe` shows the world to the feeds, and `settle` reconciles a node until nothing
+Nothing runs by itself: `observe` shows the world to the sinks, and `settle` reconciles a node until nothing
 is left to do.
 """
 

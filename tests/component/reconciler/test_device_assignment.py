@@ -215,7 +215,7 @@ async def test_maximum_counts_what_is_in_the_pool(run):
 
 async def test_unsupported_pool_touches_no_device(run):
     """Lesson 18."""
-    run.verdicts[PoolName("whole")] = UNSUPPORTED
+    run.validity[PoolName("whole")] = UNSUPPORTED
     await run.annotate("n1-0", "whole")
 
     await run.settle()

@@ -82,7 +82,7 @@ async def test_a_device_goes_from_unassigned_over_assigned_and_reserved_to_alloc
     assert await settled(cluster) == ("Assigned", 1, 0, 0)
 
 
-async def test_a_fault_shows_whatever_is_held_and_goes_again(cluster: Cluster):
+async def test_a_fault_shows_whatever_is_reserved_and_goes_again(cluster: Cluster):
     commit_to(cluster.allocation_state, a_pod_facts("p", 2))
     await cluster.report(conditions=FAULT)
     await cluster.observe()

@@ -1,4 +1,4 @@
-"""Which waiting pods are nominated to the node of their hold, in which order, and what is written."""
+"""Which waiting pods are nominated to the node of their reservation, in which order, and what is written."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -65,7 +65,7 @@ def test_nobody_is_nominated_while_the_queue_is_short():
     assert names(deciding(allocation_state, head=HEAD)) == []
 
 
-def test_all_but_the_head_of_a_long_queue_are_nominated_to_the_node_of_their_hold():
+def test_all_but_the_head_of_a_long_queue_are_nominated_to_the_node_of_their_reservation():
     allocation_state = some_allocation_state(
         devices=[*some_devices(2, "n1"), *some_devices(2, "n2")]
     )
@@ -98,14 +98,14 @@ def test_as_many_as_left_the_queue_of_late_are_its_head_too():
     assert names(nominating) == ["p004", "p003"]
 
 
-def test_a_pod_without_a_hold_is_left_to_the_scores():
+def test_a_pod_without_a_reservation_is_left_to_the_scores():
     allocation_state = some_allocation_state(devices=some_devices(1))
     held(allocation_state, 1)
     allocation_state.observe_pod(a_pod_facts("waiting"), at(0))
     assert names(deciding(allocation_state, head=0)) == ["p000"]
 
 
-def test_a_pod_whose_hold_has_expired_is_left_to_the_scores():
+def test_a_pod_whose_reservation_has_expired_is_left_to_the_scores():
     allocation_state = some_allocation_state(devices=some_devices(2))
     held(allocation_state, 2)
     allocation_state.expire(at(10_000))
@@ -151,7 +151,7 @@ async def nominating(cluster: Cluster, *, head: int = 0) -> AsyncIterator[None]:
 
 
 async def add_held(cluster: Cluster, *added: str) -> None:
-    """Pods that the API server has, with a hold each in the books."""
+    """Pods that the API server has, with a reservation each in the allocation state."""
     for name in added:
         await cluster.add_pod(name)
         pod = await cluster.client.get(PODS, Pod, name, namespace="default")

@@ -99,11 +99,11 @@ async def test_pods_that_still_run_are_named_once_and_hold_it_up(cluster: Cluste
 
 async def test_nothing_is_given_out_of_a_pool_that_ends(cluster: Cluster):
     await settle(cluster)
-    hold = reserve(cluster.allocation_state, a_demand(1))
+    reservation = reserve(cluster.allocation_state, a_demand(1))
     await delete(cluster)
     assert cluster.allocation_state.index.state(WHOLE).capacity().available == 0
     await look(cluster)
-    assert cluster.allocation_state.ledger.get(hold.id) is None
+    assert cluster.allocation_state.ledger.get(reservation.id) is None
 
 
 async def test_a_finalizer_of_somebody_else_stays(cluster: Cluster):

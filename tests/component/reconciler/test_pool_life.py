@@ -111,13 +111,15 @@ async def test_a_pool_in_use_gives_out_nothing_until_its_pods_have_finished(clus
     ]
 
 
-async def test_holds_of_waiting_pods_are_given_up_and_commitments_are_waited_for(cluster: Cluster):
+async def test_reservations_of_waiting_pods_are_given_up_and_commitments_are_waited_for(
+    cluster: Cluster,
+):
     await settle(cluster)
-    hold = reserve(cluster.allocation_state, a_demand(1))
+    reservation = reserve(cluster.allocation_state, a_demand(1))
     committed = commit_to(cluster.allocation_state, a_pod_facts("p"))
     await change(cluster, **SLICES)
     await look(cluster)
-    assert cluster.allocation_state.ledger.get(hold.id) is None
+    assert cluster.allocation_state.ledger.get(reservation.id) is None
     assert cluster.allocation_state.ledger.get(committed.id) is not None
     assert "1 unit of bindings in progress" in (await maintenance(cluster))["message"]
     assert await allocation(cluster) == RECORDED
@@ -245,7 +247,7 @@ async def test_a_pool_that_cannot_have_its_new_allocation_evicts_nobody(cluster:
         maintenance={"policy": "Evict"},
         assignment={"requireAnnotation": False},
     )
-    assert not cluster.verdict(WHOLE).is_valid
+    assert not cluster.validity_of(WHOLE).is_valid
     await look(cluster)
     found = await maintenance(cluster)
     assert (found["status"], found["reason"]) == ("True", "Blocked")

@@ -54,7 +54,7 @@ async def test_a_pool_with_devices_is_ready_and_shows_its_figures(cluster: Clust
     assert condition["observedGeneration"] == 1
 
 
-async def test_units_that_are_held_and_units_that_are_used_are_told_apart(cluster: Cluster):
+async def test_units_that_are_reserved_and_units_that_are_used_are_told_apart(cluster: Cluster):
     commit_to(cluster.allocation_state, a_pod_facts("c"))
     cluster.pods.upsert(a_bound_pod("b", "GPU-n1-1"))
     await cluster.reconcile_pool()

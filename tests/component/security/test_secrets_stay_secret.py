@@ -110,7 +110,7 @@ class _Secret(msgspec.Struct):
 
 
 async def sealing_key_of(cluster: Cluster) -> str:
-    """Return the key of the seals on reservations, in base64."""
+    """Return the key that signs reservations, in base64."""
     secret = await cluster.client.get(
         SECRETS, _Secret, constants.RESERVATION_KEY_SECRET, namespace=constants.DEFAULT_NAMESPACE
     )

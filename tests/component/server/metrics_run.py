@@ -34,7 +34,7 @@ WATCHED = (
     "pods",
 )
 SERVING = {"whole": 5, "slow": 120}
-"""Pools, and the TTL of their holds in seconds."""
+"""Pools, and the TTL of their reservations in seconds."""
 
 
 class MetricsRun:
@@ -151,7 +151,7 @@ async def pods_are_admitted_bound_and_deleted(run: MetricsRun) -> None:
     run.ended["released",] += 1
     await run.admit("expires")
     run.ended["expired",] += 1
-    await run.admit("holds", "slow")
+    await run.admit("reserves", "slow")
     await run.admit("queued", "slow")
     await run.filter("queued", outcome="none_fits")
 

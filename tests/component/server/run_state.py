@@ -51,7 +51,7 @@ async def state_of(cluster: Cluster, server: RunningServer) -> Json:
         **await _devices(client),
         **await _nodes(client),
         **await _workloads(client),
-        "holds": sum(shown("gpu_reservations").values()),
+        "reservations": sum(shown("gpu_reservations").values()),
         "are CAs injected": {ca == authority for ca in await _ca_bundles(client)},
         "is all ready": bool(checks) and all(checks.values()),
     }

@@ -135,7 +135,7 @@ EMPTY: dict[str, Any] = {
     "members": {"n1": {"whole": 3, "slow": 1}},
     "lists": LISTED,
     "plugins": {"whole", "slow"},
-    "holds": 0,
+    "reservations": 0,
     "are CAs injected": {True},
     "is all ready": True,
 }

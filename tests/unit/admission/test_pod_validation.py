@@ -1,4 +1,4 @@
-"""The last look: only pods that we mutated come in, and their hold is tied to them."""
+"""The last look: only pods that we mutated come in, and their reservation is tied to them."""
 
 from typing import Any
 

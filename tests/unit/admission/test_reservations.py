@@ -1,4 +1,4 @@
-"""The reservation that admission takes: what the pod's annotation says is what the allocation state hold."""
+"""The reservation that admission takes: what the pod's annotation says is what the allocation state has."""
 
 import datetime as dt
 from typing import Any
@@ -53,7 +53,7 @@ def shown(setup: AdmissionSetup, pod: dict[str, Any], **review: Any) -> None:
 
 
 def available(setup: AdmissionSetup) -> int:
-    """What the next pod may hold."""
+    """What may be reserved for the next pod."""
     return sum(
         node.free for node in setup.allocation_state.index.state(PoolName("whole")).nodes().values()
     )

@@ -155,7 +155,7 @@ def test_one_that_was_served_is_somebody_else_of_the_same_name_or_was_forgotten(
 
 
 def test_of_several_pods_the_one_whose_assigned_units_are_free_is_identified():
-    """Pods that run though kubelet lost its checkpoint have nothing by its books."""
+    """Pods that run though kubelet lost its checkpoint have nothing by its PodResources API."""
     runs = a_bound_pod("runs", assigned={"main": ("GPU-9",)})
     asks = a_bound_pod("asks", assigned={"main": ("GPU-1",)})
     listing = (listed("runs", main=()), listed("asks", main=()))

@@ -143,6 +143,6 @@ def test_through_many_rotations_each_new_leaf_is_by_an_authority_trusted_before(
 @pytest.mark.parametrize("lifetime", [dt.timedelta(minutes=1), dt.timedelta(hours=2), 400 * DAY])
 def test_renewed_bundle_is_good_for_a_while_whatever_the_lifetimes(lifetime: dt.timedelta):
     wanted = requirements(authority_lifetime=lifetime, leaf_lifetime=lifetime)
-    verdict = needs_renewal(a_bundle(wanted), wanted, NOW)
-    assert isinstance(verdict, StillGood)
-    assert verdict.until > NOW
+    answer = needs_renewal(a_bundle(wanted), wanted, NOW)
+    assert isinstance(answer, StillGood)
+    assert answer.until > NOW

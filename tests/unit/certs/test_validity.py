@@ -46,11 +46,11 @@ def test_fresh_bundle_is_good_until_ninety_days_before_the_leaves_end():
     assert flaws(BUNDLE, lookahead_ends - SECOND) == {}
 
 
-def test_verdict_still_good_holds_until_its_moment_and_no_longer():
-    verdict = needs_renewal(BUNDLE, WANTED, NOW)
-    assert isinstance(verdict, StillGood)
-    assert flaws(BUNDLE, verdict.until - SECOND) == {}
-    assert flaws(BUNDLE, verdict.until) != {}
+def test_still_good_is_true_until_its_moment_and_no_longer():
+    answer = needs_renewal(BUNDLE, WANTED, NOW)
+    assert isinstance(answer, StillGood)
+    assert flaws(BUNDLE, answer.until - SECOND) == {}
+    assert flaws(BUNDLE, answer.until) != {}
 
 
 def test_nothing_at_all_is_missing_in_every_part():
@@ -150,9 +150,9 @@ def test_names_that_are_wanted_must_be_there(wanted, want: dict[Part, Flaw]):
 
 
 def test_missing_names_are_named():
-    verdict = needs_renewal(BUNDLE, requirements(dns_names=("a.org", "b.org")), NOW)
-    assert isinstance(verdict, RenewalNeeded)
-    assert verdict.renewals[0].fault.detail == "the certificate lacks a.org, b.org"
+    answer = needs_renewal(BUNDLE, requirements(dns_names=("a.org", "b.org")), NOW)
+    assert isinstance(answer, RenewalNeeded)
+    assert answer.renewals[0].fault.detail == "the certificate lacks a.org, b.org"
 
 
 @pytest.mark.parametrize(
@@ -273,6 +273,6 @@ def test_foreign_leaf_among_the_trusted_is_dropped_at_once():
         st.binary(max_size=40) | st.sampled_from(sorted(BUNDLE.as_secret().values())),
     )
 )
-def test_whatever_a_secret_holds_there_is_a_verdict(data: dict[str, bytes]):
+def test_whatever_a_secret_holds_there_is_an_answer(data: dict[str, bytes]):
     bundle = Bundle.from_secret({**BUNDLE.as_secret(), **data})
     assert isinstance(needs_renewal(bundle, WANTED, NOW), RenewalNeeded | StillGood)

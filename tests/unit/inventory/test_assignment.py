@@ -198,7 +198,7 @@ def test_device_keeps_its_pool_while_its_node_is_not_known():
 )
 def test_invalid_pool_takes_nothing_and_keeps_its_devices(result, reason):
     """Lesson 18: an unsupported pool touches no device."""
-    candidates = some_candidates(a_gpupool(by_itself=True), verdicts={"a": result})
+    candidates = some_candidates(a_gpupool(by_itself=True), validity={"a": result})
 
     assert decided_one(a_device(annotated="a"), candidates).reason is reason
     assert decided_one(a_device(), candidates).reason is Reason.NO_POOL_WANTS_IT

@@ -50,7 +50,7 @@ class AssignmentRun(RuleBasedStateMachine):
         self.facts: dict[int, dict[str, Any]] = {}
         self.devices: dict[str, GPUDevice] = {}
         self.pools: dict[str, GPUPool] = {name: a_gpupool(name) for name in POOLS}
-        self.verdicts: dict[str, PoolValidity] = {}
+        self.validity: dict[str, PoolValidity] = {}
         self.users: dict[str, set[str]] = {}
         # device -> resources of pods that have a unit of it
         self.node: dict[str, Any] = {"labels": {"zone": "a"}, "unready": ""}
@@ -94,7 +94,7 @@ class AssignmentRun(RuleBasedStateMachine):
         result=st.sampled_from((VALID_POOL, UNSUPPORTED, MISCONFIGURED)),
     )
     def a_pool_is_judged(self, name: str, result: PoolValidity) -> None:
-        self.verdicts[name] = result
+        self.validity[name] = result
 
     @rule(zone=st.sampled_from(("a", "b", None)), unready=st.sampled_from(("", "DriverMissing")))
     def the_node_changes(self, zone: str | None, unready: str) -> None:
@@ -157,7 +157,7 @@ class AssignmentRun(RuleBasedStateMachine):
     ) -> dict[str, Decision]:
         candidates = PoolCandidates(
             list(self.pools.values()) if pool_list is None else pool_list,
-            lambda name: self.verdicts.get(name, VALID_POOL),
+            lambda name: self.validity.get(name, VALID_POOL),
         )
         given = list(self.devices.values()) if devices is None else devices
         users = {name: frozenset(resources) for name, resources in self.users.items()}

@@ -143,16 +143,16 @@ def test_a_canonical_name_is_its_own_canonical_name(name):
 
 
 @given(st.dictionaries(st.sampled_from(CATEGORIES), st.booleans()))
-def test_a_device_is_included_exactly_when_no_category_speaks_against_it(verdicts):
-    include = {one: (MEETS if is_met else FAILS)[one] for one, is_met in verdicts.items()}
+def test_a_device_is_included_exactly_when_no_category_speaks_against_it(answers):
+    include = {one: (MEETS if is_met else FAILS)[one] for one, is_met in answers.items()}
 
-    assert selector_accepts(selector(include=include), device()) is all(verdicts.values())
+    assert selector_accepts(selector(include=include), device()) is all(answers.values())
 
 
 @given(st.dictionaries(st.sampled_from(CATEGORIES), st.booleans()))
-def test_a_device_is_excluded_exactly_when_some_category_speaks_and_none_against(verdicts):
-    exclude = {one: (MEETS if is_met else FAILS)[one] for one, is_met in verdicts.items()}
-    is_excluded = bool(verdicts) and all(verdicts.values())
+def test_a_device_is_excluded_exactly_when_some_category_speaks_and_none_against(answers):
+    exclude = {one: (MEETS if is_met else FAILS)[one] for one, is_met in answers.items()}
+    is_excluded = bool(answers) and all(answers.values())
 
     assert selector_accepts(selector(exclude=exclude), device()) is not is_excluded
 

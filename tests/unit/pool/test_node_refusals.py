@@ -1,4 +1,4 @@
-"""What filter and prioritize read: verdicts and scores per node and size."""
+"""What filter and prioritize read: refusals and scores per node and size."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The allocation state follow what nodes report: in any order, for their own pods only, and holds lose cleanly."""
+"""The allocation state follows what nodes report: in any order, for their own pods only, and reservations lose cleanly."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Inventories on their way into the store and the books, and what is said of it."""
+"""Inventories on their way into the store and the allocation state, and the Events about them."""
 
 import functools
 import re

@@ -32,14 +32,14 @@ class Setup:
         self.pools: dict[PoolName, GPUPool] = {PoolName("a"): a_gpupool("a")}
         allocation_state = AllocationState()
         allocation_state.index.replace_pool(a_pool("a"))
-        self.verdicts: dict[str, PoolValidity] = {}
+        self.validity: dict[str, PoolValidity] = {}
         self.sources = AssignmentSources(
             devices=DeviceStore(),
             inventories=Store(),
             pools=self.pools,
             index=allocation_state.index,
             reader=allocation_state.reader,
-            verdicts=lambda name: self.verdicts.get(name, VALID_POOL),
+            validity_of=lambda name: self.validity.get(name, VALID_POOL),
         )
         for number in range(3):
             self.device(number)
@@ -210,7 +210,7 @@ def test_status_access_and_strategy_of_a_pool_decide_nothing(setup):
 def test_what_is_thought_of_a_pool_is_a_change_of_it(setup):
     setup.device(0, annotated="a")
     setup.taken()
-    setup.verdicts["a"] = UNSUPPORTED
+    setup.validity["a"] = UNSUPPORTED
 
     setup.router.pool_changed("a")
 

@@ -1,4 +1,4 @@
-"""A verdict on a node's software as conditions, and what is taken up from them after a restart."""
+"""Readiness of a node's software as conditions, and what is taken up from them after a restart."""
 
 import datetime as dt
 from typing import Any
@@ -33,20 +33,20 @@ NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 def settled(
     facts: NodeSoftwareFacts, before: BootstrapState | None = None, start: float = 0.0
 ) -> NodeReadiness:
-    verdict = assess_readiness(before or BootstrapState(), facts, TERMS, now=start)
+    readiness = assess_readiness(before or BootstrapState(), facts, TERMS, now=start)
     for number in (1, 2):
-        verdict = assess_readiness(verdict.bootstrap, facts, TERMS, now=start + 10 * number)
-    return verdict
+        readiness = assess_readiness(readiness.bootstrap, facts, TERMS, now=start + 10 * number)
+    return readiness
 
 
-def said(verdict: NodeReadiness, **more: Any) -> dict[str, Condition]:
-    conditions = conditions_of(verdict, more.get("shown", ()), generation=3, now=NOON)
+def said(readiness: NodeReadiness, **more: Any) -> dict[str, Condition]:
+    conditions = conditions_of(readiness, more.get("shown", ()), generation=3, now=NOON)
     return {one.type: one for one in conditions}
 
 
-def status_of(verdict: NodeReadiness) -> GPUNodeInventoryStatus:
+def status_of(readiness: NodeReadiness) -> GPUNodeInventoryStatus:
     return GPUNodeInventoryStatus(
-        phase=verdict.phase, conditions=conditions_of(verdict, (), generation=1, now=NOON)
+        phase=readiness.phase, conditions=conditions_of(readiness, (), generation=1, now=NOON)
     )
 
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Setup:
-    """Books with two devices, and controllers that note what they are given and when."""
+    """An allocation state with two devices, and controllers that note what they are given and when."""
 
     def __init__(self) -> None:
         self.allocation_state = some_allocation_state(
@@ -111,7 +111,7 @@ async def test_without_changes_nothing_is_looked_at_again():
     assert [len(seen) for seen in setup.seen.values()] == [1, 1, 2, 1]
 
 
-async def test_a_hold_reaches_its_pool_soon_and_its_device_once_the_burst_is_over():
+async def test_a_reservation_reaches_its_pool_soon_and_its_device_once_the_burst_is_over():
     setup = Setup()
     await setup.run((10.1, lambda: reserve(setup.allocation_state, a_demand(1))), until=20)
     (pool,) = [when for when, _ in setup.seen["pools"] if when > 10]
@@ -123,13 +123,13 @@ async def test_a_hold_reaches_its_pool_soon_and_its_device_once_the_burst_is_ove
 async def test_changes_that_follow_each_other_look_at_the_device_once():
     setup = Setup()
 
-    def hold() -> None:
+    def reserve_units() -> None:
         reserve(setup.allocation_state, a_demand(1))
 
     def withdraw() -> None:
         setup.allocation_state.withdraw(ReservationId("r"))
 
-    await setup.run((10.1, hold), (10.4, withdraw), (10.7, hold), until=20)
+    await setup.run((10.1, reserve_units), (10.4, withdraw), (10.7, reserve_units), until=20)
     assert setup.keys("devices", since=10) == ["n1-0"]
 
 
@@ -173,7 +173,7 @@ async def test_a_pool_that_is_gone_is_looked_at_once_more():
     assert setup.keys("nodes", since=10) == ["n1"]
 
 
-async def test_the_gauges_count_reserved_and_unassigned_devices_and_the_age_of_the_oldest_hold():
+async def test_the_gauges_count_reserved_and_unassigned_devices_and_the_age_of_the_oldest_reservation():
     setup = Setup()
     setup.allocation_state.index.replace_device(a_device("n1", 7, pool=None))
     a_reserved_pod(setup.allocation_state)
@@ -185,7 +185,7 @@ async def test_the_gauges_count_reserved_and_unassigned_devices_and_the_age_of_t
     assert sample("gpu_index_generation") == setup.allocation_state.index.generation
 
 
-async def test_the_gauges_fall_to_zero_when_nothing_is_held_any_more():
+async def test_the_gauges_fall_to_zero_when_nothing_is_reserved_any_more():
     setup = Setup()
     reservation = reserve(setup.allocation_state, a_demand(1))
     await setup.run((1, lambda: setup.allocation_state.withdraw(reservation.id)), until=6)

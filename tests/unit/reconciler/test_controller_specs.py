@@ -109,7 +109,7 @@ async def test_a_changed_pool_wakes_its_readers_once_its_validity_is_known():
 
         def look(pool: PoolName) -> None:
             validity = context.shared(validity_cache)
-            seen.append((pool, validity.verdict(pool).is_valid))
+            seen.append((pool, validity.validity_of(pool).is_valid))
 
         context.shared(validity_cache).pools.subscribe(look)
         shared: dict[str, Any] = {"resource": {"name": "gpu.deckhouse.io/b"}}

@@ -66,7 +66,7 @@ def a_confirmed_reservation(
     pool: str = "whole",
     seconds: float = 0,
 ) -> Reservation:
-    """A hold whose pod the watch has shown: it lasts for the pool's TTL."""
+    """A reservation whose pod the watch has shown: it lasts for the pool's TTL."""
     pod = a_pod_facts(name, units, pool)
     reservation = reserve(allocation_state, pod.demand, id_=f"r-{name}", seconds=seconds)
     allocation_state.tie(reservation.id, pod.uid, name=pod.name, now=at(seconds))
@@ -75,7 +75,7 @@ def a_confirmed_reservation(
 
 
 @pytest.mark.looptime
-async def test_a_hold_ends_at_its_deadline_and_not_before():
+async def test_a_reservation_ends_at_its_deadline_and_not_before():
     allocation_state = some_allocation_state(a_pool(ttl_s=30), devices=some_devices(1))
     a_confirmed_reservation(allocation_state)
     async with expiring(allocation_state):
@@ -86,7 +86,7 @@ async def test_a_hold_ends_at_its_deadline_and_not_before():
 
 
 @pytest.mark.looptime
-async def test_a_hold_whose_pod_never_appeared_ends_within_seconds():
+async def test_a_reservation_whose_pod_never_appeared_ends_within_seconds():
     ends: list[Ended] = []
     allocation_state = some_allocation_state(
         a_pool(ttl_s=120), devices=some_devices(1), on_end=ends.append
@@ -98,7 +98,7 @@ async def test_a_hold_whose_pod_never_appeared_ends_within_seconds():
 
 
 @pytest.mark.looptime
-async def test_a_hold_taken_while_the_sleeper_sleeps_for_a_later_one_is_not_forgotten():
+async def test_a_reservation_taken_while_the_sleeper_sleeps_for_a_later_one_is_not_forgotten():
     late, soon = a_pool("late", ttl_s=3600), a_pool(ttl_s=5)
     allocation_state = some_allocation_state(
         late, soon, devices=[*some_devices(1), *some_devices(1, "n2", pool="late")]
@@ -112,7 +112,7 @@ async def test_a_hold_taken_while_the_sleeper_sleeps_for_a_later_one_is_not_forg
 
 
 @pytest.mark.looptime
-async def test_many_holds_with_one_deadline_end_together():
+async def test_many_reservations_with_one_deadline_end_together():
     allocation_state = some_allocation_state(a_pool(ttl_s=120), devices=some_devices(50))
     for number in range(50):
         reserve(allocation_state, a_demand(1), id_=f"r{number}")

@@ -1,4 +1,4 @@
-"""Gauges say what the books say, by pool, and are gone with the pool or the leadership."""
+"""Gauges say what the allocation state says, by pool, and are gone with the pool or the leadership."""
 
 import datetime as dt
 from collections.abc import Iterator

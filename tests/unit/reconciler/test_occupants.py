@@ -33,7 +33,7 @@ def test_a_pool_without_pods_is_empty():
     assert (usage.devices, usage.partitioned_devices) == (2, 2)
 
 
-def test_bound_pods_have_units_and_holds_and_commitments_are_reserved():
+def test_bound_pods_have_units_and_reservations_and_commitments_are_reserved():
     allocation_state = some_allocation_state(devices=some_devices(4))
     allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-0", "GPU-n1-1"), at(0))
     a_reserved_pod(allocation_state)

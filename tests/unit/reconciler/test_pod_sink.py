@@ -1,4 +1,4 @@
-"""Pods on their way into the books: lists and events, in any order, end in the same books."""
+"""Pods on their way into the allocation state: lists and events, in any order, end in the same state."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def an_ended_pod(name: str, *units: str) -> PodFacts:
 
 
 def a_pod_with_note(name: str, *, held_in: AllocationState) -> PodFacts:
-    """A pending pod whose annotation names a hold on the first device that is free there."""
+    """A pending pod whose annotation names a reservation of the first device that is free there."""
     reservation = reserve(held_in, a_demand(1), id_=f"r-{name}")
     return a_pod_facts(name, reservation=note_of(reservation))
 
@@ -65,7 +65,7 @@ def test_a_pod_that_came_back_under_its_name_is_another_pod():
     assert capacity(allocation_state) == (1, 0, 1)
 
 
-def test_a_hold_written_into_a_pod_cannot_take_the_units_of_a_bound_one_in_the_same_list():
+def test_a_reservation_written_into_a_pod_cannot_take_the_units_of_a_bound_one_in_the_same_list():
     held = a_pod_with_note("held", held_in=some_allocation_state(devices=some_devices(1)))
     allocation_state = some_allocation_state(devices=some_devices(1))
     a_sink(allocation_state).replace_all([held, a_bound_pod("bound", "GPU-n1-0")])
@@ -73,7 +73,7 @@ def test_a_hold_written_into_a_pod_cannot_take_the_units_of_a_bound_one_in_the_s
     assert allocation_state.ledger.of_pod(uid_of("held")) is None
 
 
-def test_a_hold_written_into_a_pod_is_taken_up_where_its_units_are_free():
+def test_a_reservation_written_into_a_pod_is_taken_up_where_its_units_are_free():
     """Lesson 21: the ledger is there again before anything is answered."""
     held = a_pod_with_note("held", held_in=some_allocation_state(devices=some_devices(1)))
     allocation_state = some_allocation_state(devices=some_devices(2))
@@ -96,7 +96,7 @@ def test_the_same_list_again_changes_nothing():
     assert (allocation_state.index.generation, capacity(allocation_state)) == (generation, figures)
 
 
-def test_a_list_without_a_pod_ends_its_hold_and_its_commitment():
+def test_a_list_without_a_pod_ends_its_reservation_and_its_commitment():
     allocation_state = some_allocation_state(devices=some_devices(2))
     sink = a_sink(allocation_state)
     pod = a_pod_facts("p")
@@ -107,11 +107,11 @@ def test_a_list_without_a_pod_ends_its_hold_and_its_commitment():
     assert len(allocation_state.ledger) == 0
 
 
-def test_a_list_keeps_a_hold_whose_pod_the_api_server_has_not_stored_yet():
+def test_a_list_keeps_a_reservation_whose_pod_the_api_server_has_not_stored_yet():
     allocation_state = some_allocation_state(devices=some_devices(2))
-    hold = reserve(allocation_state, a_demand(1))
+    reservation = reserve(allocation_state, a_demand(1))
     a_sink(allocation_state).replace_all([])
-    assert allocation_state.ledger.get(hold.id) is hold
+    assert allocation_state.ledger.get(reservation.id) is reservation
 
 
 def test_a_pod_that_ended_frees_its_units():
@@ -173,7 +173,7 @@ def a_gpu(node: str, number: int, **changes: Any) -> ObservedDevice:
 
 
 class World:
-    """Books with feeds, as one process has them."""
+    """An allocation state with sinks, as one process has them."""
 
     def __init__(self) -> None:
         self.allocation_state = some_allocation_state(a_pool(), nodes=())

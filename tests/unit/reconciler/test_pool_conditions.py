@@ -59,7 +59,7 @@ def found(status: GPUPoolStatus, type_: PoolCondition = PoolCondition.READY) -> 
 
 
 @pytest.mark.parametrize(
-    ("pool", "capacity", "verdict", "phase", "reason"),
+    ("pool", "capacity", "validity", "phase", "reason"),
     [
         pytest.param({}, units(10), VALID_POOL, "Ready", "Serving", id="serving"),
         pytest.param({}, units(0), VALID_POOL, "Pending", "NoDevices", id="no device"),
@@ -81,8 +81,8 @@ def found(status: GPUPoolStatus, type_: PoolCondition = PoolCondition.READY) -> 
         ),
     ],
 )
-def test_phase_and_ready_say_the_most_important_thing(pool, capacity, verdict, phase, reason):
-    status = said(a_pool(**pool), capacity, verdict=verdict)
+def test_phase_and_ready_say_the_most_important_thing(pool, capacity, validity, phase, reason):
+    status = said(a_pool(**pool), capacity, validity=validity)
     ready = found(status)
     assert (status.phase, ready.reason) == (phase, reason)
     assert ready.status == ("True" if reason == "Serving" else "False")
@@ -106,10 +106,10 @@ def test_pods_that_hold_up_the_deletion_are_named():
 def test_support_and_configuration_have_conditions_of_their_own():
     assert found(said(), PoolCondition.SUPPORTED).status == "True"
     assert found(said(), PoolCondition.MISCONFIGURED).status == "False"
-    unsupported = found(said(verdict=UNSUPPORTED), PoolCondition.SUPPORTED)
+    unsupported = found(said(validity=UNSUPPORTED), PoolCondition.SUPPORTED)
     assert (unsupported.status, unsupported.reason) == ("False", "UnsupportedVendor")
     assert unsupported.message == "AMD only"
-    bad = found(said(verdict=BAD), PoolCondition.MISCONFIGURED)
+    bad = found(said(validity=BAD), PoolCondition.MISCONFIGURED)
     assert (bad.status, bad.reason) == ("True", "ResourceNameTaken")
     assert bad.message == "taken; no device can"
 
@@ -118,8 +118,8 @@ def test_support_and_configuration_have_conditions_of_their_own():
     "objection", sorted(set(PoolFaultReason) - {PoolFaultReason.UNSUPPORTED_VENDOR}, key=str)
 )
 def test_every_objection_has_a_reason(objection):
-    verdict = PoolValidity(misconfigured=(PoolFault(objection, "x"),))
-    reason = found(said(verdict=verdict), PoolCondition.MISCONFIGURED).reason
+    validity = PoolValidity(misconfigured=(PoolFault(objection, "x"),))
+    reason = found(said(validity=validity), PoolCondition.MISCONFIGURED).reason
     assert reason in {one.value for one in PoolMisconfigured} - {"Valid"}
 
 
@@ -172,5 +172,5 @@ def test_units_that_come_and_go_change_no_condition():
 
 
 def test_a_very_long_text_is_cut():
-    verdict = PoolValidity(misconfigured=(PoolFault(PoolFaultReason.BAD_SPEC, "x " * 4000),))
-    assert len(found(said(verdict=verdict)).message) <= 1024
+    validity = PoolValidity(misconfigured=(PoolFault(PoolFaultReason.BAD_SPEC, "x " * 4000),))
+    assert len(found(said(validity=validity)).message) <= 1024

@@ -38,11 +38,11 @@ class World:
             self.rules.node_changed("n1")
 
     def objections(self, name: str = "a") -> list[PoolFaultReason]:
-        return [one.reason for one in self.rules.verdict(PoolName(name)).misconfigured]
+        return [one.reason for one in self.rules.validity_of(PoolName(name)).misconfigured]
 
 
 def test_a_pool_that_is_not_known_is_sound():
-    assert World().rules.verdict(PoolName("x")).is_valid
+    assert World().rules.validity_of(PoolName("x")).is_valid
 
 
 def test_the_younger_pool_is_sound_once_the_older_is_gone():
@@ -117,16 +117,16 @@ def test_what_is_built_late_says_the_same_as_what_followed():
     world.set_device(1, **CANNOT)
     late = PoolValidityCache(world.catalog, world.devices)
     for name in ("a", "b"):
-        assert late.verdict(PoolName(name)) == world.rules.verdict(PoolName(name))
-        assert not late.verdict(PoolName(name)).is_valid
+        assert late.validity_of(PoolName(name)) == world.rules.validity_of(PoolName(name))
+        assert not late.validity_of(PoolName(name)).is_valid
 
 
 def test_nothing_is_judged_again_while_nothing_changed():
     world = World(a_gpupool("a", allocation=MIG))
     world.set_device(0, annotated="a", **CANNOT)
-    verdict = world.rules.verdict(PoolName("a"))
+    validity = world.rules.validity_of(PoolName("a"))
     world.tell_pool("a")
-    assert world.rules.verdict(PoolName("a")) is verdict
+    assert world.rules.validity_of(PoolName("a")) is validity
 
 
 def test_devices_mean_nothing_where_no_pool_is_mig():

@@ -27,12 +27,12 @@ def setups(draw: st.DrawFn) -> ExtenderSetup:
     for number, node in enumerate(draw(st.lists(st.sampled_from(NODES[:3]), max_size=5))):
         wanted = draw(units)
         free = setup.free(node)
-        what = draw(st.sampled_from(["hold", "bind", "stranger"]))
+        what = draw(st.sampled_from(["reserve", "bind", "stranger"]))
         if what == "stranger":
             setup.bound(f"p{number}", node)
         elif free < wanted:
             continue
-        elif what == "hold":
+        elif what == "reserve":
             setup.reserve_and_observe(f"p{number}", wanted, node)
         else:
             setup.bound(f"p{number}", node, *plan(setup, node, wanted).devices["c0"])

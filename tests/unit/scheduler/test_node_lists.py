@@ -167,7 +167,7 @@ def test_few_lists_are_kept_and_no_long_ones():
 
 
 class AnswersAsIfForTheFirstTime(RuleBasedStateMachine):
-    """One desk through a changing world, beside answers made node by node from nothing."""
+    """One context through a changing world, beside answers made node by node from nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class AnswersAsIfForTheFirstTime(RuleBasedStateMachine):
         self.setup.allocation_state.index.replace_node(a_node("n3"))
 
     @rule(name=st.sampled_from("pq"), units=st.integers(1, 4), node=st.sampled_from(NODES[:3]))
-    def hold(self, name: str, units: int, node: str) -> None:
+    def reserve(self, name: str, units: int, node: str) -> None:
         uid = PodUid(f"uid-{name}")
         if (
             self.setup.unreserved(node) >= units

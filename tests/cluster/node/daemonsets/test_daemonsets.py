@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.environment import pods, polling
 from tests.cluster.node.stories.pools import Pools
-from tests.cluster.node.stories.test_promises import check
+from tests.cluster.node.stories.test_assigned_devices import check
 from tests.cluster.system.installation import NAMESPACE
 from tests.cluster.system.objects import PREFIX, units_of
 

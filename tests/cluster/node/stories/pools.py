@@ -150,12 +150,12 @@ class Pools:
         }
 
     async def reported(self, pod: "JsonObject") -> None:
-        """Wait until the node reports what the pod was promised."""
-        promised = {name: sorted(units) for name, units in devices_of(pod).items() if units}
+        """Wait until the node reports what the pod was assigned."""
+        assigned = {name: sorted(units) for name, units in devices_of(pod).items() if units}
 
         async def is_reported() -> bool:
             seen = await self.allocations(pod["metadata"]["name"])
-            assert seen == promised, f"reported {seen}, promised {promised}"
+            assert seen == assigned, f"reported {seen}, assigned {assigned}"
             return True
 
         await polling.eventually(is_reported, what=f"report of {pod['metadata']['name']}")

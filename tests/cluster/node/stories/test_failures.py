@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tests.cluster.environment import client, nodes, pods, polling
 from tests.cluster.node.stories.pools import Pools
-from tests.cluster.node.stories.test_promises import check
+from tests.cluster.node.stories.test_assigned_devices import check
 from tests.cluster.system.installation import NAMESPACE
 from tests.cluster.system.objects import DEVICES_KEY, units_of
 
@@ -170,10 +170,10 @@ async def test_a_node_is_drained(pools: Pools, whole: str, kubectl: "Kubectl", n
     await check(pools, await pools.running("waits"), "main")
 
 
-async def test_a_promise_that_cannot_be_kept_is_told_and_the_allocation_state_follow(
+async def test_an_assignment_that_cannot_be_kept_is_told_and_the_allocation_state_follows(
     pools: Pools, whole: str, control_plane: "ControlPlane"
 ):
-    """The same device is promised twice, by somebody who has the server's own rights."""
+    """The same device is assigned twice, by somebody who has the server's own rights."""
     holds = await pools.run(pools.a_pod("holds", whole))
     (held,) = units_of(holds)
     await bind_by_hand(pools, control_plane, "late", whole, held)
@@ -198,7 +198,7 @@ async def test_a_pod_for_which_nothing_is_left_is_refused_and_shares_nothing(
     holds = await pools.run(pools.a_pod("holds", resource))
     (held,) = units_of(holds)
     other = next(device.uuid for device in pools.devices.devices[10:] if device.uuid != held)
-    # The other device is promised to a pod that kubelet has not seen yet; then one too many comes.
+    # The other device is assigned to a pod that kubelet has not seen yet; then one too many comes.
     await pools.node.kubelet.stop()
     await bound(pools, resource, "first")
     await bind_by_hand(pools, control_plane, "one-too-many", resource, other)

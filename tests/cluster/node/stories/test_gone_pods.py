@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from agent.kubelet.pod_processes import pods_with_processes
 from api.names import PodUid
 from tests.cluster.environment import client, pods, polling
+from tests.cluster.node.stories.test_assigned_devices import check
 from tests.cluster.node.stories.test_failures import bind_by_hand
-from tests.cluster.node.stories.test_promises import check
 from tests.cluster.system.objects import units_of
 
 if TYPE_CHECKING:

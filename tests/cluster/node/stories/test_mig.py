@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tests.cluster.environment import polling
 from tests.cluster.node.stories.pools import Pools
-from tests.cluster.node.stories.test_promises import check
+from tests.cluster.node.stories.test_assigned_devices import check
 from tests.cluster.system.objects import POOLS, PREFIX, units_of
 
 if TYPE_CHECKING:

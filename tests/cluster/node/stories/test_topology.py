@@ -1,4 +1,4 @@
-"""Under each TopologyManager policy pods get what they were promised, where that is aligned.
+"""Under each TopologyManager policy pods get what they were assigned, where that is aligned.
 
 The node has two NUMA nodes, with four devices of the pool on each. Where the free devices of a NUMA node are just
 as many as a container wants, kubelet allocates them without asking the plugin what it prefers.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.environment import pods
-from tests.cluster.node.stories.test_promises import check
+from tests.cluster.node.stories.test_assigned_devices import check
 from tests.cluster.system.objects import units_of
 
 if TYPE_CHECKING:

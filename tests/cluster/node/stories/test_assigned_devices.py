@@ -18,11 +18,11 @@ SLEEP = ["sleep", "100000"]
 
 async def check(pools: Pools, pod: "JsonObject", *containers: str) -> None:
     """Check that containers have what the annotation says, as environment and as device files."""
-    promised = devices_of(pod)
+    assigned = devices_of(pod)
     for container in containers:
         seen = await pools.seen(pod["metadata"]["name"], container)
-        assert seen.units == sorted(promised[container]), f"{container}: {seen}, {promised}"
-        assert seen.files == pools.files_of(promised[container]), f"{container}: {seen}"
+        assert seen.units == sorted(assigned[container]), f"{container}: {seen}, {assigned}"
+        assert seen.files == pools.files_of(assigned[container]), f"{container}: {seen}"
         assert seen.visible == "void"
 
 
@@ -91,8 +91,8 @@ async def test_two_containers_of_one_pod(pools: Pools, whole: str):
     pod["spec"]["containers"].append(a_container("second", whole, 2))
     pod = await pools.run(pod)
 
-    promised = devices_of(pod)
-    assert not set(promised["main"]) & set(promised["second"])
+    assigned = devices_of(pod)
+    assert not set(assigned["main"]) & set(assigned["second"])
     await check(pools, pod, "main", "second")
     await pools.reported(pod)
 
@@ -101,8 +101,8 @@ async def test_a_sidecar_keeps_its_own(pools: Pools, whole: str):
     sidecar = a_container("beside", whole, 1) | {"restartPolicy": "Always"}
     pod = await pools.run(pools.a_pod("with-sidecar", whole, 2, initContainers=[sidecar]))
 
-    promised = devices_of(pod)
-    assert not set(promised["main"]) & set(promised["beside"])
+    assigned = devices_of(pod)
+    assert not set(assigned["main"]) & set(assigned["beside"])
     await check(pools, pod, "main", "beside")
     await pools.reported(pod)
 
@@ -114,16 +114,16 @@ async def test_an_init_container_leaves_its_devices_to_the_next(
     init = a_container("init", whole, before) | {"command": ["sh", "-c", "echo $GPU_UNITS"]}
     pod = await pools.run(pools.a_pod("steps", whole, after, initContainers=[init]))
 
-    promised = devices_of(pod)
+    assigned = devices_of(pod)
     said = await pools.node.logs(pools.namespace, "steps", container="init")
-    assert sorted(said.strip().split(",")) == sorted(promised["init"])
+    assert sorted(said.strip().split(",")) == sorted(assigned["init"])
     seen = await pools.seen("steps")
     assert len(seen.units) == after
     # Where the init container has as many or more, kubelet picks among its devices by itself.
-    assert set(seen.units) <= set(promised["init"]) | set(promised["main"])
+    assert set(seen.units) <= set(assigned["init"]) | set(assigned["main"])
     # What it has no more after its init container is still its pod's, and nobody else's.
     others = await pools.run(pools.a_pod("others", whole, 8 - max(before, after)))
-    assert not set(units_of(others)) & {*promised["init"], *promised["main"]}
+    assert not set(units_of(others)) & {*assigned["init"], *assigned["main"]}
     await check(pools, others, "main")
 
 

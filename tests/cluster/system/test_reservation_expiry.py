@@ -1,4 +1,4 @@
-"""A hold ends when its pod is never stored, or not scheduled in time, and its units go to others."""
+"""A reservation ends when its pod is never stored, or not scheduled in time, and its units go to others."""
 
 import contextlib
 import json
@@ -51,7 +51,7 @@ async def pod_of_that_name(api, namespace, _pool, _control_plane):
         pytest.param(pod_of_that_name, 409, "already exists", id="name conflict"),
     ],
 )
-async def test_hold_of_a_pod_that_is_never_stored_is_given_to_another(
+async def test_reservation_of_a_pod_that_is_never_stored_is_given_to_another(
     obstacle, status, words, make_pool, system, control_plane, api, namespace, figures
 ):
     pool = await make_pool(devices=2)
@@ -77,7 +77,7 @@ async def test_hold_of_a_pod_that_is_never_stored_is_given_to_another(
     await figures(pool, used=2, reserved=0)
 
 
-async def test_dry_run_holds_nothing_and_says_what_would_be(
+async def test_dry_run_reserves_nothing_and_says_what_would_be(
     make_pool, system, api, kubectl, namespace, figures
 ):
     pool = await make_pool(devices=2)
@@ -101,7 +101,7 @@ async def test_dry_run_holds_nothing_and_says_what_would_be(
     await figures(pool, used=2, reserved=0)
 
 
-async def test_pods_with_generated_names_are_each_held_for(
+async def test_pods_with_generated_names_have_a_reservation_each(
     make_pool, system, api, namespace, figures
 ):
     pool = await make_pool(devices=3)
@@ -121,7 +121,7 @@ async def test_pods_with_generated_names_are_each_held_for(
 
 
 @pytest.mark.parametrize("name", ["aa-injector", "zzz-injector"])
-async def test_sidecar_injected_before_or_after_us_leaves_one_hold(
+async def test_sidecar_injected_before_or_after_us_leaves_one_reservation(
     name, make_pool, system, control_plane, api, namespace, figures
 ):
     pool = await make_pool(devices=4)
@@ -160,7 +160,9 @@ async def test_pool_resource_added_by_a_later_webhook_is_refused(
             await api.create(pods.collection(namespace), pods.a_pod("plain"))
 
 
-async def test_expired_hold_is_told_on_pool_and_pod(make_pool, api, kubectl, namespace, figures):
+async def test_expired_reservation_is_told_on_pool_and_pod(
+    make_pool, api, kubectl, namespace, figures
+):
     pool = await make_pool(devices=1, reservation=SHORT)
     pod = a_pod("stuck", pool)
     pod["spec"]["containers"][0]["resources"]["limits"] |= UNSCHEDULABLE
@@ -180,7 +182,7 @@ async def test_expired_hold_is_told_on_pool_and_pod(make_pool, api, kubectl, nam
     await polling.eventually(described, what="events of the expiry", within=10, every=0.5)
 
 
-async def test_pod_that_waits_for_a_hold_runs_when_the_hold_expires(make_pool, api, namespace):
+async def test_pod_that_waits_for_a_reservation_runs_when_it_expires(make_pool, api, namespace):
     pool = await make_pool(devices=1, reservation=SHORT)
     stuck = a_pod("stuck", pool)
     stuck["spec"]["containers"][0]["resources"]["limits"] |= UNSCHEDULABLE
