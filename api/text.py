@@ -1,5 +1,6 @@
-"""Readable texts: truncation to a limit, short lists, counts with their noun."""
+"""Readable texts: truncation to a limit, short lists, counts with their noun, the nearest known word."""
 
+import difflib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -36,3 +37,8 @@ def listed(names: "Iterable[str]", limit: int = MAX_LISTED) -> str:
 
 def units(count: int) -> str:
     return f"{count} unit" if count == 1 else f"{count} units"
+
+
+def nearest(word: str, known: "Iterable[str]") -> str | None:
+    """Return the known word that is most like an unknown one, if any is."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)

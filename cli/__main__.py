@@ -2,16 +2,11 @@
 
 import sys
 
+from cli.main import run
+
 
 def main() -> None:
-    arguments = sys.argv[1:]
-    if arguments[:1] == ["agent"]:
-        from cli.agent import run_alone  # noqa: PLC0415
-
-        sys.exit(run_alone(arguments[1:]))
-    from cli.main import run  # noqa: PLC0415
-
-    sys.exit(run(arguments))
+    sys.exit(run(sys.argv[1:]))
 
 
 if __name__ == "__main__":

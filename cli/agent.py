@@ -1,23 +1,20 @@
 """The command `agent`: its flags and its exit status. `agent.main`, which imports gRPC, runs it."""
 
+# ruff: noqa: PLC0415  # modules of one command are imported when it runs
+
 import argparse
-import sys
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import uvloop
-
 from agent.settings import AgentRole, AgentSettings
 from api.nodefiles.poolconfig import HandOut
+from cli.command_parser import CommandLineError, CommandParser, complain
+from cli.exit_status import FAILED, OK
 from manifests.constants import DEFAULT_NAMESPACE
-from server.open_files import raise_limit
-from telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-OK, FAILED, MISUSED = 0, 1, 2
 
 _ROLES: Final = ",".join(role.value for role in AgentRole)
 
@@ -82,42 +79,41 @@ def settings_of(known: argparse.Namespace) -> AgentSettings:
     return AgentSettings(**given)
 
 
-def run_alone(arguments: "Sequence[str]") -> int:
-    """Run the command as `cli.main` does, without the imports of the other commands: 18 MiB on every node."""
-    parser = argparse.ArgumentParser(prog="gpu-control-plane agent", allow_abbrev=False)
+def run_agent_command(arguments: "Sequence[str]") -> int:
+    """Run the agent until it is told to stop; return the process's exit status.
+
+    Raises:
+        CommandLineError: flags or configuration cannot be used.
+    """
+    parser = CommandParser("agent", "The agent of a GPU node.")
     add_arguments(parser)
     try:
-        return run(parser.parse_args(arguments))
-    except KeyboardInterrupt:
-        return FAILED
-
-
-def run(known: argparse.Namespace) -> int:
-    """Run the agent until it is told to stop; return the process's exit status."""
-    try:
-        settings = settings_of(known)
+        settings = settings_of(parser.parse_flags(arguments))
     except ValueError as error:
-        _complain(error)
-        return MISUSED
-    configure_logs("info")
-    from agent.errors import AgentUnusableError  # noqa: PLC0415
-    from agent.main import run_agent  # noqa: PLC0415  # imports gRPC
-    from server.system_clock import SystemClock  # noqa: PLC0415
+        raise CommandLineError(str(error)) from error
+    return _run(settings)
 
+
+def _run(settings: AgentSettings) -> int:
+    # Imported late, so that --help is quick. Nothing of the other commands is: 18 MiB on every node.
+    import uvloop
+
+    from agent.errors import AgentUnusableError
+    from agent.main import run_agent  # imports gRPC
+    from server.open_files import raise_limit
+    from server.system_clock import SystemClock
+    from telemetry.logs import configure_logs
+
+    configure_logs("info")
     raise_limit()
     try:
         uvloop.run(run_agent(settings, SystemClock()))
     except AgentUnusableError as error:
-        _complain(error)
-        return MISUSED
+        raise CommandLineError(str(error)) from error
     except (OSError, ExceptionGroup) as error:
-        _complain(error)
+        complain(error)
         return FAILED
     return OK
-
-
-def _complain(error: Exception) -> None:
-    print(f"gpu-control-plane: {error}", file=sys.stderr)  # noqa: T201  # the command line
 
 
 def _roles(text: str) -> frozenset[AgentRole]:

@@ -1,8 +1,14 @@
 """`gpu-control-plane render`: what a cluster needs, as YAML."""
 
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+# ruff: noqa: PLC0415  # the server's modules are imported where a target needs them
 
+import sys
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from cli.command_parser import PROGRAM, CommandLineError, CommandParser, no_such
+from cli.exit_status import MISUSED, OK
+from cli.render_options import add_render_flags, check_render_options
 from manifests import constants
 from manifests.example_files import example_names, example_text
 from manifests.install.agent_policy import build_agent_policy
@@ -27,12 +33,10 @@ from manifests.install.webhooks import (
 )
 from manifests.monitoring.alerts import build_alert_rules
 from manifests.yaml import render
-from server.controllers.settings import workload_settings
-from server.rbac import build_roles
-from server.settings import BadSettingsError, load_settings
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
     from pathlib import Path
 
 SCHEDULER_FILES = "/etc/gpu-scheduler"
@@ -51,18 +55,66 @@ class RenderTarget(Enum):
     EXAMPLES = "examples"
 
 
+DESCRIPTIONS: Final = {
+    RenderTarget.CRDS: "the kinds GPUPool, GPUDevice, GPUNodeInventory and GPUControlPlaneTerm",
+    RenderTarget.RBAC: "namespace, service accounts and roles of server and agents",
+    RenderTarget.POLICY: "ValidatingAdmissionPolicies: what users, server and agents may write",
+    RenderTarget.WEBHOOKS: "webhook configurations; the server injects caBundle",
+    RenderTarget.SCHEDULER_CONFIG: "configuration of a stock kube-scheduler with the extender",
+    RenderTarget.ALERTS: "PrometheusRule with the alerts",
+    RenderTarget.EXAMPLES: "pools and pods to start from",
+}
+
+
+def run_render(arguments: "Sequence[str]") -> int:
+    """Print one target; return the process's exit status.
+
+    Raises:
+        CommandLineError: target, flags, settings or a file that was named cannot be used.
+    """
+    words = [target.value for target in RenderTarget]
+    word = arguments[0] if arguments else ""
+    parser = CommandParser(
+        "render TARGET", "Print manifests as YAML.", epilog=f"targets:\n{_targets()}"
+    )
+    add_render_flags(parser)
+    if not word or word in {"-h", "--help"}:
+        sys.stdout.write(parser.format_help())
+        return OK if word else MISUSED
+    if word not in words:
+        raise no_such("target", word, words, listed_by=f"{PROGRAM} render")
+    options = parser.parse_flags(arguments[1:])
+    check_render_options(word, options)
+    sys.stdout.write(render_target(RenderTarget(word), options))
+    return OK
+
+
+def _targets() -> str:
+    return "".join(f"  {target.value:<18}{text}\n" for target, text in DESCRIPTIONS.items())
+
+
 def render_target(target: RenderTarget, options: "argparse.Namespace") -> str:
     """Return the YAML stream of one target.
 
     Raises:
-        BadSettings: the settings, or a file that was named, cannot be used.
+        CommandLineError: the settings, or a file that was named, cannot be used.
     """
-    own = _own_objects(options)
-    namespace = own.namespace
     match target:
         case RenderTarget.CRDS:
             return render(build_crds())
+        case RenderTarget.EXAMPLES:
+            return "---\n".join(example_text(name) for name in example_names())
+        case _:
+            return _of_one_installation(target, options)
+
+
+def _of_one_installation(target: RenderTarget, options: "argparse.Namespace") -> str:
+    own = _own_objects(options)
+    namespace = own.namespace
+    match target:
         case RenderTarget.RBAC:
+            from server.rbac import build_roles
+
             return render(build_roles(own))
         case RenderTarget.WEBHOOKS:
             settings = _webhook_settings(options, namespace)
@@ -87,13 +139,19 @@ def render_target(target: RenderTarget, options: "argparse.Namespace") -> str:
             return render([_scheduler_configuration(options, namespace)])
         case RenderTarget.ALERTS:
             return render([build_alert_rules(namespace)])
-        case RenderTarget.EXAMPLES:
-            return "---\n".join(example_text(name) for name in example_names())
+        case RenderTarget.CRDS | RenderTarget.EXAMPLES:
+            raise ValueError(f"{target.value} are the same for every installation")
 
 
 def _own_objects(options: "argparse.Namespace") -> OwnObjects:
     """Return what the server has, by its settings where they are given; without them, any image."""
-    settings = load_settings([], options.settings)
+    from server.controllers.settings import workload_settings
+    from server.settings import BadSettingsError, load_settings
+
+    try:
+        settings = load_settings([], options.settings)
+    except BadSettingsError as error:
+        raise CommandLineError(str(error)) from error
     return OwnObjects(
         namespace=options.namespace or settings.namespace,
         lease=options.lease or settings.leadership.lease,
@@ -139,4 +197,4 @@ def _read(path: "Path") -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise BadSettingsError(f"{path} cannot be read: {error.strerror}") from error
+        raise CommandLineError(f"{path} cannot be read: {error.strerror}") from error

@@ -7,11 +7,9 @@ gpu-control-plane serve --show-settings
 
 import ipaddress
 import os
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -20,14 +18,6 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_settings import (
-    BaseSettings,
-    CliSettingsSource,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-)
 
 from api.names import DEFAULT_SCHEDULER_NAME, MANAGED_LABEL
 from api.nodefiles.poolconfig import PLUGINS_DIRECTORY, HandOut
@@ -35,7 +25,6 @@ from api.quantity import canonical_quantity
 from certs.bundle import Requirements
 from inventory.health.device import IGNORED_XIDS
 from inventory.readiness.software import Requirement
-from kube.errors import one_line
 from manifests.constants import (
     CONTAINER_PORT,
     DEFAULT_NAMESPACE,
@@ -48,14 +37,12 @@ from manifests.constants import (
 )
 from manifests.node.daemonset import KUBELET_DIRECTORY
 from manifests.node.device_plugin import PluginKind, PluginMode
+from server.setting_fields import setting_fields
+from server.setting_sources import GivenSettings
 from telemetry.logs import LogLevel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-_PREFIX: Final = "GPU_CONTROL_PLANE_"
-_OF_KUBERNETES: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_.+)?")
-"""Variables that kubelet sets in every pod of the namespace for our Service share the prefix of our settings."""
+    from collections.abc import Sequence
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -374,17 +361,8 @@ class SchedulerSettings(_Section):
     reads the extender's CA at start only. Empty, or of no Deployment: you restart it."""
 
 
-class Settings(BaseSettings):
+class Settings(_Section):
     """All settings."""
-
-    model_config = SettingsConfigDict(
-        env_prefix=_PREFIX,
-        env_nested_delimiter="__",
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-    )
-    _from_file: "ClassVar[dict[str, Any]]" = {}
 
     kubeconfig: Path | None = None
     """File with the API server's address and credentials. If omitted: $KUBECONFIG, the pod's service account,
@@ -434,22 +412,6 @@ class Settings(BaseSettings):
             )
         return self
 
-    @classmethod
-    def settings_customise_sources(  # noqa: PLR0917  # the library's signature
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Order the sources: flags (given as init), environment, file."""
-        return (
-            init_settings,
-            env_settings,
-            InitSettingsSource(settings_cls, init_kwargs=cls._from_file),
-        )
-
 
 class BadSettingsError(Exception):
     """Invalid settings; the message names each of them."""
@@ -461,53 +423,14 @@ def load_settings(arguments: "Sequence[str]", file: Path | None) -> Settings:
     Raises:
         BadSettingsError: names every invalid setting.
     """
-    unknown = _unknown_variables(os.environ)
-    if unknown:
-        raise BadSettingsError(f"no such setting: {', '.join(unknown)} (in the environment)")
-
-    class WithFile(Settings):
-        _from_file = {} if file is None else _read(file)
-
+    given = GivenSettings(setting_fields(Settings.model_json_schema()))
+    if file is not None:
+        given.read_file(file)
+    given.read_environment(os.environ)
+    given.read_flags(arguments)
+    if given.complaints:
+        raise BadSettingsError("; ".join(given.complaints))
     try:
-        flags: CliSettingsSource[WithFile] = CliSettingsSource(
-            WithFile, cli_parse_args=list(arguments), cli_prog_name="gpu-control-plane serve"
-        )
-        return WithFile(_cli_settings_source=flags)  # type: ignore[call-arg]  # the library's way
-    except SettingsError as error:
-        # The library names field and source; a section or list in the environment is JSON.
-        raise BadSettingsError(f"{error}; it takes JSON") from error
+        return Settings.model_validate(given.values)
     except ValidationError as error:
-        faults = (
-            f"{'.'.join(str(part) for part in fault['loc']) or 'settings'}: {fault['msg']}"
-            for fault in error.errors()
-        )
-        raise BadSettingsError("; ".join(faults)) from error
-
-
-def _unknown_variables(environ: "Iterable[str]") -> list[str]:
-    """Return the variables with our prefix that match no setting."""
-    return sorted(
-        name
-        for name in environ
-        if name.upper().startswith(_PREFIX)
-        and not _OF_KUBERNETES.fullmatch(name.upper().removeprefix(_PREFIX))
-        and name.upper().removeprefix(_PREFIX).split("__")[0].lower() not in Settings.model_fields
-    )
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadSettingsError(f"settings file {file} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadSettingsError(f"settings file {file} is not UTF-8: {error}") from error
-    except yaml.YAMLError as error:
-        raise BadSettingsError(
-            f"settings file {file} is not YAML: {one_line(str(error))}"
-        ) from error
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise BadSettingsError(f"settings file {file} holds no mapping of settings")
-    return content
+        raise BadSettingsError("; ".join(given.explain(error.errors()))) from error

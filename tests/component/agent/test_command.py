@@ -13,7 +13,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from cli.main import MISUSED, OK, run
+from cli.exit_status import MISUSED, OK
+from cli.main import run
 from kube.resources import PODS
 from tests.component.agent.node import RESOURCE, MountedConfig
 from tests.support.bound_pods import a_bound_pod

@@ -8,7 +8,7 @@ import pytest
 
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION
-from cli.main import OK
+from cli.exit_status import OK
 from kube.resources import GPU_NODE_INVENTORIES
 from tests.component.agent.node import RESOURCE, MountedConfig
 from tests.component.agent.test_command import a_process

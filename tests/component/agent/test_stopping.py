@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from agent.context import AgentContext
 from agent.main import Agent
 from agent.settings import AgentRole, AgentSettings
-from cli.main import OK
+from cli.exit_status import OK
 from tests.component.agent.test_command import a_process
 from tests.support.kubelet.admission import KubeletOfNode
 from tests.support.loop_clock import LoopClock

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from cli.main import FAILED, MISUSED, OK
+from cli.exit_status import FAILED, MISUSED, OK
 from tests.support.polling import LIMIT_S
 from tests.support.running_server import Cluster, RunningServer, settings_for
 

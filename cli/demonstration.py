@@ -1,0 +1,36 @@
+"""The command `demo`, which needs a source checkout."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.command_parser import CommandLineError, CommandParser
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def run_demonstration(arguments: "Sequence[str]") -> int:
+    """Run the demo; return the process's exit status.
+
+    Raises:
+        CommandLineError: the arguments cannot be used, or this installation has no demo.
+    """
+    parser = CommandParser("demo", "Show the main job on an in-memory cluster.")
+    parser.add_argument(
+        "--keep-logs", type=Path, metavar="FILE", help="write the server's log there"
+    )
+    known = parser.parse_flags(arguments)
+    try:
+        from demo.main import run_demo  # noqa: PLC0415  # imports the simulator
+    except ModuleNotFoundError as error:
+        if error.name not in {"demo", "demo.main"}:
+            raise
+        raise CommandLineError(
+            "the demo is part of the source checkout, not of this installation: `make demo` runs it there"
+        ) from error
+    import uvloop  # noqa: PLC0415
+
+    from telemetry.logs import configure_logs  # noqa: PLC0415
+
+    configure_logs("error")
+    return uvloop.run(run_demo(known.keep_logs))

@@ -1,0 +1,88 @@
+"""The command `serve`: its flags, its help, and its exit status."""
+
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import uvloop
+import yaml
+
+from cli.command_parser import CommandLineError, CommandParser, complain
+from cli.exit_status import FAILED, OK
+from server.controllers.settings import check_images
+from server.setting_fields import setting_fields
+from server.settings import BadSettingsError, Settings, load_settings
+from telemetry.logs import configure_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PRECEDENCE: Final = """\
+Settings come from flags, environment variables, the settings file and defaults, in this order of precedence:
+  --listen.port 9443  GPU_CONTROL_PLANE_LISTEN__PORT=9443  listen: {port: 9443}
+In flags and variables, commas separate the items of a list, and key=value the pairs of a mapping.
+"""
+_INDENTED: Final = textwrap.TextWrapper(
+    width=100, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False
+)
+
+
+def run_serve(arguments: "Sequence[str]") -> int:
+    """Run the server until it is told to stop; return the process's exit status.
+
+    Raises:
+        CommandLineError: a setting cannot be used, or a file that one names.
+    """
+    known, flags = _parser().parse_known_args(arguments)
+    try:
+        settings = load_settings(flags, known.settings)
+        if known.show_settings:
+            yaml.safe_dump(settings.model_dump(mode="json"), sys.stdout, sort_keys=False)
+            return OK
+        check_images(settings)
+        return _serve(settings)
+    except BadSettingsError as error:
+        raise CommandLineError(str(error)) from error
+
+
+def _serve(settings: Settings) -> int:
+    logs = configure_logs(settings.log_level)
+    # --show-settings and --help stay quick: the server's imports cost a second.
+    from kube.config.connection import BadConfigurationError  # noqa: PLC0415
+    from server.http.listener import ListenError  # noqa: PLC0415
+    from server.process import serve  # noqa: PLC0415
+
+    try:
+        uvloop.run(serve(settings, logs))
+    except BadConfigurationError as error:
+        raise CommandLineError(str(error)) from error
+    except ListenError as error:
+        complain(error)
+        return FAILED
+    except ExceptionGroup:
+        # Each failed task has logged itself.
+        return FAILED
+    return OK
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser("serve", "Run the server.", epilog=settings_help())
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with settings")
+    parser.add_argument(
+        "--show-settings", action="store_true", help="print the settings in force and exit"
+    )
+    return parser
+
+
+def settings_help() -> str:
+    """Describe every setting as a flag, section by section."""
+    lines = [_PRECEDENCE]
+    for field in setting_fields(Settings.model_json_schema()):
+        if field.is_section:
+            lines.append(f"\n{field.name}: {field.description}")
+        else:
+            default = f" (default {field.default_text})" if field.default_text else ""
+            lines.append(f"  {field.flag}  {field.expects}{default}")
+            lines.append(_INDENTED.fill(field.description))
+    return "\n".join(lines)

@@ -1,0 +1,137 @@
+"""`render` refuses what would only be refused by the API server, and flags without effect."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.exit_status import MISUSED, OK
+from cli.main import run
+from cli.render import RenderTarget
+from cli.render_options import TARGETS_OF_FLAGS
+
+VALUES = {
+    "settings": "settings.yaml",
+    "namespace": "gpu",
+    "url": "https://10.0.0.1:8443",
+    "ca_file": "ca.crt",
+    "client_cert": "/etc/scheduler.crt",
+    "client_key": "/etc/scheduler.key",
+    "kubeconfig": "/etc/kubeconfig",
+    "resource": "gpu.deckhouse.io/train",
+    "user": "system:serviceaccount:gpu:server",
+    "lease": "gpu.lease",
+}
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+FLAGS = [
+    pytest.param(target.value, option, id=f"{target.value} {option}")
+    for target in RenderTarget
+    for option in TARGETS_OF_FLAGS
+]
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "settings.yaml").write_text("namespace: elsewhere\n")
+    (tmp_path / "ca.crt").write_text(CERTIFICATE)
+    monkeypatch.chdir(tmp_path)
+
+
+def complaint_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(["render", *arguments]) == MISUSED
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    return shown.err.removeprefix("gpu-control-plane: ").rstrip()
+
+
+@pytest.mark.parametrize(("target", "option"), FLAGS)
+def test_a_flag_changes_what_is_printed_or_is_refused(
+    target: str, option: str, capsys: pytest.CaptureFixture[str]
+):
+    flag = f"--{option.replace('_', '-')}"
+    if target not in TARGETS_OF_FLAGS[option]:
+        assert complaint_of(capsys, target, flag, VALUES[option]).endswith(f", not for {target}")
+        return
+    assert run(["render", target]) == OK
+    without = capsys.readouterr().out
+    assert run(["render", target, flag, VALUES[option]]) == OK
+    assert capsys.readouterr().out != without
+
+
+def test_the_complaint_says_for_which_targets_a_flag_is(capsys: pytest.CaptureFixture[str]):
+    assert (
+        complaint_of(capsys, "crds", "--lease", "x")
+        == "--lease is for rbac or policy, not for crds"
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("localhost:8443", "http://10.0.0.1:8443", "https://", "https:///path", "https://a b"),
+        *("https://a?x=1", "https://a?", "https://a#x", "https://u:p@a", "https://a:99999"),
+        *("https://[::1", "https://a:0", "https://a:b", ""),
+    ],
+)
+@pytest.mark.parametrize("target", ["webhooks", "scheduler-config"])
+def test_urls_that_the_api_server_refuses_are_refused(
+    target: str, url: str, capsys: pytest.CaptureFixture[str]
+):
+    assert complaint_of(capsys, target, "--url", url).startswith(f"--url {url!r}: ")
+
+
+@pytest.mark.parametrize("url", ["https://a", "https://[::1]:8443", "https://a.example:1/base"])
+def test_other_urls_are_taken(url: str, capsys: pytest.CaptureFixture[str]):
+    assert run(["render", "webhooks", "--url", url]) == OK
+    assert f"url: {url}/" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("target", "flag", "value"),
+    [
+        *(("rbac", "--namespace", name) for name in ("Bad NS", "a.b", "-a", "a-", "x" * 64, "")),
+        *(("policy", "--lease", name) for name in ("Bad", "a..b", "a_b", "x" * 254, "")),
+        *(("policy", "--user", name) for name in ("", " a", "a\nb", "it's", "a\\b")),
+        ("policy", "--user", "system:serviceaccount:only-namespace"),
+        ("policy", "--user", "system:serviceaccount:Bad:name"),
+        *(
+            ("scheduler-config", "--resource", name)
+            for name in ("train", "gpu/", "/train", "GPU.example/train", "a/b/c", "a/-b", "")
+        ),
+    ],
+)
+def test_names_that_are_none_are_refused(
+    target: str, flag: str, value: str, capsys: pytest.CaptureFixture[str]
+):
+    complaint = complaint_of(capsys, target, f"{flag}={value}")
+    assert complaint.startswith(f"{flag} {value!r}: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        pytest.param("nothing", "the file has no PEM certificate", id="no certificate"),
+        pytest.param(
+            CERTIFICATE + "-----BEGIN PRIVATE KEY-----",
+            "the file has a private key, which does not belong into a manifest",
+            id="key",
+        ),
+        pytest.param(None, "cannot be read: No such file or directory", id="no file"),
+    ],
+)
+def test_a_ca_file_of_something_else_is_refused(
+    content: str | None, complaint: str, capsys: pytest.CaptureFixture[str]
+):
+    Path("ca.crt").unlink()
+    if content is not None:
+        Path("ca.crt").write_text(content)
+    assert complaint_of(capsys, "webhooks", "--ca-file", "ca.crt") == (
+        f"--ca-file ca.crt: {complaint}"
+    )
+
+
+def test_a_settings_file_with_a_mistake_is_named(capsys: pytest.CaptureFixture[str]):
+    Path("settings.yaml").write_text("lissten: {}\n")
+    assert complaint_of(capsys, "rbac", "--settings", "settings.yaml") == (
+        "settings.yaml: lissten: no such setting; did you mean listen?"
+    )
