@@ -68,11 +68,17 @@ class Condition(Model, frozen=True, omit_defaults=False):
     """`metav1.Condition`."""
 
     type: str
+    """Type of the condition, in CamelCase."""
     status: Literal["True", "False", "Unknown"]
+    """True, False or Unknown."""
     reason: str = ""
+    """Cause of the last transition, in CamelCase; for programs."""
     message: str = ""
+    """Details of the last transition, for people."""
     last_transition_time: str = ""
+    """Time of the last change of `status`."""
     observed_generation: int = 0
+    """`metadata.generation` of the object that the condition describes."""
 
 
 class SelectorOperator(Enum):
@@ -91,8 +97,10 @@ class SelectorRequirement(Model, frozen=True):
     """One expression of a label selector or of a node selector term."""
 
     key: str
+    """Key of the label."""
     operator: SelectorOperator
     values: list[str] | None = None
+    """Values of In and NotIn; empty with Exists and DoesNotExist."""
 
     def matches(self, labels: "Mapping[str, str]") -> bool:
         """Return whether the labels satisfy it, by Kubernetes' rules (an absent key is NotIn)."""
@@ -168,7 +176,9 @@ class LabelSelector(Model, frozen=True):
     """`metav1.LabelSelector`; an empty one selects everything."""
 
     match_labels: dict[str, str] | None = None
+    """Labels that must have these values."""
     match_expressions: list[SelectorRequirement] | None = None
+    """Expressions that must all be true."""
 
     def matches(self, labels: "Mapping[str, str]") -> bool:
         wanted = self.match_labels or {}

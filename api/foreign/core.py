@@ -60,8 +60,11 @@ class Toleration(Model, frozen=True):
 
 class Taint(Model, frozen=True):
     key: str
+    """Key of the taint."""
     value: str = ""
+    """Value of the taint; may be empty."""
     effect: str = ""
+    """NoSchedule, PreferNoSchedule or NoExecute."""
 
 
 class NodeTaint(Taint, frozen=True):

@@ -33,25 +33,35 @@ class PCI(Model, frozen=True):
     """PCI identifiers in lower-case hex without 0x; the address as `0000:17:00.0`."""
 
     vendor: str = ""
+    """Vendor id; 10de is NVIDIA."""
     device: str = ""
+    """Device id, which identifies the model."""
     class_: str = msgspec.field(default="", name="class")
+    """Class id; 0300 is a VGA controller, 0302 a 3D controller."""
     address: str = ""
+    """Address on the PCI bus, as `0000:17:00.0`."""
 
 
 class MIGInstance(Model, frozen=True):
     """One MIG instance that exists on the device."""
 
     profile: str
+    """Profile of the instance, such as 1g.10gb."""
     uuid: str
+    """UUID of the instance, as `MIG-<uuid>`."""
 
 
 class MIG(Model, frozen=True):
     """Multi-Instance GPU: capabilities and present instances."""
 
     capable: bool = False
+    """Whether the device supports MIG."""
     mode: str = ""
+    """Enabled or Disabled; empty while no source reports it."""
     profiles: list[str] | None = None
+    """Profiles that the device supports."""
     instances: Annotated[list[MIGInstance], Meta(max_length=MAX_MIG_INSTANCES)] | None = None
+    """Instances that exist on the device."""
 
 
 class Link(Model, frozen=True):
@@ -60,21 +70,28 @@ class Link(Model, frozen=True):
     peer: str
     """inventoryID of the other device."""
     type: str
+    """NVLink, or the nearest common part of the PCI topology: PIX (one switch), PXB (several switches), PHB (the host
+    bridge), NODE (host bridges of one NUMA node), SYS (the interconnect of NUMA nodes)."""
     count: int = 1
+    """Number of links of this type."""
 
 
 class PoolRef(Model, frozen=True):
     """The pool that owns the device."""
 
     name: str
+    """Name of the GPUPool."""
 
 
 class DeviceUnits(Model, frozen=True, omit_defaults=False):
     """Units of the device. Allocated units are a sum, because time slices share a device."""
 
     capacity: int = 0
+    """Units that the device exports."""
     reserved: int = 0
+    """Units held for pods that are not bound yet."""
     allocated: int = 0
+    """Units of bound pods."""
 
 
 class GPUDeviceSpec(Model, frozen=True):
@@ -85,21 +102,30 @@ class GPUDeviceStatus(Model, frozen=True):
     """Observed state of the device."""
 
     node_name: str = ""
+    """Node that the device is in."""
     inventory_id: str = msgspec.field(default="", name="inventoryID")
     """`<node>-<pci address>`."""
     uuid: str = ""
+    """UUID of the device, as `GPU-<uuid>`; no unit is allocated before it is known."""
     product: str = ""
+    """Product name in the spelling of gpu-feature-discovery's label, such as NVIDIA-A100-SXM4-80GB."""
     memory_mib: Annotated[int, Meta(ge=0)] = msgspec.field(default=0, name="memoryMiB")
+    """Memory of the device in MiB."""
     compute_capability: str = ""
+    """CUDA compute capability, such as 8.0."""
     pci: PCI = PCI()
     numa_node: Annotated[int, Meta(ge=0, le=MAX_NUMA_NODE)] | None = None
+    """NUMA node of the PCI slot; absent on a machine without NUMA."""
     links: list[Link] | None = None
+    """Connections to other devices of the node."""
     mig: MIG = MIG()
     managed: bool = True
+    """False if the node opts out by its label: the device joins no pool."""
     state: DeviceState = DeviceState.UNASSIGNED
     pool_ref: PoolRef | None = None
     units: DeviceUnits = DeviceUnits()
     conditions: list[Condition] | None = None
+    """Healthy, Assigned (with the reason why it is in no pool), Draining, and Stale (a source of its facts is silent)."""
 
 
 class GPUDevice(Model, frozen=True):

@@ -27,15 +27,20 @@ class DriverVersions(Model, frozen=True):
     """Versions that the node reports."""
 
     version: str = ""
+    """Version of the driver."""
     cuda_version: str = ""
+    """Highest CUDA version that the driver supports."""
     toolkit_version: str = ""
+    """Version of the container toolkit."""
 
 
 class OperandStatus(Model, frozen=True, omit_defaults=False):
     """A component of the node's GPU software, as its pod on the node reports it."""
 
     name: str
+    """Name of the component."""
     ready: bool = False
+    """Whether it is ready."""
     message: str = ""
     """Why it is not ready; empty if it is ready or not required."""
 
@@ -44,25 +49,46 @@ class PoolDevices(Model, frozen=True):
     """Devices of one pool on the node."""
 
     pool: str
+    """Name of the GPUPool."""
     devices: list[str]
+    """Names of the GPUDevices."""
 
 
 class PoolMembership(Model, frozen=True):
     """Devices that are about to join a pool, and assigned devices."""
 
     pending: list[PoolDevices] | None = None
+    """Devices that a pool is to get, by pool."""
     assigned: list[PoolDevices] | None = None
+    """Devices that are in a pool, by pool."""
+
+
+class DeviceCounts(Model, frozen=True, omit_defaults=False):
+    """Numbers of the node's devices; a device in a pool may be faulted."""
+
+    total: int = 0
+    """Devices of the node."""
+    pooled: int = 0
+    """Devices that are in a pool."""
+    faulted: int = 0
+    """Devices that report a fault."""
 
 
 class ContainerDevices(Model, frozen=True):
     """Units that kubelet allocated to one container."""
 
     namespace: str
+    """Namespace of the pod."""
     pod: str
+    """Name of the pod."""
     container: str
+    """Name of the container."""
     resource: str
+    """The extended resource."""
     units: list[str]
+    """Ids of the allocated units."""
     uid: str = ""
+    """UID of the pod."""
 
 
 class GPUNodeInventorySpec(Model, frozen=True):
@@ -74,11 +100,13 @@ class GPUNodeInventoryStatus(Model, frozen=True):
 
     devices: list[str] | None = None
     """Names of the node's GPUDevices."""
+    device_counts: DeviceCounts = DeviceCounts()
     driver: DriverVersions = DriverVersions()
     managed: bool = True
     """False if the node opts out by its label."""
     phase: BootstrapPhase | None = None
     operands: list[OperandStatus] | None = None
+    """Components of the node's GPU software that were observed."""
     last_heartbeat: str | None = None
     """Last heartbeat of the node's agent. It is updated together with other fields, or when the agent
     falls silent, so that a quiet node costs no writes."""
@@ -86,6 +114,8 @@ class GPUNodeInventoryStatus(Model, frozen=True):
     allocations: list[ContainerDevices] | None = None
     """Actual allocations of every container with devices, as kubelet reports them; written by the agent."""
     conditions: list[Condition] | None = None
+    """ReadyForPooling (with the reason why no device joins a pool), the checks of the GPU software,
+    InventoryIncomplete, ManagedDisabled, and AgentDegraded."""
 
 
 class GPUNodeInventory(Model, frozen=True):

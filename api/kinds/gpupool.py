@@ -86,13 +86,16 @@ class DeviceCriteria(Model, frozen=True):
     ) = None
     """Four hex digits without 0x; case does not matter."""
     mig_capable: bool | None = None
+    """Whether the device supports MIG."""
     mig_profiles: (
         Annotated[list[Annotated[str, Meta(pattern=MIG_PROFILE_PATTERN)]], Meta(max_length=64)]
         | None
     ) = None
+    """MIG profiles, such as 1g.10gb; a device matches if it supports one of them."""
     min_memory_mib: Annotated[int, Meta(ge=1)] | None = msgspec.field(
         default=None, name="minMemoryMiB"
     )
+    """Minimum memory of the device in MiB."""
     compute_capability: Annotated[str, Meta(pattern="^[0-9]+\\.[0-9]+$")] | None = None
     """Minimum compute capability, such as 8.0."""
 
@@ -237,7 +240,9 @@ class EffectiveAllocation(Model, frozen=True):
 
     mode: AllocationMode
     mig_profile: str = ""
+    """Profile of the MIG instances, such as 1g.10gb; mode MIG only."""
     slices_per_device: Annotated[int, Meta(ge=1, le=MAX_SLICES_PER_DEVICE)] = 1
+    """Number of time slices of a device; 1 in the other modes."""
 
 
 class GPUPoolStatus(Model, frozen=True):

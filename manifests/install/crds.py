@@ -38,6 +38,7 @@ class _Kind:
     short_name: str
     columns: tuple[_Column, ...]
     selectable: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ("gpu",)
 
     def build(self) -> dict[str, Any]:
         kind = self.model.__name__
@@ -66,7 +67,7 @@ class _Kind:
                     "plural": self.plural,
                     "singular": kind.lower(),
                     "shortNames": [self.short_name],
-                    "categories": ["gpu"],
+                    **({"categories": [*self.categories]} if self.categories else {}),
                 },
                 "versions": [version],
             },
@@ -117,9 +118,15 @@ _DEVICE_COLUMNS: Final = (
     _Column(name="Pool", path=".status.poolRef.name"),
     _Column(name="State", path=".status.state"),
     _Column(name="Product", path=".status.product"),
-    _Column(name="Units", path=".status.units.capacity", type="integer"),
-    _Column(name="Reserved", path=".status.units.reserved", type="integer"),
-    _Column(name="Allocated", path=".status.units.allocated", type="integer"),
+    _figure("Used", ".status.units.allocated", "Units of bound pods."),
+    _figure("Units", ".status.units.capacity", "Units that the device exports."),
+    _condition("Health", "Healthy", field="reason"),
+    _figure(
+        "Held",
+        ".status.units.reserved",
+        "Units held for pods that are not bound yet.",
+        is_wide=True,
+    ),
     _Column(name="UUID", path=".status.uuid", is_wide=True),
     _Column(name="PCI", path=".status.pci.address", is_wide=True),
     _Column(
@@ -134,10 +141,13 @@ _DEVICE_COLUMNS: Final = (
 )
 
 _INVENTORY_COLUMNS: Final = (
-    _Column(name="Phase", path=".status.phase"),
+    _figure("Devices", ".status.deviceCounts.total", "Devices of the node."),
+    _figure("Pooled", ".status.deviceCounts.pooled", "Devices that are in a pool."),
+    _figure("Faulted", ".status.deviceCounts.faulted", "Devices that report a fault."),
     _condition("Poolable", "ReadyForPooling"),
     _condition("Reason", "ReadyForPooling", field="reason"),
     _Column(name="Driver", path=".status.driver.version"),
+    _Column(name="Phase", path=".status.phase", is_wide=True),
     _Column(name="CUDA", path=".status.driver.cudaVersion", is_wide=True),
 )
 
@@ -172,6 +182,7 @@ _KINDS: Final = (
         plural="gpucontrolplaneterms",
         short_name="gterm",
         columns=_TERM_COLUMNS,
+        categories=(),  # users have no use for it
     ),
 )
 

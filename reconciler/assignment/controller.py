@@ -187,9 +187,14 @@ class DeviceAssignment:
         unseen = self._expected_members.unseen(node, inventory.metadata)
         shown = unseen or inventory.status.pools
         wanted = membership_of(decisions)
-        if wanted == PoolMembership(pending=shown.pending or [], assigned=shown.assigned or []):
+        pooled = sum(len(one.devices) for one in wanted.assigned or ())
+        is_counted = unseen is not None or inventory.status.device_counts.pooled == pooled
+        if is_counted and wanted == PoolMembership(
+            pending=shown.pending or [], assigned=shown.assigned or []
+        ):
             return
-        written = await self._inventory_writer.apply(node, {"pools": wanted})
+        status = {"pools": wanted, "deviceCounts": {"pooled": pooled}}
+        written = await self._inventory_writer.apply(node, status)
         if written is not None:
             self._expected_members.expect(node, wanted, written)
 

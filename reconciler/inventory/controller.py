@@ -206,8 +206,10 @@ class NodeInventory:
             [*(one.status for one in wanted), *(one.status for one in by_hand)],
             plan.refused,
         )
+        names = [*(one.name for one in wanted), *(one.name for one in by_hand)]
         judged = Judged(
-            names=[*(one.name for one in wanted), *(one.name for one in by_hand)],
+            names=names,
+            faulted=sum(one.is_faulted for one in devices if one.name in names),
             managed=is_managed(node.labels, self._terms),
             managed_label=self._terms.managed_label,
             incomplete=incomplete,

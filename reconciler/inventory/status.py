@@ -5,7 +5,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
+from api.kinds.gpunodeinventory import DeviceCounts, GPUNodeInventoryStatus
 from api.status_conditions import format_time, is_condition_true, new_condition
 from inventory.discovery.node import versions_of
 from inventory.discovery.plan import device_shows, own_status
@@ -63,6 +63,8 @@ class Judged:
 
     names: "Sequence[str]"
     """Of its devices."""
+    faulted: int
+    """How many of them report a fault."""
     managed: bool
     managed_label: str
     """The label that decides it."""
@@ -83,6 +85,7 @@ def inventory_status(
     opted_out = f"label {judged.managed_label} of the node keeps its devices out of every pool"
     return GPUNodeInventoryStatus(
         devices=sorted(judged.names),
+        device_counts=DeviceCounts(total=len(judged.names), faulted=judged.faulted),
         driver=versions_of(merged, shown.driver),
         managed=judged.managed,
         last_heartbeat=shown.last_heartbeat if beat is None else format_time(beat),
@@ -115,6 +118,7 @@ def shows_inventory(
     """
     return (
         sorted(shown.devices or ()) == (wanted.devices or [])
+        and _our_counts(shown) == _our_counts(wanted)
         and shown.driver == wanted.driver
         and shown.managed is wanted.managed
         and (not merged.is_silent or shown.last_heartbeat == wanted.last_heartbeat)
@@ -126,6 +130,7 @@ def inventory_body(wanted: GPUNodeInventoryStatus) -> dict[str, object]:
     """Return our part of an inventory's status as it is applied."""
     body: dict[str, object] = {
         "devices": wanted.devices,
+        "deviceCounts": _our_counts(wanted),
         "driver": wanted.driver,
         "managed": wanted.managed,
         "conditions": wanted.conditions,
@@ -133,6 +138,11 @@ def inventory_body(wanted: GPUNodeInventoryStatus) -> dict[str, object]:
     if wanted.last_heartbeat is not None:
         body["lastHeartbeat"] = wanted.last_heartbeat
     return body
+
+
+def _our_counts(status: GPUNodeInventoryStatus) -> dict[str, int]:
+    """Return the counts that this controller writes; assignment writes how many are in a pool."""
+    return {"total": status.device_counts.total, "faulted": status.device_counts.faulted}
 
 
 def _stale(

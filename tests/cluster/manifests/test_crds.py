@@ -1,6 +1,7 @@
 """What the API server makes of our CRDs: which pools it takes, what it says about those it refuses."""
 
 import json
+from typing import Any
 
 import pytest
 import yaml
@@ -77,9 +78,13 @@ async def test_devices_are_shown_and_selected_by_node_and_state(api, kubectl, po
     assert faulted["items"] == []
 
 
-async def test_category_lists_all_kinds(api, kubectl, pools):
+async def test_category_lists_the_kinds_of_users(api, kubectl, pools):
     await api.create(pools, a_pool("train"))
-    assert "gpupool.gpu.deckhouse.io/train" in (await kubectl("get", "gpu", "-o", "name")).stdout
+    listed = (await kubectl("get", "gpu", "-o", "name")).stdout
+    assert "gpupool.gpu.deckhouse.io/train" in listed
+    found = await api.get("/apis/gpu.deckhouse.io/v1alpha1")
+    in_category = {one["kind"] for one in found["resources"] if "gpu" in one.get("categories", ())}
+    assert in_category == {"GPUPool", "GPUDevice", "GPUNodeInventory"}
 
 
 async def test_kubectl_explains_fields_in_the_words_of_the_models(kubectl, installed):
@@ -87,3 +92,25 @@ async def test_kubectl_explains_fields_in_the_words_of_the_models(kubectl, insta
     assert "How long units are reserved for a pod that is not bound yet." in reservation
     mode = (await kubectl("explain", "gpool.spec.allocation.mode")).stdout
     assert "MIG: One MIG instance of the pool's profile." in mode
+
+
+@pytest.mark.parametrize("kind", ["gpool", "gdev", "gni", "gterm"])
+async def test_kubectl_explains_every_field(kind, kubectl, installed):
+    """As plain text, of every level: a field is a line with its type, a description follows it."""
+    text = (await kubectl("explain", kind, "--recursive=false")).stdout
+    assert "<no description>" not in text
+    found = await kubectl("get", "--raw", "/openapi/v3/apis/gpu.deckhouse.io/v1alpha1")
+    schemas = json.loads(found.stdout)["components"]["schemas"]
+    name = {"gpool": "GPUPool", "gdev": "GPUDevice", "gni": "GPUNodeInventory"}
+    schema = schemas[f"io.deckhouse.gpu.v1alpha1.{name.get(kind, 'GPUControlPlaneTerm')}"]
+    assert undescribed(schema) == []
+
+
+def undescribed(schema: dict[str, Any], path: str = "") -> list[str]:
+    found: list[str] = []
+    for name, nested in schema.get("properties", {}).items():
+        if not nested.get("description"):
+            found.append(f"{path}.{name}")
+        found += undescribed(nested, f"{path}.{name}")
+    items = schema.get("items")
+    return [*found, *(undescribed(items, f"{path}[]") if items else ())]

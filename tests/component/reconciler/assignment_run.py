@@ -122,6 +122,10 @@ class AssignmentRun:
         pools: Json = found.get("status", {}).get("pools", {})
         return pools
 
+    async def pooled_on(self, node: str = "n1") -> int:
+        found = await self.client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, node)
+        return found.status.device_counts.pooled
+
     # --- what others do ----------------------------------------------------------------------------
 
     async def annotate(self, name: str, pool: str | None) -> None:

@@ -44,6 +44,7 @@ async def test_node_that_is_not_ready_keeps_its_devices_pending(run):
     assert (await run.condition())["message"] == ("node n1 is not ready for pooling: DriverMissing")
     pending = [{"pool": "whole", "devices": ["n1-0"]}]
     assert await run.pools_of() == {"pending": pending, "assigned": []}
+    assert await run.pooled_on() == 0
     assert run.heard.take() == []
 
 
@@ -57,6 +58,21 @@ async def test_node_that_becomes_ready_gives_its_devices_to_their_pools(run):
 
     assigned = [{"pool": "whole", "devices": ["n1-0"]}]
     assert await run.pools_of() == {"pending": [], "assigned": assigned}
+    assert await run.pooled_on() == 1
+
+
+async def test_inventory_of_an_older_version_gets_the_count_with_one_write(run):
+    await run.inventory()
+    await run.annotate("n1-0", "whole")
+    await run.settle()
+    forgotten = {"status": {"deviceCounts": None}}
+    await run.client.merge_patch(GPU_NODE_INVENTORIES, forgotten, name="n1", subresource="status")
+    run.start()
+
+    path = "/apis/gpu.deckhouse.io/v1alpha1/gpunodeinventories/n1/status"
+    assert await run.step() == [("PATCH", path)]
+    assert await run.pooled_on() == 1
+    assert await run.step() == []
 
 
 async def test_node_that_degrades_keeps_its_pools(run):
@@ -94,6 +110,7 @@ async def test_inventory_of_a_node_that_lost_its_devices_shows_no_pools(run):
     await run.settle()
 
     assert not any((await run.pools_of()).values())
+    assert await run.pooled_on() == 0
     assert await run.step() == []
 
 

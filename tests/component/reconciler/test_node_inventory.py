@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from api.names import DEVICE_NODE_ANNOTATION, DEVICE_NODE_LABEL, NodeName
+from api.names import API_VERSION, DEVICE_NODE_ANNOTATION, DEVICE_NODE_LABEL, NodeName
 from inventory.identity import node_digest
 from kube.resources import GPU_DEVICES
 from reconciler.runtime.expectations import SEEN_WITHIN_S
@@ -208,6 +208,29 @@ async def test_a_node_that_opts_out_keeps_its_devices_unmanaged(caches: Inventor
     await caches.label_all({"gpu.deckhouse.io/enabled": None})
     await caches.settle()
     assert (await caches.gpu("n1-0000-17-00.0")).status.managed
+
+
+async def counts(caches: InventoryRun) -> tuple[int, int]:
+    found = (await caches.inventory()).status.device_counts
+    return found.total, found.faulted
+
+
+async def test_devices_are_counted_and_those_that_report_a_fault(caches: InventoryRun):
+    await caches.publish(gpu_feature("n1", 3))
+    await caches.settle()
+    assert await counts(caches) == (3, 0)
+    for status, faulted in (("False", 1), ("True", 0)):
+        health = {"type": "Healthy", "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "GPUDevice",
+            "metadata": {"name": "n1-0000-17-00.0"},
+            "status": {"conditions": [{**health, "reason": "XIDError", "message": "Xid 79"}]},
+        }
+        await caches.client.apply(GPU_DEVICES, body, field_manager="health", subresource="status")
+        assert await caches.settle() == 1
+        assert await counts(caches) == (3, faulted)
+        assert await caches.settle() == 0
 
 
 async def test_a_node_without_devices_gets_nothing(caches: InventoryRun):

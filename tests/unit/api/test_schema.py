@@ -64,6 +64,43 @@ def test_every_schema_has_a_type_and_only_keywords_that_are_taken(kind):
         assert set(schema) <= TAKEN, path
 
 
+OF_THE_API_SERVER = {".apiVersion", ".kind", ".metadata"}
+"""It describes them itself, and refuses a description of `metadata`."""
+
+
+def undescribed(schema: dict[str, Any]) -> set[str]:
+    """Return the paths of fields that `kubectl explain` would show without a word."""
+    return {
+        path
+        for path, nested in every_schema(schema)
+        if path and not path.endswith("[]") and not nested.get("description", "").strip()
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_has_a_description(kind):
+    schema = crd_schema(kind)
+    assert schema["description"]
+    assert undescribed(schema) == OF_THE_API_SERVER
+
+
+def test_a_field_without_a_description_is_found_at_any_depth():
+    class Inner(Model, frozen=True):
+        size: int = 0
+
+    class Outer(Model, frozen=True):
+        """Described."""
+
+        many: list[Inner] | None = None
+        by_name: dict[str, Inner] | None = None
+
+    class Kind(Model, frozen=True):
+        spec: Outer = Outer()
+
+    fields = {".spec.many", ".spec.many[].size", ".spec.byName", ".spec.byName[].size"}
+    assert undescribed(crd_schema(Kind)) == fields | OF_THE_API_SERVER
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_list_says_how_it_is_merged(kind):
     for path, schema in every_schema(crd_schema(kind)):
