@@ -8,6 +8,7 @@ BUILD := build
 SEED ?= 1
 STEPS ?= 1000
 ONLY ?=
+ARCHITECTURES ?=
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BUILD)/uv/bin/uv
@@ -111,8 +112,8 @@ manifests: install ## print everything a cluster needs into build/manifests
 	  echo $(BUILD)/manifests/$$target.yaml; done
 
 .PHONY: image
-image: install ## the container image as an OCI layout tar, without a registry (on Debian 12)
-	PYTHONPATH=packaging $(BIN)/python -m image.build $(BUILD)/image/gpu-control-plane.tar
+image: install ## the container image as an OCI layout tar, without a registry (on Debian 12): make image [ARCHITECTURES="amd64 arm64"]
+	PYTHONPATH=packaging $(BIN)/python -m image.build $(BUILD)/image/gpu-control-plane.tar $(addprefix --architecture ,$(ARCHITECTURES))
 
 .PHONY: proto
 proto: install ## generate kubelet's gRPC messages from their .proto files

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, final
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+_INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 _LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
-_EPOCH: Final = "1970-01-01T00:00:00Z"
+EPOCH: Final = "1970-01-01T00:00:00Z"
+"""Time of an image whose time is not known."""
 
 
 @final
@@ -45,6 +47,27 @@ class Blob:
             "size": len(self.content),
             **more,
         }
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """An image for one architecture."""
+
+    architecture: str
+    manifest: Blob
+    config: Blob
+    layers: "tuple[Blob, ...]"
+
+    @property
+    def size(self) -> int:
+        """Bytes of the layers, which are not compressed."""
+        return sum(len(one.content) for one in self.layers)
+
+    def platform(self) -> dict[str, str]:
+        """Return the platform as an index names it."""
+        variant = {"variant": "v8"} if self.architecture == "arm64" else {}
+        return {"architecture": self.architecture, "os": "linux", **variant}
 
 
 @final
@@ -78,33 +101,72 @@ def build_layer(trees: "Iterable[Tree]", *, directories: "Sequence[str]" = ()) -
 
 
 def build_image(
-    layers: "Sequence[Blob]",
+    layers: "Mapping[str, Blob]",
     *,
     architecture: str,
-    run: "dict[str, Any]",
-    created_by: "Sequence[str]",
-) -> tuple[Blob, Blob]:
-    """Return manifest and configuration; `run` is the configuration of processes."""
+    run: "Mapping[str, Any]",
+    labels: "Mapping[str, str]",
+    created: str = EPOCH,
+) -> Image:
+    """Return an image of layers, lowest first, by the text that its history says of each.
+
+    Args:
+        layers: by description.
+        architecture: as OCI names it.
+        run: the configuration of processes.
+        labels: also the annotations of the manifest.
+        created: RFC 3339.
+    """
     config = {
         "architecture": architecture,
         "os": "linux",
-        "created": _EPOCH,
-        "config": run,
-        "rootfs": {"type": "layers", "diff_ids": [one.digest for one in layers]},
-        "history": [{"created": _EPOCH, "created_by": one} for one in created_by],
+        "created": created,
+        "config": {**run, "Labels": dict(labels)},
+        "rootfs": {"type": "layers", "diff_ids": [one.digest for one in layers.values()]},
+        "history": [{"created": created, "created_by": one} for one in layers],
     }
     described = Blob.of(_CONFIG, msgspec.json.encode(config))
     manifest = {
         "schemaVersion": 2,
         "mediaType": _MANIFEST,
         "config": described.descriptor(),
-        "layers": [one.descriptor() for one in layers],
+        "layers": [one.descriptor() for one in layers.values()],
+        "annotations": dict(labels),
     }
-    return Blob.of(_MANIFEST, msgspec.json.encode(manifest)), described
+    return Image(
+        architecture=architecture,
+        manifest=Blob.of(_MANIFEST, msgspec.json.encode(manifest)),
+        config=described,
+        layers=tuple(layers.values()),
+    )
 
 
-def write_layout(out: "Path", manifest: Blob, others: "Iterable[Blob]", *, name: str) -> None:
-    """Write the image as a tar of an OCI layout, under its full name, atomically."""
+def build_index(images: "Sequence[Image]", *, annotations: "Mapping[str, str]") -> Blob:
+    """Return the index from which a runtime takes the image of its architecture."""
+    index = {
+        "schemaVersion": 2,
+        "mediaType": _INDEX,
+        "manifests": [one.manifest.descriptor(platform=one.platform()) for one in images],
+        "annotations": dict(annotations),
+    }
+    return Blob.of(_INDEX, msgspec.json.encode(index))
+
+
+def write_layout(out: "Path", images: "Sequence[Image]", *, name: str) -> Blob:
+    """Write images as a tar of an OCI layout, under one full name, atomically.
+
+    Return what the name stands for: the manifest of a single image, or the index of several. The
+    index has the annotations of the first image.
+    """
+    blobs = [blob for one in images for blob in (one.manifest, one.config, *one.layers)]
+    if len(images) == 1:
+        named = images[0].manifest
+        platform: dict[str, Any] = {"platform": images[0].platform()}
+    else:
+        manifest = msgspec.json.decode(images[0].manifest.content)
+        named = build_index(images, annotations=manifest["annotations"])
+        platform = {}
+        blobs.append(named)
     annotations = {
         # containerd takes the whole name from the first, others the tag from the second.
         "io.containerd.image.name": name,
@@ -112,20 +174,24 @@ def write_layout(out: "Path", manifest: Blob, others: "Iterable[Blob]", *, name:
     }
     index = {
         "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [manifest.descriptor(annotations=annotations)],
+        "mediaType": _INDEX,
+        "manifests": [named.descriptor(**platform, annotations=annotations)],
     }
     files = {
         "oci-layout": msgspec.json.encode({"imageLayoutVersion": "1.0.0"}),
         "index.json": msgspec.json.encode(index),
-    } | {f"blobs/{one.digest.replace(':', '/')}": one.content for one in (manifest, *others)}
+    } | {f"blobs/{one.digest.replace(':', '/')}": one.content for one in blobs}
     part = out.with_name(f".{out.name}.part")
-    with tarfile.open(part, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for directory in ("blobs", "blobs/sha256"):
-            _add(archive, directory, None)
-        for path, content in sorted(files.items()):
-            _add_file(archive, path, content)
-    part.replace(out)
+    try:
+        with tarfile.open(part, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            for directory in ("blobs", "blobs/sha256"):
+                _add(archive, directory, None)
+            for path, content in sorted(files.items()):
+                _add_file(archive, path, content)
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
+    return named
 
 
 def _files_of(tree: Tree) -> "dict[str, Path | None]":

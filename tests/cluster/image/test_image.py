@@ -1,8 +1,11 @@
-"""The image: two builds are equal, and every module can be imported in its own root, as non-root.
+"""The image: two builds are equal, each is what it says, and every module runs in its own root, as non-root.
 
-Needs package lists, a way to the package index, and root for chroot.
+Both architectures are put together; only this machine's is run. Needs a way to the package mirror and to
+the package index, and root for chroot.
 """
 
+import filecmp
+import importlib.metadata
 import io
 import json
 import os
@@ -11,12 +14,22 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from image import debian
+
+from tests.cluster.image import elf
 
 ROOT = Path(__file__).parents[3]
+CACHE = ROOT / "build" / "image"
+SITE = "usr/local/lib/python3.11/dist-packages"
+REVISION = "0a1b2c3d"
+CREATED = "2026-01-02T03:04:05Z"
+LARGEST = 180_000_000
+LABELS = "org.opencontainers.image."
 IMPORT_ALL = """
 import importlib, pathlib, sys
 site = pathlib.Path("/usr/local/lib/python3.11/dist-packages")
@@ -27,6 +40,22 @@ for package in sys.argv[1:]:
             importlib.import_module(name.removesuffix(".__init__"))
 print(len(sys.modules) > 1000)
 """
+
+
+@dataclass(frozen=True)
+class Image:
+    """The image of one architecture, with its files as a runtime would lay them out."""
+
+    architecture: str
+    manifest: dict[str, Any]
+    configuration: dict[str, Any]
+    layers: tuple[tarfile.TarFile, ...]
+    size: int
+    root: Path
+    bill: dict[str, Any]
+
+    def files(self, layer: int) -> set[str]:
+        return {one.name for one in self.layers[layer] if not one.isdir()}
 
 
 @pytest.fixture(scope="session")
@@ -47,53 +76,99 @@ def packages() -> list[str]:
     return found
 
 
-def built(source: Path, directory: Path, cache: Path) -> Path:
+def built(source: Path, directory: Path) -> Path:
     out = directory / "image.tar"
-    arguments = [str(out), f"--cache={cache}", f"--project={source}"]
+    options = [f"--cache={CACHE}", f"--project={source}", f"--revision={REVISION}"]
+    architectures = [f"--architecture={one}" for one in debian.ARCHITECTURES]
     subprocess.run(
-        [sys.executable, "-m", "image.build", *arguments], cwd=ROOT / "packaging", check=True
+        [sys.executable, "-m", "image.build", str(out), *options, *architectures],
+        cwd=ROOT / "packaging",
+        env={**os.environ, "SOURCE_DATE_EPOCH": "1767323045"},
+        check=True,
     )
     return out
 
 
 @pytest.fixture(scope="session")
-def image(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(source, tmp_path_factory.mktemp("first"), ROOT / "build" / "image")
+def archive(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(source, tmp_path_factory.mktemp("first"))
 
 
 @pytest.fixture(scope="session")
-def configuration(image: Path) -> dict[str, Any]:
-    with tarfile.open(image) as archive:
-        return Layout(archive).configuration
+def index(archive: Path) -> dict[str, Any]:
+    with tarfile.open(archive) as files:
+        found: dict[str, Any] = json.loads(blob(files, named(files)))
+    return found
 
 
 @pytest.fixture(scope="session")
-def root(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The image's files, as a runtime would lay them out."""
-    into = tmp_path_factory.mktemp("root")
-    with tarfile.open(image) as archive:
-        layout = Layout(archive)
-        for layer in layout.manifest["layers"]:
-            with tarfile.open(fileobj=io.BytesIO(layout.blob(layer))) as files:
-                files.extractall(into, filter="fully_trusted")
+def images(
+    archive: Path, index: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Image]:
+    """The images by their architecture."""
+    with tarfile.open(archive) as files:
+        return {
+            one["platform"]["architecture"]: laid_out(
+                files, one, archive, tmp_path_factory.mktemp("root")
+            )
+            for one in index["manifests"]
+        }
+
+
+def laid_out(files: tarfile.TarFile, described: dict[str, Any], archive: Path, into: Path) -> Image:
+    architecture = described["platform"]["architecture"]
+    manifest = json.loads(blob(files, described))
+    contents = [blob(files, one) for one in manifest["layers"]]
+    layers = tuple(tarfile.open(fileobj=io.BytesIO(one)) for one in contents)  # noqa: SIM115  # memory
+    for one in layers:
+        one.extractall(into, filter="fully_trusted")
     into.chmod(0o755)
-    return into
+    return Image(
+        architecture,
+        manifest,
+        json.loads(blob(files, manifest["config"])),
+        layers,
+        sum(len(one) for one in contents),
+        into,
+        json.loads(archive.with_name(f"image.{architecture}.cdx.json").read_text()),
+    )
 
 
-class Layout:
-    def __init__(self, archive: tarfile.TarFile) -> None:
-        self._archive = archive
-        (described,) = json.loads(self._file("index.json"))["manifests"]
-        self.manifest = json.loads(self.blob(described))
-        self.configuration: dict[str, Any] = json.loads(self.blob(self.manifest["config"]))
+def named(files: tarfile.TarFile) -> dict[str, Any]:
+    (found,) = json.loads(read(files, "index.json"))["manifests"]
+    assert found["mediaType"] == "application/vnd.oci.image.index.v1+json"
+    described: dict[str, Any] = found
+    return described
 
-    def blob(self, descriptor: dict[str, Any]) -> bytes:
-        return self._file(f"blobs/{descriptor['digest'].replace(':', '/')}")
 
-    def _file(self, name: str) -> bytes:
-        found = self._archive.extractfile(name)
-        assert found is not None
-        return found.read()
+def blob(files: tarfile.TarFile, descriptor: dict[str, Any]) -> bytes:
+    return read(files, f"blobs/{descriptor['digest'].replace(':', '/')}")
+
+
+def read(files: tarfile.TarFile, name: str) -> bytes:
+    found = files.extractfile(name)
+    assert found is not None
+    return found.read()
+
+
+@pytest.fixture(params=debian.ARCHITECTURES)
+def image(request: pytest.FixtureRequest, images: dict[str, Image]) -> Image:
+    return images[request.param]
+
+
+@pytest.fixture(scope="session")
+def native(images: dict[str, Image]) -> Image:
+    return images[debian.native()]
+
+
+@pytest.fixture(scope="session")
+def configuration(native: Image) -> dict[str, Any]:
+    return native.configuration
+
+
+@pytest.fixture(scope="session")
+def root(native: Image) -> Path:
+    return native.root
 
 
 @pytest.fixture
@@ -117,9 +192,69 @@ def run(root: Path, configuration: dict[str, Any]):
     return run
 
 
-def test_it_is_the_same_when_it_is_built_again_elsewhere(image: Path, source: Path, tmp_path: Path):
-    again = built(source, tmp_path, tmp_path / "cache")
-    assert again.read_bytes() == image.read_bytes()
+def test_it_is_the_same_when_it_is_built_again(archive: Path, source: Path, tmp_path: Path):
+    again = built(source, tmp_path)
+    names = [archive.name, *(f"image.{one}.cdx.json" for one in debian.ARCHITECTURES)]
+    equal, *others = filecmp.cmpfiles(archive.parent, again.parent, names, shallow=False)
+    assert (sorted(equal), others) == (sorted(names), [[], []])
+
+
+def test_a_runtime_finds_the_image_of_its_architecture(
+    index: dict[str, Any], images: dict[str, Image]
+):
+    assert [one["platform"]["architecture"] for one in index["manifests"]] == ["amd64", "arm64"]
+    assert all(one.configuration["architecture"] == name for name, one in images.items())
+    ours = {one.manifest["layers"][-1]["digest"] for one in images.values()}
+    assert len(ours) == 1
+
+
+def test_it_says_what_it_is(index: dict[str, Any], image: Image):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    labels = image.configuration["config"]["Labels"]
+    assert labels == image.manifest["annotations"] == index["annotations"]
+    assert (labels[f"{LABELS}title"], labels[f"{LABELS}version"]) == (
+        project["name"],
+        project["version"],
+    )
+    assert (labels[f"{LABELS}revision"], labels[f"{LABELS}created"]) == (REVISION, CREATED)
+    assert image.configuration["created"] == CREATED
+
+
+def test_the_program_knows_its_revision(run):
+    done = run("python3", "-c", "from api import version; print(version.REVISION)")
+    assert (done.stdout, done.stderr) == (f"{REVISION}\n", "")
+
+
+def test_it_is_small(image: Image):
+    assert image.size <= LARGEST
+
+
+def test_it_has_no_code_that_only_tests_or_shows(image: Image):
+    site = {path.name for path in (image.root / SITE).iterdir()}
+    assert {"demo", "packaging", "simulator", "tests"}.isdisjoint(site)
+    suspects = ("test", "tests", "testdata", "conftest.py")
+    found = [
+        name
+        for name in image.files(0) | image.files(1) | image.files(2)
+        if any(part in suspects for part in name.split("/"))
+        or name.rpartition("/")[2].startswith("test_")
+        or name.endswith(("_test.py", ".pyi", ".pyx"))
+    ]
+    assert found == []
+
+
+def test_every_library_is_of_the_architecture_and_finds_those_that_it_needs(image: Image):
+    libraries = {
+        one.name: found
+        for layer in image.layers
+        for one in layer
+        if one.isfile() and (found := elf.read(read(layer, one.name))) is not None
+    }
+    assert len(libraries) > 60
+    assert {one.machine for one in libraries.values()} == {image.architecture}
+    there = {name.rpartition("/")[2] for name in image.files(0) | image.files(1)}
+    missing = {name: set(one.needed) - there for name, one in libraries.items()}
+    assert {name: which for name, which in missing.items() if which} == {}
 
 
 @pytest.mark.parametrize(
@@ -177,8 +312,78 @@ def test_programs_and_libraries_are_where_debian_has_them(root: Path):
     }
 
 
-def test_scanners_find_what_it_is_made_of(root: Path):
-    assert 'VERSION_ID="12"' in (root / "etc/os-release").read_text()
-    control = (root / "var/lib/dpkg/status.d/libssl3").read_text()
+def test_scanners_find_what_it_is_made_of(image: Image):
+    assert 'VERSION_ID="12"' in (image.root / "etc/os-release").read_text()
+    control = (image.root / "var/lib/dpkg/status.d/libssl3").read_text()
     assert "Package: libssl3\n" in control
     assert "\nVersion: " in control
+    assert (image.root / "usr/share/doc/libssl3/copyright").is_file()
+
+
+def listed(image: Image, kind: str) -> dict[str, str]:
+    """The versions of the components of a kind, by their names."""
+    return {
+        one["name"]: one["version"]
+        for one in image.bill["components"]
+        if one.get("purl", "").startswith(f"pkg:{kind}/")
+    }
+
+
+def test_every_file_is_of_a_debian_package_that_is_listed(image: Image):
+    archives = [
+        one
+        for name, version in listed(image, "deb").items()
+        for one in (CACHE / "debian/packages").glob(f"{name}_{version.replace(':', '%3a')}_*.deb")
+        if one.stem.endswith((f"_{image.architecture}", "_all"))
+    ]
+    assert len(archives) == len(debian.PACKAGES)
+    packed: set[str] = set()
+    for one in archives:
+        content = subprocess.run(
+            ["dpkg-deb", "--fsys-tarfile", one], capture_output=True, check=True
+        ).stdout
+        with tarfile.open(fileobj=io.BytesIO(content)) as files:
+            # /lib is a link to /usr/lib in the image, and a directory in some packages.
+            packed |= {f"usr/{name}" for name in files.getnames()}
+            packed |= {name.removeprefix("./") for name in files.getnames()}
+            packed |= {f"usr/{name.removeprefix('./')}" for name in files.getnames()}
+    others = {
+        name
+        for name in image.files(0) - packed
+        if "/__pycache__/" not in name and not name.startswith("var/lib/dpkg/status.d/")
+    }
+    made = {"bin", "lib", "lib64", "sbin", "etc/group", "etc/passwd", "usr/bin/python3"}
+    assert others <= made
+
+
+def test_every_library_is_of_a_wheel_that_is_listed(image: Image):
+    wheels = listed(image, "pypi")
+    expected = {
+        file.parts[0].partition(".cpython-")[0]
+        for name in wheels
+        for file in importlib.metadata.distribution(name).files or ()
+    }
+    found = {name.removeprefix(f"{SITE}/").split("/")[0] for name in image.files(1)}
+    assert {one.partition(".cpython-")[0] for one in found} - {"__pycache__"} <= expected
+    locked = {
+        one["name"]: importlib.metadata.version(one["name"])
+        for one in image.bill["components"]
+        if one["name"] in wheels
+    }
+    assert wheels == locked
+    described = {one.partition("-")[0] for one in found if one.endswith(".dist-info")}
+    assert len(described) == len(wheels)
+
+
+def test_the_list_is_of_this_image_and_names_the_program(
+    image: Image, index: dict[str, Any], configuration: dict[str, Any]
+):
+    (described,) = (
+        one for one in index["manifests"] if one["platform"]["architecture"] == image.architecture
+    )
+    about = image.bill["metadata"]
+    digest = described["digest"].replace(":", "%3A")
+    assert f"@{digest}?arch={image.architecture}" in about["component"]["purl"]
+    assert about["timestamp"] == CREATED
+    (program,) = (one for one in image.bill["components"] if one["type"] == "application")
+    assert program["version"] == configuration["config"]["Labels"][f"{LABELS}version"]

@@ -24,11 +24,17 @@ def test_a_package_without_a_digest_is_refused():
 @pytest.mark.parametrize(
     ("path", "wanted"),
     [
+        ("usr/share/doc/libc6", True),
         ("usr/share/doc/libc6/copyright", True),
         ("usr/share/doc/libc6/changelog.Debian.gz", False),
         ("usr/share/man/man1", False),
         ("usr/lib/x86_64-linux-gnu/gconv/UTF-16.so", False),
         ("usr/lib/x86_64-linux-gnu/libc.so.6", True),
+        ("usr/lib/aarch64-linux-gnu/libmvec.so.1", False),
+        ("usr/lib/python3.11/test", False),
+        ("usr/lib/python3.11/lib-dynload/_testcapi.cpython-311-x86_64-linux-gnu.so", False),
+        ("usr/lib/python3.11/lib-dynload/readline.cpython-311-x86_64-linux-gnu.so", False),
+        ("usr/lib/python3.11/lib-dynload/_asyncio.cpython-311-x86_64-linux-gnu.so", True),
         ("usr/lib/python3.11/ensurepip/__init__.py", False),
         ("usr/lib/python3.11/encodings/utf_8.py", True),
         ("etc/os-release", True),

@@ -8,9 +8,12 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from image import debian
-from image.build import _PROGRAM_TEXT, _RUN, PROGRAM, SITE
-from image.wheels import runtime_requirements
+from image.build import _PROGRAM_TEXT, _RUN, NOT_COPIED, PROGRAM, SITE, write_revision
+from image.layout import EPOCH
+from image.origin import Origin, labels
+from image.wheels import GENERATED, runtime_requirements
 
 ROOT = Path(__file__).parents[3]
 PROJECT = (ROOT / "pyproject.toml").read_text()
@@ -46,7 +49,40 @@ def test_both_stages_are_of_the_release_of_our_image():
 def test_exactly_the_packages_of_the_wheel_are_copied():
     expected = ["--from=libraries /libraries ${SITE}/", *(f"{p} ${{SITE}}/{p}" for p in PACKAGES)]
     assert of(FINAL, "COPY") == expected
-    assert of(FINAL, "ARG") == [f"SITE=/{SITE}"]
+    assert of(BUILD, "ARG")[0] == of(FINAL, "ARG")[0] == f"SITE=/{SITE}"
+
+
+def test_the_same_files_of_them_are_left_out():
+    ignored = (ROOT / "packaging" / "Dockerfile.dockerignore").read_text().split()
+    anywhere = {one.removeprefix("**/") for one in ignored if one.startswith("**/")}
+    assert anywhere == set(NOT_COPIED)
+    assert {"build", "tests"} <= set(ignored)
+
+
+def test_the_labels_are_those_of_our_image():
+    arguments = dict(one.split("=", 1) for one in of(FINAL, "ARG"))
+    assert (arguments["REVISION"], arguments["CREATED"]) == ("unknown", EPOCH)
+    (text,) = of(FINAL, "LABEL")
+    expected = labels(
+        tomllib.loads(PROJECT)["project"], Origin(revision="${REVISION}", created="${CREATED}")
+    )
+    assert dict(one.split("=", 1) for one in shlex.split(text)) == expected
+
+
+def test_the_revision_is_written_as_in_our_image(tmp_path: Path):
+    command, *_ = of(FINAL, "RUN")[1].split(" && ")
+    ours, engines = (tmp_path / name / "api/version.py" for name in ("ours", "engine"))
+    for file in (ours, engines):
+        file.parent.mkdir(parents=True)
+        shutil.copy(ROOT / "api/version.py", file)
+    write_revision(ours, "0a1b-dirty")
+    subprocess.run(
+        ["/bin/sh", "-c", command],
+        env={"SITE": str(tmp_path / "engine"), "REVISION": "0a1b-dirty", "PATH": "/usr/bin:/bin"},
+        check=True,
+    )
+    assert 'REVISION: Final = "0a1b-dirty"\n' in ours.read_text()
+    assert engines.read_text() == ours.read_text()
 
 
 def test_neither_simulator_nor_demo_is_shipped():
@@ -62,26 +98,51 @@ def test_no_library_of_development_is_shipped():
     assert {"aiohttp", "msgspec"} <= set(names)
 
 
-def test_libraries_come_from_the_lock_file_by_digest(tmp_path: Path):
-    """The stage's own command, in a folder that has what the stage copies."""
+@pytest.fixture
+def stage(tmp_path: Path) -> Path:
+    """A folder that has what the first stage copies."""
     for source, target in (shlex.split(one) for one in of(BUILD, "COPY") if "packaging" in one):
         shutil.copytree(ROOT / source, tmp_path / target)
     for name in ("pyproject.toml", "requirements.lock"):
         assert f"{name} " in f"{of(BUILD, 'COPY')[0]} "
         shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def steps() -> list[str]:
     _, command = of(BUILD, "RUN")
-    select, install = command.split(" && ")
-    selected, _, written = select.removeprefix("python3 ").partition(" > ")
+    return command.split(" && ")
+
+
+def run(stage: Path, step: str) -> str:
+    """Run a step as the first stage does, with its site and its libraries in our folder."""
+    words = [
+        one.replace("/libraries", str(stage / "libraries")).replace("${SITE}", f"/{SITE}")
+        for one in step.removeprefix("python3 ").split()
+    ]
     done = subprocess.run(
-        [sys.executable, *selected.split()],
-        cwd=tmp_path,
-        env={},
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, *words], cwd=stage, env={}, capture_output=True, text=True, check=True
     )
-    assert done.stdout == runtime_requirements(LOCK, PROJECT)
-    assert {"--require-hashes", "--no-deps", written} <= set(install.split())
+    return done.stdout
+
+
+def test_libraries_come_from_the_lock_file_by_digest(stage: Path):
+    select, install, *_ = steps()
+    selected, _, written = select.partition(" > ")
+    assert run(stage, selected) == runtime_requirements(LOCK, PROJECT)
+    assert {"--require-hashes", "--no-deps", "--no-compile", written} <= set(install.split())
+
+
+def test_of_libraries_the_same_files_are_kept(stage: Path):
+    generated = stage / "libraries" / GENERATED[0]
+    generated.mkdir(parents=True)
+    for name in ("api.py", "api.pyi", "test_api.py"):
+        (generated / name).write_text("WHAT = __file__\n")
+    _, _, *rest = steps()
+    for step in rest:
+        run(stage, step)
+    files = [one.name for one in (stage / "libraries").rglob("*") if one.is_file()]
+    assert files == ["api.pyc"]
 
 
 def test_it_runs_as_our_image_does():
@@ -103,7 +164,17 @@ def test_the_program_is_that_of_our_image():
 
 def test_the_lines_that_an_engine_reads_are_well_formed():
     for name, arguments in [*BUILD, *FINAL]:
-        assert name in {"FROM", "ARG", "RUN", "COPY", "ENV", "WORKDIR", "USER", "ENTRYPOINT"}
+        assert name in {
+            "FROM",
+            "ARG",
+            "RUN",
+            "COPY",
+            "ENV",
+            "WORKDIR",
+            "USER",
+            "ENTRYPOINT",
+            "LABEL",
+        }
         assert arguments
         if name == "RUN":
             subprocess.run(["/bin/sh", "-n", "-c", arguments], check=True)

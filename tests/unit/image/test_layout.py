@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from image.layout import Blob, Tree, build_image, build_layer, write_layout
+from image.layout import Blob, Image, Tree, build_image, build_layer, write_layout
 
 NAME = "localhost/thing:1.0"
+LABELS = {"org.opencontainers.image.version": "1.0"}
 
 
 @pytest.fixture
@@ -75,51 +76,98 @@ def test_an_image_built_twice_is_the_same(tree: Path, tmp_path: Path):
     assert len(digests) == 1
 
 
+def images(tree: Path, *architectures: str) -> list[Image]:
+    shared = build_layer([Tree(tree)])
+    return [
+        build_image(
+            {"a tree": shared, "its own": build_layer([], directories=(one,))},
+            architecture=one,
+            run={"User": "65532"},
+            labels=LABELS,
+            created="2026-01-02T03:04:05Z",
+        )
+        for one in architectures
+    ]
+
+
 def an_image(tree: Path, out: Path) -> Path:
-    layer = build_layer([Tree(tree)])
-    manifest, config = build_image(
-        [layer], architecture="amd64", run={"User": "65532"}, created_by=["a tree"]
-    )
-    write_layout(out, manifest, [config, layer], name=NAME)
+    write_layout(out, images(tree, "amd64"), name=NAME)
     return out
 
 
-def test_every_blob_is_under_its_digest_and_named_by_another(tree: Path, tmp_path: Path):
-    with tarfile.open(an_image(tree, tmp_path / "out.tar")) as archive:
-        files = {
-            one.name: archive.extractfile(one).read()  # type: ignore[union-attr]  # a file
-            for one in archive.getmembers()
-            if one.isfile()
+class Layout:
+    """An archive as the specification says to read it."""
+
+    def __init__(self, file: Path) -> None:
+        with tarfile.open(file) as archive:
+            self.files = {
+                one.name: archive.extractfile(one).read()  # type: ignore[union-attr]  # a file
+                for one in archive.getmembers()
+                if one.isfile()
+            }
+        assert json.loads(self.files["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
+        (self.named,) = json.loads(self.files["index.json"])["manifests"]
+        assert self.named["annotations"] == {
+            "io.containerd.image.name": NAME,
+            "org.opencontainers.image.ref.name": "1.0",
         }
 
-    def blob(descriptor: dict[str, Any]) -> bytes:
-        content = files[f"blobs/{descriptor['digest'].replace(':', '/')}"]
+    def blob(self, descriptor: dict[str, Any]) -> bytes:
+        content = self.files[f"blobs/{descriptor['digest'].replace(':', '/')}"]
         digest = hashlib.sha256(content).hexdigest()
         assert (f"sha256:{digest}", len(content)) == (descriptor["digest"], descriptor["size"])
         return content
 
-    assert json.loads(files["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
-    (described,) = json.loads(files["index.json"])["manifests"]
-    assert described["annotations"] == {
-        "io.containerd.image.name": NAME,
-        "org.opencontainers.image.ref.name": "1.0",
-    }
-    manifest = json.loads(blob(described))
-    config = json.loads(blob(manifest["config"]))
-    layers = [blob(one) for one in manifest["layers"]]
-    assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(layers[0]).hexdigest()}"]
-    assert (config["os"], config["config"]) == ("linux", {"User": "65532"})
-    assert len(files) == 2 + 3
+    def check(self, descriptor: dict[str, Any]) -> set[str]:
+        """The image that a descriptor is of, and its digests."""
+        manifest = json.loads(self.blob(descriptor))
+        assert manifest["annotations"] == LABELS
+        config = json.loads(self.blob(manifest["config"]))
+        layers = [self.blob(one) for one in manifest["layers"]]
+        digests = [f"sha256:{hashlib.sha256(one).hexdigest()}" for one in layers]
+        assert config["rootfs"]["diff_ids"] == digests
+        assert config["config"] == {"User": "65532", "Labels": LABELS}
+        assert config["created"] == "2026-01-02T03:04:05Z"
+        platform = descriptor["platform"]
+        assert (platform["os"], platform["architecture"]) == (config["os"], config["architecture"])
+        return {descriptor["digest"], manifest["config"]["digest"], *digests}
 
 
-def test_a_build_that_fails_leaves_the_earlier_image(tree: Path, tmp_path: Path):
+def test_every_blob_is_under_its_digest_and_named_by_another(tree: Path, tmp_path: Path):
+    layout = Layout(an_image(tree, tmp_path / "out.tar"))
+    assert layout.named["mediaType"] == "application/vnd.oci.image.manifest.v1+json"
+    assert len(layout.check(layout.named)) == 4
+    assert len(layout.files) == 2 + 4
+
+
+def test_several_architectures_are_one_index_and_share_what_is_equal(tree: Path, tmp_path: Path):
+    out = tmp_path / "out.tar"
+    named = write_layout(out, images(tree, "amd64", "arm64"), name=NAME)
+    layout = Layout(out)
+    assert layout.named["digest"] == named.digest
+    assert layout.named["mediaType"] == "application/vnd.oci.image.index.v1+json"
+    index = json.loads(layout.blob(layout.named))
+    assert (index["mediaType"], index["annotations"]) == (layout.named["mediaType"], LABELS)
+    assert [one["platform"] for one in index["manifests"]] == [
+        {"architecture": "amd64", "os": "linux"},
+        {"architecture": "arm64", "os": "linux", "variant": "v8"},
+    ]
+    digests = {one for described in index["manifests"] for one in layout.check(described)}
+    assert len(digests) == 2 * 4 - 1
+    assert len(layout.files) == 2 + 1 + len(digests)
+
+
+def test_a_build_that_fails_leaves_the_earlier_image_and_nothing_else(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     out = an_image(tree, tmp_path / "out.tar")
     before = out.read_bytes()
 
-    def failing() -> object:
-        yield Blob.of("x", b"1")
+    def fail(*_: object) -> None:
         raise OSError("no space")
 
+    monkeypatch.setattr(tarfile.TarFile, "addfile", fail)
     with pytest.raises(OSError, match="no space"):
-        write_layout(out, Blob.of("m", b"2"), failing(), name=NAME)  # type: ignore[arg-type]
+        write_layout(out, images(tree, "arm64"), name=NAME)
     assert out.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["out.tar"]

@@ -1,8 +1,13 @@
 """Which entries of the lock file go into the image."""
 
+import compileall
+import importlib.util
+import sys
+from pathlib import Path
+
 import pytest
 from image.errors import ImageBuildError
-from image.wheels import is_wanted, runtime_requirements
+from image.wheels import GENERATED, drop_generated, is_wanted, runtime_requirements, trim
 
 PROJECT = """
 [project]
@@ -72,7 +77,50 @@ def test_a_dependency_that_is_not_locked_is_named():
         ("bin/uvicorn", False),
         (".lock", False),
         ("binary/x.py", True),
+        ("certifi/tests/test_certs.py", False),
+        ("kubernetes_asyncio/config/exec_provider_test.py", False),
+        ("aiohttp/test_utils.py", False),
+        ("uvloop/loop.pyx", False),
+        ("uvloop/loop.cpython-311-aarch64-linux-gnu.so", True),
+        ("multidict/_testcapi.cpython-311-aarch64-linux-gnu.so", False),
+        ("structlog/testing.py", True),
+        ("pydantic/main.pyi", False),
+        ("idna-3.20.dist-info/licenses/LICENSE.md", True),
+        ("CHANGELOG.md", False),
+        ("example.py", False),
+        ("LICENSE", True),
+        ("jsonpatch-stubs/__init__.pyi", False),
+        ("tzdata/zoneinfo/Europe/Berlin", True),
     ],
 )
-def test_what_names_the_machine_that_built_is_left_out(path: str, wanted: bool):
+def test_what_names_the_machine_and_what_no_process_reads_is_left_out(path: str, wanted: bool):
     assert is_wanted(path) is wanted
+
+
+def test_a_trimmed_directory_has_no_empty_directories(tmp_path: Path):
+    for name in ("part/tests/data/test_x.py", "part/x.py", "x-stubs/deep/x.pyi"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    trim(tmp_path)
+    assert {str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*")} == {"part", "part/x.py"}
+
+
+def test_generated_modules_are_imported_from_their_bytecode(tmp_path: Path):
+    package = tmp_path / GENERATED[0]
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from generated_api.one import WHAT\n")
+    (package / "one.py").write_text("WHAT = 'thing'\n")
+    compileall.compile_dir(tmp_path, quiet=1)
+    drop_generated(tmp_path)
+    assert sorted(one.name for one in package.iterdir()) == ["__init__.pyc", "one.pyc"]
+    spec = importlib.util.spec_from_file_location("generated_api", package / "__init__.pyc")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["generated_api"] = module
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules["generated_api"]
+        sys.modules.pop("generated_api.one", None)
+    assert module.WHAT == "thing"

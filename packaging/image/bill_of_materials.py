@@ -1,0 +1,133 @@
+"""The list of what an image is made of, in CycloneDX's form.
+
+It is read from the tree that becomes the image: dpkg's control data and the metadata of the wheels. The
+text is reproducible: its serial number is derived from the image's digest, its time is the image's.
+
+cyclonedx.org/docs/1.6/json; github.com/package-url/purl-spec, types deb, oci and pypi.
+"""
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+from urllib.parse import quote
+
+import msgspec
+
+from image import debian, wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from email.message import Message
+    from pathlib import Path
+
+_LONGEST_NAME: Final = 64
+"""Characters of a licence's name; some wheels have its whole text in that field."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The image that a bill is of."""
+
+    name: str
+    version: str
+    architecture: str
+    digest: str
+    """Of the manifest."""
+    created: str | None
+    license: str | None
+
+
+def components(root: "Path", libraries: "Path", subject: Subject) -> list[dict[str, Any]]:
+    """Return what is in an image: the release of Debian, its packages, the wheels and the program.
+
+    Args:
+        root: tree of the lowest layer.
+        libraries: directory of the wheels.
+        subject: the image.
+    """
+    return [
+        {
+            "type": "operating-system",
+            "bom-ref": "debian",
+            "name": "debian",
+            "version": debian.RELEASE,
+        },
+        *(_debian_package(one) for one in debian.unpacked(root)),
+        *(_wheel(one) for one in wheels.installed(libraries)),
+        {
+            "type": "application",
+            "bom-ref": subject.name,
+            "name": subject.name,
+            "version": subject.version,
+            **_license(subject.license, is_expression=True),
+        },
+    ]
+
+
+def write_bill(out: "Path", subject: Subject, found: list[dict[str, Any]]) -> None:
+    """Write the bill of an image."""
+    name = quote(subject.name, safe="")
+    digest = quote(subject.digest, safe="")
+    image = f"pkg:oci/{name}@{digest}?arch={subject.architecture}"
+    bill = {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, image)}",
+        "version": 1,
+        "metadata": {
+            **({"timestamp": subject.created} if subject.created else {}),
+            "component": {
+                "type": "container",
+                "bom-ref": image,
+                "name": subject.name,
+                "version": subject.version,
+                "purl": image,
+            },
+        },
+        "components": found,
+        "dependencies": [{"ref": image, "dependsOn": [one["bom-ref"] for one in found]}],
+    }
+    out.write_bytes(msgspec.json.format(msgspec.json.encode(bill), indent=2) + b"\n")
+
+
+def _debian_package(fields: "Mapping[str, str]") -> dict[str, Any]:
+    name, version = fields["Package"], fields["Version"]
+    # Advisories are about source packages: `Source: glibc`, or `gcc-12 (12.2.0-14)`.
+    source, _, source_version = fields.get("Source", name).partition(" ")
+    upstream = f"{source}@{source_version.strip('()') or version}"
+    qualifiers = {
+        "arch": fields["Architecture"],
+        "distro": f"debian-{debian.RELEASE}",
+        "upstream": upstream,
+    }
+    rest = "&".join(f"{key}={quote(value, safe='')}" for key, value in qualifiers.items())
+    purl = f"pkg:deb/debian/{quote(name, safe='')}@{quote(version, safe='')}?{rest}"
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "name": name,
+        "version": version,
+        "purl": purl,
+    }
+
+
+def _wheel(metadata: "Message") -> dict[str, Any]:
+    name, version = metadata["Name"], metadata["Version"]
+    purl = f"pkg:pypi/{wheels.normal(name)}@{quote(version, safe='')}"
+    expression = metadata["License-Expression"]
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "name": name,
+        "version": version,
+        **_license(expression or metadata["License"], is_expression=bool(expression)),
+        "purl": purl,
+    }
+
+
+def _license(text: str | None, *, is_expression: bool) -> dict[str, Any]:
+    if not text or len(text) > _LONGEST_NAME or "\n" in text:
+        return {}
+    return {"licenses": [{"expression": text} if is_expression else {"license": {"name": text}}]}
