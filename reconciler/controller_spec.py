@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from api.clock import Clock
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
+    from kube.event_source import EventSource
     from manifests.install.rbac import PolicyRule
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant
     from reconciler.caches import Caches
-    from reconciler.runtime.event_source import EventSource
     from reconciler.settings import ControllerSettings
     from scheduler.context import ExtenderContext
 

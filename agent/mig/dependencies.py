@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 class ObjectCache(Protocol):
     """Cached objects; `agent.api_cache.NodeObjects`."""
 
+    async def synced(self) -> None:
+        """Return once the cache has synced."""
+
     def devices(self) -> "Iterable[GPUDevice]":
         """Return the GPUDevices of this node; none before the cache has synced."""
 

@@ -101,6 +101,7 @@ class Partitioner:
 
     async def run(self) -> NoReturn:
         """Partition devices until cancelled; failures are logged, counted and retried."""
+        await self._dependencies.objects.synced()
         while True:
             self._triggered.clear()
             try:

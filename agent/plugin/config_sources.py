@@ -87,7 +87,7 @@ class ClusterSource:
     async def run(self) -> NoReturn:
         """Follow devices and pools until cancelled; their informers run elsewhere."""
         changed = asyncio.Event()
-        self._objects.listeners.append(changed.set)
+        self._objects.subscribe(changed.set)
         await self._objects.synced()
         while True:
             changed.clear()

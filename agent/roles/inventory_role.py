@@ -132,7 +132,7 @@ class InventoryRole:
                 dependencies.clock,
             )
             partitioner = self._partitioner
-            objects.listeners.append(partitioner.trigger)
+            objects.subscribe(partitioner.trigger)
             self._devices.partitioning = lambda: partitioner.partitioning
 
     def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":

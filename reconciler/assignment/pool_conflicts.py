@@ -11,11 +11,11 @@ from api.names import GROUP
 from api.status_conditions import find_condition, new_condition
 from api.text import listed
 from kube.event_recorder import ObjectReference
+from kube.event_source import EventSource
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.pool.validation_cache import POOLS
-from reconciler.runtime.event_source import EventSource
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
 from telemetry.conditions import PoolCondition, PoolConflict

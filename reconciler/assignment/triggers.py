@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpunodeinventory import PoolMembership
 from api.names import NodeName, PoolName
+from kube.event_source import EventSource
 from reconciler.assignment.view import assignment_sources, readiness_of
 from reconciler.controller_spec import ControllerContext
 from reconciler.pool.index_changes import index_changes
 from reconciler.pool.validation_cache import validity_cache
-from reconciler.runtime.event_source import EventSource
 from telemetry.conditions import DeviceCondition
 
 if TYPE_CHECKING:

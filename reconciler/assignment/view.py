@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from api.meta import Condition
     from api.names import DeviceName, NodeName
     from inventory.pools.validation import PoolValidityLookup
+    from kube.store import Store
     from pool.allocation_reader import AllocationReader
     from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
-    from reconciler.runtime.store import DeviceStore, Store
+    from reconciler.runtime.device_store import DeviceStore
 
 _UNKNOWN_POOL: Final = frozenset({"an unknown pool"})
 

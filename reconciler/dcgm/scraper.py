@@ -15,16 +15,16 @@ from api.names import NodeName
 from inventory.health.dcgm import parse_page
 from inventory.health.device import ExporterSample
 from kube.backoff import Backoff
+from kube.event_source import EventSource
 from reconciler.controller_spec import DEVICES, OPERANDS, ControllerContext, ControllerSpec
 from reconciler.dcgm.exporter import ExporterClient, ExporterUnavailableError
-from reconciler.runtime.event_source import EventSource
 from telemetry.metrics import HEALTH_SCRAPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pool.model import Instant
-    from reconciler.runtime.store import DeviceStore
+    from reconciler.runtime.device_store import DeviceStore
     from reconciler.sinks.operand_pod_sink import OperandPodSink
 
 WORKERS: Final = 8

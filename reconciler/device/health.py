@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from pool.model import Instant
     from reconciler.controller_spec import Reconcile
-    from reconciler.runtime.store import DeviceStore
+    from reconciler.runtime.device_store import DeviceStore
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
     from pool.model import Instant
-    from reconciler.runtime.store import DeviceStore
+    from reconciler.runtime.device_store import DeviceStore
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)
 

@@ -50,10 +50,11 @@ if TYPE_CHECKING:
     from inventory.discovery.plan import DevicePlan, WantedDevice
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
+    from kube.store import Store
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant, NodeFacts
     from reconciler.controller_spec import Reconcile
-    from reconciler.runtime.store import DeviceStore, Store
+    from reconciler.runtime.device_store import DeviceStore
     from reconciler.sinks.node_feature_sink import NodeFeatureSink
 
 RBAC: Final = (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from pool.index.device_index import DeviceIndex
     from pool.model import NodeFacts
-    from reconciler.runtime.store import DeviceStore
+    from reconciler.runtime.device_store import DeviceStore
 
 ACTION: Final = "Inventory"
 _NAMED_ONE_BY_ONE: Final = 2

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from api.meta import ObjectMeta
     from kube.client import KubeClient
     from kube.resources import Resource
+    from kube.store import Store
     from pool.model import Instant
-    from reconciler.runtime.store import DeviceStore, Store
+    from reconciler.runtime.device_store import DeviceStore
 
 FIELD_MANAGER: Final = "gpu-control-plane/node-inventory"
 

@@ -4,9 +4,9 @@ import datetime as dt
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from kube.batches import steps
 from pool.reservations.reservation import ReservationPhase
 from reconciler.pool.usage import waiting_pods
-from reconciler.runtime.batches import steps
 from telemetry.conditions import PoolCondition
 from telemetry.metrics import (
     ALLOCATION_MISMATCHES,

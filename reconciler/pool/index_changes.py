@@ -7,12 +7,12 @@ gauges that belong to no single pool.
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
+from kube.batches import steps
+from kube.event_source import EventSource
 from pool.index.change_log import Changes
 from reconciler.controller_spec import ControllerContext, TaskSpec, Trigger
 from reconciler.pool.gauges import showing_sums
 from reconciler.pool.usage import waiting_pods
-from reconciler.runtime.batches import steps
-from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable

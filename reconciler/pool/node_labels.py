@@ -17,12 +17,12 @@ from api.names import (
     pool_node_label,
 )
 from kube.errors import Conflict, NotFound
+from kube.event_source import EventSource
 from kube.resources import NODES
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.pool.index_changes import NODES as INDEX_NODES
 from reconciler.pool.validation_cache import validity_cache
-from reconciler.runtime.event_source import EventSource
 from reconciler.runtime.expectations import Expectations
 
 if TYPE_CHECKING:

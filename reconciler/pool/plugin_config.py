@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import AllocationMode
 from api.nodefiles.poolconfig import ConfiguredDevice
+from kube.batches import steps
+from kube.event_source import EventSource
 from manifests.node.mig_parted import PartedDevice
 from pool.facts import device_facts, pool_facts
 from pool.layout import layout_of
 from reconciler.controller_spec import DEVICES, ControllerContext, ControllerSpec
-from reconciler.runtime.batches import steps
-from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import GPUPool
     from api.names import NodeName, PoolName
     from pool.catalog import Catalog
-    from reconciler.runtime.store import DeviceStore
+    from reconciler.runtime.device_store import DeviceStore
 
 COALESCE_S: Final = 1.0
 """A node that joins reports its devices one by one; a burst of changes becomes one list."""

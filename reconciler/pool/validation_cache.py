@@ -12,9 +12,9 @@ from api.names import NodeName, PoolName
 from inventory.assignment.eligibility import is_approved
 from inventory.assignment.selector import selector_accepts
 from inventory.pools.validation import VALID_POOL, makes_profile, validate_pool
+from kube.event_source import EventSource
 from reconciler.controller_spec import ControllerContext, Trigger
 from reconciler.pool.index_changes import index_changes
-from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import GPUPool
     from inventory.pools.validation import PoolValidity
     from pool.catalog import Catalog
-    from reconciler.runtime.store import DeviceStore
+    from reconciler.runtime.device_store import DeviceStore
 
 _Answers = tuple[int, int]
 """Devices that support the profile, and devices that do not; unknown ones are in neither."""

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from kube.resources import Resource
+    from kube.store import IndexedStore
     from manifests.node.device_plugin import WorkloadSettings
     from pool.catalog import Catalog
     from pool.model import Instant
     from reconciler.pool.plugin_config import Devices, Parted, PluginConfigFacts
-    from reconciler.runtime.store import IndexedStore
 
 _VERBS: Final = ("create", "delete", "list", "patch", "watch")
 NAMESPACED_RBAC: Final = (

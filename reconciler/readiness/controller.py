@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from inventory.readiness.phases import BootstrapState, NodeReadiness
     from inventory.readiness.software import BootstrapTerms
     from kube.client import KubeClient
+    from kube.store import Store
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant
     from reconciler.controller_spec import Reconcile
-    from reconciler.runtime.store import DeviceStore, Store
+    from reconciler.runtime.device_store import DeviceStore
     from reconciler.sinks.operand_pod_sink import OperandPodSink
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpunodeinventories/status",), verbs=("patch",)),)

@@ -1,1 +1,1 @@
-"""The runtime of controllers: queue, stores, expectations, status writes and eviction."""
+"""The runtime of controllers: queue, device store, expectations, status writes and eviction."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import GROUP
+from kube.batches import steps
 from manifests.install.rbac import PolicyRule
 from pool.facts import device_facts
-from reconciler.runtime.batches import steps
-from reconciler.runtime.store import DeviceStore
+from reconciler.runtime.device_store import DeviceStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

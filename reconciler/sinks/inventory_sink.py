@@ -11,11 +11,11 @@ import msgspec
 import structlog
 
 from api.names import NodeName
+from kube.batches import steps
 from kube.event_recorder import ObjectReference
 from kube.resources import PODS
+from kube.store import Store
 from pool.facts import reports_of
-from reconciler.runtime.batches import steps
-from reconciler.runtime.store import Store
 from reconciler.sinks.pod_sink import ACTION, check_alone
 from telemetry.metrics import ALLOCATION_MISMATCHES
 from telemetry.reasons import EventReason

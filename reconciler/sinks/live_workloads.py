@@ -5,8 +5,8 @@ from typing import Final, TypeVar
 from api.foreign.workload_kinds import ConfigMap, DaemonSet
 from api.names import POOL_LABEL, PoolName
 from kube.informer import Selection
+from kube.store import IndexedStore
 from manifests import constants
-from reconciler.runtime.store import IndexedStore
 
 ALL_POOLS: Final = PoolName("")
 """Key of the objects that serve all pools of a node."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, final
 from api.names import NodeName
 from inventory.discovery.sources import feature_report
 from kube.resources import NODE_FEATURES
+from kube.store import IndexedStore
 from manifests.install.rbac import PolicyRule
-from reconciler.runtime.store import IndexedStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Final, final
 
+from kube.batches import steps
 from manifests.install.rbac import PolicyRule
-from reconciler.runtime.batches import steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

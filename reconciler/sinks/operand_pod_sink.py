@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.names import NodeName
 from inventory.readiness.software import Operand, OperandFacts
+from kube.batches import steps
+from kube.event_source import EventSource
+from kube.store import IndexedStore
 from manifests.install.rbac import PolicyRule
-from reconciler.runtime.batches import steps
-from reconciler.runtime.event_source import EventSource
-from reconciler.runtime.store import IndexedStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 
 from api.text import units as counted
+from kube.batches import steps
 from kube.event_recorder import ObjectReference
 from kube.resources import PODS
 from manifests.install.rbac import PolicyRule
 from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
-from reconciler.runtime.batches import steps
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:

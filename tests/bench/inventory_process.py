@@ -31,11 +31,11 @@ from kube.config.connection import StaticConnection
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODE_FEATURES, NODES
+from kube.store import Store
 from pool.facts import node_facts
 from pool.index.device_index import DeviceIndex
 from reconciler.inventory.controller import KnownDevices, NodeInventory
 from reconciler.runtime.controller import Controller
-from reconciler.runtime.store import Store
 from reconciler.sinks.device_sink import DeviceSink, observe_device
 from reconciler.sinks.node_feature_sink import NodeFeatureSink, observe_feature
 from reconciler.sinks.node_sink import NodeSink

@@ -49,6 +49,8 @@ class PartitioningNode:
         for number, device in enumerate(self.fake.devices, start=1):
             self.add_device(number, uuid=device.uuid)
         self.pools_by_name: dict[str, GPUPool] = {"a": a_pool("a", profile)}
+        self.has_synced = asyncio.Event()
+        self.has_synced.set()
         self.health_states: dict[str, DeviceHealthState] = {}
         self.used: set[str] | None = set()
         self.recorder = RecordedEvents()
@@ -102,6 +104,9 @@ class PartitioningNode:
             task = group.create_task(self.partitioner.run())
             yield
             task.cancel()
+
+    async def synced(self) -> None:
+        await self.has_synced.wait()
 
     def devices(self) -> Iterable[GPUDevice]:
         return self.devices_by_name.values()

@@ -174,6 +174,17 @@ async def test_nothing_is_done_before_the_users_of_devices_are_known():
         assert node.reasons() == [BLOCKED]
 
 
+async def test_nothing_is_done_before_devices_and_pools_are_known():
+    node = PartitioningNode(a_mig_device(1))
+    node.has_synced.clear()
+    async with node.running():
+        await asyncio.sleep(60.0)
+        assert node.steps == []
+        node.has_synced.set()
+        await asyncio.sleep(60.0)
+    assert node.steps
+
+
 async def test_a_pod_that_comes_in_the_middle_stops_it_before_the_next_step():
     node = PartitioningNode(a_mig_device(1))
 

@@ -10,11 +10,11 @@ from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, NodeName, PoolName
 from inventory.pools.validation import VALID_POOL, PoolValidity
 from kube.errors import AlreadyExists
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS
+from kube.store import Store
 from reconciler.assignment.controller import DeviceAssignment
 from reconciler.assignment.events import AssignmentEvents
 from reconciler.assignment.pool_conflicts import Conflicts, PoolConflicts
 from reconciler.assignment.view import AssignmentSources
-from reconciler.runtime.store import Store
 from tests.component.reconciler.cluster import Cluster, Json
 from tests.support.recorded_events import RecordedEvents
 

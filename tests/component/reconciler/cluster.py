@@ -40,7 +40,7 @@ from reconciler.pool.node_labels import PoolNodeLabels
 from reconciler.pool.remains import PoolRemains
 from reconciler.pool.status import PoolStatus
 from reconciler.pool.validation_cache import PoolValidityCache
-from reconciler.runtime.store import DeviceStore
+from reconciler.runtime.device_store import DeviceStore
 from reconciler.sinks.device_sink import DeviceSink, observe_device
 from reconciler.sinks.node_sink import NodeSink
 from reconciler.sinks.pod_sink import PodSink

@@ -28,11 +28,11 @@ from kube.resources import (
     NODE_FEATURES,
     NODES,
 )
+from kube.store import Store
 from manifests.install.crds import build_crds
 from pool.facts import node_facts
 from pool.index.device_index import DeviceIndex
 from reconciler.inventory.controller import KnownDevices, NodeInventory
-from reconciler.runtime.store import Store
 from reconciler.sinks.device_sink import DeviceSink, observe_device
 from reconciler.sinks.node_feature_sink import NodeFeatureSink, observe_feature
 from reconciler.sinks.node_sink import NodeSink

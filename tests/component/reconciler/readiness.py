@@ -23,6 +23,7 @@ from kube.resources import (
     NODES,
     PODS,
 )
+from kube.store import Store
 from manifests.install.crds import build_crds
 from pool.allocation_state import AllocationState
 from pool.facts import node_facts, pod_facts
@@ -30,7 +31,6 @@ from reconciler.controller_spec import ControllerContext
 from reconciler.device.fault_events import FaultEvents
 from reconciler.device.health import DeviceHealthController, HealthSources
 from reconciler.readiness.controller import NodeBootstrap, NodeSources
-from reconciler.runtime.store import Store
 from reconciler.sinks.device_sink import DeviceSink, observe_device
 from reconciler.sinks.node_sink import NodeSink
 from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection

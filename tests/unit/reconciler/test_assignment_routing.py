@@ -8,12 +8,13 @@ import pytest
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import NodeName, PodUid, PoolName, UnitId
 from inventory.pools.validation import VALID_POOL, PoolValidity
+from kube.store import Store
 from pool.allocation_state import AllocationState
 from pool.facts import device_facts
 from reconciler.assignment.controller import SPEC
 from reconciler.assignment.triggers import AssignmentRouter
 from reconciler.assignment.view import AssignmentSources
-from reconciler.runtime.store import DeviceStore, Store
+from reconciler.runtime.device_store import DeviceStore
 from tests.support.assignment import UNSUPPORTED, a_device, a_gpupool
 from tests.support.builders import a_node, a_pool
 from tests.support.controllers import a_context

@@ -11,7 +11,7 @@ from api.names import NodeName
 from inventory.readiness.software import Operand
 from reconciler.dcgm.exporter import ExporterUnavailableError
 from reconciler.dcgm.scraper import SPEC, DcgmScraper, ScrapeTerms
-from reconciler.runtime.store import DeviceStore
+from reconciler.runtime.device_store import DeviceStore
 from reconciler.sinks.operand_pod import OperandPod
 from reconciler.sinks.operand_pod_sink import OperandPodSink
 from telemetry.metrics import REGISTRY

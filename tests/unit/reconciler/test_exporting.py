@@ -11,7 +11,7 @@ from api.meta import ObjectMeta
 from api.names import DeviceName, NodeName, PoolName
 from pool.catalog import Catalog
 from reconciler.pool.plugin_config import COALESCE_S, NODES_A_SECOND, PluginConfigFacts
-from reconciler.runtime.store import DeviceStore
+from reconciler.runtime.device_store import DeviceStore
 
 WHOLE, OTHER = PoolName("whole"), PoolName("other")
 N1 = NodeName("n1")

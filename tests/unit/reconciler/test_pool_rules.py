@@ -7,7 +7,7 @@ from api.names import PoolName
 from inventory.pools.validation import PoolFaultReason
 from pool.catalog import Catalog
 from reconciler.pool.validation_cache import PoolValidityCache
-from reconciler.runtime.store import DeviceStore
+from reconciler.runtime.device_store import DeviceStore
 from tests.support.assignment import a_device, a_gpupool
 
 MIG = {"mode": "MIG", "migProfile": "1g.10gb"}

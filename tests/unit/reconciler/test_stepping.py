@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from kube.batches import STEP, steps
 from kube.informer import SteppingSink
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
 from reconciler.pool.gauges import DEVICES_A_STEP, showing_sums
-from reconciler.runtime.batches import STEP, steps
 from reconciler.sinks.device_sink import DeviceSink
 from reconciler.sinks.node_sink import NodeSink
 from reconciler.sinks.pod_sink import PodSink

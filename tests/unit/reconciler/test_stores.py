@@ -8,8 +8,9 @@ from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus, Link
 from api.kinds.gpupool import GPUPool
 from api.meta import Condition, ObjectMeta
 from api.names import DeviceName, NodeName
+from kube.store import Store
 from pool.index.device_index import DeviceIndex
-from reconciler.runtime.store import DeviceStore, Store
+from reconciler.runtime.device_store import DeviceStore
 from tests.support.builders import a_device
 
 N1, N2 = NodeName("n1"), NodeName("n2")

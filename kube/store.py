@@ -4,18 +4,11 @@ A reconciler reads whole objects here and is triggered by keys, never by events.
 equal object is no change; `metadata.resourceVersion` is part of the comparison.
 """
 
-import functools
 from operator import ne
-from sys import intern
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
-import msgspec
-
-from api.kinds.gpudevice import PCI, DeviceUnits, GPUDevice, Link, PoolRef
-from api.meta import Condition, OwnerReference
-from api.names import DEVICE_NODE_ANNOTATION, DeviceName, NodeName
-from reconciler.runtime.batches import steps
-from reconciler.runtime.event_source import EventSource
+from kube.batches import steps
+from kube.event_source import EventSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -153,98 +146,3 @@ class IndexedStore(Generic[K, G, Item]):
         if not siblings:
             del self._by_group[group]
         self.changes.publish(group)
-
-
-@final
-class DeviceStore:
-    """GPUDevices by name and by node; 40,000 of them share each part that repeats."""
-
-    def __init__(self) -> None:
-        store: IndexedStore[DeviceName, NodeName, GPUDevice] = IndexedStore(
-            lambda device: device.name, home_of, prepare=_shared
-        )
-        self._store = store
-        self.changes = store.changes
-        """Nodes of devices; both nodes where a device changed its node."""
-        self.names = store.keys
-        self.nodes = store.groups
-        self.get = store.get
-        self.replacing = store.replacing
-        self.upsert = store.upsert
-        self.discard = store.remove
-
-    def __len__(self) -> int:
-        return len(self._store)
-
-    def on_node(self, node: NodeName) -> list[GPUDevice]:
-        """Return the devices of a node, sorted by name."""
-        found = self._store.of(node)
-        return [found[name] for name in sorted(found)]
-
-
-def home_of(device: GPUDevice) -> NodeName:
-    """Return the device's node by its status, or until that is written by its annotation."""
-    noted = device.metadata.annotation(DEVICE_NODE_ANNOTATION)
-    return NodeName(intern(device.status.node_name or noted or ""))
-
-
-def _shared(device: GPUDevice) -> GPUDevice:
-    """Return the device with shared objects for parts that many devices have in common."""
-    meta, status = device.metadata, device.status
-    owners, links = meta.owner_references, status.links
-    return msgspec.structs.replace(
-        device,
-        metadata=msgspec.structs.replace(
-            meta,
-            labels=_texts(tuple(meta.labels.items())) if meta.labels else None,
-            annotations=_texts(tuple(meta.annotations.items())) if meta.annotations else None,
-            owner_references=[_owner(one) for one in owners] if owners else None,
-        ),
-        status=msgspec.structs.replace(
-            status,
-            node_name=intern(status.node_name),
-            product=intern(status.product),
-            compute_capability=intern(status.compute_capability),
-            pci=_pci(status.pci),
-            links=[_link(one) for one in links] if links else links,
-            pool_ref=_pool(status.pool_ref) if status.pool_ref is not None else None,
-            units=_units(status.units),
-            conditions=[_condition(one) for one in status.conditions or ()] or status.conditions,
-        ),
-    )
-
-
-@functools.lru_cache(maxsize=1024)
-def _texts(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    return dict(items)
-
-
-@functools.lru_cache(maxsize=1024)
-def _owner(owner: OwnerReference) -> OwnerReference:
-    return owner
-
-
-@functools.lru_cache(maxsize=4096)
-def _pci(pci: PCI) -> PCI:
-    return pci
-
-
-@functools.lru_cache(maxsize=4096)
-def _link(link: Link) -> Link:
-    return link
-
-
-@functools.lru_cache(maxsize=1024)
-def _pool(pool: PoolRef) -> PoolRef:
-    return pool
-
-
-@functools.lru_cache(maxsize=4096)
-def _units(units: DeviceUnits) -> DeviceUnits:
-    return units
-
-
-@functools.lru_cache(maxsize=16_384)
-def _condition(condition: Condition) -> Condition:
-    """Return one object for equal conditions: many devices change at once, and alike."""
-    return condition
