@@ -1,9 +1,8 @@
 """The process of `agent`: its roles, its tasks, and its shutdown."""
 
 import asyncio
-import signal
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import structlog
 
@@ -16,7 +15,7 @@ from kube.client import KubeClient
 from kube.config.connection import BadConfigurationError
 from kube.config.discovery import load_configuration
 from kube.config.service_account import is_in_pod, load_service_account
-from telemetry.tasks import StoppedError, forever
+from telemetry.tasks import StoppedError, start_all, stop_signals
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from agent.roles.plugin_role import PluginRole
     from api.clock import Clock
     from kube.config.connection import Connection
-
-_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log = structlog.get_logger()
 
@@ -88,8 +85,7 @@ class Agent:
             tasks |= role.tasks() if role is not None else {}
         try:
             async with asyncio.TaskGroup() as group:
-                for name, task in tasks.items():
-                    group.create_task(forever(name, task), name=name)
+                start_all(group, tasks)
                 group.create_task(_until_signalled(), name="shutdown")
         except* StoppedError:
             _log.info("stopped")
@@ -139,13 +135,6 @@ async def _connect(settings: AgentSettings, clock: "Clock") -> "Connection":
 
 
 async def _until_signalled() -> NoReturn:
-    signalled = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in _STOPPING:
-        loop.add_signal_handler(number, signalled.set)
-    try:
+    with stop_signals() as signalled:
         await signalled.wait()
-    finally:
-        for number in _STOPPING:
-            loop.remove_signal_handler(number)
     raise StoppedError

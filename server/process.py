@@ -9,11 +9,10 @@ Stop: Lease handed over → `drain_s` for the Service and open connections, stil
 """
 
 import asyncio
-import signal
 import socket
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import structlog
 
@@ -59,10 +58,10 @@ from server.shutdown import drain
 from server.system_clock import SystemClock
 from server.tuning import freeze_garbage_collector, measure_loop_lag
 from telemetry.reasons import REPORTING_CONTROLLER
-from telemetry.tasks import StoppedError, forever
+from telemetry.tasks import StoppedError, start_all, stop_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Coroutine
 
     from aiohttp import web
 
@@ -71,7 +70,6 @@ if TYPE_CHECKING:
     from telemetry.logs import LogLines
 
 FLUSH_EVENTS_S: Final = 2.0
-_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log = structlog.get_logger()
 
@@ -189,6 +187,26 @@ class ControlPlane:
             limits=Limits.of(self.settings.listen),
         )
         return build_app(handlers)
+
+    def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
+        """Return the tasks by name; each runs until cancelled. Those of a leader are `CONTROLLERS`."""
+        tasks: dict[str, Coroutine[Any, Any, object]] = {
+            f"informer/{name}": self.watch_pods() if name == PODS.plural else informer.run()
+            for name, informer in self.informers.items()
+        }
+        tasks |= {
+            "reservation.expiry": ReservationExpiry(
+                self.allocation_state, self.clock.instant
+            ).run(),
+            "certificates": self.certificates.run(),
+            "certificates.clients": self.certificates.follow_clients(),
+            "reservation.key": self.signer.run(),
+            "events": self.recorder.run(),
+            "loop lag": measure_loop_lag(self.clock),
+        }
+        if self.settings.leadership.enabled:
+            tasks["leadership"] = self.stand_for_election()
+        return tasks | {"acting": self.act()}
 
     async def watch_pods(self) -> NoReturn:
         """Watch pods once the objects that their reservations refer to are listed."""
@@ -310,44 +328,20 @@ async def serve(
 
 
 async def _run(plane: ControlPlane, port: Port, logs: "LogLines | None") -> None:
+    tasks = plane.tasks()
+    if logs is not None:
+        tasks["logs"] = logs.flush_regularly()
     async with asyncio.TaskGroup() as group:
-
-        def spawn(name: str, work: "Awaitable[object]") -> None:
-            group.create_task(forever(name, work), name=name)
-
-        for name, informer in plane.informers.items():
-            following = plane.watch_pods() if name == PODS.plural else informer.run()
-            spawn(f"informer/{name}", following)
-        spawn(
-            "reservation.expiry",
-            ReservationExpiry(plane.allocation_state, plane.clock.instant).run(),
-        )
-        spawn("certificates", plane.certificates.run())
-        spawn("certificates.clients", plane.certificates.follow_clients())
-        spawn("reservation.key", plane.signer.run())
-        spawn("events", plane.recorder.run())
-        spawn("loop lag", measure_loop_lag(plane.clock))
-        if logs is not None:
-            spawn("logs", logs.flush_regularly())
-        if plane.settings.leadership.enabled:
-            spawn("leadership", plane.stand_for_election())
-        spawn("acting", plane.act())
+        start_all(group, tasks)
         group.create_task(_stop_on_signal(plane, port), name="shutdown")
 
 
 async def _stop_on_signal(plane: ControlPlane, port: Port) -> NoReturn:
     """Wait for a signal, then drain and end the task group."""
-    signalled = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in _STOPPING:
-        loop.add_signal_handler(number, signalled.set)
-    try:
+    with stop_signals() as signalled:
         await signalled.wait()
         port.send_away()
         await drain(plane)
         await port.close()
         await plane.recorder.flush(FLUSH_EVENTS_S)
-    finally:
-        for number in _STOPPING:
-            loop.remove_signal_handler(number)
     raise StoppedError

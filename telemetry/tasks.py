@@ -1,11 +1,16 @@
 """Named tasks that run for the life of the process: the end of one is a failure of the process."""
 
-from typing import TYPE_CHECKING, NoReturn
+import asyncio
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterator, Mapping
+
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log = structlog.get_logger()
 
@@ -16,6 +21,12 @@ class TaskEndedError(Exception):
 
 class StoppedError(Exception):
     """The process was signalled to stop, and has drained."""
+
+
+def start_all(group: asyncio.TaskGroup, tasks: "Mapping[str, Awaitable[object]]") -> None:
+    """Run each by its name for the life of the group."""
+    for name, work in tasks.items():
+        group.create_task(forever(name, work), name=name)
 
 
 async def forever(name: str, work: "Awaitable[object]") -> NoReturn:
@@ -32,6 +43,20 @@ async def forever(name: str, work: "Awaitable[object]") -> NoReturn:
         raise TaskEndedError(f"task {name} failed: {error}") from error
     _log.error("task returned, which it must not", task=name)
     raise TaskEndedError(f"task {name} returned")
+
+
+@contextmanager
+def stop_signals() -> "Iterator[asyncio.Event]":
+    """Have SIGTERM and SIGINT set the event; while the context lasts they do nothing else."""
+    signalled = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _STOPPING:
+        loop.add_signal_handler(number, signalled.set)
+    try:
+        yield signalled
+    finally:
+        for number in _STOPPING:
+            loop.remove_signal_handler(number)
 
 
 def _is_logged(error: Exception) -> bool:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, final
 
-from telemetry.tasks import forever
+from telemetry.tasks import start_all
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,8 +27,7 @@ class ControllerManager:
 
     async def start(self, group: "asyncio.TaskGroup") -> None:
         """Run each spec as a task of its name; all subscribe before anything is awaited."""
-        runs = [(spec.name, spec.start(self._context)) for spec in self._specs]
+        runs = {spec.name: spec.start(self._context) for spec in self._specs}
         for opening in self._context.openings:
             await self._context.ending.enter_async_context(opening)
-        for name, run in runs:
-            group.create_task(forever(name, run()), name=name)
+        start_all(group, {name: run() for name, run in runs.items()})
