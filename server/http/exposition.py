@@ -1,11 +1,12 @@
 """/metrics: 5,000 nodes make some 50,000 series, and writing them takes a fifth of a second.
 
 A long page is written in a thread, family by family: the loop gets its turns meanwhile, and the memory of one
-family is freed before the next.
+family is freed before the next. It is compressed where the scraper takes that, to a fifteenth.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final, final
+import zlib
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 SHORT: Final = 250_000
 """Bytes: 2,000 series, written in 10 ms."""
+_LEVEL: Final = 1
+"""The fastest: 0.4 ms for 180 KB, which become 11 KB. Level 6 takes ten times as long for a page of 9 KB."""
+_GZIP: Final = 16 + zlib.MAX_WBITS
+"""zlib's way to ask for gzip's header."""
 
 
 @final
@@ -41,11 +46,44 @@ class Exposition:
         self._length = 0
         # of the last page: how long the next one will be
 
-    async def show(self, _request: web.Request) -> web.Response:
-        body = _written() if self._length < SHORT else await asyncio.to_thread(_written)
-        self._length = len(body)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def show(self, request: web.Request) -> web.Response:
+        is_gzip = accepts_gzip(request.headers.get("Accept-Encoding", ""))
+        page = (
+            _written(is_gzip=is_gzip)
+            if self._length < SHORT
+            else await asyncio.to_thread(_written, is_gzip=is_gzip)
+        )
+        self._length = page.length
+        headers = {"Content-Type": CONTENT_TYPE_LATEST, "Vary": "Accept-Encoding"}
+        if is_gzip:
+            headers["Content-Encoding"] = "gzip"
+        return web.Response(body=page.body, headers=headers)
 
 
-def _written() -> bytes:
-    return b"".join(generate_latest(_OneFamily(family)) for family in REGISTRY.collect())
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Say whether a header `Accept-Encoding` names gzip, and does not refuse it by `q=0`."""
+    for offer in accept_encoding.lower().split(","):
+        coding, _, quality = offer.replace(" ", "").partition(";q=")
+        if coding in {"gzip", "*"}:
+            return quality.strip("0.") != "" or not quality
+    return False
+
+
+class _Page(NamedTuple):
+    body: bytes
+    length: int
+    """Before it was compressed."""
+
+
+def _written(*, is_gzip: bool) -> _Page:
+    texts = (generate_latest(_OneFamily(family)) for family in REGISTRY.collect())
+    if not is_gzip:
+        body = b"".join(texts)
+        return _Page(body, len(body))
+    length = 0
+    parts: list[bytes] = []
+    compressor = zlib.compressobj(_LEVEL, wbits=_GZIP)
+    for text in texts:
+        length += len(text)
+        parts.append(compressor.compress(text))
+    return _Page(b"".join([*parts, compressor.flush()]), length)

@@ -1,9 +1,15 @@
 """The paths that are open to everyone: liveness, readiness, metrics."""
 
+import asyncio
+import gzip
+import http.client
+import urllib.request
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from manifests.constants import FILTER_PATH, LIVENESS_PATH, METRICS_PATH, READINESS_PATH
+from server.http.exposition import accepts_gzip
 from tests.support.scheduling import a_wire_pod, extender_args
 from tests.support.served_app import ServedApp
 
@@ -45,6 +51,38 @@ async def test_metrics_can_be_scraped(scheduler: ServedApp) -> None:
         if sample.name.endswith("_count")
     }
     assert counts["filter", "fits"] >= 1
+
+
+async def test_metrics_are_compressed_where_the_scraper_takes_that(scheduler: ServedApp) -> None:
+    def scrape(accept_encoding: str) -> tuple[str | None, bytes]:
+        request = urllib.request.Request(
+            scheduler.url + METRICS_PATH, headers={"Accept-Encoding": accept_encoding}
+        )
+        with urllib.request.urlopen(request, context=scheduler.tls()) as reply:
+            assert isinstance(reply, http.client.HTTPResponse)
+            assert reply.headers["Vary"] == "Accept-Encoding"
+            return reply.headers["Content-Encoding"], reply.read()
+
+    encoding, plain = await asyncio.to_thread(scrape, "identity")
+    assert encoding is None
+    encoding, packed = await asyncio.to_thread(scrape, "gzip")
+    assert encoding == "gzip"
+    assert len(packed) < len(plain) / 5
+    shown = text_string_to_metric_families(gzip.decompress(packed).decode())
+    assert {family.name for family in shown} == {
+        family.name for family in text_string_to_metric_families(plain.decode())
+    }
+
+
+@pytest.mark.parametrize(
+    ("header", "wanted"),
+    [
+        *(("gzip", True), ("deflate, gzip;q=0.5", True), ("GZIP", True), ("*", True)),
+        *(("", False), ("identity", False), ("gzip;q=0", False), ("gzip; q=0.0, br", False)),
+    ],
+)
+def test_what_a_scraper_accepts(header: str, wanted: bool) -> None:
+    assert accepts_gzip(header) is wanted
 
 
 @pytest.mark.parametrize("path", [LIVENESS_PATH, READINESS_PATH, METRICS_PATH])

@@ -3,8 +3,17 @@
 import itertools
 import re
 
-from prometheus_client import Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 
+from api.version import REVISION, VERSION
 from telemetry import agent_metrics, metrics
 
 METRICS = {
@@ -17,10 +26,29 @@ FAMILIES = [family for metric in METRICS.values() for family in metric.describe(
 LABELS = {label for metric in METRICS.values() for label in metric._labelnames}
 
 
+def families_of(collector: type[ProcessCollector | PlatformCollector]) -> set[str]:
+    return {family.name for family in collector(registry=CollectorRegistry()).collect()}
+
+
 def test_every_metric_is_in_our_registry_and_nothing_else_is():
     assert len(FAMILIES) == len(METRICS) > 20
     registered = {family.name for family in metrics.REGISTRY.collect()}
-    assert registered == {family.name for family in FAMILIES}
+    of_the_process = families_of(ProcessCollector) | families_of(PlatformCollector)
+    assert {"process_cpu_seconds", "process_resident_memory_bytes", "python_info"} < of_the_process
+    assert registered == {family.name for family in FAMILIES} | of_the_process | {"gpu_build"}
+
+
+def test_the_page_names_version_and_revision():
+    sample = metrics.REGISTRY.get_sample_value(
+        "gpu_build_info", {"version": VERSION, "revision": REVISION}
+    )
+    assert sample == 1
+
+
+def test_no_sample_says_when_a_counter_was_created():
+    samples = [sample.name for family in metrics.REGISTRY.collect() for sample in family.samples]
+    assert samples
+    assert [name for name in samples if name.endswith("_created")] == []
 
 
 def test_names_are_unique_and_say_whose_they_are():
