@@ -72,7 +72,7 @@ async def test_devices_are_shown_and_selected_by_node_and_state(api, kubectl, po
         faulted = await api.get(DEVICES, fieldSelector="status.state=Faulted")
     finally:
         await api.delete(f"{DEVICES}/{name}")
-    for value in ("gpu-node-1", "train", "Assigned", "NVIDIA A100-SXM4-80GB", "0000:17:00.0"):
+    for value in ("gpu-node-1", "train", "Assigned", "NVIDIA-A100-SXM4-80GB", "0000:17:00.0"):
         assert value in shown
     assert [device["metadata"]["name"] for device in here["items"]] == [name]
     assert faulted["items"] == []

@@ -7,8 +7,11 @@ import pytest
 
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
+from api.names import POOL_NODE_LABEL_PREFIX
+from inventory.products import display_product
 from manifests.example_files import example_names, example_text, load_example
 from manifests.install.crds import build_crds
+from telemetry.conditions import DeviceCondition, DeviceHealthy
 
 MODELS = {"GPUDevice": GPUDevice, "GPUPool": GPUPool}
 SCHEMAS = {
@@ -62,6 +65,38 @@ def test_example_is_what_the_model_reads_and_writes(document):
     model = MODELS[document["kind"]]
     decoded = msgspec.convert(document, model)
     assert msgspec.convert(msgspec.to_builtins(decoded), model) == decoded
+
+
+def of_kind(kind: str) -> list[dict[str, Any]]:
+    return [one for name in example_names() for one in load_example(name) if one["kind"] == kind]
+
+
+def test_products_are_spelt_as_the_inventory_writes_them():
+    named = [one["status"]["product"] for one in of_kind("GPUDevice")]
+    for pool in of_kind("GPUPool"):
+        for criteria in pool["spec"]["deviceSelector"].values():
+            named += criteria.get("products", [])
+    assert len(named) == 3
+    for product in named:
+        assert display_product(product) == product
+
+
+def test_taints_have_the_key_of_their_pool():
+    tainted = [
+        pool for pool in of_kind("GPUPool") if "taints" in pool["spec"].get("scheduling", {})
+    ]
+    assert tainted
+    for pool in tainted:
+        keys = [taint["key"] for taint in pool["spec"]["scheduling"]["taints"]]
+        assert keys == [POOL_NODE_LABEL_PREFIX + pool["metadata"]["name"]]
+
+
+def test_conditions_are_those_that_the_server_writes():
+    [device] = of_kind("GPUDevice")
+    [condition] = device["status"]["conditions"]
+    assert condition["type"] == DeviceCondition.HEALTHY.value
+    assert condition["reason"] == DeviceHealthy.HEALTHY.value
+    assert condition["message"] == "no fault is known"
 
 
 @pytest.mark.parametrize("name", ["pod", "deployment"])
