@@ -9,12 +9,14 @@ pods a scheduler could put on it. There is no registry: images are OCI layout ta
 
 import asyncio
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.environment import binaries
-from tests.cluster.node.environment import paths, real_node
+from tests.cluster.node.environment import built_image as built_images
+from tests.cluster.node.environment import paths, real_node, service_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,3 +39,20 @@ def node(
         yield started
     finally:
         asyncio.run(started.close())
+
+
+@pytest.fixture(scope="package")
+def reachable_services(
+    control_plane: "control_planes.ControlPlane", node: real_node.RealNode
+) -> "Iterator[None]":
+    """Pods reach Services, and so the API server, by their addresses and names."""
+    proxy = service_proxy.ServiceProxy(control_plane, node.busybox)
+    asyncio.run(proxy.start())
+    yield
+    proxy.close()
+
+
+@pytest.fixture(scope="package")
+def built_image(progress: "Callable[[str], None]") -> tuple[Path, str]:
+    """The tar of our image, and its name."""
+    return built_images.build(progress)

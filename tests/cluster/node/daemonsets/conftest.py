@@ -1,23 +1,19 @@
 """Our system as it is installed: the agents are pods of our DaemonSets, from an image that is built here."""
 
 import asyncio
-import os
-import stat
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.environment import client, components, nodes
-from tests.cluster.node.daemonsets import image
-from tests.cluster.node.environment import service_proxy
-from tests.cluster.node.stories.devices import SHARED, NodeDevices
+from tests.cluster.node.environment import mounts
+from tests.cluster.node.stories.devices import NodeDevices, devices_of_the_machine
 from tests.cluster.node.stories.pools import Pools
 from tests.cluster.system.installation import GpuSystem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from tests.cluster.environment.client import ApiClient
     from tests.cluster.environment.control_plane import ControlPlane
@@ -34,43 +30,15 @@ GPU_LABEL = "nvidia.com/gpu.present"
 
 @pytest.fixture(scope="package")
 def devices(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[NodeDevices]":
-    """Four GPUs, whose device files are in /dev, where a driver has them."""
-    made = NodeDevices(Path(tmp_path_factory.mktemp("devices")), DEVICES)
-    files = [Path("/dev") / name for name in (*SHARED, *(f"nvidia{n}" for n in range(DEVICES)))]
-    there = [str(file) for file in files if file.exists()]
-    if there:
-        raise AssertionError(f"this machine has devices of its own: {', '.join(there)}")
-    for file in files:
-        os.mknod(file, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-    yield made
-    for file in files:
-        file.unlink()
-    made.remove()
+    """Four devices."""
+    with devices_of_the_machine(Path(tmp_path_factory.mktemp("cards")), DEVICES) as made:
+        yield made
 
 
 @pytest.fixture(scope="package")
 def shared_root(node: "RealNode") -> "Iterator[None]":
-    """The root is a shared mount, as systemd makes it: the node agent follows mounts of the node."""
-    was_shared = _is_root_shared()
-    subprocess.run([node.busybox, "mount", "--make-rshared", "/"], check=True)
-    yield
-    if not was_shared:
-        subprocess.run([node.busybox, "mount", "--make-rprivate", "/"], check=True)
-
-
-@pytest.fixture(scope="package")
-def reachable_api_server(control_plane: "ControlPlane", node: "RealNode") -> "Iterator[None]":
-    """Pods reach the API server by its Service's address."""
-    proxy = service_proxy.ServiceProxy(control_plane.run, node.busybox, control_plane.port)
-    asyncio.run(proxy.start())
-    yield
-    proxy.close()
-
-
-@pytest.fixture(scope="package")
-def built_image(progress: "Callable[[str], None]") -> tuple[Path, str]:
-    """The tar of our image, and its name."""
-    return image.build(progress)
+    with mounts.shared_root(node.busybox):
+        yield
 
 
 @pytest.fixture
@@ -84,7 +52,7 @@ def installed_as_pods(  # all that has to be there before
     kubectl: "Kubectl",
     node: "RealNode",
     devices: NodeDevices,
-    reachable_api_server: None,
+    reachable_services: None,
     shared_root: None,
     built_image: tuple[Path, str],
 ) -> "Iterator[GpuSystem]":
@@ -125,9 +93,3 @@ async def pools(
     made = Pools(api, namespace, node, devices)
     yield made
     await made.clear()
-
-
-def _is_root_shared() -> bool:
-    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    (root,) = [line for line in mounts if line.split()[4] == "/"]
-    return "shared:" in root

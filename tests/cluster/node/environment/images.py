@@ -11,6 +11,8 @@ import platform
 import tarfile
 from typing import TYPE_CHECKING, Any
 
+from image import layout
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -38,6 +40,27 @@ def write_busybox_image(
         links={f"bin/{applet}": "busybox" for applet in applets},
     )
     write_image(tar, layer, name=name, settings={"Env": ["PATH=/bin"], "Cmd": list(command)})
+
+
+def write_program_image(tar: "Path", program: "Path", *, name: str, scratch: "Path") -> None:
+    """Write an image of one static program, found in its path, without anything else in it.
+
+    Args:
+        tar: OCI layout.
+        program: taken as it is.
+        name: of the image.
+        scratch: an empty directory on the file system of the program.
+    """
+    path = f"usr/local/bin/{program.name}"
+    (scratch / path).parent.mkdir(parents=True)
+    (scratch / path).hardlink_to(program)
+    image = layout.build_image(
+        {program.name: layout.build_layer([layout.Tree(scratch)], directories=_EMPTY)},
+        architecture=_ARCHITECTURES[platform.machine()],
+        run={"Env": ["PATH=/usr/local/bin"], "Entrypoint": [program.name]},
+        labels={},
+    )
+    layout.write_layout(tar, [image], name=name)
 
 
 def write_image(tar: "Path", layer: bytes, *, name: str, settings: "Mapping[str, Any]") -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, final
 import yaml
 
 from tests.cluster.environment import polling
-from tests.cluster.node.environment import numa, paths
+from tests.cluster.node.environment import cluster_dns, numa, paths
 from tests.support import ports
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ def _configuration(
         },
         "imageGCHighThresholdPercent": 100,
         "makeIPTablesUtilChains": False,
-        "clusterDNS": ["10.96.0.10"],
+        "clusterDNS": [cluster_dns.ADDRESS],
+        "clusterDomain": cluster_dns.DOMAIN,
         "podLogsDir": str(paths.POD_LOGS),
         "volumePluginDir": str(paths.STATE / "volume-plugins"),
         # A change of what a device plugin offers is on the node within it; the default is 10 s.

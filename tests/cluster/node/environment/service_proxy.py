@@ -1,40 +1,54 @@
-"""Leads pods to the API server by the address of its Service, as kube-proxy does in a cluster.
+"""Leads pods and the API server to Services by their addresses and names, as kube-proxy and DNS do.
 
-    python -m tests.cluster.node.environment.service_proxy BUSYBOX PORT
+    python -m tests.cluster.node.environment.service_proxy BUSYBOX PORT KUBECONFIG
 
-The API server of the tests listens on loopback, where no pod reaches it, and the Service `kubernetes` has no
-endpoints for that reason. This puts the Service's address onto the loopback interface and passes each
-connection on. kubelet tells every pod that address, so that a pod finds the API server as it always does.
+Puts the range of Services onto the loopback interface, listens at each Service's address and passes each
+connection on to one of its ready endpoints, which is looked up at that moment. The API server of the tests
+listens on loopback at PORT, where no pod reaches it, and its Service `kubernetes` has no endpoints for that
+reason: connections to that one lead to the API server.
 """
 
 import asyncio
 import contextlib
+import random
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
+import aiohttp
+
+from tests.cluster.environment import client
+from tests.cluster.node.environment import cluster_dns
+
 if TYPE_CHECKING:
-    from tests.cluster.environment import processes
+    from collections.abc import Mapping
+
+    from tests.cluster.environment import control_plane as control_planes
+    from tests.cluster.environment.client import JsonObject
 
 ROOT: Final = Path(__file__).resolve().parents[4]
 MODULE: Final = "tests.cluster.node.environment.service_proxy"
 ADDRESS: Final = "10.96.0.1"
-"""The first of the range that the API server is started with."""
-PORT: Final = 443
+"""The first of the range that the API server is started with: its own."""
+_RANGE: Final = f"{ADDRESS}/16"
+"""On the loopback interface the whole range is this machine's then."""
+SERVICES: Final = "/api/v1/services"
+API_SERVER: Final = "default/kubernetes"
 READY: Final = "passing on"
 _CHUNK: Final = 64 * 1024
 
 
 @final
 class ServiceProxy:
-    """The process, and the address that goes with it."""
+    """The process, and the addresses that go with it."""
 
-    def __init__(self, run: "processes.Run", busybox: Path, target_port: int) -> None:
+    def __init__(self, control_plane: "control_planes.ControlPlane", busybox: Path) -> None:
         self._busybox = str(busybox)
-        self.process = run.child(
+        port, kubeconfig = str(control_plane.port), str(control_plane.kubeconfig())
+        self.process = control_plane.run.child(
             "service-proxy",
-            [sys.executable, "-m", MODULE, self._busybox, str(target_port)],
+            [sys.executable, "-m", MODULE, self._busybox, port, kubeconfig],
             env={"PYTHONPATH": str(ROOT)},
         )
 
@@ -44,35 +58,116 @@ class ServiceProxy:
         await self.process.wait_ready(self._missing, within=30)
 
     def close(self) -> None:
-        """End it and take the address away."""
+        """End it and take the addresses away."""
         self.process.kill9()
-        set_address(self._busybox, is_there=False)
+        set_addresses(self._busybox, are_there=False)
 
     async def _missing(self) -> str | None:
         return None if READY in self.process.logs() else "it does not listen yet"
 
 
-def set_address(busybox: str, *, is_there: bool) -> None:
-    """Put the address onto the loopback interface, or take it off; it may be so already."""
-    verb = "add" if is_there else "del"
-    command = [busybox, "ip", "address", verb, f"{ADDRESS}/32", "dev", "lo"]
+def set_addresses(busybox: str, *, are_there: bool) -> None:
+    """Put the range onto the loopback interface, or take it off; it may be so already."""
+    verb = "add" if are_there else "del"
+    command = [busybox, "ip", "address", verb, _RANGE, "dev", "lo"]
     subprocess.run(command, check=False, capture_output=True)
 
 
-async def pass_on(target_port: int) -> None:
+@final
+class Proxy:
+    """Listens for every Service that there is."""
+
+    def __init__(self, api: client.ApiClient, api_server_port: int) -> None:
+        self._api = api
+        self._api_server_port = api_server_port
+        self._listeners: dict[tuple[str, int], asyncio.Server] = {}
+        # (address, port) -> its listener
+        self._services: dict[tuple[str, int], tuple[str, JsonObject]] = {}
+        # (address, port) -> name of the Service, and the port as it describes it
+        self.addresses: dict[str, str] = {}
+        """Of Services, by their names in DNS."""
+
+    async def follow(self) -> None:
+        """Follow the Services until cancelled."""
+        while True:
+            await client.watch_until(self._api, SERVICES, satisfied=self._note)
+            await self._listen()
+
+    async def listen_now(self) -> None:
+        """Listen for the Services of this moment."""
+        items = (await self._api.get(SERVICES))["items"]
+        self._note(
+            {f"{one['metadata']['namespace']}/{one['metadata']['name']}": one for one in items}
+        )
+        await self._listen()
+
+    def _note(self, services: "Mapping[str, JsonObject]") -> bool:
+        """Take the Services over, and say whether listeners have to change."""
+        self._services = {
+            (address, port["port"]): (name, port)
+            for name, service in services.items()
+            if (address := service["spec"].get("clusterIP", "None")) != "None"
+            for port in service["spec"]["ports"]
+        }
+        return self._services.keys() != self._listeners.keys()
+
+    async def _listen(self) -> None:
+        for gone in self._listeners.keys() - self._services.keys():
+            self._listeners.pop(gone).close()
+        for address, port in self._services.keys() - self._listeners.keys():
+            self._listeners[address, port] = await asyncio.start_server(
+                self._connected, address, port
+            )
+        self.addresses.clear()
+        for (address, _), (name, _) in self._services.items():
+            namespace, _, short = name.partition("/")
+            self.addresses[f"{short}.{namespace}.svc.{cluster_dns.DOMAIN}"] = address
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, aiohttp.ClientError, client.ApiRefusedError):
+            endpoint = await self._endpoint(writer.get_extra_info("sockname")[:2])
+            if endpoint is not None:
+                there_reader, there_writer = await asyncio.open_connection(*endpoint)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_pump(reader, there_writer))
+                    group.create_task(_pump(there_reader, writer))
+        # kube-proxy rejects a connection to a Service without endpoints.
+        writer.transport.abort()
+
+    async def _endpoint(self, address: tuple[str, int]) -> tuple[str, int] | None:
+        """Return one of the ready endpoints of the Service at an address."""
+        if address not in self._services:
+            return None
+        service, port = self._services[address]
+        if service == API_SERVER:
+            return "127.0.0.1", self._api_server_port
+        namespace, _, name = service.partition("/")
+        slices = await self._api.get(
+            f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
+            labelSelector=f"kubernetes.io/service-name={name}",
+        )
+        found = [
+            (endpoint["addresses"][0], number["port"])
+            for one in slices["items"]
+            for number in one.get("ports") or ()
+            if number.get("name", "") == port.get("name", "")
+            for endpoint in one.get("endpoints") or ()
+            if endpoint.get("conditions", {}).get("ready", True)
+        ]
+        return random.choice(found) if found else None
+
+
+async def serve(api_server_port: int, kubeconfig: Path) -> None:
     """Serve until cancelled."""
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", target_port)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_pump(reader, there_writer))
-                group.create_task(_pump(there_reader, writer))
-
-    server = await asyncio.start_server(connected, ADDRESS, PORT)
-    sys.stdout.write(f"{READY}\n")
-    sys.stdout.flush()
-    await server.serve_forever()
+    async with client.open_client(kubeconfig) as api:
+        proxy = Proxy(api, api_server_port)
+        await proxy.listen_now()
+        await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: cluster_dns.Server(proxy.addresses), local_addr=(cluster_dns.ADDRESS, 53)
+        )
+        sys.stdout.write(f"{READY}\n")
+        sys.stdout.flush()
+        await proxy.follow()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -85,5 +180,5 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 if __name__ == "__main__":
-    set_address(sys.argv[1], is_there=True)
-    asyncio.run(pass_on(int(sys.argv[2])))
+    set_addresses(sys.argv[1], are_there=True)
+    asyncio.run(serve(int(sys.argv[2]), Path(sys.argv[3])))

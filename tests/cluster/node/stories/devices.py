@@ -1,6 +1,9 @@
 """The GPUs of the node under test: a driver that speaks NVML's ABI, a PCI bus, device files."""
 
+import contextlib
+import os
 import shutil
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -9,6 +12,8 @@ from tests.support.nvml.library import FakeNvml, NvmlDevice
 from tests.support.nvml.library import a_device as nvml_device
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.cluster.node.environment.real_node import RealNode
 
 COUNT = 12
@@ -84,6 +89,22 @@ class NodeDevices:
         }
         for name, text in facts.items():
             (function / name).write_text(text + "\n", encoding="ascii")
+
+
+@contextlib.contextmanager
+def devices_of_the_machine(directory: Path, count: int) -> "Iterator[NodeDevices]":
+    """Yield devices whose files are in /dev, where a driver has them and DaemonSets look."""
+    made = NodeDevices(directory, count)
+    files = [Path("/dev") / name for name in (*SHARED, *(f"nvidia{n}" for n in range(count)))]
+    there = [str(file) for file in files if file.exists()]
+    if there:
+        raise AssertionError(f"this machine has devices of its own: {', '.join(there)}")
+    for file in files:
+        os.mknod(file, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    yield made
+    for file in files:
+        file.unlink()
+    made.remove()
 
 
 def _address(device: NvmlDevice) -> str:

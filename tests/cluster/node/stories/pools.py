@@ -187,10 +187,14 @@ class Pools:
         found = (await self.api.get(DEVICES))["items"]
         return next(one for one in found if one.get("status", {}).get("uuid") == uuid)
 
-    async def clear(self) -> None:
-        """Delete the namespace's pods and these pools, and wait until their devices are free."""
+    async def clear_pods(self) -> None:
+        """Delete the namespace's pods, and wait until they are gone."""
         found = (await self.api.get(pods.collection(self.namespace)))["items"]
         await self.delete(*(one["metadata"]["name"] for one in found))
+
+    async def clear(self) -> None:
+        """Delete the namespace's pods and these pools, and wait until their devices are free."""
+        await self.clear_pods()
         made, self._made = self._made, []
         for name in made:
             await self.api.delete(f"{POOLS}/{name}")
