@@ -14,6 +14,7 @@ from manifests.example_files import example_names, example_text
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
+from manifests.install.installation import excluded_namespaces
 from manifests.install.leadership_policy import build_fencing_policies
 from manifests.install.scheduler import (
     ApiConnection,
@@ -23,6 +24,7 @@ from manifests.install.scheduler import (
     build_extender_snippet,
     build_scheduler_configuration,
 )
+from manifests.install.scheduler_deployment import SCHEDULER_FILES
 from manifests.install.server_policy import OwnObjects, build_server_policies
 from manifests.install.webhooks import (
     ServiceClient,
@@ -39,9 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-SCHEDULER_FILES = "/etc/gpu-scheduler"
-"""Where kube-scheduler's Deployment mounts its Secret, `constants.SCHEDULER_SECRET`."""
-
 
 class RenderTarget(Enum):
     """What can be printed."""
@@ -53,6 +52,7 @@ class RenderTarget(Enum):
     SCHEDULER_CONFIG = "scheduler-config"
     ALERTS = "alerts"
     EXAMPLES = "examples"
+    ALL = "all"
 
 
 DESCRIPTIONS: Final = {
@@ -63,6 +63,7 @@ DESCRIPTIONS: Final = {
     RenderTarget.SCHEDULER_CONFIG: "configuration of a stock kube-scheduler with the extender",
     RenderTarget.ALERTS: "PrometheusRule with the alerts",
     RenderTarget.EXAMPLES: "pools and pods to start from",
+    RenderTarget.ALL: "an installation as the chart makes it, for kubectl apply --server-side",
 }
 
 
@@ -104,6 +105,8 @@ def render_target(target: RenderTarget, options: "argparse.Namespace") -> str:
             return render(build_crds())
         case RenderTarget.EXAMPLES:
             return "---\n".join(example_text(name) for name in example_names())
+        case RenderTarget.ALL:
+            return render(_all_objects(options))
         case _:
             return _of_one_installation(target, options)
 
@@ -122,7 +125,7 @@ def _of_one_installation(target: RenderTarget, options: "argparse.Namespace") ->
                 [build_mutating_configuration(settings), build_validating_configuration(settings)]
             )
         case RenderTarget.POLICY:
-            excluded = _excluded(namespace)
+            excluded = excluded_namespaces(namespace)
             return render(
                 [
                     *build_annotation_policy(
@@ -139,8 +142,24 @@ def _of_one_installation(target: RenderTarget, options: "argparse.Namespace") ->
             return render([_scheduler_configuration(options, namespace)])
         case RenderTarget.ALERTS:
             return render([build_alert_rules(namespace)])
-        case RenderTarget.CRDS | RenderTarget.EXAMPLES:
-            raise ValueError(f"{target.value} are the same for every installation")
+        case RenderTarget.CRDS | RenderTarget.EXAMPLES | RenderTarget.ALL:
+            raise ValueError(f"{target.value} needs no names")
+
+
+def _all_objects(options: "argparse.Namespace") -> list[dict[str, Any]]:
+    from server.installed_objects import build_installed_objects
+    from server.settings import BadSettingsError
+    from server.values_file import KUBERNETES_VERSION, build_installation, load_values
+
+    try:
+        installation = build_installation(
+            load_values(options.values),
+            namespace=options.namespace or constants.DEFAULT_NAMESPACE,
+            kubernetes_version=options.kube_version or KUBERNETES_VERSION,
+        )
+    except BadSettingsError as error:
+        raise CommandLineError(str(error)) from error
+    return build_installed_objects(installation)
 
 
 def _own_objects(options: "argparse.Namespace") -> OwnObjects:
@@ -166,7 +185,7 @@ def _webhook_settings(options: "argparse.Namespace", namespace: str) -> WebhookS
         if options.url
         else ServiceClient(namespace=namespace),
         ca_bundle=_read(options.ca_file) if options.ca_file else b"",
-        excluded_namespaces=_excluded(namespace),
+        excluded_namespaces=excluded_namespaces(namespace),
     )
 
 
@@ -186,11 +205,6 @@ def _scheduler_configuration(options: "argparse.Namespace", namespace: str) -> d
         leader_election=SchedulerLeaderElection(namespace=namespace) if in_cluster else None,
         connection=ApiConnection(kubeconfig="" if in_cluster else str(options.kubeconfig)),
     )
-
-
-def _excluded(namespace: str) -> tuple[str, ...]:
-    others = set(constants.DEFAULT_EXCLUDED_NAMESPACES) - {constants.DEFAULT_NAMESPACE}
-    return (namespace, *sorted(others))
 
 
 def _read(path: "Path") -> bytes:

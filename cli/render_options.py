@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 _NAMESPACED: Final = ("rbac", "policy", "webhooks", "scheduler-config", "alerts")
 TARGETS_OF_FLAGS: Final[dict[str, tuple[str, ...]]] = {
+    "values": ("all",),
+    "kube_version": ("all",),
     "settings": _NAMESPACED,
-    "namespace": _NAMESPACED,
+    "namespace": ("all", *_NAMESPACED),
     "url": ("webhooks", "scheduler-config"),
     "ca_file": ("webhooks", "scheduler-config"),
     "client_cert": ("scheduler-config",),
@@ -34,11 +36,19 @@ _SUBDOMAIN: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
 _RESOURCE: Final = re.compile(
     rf"(?=[^/]{{1,253}}/){_LABEL}(\.{_LABEL})*/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
 )
+_VERSION: Final = re.compile(r"v1\.\d+\.\d+([-+][\w.+-]+)?")
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 
 
 def add_render_flags(parser: "CommandParser") -> None:
     """Add the flags of all targets."""
+    _add(parser, "values", "values as the chart takes them (charts/gpu-control-plane/values.yaml)")
+    _add(
+        parser,
+        "kube_version",
+        "version of the cluster, which kube-scheduler's image has, e.g. v1.34.2",
+        metavar="VERSION",
+    )
     _add(parser, "settings", "the server's settings: names, and images of its DaemonSets")
     _add(parser, "namespace", "namespace of the server (gpu-control-plane)", metavar="NAME")
     _add(
@@ -125,6 +135,12 @@ def _lease_fault(name: str) -> str | None:
     return "a Lease has a name of lower-case letters, digits, '-' and '.', with a letter or digit at both ends"
 
 
+def _version_fault(version: str) -> str | None:
+    if _VERSION.fullmatch(version):
+        return None
+    return "a version is as `kubectl version` shows it: v1.34.2, perhaps with a vendor's suffix"
+
+
 def _resource_fault(name: str) -> str | None:
     return (
         None
@@ -158,6 +174,7 @@ def _ca_fault(file: Path) -> str | None:
 
 _FAULTS: Final[dict[str, "Callable[[str], str | None]"]] = {
     "namespace": _namespace_fault,
+    "kube_version": _version_fault,
     "url": url_fault,
     "resource": _resource_fault,
     "user": _user_fault,

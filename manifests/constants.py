@@ -11,8 +11,12 @@ DEFAULT_NAMESPACE: Final = "gpu-control-plane"
 LABELS: Final = MappingProxyType(
     {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": NAME}
 )
+SERVER_COMPONENT: Final = "server"
+SCHEDULER_COMPONENT: Final = "scheduler"
 SERVICE_NAME: Final = NAME
 SERVICE_ACCOUNT: Final = NAME
+SETTINGS_CONFIG: Final = f"{NAME}-settings"
+"""ConfigMap with the server's settings file."""
 LEASE_NAME: Final = NAME
 SERVING_SECRET: Final = f"{NAME}-tls"
 """CA, serving certificate, and kube-scheduler's client certificate for the extender, with all keys."""
@@ -20,6 +24,8 @@ SCHEDULER_SECRET: Final = f"{NAME}-scheduler"
 """The part that kube-scheduler mounts: its key pair and the CA's certificate."""
 RESERVATION_KEY_SECRET: Final = f"{NAME}-reservations"
 """Key with which all replicas sign and verify the reservations in pods."""
+POOL_VIEWER: Final = f"{NAME}-pool-viewer"
+"""ClusterRole that reads GPUPools."""
 
 DEVICE_PLUGIN: Final = "gpu-device-plugin"
 """Prefix of the names of a pool's node workloads; name of their service account."""
@@ -34,7 +40,7 @@ AGENT_PORT: Final = 8081
 
 SCHEDULER_SERVICE_ACCOUNT: Final = "gpu-scheduler"
 SCHEDULER_DEPLOYMENT: Final = SCHEDULER_SERVICE_ACCOUNT
-"""Our kube-scheduler; the leader restarts it when the CA was replaced."""
+"""Our kube-scheduler, its ConfigMap and its PodDisruptionBudget; the leader restarts it when the CA was replaced."""
 SCHEDULER_LEASE_NAME: Final = "gpu-scheduler"
 
 DEFAULT_EXCLUDED_NAMESPACES: Final = (DEFAULT_NAMESPACE, "kube-system")
@@ -43,6 +49,9 @@ DEFAULT_EXCLUDED_NAMESPACES: Final = (DEFAULT_NAMESPACE, "kube-system")
 SERVICE_PORT: Final = 443
 CONTAINER_PORT: Final = 8443
 """One TLS port for webhooks, extender, probes and metrics."""
+HTTPS_PORT_NAME: Final = "https"
+PROBES_PORT_NAME: Final = "probes"
+"""Of the agents' pods."""
 
 MUTATING_CONFIGURATION: Final = f"zz-{NAME}"
 """Configurations are called in the order of their names: ours is last, so that it sees the
@@ -82,3 +91,8 @@ METRICS_PATH: Final = "/metrics"
 def service_account_username(namespace: str, name: str = SERVICE_ACCOUNT) -> str:
     """Return the user name of a service account."""
     return f"system:serviceaccount:{namespace}:{name}"
+
+
+def component_labels(component: str) -> dict[str, str]:
+    """Return the labels by which Deployment, Service and policies select the pods of a component."""
+    return {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": component}

@@ -37,16 +37,27 @@ CLUSTER_RULES: Final = (
 
 def build_roles(own: OwnObjects) -> "list[dict[str, Any]]":
     """Return our namespace, and accounts, roles and bindings of server, scheduler, agents and users."""
-    namespace = own.namespace
     return [
-        build_namespace(namespace),
-        *build_rbac(CLUSTER_RULES, namespaced_rules=_in_our_namespace(own), namespace=namespace),
-        *build_scheduler_rbac(namespace),
+        build_namespace(own.namespace),
+        *build_server_roles(own),
+        *build_scheduler_rbac(own.namespace),
+        *build_agent_roles(own.namespace),
+        *build_user_roles(),
+    ]
+
+
+def build_server_roles(own: OwnObjects) -> "list[dict[str, Any]]":
+    return build_rbac(
+        CLUSTER_RULES, namespaced_rules=_in_our_namespace(own), namespace=own.namespace
+    )
+
+
+def build_agent_roles(namespace: str) -> "list[dict[str, Any]]":
+    return [
         *build_node_agent_rbac(
             agents.RBAC, namespaced_rules=agents.NAMESPACED_RBAC, namespace=namespace
         ),
         *build_device_plugin_rbac(agents.PLUGIN_RBAC, namespace),
-        *build_user_roles(),
     ]
 
 

@@ -53,9 +53,13 @@ class GivenSettings:
             self._complain(f"settings file {file} is not YAML: {one_line(str(error))}")
         else:
             if isinstance(content, dict):
-                self._put_all(content, (), f"{file}: ")
+                self.take(content, origin=f"{file}: ")
             elif content is not None:
                 self._complain(f"settings file {file} holds no mapping of settings")
+
+    def take(self, content: Mapping[Any, Any], *, origin: str) -> None:
+        """Take settings as they are nested in a file; `origin` comes before their names."""
+        self._put_all(content, (), origin)
 
     def read_environment(self, environ: Mapping[str, str]) -> None:
         """Take the variables with our prefix."""

@@ -11,6 +11,8 @@ from api.kinds.leadershipterm import GPUControlPlaneTerm
 from api.names import GROUP, VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from api.meta import Model
 
 
@@ -187,5 +189,9 @@ _KINDS: Final = (
 )
 
 
-def build_crds() -> list[dict[str, Any]]:
-    return [kind.build() for kind in _KINDS]
+def build_crds(annotations: "Mapping[str, str] | None" = None) -> list[dict[str, Any]]:
+    definitions = [kind.build() for kind in _KINDS]
+    if annotations:
+        for definition in definitions:
+            definition["metadata"]["annotations"] = dict(annotations)
+    return definitions

@@ -94,6 +94,29 @@ def build_user_roles() -> list[dict[str, Any]]:
     ]
 
 
+def build_pool_viewers(subjects: "Sequence[dict[str, Any]]") -> list[dict[str, Any]]:
+    """Return the role that reads pools, bound to the subjects in the whole cluster.
+
+    A RoleBinding to `view` has no effect on cluster-scoped kinds, so users with rights in one
+    namespace need this to see which pools there are. Devices and inventories are not part of it.
+    """
+    name = constants.POOL_VIEWER
+    return [
+        _cluster_role(name, [PolicyRule(group=GROUP, resources=("gpupools",), verbs=_READ)]),
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name, "labels": dict(constants.LABELS)},
+            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name},
+            "subjects": list(subjects),
+        },
+    ]
+
+
+def group_subjects(groups: "Iterable[str]") -> list[dict[str, Any]]:
+    return [{"apiGroup": _RBAC, "kind": "Group", "name": group} for group in groups]
+
+
 def build_scheduler_rbac(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dict[str, Any]]:
     """Return the service account, roles and bindings of our kube-scheduler.
 

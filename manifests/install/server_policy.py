@@ -229,9 +229,10 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
         rules.append(
             {
                 "expression": f"!({is_daemon_set}) || {containers}",
-                "message": (
-                    f"containers of the GPU control plane's DaemonSets run {' or '.join(own.images) or 'nothing'}:"
-                    " render the policy again if a setting names another image"
+                "messageExpression": (
+                    "'containers in DaemonSets of the GPU control plane run '"
+                    + (f" + {images}.join(' or ')" if own.images else " + 'nothing'")
+                    + " + ': render the policy again if a setting names another image'"
                 ),
                 "reason": "Forbidden",
             }

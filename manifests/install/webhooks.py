@@ -6,11 +6,14 @@ user can set bypasses the webhooks.
 """
 
 import base64
-from dataclasses import dataclass
-from typing import Any, Final, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
 
 from api.names import ASSIGNMENT_ANNOTATION, GROUP, RESOURCE_PREFIX, VERSION
 from manifests import constants
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 TIMEOUT_S: Final = 3
 """Responses come from memory in milliseconds. All webhooks of a request share the API server's 30 s,
@@ -77,13 +80,18 @@ class WebhookSettings:
     excluded_namespaces: tuple[str, ...] = constants.DEFAULT_EXCLUDED_NAMESPACES
     """No webhook is called for pods there, since our own must start before a server is ready. The policy
     of `manifests.install.annotation_policy` keeps pool pods out of them."""
+    annotations: "Mapping[str, str]" = field(default_factory=dict)
+    """Of both configurations."""
 
 
 def build_mutating_configuration(settings: WebhookSettings) -> dict[str, Any]:
     webhook = _pods_webhook(settings, constants.MUTATE_PODS_PATH)
     webhook["reinvocationPolicy"] = "IfNeeded"
     return _configuration(
-        "MutatingWebhookConfiguration", constants.MUTATING_CONFIGURATION, [webhook]
+        settings,
+        "MutatingWebhookConfiguration",
+        constants.MUTATING_CONFIGURATION,
+        webhooks=[webhook],
     )
 
 
@@ -103,9 +111,10 @@ def build_validating_configuration(settings: WebhookSettings) -> dict[str, Any]:
         conditions={"newly-assigned": NEW_ASSIGNMENT_EXPRESSION},
     )
     return _configuration(
+        settings,
         "ValidatingWebhookConfiguration",
         constants.VALIDATING_CONFIGURATION,
-        [_pods_webhook(settings, constants.VALIDATE_PODS_PATH), pools, devices],
+        webhooks=[_pods_webhook(settings, constants.VALIDATE_PODS_PATH), pools, devices],
     )
 
 
@@ -126,7 +135,7 @@ def _pods_webhook(settings: WebhookSettings, path: str) -> dict[str, Any]:
             {
                 "key": "kubernetes.io/metadata.name",
                 "operator": "NotIn",
-                "values": sorted(set(settings.excluded_namespaces)),
+                "values": list(dict.fromkeys(settings.excluded_namespaces)),
             }
         ]
     }
@@ -183,10 +192,15 @@ def _address(client: Client, path: str) -> dict[str, Any]:
             return {"url": base_url.rstrip("/") + path}
 
 
-def _configuration(kind: str, name: str, webhooks: list[dict[str, Any]]) -> dict[str, Any]:
+def _configuration(
+    settings: WebhookSettings, kind: str, name: str, *, webhooks: list[dict[str, Any]]
+) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name, "labels": dict(constants.LABELS)}
+    if settings.annotations:
+        metadata["annotations"] = dict(settings.annotations)
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
-        "metadata": {"name": name, "labels": dict(constants.LABELS)},
+        "metadata": metadata,
         "webhooks": webhooks,
     }

@@ -5,9 +5,12 @@ docs/operations.md lists the same alerts and expressions, with their causes and 
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from manifests import constants
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PAGE: Final = "docs/operations.md"
 
@@ -260,7 +263,7 @@ ALERTS: Final = (
 )
 
 
-def build_alert_rules(namespace: str) -> dict[str, Any]:
+def build_alert_rules(namespace: str, labels: "Mapping[str, str] | None" = None) -> dict[str, Any]:
     """Return a PrometheusRule (Prometheus operator) with all alerts."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
@@ -268,7 +271,7 @@ def build_alert_rules(namespace: str) -> dict[str, Any]:
         "metadata": {
             "name": constants.NAME,
             "namespace": namespace,
-            "labels": dict(constants.LABELS),
+            "labels": {**constants.LABELS, **(labels or {})},
         },
         "spec": {"groups": [{"name": constants.NAME, "rules": [_rule(one) for one in ALERTS]}]},
     }

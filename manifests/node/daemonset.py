@@ -139,14 +139,20 @@ def build_agent_container(
     security: Json,
 ) -> Json:
     """Return the container: `gpu-control-plane agent` on its pod's node, as root."""
-    probe = {"port": "probes", "scheme": "HTTP"}
+    probe = {"port": constants.PROBES_PORT_NAME, "scheme": "HTTP"}
     return {
         "name": name,
         "image": image,
         "command": ["gpu-control-plane"],
         "args": ["agent", "--node", "$(NODE_NAME)", *arguments],
         "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
-        "ports": [{"name": "probes", "containerPort": constants.AGENT_PORT, "protocol": "TCP"}],
+        "ports": [
+            {
+                "name": constants.PROBES_PORT_NAME,
+                "containerPort": constants.AGENT_PORT,
+                "protocol": "TCP",
+            }
+        ],
         "livenessProbe": {
             "httpGet": {"path": constants.LIVENESS_PATH, **probe},
             "periodSeconds": 20,

@@ -10,6 +10,8 @@ from cli.render import RenderTarget
 from cli.render_options import TARGETS_OF_FLAGS
 
 VALUES = {
+    "values": "values.yaml",
+    "kube_version": "v1.34.2-eks-1",
     "settings": "settings.yaml",
     "namespace": "gpu",
     "url": "https://10.0.0.1:8443",
@@ -32,6 +34,7 @@ FLAGS = [
 @pytest.fixture(autouse=True)
 def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "settings.yaml").write_text("namespace: elsewhere\n")
+    (tmp_path / "values.yaml").write_text("scheduler: {replicas: 3}\n")
     (tmp_path / "ca.crt").write_text(CERTIFICATE)
     monkeypatch.chdir(tmp_path)
 

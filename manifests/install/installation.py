@@ -1,0 +1,124 @@
+"""What differs between installations, for the builders of this package.
+
+The values as they are given, and what follows from them. The chart's generator builds the same
+objects with Helm's expressions in place of the text.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from manifests import constants
+from manifests.install.server_policy import OwnObjects
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from manifests.install.values import ChartValues
+
+Json = dict[str, Any]
+
+SERVING_DIRECTORY: Final = "/etc/gpu-control-plane/tls"
+CLIENT_CA_DIRECTORY: Final = "/etc/gpu-control-plane/client-ca"
+"""Where the server has cert-manager's certificates."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """One installation of the control plane."""
+
+    values: "ChartValues"
+    namespace: str
+    image: str
+    """Reference of the server's image."""
+    scheduler_image: str
+    settings: str
+    """YAML text of the server's settings file."""
+    settings_checksum: str
+    """It changes when the settings do, and so restarts the servers."""
+    port: int
+    lease: str
+    serving_secret: str
+    operand_images: tuple[str, ...]
+    """Images of the DaemonSets that the server makes."""
+    pull_secrets: "Sequence[Json]"
+    """References of `values.image.pull_secrets`."""
+    viewer_subjects: "Sequence[Json]"
+    """Subjects of `values.pool_viewers`."""
+    serving_issuer: "Mapping[str, str]"
+    """cert-manager's issuer of the serving certificate."""
+
+    @property
+    def own_objects(self) -> OwnObjects:
+        return OwnObjects(
+            namespace=self.namespace,
+            lease=self.lease,
+            serving_secret=self.serving_secret,
+            images=self.operand_images,
+        )
+
+    @property
+    def excluded_namespaces(self) -> tuple[str, ...]:
+        """Return the namespaces whose pods do not depend on the webhooks."""
+        return excluded_namespaces(self.namespace)
+
+    @property
+    def uses_cert_manager(self) -> bool:
+        return self.values.tls.uses_cert_manager
+
+    def metadata(self, name: str, labels: "Mapping[str, str] | None" = None) -> Json:
+        """Return the metadata of an object in the namespace."""
+        return {
+            "name": name,
+            "namespace": self.namespace,
+            "labels": dict(constants.LABELS) | dict(labels or {}),
+        }
+
+
+def excluded_namespaces(namespace: str) -> tuple[str, ...]:
+    """Return the namespaces in which no pod can request a pool: ours, and that of the system."""
+    others = set(constants.DEFAULT_EXCLUDED_NAMESPACES) - {constants.DEFAULT_NAMESPACE}
+    return (namespace, *sorted(others))
+
+
+def base_settings(values: "ChartValues", *, namespace: str, image: str) -> Json:
+    """Return the settings that follow from other values; those of `values.settings` override them."""
+    operand: Json = {"image": image, "image_pull_policy": values.image.pull_policy}
+    if values.image.pull_secrets:
+        operand["image_pull_secrets"] = list(values.image.pull_secrets)
+    settings: Json = {
+        "namespace": namespace,
+        "device_plugin": dict(operand),
+        "node_agent": dict(operand),
+    }
+    if values.tls.uses_cert_manager:
+        settings["tls"] = {"source": "Files", "directory": SERVING_DIRECTORY}
+        settings["extender"] = {"client_ca_file": f"{CLIENT_CA_DIRECTORY}/ca.crt"}
+    return settings
+
+
+def image_reference(registry: str, repository: str, *, tag: str, digest: str) -> str:
+    """Return the name of an image; with a digest, the tag is for people."""
+    pinned = f"@{digest}" if digest else ""
+    return f"{registry}/{repository}{f':{tag}' if tag else ''}{pinned}"
+
+
+def release_of(kubernetes_version: str) -> str:
+    """Return the version of the release that a vendor's version is made of: `v1.34.2-eks-1`."""
+    return re.split(r"[-+]", kubernetes_version, maxsplit=1)[0]
+
+
+def overlaid(base: "Mapping[str, Any]", over: "Mapping[str, Any]") -> Json:
+    """Return both, merged as Helm merges values: maps by key, all else replaced, null removes a key."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(old, Mapping):
+            merged[key] = overlaid(old, value)
+        else:
+            merged[key] = value
+    return merged

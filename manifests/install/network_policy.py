@@ -1,0 +1,61 @@
+"""NetworkPolicies: which addresses reach the servers and kube-scheduler.
+
+API servers are in no pod network, and a policy cannot name them by label: their addresses are a
+value. kube-scheduler reaches the servers in any case.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from manifests import constants
+
+if TYPE_CHECKING:
+    from manifests.install.installation import Installation
+
+Json = dict[str, Any]
+
+_PORTS: Final = ({"port": constants.HTTPS_PORT_NAME, "protocol": "TCP"},)
+
+
+def build_network_policies(installation: "Installation") -> list[Json]:
+    given = installation.values.network_policy.ingress_from
+    scheduler = {
+        "podSelector": {"matchLabels": constants.component_labels(constants.SCHEDULER_COMPONENT)}
+    }
+    return [
+        _policy(
+            installation,
+            constants.NAME,
+            constants.SERVER_COMPONENT,
+            ingress=[
+                {"from": [scheduler], "ports": list(_PORTS)},
+                {"ports": list(_PORTS)} | _from(given),
+            ],
+        ),
+        _policy(
+            installation,
+            constants.SCHEDULER_DEPLOYMENT,
+            constants.SCHEDULER_COMPONENT,
+            ingress=[{"ports": list(_PORTS)} | _from(given)],
+        ),
+    ]
+
+
+def _from(peers: "tuple[Json, ...]") -> Json:
+    """Return the peers of a rule; a rule without admits all."""
+    return {"from": list(peers)} if peers else {}
+
+
+def _policy(
+    installation: "Installation", name: str, component: str, *, ingress: list[Json]
+) -> Json:
+    labels = constants.component_labels(component)
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": installation.metadata(name, labels),
+        "spec": {
+            "podSelector": {"matchLabels": labels},
+            "policyTypes": ["Ingress"],
+            "ingress": ingress,
+        },
+    }

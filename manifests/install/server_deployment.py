@@ -1,0 +1,125 @@
+"""The server: its settings, Service and Deployment."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from manifests import constants
+from manifests.install import cert_manager
+from manifests.install.deployment import (
+    Pods,
+    build_deployment,
+    build_disruption_budget,
+    https_probe,
+    read_only,
+    secret_volume,
+)
+from manifests.install.installation import CLIENT_CA_DIRECTORY, SERVING_DIRECTORY
+
+if TYPE_CHECKING:
+    from manifests.install.installation import Installation
+
+Json = dict[str, Any]
+
+_SETTINGS_KEY: Final = "settings.yaml"
+_SETTINGS_DIRECTORY: Final = "/etc/gpu-control-plane/settings"
+_CHECKSUM_ANNOTATION: Final = "checksum/settings"
+_TERMINATION_GRACE_S: Final = 30
+"""More than `drain_s` and the 20 s in which bindings and Events end."""
+
+
+def build_settings(installation: "Installation") -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": installation.metadata(constants.SETTINGS_CONFIG),
+        "data": {_SETTINGS_KEY: installation.settings},
+    }
+
+
+def build_service(installation: "Installation") -> Json:
+    """Return the Service of webhooks, extender and metrics."""
+    labels = constants.component_labels(constants.SERVER_COMPONENT)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": installation.metadata(constants.SERVICE_NAME, labels),
+        "spec": {
+            "selector": labels,
+            "ports": [
+                {
+                    "name": constants.HTTPS_PORT_NAME,
+                    "port": constants.SERVICE_PORT,
+                    "targetPort": constants.HTTPS_PORT_NAME,
+                    "protocol": "TCP",
+                    "appProtocol": "https",
+                }
+            ],
+        },
+    }
+
+
+def build_server(installation: "Installation") -> list[Json]:
+    """Return the Deployment; a change of the settings restarts its pods."""
+    mounts = [read_only("settings", _SETTINGS_DIRECTORY)]
+    volumes: list[Json] = [
+        {"name": "settings", "configMap": {"name": constants.SETTINGS_CONFIG, "optional": False}}
+    ]
+    if installation.uses_cert_manager:
+        mounts += [
+            read_only("tls", SERVING_DIRECTORY),
+            read_only("client-ca", CLIENT_CA_DIRECTORY),
+        ]
+        volumes += [
+            secret_volume("tls", constants.SERVING_SECRET, cert_manager.SERVING_FILES),
+            secret_volume("client-ca", constants.SCHEDULER_SECRET, cert_manager.CLIENT_CA_FILES),
+        ]
+    values = installation.values.server
+    container = {
+        "name": constants.NAME,
+        "image": installation.image,
+        "imagePullPolicy": installation.values.image.pull_policy,
+        "command": ["gpu-control-plane"],
+        "args": ["serve", "--settings", f"{_SETTINGS_DIRECTORY}/{_SETTINGS_KEY}"],
+        "ports": [
+            {
+                "name": constants.HTTPS_PORT_NAME,
+                "containerPort": installation.port,
+                "protocol": "TCP",
+            },
+        ],
+        "startupProbe": https_probe(
+            constants.LIVENESS_PATH, constants.HTTPS_PORT_NAME, periodSeconds=1, failureThreshold=60
+        ),
+        "livenessProbe": https_probe(
+            constants.LIVENESS_PATH, constants.HTTPS_PORT_NAME, periodSeconds=10, timeoutSeconds=5
+        ),
+        "readinessProbe": https_probe(
+            constants.READINESS_PATH,
+            constants.HTTPS_PORT_NAME,
+            periodSeconds=1,
+            timeoutSeconds=2,
+            failureThreshold=2,
+        ),
+        "volumeMounts": mounts,
+    }
+    spec = {
+        "serviceAccountName": constants.SERVICE_ACCOUNT,
+        "terminationGracePeriodSeconds": _TERMINATION_GRACE_S,
+        "volumes": volumes,
+    }
+    return [
+        build_deployment(
+            installation,
+            constants.NAME,
+            constants.SERVER_COMPONENT,
+            values=values,
+            pods=Pods(
+                container=container,
+                spec=spec,
+                annotations={_CHECKSUM_ANNOTATION: installation.settings_checksum},
+            ),
+        )
+    ]
+
+
+def build_server_budget(installation: "Installation") -> Json:
+    return build_disruption_budget(installation, constants.NAME, constants.SERVER_COMPONENT)

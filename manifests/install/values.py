@@ -1,0 +1,246 @@
+"""Values of an installation: of the chart, and of `gpu-control-plane render all --values FILE`.
+
+The model is the only source: `values.yaml` with its comments, `values.schema.json` and the objects
+come from it. Fields of Kubernetes (`tolerations`, `affinity`) are passed through as they are.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, final
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.alias_generators import to_camel
+from pydantic_core import core_schema
+
+from manifests import constants
+
+Json = dict[str, Any]
+PullPolicy = Literal["Always", "IfNotPresent", "Never"]
+Quantities = dict[str, str]
+
+_DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A pattern of JSON schema, and what it asks for in words."""
+
+    pattern: str
+    meaning: str
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> Json:
+        return {**handler(schema), "pattern": self.pattern}
+
+    def _checked(self, text: str) -> str:
+        if not re.search(self.pattern, text):
+            raise ValueError(f"{text!r} is not {self.meaning}")
+        return text
+
+
+ObjectName = Annotated[
+    str, _Form(rf"^{_DNS_LABEL}(\.{_DNS_LABEL})*$", "the name of an object of Kubernetes")
+]
+Registry = Annotated[
+    str,
+    _Form(
+        r"^(localhost|[\w-]+(\.[\w-]+)+(:\d+)?|[\w-]+:\d+)$",
+        "a registry, as registry.example.com or registry:5000",
+    ),
+]
+Repository = Annotated[
+    str,
+    _Form(
+        r"^[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$",
+        "a repository without its registry, as team/gpu-control-plane",
+    ),
+]
+Tag = Annotated[str, _Form(r"^([\w][\w.-]{0,127})?$", "a tag")]
+Digest = Annotated[str, _Form(r"^(sha256:[0-9a-f]{64})?$", "a digest, sha256: and 64 digits")]
+Duration = Annotated[str, _Form(r"^([0-9]+(ms|s|m|h))+$", "a duration, as 30s")]
+
+
+class _Values(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class ImageValues(_Values):
+    """Image of the server, and of the node agents and device plugins that it runs."""
+
+    registry: Registry = "localhost"
+    """Registry that nodes pull from. `localhost` is never pulled: the image must be on each node."""
+    repository: Repository = constants.NAME
+    tag: Tag = ""
+    """Empty: the version of the chart."""
+    digest: Digest = ""
+    """`sha256:…`; it pins the image, and the tag then only describes it."""
+    pull_policy: PullPolicy = "IfNotPresent"
+    pull_secrets: tuple[ObjectName, ...] = ()
+    """Names of Secrets in the namespace of the release."""
+
+
+class SchedulerImageValues(_Values):
+    """Image of the unmodified kube-scheduler."""
+
+    registry: Registry = "registry.k8s.io"
+    repository: Repository = "kube-scheduler"
+    tag: Tag = ""
+    """Empty: the version of the cluster, without the suffix of a vendor."""
+    digest: Digest = ""
+    pull_policy: PullPolicy = "IfNotPresent"
+
+
+class ResourceValues(_Values):
+    """Resources of a container."""
+
+    requests: Quantities = Field(default_factory=dict)
+    limits: Quantities = Field(default_factory=dict)
+
+
+def _apart(component: str) -> Json:
+    """Return an affinity that prefers another node for each replica."""
+    return {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 100,
+                    "podAffinityTerm": {
+                        "topologyKey": "kubernetes.io/hostname",
+                        "labelSelector": {"matchLabels": constants.component_labels(component)},
+                    },
+                }
+            ]
+        }
+    }
+
+
+class ServerValues(_Values):
+    """Deployment of the server."""
+
+    replicas: int = Field(default=2, ge=1)
+    """One leads, the others stand by."""
+    resources: ResourceValues = ResourceValues(
+        requests={"cpu": "100m", "memory": "256Mi"}, limits={"memory": "1Gi"}
+    )
+    """5,000 nodes with 40,000 devices and 20,000 pods need about 300 MiB."""
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    tolerations: tuple[Json, ...] = ()
+    affinity: Json = Field(default_factory=lambda: _apart(constants.SERVER_COMPONENT))
+    priority_class_name: str = "system-cluster-critical"
+    pod_annotations: dict[str, str] = Field(default_factory=dict)
+
+
+class SchedulerValues(_Values):
+    """Deployment of a kube-scheduler with the extender, for pods of pools only."""
+
+    enabled: bool = True
+    """Off: another kube-scheduler has the extender (`render scheduler-config`)."""
+    image: SchedulerImageValues = SchedulerImageValues()
+    replicas: int = Field(default=2, ge=1)
+    resources: ResourceValues = ResourceValues(requests={"cpu": "100m", "memory": "128Mi"})
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    tolerations: tuple[Json, ...] = ()
+    affinity: Json = Field(default_factory=lambda: _apart(constants.SCHEDULER_COMPONENT))
+    priority_class_name: str = "system-cluster-critical"
+    pod_annotations: dict[str, str] = Field(default_factory=dict)
+
+
+class DisruptionBudgetValues(_Values):
+    """PodDisruptionBudgets: a drain takes one replica at a time."""
+
+    enabled: bool = True
+
+
+class CRDValues(_Values):
+    """CustomResourceDefinitions."""
+
+    enabled: bool = True
+    """Off: they are applied by other means (`render crds`)."""
+    keep: bool = True
+    """Whether they, and so all pools, outlive the release."""
+
+
+class CertManagerValues(_Values):
+    """Settings for `tls.source: CertManager`."""
+
+    issuer_ref: dict[str, str] = Field(default_factory=dict)
+    """`name`, `kind` and `group` of the issuer of the serving certificate. Empty: a CA of this
+    installation. kube-scheduler's client certificate is always by that CA."""
+
+
+class TlsValues(_Values):
+    """Certificates of the server and of kube-scheduler."""
+
+    source: Literal["SelfSigned", "CertManager"] = "SelfSigned"
+    """SelfSigned: the server issues and renews them. CertManager: cert-manager does, and injects
+    caBundle."""
+    cert_manager: CertManagerValues = CertManagerValues()
+
+    @property
+    def uses_cert_manager(self) -> bool:
+        return self.source == "CertManager"
+
+
+class NetworkPolicyValues(_Values):
+    """NetworkPolicies for the server and for kube-scheduler."""
+
+    enabled: bool = False
+    ingress_from: tuple[Json, ...] = ()
+    """NetworkPolicyPeers of the API servers and of Prometheus. Empty: all addresses reach the
+    ports, and no other port."""
+
+
+class MonitorValues(_Values):
+    """An object of the Prometheus operator."""
+
+    enabled: bool = False
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels that the selector of the Prometheus object wants."""
+
+
+class ScrapeValues(MonitorValues):
+    """A monitor of the Prometheus operator."""
+
+    interval: Duration = "30s"
+
+
+class MonitoringValues(_Values):
+    """Objects of the Prometheus operator, whose CRDs must exist."""
+
+    service_monitor: ScrapeValues = ScrapeValues()
+    """Metrics of the servers."""
+    pod_monitor: ScrapeValues = ScrapeValues()
+    """Metrics of node agents and device plugins."""
+    prometheus_rule: MonitorValues = MonitorValues()
+    """Alerts (docs/operations.md)."""
+
+
+class ChartValues(_Values):
+    """All values."""
+
+    image: ImageValues = ImageValues()
+    server: ServerValues = ServerValues()
+    scheduler: SchedulerValues = SchedulerValues()
+    pod_disruption_budget: DisruptionBudgetValues = DisruptionBudgetValues()
+    crds: CRDValues = CRDValues()
+    tls: TlsValues = TlsValues()
+    network_policy: NetworkPolicyValues = NetworkPolicyValues()
+    monitoring: MonitoringValues = MonitoringValues()
+    pool_viewers: tuple[str, ...] = ("system:authenticated",)
+    """Groups that may get, list and watch GPUPools. Pools name no pod and no namespace but those
+    of their access rules."""
+    settings: Json = Field(default_factory=dict)
+    """Settings of the server by their own names (`gpu-control-plane serve --help`)."""

@@ -1,0 +1,59 @@
+"""ServiceMonitor and PodMonitor (Prometheus operator): which metrics are read, and how."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from manifests import constants
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Json = dict[str, Any]
+
+_API_VERSION: Final = "monitoring.coreos.com/v1"
+
+
+def build_service_monitor(namespace: str, interval: str, labels: "Mapping[str, str]") -> Json:
+    """Return the monitor of the servers; the CA is that of kube-scheduler's Secret."""
+    endpoint = {
+        "port": constants.HTTPS_PORT_NAME,
+        "scheme": "https",
+        "path": constants.METRICS_PATH,
+        "interval": interval,
+        "tlsConfig": {
+            "ca": {"secret": {"name": constants.SCHEDULER_SECRET, "key": "ca.crt"}},
+            "serverName": f"{constants.SERVICE_NAME}.{namespace}.svc",
+        },
+    }
+    selected = constants.component_labels(constants.SERVER_COMPONENT)
+    spec = {"selector": {"matchLabels": selected}, "endpoints": [endpoint]}
+    return _monitor("ServiceMonitor", constants.NAME, namespace, labels=labels, spec=spec)
+
+
+def build_pod_monitor(namespace: str, interval: str, labels: "Mapping[str, str]") -> Json:
+    """Return the monitor of node agents and device plugins."""
+    endpoint = {
+        "port": constants.PROBES_PORT_NAME,
+        "path": constants.METRICS_PATH,
+        "interval": interval,
+    }
+    selected = {
+        "app.kubernetes.io/part-of": constants.NAME,
+        "app.kubernetes.io/component": constants.DEVICE_PLUGIN,
+    }
+    spec = {"selector": {"matchLabels": selected}, "podMetricsEndpoints": [endpoint]}
+    return _monitor("PodMonitor", constants.NODE_AGENT, namespace, labels=labels, spec=spec)
+
+
+def _monitor(
+    kind: str, name: str, namespace: str, *, labels: "Mapping[str, str]", spec: Json
+) -> Json:
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {**constants.LABELS, **labels},
+        },
+        "spec": spec,
+    }

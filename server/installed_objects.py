@@ -1,0 +1,184 @@
+"""All objects of an installation, in the order in which they are applied.
+
+`gpu-control-plane render all` prints them, and the chart is generated from them. A group is a file
+of the chart; it is left out where the value that it depends on is false or empty.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from manifests.install.agent_policy import build_agent_policy
+from manifests.install.annotation_policy import build_annotation_policy
+from manifests.install.cert_manager import build_certificates, inject_annotation
+from manifests.install.crds import build_crds
+from manifests.install.leadership_policy import build_fencing_policies
+from manifests.install.network_policy import build_network_policies
+from manifests.install.rbac import (
+    build_namespace,
+    build_pool_viewers,
+    build_scheduler_rbac,
+    build_user_roles,
+)
+from manifests.install.scheduler_deployment import (
+    build_scheduler,
+    build_scheduler_budget,
+    build_scheduler_config,
+)
+from manifests.install.server_deployment import (
+    build_server,
+    build_server_budget,
+    build_service,
+    build_settings,
+)
+from manifests.install.server_policy import build_server_policies
+from manifests.install.webhooks import (
+    ServiceClient,
+    WebhookSettings,
+    build_mutating_configuration,
+    build_validating_configuration,
+)
+from manifests.monitoring.alerts import build_alert_rules
+from manifests.monitoring.monitors import build_pod_monitor, build_service_monitor
+from server.rbac import build_agent_roles, build_server_roles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from manifests.install.installation import Installation
+    from manifests.install.values import ChartValues
+
+Json = dict[str, Any]
+
+_KEPT: Final = {"helm.sh/resource-policy": "keep"}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectGroup:
+    """Objects that are installed together."""
+
+    name: str
+    objects: list[Json]
+    needs: tuple[str, ...] = ()
+    """Values by their names in the model, `scheduler.enabled`: all must be true, or not empty."""
+    is_in_chart: bool = True
+    """Helm makes the namespace itself."""
+
+    def is_wanted(self, values: "ChartValues") -> bool:
+        return all(_value_at(values, path) for path in self.needs)
+
+
+def build_installed_objects(installation: "Installation") -> list[Json]:
+    """Return the objects that the values ask for."""
+    return [
+        one
+        for group in build_groups(installation)
+        if group.is_wanted(installation.values)
+        for one in group.objects
+    ]
+
+
+def build_groups(installation: "Installation") -> "list[ObjectGroup]":
+    """Return all groups, whether the values ask for them or not."""
+    namespace = installation.namespace
+    return [
+        ObjectGroup(name="namespace", objects=[build_namespace(namespace)], is_in_chart=False),
+        ObjectGroup(
+            name="crds",
+            objects=build_crds(_KEPT if installation.values.crds.keep else None),
+            needs=("crds.enabled",),
+        ),
+        ObjectGroup(name="server-roles", objects=build_server_roles(installation.own_objects)),
+        ObjectGroup(name="agent-roles", objects=build_agent_roles(namespace)),
+        ObjectGroup(name="user-roles", objects=build_user_roles()),
+        ObjectGroup(
+            name="pool-viewers",
+            objects=build_pool_viewers(installation.viewer_subjects),
+            needs=("pool_viewers",),
+        ),
+        ObjectGroup(name="policies", objects=list(_policies(installation))),
+        ObjectGroup(name="settings", objects=[build_settings(installation)]),
+        ObjectGroup(name="service", objects=[build_service(installation)]),
+        ObjectGroup(
+            name="certificates",
+            objects=build_certificates(installation),
+            needs=("tls.uses_cert_manager",),
+        ),
+        ObjectGroup(name="server", objects=build_server(installation)),
+        ObjectGroup(
+            name="server-disruption-budget",
+            objects=[build_server_budget(installation)],
+            needs=("pod_disruption_budget.enabled",),
+        ),
+        *_scheduler(installation),
+        ObjectGroup(
+            name="network-policies",
+            objects=build_network_policies(installation),
+            needs=("network_policy.enabled",),
+        ),
+        *_monitoring(installation),
+        ObjectGroup(name="webhooks", objects=_webhooks(installation)),
+    ]
+
+
+def _scheduler(installation: "Installation") -> "Iterator[ObjectGroup]":
+    enabled = "scheduler.enabled"
+    roles = build_scheduler_rbac(installation.namespace)
+    yield ObjectGroup(name="scheduler-roles", objects=roles, needs=(enabled,))
+    yield ObjectGroup(
+        name="scheduler",
+        objects=[build_scheduler_config(installation), build_scheduler(installation)],
+        needs=(enabled,),
+    )
+    yield ObjectGroup(
+        name="scheduler-disruption-budget",
+        objects=[build_scheduler_budget(installation)],
+        needs=(enabled, "pod_disruption_budget.enabled"),
+    )
+
+
+def _monitoring(installation: "Installation") -> "Iterator[ObjectGroup]":
+    namespace, values = installation.namespace, installation.values.monitoring
+    servers, agents, rule = values.service_monitor, values.pod_monitor, values.prometheus_rule
+    yield ObjectGroup(
+        name="service-monitor",
+        objects=[build_service_monitor(namespace, servers.interval, servers.labels)],
+        needs=("monitoring.service_monitor.enabled",),
+    )
+    yield ObjectGroup(
+        name="pod-monitor",
+        objects=[build_pod_monitor(namespace, agents.interval, agents.labels)],
+        needs=("monitoring.pod_monitor.enabled",),
+    )
+    yield ObjectGroup(
+        name="alerts",
+        objects=[build_alert_rules(namespace, rule.labels)],
+        needs=("monitoring.prometheus_rule.enabled",),
+    )
+
+
+def _policies(installation: "Installation") -> "Iterator[Json]":
+    own, excluded = installation.own_objects, installation.excluded_namespaces
+    yield from build_annotation_policy(
+        [own.username], server=own.username, excluded_namespaces=excluded
+    )
+    yield from build_fencing_policies(term=own.lease)
+    yield from build_agent_policy(own.namespace)
+    yield from build_server_policies(own, excluded_namespaces=excluded)
+
+
+def _webhooks(installation: "Installation") -> list[Json]:
+    settings = WebhookSettings(
+        client=ServiceClient(namespace=installation.namespace),
+        excluded_namespaces=installation.excluded_namespaces,
+        annotations=inject_annotation(installation.namespace)
+        if installation.uses_cert_manager
+        else {},
+    )
+    return [build_mutating_configuration(settings), build_validating_configuration(settings)]
+
+
+def _value_at(values: object, path: str) -> object:
+    for name in path.split("."):
+        values = getattr(values, name)
+    return values

@@ -1,0 +1,118 @@
+"""Values of an installation: read from a file in the chart's format, checked, and resolved."""
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+from pydantic import ValidationError
+
+from api.version import VERSION
+from manifests.install.cert_manager import OWN_ISSUER
+from manifests.install.installation import (
+    Installation,
+    base_settings,
+    image_reference,
+    overlaid,
+    release_of,
+)
+from manifests.install.rbac import group_subjects
+from manifests.install.values import ChartValues
+from server.setting_fields import setting_fields
+from server.setting_sources import GivenSettings
+from server.settings import BadSettingsError, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+KUBERNETES_VERSION: Final = "v1.36.3"
+"""Version of kube-scheduler where the cluster is not known."""
+
+_ESCAPED: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+"""As Go's encoder writes them, so that `helm` finds the same checksum."""
+
+
+def load_values(file: "Path | None") -> ChartValues:
+    """Return the values of the file over the defaults, as Helm merges them.
+
+    Raises:
+        BadSettingsError: names every invalid value.
+    """
+    given = GivenSettings(setting_fields(ChartValues.model_json_schema()))
+    if file is not None:
+        given.read_file(file)
+    if given.complaints:
+        raise BadSettingsError("; ".join(given.complaints))
+    defaults = ChartValues().model_dump(mode="json", by_alias=True)
+    try:
+        return ChartValues.model_validate(overlaid(defaults, given.values))
+    except ValidationError as error:
+        raise BadSettingsError("; ".join(given.explain(error.errors()))) from error
+
+
+def build_installation(
+    values: ChartValues, *, namespace: str, kubernetes_version: str = KUBERNETES_VERSION
+) -> Installation:
+    """Return what follows from the values.
+
+    Raises:
+        BadSettingsError: names every invalid setting.
+    """
+    image, scheduler = values.image, values.scheduler.image
+    reference = image_reference(
+        image.registry, image.repository, tag=image.tag or VERSION, digest=image.digest
+    )
+    content = overlaid(base_settings(values, namespace=namespace, image=reference), values.settings)
+    settings = _checked(content)
+    if settings.namespace != namespace:
+        raise BadSettingsError(
+            f"settings.namespace is {settings.namespace}, and the installation's is {namespace}:"
+            " leave it out"
+        )
+    images = (settings.device_plugin.image, settings.node_agent.image)
+    for one in images:
+        _check_pinned(one)
+    return Installation(
+        values=values,
+        namespace=namespace,
+        image=reference,
+        scheduler_image=image_reference(
+            scheduler.registry,
+            scheduler.repository,
+            tag=scheduler.tag or release_of(kubernetes_version),
+            digest=scheduler.digest,
+        ),
+        settings=yaml.safe_dump(content),
+        settings_checksum=_checksum(content),
+        port=settings.listen.port,
+        lease=settings.leadership.lease,
+        serving_secret=settings.tls.secret,
+        operand_images=tuple(sorted(set(images))),
+        pull_secrets=[{"name": name} for name in image.pull_secrets],
+        viewer_subjects=group_subjects(values.pool_viewers),
+        serving_issuer=values.tls.cert_manager.issuer_ref or OWN_ISSUER,
+    )
+
+
+def _checked(content: "Mapping[str, Any]") -> Settings:
+    """Return the settings of the content alone: what this process is told otherwise does not count."""
+    given = GivenSettings(setting_fields(Settings.model_json_schema()))
+    given.take(content, origin="settings.")
+    try:
+        return Settings.model_validate(given.values)
+    except ValidationError as error:
+        raise BadSettingsError("; ".join(given.explain(error.errors()))) from error
+
+
+def _check_pinned(image: str) -> None:
+    """Check that an image has a tag or a digest: without, nodes take any version."""
+    if ":" not in image.rpartition("/")[2]:
+        raise BadSettingsError(f"image {image} has neither tag nor digest")
+
+
+def _checksum(content: "Mapping[str, Any]") -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    for character, escaped in _ESCAPED.items():
+        text = text.replace(character, escaped)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,290 @@
+"""Everything that `render all` prints, and that the chart is made of."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from manifests.install.installation import Installation, overlaid, release_of
+from manifests.install.values import ChartValues
+from server.installed_objects import build_groups, build_installed_objects
+from server.settings import BadSettingsError
+from server.values_file import build_installation, load_values
+
+CLUSTER_SCOPED = {
+    "Namespace",
+    "CustomResourceDefinition",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
+}
+EVERYTHING: dict[str, Any] = {
+    "networkPolicy": {"enabled": True},
+    "monitoring": {
+        "serviceMonitor": {"enabled": True},
+        "podMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True},
+    },
+    "tls": {"source": "CertManager"},
+}
+
+
+def installation_of(given: dict[str, Any], *, namespace: str = "gpu") -> Installation:
+    defaults = ChartValues().model_dump(mode="json", by_alias=True)
+    values = ChartValues.model_validate(overlaid(defaults, given))
+    return build_installation(values, namespace=namespace)
+
+
+def objects_of(given: dict[str, Any], *, namespace: str = "gpu") -> list[dict[str, Any]]:
+    return build_installed_objects(installation_of(given, namespace=namespace))
+
+
+def find(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    (found,) = [one for one in objects if one["kind"] == kind and one["metadata"]["name"] == name]
+    return found
+
+
+def settings_in(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    config = find(objects, "ConfigMap", "gpu-control-plane-settings")
+    settings: dict[str, Any] = yaml.safe_load(config["data"]["settings.yaml"])
+    return settings
+
+
+def write(directory: Path, text: str) -> Path:
+    file = directory / "values.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("given", [{}, EVERYTHING], ids=["default", "everything"])
+def test_no_object_comes_twice_and_namespaced_ones_are_in_the_namespace(given: dict[str, Any]):
+    objects = objects_of(given)
+    names = Counter(
+        (one["apiVersion"], one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"])
+        for one in objects
+    )
+    assert [one for one, count in names.items() if count > 1] == []
+    for one in objects:
+        expected = {None} if one["kind"] in CLUSTER_SCOPED else {"gpu", "kube-system"}
+        assert one["metadata"].get("namespace") in expected, one["metadata"]
+
+
+def test_what_others_need_comes_first():
+    kinds = [one["kind"] for one in objects_of(EVERYTHING)]
+    assert kinds[0] == "Namespace"
+    assert kinds[-2:] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
+    order = ["CustomResourceDefinition", "ServiceAccount", "ConfigMap", "Service", "Deployment"]
+    first = [kinds.index(kind) for kind in order]
+    assert first == sorted(first)
+
+
+def test_no_ca_bundle_is_rendered():
+    for one in objects_of({}):
+        for webhook in one.get("webhooks", []):
+            assert set(webhook["clientConfig"]) == {"service"}
+            assert webhook["clientConfig"]["service"]["namespace"] == "gpu"
+
+
+@pytest.mark.parametrize("given", [{}, EVERYTHING], ids=["default", "everything"])
+def test_pods_are_restricted(given: dict[str, Any]):
+    deployments = [one for one in objects_of(given) if one["kind"] == "Deployment"]
+    assert len(deployments) == 2
+    for one in deployments:
+        spec = one["spec"]["template"]["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        (container,) = spec["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        }
+        allowed = {"configMap", "secret", "projected"}
+        assert all((set(volume) - {"name"}) <= allowed for volume in spec["volumes"])
+
+
+@pytest.mark.parametrize("given", [{}, EVERYTHING], ids=["default", "everything"])
+def test_each_mount_has_a_volume_and_each_selector_its_pods(given: dict[str, Any]):
+    objects = objects_of(given)
+    deployments = [one for one in objects if one["kind"] == "Deployment"]
+    for one in deployments:
+        spec = one["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        mounted = {mount["name"] for mount in container["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in spec["volumes"]}
+        labels = one["spec"]["template"]["metadata"]["labels"].items()
+        assert one["spec"]["selector"]["matchLabels"].items() <= labels
+    pods = [one["spec"]["template"]["metadata"]["labels"].items() for one in deployments]
+    service = find(objects, "Service", "gpu-control-plane")
+    budgets = [one for one in objects if one["kind"] == "PodDisruptionBudget"]
+    selectors = [
+        service["spec"]["selector"],
+        *(one["spec"]["selector"]["matchLabels"] for one in budgets),
+    ]
+    assert len(selectors) == 3
+    for selector in selectors:
+        assert sum(selector.items() <= labels for labels in pods) == 1
+
+
+def test_server_finds_its_settings_where_they_are_mounted():
+    server = find(objects_of({}), "Deployment", "gpu-control-plane")
+    (container,) = server["spec"]["template"]["spec"]["containers"]
+    (mount,) = container["volumeMounts"]
+    assert container["args"] == ["serve", "--settings", f"{mount['mountPath']}/settings.yaml"]
+
+
+def test_scheduler_mounts_what_it_reads_and_no_key_of_a_ca():
+    scheduler = find(objects_of({}), "Deployment", "gpu-scheduler")
+    volumes = {one["name"]: one for one in scheduler["spec"]["template"]["spec"]["volumes"]}
+    secret = volumes["tls"]["secret"]
+    assert secret["secretName"] == "gpu-control-plane-scheduler"
+    assert [one["key"] for one in secret["items"]] == ["ca.crt", "scheduler.crt", "scheduler.key"]
+
+
+def test_names_that_settings_change_are_changed_everywhere():
+    given = {
+        "settings": {
+            "leadership": {"lease": "other"},
+            "tls": {"secret": "certificates"},
+            "listen": {"port": 9443},
+        }
+    }
+    objects = objects_of(given)
+    role = find(objects, "Role", "gpu-control-plane")
+    named = {name for rule in role["rules"] for name in rule.get("resourceNames", [])}
+    assert {"other", "certificates"} <= named
+    binding = find(objects, "ValidatingAdmissionPolicyBinding", "gpu-control-plane-leadership")
+    assert binding["spec"]["paramRef"]["name"] == "other"
+    server = find(objects, "Deployment", "gpu-control-plane")
+    (container,) = server["spec"]["template"]["spec"]["containers"]
+    assert container["ports"][0]["containerPort"] == 9443
+
+
+def test_image_reaches_the_server_its_operands_and_the_policy():
+    digest = "sha256:" + "0" * 64
+    given = {
+        "image": {
+            "registry": "registry.test:5000",
+            "tag": "1.0",
+            "digest": digest,
+            "pullPolicy": "Always",
+            "pullSecrets": ["registry"],
+        }
+    }
+    image = f"registry.test:5000/gpu-control-plane:1.0@{digest}"
+    objects = objects_of(given)
+    server = find(objects, "Deployment", "gpu-control-plane")
+    pods = server["spec"]["template"]["spec"]
+    assert pods["containers"][0]["image"] == image
+    assert pods["containers"][0]["imagePullPolicy"] == "Always"
+    assert pods["imagePullSecrets"] == [{"name": "registry"}]
+    settings = settings_in(objects)
+    for operand in ("device_plugin", "node_agent"):
+        assert settings[operand] == {
+            "image": image,
+            "image_pull_policy": "Always",
+            "image_pull_secrets": ["registry"],
+        }
+    policy = find(objects, "ValidatingAdmissionPolicy", "gpu-control-plane-server-objects")
+    assert any(f"in ['{image}']" in rule["expression"] for rule in policy["spec"]["validations"])
+
+
+def test_change_of_a_setting_restarts_the_servers():
+    def checksum(given: dict[str, Any]) -> str:
+        server = find(objects_of(given), "Deployment", "gpu-control-plane")
+        found: str = server["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
+        return found
+
+    assert checksum({}) == checksum({"server": {"replicas": 3}})
+    assert checksum({}) != checksum({"settings": {"drain_s": 6}})
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("v1.34.2-eks-1", "v1.34.2"), ("v1.33.5+k3s1", "v1.33.5"), ("v1.36.3", "v1.36.3")],
+)
+def test_vendor_of_a_cluster_is_cut_off_its_version(version: str, expected: str):
+    assert release_of(version) == expected
+
+
+def test_kube_scheduler_has_the_version_of_the_cluster():
+    installation = build_installation(
+        ChartValues(), namespace="gpu", kubernetes_version="v1.34.2-eks-1"
+    )
+    assert installation.scheduler_image == "registry.k8s.io/kube-scheduler:v1.34.2"
+
+
+def test_certificates_of_cert_manager_are_those_that_pods_mount():
+    objects = objects_of(EVERYTHING)
+    made = {one["spec"]["secretName"] for one in objects if one["kind"] == "Certificate"}
+    mounted = {
+        source["secret"].get("secretName") or source["secret"]["name"]
+        for one in objects
+        if one["kind"] == "Deployment"
+        for volume in one["spec"]["template"]["spec"]["volumes"]
+        for source in (volume, *volume.get("projected", {}).get("sources", []))
+        if "secret" in source
+    }
+    assert mounted <= made
+    assert settings_in(objects)["tls"] == {
+        "source": "Files",
+        "directory": "/etc/gpu-control-plane/tls",
+    }
+    for one in objects:
+        if one["kind"].endswith("WebhookConfiguration"):
+            annotation = one["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+            assert annotation == "gpu/gpu-control-plane-tls"
+    given = {"tls": {"source": "CertManager", "certManager": {"issuerRef": {"name": "corporate"}}}}
+    serving = find(objects_of(given), "Certificate", "gpu-control-plane-tls")
+    assert serving["spec"]["issuerRef"] == {"name": "corporate"}
+
+
+@pytest.mark.parametrize("given", [{}, EVERYTHING], ids=["default", "everything"])
+def test_each_group_is_there_exactly_when_it_is_asked_for(given: dict[str, Any]):
+    installation = installation_of(given)
+    groups = build_groups(installation)
+    wanted = [
+        one for group in groups if group.is_wanted(installation.values) for one in group.objects
+    ]
+    assert wanted == build_installed_objects(installation)
+    assert len({group.name for group in groups}) == len(groups)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("sever: {}", "values.yaml: sever: no such setting; did you mean server?"),
+        (
+            "server: {replicas: 0}",
+            "values.yaml: server.replicas is 0; expected: integer, at least 1",
+        ),
+        ("server: {replicas: two}", "values.yaml: server.replicas is 'two'; expected: integer"),
+        (
+            "image: {registry: docker}",
+            "values.yaml: image.registry: 'docker' is not a registry, as registry.example.com",
+        ),
+        ("settings: {lissten: {}}", "settings.lissten: no such setting; did you mean listen?"),
+        ("settings: {namespace: other}", "settings.namespace is other, and the installation's is"),
+        (
+            "settings: {device_plugin: {image: registry.test/plugin}}",
+            "image registry.test/plugin has neither tag nor digest",
+        ),
+        ("[]", "holds no mapping"),
+    ],
+)
+def test_bad_values_are_one_line(tmp_path: Path, text: str, complaint: str):
+    with pytest.raises(BadSettingsError) as error:
+        build_installation(load_values(write(tmp_path, text)), namespace="gpu")
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_settings_of_this_process_do_not_reach_the_objects(monkeypatch: pytest.MonkeyPatch):
+    before = objects_of({})
+    monkeypatch.setenv("GPU_CONTROL_PLANE_LEADERSHIP__LEASE", "other")
+    assert objects_of({}) == before
