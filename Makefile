@@ -111,6 +111,10 @@ manifests: install ## print everything a cluster needs into build/manifests
 	  $(BIN)/gpu-control-plane render $$target > $(BUILD)/manifests/$$target.yaml; \
 	  echo $(BUILD)/manifests/$$target.yaml; done
 
+.PHONY: chart
+chart: install ## write charts/gpu-control-plane anew from the builders of manifests
+	PYTHONPATH=packaging:. $(BIN)/python -m chart.build charts/gpu-control-plane
+
 .PHONY: image
 image: install ## the container image as an OCI layout tar, without a registry (on Debian 12): make image [ARCHITECTURES="amd64 arm64"]
 	PYTHONPATH=packaging $(BIN)/python -m image.build $(BUILD)/image/gpu-control-plane.tar $(addprefix --architecture ,$(ARCHITECTURES))

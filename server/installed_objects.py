@@ -7,6 +7,7 @@ of the chart; it is left out where the value that it depends on is false or empt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+from manifests import constants
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.cert_manager import build_certificates, inject_annotation
@@ -142,7 +143,17 @@ def _monitoring(installation: "Installation") -> "Iterator[ObjectGroup]":
     servers, agents, rule = values.service_monitor, values.pod_monitor, values.prometheus_rule
     yield ObjectGroup(
         name="service-monitor",
-        objects=[build_service_monitor(namespace, servers.interval, servers.labels)],
+        objects=[
+            build_service_monitor(
+                namespace,
+                servers.interval,
+                servers.labels,
+                # Without cert-manager, the Secret of the serving certificate has the CA's key too.
+                ca_secret=constants.SERVING_SECRET
+                if installation.uses_cert_manager
+                else constants.SCHEDULER_SECRET,
+            )
+        ],
         needs=("monitoring.service_monitor.enabled",),
     )
     yield ObjectGroup(

@@ -12,15 +12,17 @@ Json = dict[str, Any]
 _API_VERSION: Final = "monitoring.coreos.com/v1"
 
 
-def build_service_monitor(namespace: str, interval: str, labels: "Mapping[str, str]") -> Json:
-    """Return the monitor of the servers; the CA is that of kube-scheduler's Secret."""
+def build_service_monitor(
+    namespace: str, interval: str, labels: "Mapping[str, str]", *, ca_secret: str
+) -> Json:
+    """Return the monitor of the servers; `ca_secret` has the CA of their certificate."""
     endpoint = {
         "port": constants.HTTPS_PORT_NAME,
         "scheme": "https",
         "path": constants.METRICS_PATH,
         "interval": interval,
         "tlsConfig": {
-            "ca": {"secret": {"name": constants.SCHEDULER_SECRET, "key": "ca.crt"}},
+            "ca": {"secret": {"name": ca_secret, "key": "ca.crt"}},
             "serverName": f"{constants.SERVICE_NAME}.{namespace}.svc",
         },
     }

@@ -11,7 +11,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = tuple(sorted(path.parent.name for path in ROOT.glob("*/__init__.py")))
-ROOTS = {"packaging": ROOT / "packaging", "image": ROOT / "packaging" / "image"}
+ROOTS = {
+    "packaging": ROOT / "packaging",
+    "chart": ROOT / "packaging" / "chart",
+    "image": ROOT / "packaging" / "image",
+}
 """Where names begin that are not those of a folder with an `__init__.py`."""
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCES = sorted(

@@ -1,0 +1,207 @@
+"""Write the chart: `python -m chart.build DIRECTORY`.
+
+The directory is replaced as a whole.
+"""
+
+import shutil
+import sys
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from api.version import VERSION
+from chart.schema import schema_text
+from chart.template import template_of
+from chart.tokens import Tokens, value_expression
+from chart.values_text import values_text
+from manifests import constants
+from manifests.install.cert_manager import OWN_ISSUER
+from manifests.install.installation import Installation, base_settings
+from manifests.install.values import ChartValues
+from server.installed_objects import ObjectGroup, build_groups
+from server.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+Json = dict[str, Any]
+
+STATIC: Final = Path(__file__).parent / "static"
+_GENERATED: Final = "{{- /* Written by `make chart` from the builders of `manifests`. */ -}}\n"
+_SETTINGS: Final = 'include "gpu-control-plane.settings" . | fromYaml'
+_CERT_MANAGER: Final = 'eq .Values.tls.source "CertManager"'
+_CONDITIONS: Final = {"tls.uses_cert_manager": _CERT_MANAGER}
+"""What is no value by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A value that builders compare: some files have a part for each of its two meanings."""
+
+    path: str
+    condition: str
+    met: object
+    unmet: object
+
+
+VARIANTS: Final = (
+    Variant("tls.source", _CERT_MANAGER, "CertManager", "SelfSigned"),
+    Variant("crds.keep", ".Values.crds.keep", met=True, unmet=False),
+)
+
+
+def main(arguments: "Sequence[str]") -> int:
+    (directory,) = map(Path, arguments)
+    if directory.exists():
+        shutil.rmtree(directory)
+    for path, text in build_chart().items():
+        file = directory / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return 0
+
+
+def build_chart() -> dict[str, str]:
+    """Return the files of the chart: path -> text."""
+    static = {
+        path.relative_to(STATIC).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(STATIC.rglob("*"))
+        if path.is_file()
+    }
+    written = {
+        "Chart.yaml": yaml.safe_dump(_chart(), sort_keys=False, width=100),
+        "values.yaml": values_text(),
+        "values.schema.json": schema_text(),
+        **dict(_templates()),
+    }
+    if static.keys() & written.keys():
+        raise ValueError(f"written twice: {sorted(static.keys() & written.keys())}")
+    return dict(sorted((static | written).items()))
+
+
+def _chart() -> Json:
+    return {
+        "apiVersion": "v2",
+        "name": constants.NAME,
+        "description": "GPU pools for Kubernetes: devices under one resource name, bound to pods by name.",
+        "type": "application",
+        "version": VERSION,
+        "appVersion": VERSION,
+        # Vendors' versions have suffixes, which count as pre-releases.
+        "kubeVersion": ">=1.30.0-0",
+        "keywords": ["gpu", "scheduling", "device plugin"],
+    }
+
+
+def _templates() -> "Iterator[tuple[str, str]]":
+    tokens = Tokens()
+    usual = {variant.path: variant.unmet for variant in VARIANTS}
+    groups = _groups(tokens, usual)
+    others = [
+        (variant, _groups(tokens, usual | {variant.path: variant.met})) for variant in VARIANTS
+    ]
+    for name, group in groups.items():
+        if not group.is_in_chart:
+            continue
+        documents, files = _with_files(group, tokens)
+        yield from files.items()
+        text = template_of(documents, tokens.expressions())
+        for variant, changed in others:
+            other = template_of(_with_files(changed[name], tokens)[0], tokens.expressions())
+            if other != text:
+                text = _either(variant.condition, other, text)
+                break
+        yield f"templates/{name}.yaml", _GENERATED + _where(group.needs, text)
+    yield "templates/_base_settings.tpl", _base_settings(tokens, usual)
+
+
+def _groups(tokens: Tokens, fixed: "Mapping[str, object]") -> dict[str, ObjectGroup]:
+    return {group.name: group for group in build_groups(_installation(tokens, fixed))}
+
+
+def _installation(tokens: Tokens, fixed: "Mapping[str, object]") -> Installation:
+    images = 'include "gpu-control-plane.operandImages" . | fromJsonArray | join "\', \'"'
+    issuer = " ".join(f'"{key}" "{value}"' for key, value in OWN_ISSUER.items())
+    given = value_expression("tls.cert_manager.issuer_ref")
+    return Installation(
+        values=tokens.values(ChartValues, fixed),
+        namespace=tokens.text(".Release.Namespace"),
+        image=tokens.text('include "gpu-control-plane.image" .'),
+        scheduler_image=tokens.text('include "gpu-control-plane.schedulerImage" .'),
+        settings=tokens.lines('include "gpu-control-plane.settings" .'),
+        settings_checksum=tokens.text(f"{_SETTINGS} | toJson | sha256sum"),
+        port=tokens.number(_setting("listen.port")),
+        lease=tokens.text(_setting("leadership.lease")),
+        serving_secret=tokens.text(_setting("tls.secret")),
+        operand_images=(tokens.text(images),),
+        pull_secrets=tokens.sequence('include "gpu-control-plane.pullSecrets" . | fromYamlArray'),
+        viewer_subjects=tokens.sequence(
+            'include "gpu-control-plane.poolViewers" . | fromYamlArray'
+        ),
+        serving_issuer=tokens.mapping(f"{given} | default (dict {issuer})"),
+    )
+
+
+def _setting(path: str) -> str:
+    """Return the expression of a setting: the given one, or the server's default."""
+    names = path.split(".")
+    default: object = reduce(getattr, names, Settings.model_construct())
+    keys = " ".join(f'"{name}"' for name in names)
+    shown = f'"{default}"' if isinstance(default, str) else default
+    return f"dig {keys} {shown} ({_SETTINGS})"
+
+
+def _base_settings(tokens: Tokens, usual: "Mapping[str, object]") -> str:
+    """Return the helper with the settings that follow from other values."""
+    variant = VARIANTS[0]
+    texts = []
+    for met in (variant.met, variant.unmet):
+        values = tokens.values(ChartValues, {**usual, variant.path: met})
+        settings = base_settings(
+            values,
+            namespace=tokens.text(".Release.Namespace"),
+            image=tokens.text('include "gpu-control-plane.image" .'),
+        )
+        texts.append(template_of([settings], tokens.expressions()).removeprefix("---\n"))
+    body = _either(variant.condition, *texts)
+    return f'{_GENERATED}{{{{- define "gpu-control-plane.baseSettings" }}}}\n{body}{{{{- end }}}}\n'
+
+
+def _with_files(group: ObjectGroup, tokens: Tokens) -> tuple[list[Json], dict[str, str]]:
+    """Return the objects, and the files for those whose text Helm would take for its own."""
+    documents: list[Json] = []
+    files: dict[str, str] = {}
+    for one in group.objects:
+        document = one
+        if "{{" in str(one):
+            name = f"files/{group.name}.yaml"
+            files[name] = yaml.safe_dump(
+                one["spec"], sort_keys=False, allow_unicode=True, width=100
+            )
+            document = {key: value for key, value in one.items() if key != "spec"}
+            document["spec"] = tokens.mapping(f'.Files.Get "{name}" | fromYaml')
+        documents.append(document)
+    return documents, files
+
+
+def _either(condition: str, met: str, unmet: str) -> str:
+    return f"{{{{- if {condition} }}}}\n{met}{{{{- else }}}}\n{unmet}{{{{- end }}}}\n"
+
+
+def _where(needs: tuple[str, ...], text: str) -> str:
+    """Return the text under the conditions of its group."""
+    conditions = [_CONDITIONS.get(path, value_expression(path)) for path in needs]
+    match conditions:
+        case []:
+            return text
+        case [condition]:
+            return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
+        case _:
+            return f"{{{{- if and {' '.join(f'({one})' for one in conditions)} }}}}\n{text}{{{{- end }}}}\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
