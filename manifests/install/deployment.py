@@ -56,7 +56,7 @@ def build_deployment(
                 "spec": _given(
                     imagePullSecrets=installation.pull_secrets,
                     nodeSelector=values.node_selector,
-                    tolerations=values.tolerations,
+                    tolerations=list(values.tolerations),
                     affinity=values.affinity,
                     priorityClassName=values.priority_class_name,
                 )

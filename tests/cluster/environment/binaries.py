@@ -22,7 +22,7 @@ COMPONENTS = ROOT / "tests" / "cluster" / "components"
 _REQUIRED_ASSETS = ("etcd", "kube-apiserver")
 _NAMES = (*_REQUIRED_ASSETS, "kube-scheduler", "kube-controller-manager", "kubectl")
 _NODE_NAMES = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
-_ASSETS = (*_NAMES, "kwok", *_NODE_NAMES)
+_ASSETS = (*_NAMES, "helm", "kwok", *_NODE_NAMES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,11 @@ def find_kubectl(progress: "Callable[[str], None]") -> Path:
 def find_kwok(progress: "Callable[[str], None]") -> Path:
     """Return kwok, which plays the kubelets of nodes that are annotated for it."""
     return _find(["kwok"], progress)["kwok"]
+
+
+def find_helm(progress: "Callable[[str], None]") -> Path:
+    """Return Helm, which installs the chart."""
+    return _find(["helm"], progress)["helm"]
 
 
 def find_node_programs(progress: "Callable[[str], None]") -> NodePrograms:

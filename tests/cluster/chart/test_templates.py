@@ -1,0 +1,138 @@
+"""Helm makes of the chart what `render all` prints, and complains in one line."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from manifests.install.installation import overlaid
+from manifests.install.values import ChartValues
+from server.installed_objects import build_installed_objects
+from server.values_file import build_installation
+from tests.cluster.environment import binaries
+from tests.cluster.environment.helm import CHART, Helm
+from tests.support.chart_values import FLIPS
+
+NAMESPACE = "gpu-operators"
+KUBERNETES = binaries.kubernetes_version()
+
+Objects = dict[tuple[str, str | None, str], Any]
+
+
+def rendered_by_us(values: dict[str, Any]) -> Objects:
+    defaults = ChartValues().model_dump(mode="json", by_alias=True)
+    installation = build_installation(
+        ChartValues.model_validate(overlaid(defaults, values)),
+        namespace=NAMESPACE,
+        kubernetes_version=KUBERNETES,
+    )
+    objects = build_installed_objects(installation)
+    return by_name([one for one in objects if one["kind"] != "Namespace"])
+
+
+def by_name(objects: list[dict[str, Any]]) -> Objects:
+    named = {
+        (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]): normalised(one)
+        for one in objects
+        if "helm.sh/hook" not in one["metadata"].get("annotations", {})
+    }
+    assert len(named) >= len(objects) - 20
+    return named
+
+
+def normalised(value: Any, key: str = "") -> Any:
+    """Parse YAML within texts, sort lists whose order means nothing, and leave out what is empty."""
+    match value:
+        case dict():
+            inner = {name: normalised(one, name) for name, one in value.items()}
+            return {name: one for name, one in inner.items() if one not in ({}, [], None, "")}
+        case list():
+            items = [normalised(one) for one in value]
+            return sorted(items, key=json.dumps) if key in {"resourceNames", "rules"} else items
+        case str() if "\n" in value and key.endswith(".yaml"):
+            return yaml.safe_load(value)
+        case _:
+            return value
+
+
+@pytest.mark.parametrize("name", FLIPS)
+def test_chart_makes_the_objects_of_render_all(offline_helm: Helm, name: str):
+    helm = by_name(offline_helm.template(FLIPS[name], namespace=NAMESPACE))
+    ours = rendered_by_us(FLIPS[name])
+    assert helm.keys() == ours.keys()
+    for key, one in ours.items():
+        assert helm[key] == one
+
+
+def test_comparison_sees_a_difference(offline_helm: Helm):
+    helm = by_name(offline_helm.template({"server": {"replicas": 3}}, namespace=NAMESPACE))
+    assert helm != rendered_by_us({})
+
+
+def test_chart_is_good_to_lint(offline_helm: Helm):
+    done = offline_helm.run("lint", "--strict", str(CHART))
+    assert "0 chart(s) failed" in done.stdout
+
+
+@pytest.mark.parametrize("version", ["v1.34.2-eks-1", "v1.34.2+k3s1", "v1.34.2"])
+def test_scheduler_has_the_version_of_the_cluster(offline_helm: Helm, version: str):
+    objects = offline_helm.template({}, namespace=NAMESPACE, kube_version=version)
+    images = [
+        one["spec"]["template"]["spec"]["containers"][0]["image"]
+        for one in objects
+        if one["kind"] == "Deployment"
+    ]
+    assert "registry.k8s.io/kube-scheduler:v1.34.2" in images
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"sever": {}}, "additional properties 'sever' not allowed"),
+        ({"server": {"replicas": 0}}, "at '/server/replicas': minimum: got 0, want 1"),
+        ({"server": {"replicas": "two"}}, "at '/server/replicas': got string, want integer"),
+        ({"server": None}, "missing property 'server'"),
+        ({"image": {"registry": "docker"}}, "at '/image/registry': 'docker' does not match"),
+        ({"settings": {"lissten": {}}}, "at '/settings': additional properties 'lissten'"),
+        ({"settings": {"listen": {"port": 99999}}}, "at '/settings/listen/port': maximum"),
+        (
+            {"settings": {"namespace": "other"}},
+            f"settings.namespace is other, and the release's is {NAMESPACE}: leave it out",
+        ),
+        (
+            {"settings": {"device_plugin": {"image": "registry.test/plugin"}}},
+            "image registry.test/plugin has neither tag nor digest",
+        ),
+    ],
+    ids=str,
+)
+def test_bad_value_is_one_line(offline_helm: Helm, values: dict[str, Any], complaint: str):
+    done = offline_helm.run(
+        "template", "gpu", str(CHART), "--namespace", NAMESPACE, values=values, check=False
+    )
+    assert done.returncode != 0
+    assert done.stdout.strip() == ""
+    lines = [line for line in done.stderr.splitlines() if complaint in line]
+    assert len(lines) == 1, done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 3
+
+
+def test_cluster_older_than_1_30_is_refused_in_one_line(offline_helm: Helm):
+    done = offline_helm.run(
+        *("template", "gpu", str(CHART), "--kube-version", "v1.29.11-eks-1"), check=False
+    )
+    assert done.returncode != 0
+    assert "chart requires kubeVersion: >=1.30.0-0" in done.stderr
+
+
+def test_notes_name_the_release_and_what_is_missing(offline_helm: Helm, tmp_path: Path):
+    done = offline_helm.run(
+        *("install", "gpu", str(CHART), "--namespace", NAMESPACE, "--dry-run=client")
+    )
+    notes = done.stdout.partition("NOTES:")[2]
+    assert f"kubectl -n {NAMESPACE} rollout status deployment gpu-control-plane" in notes
+    assert "no NodeFeature definition" in notes
+    assert re.search(r"localhost/gpu-control-plane:\S+ is pulled from no registry", notes)

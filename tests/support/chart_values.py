@@ -1,0 +1,94 @@
+"""Values for the chart: each changes one thing, and together they change everything."""
+
+from typing import Any, Final
+
+DIGEST: Final = "sha256:" + "0123456789abcdef" * 4
+
+FLIPS: Final[dict[str, dict[str, Any]]] = {
+    "default": {},
+    "image": {"image": {"registry": "registry.test:5000", "repository": "team/gpu", "tag": "1.0"}},
+    "image-digest": {"image": {"digest": DIGEST}},
+    "image-pulling": {"image": {"pullPolicy": "Always", "pullSecrets": ["one", "two"]}},
+    "server-replicas": {"server": {"replicas": 3}},
+    "server-resources": {
+        "server": {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "2Gi"}}}
+    },
+    "server-no-resources": {
+        "server": {
+            "resources": {"requests": {"cpu": None, "memory": None}, "limits": {"memory": None}}
+        }
+    },
+    "server-placing": {
+        "server": {
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+            "affinity": {"podAntiAffinity": None, "nodeAffinity": {}},
+            "priorityClassName": "",
+            "podAnnotations": {"example.com/note": "yes"},
+        }
+    },
+    "scheduler-off": {"scheduler": {"enabled": False}},
+    "scheduler-image": {
+        "scheduler": {
+            "image": {
+                "registry": "registry.test",
+                "repository": "kube-scheduler",
+                "tag": "v1.35.0",
+                "digest": DIGEST,
+                "pullPolicy": "Always",
+            }
+        }
+    },
+    "scheduler-pods": {
+        "scheduler": {
+            "replicas": 1,
+            "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}},
+            "affinity": {"podAntiAffinity": None},
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "tolerations": [{"operator": "Exists"}],
+            "priorityClassName": "system-node-critical",
+            "podAnnotations": {"example.com/note": "yes"},
+        }
+    },
+    "no-budgets": {"podDisruptionBudget": {"enabled": False}},
+    "no-crds": {"crds": {"enabled": False}},
+    "crds-go": {"crds": {"keep": False}},
+    "cert-manager": {"tls": {"source": "CertManager"}},
+    "cert-manager-issuer": {
+        "tls": {
+            "source": "CertManager",
+            "certManager": {"issuerRef": {"name": "corporate", "kind": "ClusterIssuer"}},
+        }
+    },
+    "network-policies": {"networkPolicy": {"enabled": True}},
+    "network-policies-peers": {
+        "networkPolicy": {
+            "enabled": True,
+            "ingressFrom": [{"ipBlock": {"cidr": "10.0.0.0/24"}}, {"podSelector": {}}],
+        }
+    },
+    "monitors": {
+        "monitoring": {
+            "serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prom"}},
+            "podMonitor": {"enabled": True, "interval": "1m", "labels": {"release": "prom"}},
+            "prometheusRule": {"enabled": True, "labels": {"release": "prom"}},
+        }
+    },
+    "viewers": {"poolViewers": ["system:authenticated", "team:ml"]},
+    "no-viewers": {"poolViewers": []},
+    "settings": {
+        "settings": {
+            "log_level": "debug",
+            "drain_s": 6.5,
+            "listen": {"port": 9443, "max_body_bytes": 8388608},
+            "leadership": {"lease": "other", "enabled": True},
+            "tls": {"secret": "certificates"},
+            "inventory": {"managed_by_default": False},
+            "pod_security": {"label_namespace": False},
+            "health": {"ignored_xids": [13, 31]},
+            "device_plugin": {"image": "registry.test/plugin:2", "image_pull_policy": "Never"},
+            "bootstrap": {"namespaces": ["operands"]},
+        }
+    },
+}
+"""Name -> values; `null` takes a default away."""

@@ -1,0 +1,80 @@
+"""Every value changes something, and what it makes is valid for every version of Kubernetes."""
+
+import functools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from pydantic import BaseModel
+
+from manifests.install.installation import overlaid
+from manifests.install.values import ChartValues
+from server.installed_objects import build_installed_objects
+from server.values_file import build_installation
+from tests.support.chart_values import FLIPS
+
+VERSIONS = [f"1.{minor}" for minor in range(30, 38)]
+OTHERS = {"Certificate", "Issuer", "PodMonitor", "PrometheusRule", "ServiceMonitor"}
+"""Kinds of other projects, whose schemas are not those of Kubernetes."""
+
+
+def objects_of(name: str) -> list[dict[str, Any]]:
+    defaults = ChartValues().model_dump(mode="json", by_alias=True)
+    values = ChartValues.model_validate(overlaid(defaults, FLIPS[name]))
+    return build_installed_objects(build_installation(values, namespace="gpu"))
+
+
+@functools.cache
+def different_objects() -> tuple[str, ...]:
+    """Return each object of any flip once, as JSON."""
+    texts = {
+        json.dumps(one): None
+        for name in FLIPS
+        for one in objects_of(name)
+        if one["kind"] not in OTHERS
+    }
+    return tuple(texts)
+
+
+def leaves(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, field in model.model_fields.items():
+        inner = (*path, field.alias or name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from leaves(field.annotation, inner)
+        else:
+            yield inner
+
+
+def has(values: dict[str, Any], path: tuple[str, ...]) -> bool:
+    place: Any = values
+    for part in path:
+        if not isinstance(place, dict) or part not in place:
+            return False
+        place = place[part]
+    return True
+
+
+@pytest.mark.parametrize("path", list(leaves(ChartValues)), ids=".".join)
+def test_every_value_is_flipped_once(path: tuple[str, ...]):
+    assert any(has(values, path) for values in FLIPS.values())
+
+
+@pytest.mark.parametrize("name", [name for name in FLIPS if name != "default"])
+def test_flip_changes_the_objects(name: str):
+    assert objects_of(name) != objects_of("default")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_objects_are_valid_for_the_version(version: str):
+    assert len(different_objects()) > 70
+    for text in different_objects():
+        kubernetes_validate.validate(json.loads(text), version, strict=True)
+
+
+def test_invalid_object_is_found():
+    deployment = next(one for one in objects_of("default") if one["kind"] == "Deployment")
+    deployment["spec"]["template"]["spec"]["tolerationz"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(deployment, "1.30", strict=True)
