@@ -17,7 +17,7 @@ ROOTS = {
     "image": ROOT / "packaging" / "image",
 }
 """Where names begin that are not those of a folder with an `__init__.py`."""
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCES = sorted(
     path for package in (*PRODUCT, "packaging") for path in (ROOT / package).rglob("*.py")
 )
