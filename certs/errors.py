@@ -46,6 +46,11 @@ class SecretConflictError(CertificateError):
 class StoreUnavailableError(CertificateError):
     """The Secret could not be read, or may not have been written."""
 
+    def __init__(self, message: str, *, cause: str = "") -> None:
+        """Take a text and the name of the client's error, if one is the cause."""
+        super().__init__(message)
+        self.cause = cause
+
 
 class InjectionError(CertificateError):
     """Some webhook configuration does not carry the trusted CAs; the text names each."""

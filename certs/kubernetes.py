@@ -105,7 +105,8 @@ class KubernetesCertificates:
             return None
         except KubeError as error:
             raise StoreUnavailableError(
-                f"Secret {namespace}/{name} cannot be read: {_brief(error)}"
+                f"Secret {namespace}/{name} cannot be read: {_brief(error)}",
+                cause=type(error).__name__,
             ) from None
         return StoredSecret(
             data=secret.data or {}, resource_version=secret.metadata.resource_version
@@ -135,7 +136,8 @@ class KubernetesCertificates:
             raise SecretConflictError(f"Secret {namespace}/{name} is gone") from error
         except KubeError as error:
             raise StoreUnavailableError(
-                f"Secret {namespace}/{name} cannot be written: {_brief(error)}"
+                f"Secret {namespace}/{name} cannot be written: {_brief(error)}",
+                cause=type(error).__name__,
             ) from None
 
     async def inject_ca_bundle(self, ca_pem: bytes) -> None:

@@ -177,6 +177,7 @@ class CertificateRotation:
             self._log.warning(
                 "certificate check failed",
                 failure=type(error).__name__,
+                cause=error.cause if isinstance(error, StoreUnavailableError) else "",
                 error=str(error),
                 retry_in_s=round(delay_s, 1),
             )

@@ -39,7 +39,7 @@ from manifests.node.daemonset import KUBELET_DIRECTORY
 from manifests.node.device_plugin import PluginKind, PluginMode
 from server.setting_fields import setting_fields
 from server.setting_sources import GivenSettings
-from telemetry.logs import LogLevel
+from telemetry.logs import LogFormat, LogLevel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -390,6 +390,8 @@ class Settings(_Section):
     """Time that a request to the API server may take."""
     log_level: LogLevel = "info"
     """Least level of the lines that are logged."""
+    log_format: LogFormat = "Auto"
+    """Form of these lines: objects of JSON, or text for people (Console). Auto: text on a terminal, JSON elsewhere."""
     listen: ListenSettings = ListenSettings()
     tls: TlsSettings = TlsSettings()
     webhooks: WebhookCallerSettings = WebhookCallerSettings()

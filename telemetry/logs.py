@@ -1,5 +1,7 @@
 """Logs: one JSON object a line on standard error, with a constant message and key/values.
 
+On a terminal the same is aligned and coloured text.
+
 `event` is the message; `level` and `time` (UTC) are always there, and `logger` where a library wrote
 the line.
 """
@@ -7,16 +9,25 @@ the line.
 import asyncio
 import atexit
 import datetime as dt
+import enum
 import json
 import logging
+import os
 import sys
+import time
 from collections.abc import MutableMapping
-from typing import IO, Any, Final, Literal, NoReturn, final
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, NoReturn, final
 
 import msgspec
 import structlog
 
+from telemetry.outages import Outages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["Auto", "JSON", "Console"]
 
 _LEVELS: Final = (
     logging.CRITICAL,
@@ -45,8 +56,11 @@ class LogLines:
     Their values must not change once they are logged. A killed process loses the last of them.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(
+        self, file: IO[bytes], encode: "Callable[[Sequence[Record]], bytes] | None" = None
+    ) -> None:
         self._file = file
+        self._encode = encode or _encode
         self._records: list[Record] = []
         self._is_buffering = False
 
@@ -67,7 +81,7 @@ class LogLines:
     def flush(self) -> None:
         """Write the buffered records, in one call."""
         if self._records:
-            text = _encode(self._records)
+            text = self._encode(self._records)
             self._records.clear()
             self._file.write(text)
             self._file.flush()
@@ -84,13 +98,17 @@ class LogLines:
             self.flush()
 
 
-def configure_logs(level: LogLevel) -> LogLines:
-    """Send structlog's and the standard library's records to standard error as JSON lines."""
-    lines = LogLines(sys.stderr.buffer)
+def configure_logs(level: LogLevel, format_: LogFormat = "Auto") -> LogLines:
+    """Send structlog's and the standard library's records to standard error.
+
+    Auto is Console where standard error is a terminal, and JSON elsewhere.
+    """
+    is_for_people = format_ == "Console" or (format_ == "Auto" and sys.stderr.isatty())
+    lines = LogLines(sys.stderr.buffer, _console_encoder() if is_for_people else _encode)
     atexit.register(lines.flush)
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
-        processors=[_complete],
+        processors=[_Completion()],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=True,
@@ -100,19 +118,54 @@ def configure_logs(level: LogLevel) -> LogLines:
     return lines
 
 
-def _complete(logger: object, method: str, record: Record) -> tuple[tuple[Record], dict[str, Any]]:
-    """Give `LogLines` the record itself, with what every line has: it is encoded when it is written.
+@final
+class _Completion:
+    """Gives `LogLines` the record itself, with what every line has: it is encoded when it is written.
 
     One processor instead of a chain, since the caller of a decision waits for its line.
     """
-    record["level"] = method
-    record["time"] = dt.datetime.now(dt.UTC)  # noqa: TID251  # lines tell the machine's time
-    if "exc_info" in record:
-        structlog.processors.format_exc_info(logger, method, record)
-    return (record,), {}
+
+    def __init__(self) -> None:
+        self._outages = Outages()
+
+    def __call__(
+        self, logger: object, method: str, record: Record
+    ) -> tuple[tuple[Record], dict[str, Any]]:
+        if method == "warning" and "cause" in record:
+            summary = self._outages.summary(record, time.monotonic())
+            if summary is None:
+                raise structlog.DropEvent
+            record = summary
+        record["level"] = method
+        record["time"] = dt.datetime.now(dt.UTC)  # noqa: TID251  # lines tell the machine's time
+        if "exc_info" in record:
+            structlog.processors.format_exc_info(logger, method, record)
+        return (record,), {}
 
 
-def _encode(records: list[Record]) -> bytes:
+def _console_encoder() -> "Callable[[Sequence[Record]], bytes]":
+    """Return what writes records for a terminal: local time of day, level, message, values."""
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty() and "NO_COLOR" not in os.environ, timestamp_key="time"
+    )
+
+    def line_of(record: Record) -> str:
+        shown = {key: _shown(key, value) for key, value in record.items()}
+        shown["time"] = record["time"].astimezone().strftime("%H:%M:%S")
+        return renderer(None, record["level"], shown) + "\n"
+
+    return lambda records: "".join(map(line_of, records)).encode("utf-8", "backslashreplace")
+
+
+def _shown(key: str, value: object) -> object:
+    """Return what a terminal shows; it would obey control characters, which foreign texts may have."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    is_plain = not isinstance(value, str) or value.isprintable() or key == "exception"
+    return value if is_plain else repr(value)
+
+
+def _encode(records: "Sequence[Record]") -> bytes:
     try:
         return _encoder.encode_lines(records)
     except (TypeError, ValueError, OverflowError):

@@ -65,8 +65,15 @@ async def _read_kubeconfig(paths: str, context: str | None) -> Configuration:
         ValueError,
     ) as error:
         # The library does not check the shape of what it reads.
-        raise ConfigException(f"kubeconfig {paths} is malformed: {error!r}") from error
+        raise ConfigException(f"kubeconfig {paths} is malformed: {_fault(error)}") from error
     return configuration
+
+
+def _fault(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"{error.problem}, line {mark.line + 1}, column {mark.column + 1}"
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 @final

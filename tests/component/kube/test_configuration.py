@@ -130,7 +130,10 @@ async def test_credentials_that_cannot_be_had_are_a_definite_no(
     [
         pytest.param(None, "no kubeconfig at", id="missing"),
         pytest.param("", "malformed", id="empty"),
-        pytest.param("{", "malformed", id="no YAML"),
+        pytest.param(
+            "{", "malformed: expected the node content, .*, line 1, column 2", id="no YAML"
+        ),
+        pytest.param("clusters: 5", "malformed: TypeError: 'int' object is", id="wrong type"),
         pytest.param("a: b", "malformed|Expected", id="something else"),
         pytest.param("[]", "malformed", id="a list"),
     ],
@@ -141,8 +144,10 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named(
     path = tmp_path / "config"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(BadConfigurationError, match=says):
+    with pytest.raises(BadConfigurationError, match=says) as caught:
         await load_configuration(clock, kubeconfig=str(path), environ={})
+    assert "\n" not in str(caught.value)
+    assert " object at 0x" not in str(caught.value)
 
 
 async def test_an_unknown_context_is_named(tmp_path: Path, clock: LoopClock) -> None:

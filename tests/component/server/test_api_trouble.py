@@ -1,6 +1,7 @@
 """An API server that is away, refuses or talks nonsense: the process stays up, says so, and recovers."""
 
 import asyncio
+import itertools
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from kube.resources import GPU_POOLS, PODS
 from manifests import constants
 from simulator.node.kubelet import register_node
 from telemetry.metrics import REGISTRY
+from telemetry.outages import EVERY_S, Outages
 from tests.support.loop_clock import ServerClock
 from tests.support.polling import until, until_async
 from tests.support.reviews import a_pool_object
@@ -82,6 +84,28 @@ async def test_server_that_starts_before_the_api_server_becomes_ready_with_it(
             await cluster.api.start()
             await server.until_ready()
     assert all(log["log_level"] == "warning" for log in logs if "error" in log)
+
+
+async def test_api_server_that_is_away_is_a_line_at_once_and_then_one_in_ten_seconds(
+    cluster: Cluster,
+) -> None:
+    loop = asyncio.get_running_loop()
+    await cluster.api.stop()
+    with capture_logs() as logs:
+        async with a_server(cluster, clock=ServerClock()):
+            outages, lines, seen = Outages(), list[float](), 0
+            end = loop.time() + 65.0
+            while loop.time() < end:
+                await asyncio.sleep(0.05)
+                for record in logs[seen:]:
+                    if "cause" in record and outages.summary(record, loop.time()):
+                        lines.append(loop.time())
+                seen = len(logs)
+    waiting = [log for log in logs if log["log_level"] not in {"info", "debug"}]
+    assert len(waiting) > 30
+    assert {log.get("cause") for log in waiting} == {"Unreachable"}
+    assert 4 <= len(lines) <= 7
+    assert all(later - line >= EVERY_S - 0.1 for line, later in itertools.pairwise(lines))
 
 
 def told_of_every_list(logs: Sequence[Mapping[str, object]]) -> bool:

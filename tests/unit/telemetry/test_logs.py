@@ -2,6 +2,9 @@
 
 import datetime as dt
 import json
+import os
+import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -114,3 +117,91 @@ async def main():
 asyncio.run(main())
 """
     assert [line["event"] for line in run(program)] == ["first", "odd", "last"]
+
+
+AWAY = """
+import structlog
+from telemetry.logs import configure_logs
+configure_logs("info")
+for task in range(9):
+    structlog.get_logger().warning("task failed", cause="Unreachable", error="refused", task=task)
+structlog.get_logger().warning("refused", cause="Forbidden", task=10)
+"""
+
+
+def test_an_api_server_that_is_away_is_one_line_of_all_tasks():
+    lines = run(AWAY)
+    assert [(line["event"], line["level"]) for line in lines] == [
+        ("API server does not answer", "warning"),
+        ("refused", "warning"),
+    ]
+    assert lines[0]["error"] == "refused"
+
+
+FOR_PEOPLE = """
+import structlog, enum
+from telemetry.logs import configure_logs
+class Colour(enum.Enum):
+    RED = "red"
+configure_logs("info"{format})
+log = structlog.get_logger()
+log.info("pod bound", pod="a/b", colour=Colour.RED, text="\\x1b[2Jx")
+try:
+    secret = "sesame"
+    1 / 0
+except ZeroDivisionError:
+    log.exception("decision failed")
+"""
+
+
+def terminal_output(program: str, **environ: str) -> str:
+    """Return what the program writes to a terminal."""
+    master, slave = pty.openpty()
+    try:
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            stderr=slave,
+            timeout=60,
+            check=True,
+            env={**os.environ, **environ},
+        )
+    finally:
+        os.close(slave)
+    shown = b""
+    try:
+        while part := os.read(master, 4096):
+            shown += part
+    except OSError:
+        pass  # Linux' way to say that the other end is closed
+    finally:
+        os.close(master)
+    return shown.decode()
+
+
+def test_on_a_terminal_lines_are_for_people():
+    shown = terminal_output(FOR_PEOPLE.replace("{format}", ""))
+    plain = re.sub("\x1b\\[[0-9;]*m", "", shown)
+    assert shown != plain
+    assert re.match(r"\d\d:\d\d:\d\d \[info +\] pod bound +", plain)
+    assert "pod=a/b" in plain
+    assert "colour=red" in plain
+    assert "ZeroDivisionError: division by zero" in plain
+    assert "sesame" not in plain.replace('secret = "sesame"', "")
+    assert "\x1b[2J" not in shown
+
+
+def test_a_terminal_without_colour_gets_none():
+    assert "\x1b[" not in terminal_output(FOR_PEOPLE.replace("{format}", ""), NO_COLOR="1")
+
+
+def test_json_can_be_asked_for_on_a_terminal_and_text_elsewhere():
+    shown = terminal_output(FOR_PEOPLE.replace("{format}", ', "JSON"'))
+    assert json.loads(shown.splitlines()[0])["event"] == "pod bound"
+    program = FOR_PEOPLE.replace("{format}", ', "Console"')
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=60, check=True
+    )
+    assert b"pod bound" in done.stderr
+    assert not done.stderr.startswith(b"{")
+    assert b"\x1b[" not in done.stderr
