@@ -125,8 +125,8 @@ proto: install ## generate kubelet's gRPC messages from their .proto files
 	  --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy api/kubelet/proto/*.proto
 
 .PHONY: golden
-golden: install ## write the golden manifests anew
-	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/unit/manifests tests/unit/test_lessons.py
+golden: install ## write the golden manifests and docs/settings.md anew
+	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/unit/manifests tests/unit/test_lessons.py tests/unit/cli/test_settings_reference.py
 
 .PHONY: presubmit
 presubmit: test cluster-test ## what CI runs
