@@ -15,6 +15,8 @@ from manifests.install.rbac import (
     build_user_roles,
 )
 from manifests.install.server_policy import OwnObjects
+from manifests.install.uninstall_hook import HookPod, build_uninstall_hook
+from reconciler.uninstall import rights as uninstall_rights
 from server import binder, informers, reservation_signer
 from server.controllers.all import CONTROLLERS
 from server.leadership import fence
@@ -75,4 +77,15 @@ def _in_our_namespace(own: OwnObjects) -> tuple[PolicyRule, ...]:
         *(rule for spec in CONTROLLERS for rule in spec.namespaced_rbac),
         *certificates.namespaced_rbac(own.serving_secret, constants.SCHEDULER_SECRET),
         *reservation_signer.NAMESPACED_RBAC,
+    )
+
+
+def build_hook(own: OwnObjects, pod: HookPod, *, is_forced: bool = False) -> "list[dict[str, Any]]":
+    """Return the chart's pre-delete hook with the rights that an uninstall needs."""
+    return build_uninstall_hook(
+        uninstall_rights.cluster_rules(own),
+        namespaced_rules=uninstall_rights.namespaced_rules(own),
+        own=own,
+        pod=pod,
+        is_forced=is_forced,
     )

@@ -46,16 +46,29 @@ def build_rbac(
     namespace: str = constants.DEFAULT_NAMESPACE,
 ) -> list[dict[str, Any]]:
     """Return the service account with these rights in the cluster, and further ones in its namespace."""
-    account = _service_account(constants.SERVICE_ACCOUNT, namespace)
+    return build_account_with_rights(
+        constants.NAME, rules, namespaced_rules=namespaced_rules, namespace=namespace
+    )
+
+
+def build_account_with_rights(
+    name: str,
+    rules: "Sequence[PolicyRule]",
+    *,
+    namespaced_rules: "Sequence[PolicyRule]" = (),
+    namespace: str = constants.DEFAULT_NAMESPACE,
+) -> list[dict[str, Any]]:
+    """Return a service account, its rights in the cluster, and further ones in its namespace."""
+    account = _service_account(name, namespace)
     objects = [
         account,
-        _cluster_role(constants.NAME, rules),
-        _binding(constants.NAME, "ClusterRole", constants.NAME, subject=account),
+        _cluster_role(name, rules),
+        _binding(name, "ClusterRole", name, subject=account),
     ]
     if namespaced_rules:
         objects += [
-            _role(constants.NAME, namespace, namespaced_rules),
-            _binding(constants.NAME, "Role", constants.NAME, subject=account, namespace=namespace),
+            _role(name, namespace, namespaced_rules),
+            _binding(name, "Role", name, subject=account, namespace=namespace),
         ]
     return objects
 
@@ -158,27 +171,15 @@ def build_node_agent_rbac(
     namespace: str = constants.DEFAULT_NAMESPACE,
 ) -> list[dict[str, Any]]:
     """Return the node agents' account with cluster-wide rights and rights in its namespace."""
-    name = constants.NODE_AGENT
-    account = _service_account(name, namespace)
-    return [
-        account,
-        _cluster_role(name, rules),
-        _binding(name, "ClusterRole", name, subject=account),
-        _role(name, namespace, namespaced_rules),
-        _binding(name, "Role", name, subject=account, namespace=namespace),
-    ]
+    return build_account_with_rights(
+        constants.NODE_AGENT, rules, namespaced_rules=namespaced_rules, namespace=namespace
+    )
 
 
 def build_device_plugin_rbac(
     rules: "Sequence[PolicyRule]", namespace: str = constants.DEFAULT_NAMESPACE
 ) -> list[dict[str, Any]]:
-    name = constants.DEVICE_PLUGIN
-    account = _service_account(name, namespace)
-    return [
-        account,
-        _cluster_role(name, rules),
-        _binding(name, "ClusterRole", name, subject=account),
-    ]
+    return build_account_with_rights(constants.DEVICE_PLUGIN, rules, namespace=namespace)
 
 
 def merge_rules(rules: "Iterable[PolicyRule]") -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from manifests.install.scheduler import (
     build_scheduler_configuration,
 )
 from manifests.install.server_policy import OwnObjects, build_server_policies
+from manifests.install.uninstall_hook import HookPod
 from manifests.install.webhooks import (
     ServiceClient,
     UrlClient,
@@ -33,6 +34,7 @@ from manifests.install.webhooks import (
 from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.device_plugin import PluginKind, PluginMode, WorkloadSettings
 from manifests.yaml import render
+from server.rbac import build_hook
 from tests.unit.manifests import pool_objects
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -101,6 +103,15 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "node-agent": lambda: build_node_agent(pool_objects.SETTINGS),
     "node-agent-of-all-pools": lambda: build_node_agent(
         WorkloadSettings(image="gpu-control-plane:1.0", mode=PluginMode.PER_NODE)
+    ),
+    "uninstall-hook": lambda: build_hook(
+        OwnObjects(),
+        HookPod(
+            image="registry.example.com/gpu-control-plane:1.0",
+            image_pull_policy="IfNotPresent",
+            fields={"priorityClassName": "system-cluster-critical"},
+        ),
+        is_forced=True,
     ),
     "extender-snippet": lambda: [
         build_extender_snippet(EXTENDER, ["gpu.deckhouse.io/b", "gpu.deckhouse.io/a"])

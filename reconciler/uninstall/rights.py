@@ -1,0 +1,78 @@
+"""Rights that an uninstall needs, as roles for the chart's pre-delete hook.
+
+The hook leaves what Helm applied to Helm, so it needs no right on roles, Services or CRDs. An
+administrator who runs the command without `--keep-applied` needs these rights too.
+"""
+
+from api.names import GROUP
+from manifests import constants
+from manifests.install.rbac import PolicyRule
+from manifests.install.server_policy import OwnObjects
+
+_REGISTRATION = "admissionregistration.k8s.io"
+POLICIES = (
+    constants.ANNOTATION_POLICY,
+    constants.FENCING_POLICY,
+    constants.FENCED_POLICY,
+    constants.AGENT_POLICY,
+    constants.SERVER_POLICY,
+    constants.SERVER_OBJECTS_POLICY,
+)
+"""A policy and its binding have one name."""
+
+
+def cluster_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
+    """Return the rights in the whole cluster."""
+    one = ("delete", "get")
+    return (
+        PolicyRule(resources=("pods",), verbs=("list",)),
+        PolicyRule(resources=("nodes",), verbs=("list", "patch")),
+        PolicyRule(group=GROUP, resources=("gpupools",), verbs=("list", "patch")),
+        PolicyRule(group=GROUP, resources=("gpucontrolplaneterms",), verbs=one, names=(own.lease,)),
+        PolicyRule(
+            group=_REGISTRATION,
+            resources=("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+            verbs=one,
+            names=POLICIES,
+        ),
+        PolicyRule(
+            group=_REGISTRATION,
+            resources=("mutatingwebhookconfigurations",),
+            verbs=one,
+            names=(constants.MUTATING_CONFIGURATION,),
+        ),
+        PolicyRule(
+            group=_REGISTRATION,
+            resources=("validatingwebhookconfigurations",),
+            verbs=one,
+            names=(constants.VALIDATING_CONFIGURATION,),
+        ),
+    )
+
+
+def namespaced_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
+    """Return the rights in the namespace of the control plane."""
+    listed = ("delete", "list")
+    return (
+        PolicyRule(group="apps", resources=("deployments",), verbs=("list",)),
+        # Not `deployments`, which would be a right to run any image in a privileged namespace.
+        PolicyRule(group="apps", resources=("deployments/scale",), verbs=("patch",)),
+        PolicyRule(group="apps", resources=("daemonsets",), verbs=listed),
+        PolicyRule(resources=("configmaps",), verbs=listed),
+        PolicyRule(group="nfd.k8s-sigs.io", resources=("nodefeatures",), verbs=listed),
+        PolicyRule(
+            group="coordination.k8s.io",
+            resources=("leases",),
+            verbs=("delete", "get", "update"),
+            names=(own.lease, constants.SCHEDULER_LEASE_NAME),
+        ),
+        PolicyRule(
+            resources=("secrets",),
+            verbs=("delete", "get"),
+            names=(
+                own.serving_secret,
+                constants.SCHEDULER_SECRET,
+                constants.RESERVATION_KEY_SECRET,
+            ),
+        ),
+    )
