@@ -61,6 +61,18 @@ def _registration(plural: str, kind: str) -> Resource:
     return Resource("admissionregistration.k8s.io", "v1", plural, kind, namespaced=False)
 
 
+def _rbac(plural: str, kind: str, *, namespaced: bool) -> Resource:
+    return Resource("rbac.authorization.k8s.io", "v1", plural, kind, namespaced)
+
+
+def _monitoring(plural: str, kind: str) -> Resource:
+    return Resource("monitoring.coreos.com", "v1", plural, kind, namespaced=True)
+
+
+def _cert_manager(plural: str, kind: str) -> Resource:
+    return Resource("cert-manager.io", "v1", plural, kind, namespaced=True)
+
+
 def _ours(plural: str, kind: str) -> Resource:
     return Resource(GROUP, VERSION, plural, kind, namespaced=False)
 
@@ -97,6 +109,28 @@ POD_DISRUPTION_BUDGETS: Final = Resource(
 )
 NODE_FEATURES: Final = Resource(
     "nfd.k8s-sigs.io", "v1alpha1", "nodefeatures", "NodeFeature", namespaced=True
+)
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", namespaced=True)
+SERVICES: Final = _core("services", "Service", namespaced=True)
+SERVICE_ACCOUNTS: Final = _core("serviceaccounts", "ServiceAccount", namespaced=True)
+ROLES: Final = _rbac("roles", "Role", namespaced=True)
+ROLE_BINDINGS: Final = _rbac("rolebindings", "RoleBinding", namespaced=True)
+CLUSTER_ROLES: Final = _rbac("clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS: Final = _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+NETWORK_POLICIES: Final = Resource(
+    "networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", namespaced=True
+)
+SERVICE_MONITORS: Final = _monitoring("servicemonitors", "ServiceMonitor")
+POD_MONITORS: Final = _monitoring("podmonitors", "PodMonitor")
+PROMETHEUS_RULES: Final = _monitoring("prometheusrules", "PrometheusRule")
+CERTIFICATES: Final = _cert_manager("certificates", "Certificate")
+ISSUERS: Final = _cert_manager("issuers", "Issuer")
+SELF_SUBJECT_ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io",
+    "v1",
+    "selfsubjectaccessreviews",
+    "SelfSubjectAccessReview",
+    namespaced=False,
 )
 GPU_CONTROL_PLANE_TERMS: Final = _ours("gpucontrolplaneterms", "GPUControlPlaneTerm")
 GPU_DEVICES: Final = _ours("gpudevices", "GPUDevice")

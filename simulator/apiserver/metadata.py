@@ -157,6 +157,9 @@ def _strings(metadata: Json, field: str) -> "Mapping[str, str]":
 
 
 def _validate_name(metadata: Json, resource: "ResourceType") -> "Iterator[InvalidField]":
+    if resource.group == "rbac.authorization.k8s.io":
+        # Any path segment will do, such as `system:node`.
+        return
     pattern, text = (
         (_label, _LABEL_TEXT)
         if resource.plural == "namespaces"

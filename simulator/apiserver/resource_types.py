@@ -141,6 +141,22 @@ DAEMON_SETS = ResourceType(
     has_generation=True,
     shape=shapes.of_kind("DaemonSet"),
 )
+DEPLOYMENTS = ResourceType(
+    group="apps",
+    version="v1",
+    plural="deployments",
+    kind="Deployment",
+    namespaced=True,
+    has_status=True,
+    has_generation=True,
+)
+
+
+def _rbac(plural: str, kind: str, *, namespaced: bool) -> ResourceType:
+    group = "rbac.authorization.k8s.io"
+    return ResourceType(group=group, version="v1", plural=plural, kind=kind, namespaced=namespaced)
+
+
 POD_DISRUPTION_BUDGETS = ResourceType(
     group="policy",
     version="v1",
@@ -181,6 +197,12 @@ BUILT_IN = (
     EVENTS,
     LEASES,
     DAEMON_SETS,
+    DEPLOYMENTS,
+    _core("services", "Service", namespaced=True, has_status=True),
+    _rbac("clusterroles", "ClusterRole", namespaced=False),
+    _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    _rbac("roles", "Role", namespaced=True),
+    _rbac("rolebindings", "RoleBinding", namespaced=True),
     POD_DISRUPTION_BUDGETS,
     PRIORITY_CLASSES,
     MUTATING_CONFIGURATIONS,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from simulator.apiserver.errors import no_such_path
-from simulator.apiserver.resource_types import BINDINGS, PODS
+from simulator.apiserver.resource_types import BINDINGS, DEPLOYMENTS, PODS
 from simulator.apiserver.write.request_body import RequestTarget
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def resolve(path: str, registry: "Registry") -> RequestTarget:
         not subresource
         or (subresource == "status" and resource.has_status)
         or (subresource in {"binding", "eviction"} and resource is PODS)
+        # As a patch of the Deployment itself: spec.replicas has the same place in both.
+        or (subresource == "scale" and resource is DEPLOYMENTS)
     )
     if not is_served or (resource is BINDINGS and name):
         raise no_such_path()

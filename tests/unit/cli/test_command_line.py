@@ -52,6 +52,10 @@ def test_the_agents_flags_import_nothing_of_the_server():
     assert modules & OF_THE_SERVER == set()
 
 
+def test_flags_of_uninstall_import_nothing_of_the_server():
+    assert imported_by("uninstall", "--help") & OF_THE_SERVER == set()
+
+
 def test_examples_need_no_settings():
     assert imported_by("render", "examples") & OF_THE_SERVER == set()
 
@@ -138,6 +142,33 @@ ROLES = ("--roles", "device-plugin")
             ["demo", "--keep-log", "x"],
             "no such flag --keep-log; did you mean --keep-logs?",
             id="demo",
+        ),
+        pytest.param(
+            ["uninstall", "--delete-crd"],
+            "no such flag --delete-crd; did you mean --delete-crds?",
+            id="uninstall",
+        ),
+        pytest.param(
+            ["uninstall", "--delete-crds", "--keep-crds"],
+            "--keep-crds and --delete-crds contradict each other",
+            id="contradiction",
+        ),
+        pytest.param(
+            ["uninstall", "--namespace", "Bad NS"],
+            "argument --namespace: 'Bad NS' is no name of an object;"
+            " `gpu-control-plane uninstall --help` describes the command",
+            id="name",
+        ),
+        pytest.param(
+            ["uninstall", "--timeout", "-1"],
+            "argument --timeout: '-1': seconds, such as 120;"
+            " `gpu-control-plane uninstall --help` describes the command",
+            id="seconds",
+        ),
+        pytest.param(
+            ["uninstall", "--kubeconfig", "/nonexistent"],
+            "no usable configuration: no kubeconfig at /nonexistent",
+            id="kubeconfig",
         ),
         pytest.param(["render", "crd"], "no such target crd; did you mean crds?", id="target"),
         pytest.param(

@@ -1,0 +1,136 @@
+"""The command `uninstall`: its flags. `reconciler.uninstall.removal` does the work."""
+
+# ruff: noqa: PLC0415  # what reads the cluster is imported when it is needed: --help stays quick
+
+import argparse
+import re
+from typing import TYPE_CHECKING, Final
+
+from cli.command_parser import CommandLineError, CommandParser, complain
+from cli.exit_status import FAILED, OK
+from manifests.constants import DEFAULT_NAMESPACE, LEASE_NAME, SERVING_SECRET
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.uninstall.removal import RemovalOptions
+
+_DEFAULT_TIMEOUT_S: Final = 120.0
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def run_uninstall(arguments: "Sequence[str]") -> int:
+    """Remove the control plane from a cluster; return the process's exit status.
+
+    Raises:
+        CommandLineError: flags or credentials cannot be used.
+    """
+    known = _parser().parse_flags(arguments)
+    if known.keep_crds and known.delete_crds:
+        raise CommandLineError("--keep-crds and --delete-crds contradict each other")
+    import asyncio
+
+    from kube.config.connection import BadConfigurationError
+    from reconciler.uninstall.removal import RemovalError
+    from telemetry.logs import configure_logs
+
+    configure_logs("error")
+    try:
+        asyncio.run(_remove(known))
+    except BadConfigurationError as error:
+        raise CommandLineError(str(error)) from error
+    except RemovalError as error:
+        complain(error)
+        return FAILED
+    return OK
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        "uninstall",
+        "Remove the control plane from a cluster, in an order that blocks no pod.",
+        epilog="Without --force nothing is removed while pods use units of pools.",
+    )
+    for flag, text in (
+        ("--force", "although pods use units of pools: they run on and keep their devices"),
+        (
+            "--keep-crds",
+            "keep the definitions of GPUPool and the other kinds, and their objects (default)",
+        ),
+        ("--delete-crds", "delete the definitions and all objects, too"),
+        (
+            "--keep-applied",
+            "leave Deployments, Services, roles and the namespace to the tool that applied them",
+        ),
+        ("--dry-run", "print the steps and change nothing"),
+    ):
+        parser.add_argument(flag, action="store_true", help=text)
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=_DEFAULT_TIMEOUT_S,
+        metavar="SECONDS",
+        help=f"for the whole removal ({_DEFAULT_TIMEOUT_S:g})",
+    )
+    for name, default, text in (
+        ("namespace", DEFAULT_NAMESPACE, "namespace of the control plane"),
+        ("lease", LEASE_NAME, "the server's Lease, its setting leadership.lease"),
+        ("tls-secret", SERVING_SECRET, "the server's Secret, its setting tls.secret"),
+    ):
+        parser.add_argument(
+            f"--{name}", type=_name, default=default, metavar="NAME", help=f"{text} ({default})"
+        )
+    parser.add_argument("--kubeconfig", metavar="FILE", help="credentials, as kubectl finds them")
+    parser.add_argument("--context", help="context of the kubeconfig")
+    return parser
+
+
+async def _remove(known: argparse.Namespace) -> None:
+    from kube.client import KubeClient
+    from kube.config.discovery import load_configuration
+    from reconciler.uninstall.removal import Removal
+    from server.system_clock import SystemClock
+
+    clock = SystemClock()
+    configuration = await load_configuration(
+        clock, kubeconfig=known.kubeconfig, context=known.context
+    )
+    async with KubeClient(configuration, clock, user_agent="gpu-control-plane-uninstall") as client:
+        await Removal(client, clock, _options_of(known), report=_report).run()
+
+
+def _options_of(known: argparse.Namespace) -> "RemovalOptions":
+    from manifests.install.server_policy import OwnObjects
+    from reconciler.uninstall.removal import RemovalOptions
+    from reconciler.uninstall.survey import RemovalScope
+
+    scope = RemovalScope(
+        own=OwnObjects(
+            namespace=known.namespace, lease=known.lease, serving_secret=known.tls_secret
+        ),
+        with_applied=not known.keep_applied,
+        with_crds=known.delete_crds,
+    )
+    return RemovalOptions(
+        scope=scope, is_forced=known.force, is_dry_run=known.dry_run, timeout_s=known.timeout
+    )
+
+
+def _report(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  # the command line
+
+
+def _name(text: str) -> str:
+    if _NAME.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of an object")
+    return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r}: seconds, such as 120")
+    return seconds

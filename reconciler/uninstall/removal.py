@@ -1,0 +1,422 @@
+"""Carries a plan out, stage by stage, until a survey finds nothing left.
+
+No write is assumed to have happened: after each round the cluster is read again. A conflict or a
+failing API server ends the round, and the next one starts with what is left, so that a run that
+was cut short at any step is completed by the next run.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from api.meta import Model, ObjectMeta
+from kube.backoff import Backoff
+from kube.errors import Conflict, Forbidden, KubeError, NotFound
+from kube.event_recorder import micro_time
+from kube.leader_election import Lease
+from kube.resources import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    GPU_POOLS,
+    LEASES,
+    NODE_FEATURES,
+    NODES,
+    PODS,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+)
+from reconciler.uninstall.removal_plan import (
+    HOLDER,
+    POLICY_SETTLE_S,
+    Found,
+    FoundObject,
+    RemovalAction,
+    RemovalPlan,
+    Stage,
+    Step,
+    left_texts,
+    plan_removal,
+    pods_in_use,
+    refusal_text,
+    server_elsewhere,
+)
+from reconciler.uninstall.survey import PART_OF_US, RemovalScope, survey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from api.clock import Clock
+    from kube.client import KubeClient
+
+HOLD_S: Final = 60
+"""For so long no replica takes over, even if the uninstall is killed."""
+RENEW_S: Final = 20.0
+POLL_S: Final = 0.5
+PODS_GONE_WITHIN_S: Final = 45.0
+"""The server and the agents end within their grace periods; on a node that is down they never do."""
+MOST_LINES: Final = 20
+"""Steps of a stage with a line each; more of them are counted."""
+CONCURRENCY: Final = 16
+
+
+class RemovalError(Exception):
+    """The removal cannot go on; the text is one line."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalOptions:
+    """How to go about it."""
+
+    scope: RemovalScope
+    is_forced: bool = False
+    """Remove the control plane under pods that use its units."""
+    is_dry_run: bool = False
+    timeout_s: float = 120.0
+
+
+@final
+class Removal:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        clock: "Clock",
+        options: RemovalOptions,
+        *,
+        report: "Callable[[str], None]",
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._options = options
+        self._report = report
+        self._deadline = clock.monotonic() + options.timeout_s
+        self._held: FoundObject | None = None
+        self._held_at = 0.0
+        self._elsewhere = ""
+        """A server that leads and that no Deployment here runs."""
+        self._has_waited = False
+        self._done = 0
+
+    async def run(self) -> None:
+        """Remove everything, or print what would be removed.
+
+        Raises:
+            RemovalError: nothing was removed, or something is left; another run continues.
+        """
+        found = await self._first_survey()
+        self._elsewhere = server_elsewhere(found, self._clock.utc_now())
+        used = pods_in_use(found.pods, self._clock.utc_now())
+        if used and not self._options.is_forced:
+            raise RemovalError(refusal_text(used))
+        plan = self._plan(found)
+        await self._check_rights(plan)
+        if self._options.is_dry_run:
+            self._print(plan)
+        else:
+            found = await self._until_nothing_is_left(found)
+            self._report(f"{self._done} objects removed or cleaned")
+        if self._elsewhere:
+            self._report(
+                f"left: server {self._elsewhere}, of no Deployment in this namespace, and its Lease,"
+                f" which is held for {HOLD_S} s: stop the server and run the command again"
+            )
+        for text in left_texts(found, now=self._clock.utc_now()):
+            self._report(f"left: {text}")
+
+    async def _first_survey(self) -> Found:
+        try:
+            return await survey(self._client, self._options.scope)
+        except Forbidden as error:
+            raise RemovalError(f"nothing was removed: {error.message}") from error
+        except KubeError as error:
+            raise RemovalError(f"nothing was removed: {error}") from error
+
+    async def _check_rights(self, plan: RemovalPlan) -> None:
+        """Ask the API server before the first write: half a removal is worse than none."""
+        missing: list[str] = []
+        for right in dict.fromkeys(_right_of(step) for step in plan.steps):
+            try:
+                answer = await self._client.create(
+                    SELF_SUBJECT_ACCESS_REVIEWS, {"spec": {"resourceAttributes": right.attributes}}
+                )
+            except KubeError:
+                # The review is a courtesy: a write that is forbidden says so, too.
+                return
+            if not answer.decode(_Review).status.allowed:
+                missing.append(right.text)
+        if missing:
+            raise RemovalError(f"nothing was removed: no right to {', '.join(missing)}")
+
+    def _plan(self, found: Found) -> RemovalPlan:
+        return plan_removal(found, keeps_lease=bool(self._elsewhere))
+
+    def _print(self, plan: RemovalPlan) -> None:
+        for stage in Stage:
+            self._list(stage, [f"would {step.text}" for step in plan.of(stage)])
+
+    def _list(self, stage: Stage, lines: "Sequence[str]") -> None:
+        if len(lines) > MOST_LINES:
+            self._report(f"{stage.value}: {lines[0]} and {len(lines) - 1} more")
+            return
+        for line in lines:
+            self._report(f"{stage.value}: {line}")
+
+    async def _until_nothing_is_left(self, found: Found) -> Found:
+        backoff = Backoff(cap_s=5.0)
+        cause = ""
+        plan = self._plan(found)
+        while plan.steps or plan.going:
+            if self._clock.monotonic() > self._deadline:
+                raise RemovalError(self._overdue_text(plan, cause))
+            try:
+                await self._carry_out(plan)
+                await self._await_gone(plan.going)
+                found = await survey(self._client, self._options.scope)
+                plan = self._plan(found)
+                backoff.succeed()
+            except Forbidden as error:
+                raise RemovalError(f"not everything was removed: {error.message}") from error
+            except KubeError as error:
+                cause = str(error)
+                if not (error.is_transient or isinstance(error, Conflict)):
+                    raise RemovalError(f"not everything was removed: {cause}") from error
+                await asyncio.sleep(backoff.fail())
+                found, plan = await self._plan_again(found, plan)
+        return found
+
+    async def _plan_again(self, found: Found, plan: RemovalPlan) -> tuple[Found, RemovalPlan]:
+        """Read the cluster after a failure; keep the old plan while it cannot be read."""
+        try:
+            found = await survey(self._client, self._options.scope)
+        except KubeError:
+            return found, plan
+        return found, self._plan(found)
+
+    def _overdue_text(self, plan: RemovalPlan, cause: str) -> str:
+        left = [*(step.target for step in plan.steps), *plan.going]
+        finalizers = sorted({name for one in plan.going for name in one.finalizers})
+        texts = [
+            f"{len(left)} objects are left after {self._options.timeout_s:g} s, first {left[0].text}",
+            f"finalizers of others hold some back: {', '.join(finalizers)}" if finalizers else "",
+            cause,
+            "run the command again",
+        ]
+        return "; ".join(text for text in texts if text)
+
+    async def _carry_out(self, plan: RemovalPlan) -> None:
+        for stage in Stage:
+            steps = plan.of(stage)
+            if steps:
+                await self._renew_hold()
+                await self._carry_out_stage(stage, steps)
+            if stage is Stage.POD_POLICY and steps:
+                await asyncio.sleep(POLICY_SETTLE_S)
+            if stage is Stage.AGENTS:
+                await self._await_own_pods_gone()
+
+    async def _carry_out_stage(self, stage: Stage, steps: "Sequence[Step]") -> None:
+        is_short = len(steps) <= MOST_LINES
+        if stage is Stage.NODES:
+            await self._patch_nodes(steps)
+            if is_short:
+                self._list(stage, [_past_text(step) for step in steps])
+        else:
+            for step in steps:
+                await self._take(step)
+                if is_short:
+                    self._report(f"{stage.value}: {_past_text(step)}")
+        if not is_short:
+            self._list(stage, [_past_text(step) for step in steps])
+
+    async def _patch_nodes(self, steps: "Sequence[Step]") -> None:
+        """Patch many at once; one error ends the round, when all patches have been answered."""
+        slots = asyncio.Semaphore(CONCURRENCY)
+        errors: list[KubeError] = []
+
+        async def patch(step: Step) -> None:
+            async with slots:
+                try:
+                    await self._take(step)
+                except KubeError as error:
+                    errors.append(error)
+
+        async with asyncio.TaskGroup() as group:
+            for step in steps:
+                group.create_task(patch(step))
+        if errors:
+            # A refusal is the more telling one.
+            raise min(errors, key=lambda error: error.is_transient)
+
+    async def _take(self, step: Step) -> None:
+        target = step.target
+        try:
+            match step.action:
+                case RemovalAction.DELETE:
+                    await self._client.delete(
+                        target.resource,
+                        target.name,
+                        namespace=target.namespace,
+                        uid=target.uid,
+                        propagation="Background",
+                    )
+                case RemovalAction.PATCH:
+                    await self._client.merge_patch(
+                        target.resource, step.body, name=target.name, namespace=target.namespace
+                    )
+                case RemovalAction.SCALE:
+                    await self._client.merge_patch(
+                        target.resource,
+                        {"spec": {"replicas": 0}},
+                        name=target.name,
+                        namespace=target.namespace,
+                        subresource="scale",
+                    )
+                case RemovalAction.HOLD:  # pragma: no branch  # mypy: none is missing
+                    await self._hold(target)
+        except NotFound:
+            return
+        self._done += step.action is not RemovalAction.HOLD
+
+    async def _hold(self, target: FoundObject) -> None:
+        """Write the Lease: its holder stops leading at the next renewal, and no other takes over."""
+        lease = await self._client.get(LEASES, Lease, target.name, namespace=target.namespace)
+        now = micro_time(self._clock.utc_now())
+        spec = msgspec.structs.replace(
+            lease.spec,
+            holder_identity=HOLDER,
+            lease_duration_seconds=HOLD_S,
+            acquire_time=now,
+            renew_time=now,
+            lease_transitions=lease.spec.lease_transitions + (lease.spec.holder_identity != HOLDER),
+        )
+        await self._client.replace(LEASES, msgspec.structs.replace(lease, spec=spec))
+        self._held_at = self._clock.monotonic()
+        self._held = target
+
+    async def _renew_hold(self) -> None:
+        if self._held is None or self._clock.monotonic() < self._held_at + RENEW_S:
+            return
+        try:
+            await self._hold(self._held)
+        except NotFound:
+            self._held = None
+
+    async def _await_own_pods_gone(self) -> None:
+        """Wait for the server's and the agents' pods, which could write again what is removed."""
+        if self._has_waited:
+            return
+        namespace = self._options.scope.own.namespace
+        until = min(self._deadline, self._clock.monotonic() + PODS_GONE_WITHIN_S)
+        announced = False
+        while True:
+            listing = await self._client.list_(
+                PODS, _Named, namespace=namespace, label_selector=PART_OF_US
+            )
+            if not listing.items:
+                break
+            names = ", ".join(one.metadata.name for one in listing.items[:3])
+            if self._clock.monotonic() > until:
+                self._report(f"server: {len(listing.items)} pods have not ended, first {names}")
+                break
+            if not announced:
+                self._report(f"server: waiting for {len(listing.items)} pods to end, first {names}")
+                announced = True
+            await asyncio.sleep(POLL_S)
+        self._has_waited = True
+
+    async def _await_gone(self, going: "Sequence[FoundObject]") -> None:
+        if going:
+            self._report(f"waiting until {going[0].text} is gone")
+            await asyncio.sleep(POLL_S)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Right:
+    """A verb on a resource, as RBAC has it."""
+
+    verb: str
+    target: FoundObject
+    subresource: str = ""
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        resource = self.target.resource
+        return {
+            "verb": self.verb,
+            "group": resource.group,
+            "version": resource.version,
+            "resource": resource.plural,
+            "subresource": self.subresource,
+            "namespace": self.target.namespace or "",
+            "name": self.target.name,
+        }
+
+    @property
+    def text(self) -> str:
+        resource = self.target.resource
+        plural = f"{resource.plural}/{self.subresource}" if self.subresource else resource.plural
+        kind = f"{plural}.{resource.group}" if resource.group else plural
+        name = f" {self.target.name}" if self.target.name else ""
+        place = f" in namespace {self.target.namespace}" if self.target.namespace else ""
+        return f"{self.verb} {kind}{name}{place}"
+
+
+class _ReviewStatus(Model, frozen=True):
+    allowed: bool = False
+
+
+class _Review(Model, frozen=True):
+    status: _ReviewStatus = _ReviewStatus()
+
+
+class _Named(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+_VERBS: Final = {
+    RemovalAction.DELETE: "delete",
+    RemovalAction.PATCH: "patch",
+    RemovalAction.SCALE: "patch",
+    RemovalAction.HOLD: "update",
+}
+_PAST: Final = {
+    RemovalAction.DELETE: "deleted {}",
+    RemovalAction.PATCH: "cleaned {}",
+    RemovalAction.SCALE: "scaled {} to 0",
+    RemovalAction.HOLD: "holding {}: no replica leads any more",
+}
+_OF_ANY_NAME: Final = frozenset(
+    {
+        CONFIG_MAPS,
+        DAEMON_SETS,
+        GPU_DEVICES,
+        GPU_NODE_INVENTORIES,
+        GPU_POOLS,
+        NODE_FEATURES,
+        NODES,
+    }
+)
+"""One review answers for all objects of these kinds."""
+
+
+def _right_of(step: Step) -> _Right:
+    target = step.target
+    if target.resource in _OF_ANY_NAME:
+        target = FoundObject(resource=target.resource, name="", namespace=target.namespace)
+    else:
+        target = FoundObject(resource=target.resource, name=target.name, namespace=target.namespace)
+    return _Right(
+        verb=_VERBS[step.action],
+        target=target,
+        subresource="scale" if step.action is RemovalAction.SCALE else "",
+    )
+
+
+def _past_text(step: Step) -> str:
+    return _PAST[step.action].format(step.target.text)

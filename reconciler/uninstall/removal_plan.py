@@ -1,0 +1,330 @@
+"""The order in which the control plane leaves a cluster. Pure: from what was found to steps.
+
+The order keeps three promises.
+
+* No creation of a pod fails. The policy of pods goes first: without the mutating webhook it would
+  refuse every pod that requests a pool. The webhooks follow while the server still answers them.
+* Nothing comes back. The Lease is held by the uninstall and the Deployments are scaled to 0, so no
+  replica, inside or outside the cluster, reconciles any more. The agents go before the objects that
+  they publish, and policies of the server and the agents stay until both are gone.
+* It can be repeated. A step depends on what is there and on nothing that an earlier run remembers.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import GROUP, POOL_NODE_LABEL_PREFIX, POOL_TAINTS_ANNOTATION
+from api.text import listed
+from api.text import units as counted
+from kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    DEPLOYMENTS,
+    LEASES,
+    NODES,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+)
+from manifests import constants
+from pool.model import PodPhase
+from reconciler.pool.node_labels import taints_of
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from kube.resources import Resource
+    from pool.model import NodeFacts, PodFacts
+
+HOLDER: Final = f"{constants.NAME}-uninstall"
+"""Holds the Lease while the control plane is removed."""
+POLICY_SETTLE_S: Final = 2.0
+"""API servers read deleted policies once a second. One that still has the policy of pods when the
+webhooks are gone would refuse pods of pools."""
+
+
+class Stage(Enum):
+    """One part of the removal; in order."""
+
+    POD_POLICY = "policy of pods"
+    WEBHOOKS = "webhooks"
+    SERVER = "server"
+    AGENTS = "agents and device plugins"
+    NODE_FEATURES = "reports of the agents"
+    NODES = "labels, annotations and taints of nodes"
+    FINALIZERS = "finalizers of pools"
+    POLICIES = "policies of server and agents"
+    STATE = "state of the server"
+    APPLIED = "applied objects"
+    OBJECTS = "objects of our kinds"
+    DEFINITIONS = "definitions of our kinds"
+    NAMESPACE = "namespace"
+
+
+class RemovalAction(Enum):
+    DELETE = "delete"
+    PATCH = "patch"
+    SCALE = "scale to 0"
+    HOLD = "hold"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundObject:
+    """An object of the control plane at the API server."""
+
+    resource: "Resource"
+    name: str
+    namespace: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    is_being_deleted: bool = False
+    finalizers: tuple[str, ...] = ()
+    helm_release: str = ""
+    """Helm deletes the object with this release."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.resource.kind} {self.name}"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundNode:
+    """A Node, and which of its labels and annotations the control plane wrote."""
+
+    facts: "NodeFacts"
+    annotations: tuple[str, ...] = ()
+    written_keys: frozenset[str] = frozenset()
+    """Keys of labels and annotations that a field manager of the control plane owns."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundLease:
+    holder: str
+    """Empty: released."""
+    valid_until: "dt.datetime | None" = None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """All that is left of the control plane."""
+
+    objects_by_stage: "Mapping[Stage, tuple[FoundObject, ...]]"
+    nodes: tuple[FoundNode, ...] = ()
+    running_deployments: tuple[FoundObject, ...] = ()
+    """Those with replicas."""
+    lease: FoundLease | None = None
+    pods: "tuple[PodFacts, ...]" = ()
+    kept: "tuple[FoundObject, ...]" = ()
+    """Custom resources and definitions that stay."""
+
+    def of(self, stage: Stage) -> tuple[FoundObject, ...]:
+        return self.objects_by_stage.get(stage, ())
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One write."""
+
+    stage: Stage
+    action: RemovalAction
+    target: FoundObject
+    body: "dict[str, object] | None" = None
+    """Of a patch."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.action.value} {self.target.text}"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalPlan:
+    steps: tuple[Step, ...]
+    going: tuple[FoundObject, ...]
+    """Being deleted already: to be awaited."""
+
+    def of(self, stage: Stage) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.stage is stage)
+
+
+def plan_removal(found: Found, *, keeps_lease: bool = False) -> RemovalPlan:
+    """Return the steps in order; none if nothing is left to do.
+
+    With `keeps_lease` the server's Lease and its Namespace stay: a server that outlives the removal would lead
+    again as soon as it is gone.
+    """
+    by_stage: dict[Stage, list[Step]] = {stage: [] for stage in Stage}
+    going: list[FoundObject] = []
+    for stage in Stage:
+        for one in sorted(found.of(stage), key=_rank):
+            if one.helm_release and stage in {Stage.APPLIED, Stage.NAMESPACE}:
+                continue
+            if keeps_lease and (one.resource == LEASES or stage is Stage.NAMESPACE):
+                continue
+            if stage is Stage.FINALIZERS:
+                by_stage[stage] += _without_our_finalizers(one)
+            elif one.is_being_deleted:
+                going.append(one)
+            else:
+                by_stage[stage].append(Step(stage=stage, action=RemovalAction.DELETE, target=one))
+    if found.of(Stage.OBJECTS):
+        # A definition would wait for its objects, and could then not be made again meanwhile.
+        by_stage[Stage.DEFINITIONS] = []
+    by_stage[Stage.SERVER] += _stopping(found)
+    by_stage[Stage.NODES] += [step for node in found.nodes if (step := _cleaning(node))]
+    return RemovalPlan(
+        steps=tuple(step for steps in by_stage.values() for step in steps), going=tuple(going)
+    )
+
+
+_FIRST: Final = (VALIDATING_ADMISSION_POLICY_BINDINGS, DEPLOYMENTS)
+_LAST: Final = (SERVICE_ACCOUNTS, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS, ROLES, CLUSTER_ROLES)
+
+
+def _rank(one: FoundObject) -> tuple[int, str, str]:
+    """Order the objects of a stage: a policy's binding before the policy, rights last."""
+    if one.resource in _FIRST:
+        rank = 0
+    else:
+        rank = 2 + _LAST.index(one.resource) if one.resource in _LAST else 1
+    return rank, one.resource.kind, one.name
+
+
+def _stopping(found: Found) -> "Iterator[Step]":
+    if found.lease is not None and found.lease.holder != HOLDER:
+        for one in found.of(Stage.STATE):
+            if one.resource == LEASES and one.name != constants.SCHEDULER_LEASE_NAME:
+                yield Step(stage=Stage.SERVER, action=RemovalAction.HOLD, target=one)
+    for one in found.running_deployments:
+        yield Step(stage=Stage.SERVER, action=RemovalAction.SCALE, target=one)
+
+
+def _without_our_finalizers(one: FoundObject) -> "Iterator[Step]":
+    left = [name for name in one.finalizers if not is_ours(name)]
+    if len(left) < len(one.finalizers):
+        # The list is written whole, so nobody may have changed it since.
+        metadata = {"resourceVersion": one.resource_version, "finalizers": left or None}
+        body: dict[str, object] = {"metadata": metadata}
+        yield Step(stage=Stage.FINALIZERS, action=RemovalAction.PATCH, target=one, body=body)
+
+
+def is_ours(key: str) -> bool:
+    """Return whether a label, annotation or finalizer has our domain."""
+    domain = key.partition("/")[0]
+    return domain == GROUP or domain.endswith(f".{GROUP}")
+
+
+def _cleaning(node: FoundNode) -> Step | None:
+    """Remove what the control plane wrote; labels that the operator set stay."""
+    facts = node.facts
+    labels = [
+        key
+        for key in facts.labels
+        if key.startswith(POOL_NODE_LABEL_PREFIX) or (is_ours(key) and key in node.written_keys)
+    ]
+    annotations = [
+        key
+        for key in node.annotations
+        if key == POOL_TAINTS_ANNOTATION or (is_ours(key) and key in node.written_keys)
+    ]
+    taints, _ = taints_of(facts, ())
+    metadata: dict[str, object] = {}
+    body: dict[str, object] = {}
+    if labels:
+        metadata["labels"] = dict.fromkeys(sorted(labels))
+    if annotations:
+        metadata["annotations"] = dict.fromkeys(sorted(annotations))
+    if tuple(taints) != facts.taints:
+        # The list is written whole, so nobody may have changed it since.
+        metadata["resourceVersion"] = facts.resource_version
+        body["spec"] = {"taints": taints or None}
+    if not metadata:
+        return None
+    target = FoundObject(resource=NODES, name=facts.name, uid=facts.uid)
+    return Step(
+        stage=Stage.NODES,
+        action=RemovalAction.PATCH,
+        target=target,
+        body={"metadata": metadata, **body},
+    )
+
+
+def pods_in_use(pods: "Iterable[PodFacts]", now: "dt.datetime") -> "list[PodFacts]":
+    """Return the pods that have units: bound and not ended, or waiting with a reservation."""
+    return [pod for pod in pods if pod.phase is PodPhase.BOUND or _is_reserved(pod, now)]
+
+
+def waiting_pods(pods: "Iterable[PodFacts]") -> "list[PodFacts]":
+    return [pod for pod in pods if pod.phase is PodPhase.PENDING]
+
+
+def _is_reserved(pod: "PodFacts", now: "dt.datetime") -> bool:
+    note = pod.reservation
+    return (
+        pod.phase is PodPhase.PENDING
+        and note is not None
+        and bool(note.node)
+        and (note.expires_at is None or note.expires_at > now)
+    )
+
+
+def refusal_text(pods: "list[PodFacts]") -> str:
+    """Return why nothing is removed, in one line."""
+    one = len(pods) == 1
+    return (
+        f"{len(pods)} {'pod uses' if one else 'pods use'} units of pools:"
+        f" {listed(_pod_text(pod) for pod in pods)}."
+        f" Delete {'it' if one else 'them'}, or let {'it' if one else 'them'} run on with --force"
+    )
+
+
+def _pod_text(pod: "PodFacts") -> str:
+    what = f"{counted(pod.demand.units)} of {pod.demand.resource}"
+    place = f"on {pod.node}" if pod.node else "reserved"
+    return f"{pod.ref} ({what}, {place})"
+
+
+def left_texts(found: Found, *, now: "dt.datetime") -> "Iterator[str]":
+    """Yield what stays in the cluster, a line each."""
+    running = [pod for pod in pods_in_use(found.pods, now) if pod.phase is PodPhase.BOUND]
+    if running:
+        text = "1 pod keeps its" if len(running) == 1 else f"{len(running)} pods keep their"
+        yield f"{text} devices: {_refs(running)}"
+    if waiting := waiting_pods(found.pods):
+        text = (
+            "1 pod of a pool stays" if len(waiting) == 1 else f"{len(waiting)} pods of pools stay"
+        )
+        yield f"{text} Pending until a control plane is installed again: {_refs(waiting)}"
+    if found.kept:
+        kinds = sorted({one.resource.kind for one in found.kept})
+        counts = (
+            f"{sum(one.resource.kind == kind for one in found.kept)} {kind}s" for kind in kinds
+        )
+        yield f"{', '.join(counts)}: --delete-crds deletes them"
+    by_release: dict[str, int] = {}
+    for stage in Stage:
+        for one in found.of(stage):
+            if one.helm_release and stage in {Stage.APPLIED, Stage.NAMESPACE}:
+                by_release[one.helm_release] = by_release.get(one.helm_release, 0) + 1
+    for release, count in sorted(by_release.items()):
+        yield f"{count} objects of the Helm release {release}: helm uninstall deletes them"
+
+
+def server_elsewhere(found: Found, now: "dt.datetime") -> str:
+    """Return the holder of a valid Lease that no Deployment in the namespace runs; else nothing."""
+    lease = found.lease
+    if lease is None or lease.valid_until is None or found.running_deployments:
+        return ""
+    return lease.holder if lease.valid_until > now and lease.holder != HOLDER else ""
+
+
+def _refs(pods: "Iterable[PodFacts]") -> str:
+    return listed(pod.ref for pod in pods)

@@ -1,0 +1,367 @@
+"""What of the control plane is in a cluster: objects by the stage in which they go, nodes, pods.
+
+Objects that the server makes have fixed names or labels; applied ones have the label
+`app.kubernetes.io/part-of`. Only metadata is kept, so no Secret's content is decoded.
+"""
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+
+import msgspec
+
+from api.foreign.core import Node, Pod
+from api.meta import Model, ObjectMeta
+from api.names import POOL_LABEL
+from kube.errors import NotFound
+from kube.leader_election import Lease
+from kube.resources import (
+    CERTIFICATES,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    GPU_CONTROL_PLANE_TERMS,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    GPU_POOLS,
+    ISSUERS,
+    LEASES,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    NODE_FEATURES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    POD_MONITORS,
+    PODS,
+    PROMETHEUS_RULES,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICE_MONITORS,
+    SERVICES,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
+from manifests import constants
+from pool.facts import node_facts, pod_facts
+from reconciler.uninstall.removal_plan import (
+    Found,
+    FoundLease,
+    FoundNode,
+    FoundObject,
+    Stage,
+    is_ours,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kube.client import KubeClient
+    from kube.resources import Resource
+    from manifests.install.server_policy import OwnObjects
+
+T = TypeVar("T")
+
+PART_OF_US: Final = f"app.kubernetes.io/part-of={constants.NAME}"
+PAGE_SIZE: Final = 500
+_HELM_RELEASE: Final = "meta.helm.sh/release-name"
+_DEFINED: Final = (GPU_POOLS, GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_CONTROL_PLANE_TERMS)
+_APPLIED_IN_NAMESPACE: Final = (
+    DEPLOYMENTS,
+    SERVICES,
+    CONFIG_MAPS,
+    POD_DISRUPTION_BUDGETS,
+    NETWORK_POLICIES,
+    SERVICE_MONITORS,
+    POD_MONITORS,
+    PROMETHEUS_RULES,
+    CERTIFICATES,
+    ISSUERS,
+    SERVICE_ACCOUNTS,
+    ROLE_BINDINGS,
+    ROLES,
+)
+_APPLIED_IN_CLUSTER: Final = (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES)
+_SYSTEM_NAMESPACE: Final = "kube-system"
+"""kube-scheduler's account has a RoleBinding there."""
+_POLICIES_OF_OTHERS: Final = (
+    constants.FENCING_POLICY,
+    constants.FENCED_POLICY,
+    constants.AGENT_POLICY,
+    constants.SERVER_POLICY,
+    constants.SERVER_OBJECTS_POLICY,
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalScope:
+    """What is to be removed."""
+
+    own: "OwnObjects"
+    with_applied: bool = True
+    """Also Deployments, Services, roles and the Namespace; otherwise the tool that applied them
+    deletes them."""
+    with_crds: bool = False
+    """Also the definitions of our kinds, and their objects."""
+
+
+class _ManagedFields(Model, frozen=True):
+    manager: str = ""
+    fields_v1: dict[str, Any] | None = msgspec.field(default=None, name="fieldsV1")
+
+
+class _NodeMeta(ObjectMeta, frozen=True):
+    managed_fields: list[_ManagedFields] | None = None
+
+
+class _Node(Node, frozen=True):
+    metadata: _NodeMeta = _NodeMeta()
+
+
+class _Object(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class _DeploymentSpec(Model, frozen=True):
+    replicas: int = 1
+
+
+class _Deployment(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _DeploymentSpec = _DeploymentSpec()
+
+
+async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
+    """Read everything of the control plane.
+
+    Raises:
+        KubeError: something could not be read.
+    """
+    own, reading = scope.own, _Reading(client)
+    deployments = await reading.listed(
+        DEPLOYMENTS, _Deployment, namespace=own.namespace, label_selector=PART_OF_US
+    )
+    objects = {
+        Stage.POD_POLICY: await reading.policies(constants.ANNOTATION_POLICY),
+        Stage.WEBHOOKS: [
+            *await reading.named(MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION),
+            *await reading.named(
+                VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION
+            ),
+        ],
+        Stage.AGENTS: await _agents(reading, own.namespace),
+        Stage.NODE_FEATURES: [
+            one
+            for one in await reading.all_of(NODE_FEATURES, namespace=own.namespace)
+            if one.name.startswith(constants.AGENT_FEATURE_PREFIX)
+        ],
+        Stage.FINALIZERS: [
+            one
+            for one in await reading.all_of(GPU_POOLS)
+            if any(is_ours(name) for name in one.finalizers)
+        ],
+        Stage.POLICIES: await reading.policies(*_POLICIES_OF_OTHERS),
+        Stage.STATE: await _state(reading, own),
+    }
+    knows_kinds = scope.with_applied or scope.with_crds
+    definitions, defined = await _kinds(reading) if knows_kinds else ([], [])
+    if scope.with_applied:
+        objects[Stage.APPLIED] = await _applied(reading, own.namespace)
+        objects[Stage.NAMESPACE] = await _namespace(reading, own.namespace)
+    if scope.with_crds:
+        objects[Stage.OBJECTS], objects[Stage.DEFINITIONS] = defined, definitions
+    return Found(
+        objects_by_stage={stage: tuple(found) for stage, found in objects.items()},
+        nodes=tuple(await reading.projected(NODES, _Node, _found_node)),
+        running_deployments=tuple(
+            _found(DEPLOYMENTS, one.metadata) for one in deployments if one.spec.replicas
+        ),
+        lease=await reading.lease(own),
+        pods=tuple(await reading.projected(PODS, Pod, pod_facts)),
+        kept=() if scope.with_crds else (*definitions, *defined),
+    )
+
+
+@final
+class _Reading:
+    """Reads of the API server; a kind that is not served has no objects."""
+
+    def __init__(self, client: "KubeClient") -> None:
+        self._client = client
+
+    async def projected(
+        self, resource: "Resource", item_type: type[Any], project: "Callable[[Any], T | None]"
+    ) -> list[T]:
+        listing = await self._client.list_as(resource, item_type, project, page_size=PAGE_SIZE)
+        return listing.items
+
+    async def listed(
+        self,
+        resource: "Resource",
+        item_type: type[T],
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+    ) -> list[T]:
+        try:
+            listing = await self._client.list_(
+                resource,
+                item_type,
+                namespace=namespace,
+                label_selector=label_selector,
+                page_size=PAGE_SIZE,
+            )
+        except NotFound:
+            return []
+        return listing.items
+
+    async def all_of(
+        self,
+        resource: "Resource",
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+    ) -> list[FoundObject]:
+        objects = await self.listed(
+            resource, _Object, namespace=namespace, label_selector=label_selector
+        )
+        return [_found(resource, one.metadata) for one in objects]
+
+    async def named(
+        self, resource: "Resource", *names: str, namespace: str | None = None
+    ) -> list[FoundObject]:
+        found: list[FoundObject] = []
+        for name in names:
+            try:
+                one = await self._client.get(resource, _Object, name, namespace=namespace)
+            except NotFound:
+                continue
+            found.append(_found(resource, one.metadata))
+        return found
+
+    async def policies(self, *names: str) -> list[FoundObject]:
+        return [
+            *await self.named(VALIDATING_ADMISSION_POLICY_BINDINGS, *names),
+            *await self.named(VALIDATING_ADMISSION_POLICIES, *names),
+        ]
+
+    async def lease(self, own: "OwnObjects") -> FoundLease | None:
+        try:
+            lease = await self._client.get(LEASES, Lease, own.lease, namespace=own.namespace)
+        except NotFound:
+            return None
+        return FoundLease(holder=lease.spec.holder_identity, valid_until=_valid_until(lease))
+
+
+def _valid_until(lease: Lease) -> dt.datetime | None:
+    try:
+        renewed = dt.datetime.fromisoformat(lease.spec.renew_time)
+    except ValueError:
+        return None
+    return renewed + dt.timedelta(seconds=lease.spec.lease_duration_seconds)
+
+
+async def _agents(reading: _Reading, namespace: str) -> list[FoundObject]:
+    """Return the DaemonSets of the control plane, and the ConfigMaps of pools."""
+    return [
+        *await reading.all_of(DAEMON_SETS, namespace=namespace, label_selector=PART_OF_US),
+        *await reading.all_of(
+            CONFIG_MAPS, namespace=namespace, label_selector=f"{PART_OF_US},{POOL_LABEL}"
+        ),
+    ]
+
+
+async def _state(reading: _Reading, own: "OwnObjects") -> list[FoundObject]:
+    """Return the term, Secrets and Leases, which the server and kube-scheduler write."""
+    return [
+        *await reading.named(GPU_CONTROL_PLANE_TERMS, own.lease),
+        *await reading.named(
+            SECRETS,
+            own.serving_secret,
+            constants.SCHEDULER_SECRET,
+            constants.RESERVATION_KEY_SECRET,
+            namespace=own.namespace,
+        ),
+        *await reading.named(
+            LEASES, own.lease, constants.SCHEDULER_LEASE_NAME, namespace=own.namespace
+        ),
+    ]
+
+
+async def _kinds(reading: _Reading) -> tuple[list[FoundObject], list[FoundObject]]:
+    """Return the definitions of our kinds, and the objects; the term is the server's state."""
+    definitions = await reading.named(
+        CUSTOM_RESOURCE_DEFINITIONS, *(f"{one.plural}.{one.group}" for one in _DEFINED)
+    )
+    objects: list[FoundObject] = []
+    for resource in _DEFINED:
+        if resource != GPU_CONTROL_PLANE_TERMS:
+            objects += await reading.all_of(resource)
+    return definitions, objects
+
+
+async def _applied(reading: _Reading, namespace: str) -> list[FoundObject]:
+    found: list[FoundObject] = []
+    for resource in _APPLIED_IN_NAMESPACE:
+        selector = f"{PART_OF_US},!{POOL_LABEL}"
+        found += await reading.all_of(resource, namespace=namespace, label_selector=selector)
+    found += await reading.all_of(
+        ROLE_BINDINGS, namespace=_SYSTEM_NAMESPACE, label_selector=PART_OF_US
+    )
+    for resource in _APPLIED_IN_CLUSTER:
+        found += await reading.all_of(resource, label_selector=PART_OF_US)
+    return found
+
+
+async def _namespace(reading: _Reading, namespace: str) -> list[FoundObject]:
+    """Return our Namespace if it was applied with the control plane and has no pods of others."""
+    rendered = await reading.all_of(NAMESPACES, label_selector=PART_OF_US)
+    ours = [one for one in rendered if one.name == namespace]
+    if not ours:
+        return []
+    others = await reading.all_of(
+        PODS, namespace=namespace, label_selector=f"app.kubernetes.io/part-of!={constants.NAME}"
+    )
+    return [] if others else ours
+
+
+def _found(resource: "Resource", metadata: ObjectMeta) -> FoundObject:
+    return FoundObject(
+        resource=resource,
+        name=metadata.name,
+        namespace=metadata.namespace or None,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        is_being_deleted=metadata.deletion_timestamp is not None,
+        finalizers=tuple(metadata.finalizers or ()),
+        helm_release=metadata.annotation(_HELM_RELEASE) or "",
+    )
+
+
+def _found_node(node: _Node) -> FoundNode | None:
+    """Return a Node that has something with our domain."""
+    annotations = tuple(node.metadata.annotations or ())
+    if not any(is_ours(key) for key in (*(node.metadata.labels or ()), *annotations)):
+        return None
+    return FoundNode(
+        facts=node_facts(node),
+        annotations=annotations,
+        written_keys=frozenset(_written_keys(node.metadata.managed_fields or ())),
+    )
+
+
+def _written_keys(entries: "Iterable[_ManagedFields]") -> "Iterable[str]":
+    for entry in entries:
+        # Field managers of controllers are `gpu-control-plane/<controller>`.
+        if entry.manager.partition("/")[0] != constants.NAME:
+            continue
+        metadata: Mapping[str, Any] = (entry.fields_v1 or {}).get("f:metadata") or {}
+        for field in ("f:labels", "f:annotations"):
+            yield from (key.removeprefix("f:") for key in metadata.get(field) or ())

@@ -1,0 +1,281 @@
+"""An in-memory cluster with everything that the control plane leaves in one, and what others have there."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from api.names import POOL_FINALIZER, POOL_TAINTS_ANNOTATION
+from kube.client import KubeClient
+from kube.config.connection import StaticConnection
+from kube.resources import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    GPU_CONTROL_PLANE_TERMS,
+    GPU_DEVICES,
+    GPU_POOLS,
+    LEASES,
+    NODE_FEATURES,
+    NODES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
+from manifests import constants
+from manifests.install.agent_policy import build_agent_policy
+from manifests.install.annotation_policy import build_annotation_policy
+from manifests.install.crds import build_crds
+from manifests.install.leadership_policy import build_fencing_policies
+from manifests.install.server_policy import OwnObjects, build_server_policies
+from manifests.install.webhooks import (
+    UrlClient,
+    WebhookSettings,
+    build_mutating_configuration,
+    build_validating_configuration,
+)
+from manifests.node.agent_daemonset import build_node_agent
+from reconciler.uninstall.removal import Removal, RemovalOptions
+from reconciler.uninstall.survey import RemovalScope
+from server.rbac import build_roles
+from simulator.apiserver.server import InMemoryApiServer
+from simulator.node.nfd import node_feature_crd
+from tests.support.loop_clock import LoopClock
+from tests.unit.manifests import pool_objects
+
+Json = dict[str, Any]
+
+OWN = OwnObjects()
+NAMESPACE = OWN.namespace
+POOL = "training"
+DEAD_URL = "https://127.0.0.1:9"
+"""Nobody listens: a pod that needs a webhook is refused while its configuration is there."""
+
+
+@dataclass
+class InstalledCluster:
+    """`client` is the administrator's, `server_client` the server's."""
+
+    api: InMemoryApiServer
+    client: KubeClient
+    server_client: KubeClient
+    clock: LoopClock
+    lines: list[str] = field(default_factory=list)
+
+    def removal(self, client: KubeClient | None = None, **options: Any) -> Removal:
+        scope = {key: options.pop(key) for key in ("with_applied", "with_crds") if key in options}
+        return Removal(
+            client or self.client,
+            self.clock,
+            RemovalOptions(scope=RemovalScope(own=OWN, **scope), **options),
+            report=self.lines.append,
+        )
+
+    async def create(self, *bodies: Json) -> None:
+        for body in bodies:
+            group, _, version = body["apiVersion"].rpartition("/")
+            plural = _plural(body["kind"])
+            resource = Resource(
+                group, version, plural, body["kind"], "namespace" in body["metadata"]
+            )
+            await self.client.create(resource, body)
+
+    async def add_pod(self, name: str, *, node: str = "", **annotations: str) -> None:
+        container = {
+            "name": "c",
+            "image": "i",
+            "resources": {"limits": {f"gpu.deckhouse.io/{POOL}": "2"}},
+        }
+        spec: Json = {"containers": [container]}
+        if node:
+            spec["nodeName"] = node
+        metadata = {"name": name, "namespace": "default", "annotations": annotations}
+        await self.client.create(
+            PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        )
+
+    def world(self) -> dict[str, Json]:
+        """Return every stored object by kind, namespace and name, without what each write changes."""
+        found: dict[str, Json] = {}
+        for collection in self.api._store.collections():
+            for stored in collection.all():
+                namespace, name = stored.key
+                body = stored.copy()
+                for key in ("managedFields", "resourceVersion", "generation"):
+                    body["metadata"].pop(key, None)
+                found[f"{body['kind']} {namespace}/{name}"] = body
+        return found
+
+    def ours(self) -> set[str]:
+        """Return the objects that have our domain or our names anywhere but in a pod."""
+        return {
+            key
+            for key, body in self.world().items()
+            if not key.startswith("Pod ")
+            and any(word in str(body) for word in ("gpu.deckhouse.io", constants.NAME, "gpu-"))
+        }
+
+
+def _plural(kind: str) -> str:
+    lower = kind.lower()
+    return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s"
+
+
+@asynccontextmanager
+async def a_bare_cluster() -> AsyncIterator[InstalledCluster]:
+    clock = LoopClock()
+    async with (
+        InMemoryApiServer(clock) as api,
+        KubeClient(StaticConnection(api.url), clock, user_agent="kubectl/1.36") as client,
+        KubeClient(StaticConnection(api.url), clock) as server_client,
+    ):
+        cluster = InstalledCluster(api, client, server_client, clock)
+        await cluster.create(node_feature_crd())
+        await _add_what_others_have(cluster)
+        yield cluster
+
+
+@asynccontextmanager
+async def an_installed_cluster() -> AsyncIterator[InstalledCluster]:
+    async with a_bare_cluster() as cluster:
+        await _install(cluster)
+        await _add_what_the_server_makes(cluster)
+        # At the end: they refuse whatever concerns them.
+        settings = WebhookSettings(client=UrlClient(base_url=DEAD_URL))
+        await cluster.create(
+            build_mutating_configuration(settings), build_validating_configuration(settings)
+        )
+        cluster.api.requests.clear()
+        yield cluster
+
+
+async def _add_what_others_have(cluster: InstalledCluster) -> None:
+    client = cluster.client
+    for name in ("n1", "n2"):
+        labels = {"kubernetes.io/hostname": name, "nvidia.com/gpu.present": "true"}
+        if name == "n2":
+            labels["gpu.deckhouse.io/enabled"] = "false"
+        metadata = {"name": name, "labels": labels, "annotations": {"example.com/note": "x"}}
+        await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        taints = [{"key": "example.com/other", "effect": "NoSchedule", "value": "theirs"}]
+        await client.merge_patch(NODES, {"spec": {"taints": taints}}, name=name)
+    await client.create(
+        CONFIG_MAPS,
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "theirs", "namespace": "default"},
+        },
+    )
+
+
+async def _install(cluster: InstalledCluster) -> None:
+    labels = dict(constants.LABELS)
+    await cluster.create(
+        *build_crds(),
+        *build_roles(OWN),
+        *build_annotation_policy([OWN.username]),
+        *build_fencing_policies(),
+        *build_agent_policy(),
+        *build_server_policies(OWN),
+    )
+    metadata = {"name": constants.NAME, "namespace": NAMESPACE, "labels": labels}
+    await cluster.client.create(
+        DEPLOYMENTS,
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata,
+            "spec": {"replicas": 2},
+        },
+    )
+    await cluster.client.create(
+        SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {}}
+    )
+    await cluster.client.create(
+        CONFIG_MAPS,
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {**metadata, "name": f"{constants.NAME}-settings"},
+        },
+    )
+
+
+async def _add_what_the_server_makes(cluster: InstalledCluster) -> None:
+    client = cluster.server_client
+    pool = {
+        "apiVersion": GPU_POOLS.api_version,
+        "kind": "GPUPool",
+        "metadata": {"name": POOL, "finalizers": ["example.com/theirs", POOL_FINALIZER]},
+        "spec": {},
+    }
+    await client.create(GPU_POOLS, pool)
+    device = {
+        "apiVersion": GPU_DEVICES.api_version,
+        "kind": "GPUDevice",
+        "metadata": {"name": "n1-0"},
+    }
+    await client.create(GPU_DEVICES, device)
+    workloads = [
+        *pool_objects.objects_of(pool_objects.a_pool(POOL, pool_objects.TAINT)),
+        *build_node_agent(pool_objects.SETTINGS),
+    ]
+    for body in workloads:
+        resource = DAEMON_SETS if body["kind"] == "DaemonSet" else CONFIG_MAPS
+        await client.create(resource, body)
+    for name in ("n1", "n2"):
+        await mark_node(client, name)
+        await client.create(NODE_FEATURES, _node_feature(name))
+    for name in (
+        constants.SERVING_SECRET,
+        constants.SCHEDULER_SECRET,
+        constants.RESERVATION_KEY_SECRET,
+    ):
+        metadata = {"name": name, "namespace": NAMESPACE}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
+        await client.create(SECRETS, secret)
+    for name in (constants.LEASE_NAME, constants.SCHEDULER_LEASE_NAME):
+        await client.create(LEASES, a_lease(name))
+    term = {
+        "apiVersion": GPU_CONTROL_PLANE_TERMS.api_version,
+        "kind": "GPUControlPlaneTerm",
+        "metadata": {"name": constants.LEASE_NAME},
+        "spec": {"holder": "server_1", "number": 7},
+    }
+    await client.create(GPU_CONTROL_PLANE_TERMS, term)
+
+
+async def mark_node(client: KubeClient, name: str) -> None:
+    """Do what the server does to a node of a pool with a taint."""
+    taints = [
+        {"key": "example.com/other", "effect": "NoSchedule", "value": "theirs"},
+        {"key": "gpu.deckhouse.io/only", "effect": "NoSchedule", "value": POOL},
+    ]
+    metadata = {
+        "labels": {
+            f"pool.gpu.deckhouse.io/{POOL}": "",
+            "gpu.deckhouse.io/present": "true",
+        },
+        "annotations": {POOL_TAINTS_ANNOTATION: "gpu.deckhouse.io/only:NoSchedule"},
+    }
+    await client.merge_patch(NODES, {"metadata": metadata, "spec": {"taints": taints}}, name=name)
+
+
+def a_lease(name: str, holder: str = "server_1") -> Json:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 2},
+    }
+
+
+def _node_feature(node: str) -> Json:
+    return {
+        "apiVersion": NODE_FEATURES.api_version,
+        "kind": "NodeFeature",
+        "metadata": {"name": f"{constants.AGENT_FEATURE_PREFIX}{node}", "namespace": NAMESPACE},
+        "spec": {},
+    }

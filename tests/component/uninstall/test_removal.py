@@ -1,0 +1,316 @@
+"""An uninstall removes what is ours, touches nothing else, and refuses under pods that use units."""
+
+import asyncio
+import datetime as dt
+
+import pytest
+
+from api.annotations import ReservationNote
+from api.names import POOL_NODE_LABEL_PREFIX, RESERVATION_ANNOTATION
+from kube.client import KubeClient
+from kube.leader_election import LeaderElection, LeaseTerms
+from kube.resources import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    GPU_POOLS,
+    LEASES,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICES,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
+from manifests import constants
+from reconciler.uninstall.removal import RemovalError
+from tests.component.uninstall.installed_cluster import (
+    NAMESPACE,
+    POOL,
+    InstalledCluster,
+    a_bare_cluster,
+    mark_node,
+)
+
+pytestmark = pytest.mark.looptime
+
+KEPT_KINDS = {
+    "CustomResourceDefinition /gpucontrolplaneterms.gpu.deckhouse.io",
+    "CustomResourceDefinition /gpudevices.gpu.deckhouse.io",
+    "CustomResourceDefinition /gpunodeinventories.gpu.deckhouse.io",
+    "CustomResourceDefinition /gpupools.gpu.deckhouse.io",
+    "GPUDevice /n1-0",
+    f"GPUPool /{POOL}",
+}
+NODE_OF_THE_OPERATOR = "Node /n2"
+"""Has a label that the operator set."""
+
+
+async def test_nothing_of_ours_is_left_but_definitions_and_their_objects(cluster: InstalledCluster):
+    await cluster.removal().run()
+    assert cluster.ours() == {*KEPT_KINDS, NODE_OF_THE_OPERATOR}
+    world = cluster.world()
+    assert world[f"GPUPool /{POOL}"]["metadata"]["finalizers"] == ["example.com/theirs"]
+
+
+async def test_what_others_have_is_as_before(cluster: InstalledCluster):
+    async with a_bare_cluster() as bare:
+        before = bare.world()
+    await cluster.removal().run()
+    after = cluster.world()
+    for key, body in before.items():
+        if key.startswith("CustomResourceDefinition "):
+            # Its conditions have times.
+            assert after[key]["spec"] == body["spec"]
+            continue
+        for volatile in ("uid", "creationTimestamp"):
+            body["metadata"].pop(volatile, None)
+            after[key]["metadata"].pop(volatile, None)
+        assert after[key] == body, key
+
+
+async def test_definitions_and_objects_go_when_told_to(cluster: InstalledCluster):
+    # Another controller's finalizer would hold the pool back.
+    await cluster.client.merge_patch(
+        GPU_POOLS, {"metadata": {"finalizers": ["gpu.deckhouse.io/pool"]}}, name=POOL
+    )
+    await cluster.removal(with_crds=True).run()
+    assert cluster.ours() == {NODE_OF_THE_OPERATOR}
+    assert not any(line.startswith("left: ") for line in cluster.lines)
+
+
+async def test_finalizer_of_others_ends_the_wait_with_its_name(cluster: InstalledCluster):
+    with pytest.raises(RemovalError, match=r"finalizers of others .*: example.com/theirs"):
+        await cluster.removal(with_crds=True, timeout_s=10).run()
+    await cluster.client.merge_patch(GPU_POOLS, {"metadata": {"finalizers": None}}, name=POOL)
+    await cluster.removal(with_crds=True).run()
+    assert cluster.ours() == {NODE_OF_THE_OPERATOR}
+
+
+async def test_second_run_writes_nothing(cluster: InstalledCluster):
+    await cluster.removal().run()
+    cluster.api.requests.clear()
+    await cluster.removal().run()
+    assert cluster.api.requests.writes() == []
+
+
+async def test_cluster_without_the_control_plane_is_left_as_it_is():
+    async with a_bare_cluster() as cluster:
+        cluster.api.requests.clear()
+        await cluster.removal().run()
+        assert cluster.api.requests.writes() == []
+        assert cluster.lines == ["0 objects removed or cleaned"]
+
+
+async def test_dry_run_names_every_step_and_writes_nothing(cluster: InstalledCluster):
+    before = cluster.world()
+    await cluster.removal(is_dry_run=True).run()
+    assert cluster.world() == before
+    assert "webhooks: would delete MutatingWebhookConfiguration zz-gpu-control-plane" in (
+        cluster.lines
+    )
+    assert "server: would scale to 0 Deployment gpu-control-plane" in cluster.lines
+
+
+async def test_pod_that_uses_units_is_named_and_nothing_is_written(cluster: InstalledCluster):
+    await _without_webhooks(cluster)
+    await cluster.add_pod("train", node="n1")
+    before = cluster.world()
+    with pytest.raises(RemovalError) as refused:
+        await cluster.removal().run()
+    assert str(refused.value) == (
+        "1 pod uses units of pools: default/train (2 units of gpu.deckhouse.io/training, on n1)."
+        " Delete it, or let it run on with --force"
+    )
+    assert cluster.world() == before
+
+
+@pytest.mark.parametrize(
+    ("seconds_left", "is_refused"),
+    [pytest.param(30, True, id="reserved"), pytest.param(-1, False, id="expired")],
+)
+async def test_waiting_pod_counts_while_its_reservation_holds(
+    cluster: InstalledCluster, seconds_left: int, is_refused: bool
+):
+    await _without_webhooks(cluster)
+    expires_at = cluster.clock.utc_now() + dt.timedelta(seconds=seconds_left)
+    note = ReservationNote(id="r", pool=POOL, node="n1", expires_at=expires_at)
+    await cluster.add_pod("waits", **{RESERVATION_ANNOTATION: note.encode()})
+    if is_refused:
+        with pytest.raises(RemovalError, match=r"default/waits \(2 units .*, reserved\)"):
+            await cluster.removal().run()
+    else:
+        await cluster.removal().run()
+
+
+async def test_forced_removal_leaves_pods_as_they_are_and_names_them(cluster: InstalledCluster):
+    await _without_webhooks(cluster)
+    await cluster.add_pod("train", node="n1")
+    await cluster.add_pod("waits")
+    before = {key: body for key, body in cluster.world().items() if key.startswith("Pod ")}
+    await cluster.removal(is_forced=True).run()
+    assert {key: body for key, body in cluster.world().items() if key.startswith("Pod ")} == before
+    assert "left: 1 pod keeps its devices: default/train" in cluster.lines
+    assert any(line.startswith("left: 1 pod of a pool stays Pending") for line in cluster.lines)
+
+
+async def test_policy_of_pods_goes_first_and_webhooks_before_the_server(cluster: InstalledCluster):
+    await cluster.removal().run()
+    writes = [
+        (one.method, one.path.rpartition("/apis/")[2]) for one in cluster.api.requests.writes()
+    ]
+    paths = [path for method, path in writes if method in {"DELETE", "PUT", "PATCH"}]
+    order = [
+        "validatingadmissionpolicybindings/gpu-control-plane-annotations",
+        "validatingadmissionpolicies/gpu-control-plane-annotations",
+        "mutatingwebhookconfigurations/zz-gpu-control-plane",
+        "leases/gpu-control-plane",
+        "deployments/gpu-control-plane/scale",
+        "daemonsets/gpu-node-agent",
+        "nodefeatures/gpu-control-plane-agent-n1",
+        "nodes/n1",
+        "gpupools/training",
+        "validatingadmissionpolicies/gpu-control-plane-server",
+        "secrets/gpu-control-plane-tls",
+        "deployments/gpu-control-plane",
+        "clusterroles/gpu-control-plane",
+        "namespaces/gpu-control-plane",
+    ]
+    places = [
+        next(place for place, path in enumerate(paths) if path.endswith(suffix)) for suffix in order
+    ]
+    assert places == sorted(places)
+
+
+async def test_objects_of_helm_are_left_to_helm_but_webhooks_go(cluster: InstalledCluster):
+    annotations = {"meta.helm.sh/release-name": "gpu"}
+    for resource in (DEPLOYMENTS, SERVICES):
+        await cluster.client.merge_patch(
+            resource,
+            {"metadata": {"annotations": annotations}},
+            name=constants.NAME,
+            namespace=NAMESPACE,
+        )
+    await cluster.client.merge_patch(
+        NAMESPACES, {"metadata": {"annotations": annotations}}, name=NAMESPACE
+    )
+    await cluster.removal().run()
+    world = cluster.world()
+    assert world[f"Deployment {NAMESPACE}/{constants.NAME}"]["spec"]["replicas"] == 0
+    assert f"Service {NAMESPACE}/{constants.NAME}" in world
+    assert not any("WebhookConfiguration" in key for key in world)
+    assert "left: 3 objects of the Helm release gpu: helm uninstall deletes them" in cluster.lines
+
+
+async def test_applied_objects_are_kept_for_the_tool_that_applied_them(cluster: InstalledCluster):
+    await cluster.removal(with_applied=False).run()
+    world = cluster.world()
+    assert world[f"Deployment {NAMESPACE}/{constants.NAME}"]["spec"]["replicas"] == 0
+    for kept in (
+        f"ConfigMap {NAMESPACE}/{constants.NAME}-settings",
+        f"ServiceAccount {NAMESPACE}/{constants.NAME}",
+        f"ClusterRole /{constants.NAME}",
+        f"Namespace /{NAMESPACE}",
+    ):
+        assert kept in world
+    kinds = {key.partition(" ")[0] for key in world}
+    assert not kinds & {
+        "DaemonSet",
+        "Lease",
+        "MutatingWebhookConfiguration",
+        "NodeFeature",
+        "Secret",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingWebhookConfiguration",
+    }
+    cluster.api.requests.clear()
+    await cluster.removal(with_applied=False).run()
+    assert cluster.api.requests.writes() == []
+
+
+async def test_namespace_with_pods_of_others_stays(cluster: InstalledCluster):
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    metadata = {"name": "theirs", "namespace": NAMESPACE}
+    await cluster.client.create(
+        PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    )
+    await cluster.removal().run()
+    assert f"Namespace /{NAMESPACE}" in cluster.world()
+
+
+async def test_leader_elsewhere_stops_writing_and_is_named(cluster: InstalledCluster):
+    """A server outside the cluster marks a node again and again while it leads."""
+    await cluster.client.delete(LEASES, constants.LEASE_NAME, namespace=NAMESPACE)
+    await cluster.client.merge_patch(
+        DEPLOYMENTS, {"spec": {"replicas": 0}}, name=constants.NAME, namespace=NAMESPACE
+    )
+    election = LeaderElection(
+        cluster.server_client,
+        cluster.clock,
+        LeaseTerms(namespace=NAMESPACE, name=constants.LEASE_NAME),
+        identity="outside",
+    )
+    async with asyncio.TaskGroup() as group:
+        leads = group.create_task(election.run(lambda: None, lambda: None))
+        await election.leading.wait()
+        writes = group.create_task(_mark_while_leading(cluster.server_client, election))
+        await cluster.removal().run()
+        writes.cancel()
+        leads.cancel()
+    assert not _marked(cluster)
+    (line,) = [line for line in cluster.lines if "left: server" in line]
+    assert election.identity in line
+    # Stopped, as the line says.
+    await cluster.removal().run()
+    assert cluster.ours() == {*KEPT_KINDS, NODE_OF_THE_OPERATOR}
+
+
+async def _mark_while_leading(client: KubeClient, election: LeaderElection) -> None:
+    while True:
+        if election.is_leading():
+            await mark_node(client, "n1")
+        await asyncio.sleep(0.05)
+
+
+def _marked(cluster: InstalledCluster) -> bool:
+    labels = cluster.world()["Node /n1"]["metadata"]["labels"]
+    return any(key.startswith(POOL_NODE_LABEL_PREFIX) for key in labels)
+
+
+async def test_replica_that_follows_takes_over_at_no_step(cluster: InstalledCluster):
+    follower = LeaderElection(
+        cluster.server_client,
+        cluster.clock,
+        LeaseTerms(namespace=NAMESPACE, name=constants.LEASE_NAME, lease_duration_s=20.0),
+        identity="follower",
+    )
+    async with asyncio.TaskGroup() as group:
+        waits = group.create_task(follower.run(lambda: None, lambda: None))
+        await asyncio.sleep(1.0)
+        await cluster.removal().run()
+        waits.cancel()
+    assert follower.term is None
+
+
+async def test_config_map_of_the_user_in_our_namespace_is_not_touched(cluster: InstalledCluster):
+    metadata = {"name": "users", "namespace": NAMESPACE}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    await cluster.client.create(CONFIG_MAPS, body)
+    await cluster.removal(with_applied=False).run()
+    assert f"ConfigMap {NAMESPACE}/users" in cluster.world()
+
+
+async def test_taint_of_another_owner_under_the_same_key_stays(cluster: InstalledCluster):
+    body = {"metadata": {"annotations": {"gpu.deckhouse.io/pool-taints": None}}}
+    await cluster.client.merge_patch(NODES, body, name="n1")
+    await cluster.removal().run()
+    taints = cluster.world()["Node /n1"]["spec"]["taints"]
+    assert [one["key"] for one in taints] == ["example.com/other", "gpu.deckhouse.io/only"]
+
+
+async def _without_webhooks(cluster: InstalledCluster) -> None:
+    """Let pods of pools be created: nobody answers the webhooks here."""
+    await cluster.client.delete(MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION)
+    await cluster.client.delete(
+        VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION
+    )

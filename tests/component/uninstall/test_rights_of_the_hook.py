@@ -1,0 +1,42 @@
+"""The chart's hook may do what an uninstall does, and nothing else."""
+
+import pytest
+
+from manifests.install.rbac import build_account_with_rights
+from reconciler.uninstall.rights import cluster_rules, namespaced_rules
+from tests.component.uninstall.installed_cluster import OWN, InstalledCluster
+from tests.support.rights import allows, asked_by, granted_by
+
+pytestmark = pytest.mark.looptime
+
+UNUSED = {("gpu-scheduler", "update")}
+"""kube-scheduler's Lease is deleted only; one rule names both Leases."""
+
+
+def granted() -> set[tuple[str, str, str, str, str]]:
+    documents = build_account_with_rights(
+        "x", cluster_rules(OWN), namespaced_rules=namespaced_rules(OWN), namespace=OWN.namespace
+    )
+    roles = [one for one in documents if one["kind"] in {"ClusterRole", "Role"}]
+    return set().union(*map(granted_by, roles))
+
+
+async def test_rights_are_those_that_are_used(cluster: InstalledCluster):
+    await cluster.removal(with_applied=False).run()
+    asked = {
+        right
+        for one in cluster.api.requests
+        if "selfsubjectaccessreviews" not in one.path  # any user may ask for their own
+        for right in asked_by(one)
+        if right[4] != "watch"
+    }
+    rights = granted()
+    lacking = {one for one in asked if not any(allows(have, one) for have in rights)}
+    assert lacking == set()
+    idle = {have for have in rights if not any(allows(have, one) for one in asked)}
+    assert {(name, verb) for _, _, _, name, verb in idle} == UNUSED
+
+
+def test_no_right_lets_the_hook_run_an_image_or_raise_its_rights():
+    writes = {have[2] for have in granted() if have[4] in {"create", "patch", "update"}}
+    assert writes == {"deployments/scale", "gpupools", "leases", "nodes"}

@@ -1,0 +1,272 @@
+"""What an uninstall does to what it finds: which steps, in which order, and when it refuses."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.annotations import ReservationNote
+from api.foreign.core import NodeTaint
+from api.names import NodeName
+from kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
+    GPU_DEVICES,
+    GPU_POOLS,
+    LEASES,
+    NAMESPACES,
+    SERVICES,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+    Resource,
+)
+from pool.model import NodeFacts, PodPhase
+from reconciler.uninstall.removal_plan import (
+    HOLDER,
+    Found,
+    FoundLease,
+    FoundNode,
+    FoundObject,
+    RemovalAction,
+    RemovalPlan,
+    Stage,
+    left_texts,
+    plan_removal,
+    pods_in_use,
+    refusal_text,
+    server_elsewhere,
+)
+from tests.support.builders import a_pod_facts
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def an_object(resource: Resource, name: str = "x", **changes: Any) -> FoundObject:
+    return FoundObject(resource=resource, name=name, uid=f"uid-{name}", **changes)
+
+
+def found(stage: Stage | None = None, *objects: FoundObject, **changes: Any) -> Found:
+    by_stage = {} if stage is None else {stage: objects}
+    return Found(objects_by_stage=by_stage, **changes)
+
+
+def a_node(
+    labels: dict[str, str],
+    *,
+    annotations: dict[str, str] | None = None,
+    taints: tuple[NodeTaint, ...] = (),
+    written: frozenset[str] = frozenset(),
+) -> FoundNode:
+    annotations = annotations or {}
+    facts = NodeFacts(
+        name=NodeName("n1"),
+        labels=labels,
+        taints=taints,
+        pool_taints=annotations.get("gpu.deckhouse.io/pool-taints", ""),
+        resource_version="7",
+    )
+    return FoundNode(facts=facts, annotations=tuple(annotations), written_keys=written)
+
+
+def texts(plan: RemovalPlan) -> list[str]:
+    return [step.text for step in plan.steps]
+
+
+def test_nothing_found_is_nothing_to_do():
+    assert plan_removal(found()).steps == ()
+
+
+def test_binding_of_a_policy_goes_before_the_policy():
+    plan = plan_removal(
+        found(
+            Stage.POD_POLICY,
+            an_object(VALIDATING_ADMISSION_POLICIES),
+            an_object(VALIDATING_ADMISSION_POLICY_BINDINGS),
+        )
+    )
+    assert texts(plan) == [
+        "delete ValidatingAdmissionPolicyBinding x",
+        "delete ValidatingAdmissionPolicy x",
+    ]
+
+
+def test_rights_go_after_what_uses_them_and_a_binding_before_its_role():
+    kinds = (CLUSTER_ROLES, SERVICES, CLUSTER_ROLE_BINDINGS, DEPLOYMENTS)
+    plan = plan_removal(found(Stage.APPLIED, *map(an_object, kinds)))
+    assert [step.target.resource for step in plan.steps] == [
+        DEPLOYMENTS,
+        SERVICES,
+        CLUSTER_ROLE_BINDINGS,
+        CLUSTER_ROLES,
+    ]
+
+
+@given(st.permutations(list(Stage)))
+def test_order_of_stages_does_not_depend_on_the_order_of_finding(order: list[Stage]):
+    objects = {stage: (an_object(SERVICES, stage.name.lower()),) for stage in order}
+    plan = plan_removal(Found(objects_by_stage=objects))
+    stages = [step.stage for step in plan.steps]
+    assert stages == [one for one in Stage if one in set(stages)]
+    assert set(stages) == set(Stage) - {Stage.FINALIZERS, Stage.DEFINITIONS}
+
+
+def test_definitions_wait_until_their_objects_are_gone():
+    definition = an_object(CUSTOM_RESOURCE_DEFINITIONS, "gpudevices.gpu.deckhouse.io")
+    objects: dict[Stage, tuple[FoundObject, ...]] = {
+        Stage.OBJECTS: (an_object(GPU_DEVICES),),
+        Stage.DEFINITIONS: (definition,),
+    }
+    assert texts(plan_removal(Found(objects_by_stage=objects))) == ["delete GPUDevice x"]
+    objects[Stage.OBJECTS] = ()
+    (step,) = plan_removal(Found(objects_by_stage=objects)).steps
+    assert step.target == definition
+
+
+def test_object_that_is_going_is_awaited():
+    going = an_object(NAMESPACES, is_being_deleted=True)
+    plan = plan_removal(found(Stage.NAMESPACE, going))
+    assert (plan.steps, plan.going) == ((), (going,))
+
+
+def test_only_our_finalizers_are_removed_from_the_list_that_was_read():
+    pool = an_object(
+        GPU_POOLS, finalizers=("a.com/b", "gpu.deckhouse.io/pool"), resource_version="5"
+    )
+    (step,) = plan_removal(found(Stage.FINALIZERS, pool)).steps
+    assert step.body == {"metadata": {"resourceVersion": "5", "finalizers": ["a.com/b"]}}
+
+
+def test_lease_is_held_and_deployments_scaled_before_agents_go():
+    objects = {
+        Stage.STATE: (an_object(LEASES, "gpu-control-plane"), an_object(LEASES, "gpu-scheduler")),
+        Stage.AGENTS: (an_object(SERVICES, "agent"),),
+    }
+    running = (an_object(DEPLOYMENTS, "server"),)
+    plan = plan_removal(
+        Found(
+            objects_by_stage=objects, running_deployments=running, lease=FoundLease(holder="leader")
+        )
+    )
+    assert texts(plan)[:3] == [
+        "hold Lease gpu-control-plane",
+        "scale to 0 Deployment server",
+        "delete Service agent",
+    ]
+
+
+def test_lease_that_is_held_already_is_not_taken_again():
+    lease = an_object(LEASES, "gpu-control-plane")
+    plan = plan_removal(found(Stage.STATE, lease, lease=FoundLease(holder=HOLDER)))
+    assert texts(plan) == ["delete Lease gpu-control-plane"]
+
+
+def test_lease_and_namespace_stay_for_a_server_that_outlives_the_removal():
+    objects = {
+        Stage.STATE: (an_object(LEASES, "gpu-control-plane"),),
+        Stage.NAMESPACE: (an_object(NAMESPACES),),
+    }
+    plan = plan_removal(
+        Found(objects_by_stage=objects, lease=FoundLease(holder=HOLDER)), keeps_lease=True
+    )
+    assert plan.steps == ()
+
+
+@pytest.mark.parametrize(
+    ("lease", "deployments", "expected"),
+    [
+        pytest.param(None, (), "", id="no Lease"),
+        pytest.param(FoundLease(holder="x"), (), "", id="never renewed"),
+        pytest.param(
+            FoundLease(holder="x", valid_until=NOW + dt.timedelta(seconds=1)), (), "x", id="leads"
+        ),
+        pytest.param(FoundLease(holder="x", valid_until=NOW), (), "", id="run out"),
+        pytest.param(
+            FoundLease(holder="x", valid_until=NOW + dt.timedelta(seconds=1)),
+            (an_object(DEPLOYMENTS),),
+            "",
+            id="of a Deployment",
+        ),
+        pytest.param(
+            FoundLease(holder=HOLDER, valid_until=NOW + dt.timedelta(seconds=1)), (), "", id="ours"
+        ),
+    ],
+)
+def test_server_elsewhere_is_a_live_holder_without_a_deployment(lease, deployments, expected):
+    assert server_elsewhere(found(lease=lease, running_deployments=deployments), NOW) == expected
+
+
+def test_node_loses_what_the_control_plane_wrote_and_nothing_else():
+    theirs = NodeTaint(key="a.com/t", effect="NoSchedule")
+    ours = NodeTaint(key="b.com/t", effect="NoExecute")
+    node = a_node(
+        {
+            "pool.gpu.deckhouse.io/training": "",
+            "gpu.deckhouse.io/present": "true",
+            "gpu.deckhouse.io/enabled": "false",
+            "notgpu.deckhouse.io/x": "",
+        },
+        annotations={"gpu.deckhouse.io/pool-taints": "b.com/t:NoExecute", "a.com/n": ""},
+        taints=(theirs, ours),
+        written=frozenset({"gpu.deckhouse.io/present"}),
+    )
+    (step,) = plan_removal(found(nodes=(node,))).steps
+    assert step.action is RemovalAction.PATCH
+    assert step.body == {
+        "metadata": {
+            "labels": {"gpu.deckhouse.io/present": None, "pool.gpu.deckhouse.io/training": None},
+            "annotations": {"gpu.deckhouse.io/pool-taints": None},
+            "resourceVersion": "7",
+        },
+        "spec": {"taints": [theirs]},
+    }
+
+
+def test_node_with_labels_of_the_operator_only_is_not_written():
+    assert plan_removal(found(nodes=(a_node({"gpu.deckhouse.io/enabled": "false"}),))).steps == ()
+
+
+def test_objects_of_helm_stay_and_are_counted_by_release():
+    objects = (an_object(SERVICES, "a", helm_release="gpu"), an_object(SERVICES, "b"))
+    seen = found(Stage.APPLIED, *objects)
+    assert texts(plan_removal(seen)) == ["delete Service b"]
+    assert "1 objects of the Helm release gpu: helm uninstall deletes them" in left_texts(
+        seen, now=NOW
+    )
+
+
+def test_policies_and_webhooks_of_helm_go_all_the_same():
+    policy = an_object(VALIDATING_ADMISSION_POLICIES, helm_release="gpu")
+    assert texts(plan_removal(found(Stage.POD_POLICY, policy))) == [
+        "delete ValidatingAdmissionPolicy x"
+    ]
+
+
+def test_pods_are_in_use_while_bound_or_reserved():
+    def note(**changes: Any) -> ReservationNote:
+        return ReservationNote(id="r", pool="whole", **changes)
+
+    later = NOW + dt.timedelta(seconds=1)
+    bound = a_pod_facts("bound", phase=PodPhase.BOUND, node=NodeName("n1"))
+    reserved = a_pod_facts("reserved", reservation=note(node="n1", expires_at=later))
+    committed = a_pod_facts("committed", reservation=note(node="n1"))
+    others = [
+        a_pod_facts("ended", phase=PodPhase.ENDED, node=NodeName("n1")),
+        a_pod_facts("expired", reservation=note(node="n1", expires_at=NOW)),
+        a_pod_facts("waits", reservation=note()),
+        a_pod_facts("alone"),
+    ]
+    assert pods_in_use([bound, *others, reserved, committed], NOW) == [bound, reserved, committed]
+
+
+def test_refusal_names_five_pods_and_counts_the_others():
+    pods = [a_pod_facts(f"p{n}", phase=PodPhase.BOUND, node=NodeName("n1")) for n in range(7)]
+    text = refusal_text(pods)
+    assert text.startswith(
+        "7 pods use units of pools: default/p0 (1 unit of gpu.deckhouse.io/whole, on n1)"
+    )
+    assert text.endswith("and 2 more. Delete them, or let them run on with --force")
+    assert "p5" not in text
