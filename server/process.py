@@ -42,9 +42,8 @@ from server.binder import KubeBinder
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
-from server.http.app import Handlers, build_app
+from server.http.app import Handlers, build_routes
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
-from server.http.limits import Limits
 from server.http.listener import Port
 from server.http.readiness import Readiness
 from server.http.serving_certificate import ServingCertificate
@@ -63,8 +62,7 @@ from telemetry.tasks import StoppedError, start_all, stop_signals
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from aiohttp import web
-
+    from server.http.routes import Routes
     from server.settings import Settings
     from server.system_clock import ProcessClock
     from telemetry.logs import LogLines
@@ -168,7 +166,7 @@ class ControlPlane:
         self._idle.set()
         self._add_checks()
 
-    def build_app(self) -> "web.Application":
+    def build_routes(self) -> "Routes":
         extender, webhooks = self.settings.extender, self.settings.webhooks
         certificates = self.certificates
         handlers = Handlers(
@@ -184,9 +182,8 @@ class ControlPlane:
             else None,
             readiness=self.readiness,
             clock=self.clock,
-            limits=Limits.of(self.settings.listen),
         )
-        return build_app(handlers)
+        return build_routes(handlers)
 
     def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
         """Return the tasks by name; each runs until cancelled. Those of a leader are `CONTROLLERS`."""
@@ -318,7 +315,7 @@ async def serve(
         except OSError as error:
             raise BadConfigurationError(f"a certificate for the API server: {error}") from error
         port = await stack.enter_async_context(
-            Port(plane.build_app(), settings.listen, plane.certificates.context)
+            Port(plane.build_routes(), settings.listen, plane.certificates.context, clock=clock)
         )
         _log.info("listening", host=settings.listen.host, port=settings.listen.port)
         try:

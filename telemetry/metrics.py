@@ -294,7 +294,8 @@ RECONCILE_DURATION = Histogram(
 CONNECTIONS_DROPPED = Counter(
     "gpu_connections_dropped_total",
     "Connections to our port that we closed: a handshake that did not succeed, a head that did not"
-    " come in time, no place left, no file left to open (handshake, head, limit, files).",
+    " come in time, an answer that was not read, no place left, no file left to open (handshake, head,"
+    " answer, limit, files).",
     ["cause"],
     registry=REGISTRY,
 )
@@ -319,7 +320,7 @@ CERTIFICATE_ERRORS = Counter(
 )
 TASK_FAILURES = Counter(
     "gpu_task_failures_total",
-    "Failures of background tasks that were caught and retried.",
+    "Failures of background tasks and of requests that were caught.",
     ["task"],
     registry=REGISTRY,
 )

@@ -15,10 +15,11 @@ from server.http.body import Unread
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
     from pathlib import Path
 
     from certs.client_authorities import ClientAuthorities
+    from server.http.routes import Headers
 
 _log = structlog.get_logger()
 
@@ -41,16 +42,15 @@ class ExtenderAuthentication:
         self._fault: str | None = None
 
     def refusal_of(
-        self, transport: "asyncio.BaseTransport | None", headers: "Mapping[str, str]"
+        self, transport: "asyncio.BaseTransport | None", headers: "Headers"
     ) -> str | None:
         """Return why the caller is refused, or None."""
         name = peer_common_name(transport)
         if name in self._client_names and self._authorities.have_issued(transport):
             return None
-        header = headers.get("Authorization", "")
-        if header.startswith("Bearer "):
-            # Bytes that are no UTF-8 come as surrogates.
-            offered = header.removeprefix("Bearer ").encode("utf-8", "surrogateescape")
+        header = headers.get(b"authorization", b"")
+        if header.startswith(b"Bearer "):
+            offered = header.removeprefix(b"Bearer ")
             return None if self._is_token(offered) else "the bearer token is wrong"
         if name is not None:
             return f"client certificate {one_line(name)} may not call the scheduler's paths; extender.client_names lists those that may"

@@ -1,18 +1,15 @@
-"""Request bodies, bounded in size and time; an unreadable body is a value.
+"""Request bodies: why one is not read, and how many large ones are read at a time.
 
 A peer's broken bytes cost an answer and a log line, no traceback.
 """
 
-import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from aiohttp import web
+from typing import TYPE_CHECKING, Final, final
 
 from kube.errors import one_line
 
 if TYPE_CHECKING:
-    from aiohttp.web_request import BaseRequest
+    from collections.abc import Callable, Hashable, Mapping
 
     from server.http.limits import Limits
 
@@ -26,52 +23,60 @@ class Unread:
     text: str
 
 
-async def read_body(
-    request: "BaseRequest", limits: "Limits", large_bodies: asyncio.Semaphore | None = None
-) -> bytes | Unread:
-    """Return the body, or why it cannot be read.
+BROKEN_OFF: Final = Unread(400, "BadRequest", "the connection broke before the body's end")
 
-    The application enforces `limits.body_bytes` on a body of unknown length. With `large_bodies`, bodies that
-    are not known to be small are read only so many at a time, in the order of their arrival.
-    """
-    encoding = request.headers.get("Content-Encoding", "identity")
-    if encoding != "identity":
+
+def refusal_of_body(
+    headers: "Mapping[bytes, bytes]", length: int | None, limits: "Limits"
+) -> Unread | None:
+    """Return why a body that is announced so is not read, or None."""
+    for header, name in ((b"content-encoding", "Content"), (b"transfer-encoding", "Transfer")):
+        encoding = headers.get(header)
         # The API server and kube-scheduler compress nothing, and few bytes can be very many.
-        text = f"Content-Encoding {one_line(encoding)} is not understood; send the body as it is"
-        return Unread(415, "UnsupportedMediaType", text)
-    length = request.content_length
-    if length is not None and length > limits.body_bytes:
-        return _too_large(limits)
-    if large_bodies is None or (length is not None and length <= limits.large_body_bytes):
-        return await _read(request, limits)
-    try:
-        async with asyncio.timeout(limits.body_s), large_bodies:
-            return await _read(request, limits)
-    except TimeoutError:
-        return _late(limits)
+        if encoding is not None and encoding.lower() not in {b"identity", b"chunked"}:
+            shown = one_line(encoding.decode(errors="replace"))
+            text = f"{name}-Encoding {shown} is not understood; send the body as it is"
+            return Unread(415, "UnsupportedMediaType", text)
+    return too_large(limits) if length is not None and length > limits.body_bytes else None
 
 
-async def _read(request: "BaseRequest", limits: "Limits") -> bytes | Unread:
-    try:
-        if request.content.is_eof():
-            # The whole body has arrived already, as most do: no timer is needed.
-            return await request.read()
-        async with asyncio.timeout(limits.body_s):
-            return await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        return _too_large(limits)
-    except web.RequestPayloadError as error:
-        return Unread(400, "BadRequest", f"the body cannot be read: {one_line(str(error))}")
-    except ConnectionError:
-        return Unread(400, "BadRequest", "the connection broke before the body's end")
-    except TimeoutError:
-        return _late(limits)
-
-
-def _too_large(limits: "Limits") -> Unread:
+def too_large(limits: "Limits") -> Unread:
     text = f"the body is larger than {limits.body_bytes} bytes"
     return Unread(413, "RequestEntityTooLarge", text)
 
 
-def _late(limits: "Limits") -> Unread:
+def late(limits: "Limits") -> Unread:
     return Unread(408, "Timeout", f"the body did not arrive within {limits.body_s:g} s")
+
+
+def unreadable(text: str) -> Unread:
+    return Unread(400, "BadRequest", f"the body cannot be read: {one_line(text)}")
+
+
+@final
+class LargeBodies:
+    """Readers of large bodies: so many at a time, in the order of their arrival."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        # reader -> what tells it that it may read; None while it does
+        self._readers: dict[Hashable, Callable[[], None] | None] = {}
+
+    def add(self, reader: "Hashable", on_turn: "Callable[[], None]") -> None:
+        """Let it read now, or call `on_turn` as soon as it may."""
+        self._readers[reader] = None if self._free else on_turn
+        self._free -= bool(self._free)
+
+    def is_waiting(self, reader: "Hashable") -> bool:
+        return self._readers.get(reader) is not None
+
+    def remove(self, reader: "Hashable") -> None:
+        """Let the next one read in its place. Idempotent."""
+        if reader not in self._readers or self._readers.pop(reader) is not None:
+            return
+        for waiting, on_turn in self._readers.items():
+            if on_turn is not None:
+                self._readers[waiting] = None
+                on_turn()
+                return
+        self._free += 1

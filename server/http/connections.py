@@ -1,26 +1,20 @@
-"""Connections to the port: bounded in number, and in the time until a request's head is complete.
+"""Connections to the port, bounded in number, and accepted.
 
-aiohttp bounds neither, and treats a peer in its handshake, a peer that sends a header an hour and the API
-server alike. Here
-
-* a handshake, and a request's head from its first byte on, end within `Limits`;
-* a connection without a request may stay: clients open some in advance, and closing one just as its first
-  request arrives costs a pod creation;
-* with all slots taken, or no file left to open, a new connection takes the slot of the oldest one without
+* A handshake ends within `Limits`; `server.http.protocol` bounds what follows.
+* A connection without a request may stay: clients open some in advance, and closing one just as its first
+  request arrives costs a pod creation.
+* With all slots taken, or no file left to open, a new connection takes the slot of the oldest one without
   any request so far, or else of the one idle longest. A flood cannot keep the API server or kube-scheduler
   out, and connections in use stay.
-
-`server.http.body` bounds the time of a body.
 """
 
 import asyncio
 import errno
 import functools
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, final
+from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import structlog
-from aiohttp import hdrs, web
 
 from telemetry.metrics import CONNECTIONS_DROPPED, TASK_FAILURES
 
@@ -28,8 +22,6 @@ if TYPE_CHECKING:
     import socket
     import ssl
     from collections.abc import Callable
-
-    from aiohttp import StreamReader
 
     from server.http.limits import Limits
 
@@ -101,112 +93,6 @@ class ConnectionLimiter:
 
 
 @final
-class LimitedConnection(web.RequestHandler):
-    """aiohttp's connection with a slot, and a deadline for the head of each request.
-
-    `begin` and `answer` come from the application (`server.http.listener.Port`): data in between, and until
-    the body's end, belong to a request; any other data begin a head.
-    """
-
-    __slots__ = (
-        "_awaited_body",
-        "_call_later",
-        "_head_deadline",
-        "_head_s",
-        "_is_handled",
-        "_limiter",
-        "_slot",
-    )
-
-    def __init__(
-        self,
-        server: web.Server,
-        limiter: ConnectionLimiter,
-        slot: ConnectionSlot,
-        *,
-        head_s: float,
-        **options: Any,  # noqa: ANN401  # the library's
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        super().__init__(server, loop=loop, **options)
-        self._call_later = loop.call_later
-        self._limiter = limiter
-        self._slot = slot
-        self._head_s = head_s
-        self._head_deadline: asyncio.TimerHandle | None = None
-        self._is_handled = False
-        self._awaited_body: StreamReader | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to listen; the handshake, if any, is over."""
-        self._slot.drop = cast("asyncio.Transport", transport).abort
-        super().connection_made(transport)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self._clear_deadline()
-        self._limiter.release(self._slot)
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Read on; the first byte of a head starts its deadline.
-
-        `data` may be empty: aiohttp resumes postponed data so, and uvloop reports the end of a handshake.
-        """
-        is_body = self._is_handled or self._is_body_awaited()
-        super().data_received(data)
-        if not data:
-            return
-        if is_body:
-            self._limiter.mark_active(self._slot)
-        elif self._head_deadline is None:
-            self._head_deadline = self._call_later(self._head_s, self._drop_slow_head)
-
-    def begin(self, request: web.BaseRequest) -> None:
-        """Note that the head of a request is complete."""
-        self._is_handled = True
-        self._end_head(request)
-
-    def answer(self, request: web.BaseRequest) -> None:
-        """Note that the answer to a request begins; the rest of its body may still come."""
-        self._is_handled = False
-        self._end_head(request)
-
-    def handle_error(  # noqa: PLR0917  # the library's signature
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answer malformed HTTP, without the name and version of the server."""
-        response = super().handle_error(request, status, exc, message)
-        # aiohttp writes its own name and versions where there is none.
-        response.headers[hdrs.SERVER] = ""
-        return response
-
-    def _end_head(self, request: web.BaseRequest) -> None:
-        self._clear_deadline()
-        self._awaited_body = request.content
-        self._limiter.mark_active(self._slot)
-
-    def _is_body_awaited(self) -> bool:
-        if self._awaited_body is not None and self._awaited_body.is_eof():
-            self._awaited_body = None
-        return self._awaited_body is not None
-
-    def _drop_slow_head(self) -> None:
-        self._head_deadline = None
-        if self._limiter.release(self._slot):
-            CONNECTIONS_DROPPED.labels("head").inc()
-            self._slot.drop()
-
-    def _clear_deadline(self) -> None:
-        if self._head_deadline is not None:
-            self._head_deadline.cancel()
-            self._head_deadline = None
-
-
-@final
 class Acceptor:
     """Accepts the connections of one listening socket.
 
@@ -217,7 +103,7 @@ class Acceptor:
     def __init__(
         self,
         listener: "socket.socket",
-        build: "Callable[[ConnectionSlot], LimitedConnection]",
+        build: "Callable[[ConnectionSlot], asyncio.Protocol]",
         context: "ssl.SSLContext | None",
         *,
         limiter: ConnectionLimiter,

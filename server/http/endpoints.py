@@ -4,7 +4,6 @@ A decision is synchronous (bind alone awaits its one API write) and writes one l
 An exception becomes an answer of the protocol and is counted; no traceback leaves the process.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
 
 import msgspec
@@ -19,12 +18,13 @@ from scheduler.codec import (
     encode_priorities,
 )
 from server.http.body import Unread
+from server.http.replies import JSON, TEXT, Reply
 from telemetry.metrics import ADMISSION_DURATION, EXTENDER_DURATION, REFUSALS
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from admission.context import AdmissionContext
     from admission.review import AdmissionResult
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from scheduler.context import ExtenderContext
     from scheduler.outcome import VerbResult
     from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
+    from server.http.routes import Headers
 
     AtOnce = Callable[[bytes, ExtenderContext], VerbResult]
     Awaited = Callable[[bytes, ExtenderContext], Awaitable[VerbResult]]
 
-JSON: Final = "application/json"
+_JSON: Final = JSON.encode()
 _ERROR_ANSWERS: "Final[dict[str, Callable[[str], bytes]]]" = {
     constants.FILTER_VERB: encode_filter_error,
     constants.PRIORITIZE_VERB: lambda _: encode_priorities([]),
@@ -51,15 +52,6 @@ Decide = TypeVar("Decide")
 """A decision function, synchronous or not."""
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An HTTP answer."""
-
-    status: int
-    body: bytes
-    content_type: str = JSON
 
 
 class _Histogram(Protocol):
@@ -108,22 +100,24 @@ class Webhook:
         self._context = context
         self._clock = clock
         self._callers = callers
+        self.knows_callers = callers is not None
         self._durations = _Durations(ADMISSION_DURATION, name, clock)
 
     def refusal_of(
-        self, transport: "asyncio.BaseTransport | None", headers: "Mapping[str, str]"
+        self, transport: "asyncio.BaseTransport | None", headers: "Headers"
     ) -> Unread | None:
         """Return why the body of a request with this head is not read, or None."""
         refusal = self._callers.refusal_of(transport) if self._callers is not None else None
         if refusal is not None:
             return refusal
-        media_type = headers.get("Content-Type", "application/octet-stream")
-        if media_type == JSON:
+        media_type = headers.get(b"content-type", b"application/octet-stream")
+        if media_type == _JSON:
             return None
-        media_type = media_type.partition(";")[0].strip().lower()
-        if media_type == JSON:
+        media_type = media_type.partition(b";")[0].strip().lower()
+        if media_type == _JSON:
             return None
-        text = f"Content-Type must be {JSON}, not {one_line(media_type)}"
+        shown = one_line(media_type.decode(errors="replace"))
+        text = f"Content-Type must be {JSON}, not {shown}"
         return Unread(415, "UnsupportedMediaType", text)
 
     def answer_unread(self, unread: Unread, remote: str | None) -> Reply:
@@ -165,7 +159,7 @@ class VerbReport:
         self._durations = _Durations(EXTENDER_DURATION, verb, clock)
 
     def refusal_of(
-        self, transport: "asyncio.BaseTransport | None", headers: "Mapping[str, str]"
+        self, transport: "asyncio.BaseTransport | None", headers: "Headers"
     ) -> Unread | None:
         """Return why a caller with this head gets no answer, or None."""
         refusal = self._authentication.refusal_of(transport, headers)
@@ -177,7 +171,7 @@ class VerbReport:
             _log.warning(
                 "extender call refused", verb=self._verb, reason=unread.text, remote=remote
             )
-            return Reply(401, unread.text.encode(), "text/plain; charset=utf-8")
+            return Reply(401, unread.text.encode(), TEXT)
         self._durations.observe("malformed", self._clock.monotonic())
         _log.warning("extender request unreadable", verb=self._verb, error=unread.text)
         return self._sorry(unread.text)
@@ -205,6 +199,7 @@ class _Decided(Generic[Decide]):
         self, report: VerbReport, decide: Decide, *, context: "ExtenderContext", clock: "Clock"
     ) -> None:
         """Answer by `decide`."""
+        self.knows_callers = True
         self.refusal_of = report.refusal_of
         self.answer_unread = report.answer_unread
         self._report = report

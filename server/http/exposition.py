@@ -8,15 +8,17 @@ import asyncio
 import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from server.http.replies import Reply
 from telemetry.metrics import REGISTRY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from prometheus_client import Metric
+
+    from server.http.routes import Answer, Headers
 
 
 SHORT: Final = 250_000
@@ -46,18 +48,22 @@ class Exposition:
         self._length = 0
         # of the last page: how long the next one will be
 
-    async def show(self, request: web.Request) -> web.Response:
-        is_gzip = accepts_gzip(request.headers.get("Accept-Encoding", ""))
-        page = (
-            _written(is_gzip=is_gzip)
-            if self._length < SHORT
-            else await asyncio.to_thread(_written, is_gzip=is_gzip)
-        )
+    def show(self, headers: "Headers") -> "Answer":
+        is_gzip = accepts_gzip(headers.get(b"accept-encoding", b"").decode("latin-1"))
+        if self._length < SHORT:
+            return self._reply(_written(is_gzip=is_gzip), is_gzip=is_gzip)
+        return self._show_long(is_gzip=is_gzip)
+
+    async def _show_long(self, *, is_gzip: bool) -> Reply:
+        page = await asyncio.to_thread(_written, is_gzip=is_gzip)
+        return self._reply(page, is_gzip=is_gzip)
+
+    def _reply(self, page: "_Page", *, is_gzip: bool) -> Reply:
         self._length = page.length
-        headers = {"Content-Type": CONTENT_TYPE_LATEST, "Vary": "Accept-Encoding"}
+        headers = b"Vary: Accept-Encoding\r\n"
         if is_gzip:
-            headers["Content-Encoding"] = "gzip"
-        return web.Response(body=page.body, headers=headers)
+            headers += b"Content-Encoding: gzip\r\n"
+        return Reply(200, page.body, CONTENT_TYPE_LATEST, headers)
 
 
 def accepts_gzip(accept_encoding: str) -> bool:

@@ -20,6 +20,9 @@ class Limits:
     handshake_s: float = 5.0
     head_s: float = 5.0
     """From the first byte of a request to the end of its head."""
+    head_bytes: int = 16 * 1024
+    """Of a request line and its headers; a token of a ServiceAccount has 1 KiB."""
+    head_fields: int = 128
     body_s: float = 2.5
     """Below the webhooks' timeoutSeconds (3) and kube-scheduler's httpTimeout (5): a slower caller has
     given up by then."""
@@ -29,6 +32,12 @@ class Limits:
     """Of callers without authentication, read at a time: at 8 MiB each they take 128 MiB of memory."""
     linger_s: float = 2.0
     """The rest of a refused body is read for so long, so that the peer reads the refusal."""
+    pipelined: int = 128
+    """Requests of a connection that wait for their answers. Neither the API server nor kube-scheduler
+    sends one before the answer to the last."""
+    answer_s: float = 30.0
+    """In which a peer reads an answer, beyond what the system's buffers hold: a scrape of /metrics ends
+    within 10 s."""
     keep_alive_s: float = 300.0
     """The API server and kube-scheduler close idle connections after 90 s. A server that closes first may
     do so while a request is on its way, which costs a failed pod creation."""

@@ -82,7 +82,9 @@ async def serve(options: argparse.Namespace) -> None:
             plane = filled_plane(options)
             context = load(plane.certificates._serving, options.certificates)
             listen = ListenSettings(host="127.0.0.1", port=options.port)
-            await stack.enter_async_context(Port(plane.build_app(), listen, context))
+            await stack.enter_async_context(
+                Port(plane.build_routes(), listen, context, clock=plane.clock)
+            )
             group.create_task(ReservationExpiry(plane.allocation_state, plane.clock.instant).run())
             group.create_task(show_pods(plane))
         freeze_garbage_collector()

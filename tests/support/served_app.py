@@ -12,18 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from aiohttp import web
 
 from certs.bundle import KeyPair, Requirements, ServingBundle
 from certs.issuance import issue_authority, issue_client, issue_serving, new_key
 from certs.pem import DecodedPair, decode_pair
 from certs.tls import ServingContext, client_context
-from server.http.app import Handlers, build_app
+from server.http.app import Handlers, build_routes
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
 from server.http.limits import Limits
+from server.http.listener import Port
 from server.http.readiness import Readiness
+from server.http.routes import Routes
+from server.settings import ListenSettings
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
+from tests.support.ports import free_port
 from tests.support.reviews import AdmissionSetup
 from tests.support.scheduling import ExtenderSetup
 
@@ -111,7 +114,7 @@ class ServedApp:
         self.extender_setup.pool(n1=2)
         self.webhook_setup.add_pool("whole")
 
-    def app(self) -> web.Application:
+    def routes(self) -> Routes:
         handlers = Handlers(
             admission=self.webhook_setup.context(),
             scheduling=self.extender_setup.context,
@@ -123,9 +126,8 @@ class ServedApp:
             else None,
             readiness=self.readiness,
             clock=LoopClock(),
-            limits=Limits(connections=16, body_bytes=self.max_body_bytes),
         )
-        return build_app(handlers)
+        return build_routes(handlers)
 
     def tls(self) -> ssl.SSLContext:
         return client_context(self.authority.trust_pem, self.pair)
@@ -176,18 +178,29 @@ class ServedApp:
 @asynccontextmanager
 async def served_app(authority: TestAuthority, token_file: Path) -> AsyncIterator[ServedApp]:
     served = ServedApp(authority, token_file)
-    runner = web.AppRunner(served.app(), access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=served.serving.context).start()
-    served.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with on_a_port(served, Limits(connections=16, body_bytes=MAX_BODY_BYTES)):
         yield served
-    finally:
-        # A TLS connection that says goodbye would outlive the test.
-        for connection in runner.server.connections if runner.server else ():
-            if connection.transport is not None:
-                connection.transport.abort()
-        await runner.cleanup()
+
+
+@asynccontextmanager
+async def on_a_port(served: ServedApp, limits: Limits | None = None) -> AsyncIterator[Port]:
+    """Serve it as the process does; connections that are left at the end are dropped."""
+    listen = ListenSettings(
+        host="127.0.0.1", port=free_port(), max_body_bytes=served.max_body_bytes
+    )
+    served.url = f"https://127.0.0.1:{listen.port}"
+    routes, context = served.routes(), served.serving.context
+    async with Port(routes, listen, context, clock=LoopClock(), limits=limits) as port:
+        try:
+            yield port
+        finally:
+            hang_up(port)
+
+
+def hang_up(port: Port) -> None:
+    """Drop the connections that are left: one that says goodbye in TLS would outlive the test."""
+    for connection in port._state.connections:
+        connection._transport.abort()
 
 
 def sample(name: str, **labels: str) -> float:

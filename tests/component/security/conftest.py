@@ -8,12 +8,8 @@ from pathlib import Path
 import pytest
 
 from server.http.limits import Limits
-from server.http.listener import Port
-from server.settings import ListenSettings
-from tests.component.security.peers import hang_up
-from tests.support.ports import free_port
 from tests.support.reviews import AdmissionSetup
-from tests.support.served_app import MAX_BODY_BYTES, TOKEN, ServedApp, TestAuthority
+from tests.support.served_app import MAX_BODY_BYTES, TOKEN, ServedApp, TestAuthority, on_a_port
 
 PLACES = 16
 LIMITS = Limits(connections=PLACES, body_bytes=MAX_BODY_BYTES)
@@ -50,11 +46,8 @@ async def served(
     # Ids of its own: the extender counts from 0, in the same allocation state.
     admission = AdmissionSetup(_numbers=itertools.count(1000))
     app = ServedApp(authority, token_file, admission, webhook_callers=webhook_callers)
-    listen = ListenSettings(host="127.0.0.1", port=free_port())
-    app.url = f"https://127.0.0.1:{listen.port}"
-    async with Port(app.app(), listen, app.serving.context, limits=limits) as port:
+    async with on_a_port(app, limits):
         yield app
-        hang_up(port)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
-from server.http.listener import Port
 from tests.support.served_app import ServedApp
 
 WITHIN_S = 20.0
@@ -101,11 +100,3 @@ def post_chunked(path: str) -> bytes:
         f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         "Transfer-Encoding: chunked\r\n\r\n"
     ).encode()
-
-
-def hang_up(port: Port) -> None:
-    """Drop the connections that are left: one that says goodbye in TLS would outlive the test."""
-    server = port._runner.server
-    for connection in server.connections if server is not None else ():
-        if connection.transport is not None:
-            connection.transport.abort()

@@ -15,13 +15,11 @@ import uvloop
 from structlog.testing import capture_logs
 
 from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
-from server.http.listener import Port
 from server.settings import ListenSettings
-from tests.component.security.peers import hang_up, post, post_chunked
-from tests.support.ports import free_port
+from tests.component.security.peers import post, post_chunked
 from tests.support.reviews import AdmissionSetup, a_pod_object, a_review
 from tests.support.scheduling import a_wire_pod, extender_args
-from tests.support.served_app import TOKEN, ServedApp, TestAuthority
+from tests.support.served_app import TOKEN, ServedApp, TestAuthority, on_a_port
 
 KIB = 1024
 LIMIT = 1024 * KIB
@@ -32,7 +30,7 @@ WITHIN_S = 60.0
 LADDER = sorted(
     {
         *(1 << power for power in range(10, 21)),  # 1 KiB to the limit
-        # where bodies count as large, and where aiohttp stops reading ahead
+        # where bodies count as large, and where more than one read is needed
         *(edge + more for edge in (64 * KIB, 128 * KIB, 256 * KIB) for more in (-1, 1)),
         LIMIT - 1,
     }
@@ -95,17 +93,14 @@ async def served_on(authority: TestAuthority, folder: Path, limit: int) -> Async
     token_file.write_text(TOKEN)
     admission = AdmissionSetup(_numbers=itertools.count(1000))
     app = ServedApp(authority, token_file, admission, max_body_bytes=limit)
-    listen = ListenSettings(host="127.0.0.1", port=free_port())
-    app.url = f"https://127.0.0.1:{listen.port}"
     async with (
         asyncio.timeout(WITHIN_S),
-        Port(app.app(), listen, app.serving.context) as port,
+        on_a_port(app),
         asyncio.TaskGroup() as group,
     ):
         hogging = group.create_task(hog())
         yield app
         hogging.cancel()
-        hang_up(port)
 
 
 async def hog() -> None:
@@ -225,7 +220,7 @@ def test_body_in_chunks_is_answered(
 def test_many_requests_sent_at_once_are_all_answered(
     new_loop: NewLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether or not the first of them could have gone the shorter way alone."""
+    """In whatever pieces they come."""
     one = post(MUTATE_PODS_PATH, REVIEW)
 
     async def ask(caller: Caller) -> None:

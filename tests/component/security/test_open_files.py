@@ -9,23 +9,22 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from aiohttp import ClientSession, ClientTimeout, web
+from aiohttp import ClientSession, ClientTimeout
 
 from manifests.constants import LIVENESS_PATH
-from server.http.connections import (
-    Acceptor,
-    ConnectionLimiter,
-    ConnectionSlot,
-    LimitedConnection,
-)
+from server.http.body import LargeBodies
+from server.http.connections import Acceptor, ConnectionLimiter
 from server.http.limits import Limits
 from server.http.listener import Port
+from server.http.protocol import HttpProtocol, PortState
+from server.http.replies import TEXT, Reply, ReplyEncoder
+from server.http.routes import Routes
 from server.settings import ListenSettings
-from tests.component.security.peers import hang_up
+from tests.support.loop_clock import LoopClock
 from tests.support.polling import LIMIT_S, until
 from tests.support.ports import free_port
 from tests.support.running_server import Cluster, a_cluster, settings_for
-from tests.support.served_app import sample
+from tests.support.served_app import hang_up, sample
 
 SOFT, HARD = 64, 400
 """What the process is given; the soft limit is too small to live with."""
@@ -123,16 +122,22 @@ async def test_connection_that_asked_nothing_gives_way_where_files_are_short() -
     listener.setblocking(False)
     port = listener.getsockname()[1]
 
-    async def answer(_request: web.BaseRequest) -> web.Response:
-        return web.Response(text="ok")
-
-    server = web.Server(answer)
-
-    def build(slot: ConnectionSlot) -> LimitedConnection:
-        return LimitedConnection(server, limiter, slot, head_s=limits.head_s, access_log=None)
-
-    acceptor = Acceptor(listener, build, None, limiter=limiter, limits=limits)
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+        state = PortState(
+            routes=Routes(pages={"/": lambda _: Reply(200, b"ok", TEXT)}),
+            limits=limits,
+            limiter=limiter,
+            encoder=ReplyEncoder(LoopClock()),
+            tasks=group,
+            large_bodies=LargeBodies(limits.large_bodies),
+        )
+        acceptor = Acceptor(
+            listener,
+            lambda slot: HttpProtocol(state, slot),
+            None,
+            limiter=limiter,
+            limits=limits,
+        )
         accepting = group.create_task(acceptor.run())
         silent, writer = await asyncio.open_connection("127.0.0.1", port)
         while not len(limiter):  # noqa: ASYNC110  # nothing signals it
@@ -146,7 +151,8 @@ async def test_connection_that_asked_nothing_gives_way_where_files_are_short() -
             assert await (await call).text() == "ok"
         accepting.cancel()
         writer.close()
-        await server.shutdown(0.1)
+        for connection in state.connections:
+            connection.close()
     listener.close()
     assert sample("gpu_connections_dropped_total", cause="files") == before + 1
 
@@ -165,11 +171,11 @@ async def test_half_of_the_open_files_are_for_connections_at_most() -> None:
     listen = ListenSettings(host="127.0.0.1", port=free_port())
     before = sample("gpu_connections_dropped_total", cause="limit")
     with at_most_open(300):
-        port = Port(web.Application(), listen, None)
+        port = Port(Routes(), listen, None, clock=LoopClock())
     async with port:
         with silent_connections(listen.port, 155):
             await until(
                 lambda: sample("gpu_connections_dropped_total", cause="limit") == before + 5
             )
-            assert len(port._limiter) == 150
+            assert len(port._state.limiter) == 150
         hang_up(port)

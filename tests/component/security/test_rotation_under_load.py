@@ -20,16 +20,12 @@ from certs.bundle import CA_KEY, SERVING_CERTIFICATE, Bundle, Requirements, Serv
 from certs.rotation import CertificateRotation
 from certs.tls import ServingContext, client_context
 from manifests.constants import FILTER_PATH, VALIDATE_DEVICES_PATH
-from server.http.listener import Port
-from server.settings import ListenSettings
 from server.system_clock import SystemClock
 from tests.component.certs.doubles import MemoryStore
-from tests.component.security.peers import hang_up
 from tests.support.polling import until
-from tests.support.ports import free_port
 from tests.support.reviews import GPUDEVICE, a_device_object, a_review
 from tests.support.scheduling import a_wire_pod, extender_args
-from tests.support.served_app import ServedApp, TestAuthority
+from tests.support.served_app import ServedApp, TestAuthority, on_a_port
 
 SECRET = ("gpu-system", "gpu-certificates")
 WANTED = replace(
@@ -119,10 +115,8 @@ async def served(folder: Path) -> AsyncIterator[Served]:
     )
     app = ServedApp(TestAuthority(), folder / "no-token")
     app.serving = serving
-    listen = ListenSettings(host="127.0.0.1", port=free_port())
-    app.url = f"https://127.0.0.1:{listen.port}"
     async with (
-        Port(app.app(), listen, serving.context) as port,
+        on_a_port(app),
         asyncio.TaskGroup() as group,
     ):
         rotating = group.create_task(rotation.run())
@@ -131,7 +125,6 @@ async def served(folder: Path) -> AsyncIterator[Served]:
             yield Served(app, store, serving)
         finally:
             rotating.cancel()
-            hang_up(port)
 
 
 @asynccontextmanager

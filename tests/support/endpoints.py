@@ -1,0 +1,151 @@
+"""Endpoints of the port for tests, the port that serves them, and its protocol without a port."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from server.http.body import LargeBodies, Unread
+from server.http.connections import ConnectionLimiter
+from server.http.listener import Port
+from server.http.protocol import HttpProtocol, PortState
+from server.http.replies import TEXT, Reply, ReplyEncoder
+from server.http.routes import Routes
+from server.settings import ListenSettings
+from tests.support.loop_clock import LoopClock
+from tests.support.ports import free_port
+from tests.support.served_app import hang_up
+
+if TYPE_CHECKING:
+    from server.http.limits import Limits
+    from server.http.routes import Answer, Headers
+
+
+def text(body: bytes, status: int = 200) -> Reply:
+    return Reply(status, body, TEXT)
+
+
+@dataclass
+class AnsweredBy:
+    """Answers each body by a function, and refuses callers by another."""
+
+    answer: "Callable[[bytes], Answer]" = text
+    refuse: "Callable[[Headers], Unread | None]" = lambda _headers: None
+    knows_callers: bool = True
+    unread: list[Unread] = field(default_factory=list)
+    """Why bodies were not read."""
+
+    def refusal_of(
+        self, _transport: "asyncio.BaseTransport | None", headers: "Headers"
+    ) -> Unread | None:
+        return self.refuse(headers)
+
+    def answer_unread(self, unread: Unread, _remote: str | None) -> Reply:
+        self.unread.append(unread)
+        return text(unread.text.encode(), unread.status)
+
+
+def awaited(
+    wait: "Callable[[], Awaitable[object]]", answer_to: "Callable[[bytes], Reply]" = text
+) -> "Callable[[bytes], Answer]":
+    """Answer after a wait."""
+
+    async def answer(body: bytes) -> Reply:
+        await wait()
+        return answer_to(body)
+
+    return answer
+
+
+@asynccontextmanager
+async def a_port(
+    endpoint: AnsweredBy | None = None, limits: "Limits | None" = None
+) -> AsyncIterator[tuple[Port, int]]:
+    """Serve the endpoint on `/`, as plain TCP; yield the port and its number."""
+    number = free_port()
+    listen = ListenSettings(host="127.0.0.1", port=number)
+    routes = Routes(endpoints={"/": endpoint or AnsweredBy()})
+    async with Port(routes, listen, None, clock=LoopClock(), limits=limits) as port:
+        try:
+            yield port, number
+        finally:
+            hang_up(port)
+
+
+class MemoryTransport(asyncio.Transport):
+    """Keeps what the protocol writes; `close` is the end at once."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        super().__init__({"peername": ("192.0.2.1", 1)})
+        self.protocol = protocol
+        self.written = b""
+        self.is_closed = False
+        self.is_paused = False
+
+    def write(self, data: "bytes | bytearray | memoryview") -> None:
+        assert not self.is_closed, "written to a closed connection"
+        self.written += bytes(data)
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+    def abort(self) -> None:
+        self.close()
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def is_held(self) -> bool:
+        """Return whether the protocol reads nothing for now."""
+        return self.is_paused
+
+    def pause_reading(self) -> None:
+        assert not self.is_paused
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        assert self.is_paused
+        self.is_paused = False
+
+
+class OneConnection:
+    """A connection in memory; what is fed while nothing is read comes when reading goes on."""
+
+    def __init__(self, state: PortState) -> None:
+        self.slot = state.limiter.acquire(lambda: None)
+        self.protocol = HttpProtocol(state, self.slot)
+        self.transport = MemoryTransport(self.protocol)
+        self.protocol.connection_made(self.transport)
+        self._waiting: deque[bytes] = deque()
+
+    async def feed(self, *pieces: bytes) -> None:
+        self._waiting.extend(pieces)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Deliver what can be delivered, and give tasks their turns."""
+        for _ in range(5):
+            while self._waiting and not self.transport.is_paused and not self.transport.is_closed:
+                self.protocol.data_received(self._waiting.popleft())
+            await asyncio.sleep(0)
+
+    @property
+    def written(self) -> bytes:
+        return self.transport.written
+
+
+@asynccontextmanager
+async def port_state(routes: Routes, limits: "Limits") -> AsyncIterator[PortState]:
+    async with asyncio.TaskGroup() as group:
+        yield PortState(
+            routes=routes,
+            limits=limits,
+            limiter=ConnectionLimiter(limits.connections),
+            encoder=ReplyEncoder(LoopClock()),
+            tasks=group,
+            large_bodies=LargeBodies(limits.large_bodies),
+        )
