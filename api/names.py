@@ -54,6 +54,8 @@ MANAGED_LABEL: Final = f"{GROUP}/enabled"
 PRESENT_LABEL: Final = f"{GROUP}/present"
 """On a Node: `true` where a device is, set by the control plane or a NodeFeatureRule; `false`, set by hand,
 keeps the node agent away."""
+PRESENT_LABEL_MANAGER: Final = "gpu-control-plane/present-label"
+"""Field manager of that label: one of another manager stays as it is."""
 NVIDIA_PRESENT_LABEL: Final = "nvidia.com/gpu.present"
 """On a Node with a device: NVIDIA's GPU Operator sets it, and administrators of clusters without it."""
 POOL_TAINTS_ANNOTATION: Final = f"{GROUP}/pool-taints"

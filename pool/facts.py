@@ -10,6 +10,8 @@ from api.annotations import decode_devices, decode_reservation
 from api.names import (
     DEVICES_ANNOTATION,
     POOL_TAINTS_ANNOTATION,
+    PRESENT_LABEL,
+    PRESENT_LABEL_MANAGER,
     RESERVATION_ANNOTATION,
     NodeName,
     PodUid,
@@ -74,6 +76,7 @@ def node_facts(node: "Node") -> NodeFacts:
         pool_taints=node.metadata.annotation(POOL_TAINTS_ANNOTATION) or "",
         resource_version=node.metadata.resource_version,
         uid=node.metadata.uid,
+        owns_present_label=node.metadata.owns_label(PRESENT_LABEL_MANAGER, PRESENT_LABEL),
     )
 
 

@@ -117,6 +117,8 @@ class NodeFacts:
     """Of the last observed object; a heartbeat is no change."""
     uid: str = ""
     """For owner references: a node that is deleted and recreated has another one."""
+    owns_present_label: bool = False
+    """Whether this control plane set `api.names.PRESENT_LABEL`."""
 
     @property
     def is_placeable(self) -> bool:

@@ -21,6 +21,8 @@ class ControllerSettings:
     health: "HealthDebounceTerms"
     heartbeat_freshness_s: float
     """An older heartbeat of an agent means silence: its health reports are ignored."""
+    is_labelling_nodes: bool
+    """Whether nodes with a device get the label of their presence."""
     is_scraping: bool
     """Whether DCGM exporters are read."""
     scrape_period_s: float

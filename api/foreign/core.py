@@ -136,6 +136,37 @@ class Pod(Model, frozen=True):
         )
 
 
+class OwnedMetadata(Model, frozen=True):
+    """Fields of `metadata` in an entry of managedFields; keys begin with `f:`."""
+
+    labels: dict[str, Any] | None = msgspec.field(default=None, name="f:labels")
+
+
+class OwnedFields(Model, frozen=True):
+    metadata: OwnedMetadata | None = msgspec.field(default=None, name="f:metadata")
+
+
+class ManagedFieldsEntry(Model, frozen=True):
+    """The fields that one manager owns, as far as they are read."""
+
+    manager: str = ""
+    fields: OwnedFields | None = msgspec.field(default=None, name="fieldsV1")
+
+
+class NodeMetadata(ObjectMeta, frozen=True):
+    """Metadata with the owners of labels."""
+
+    managed_fields: list[ManagedFieldsEntry] | None = None
+
+    def owns_label(self, manager: str, key: str) -> bool:
+        """Return whether the field manager owns the label."""
+        return any(
+            f"f:{key}" in (entry.fields.metadata.labels or ())
+            for entry in self.managed_fields or ()
+            if entry.manager == manager and entry.fields and entry.fields.metadata
+        )
+
+
 class NodeSpec(Model, frozen=True):
     unschedulable: bool = False
     taints: list[NodeTaint] | None = None
@@ -153,7 +184,7 @@ class NodeStatus(Model, frozen=True):
 
 
 class Node(Model, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: NodeMetadata = NodeMetadata()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

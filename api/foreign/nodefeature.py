@@ -27,6 +27,8 @@ HEARTBEAT_ANNOTATION: Final = f"{GROUP}/heartbeat"
 """On the agent's NodeFeature: time of its last scan."""
 AGENT_INSTANCES: Final = f"{GROUP}/device"
 AGENT_ATTRIBUTES: Final = f"{GROUP}/node"
+PCI_INSTANCES: Final = "pci.device"
+"""nfd-worker's list of the devices on the bus."""
 GPU_INSTANCES: Final = "nvidia.com/gpu"
 """Instances with the NVML attributes of each device."""
 
@@ -76,6 +78,21 @@ class FeatureElement(Model, frozen=True):
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class PciAttributes(Model, frozen=True):
+    """Of a device on the bus, as nfd-worker reports it: four hex digits each."""
+
+    vendor: str = ""
+    class_: str = msgspec.field(default="", name="class")
+
+
+class PciElement(Model, frozen=True):
+    attributes: PciAttributes = PciAttributes()
+
+
+class PciInstances(Model, frozen=True):
+    elements: list[PciElement] | None = None
+
+
 class Instances(Model, frozen=True):
     """Devices of one kind; None is an unwritten list, which differs from an empty one."""
 
@@ -87,10 +104,11 @@ class Attributes(Model, frozen=True):
 
 
 class InstanceFeatures(Model, frozen=True):
-    """The two kinds of device lists that are read."""
+    """The device lists that are read."""
 
     agent: Instances | None = msgspec.field(default=None, name=AGENT_INSTANCES)
     gpu: Instances | None = msgspec.field(default=None, name=GPU_INSTANCES)
+    pci: PciInstances | None = msgspec.field(default=None, name=PCI_INSTANCES)
 
 
 class AttributeFeatures(Model, frozen=True):

@@ -23,7 +23,7 @@ from api.text import truncate
 from inventory.discovery import parsing
 
 if TYPE_CHECKING:
-    from api.foreign.nodefeature import Instances, NodeFeature
+    from api.foreign.nodefeature import Instances, NodeFeature, PciInstances
 
 _MAX_SHOWN: Final = 64
 
@@ -103,6 +103,8 @@ class FeatureReport:
     """The labels that the inventory reads."""
     agent: DeviceList | None = None
     instances: DeviceList | None = None
+    is_on_bus: bool = False
+    """Whether NFD lists a GPU of NVIDIA among the devices on the bus."""
     versions: Versions = field(default_factory=Versions)
     health: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """UUID -> health of the device and its reason, by the node agent."""
@@ -142,6 +144,9 @@ class AttributeReader:
         self.bad.add(BadFeature(self._source.value, f"{self._prefix}{key}", shown))
 
 
+_NVIDIA: Final = "10de"
+_GPU_CLASSES: Final = frozenset({"0300", "0302"})
+"""VGA and 3D controllers; NVIDIA's audio functions, bridges and NVSwitches have others."""
 _LABEL_PREFIXES: Final = ("nvidia.com/", "gpu.deckhouse.io/", "feature.node.kubernetes.io/pci-")
 
 _AGENT_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]]] = {
@@ -205,10 +210,20 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
         labels=labels,
         agent=agent,
         instances=instances,
+        is_on_bus=_is_on_bus(features.instances.pci),
         versions=versions,
         health=health,
         heartbeat=heartbeat,
         bad=frozenset(bad | reading.bad),
+    )
+
+
+def _is_on_bus(listed: "PciInstances | None") -> bool:
+    elements = (listed.elements if listed is not None else None) or ()
+    return any(
+        parsing.hex_id(one.attributes.vendor) == _NVIDIA
+        and parsing.pci_class(one.attributes.class_) in _GPU_CLASSES
+        for one in elements
     )
 
 

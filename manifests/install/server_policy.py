@@ -21,6 +21,7 @@ from api.names import (
     POOL_LABEL,
     POOL_NODE_LABEL_PREFIX,
     POOL_TAINTS_ANNOTATION,
+    PRESENT_LABEL,
 )
 from manifests import constants
 from manifests.install.policy_expressions import cel_list, same_but
@@ -134,7 +135,7 @@ def build_server_policies(
 def _node_rules() -> list[dict[str, str]]:
     ours = f"k.startsWith('{POOL_NODE_LABEL_PREFIX}')"
     metadata = same_but("metadata", ("labels", "annotations", *_KEPT_BY_API_SERVER))
-    labels = same_but("metadata.?labels", (), beside=ours)
+    labels = same_but("metadata.?labels", (PRESENT_LABEL,), beside=ours)
     annotations = same_but("metadata.?annotations", (POOL_TAINTS_ANNOTATION,))
     spec = same_but("spec", ("taints",))
     new, old = _TAINTS.format("object"), _TAINTS.format("oldObject")
@@ -148,7 +149,20 @@ def _node_rules() -> list[dict[str, str]]:
             ),
             "message": (
                 f"of a Node the GPU control plane writes labels with {POOL_NODE_LABEL_PREFIX},"
-                f" the annotation {POOL_TAINTS_ANNOTATION} and taints, and nothing else"
+                f" the label {PRESENT_LABEL}, the annotation {POOL_TAINTS_ANNOTATION} and taints, and nothing else"
+            ),
+            "reason": "Forbidden",
+        },
+        {
+            "expression": (
+                "request.resource.resource != 'nodes'"
+                f" || [object, oldObject].all(one, one.metadata.?labels[?'{PRESENT_LABEL}']"
+                ".orValue('true') == 'true')"
+                f" || object.metadata.?labels[?'{PRESENT_LABEL}']"
+                f" == oldObject.metadata.?labels[?'{PRESENT_LABEL}']"
+            ),
+            "message": (
+                f"the GPU control plane sets {PRESENT_LABEL} to true, and changes no other value"
             ),
             "reason": "Forbidden",
         },

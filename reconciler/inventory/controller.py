@@ -15,6 +15,7 @@ from inventory.discovery.labels import label_report
 from inventory.discovery.merge import merge, merged_labels
 from inventory.discovery.node import InventoryTerms, has_inventory, incompleteness_of, is_managed
 from inventory.discovery.plan import addresses_of, is_ours, plan_inventory, uuids_of
+from inventory.discovery.presence import labels_of_sources
 from inventory.identity import device_name
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from manifests.install.rbac import PolicyRule
@@ -148,8 +149,9 @@ class NodeInventory:
 
     def _look(self, node: "NodeFacts", devices: "Sequence[GPUDevice]") -> "MergedReport":
         features = self._known.features.on_node(node.name)
+        labels = labels_of_sources(node.labels, is_ours=node.owns_present_label)
         return merge(
-            label_report(merged_labels(node.labels, features)),
+            label_report(merged_labels(labels, features)),
             features,
             known=addresses_of(devices),
             now=self._now().utc,

@@ -10,6 +10,7 @@ from reconciler.assignment import pool_conflicts
 from reconciler.dcgm import scraper
 from reconciler.device import health, state
 from reconciler.inventory import controller as inventory
+from reconciler.inventory import present_label
 from reconciler.pod import binding_recovery, nomination, requeue
 from reconciler.pool import (
     index_changes,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 CONTROLLERS: "Final[tuple[ControllerSpec | TaskSpec, ...]]" = (
     inventory.SPEC,
+    present_label.SPEC,
     scraper.SPEC,
     readiness.SPEC,
     health.SPEC,

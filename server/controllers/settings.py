@@ -41,6 +41,7 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
             freshness_s=settings.bootstrap.heartbeat_freshness_s,
         ),
         heartbeat_freshness_s=inventory.freshness_s,
+        is_labelling_nodes=inventory.label_nodes,
         is_scraping=health.dcgm,
         scrape_period_s=health.scrape_period_s,
         scrape_timeout_s=health.scrape_timeout_s,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 import msgspec
 import structlog
 
-from api.foreign.core import Node, NodeCondition, NodeSpec, NodeStatus, Pod
-from api.meta import Model, ObjectMeta
+from api.foreign.core import Node, NodeCondition, NodeMetadata, NodeSpec, NodeStatus, Pod
+from api.meta import Model
 from api.names import DEFAULT_SCHEDULER_NAME, NodeName
 from kube.errors import KubeError, NotFound
 from kube.informer import Informer
@@ -47,7 +47,7 @@ class _Status(Model, frozen=True):
 class ScheduledNode(Model, frozen=True):
     """A node with the fields that the scheduler needs."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: NodeMetadata = NodeMetadata()
     spec: NodeSpec = NodeSpec()
     status: _Status = _Status()
 

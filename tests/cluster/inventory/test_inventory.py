@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from api.kinds.gpudevice import PoolRef
+from api.names import PRESENT_LABEL, NodeName
 from inventory.discovery.node import DEFAULT_GONE_FOR
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
@@ -118,6 +119,58 @@ async def site(control_plane, api, _kinds) -> AsyncIterator[Site]:
         with suppress(NotFound):
             await client.delete(NODES, node)
     await api.delete(FEATURES)
+
+
+async def value_of(site: Site) -> str | None:
+    """Reconcile the label twice, and return its value."""
+    for _ in range(2):
+        await site.caches.observe()
+        await site.caches.present_label.reconcile(NodeName(site.node))
+    node = await site.caches.client.get(NODES, dict[str, Any], site.node)
+    found: str | None = node["metadata"].get("labels", {}).get(PRESENT_LABEL)
+    return found
+
+
+async def test_a_node_with_a_device_is_labelled_once_and_loses_the_label_with_the_device(
+    site: Site,
+):
+    nfd = {"feature.node.kubernetes.io/pci-0302_10de.present": "true"}
+    await site.caches.label_all(dict(nfd), site.node)
+    assert await value_of(site) == "true"
+    before = writes()
+    site.caches.restart()
+    assert await value_of(site) == "true"
+    assert writes() == before
+    await site.caches.label_all(dict.fromkeys(nfd), site.node)
+    assert await value_of(site) == "true"
+    site.time.ahead_s += DEFAULT_GONE_FOR.total_seconds()
+    assert await value_of(site) is None
+
+
+async def test_a_label_set_by_hand_stays(site: Site):
+    await site.caches.label_all({"nvidia.com/gpu.present": "true"}, site.node)
+    assert await value_of(site) == "true"
+    await site.caches.label_all({PRESENT_LABEL: "false"}, site.node)
+    assert await value_of(site) == "false"
+    await site.caches.label_all({"nvidia.com/gpu.present": None}, site.node)
+    site.time.ahead_s += DEFAULT_GONE_FOR.total_seconds()
+    assert await value_of(site) == "false"
+
+
+async def test_a_label_set_meanwhile_is_a_conflict_and_a_deleted_node_is_not_made_again(
+    site: Site,
+):
+    await site.caches.label_all({"nvidia.com/gpu.present": "true"}, site.node)
+    await site.caches.observe()
+    await site.caches.label_all({PRESENT_LABEL: "false"}, site.node)
+    assert await site.caches.present_label.reconcile(NodeName(site.node)) is not None
+    assert await value_of(site) == "false"
+    await site.caches.label_all({PRESENT_LABEL: None}, site.node)
+    await site.caches.observe()
+    await site.caches.client.delete(NODES, site.node)
+    assert await site.caches.present_label.reconcile(NodeName(site.node)) is not None
+    with pytest.raises(NotFound):
+        await site.caches.client.get(NODES, dict[str, Any], site.node)
 
 
 def ours(found: dict[str, Any], node: str) -> list[Any]:

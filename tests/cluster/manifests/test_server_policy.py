@@ -13,6 +13,7 @@ from api.names import (
     FENCED_LABEL,
     LEADER_ANNOTATION,
     POOL_TAINTS_ANNOTATION,
+    PRESENT_LABEL,
     WOKEN_ANNOTATION,
     PoolName,
     pool_node_label,
@@ -197,6 +198,23 @@ async def test_of_a_node_it_writes_labels_and_taints_of_pools(server, node):
     unmarked = {"labels": {label: None}, "annotations": {POOL_TAINTS_ANNOTATION: None}}
     marked = await server.patch(node, {"metadata": unmarked, "spec": {"taints": taints}})
     assert marked["spec"]["taints"] == taints
+
+
+async def test_of_a_node_it_says_that_a_device_is_present_unless_somebody_else_says_more(
+    server, node, api
+):
+    def labelled(value: str | None) -> client.JsonObject:
+        return {"metadata": {"labels": {PRESENT_LABEL: value}}}
+
+    await server.patch(node, labelled("true"))
+    await server.patch(node, labelled(None))
+    text = "sets gpu.deckhouse.io/present to true"
+    with is_refused(text):
+        await server.patch(node, labelled("false"))
+    await api.patch(node, labelled("false"))
+    for value in ("true", None):
+        with is_refused(text):
+            await server.patch(node, labelled(value))
 
 
 @pytest.mark.parametrize(

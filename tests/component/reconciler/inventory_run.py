@@ -33,6 +33,7 @@ from manifests.install.crds import build_crds
 from pool.facts import node_facts
 from pool.index.device_index import DeviceIndex
 from reconciler.inventory.controller import KnownDevices, NodeInventory
+from reconciler.inventory.present_label import NodePresentLabel
 from reconciler.sinks.device_sink import DeviceSink, observe_device
 from reconciler.sinks.node_feature_sink import NodeFeatureSink, observe_feature
 from reconciler.sinks.node_sink import NodeSink
@@ -80,6 +81,14 @@ class InventoryRun:
             self.recorder,
             now=self.time.now,
             terms=InventoryTerms(),
+        )
+        self.present_label = NodePresentLabel(
+            self.client,
+            self.index,
+            self.features,
+            devices=self.devices.store,
+            absent_for_s=InventoryTerms().gone_for.total_seconds(),
+            now=self.time.now,
         )
 
     def events(self) -> list[tuple[str, str, str]]:

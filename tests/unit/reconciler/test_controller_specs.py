@@ -58,6 +58,7 @@ def test_names_are_those_of_metrics_logs_and_tasks():
         "node.exports",
         "node.inventory",
         "node.pool-marks",
+        "node.present-label",
         "pod.nominating",
         "pod.waking",
         "pool.conflict",
@@ -153,4 +154,4 @@ async def test_a_node_of_the_index_wakes_inventory_labels_and_nothing_of_pools()
         }
         context.shared(index_changes).nodes.publish(NodeName("n1"))
     woken = {name for name, keys in controllers.items() if "n1" in keys.taken()}
-    assert woken == {"node.inventory", "node.pool-marks"}
+    assert woken == {"node.inventory", "node.pool-marks", "node.present-label"}

@@ -1,0 +1,47 @@
+"""Presence: whether any source says that a node has a device, so that the node agent has to run there.
+
+Any single source suffices, and none of them has to know the device's address: labels of NFD, of our
+NodeFeatureRule and of NVIDIA's components, and the device lists in NodeFeatures. A node agent that went silent
+said so with its last words, which stay.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from api.names import NVIDIA_PRESENT_LABEL, PRESENT_LABEL
+from inventory.discovery import parsing
+from inventory.discovery.labels import COUNT_LABEL
+
+if TYPE_CHECKING:
+    from inventory.discovery.sources import FeatureReport
+
+_NFD: Final = "feature.node.kubernetes.io/pci-"
+_TRUE_LABELS: Final = (
+    PRESENT_LABEL,
+    NVIDIA_PRESENT_LABEL,
+    # By the device label fields that nfd-worker is configured with: vendor, or class and vendor.
+    *(f"{_NFD}{device}.present" for device in ("10de", "0300_10de", "0302_10de")),
+    *(f"{_NFD}{device}.sriov.capable" for device in ("10de", "0300_10de", "0302_10de")),
+)
+_COUNT_LABELS: Final = ("nvidia.com/gpu.count", COUNT_LABEL)
+
+
+def has_device(labels: Mapping[str, str], features: "Sequence[FeatureReport]") -> bool:
+    """Whether the labels of the sources, or a NodeFeature, say that the node has a device."""
+    return (
+        any(labels.get(key) == "true" for key in _TRUE_LABELS)
+        or any(parsing.count(labels.get(key, "")) for key in _COUNT_LABELS)
+        or any(one.is_on_bus for one in features)
+        or any(
+            listed is not None and (listed.devices or not listed.is_complete)
+            for one in features
+            for listed in (one.agent, one.instances)
+        )
+    )
+
+
+def labels_of_sources(labels: Mapping[str, str], *, is_ours: bool) -> Mapping[str, str]:
+    """Return a node's labels without `PRESENT_LABEL` where this control plane set it: that is no source."""
+    if not is_ours:
+        return labels
+    return {key: value for key, value in labels.items() if key != PRESENT_LABEL}
