@@ -65,6 +65,9 @@ POOL_FINALIZER: Final = f"{GROUP}/pool"
 CONFIG_HASH_ANNOTATION: Final = f"{GROUP}/config-hash"
 """On a pool's workloads: hash of the whole desired object, so that fields no longer set are detected."""
 
+TRUST_HASH_ANNOTATION: Final = f"{GROUP}/trusted-authorities"
+"""On the pod template of kube-scheduler's Deployment: digest of the CAs that its pods read when they start."""
+
 ASSIGNMENT_ANNOTATION: Final = f"{GROUP}/assignment"
 """On a GPUDevice: the pool to which the operator assigns it."""
 RESERVATION_ANNOTATION: Final = f"{GROUP}/reservation"

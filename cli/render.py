@@ -175,6 +175,7 @@ def _own_objects(options: "argparse.Namespace") -> OwnObjects:
         namespace=options.namespace or settings.namespace,
         lease=options.lease or settings.leadership.lease,
         serving_secret=settings.tls.secret,
+        scheduler_deployment=settings.scheduler.deployment,
         images=workload_settings(settings).images if options.settings else None,
     )
 

@@ -27,6 +27,16 @@ RESERVATION_KEY_SECRET: Final = f"{NAME}-reservations"
 POOL_VIEWER: Final = f"{NAME}-pool-viewer"
 """ClusterRole that reads GPUPools."""
 
+POD_SECURITY_ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+POD_SECURITY_LABELS: Final = MappingProxyType(
+    {
+        POD_SECURITY_ENFORCE: "privileged",
+        "pod-security.kubernetes.io/audit": "privileged",
+        "pod-security.kubernetes.io/warn": "privileged",
+    }
+)
+"""Of our namespace, which has to admit the node agents."""
+
 DEVICE_PLUGIN: Final = "gpu-device-plugin"
 """Prefix of the names of a pool's node workloads; name of their service account."""
 NODE_AGENT: Final = "gpu-node-agent"

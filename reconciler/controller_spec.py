@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from kube.event_source import EventSource
     from manifests.install.rbac import PolicyRule
+    from manifests.install.server_policy import OwnObjects
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
@@ -129,6 +130,10 @@ def _always(_settings: "ControllerSettings") -> bool:
     return True
 
 
+def _no_rules(_own: "OwnObjects") -> "tuple[PolicyRule, ...]":
+    return ()
+
+
 def _no_keys(_context: ControllerContext) -> "tuple[Hashable, ...]":
     return ()
 
@@ -148,6 +153,8 @@ class ControllerSpec:
     rbac: "tuple[PolicyRule, ...]" = ()
     namespaced_rbac: "tuple[PolicyRule, ...]" = ()
     """Within the control plane's own namespace."""
+    own_rbac: "Callable[[OwnObjects], tuple[PolicyRule, ...]]" = _no_rules
+    """Further ones there, on objects that settings name."""
     workers: int = 1
     share: float = 1.0
     """Of its time that a worker works; see `Controller`."""
@@ -178,6 +185,7 @@ class TaskSpec:
     """Does no I/O."""
     rbac: "tuple[PolicyRule, ...]" = ()
     namespaced_rbac: "tuple[PolicyRule, ...]" = ()
+    own_rbac: "Callable[[OwnObjects], tuple[PolicyRule, ...]]" = _no_rules
     is_enabled: "Callable[[ControllerSettings], bool]" = _always
 
     def start(self, context: ControllerContext) -> "Run":

@@ -4,10 +4,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from inventory.discovery.node import InventoryTerms
     from inventory.health.device import HealthDebounceTerms
     from inventory.readiness.software import BootstrapTerms
     from manifests.node.device_plugin import WorkloadSettings
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerTerms:
+    """Settings of our kube-scheduler."""
+
+    namespace: str
+    deployment: str
+    """Empty: there is none to restart."""
+    secret: str
+    """Has the CAs that kube-scheduler trusts."""
+    authorities: "Path | None" = None
+    """A file with them in place of the Secret, where another component issues the certificates."""
+    check_every_s: float
 
 
 @final
@@ -21,6 +38,9 @@ class ControllerSettings:
     health: "HealthDebounceTerms"
     heartbeat_freshness_s: float
     """An older heartbeat of an agent means silence: its health reports are ignored."""
+    scheduler: "SchedulerTerms"
+    is_labelling_namespace: bool
+    """Whether our namespace gets the pod security labels that our DaemonSets need."""
     is_labelling_nodes: bool
     """Whether nodes with a device get the label of their presence."""
     is_scraping: bool

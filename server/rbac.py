@@ -75,6 +75,7 @@ def _in_our_namespace(own: OwnObjects) -> tuple[PolicyRule, ...]:
             names=(own.lease,),
         ),
         *(rule for spec in CONTROLLERS for rule in spec.namespaced_rbac),
+        *(rule for spec in CONTROLLERS for rule in spec.own_rbac(own)),
         *certificates.namespaced_rbac(own.serving_secret, constants.SCHEDULER_SECRET),
         *reservation_signer.NAMESPACED_RBAC,
     )

@@ -79,6 +79,11 @@ class EventReason(Enum):
     """On the pool: running pods delay its deletion."""
     CAPACITY_LOW = "GPUPoolCapacityLow"
 
+    NAMESPACE_RESTRICTED = "GPUNamespaceRestricted"
+    """On our Namespace: the pod security that another client enforces keeps our DaemonSets' pods out."""
+    SCHEDULER_RESTARTED = "GPUSchedulerRestarted"
+    """On kube-scheduler's Deployment: the CAs that it trusts changed."""
+
 
 class RefusalReason(Enum):
     """Reason of a refusal at admission: the label of `gpu_refusals_total`, the start of the message."""

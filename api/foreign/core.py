@@ -140,6 +140,7 @@ class OwnedMetadata(Model, frozen=True):
     """Fields of `metadata` in an entry of managedFields; keys begin with `f:`."""
 
     labels: dict[str, Any] | None = msgspec.field(default=None, name="f:labels")
+    annotations: dict[str, Any] | None = msgspec.field(default=None, name="f:annotations")
 
 
 class OwnedFields(Model, frozen=True):

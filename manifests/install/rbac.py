@@ -78,7 +78,7 @@ def build_namespace(namespace: str = constants.DEFAULT_NAMESPACE) -> dict[str, A
 
     It admits the privileged node agent: a user who may create pods there controls every node.
     """
-    labels = {**constants.LABELS, "pod-security.kubernetes.io/enforce": "privileged"}
+    labels = {**constants.LABELS, **constants.POD_SECURITY_LABELS}
     return {
         "apiVersion": "v1",
         "kind": "Namespace",

@@ -22,6 +22,7 @@ from api.names import (
     POOL_NODE_LABEL_PREFIX,
     POOL_TAINTS_ANNOTATION,
     PRESENT_LABEL,
+    TRUST_HASH_ANNOTATION,
 )
 from manifests import constants
 from manifests.install.policy_expressions import cel_list, same_but
@@ -51,6 +52,8 @@ class OwnObjects:
     namespace: str = constants.DEFAULT_NAMESPACE
     lease: str = constants.LEASE_NAME
     serving_secret: str = constants.SERVING_SECRET
+    scheduler_deployment: str = constants.SCHEDULER_DEPLOYMENT
+    """Empty: there is none."""
     images: tuple[str, ...] | None = None
     """Images of its DaemonSets; None allows any."""
 
@@ -103,7 +106,7 @@ def build_server_policies(
     """Return the policies for cluster objects and for the server's namespace, and their bindings."""
     in_cluster = {
         "resourceRules": [
-            _rule("", "v1", "nodes", operations=("UPDATE",)),
+            _rule("", "v1", "namespaces", "nodes", operations=("UPDATE",)),
             _rule("", "v1", "pods/eviction", operations=("CREATE",)),
         ]
     }
@@ -112,7 +115,7 @@ def build_server_policies(
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": own.namespace}},
         "resourceRules": [
             _rule("", "v1", "configmaps", "secrets"),
-            _rule("apps", "v1", "daemonsets"),
+            _rule("apps", "v1", "daemonsets", "deployments"),
             _rule("coordination.k8s.io", "v1", "leases"),
         ],
     }
@@ -121,7 +124,11 @@ def build_server_policies(
             constants.SERVER_POLICY,
             own.username,
             matched=in_cluster,
-            validations=[*_node_rules(), _eviction_rule(excluded_namespaces)],
+            validations=[
+                *_node_rules(),
+                _namespace_rule(own.namespace),
+                _eviction_rule(excluded_namespaces),
+            ],
         ),
         *_policy(
             constants.SERVER_OBJECTS_POLICY,
@@ -181,6 +188,47 @@ def _node_rules() -> list[dict[str, str]]:
     ]
 
 
+def _namespace_rule(namespace: str) -> dict[str, str]:
+    ours = tuple(constants.POD_SECURITY_LABELS)
+    metadata = same_but("metadata", ("labels", *_KEPT_BY_API_SERVER))
+    labels = same_but("metadata.?labels", ours)
+    spec = same_but("?spec", ())
+    return {
+        "expression": (
+            "request.resource.resource != 'namespaces'"
+            f" || object.metadata.name == '{namespace}' && {metadata} && {labels} && {spec}"
+            f" && {cel_list(ours)}.all(k, object.metadata.?labels[?k].orValue('privileged')"
+            " == 'privileged' || object.metadata.?labels[?k] == oldObject.metadata.?labels[?k])"
+        ),
+        "message": (
+            "of Namespaces the GPU control plane writes the pod security labels of its own,"
+            " and nothing else"
+        ),
+        "reason": "Forbidden",
+    }
+
+
+def _deployment_rule() -> dict[str, str]:
+    unchanged = (
+        same_but("metadata", _KEPT_BY_API_SERVER),
+        same_but("spec", ("template",)),
+        same_but("spec.template", ("metadata",)),
+        same_but("spec.template.metadata", ("annotations",)),
+        same_but("spec.template.metadata.?annotations", (TRUST_HASH_ANNOTATION,)),
+    )
+    return {
+        "expression": (
+            "request.resource.resource != 'deployments'"
+            f" || request.operation == 'UPDATE' && {' && '.join(unchanged)}"
+        ),
+        "message": (
+            "of kube-scheduler's Deployment the GPU control plane writes the annotation"
+            f" {TRUST_HASH_ANNOTATION} of its pods, and nothing else"
+        ),
+        "reason": "Forbidden",
+    }
+
+
 def _eviction_rule(excluded_namespaces: "Sequence[str]") -> dict[str, str]:
     return {
         "expression": (
@@ -196,6 +244,8 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
     ours = (own.serving_secret, constants.SCHEDULER_SECRET, constants.RESERVATION_KEY_SECRET)
     named = (
         f"request.resource.resource == 'secrets' ? one.metadata.name in {cel_list(ours)}"
+        " : request.resource.resource == 'deployments'"
+        f" ? one.metadata.name == '{own.scheduler_deployment}'"
         " : request.resource.resource == 'leases'"
         f" ? one.metadata.name == '{own.lease}'"
         f" : one.metadata.name == '{constants.NODE_AGENT}'"
@@ -233,6 +283,7 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
             "reason": "Forbidden",
         },
     ]
+    rules.append(_deployment_rule())
     if own.images is not None:
         images = cel_list(own.images)
         containers = (

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant, NodeFacts
-    from reconciler.runtime.store import DeviceStore
+    from reconciler.runtime.device_store import DeviceStore
     from reconciler.sinks.node_feature_sink import NodeFeatureSink
 
 RBAC: Final = (PolicyRule(resources=("nodes",), verbs=("patch",)),)

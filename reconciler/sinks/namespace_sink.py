@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final, final
 
 from manifests.install.rbac import PolicyRule
+from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,14 +21,19 @@ class NamespaceSink:
 
     def __init__(self, catalog: "Catalog") -> None:
         self._catalog = catalog
+        self.changes: EventSource[str] = EventSource()
+        """Namespaces that were listed, or that changed."""
 
     def replace_all(self, items: "Sequence[Namespace]") -> None:
         self._catalog.labels_by_namespace = {
             item.metadata.name: item.metadata.labels or {} for item in items
         }
+        for item in items:
+            self.changes.publish(item.metadata.name)
 
     def upsert(self, item: "Namespace") -> None:
         self._catalog.labels_by_namespace[item.metadata.name] = item.metadata.labels or {}
+        self.changes.publish(item.metadata.name)
 
     def discard(self, item: "Namespace") -> None:
         self._catalog.labels_by_namespace.pop(item.metadata.name, None)

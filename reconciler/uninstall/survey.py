@@ -8,8 +8,6 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
-import msgspec
-
 from api.foreign.core import Node, Pod
 from api.meta import Model, ObjectMeta
 from api.names import POOL_LABEL
@@ -60,8 +58,9 @@ from reconciler.uninstall.removal_plan import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
+    from api.foreign.core import ManagedFieldsEntry
     from kube.client import KubeClient
     from kube.resources import Resource
     from manifests.install.server_policy import OwnObjects
@@ -110,19 +109,6 @@ class RemovalScope:
     deletes them."""
     with_crds: bool = False
     """Also the definitions of our kinds, and their objects."""
-
-
-class _ManagedFields(Model, frozen=True):
-    manager: str = ""
-    fields_v1: dict[str, Any] | None = msgspec.field(default=None, name="fieldsV1")
-
-
-class _NodeMeta(ObjectMeta, frozen=True):
-    managed_fields: list[_ManagedFields] | None = None
-
-
-class _Node(Node, frozen=True):
-    metadata: _NodeMeta = _NodeMeta()
 
 
 class _Object(Model, frozen=True):
@@ -179,7 +165,7 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
         objects[Stage.OBJECTS], objects[Stage.DEFINITIONS] = defined, definitions
     return Found(
         objects_by_stage={stage: tuple(found) for stage, found in objects.items()},
-        nodes=tuple(await reading.projected(NODES, _Node, _found_node)),
+        nodes=tuple(await reading.projected(NODES, Node, _found_node)),
         running_deployments=tuple(
             _found(DEPLOYMENTS, one.metadata) for one in deployments if one.spec.replicas
         ),
@@ -345,7 +331,7 @@ def _found(resource: "Resource", metadata: ObjectMeta) -> FoundObject:
     )
 
 
-def _found_node(node: _Node) -> FoundNode | None:
+def _found_node(node: Node) -> FoundNode | None:
     """Return a Node that has something with our domain."""
     annotations = tuple(node.metadata.annotations or ())
     if not any(is_ours(key) for key in (*(node.metadata.labels or ()), *annotations)):
@@ -357,11 +343,12 @@ def _found_node(node: _Node) -> FoundNode | None:
     )
 
 
-def _written_keys(entries: "Iterable[_ManagedFields]") -> "Iterable[str]":
+def _written_keys(entries: "Iterable[ManagedFieldsEntry]") -> "Iterable[str]":
     for entry in entries:
         # Field managers of controllers are `gpu-control-plane/<controller>`.
         if entry.manager.partition("/")[0] != constants.NAME:
             continue
-        metadata: Mapping[str, Any] = (entry.fields_v1 or {}).get("f:metadata") or {}
-        for field in ("f:labels", "f:annotations"):
-            yield from (key.removeprefix("f:") for key in metadata.get(field) or ())
+        metadata = entry.fields.metadata if entry.fields else None
+        if metadata is not None:
+            for fields in (metadata.labels, metadata.annotations):
+                yield from (key.removeprefix("f:") for key in fields or ())

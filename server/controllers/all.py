@@ -9,6 +9,7 @@ from reconciler.assignment import controller as assignment
 from reconciler.assignment import pool_conflicts
 from reconciler.dcgm import scraper
 from reconciler.device import health, state
+from reconciler.installation import pod_security, scheduler_trust
 from reconciler.inventory import controller as inventory
 from reconciler.inventory import present_label
 from reconciler.pod import binding_recovery, nomination, requeue
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from reconciler.controller_spec import ControllerSpec, TaskSpec
 
 CONTROLLERS: "Final[tuple[ControllerSpec | TaskSpec, ...]]" = (
+    pod_security.SPEC,
+    scheduler_trust.SPEC,
     inventory.SPEC,
     present_label.SPEC,
     scraper.SPEC,

@@ -9,9 +9,11 @@ from inventory.debounce import DebounceTerms
 from inventory.discovery.node import InventoryTerms
 from inventory.health.device import IGNORED_XIDS, HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms, Operand
+from manifests.constants import SCHEDULER_SECRET
 from manifests.node.daemonset import KubeletDirectories, PodSettings
 from manifests.node.device_plugin import NodeAgentSettings, WorkloadSettings, names_registry
-from reconciler.settings import ControllerSettings
+from reconciler.installation.scheduler_trust import AUTHORITIES_KEY
+from reconciler.settings import ControllerSettings, SchedulerTerms
 from server.settings import BadSettingsError
 
 if TYPE_CHECKING:
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 
 def controller_settings(settings: "Settings") -> ControllerSettings:
     inventory, health = settings.inventory, settings.health
+    workloads = workload_settings(settings)
     return ControllerSettings(
-        workloads=workload_settings(settings),
+        workloads=workloads,
         inventory=InventoryTerms(
             managed_label=inventory.managed_label,
             is_managed_by_default=inventory.managed_by_default,
@@ -41,12 +44,26 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
             freshness_s=settings.bootstrap.heartbeat_freshness_s,
         ),
         heartbeat_freshness_s=inventory.freshness_s,
+        scheduler=_scheduler_terms(settings),
+        is_labelling_namespace=settings.pod_security.label_namespace and bool(workloads.images),
         is_labelling_nodes=inventory.label_nodes,
         is_scraping=health.dcgm,
         scrape_period_s=health.scrape_period_s,
         scrape_timeout_s=health.scrape_timeout_s,
         scrapes_per_second=health.scrapes_per_second,
         is_nominating=settings.placement == "Nominated",
+    )
+
+
+def _scheduler_terms(settings: "Settings") -> SchedulerTerms:
+    tls = settings.tls
+    directory = tls.directory if tls.source == "Files" else None
+    return SchedulerTerms(
+        namespace=settings.namespace,
+        deployment=settings.scheduler.deployment,
+        secret=SCHEDULER_SECRET,
+        authorities=None if directory is None else directory / AUTHORITIES_KEY,
+        check_every_s=tls.check_every_s,
     )
 
 

@@ -149,6 +149,7 @@ DEPLOYMENTS = ResourceType(
     namespaced=True,
     has_status=True,
     has_generation=True,
+    shape=shapes.of_kind("Deployment"),
 )
 
 

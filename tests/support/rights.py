@@ -48,6 +48,8 @@ def asked_by(request: LoggedRequest) -> set[Right]:
     namespace = "*"
     if len(rest) > 2 and rest[0] == "namespaces":
         namespace, rest = rest[1], rest[2:]
+    elif len(rest) == 2 and rest[0] == "namespaces":
+        namespace = rest[1]  # of a Namespace the API server takes its own name
     name = rest[1] if len(rest) > 1 else ""
     resource = "/".join((rest[0], *rest[2:]))
     verbs: tuple[str, ...]

@@ -70,6 +70,9 @@ _BY_KIND: Final[dict[str, Json]] = {
     "DaemonSet": _object(
         spec=_object(template=_object(spec=_POD_SPEC)), status=_object(conditions=_CONDITIONS)
     ),
+    "Deployment": _object(
+        spec=_object(template=_object(spec=_POD_SPEC)), status=_object(conditions=_CONDITIONS)
+    ),
     "MutatingWebhookConfiguration": _object(
         webhooks=_keyed("name", items=_object(matchConditions=_keyed("name")))
     ),

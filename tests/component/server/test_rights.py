@@ -19,6 +19,7 @@ from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.event_recorder import Event, EventRecorder, ObjectReference
 from kube.resources import (
+    DEPLOYMENTS,
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
     GPU_POOLS,
@@ -48,6 +49,13 @@ from tests.support.rights import Right, allows, asked_by, asked_in, our_rights
 from tests.support.running_server import SERVER_TOKEN, SERVER_USER, Cluster, a_server
 
 NAMESPACE = constants.DEFAULT_NAMESPACE
+
+
+async def add_scheduler(cluster: Cluster) -> None:
+    """Install the Deployment that is restarted when it trusts other CAs."""
+    metadata = {"name": constants.SCHEDULER_DEPLOYMENT, "namespace": NAMESPACE}
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata}
+    await cluster.client.create(DEPLOYMENTS, body)
 
 
 async def add_objects(cluster: Cluster) -> None:
@@ -102,7 +110,12 @@ async def run_the_server(cluster: Cluster) -> None:
     clock = ServerClock()
     async with a_server(cluster, clock=clock, inventory={"node_gone_s": 2}) as server:
         await server.until_ready()
-        for path in ("/gpudevices/n0-0000-17-00.0", "/gpunodeinventories/n0"):
+        for path in (
+            "/gpudevices/n0-0000-17-00.0",
+            "/gpunodeinventories/n0",
+            f"/namespaces/{NAMESPACE}",
+            f"/deployments/{constants.SCHEDULER_DEPLOYMENT}",
+        ):
             await until_written(cluster, "PATCH", path)
         await a_pool_is_made(cluster)
         await certificates_are_repaired(cluster)
@@ -231,6 +244,7 @@ async def tell_twice(client: KubeClient) -> None:
 
 @pytest.mark.looptime
 async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster):
+    await add_scheduler(cluster)
     await add_objects(cluster)
     await add_objects_of_an_earlier_version(cluster)
     await run_the_server(cluster)
@@ -252,7 +266,7 @@ async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster
     [
         ("GET", "/api/v1/pods", {("*", "", "pods", "", "list"), ("*", "", "pods", "", "watch")}),
         ("GET", "/api/v1/namespaces/a/pods/p", {("a", "", "pods", "p", "get")}),
-        ("GET", "/api/v1/namespaces/a", {("*", "", "namespaces", "a", "get")}),
+        ("GET", "/api/v1/namespaces/a", {("a", "", "namespaces", "a", "get")}),
         ("POST", "/api/v1/namespaces/a/pods/p/binding", {("a", "", "pods/binding", "p", "create")}),
         ("PATCH", "/apis/g/v1/things/t/status", {("*", "g", "things/status", "t", "patch")}),
         ("PATCH", "/apis/g/v1/things/t", {("*", "g", "things", "t", "patch")}),

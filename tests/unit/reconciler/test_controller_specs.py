@@ -53,6 +53,7 @@ def test_names_are_those_of_metrics_logs_and_tasks():
         "device.health",
         "device.state",
         "index.changes",
+        "namespace.pod-security",
         "node.bootstrap",
         "node.dcgm",
         "node.exports",
@@ -65,6 +66,7 @@ def test_names_are_those_of_metrics_logs_and_tasks():
         "pool.life",
         "pool.status",
         "pool.workloads",
+        "scheduler.trust",
     ]
 
 

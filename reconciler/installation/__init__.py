@@ -1,0 +1,1 @@
+"""The control plane's own installation: its namespace, and its kube-scheduler."""
