@@ -14,6 +14,7 @@ from api.names import (
     LEADER_ANNOTATION,
     POOL_TAINTS_ANNOTATION,
     PRESENT_LABEL,
+    TRUST_HASH_ANNOTATION,
     WOKEN_ANNOTATION,
     PoolName,
     pool_node_label,
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.usefixtures("policy")
 NAMESPACE = constants.DEFAULT_NAMESPACE
 HOME = f"/api/v1/namespaces/{NAMESPACE}"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 IMAGE = "registry.test/gpu-control-plane:1"
@@ -270,6 +272,68 @@ async def test_it_has_one_lease(server):
         await server.create(LEASES, {"metadata": {"name": "gpu-scheduler"}}, dryRun="All")
 
 
+async def test_of_its_namespace_it_writes_the_labels_of_pod_security(server, api, namespace):
+    await server.patch(HOME, {"metadata": {"labels": dict(constants.POD_SECURITY_LABELS)}})
+    text = "the pod security labels of its own, and nothing else"
+    enforced = {"metadata": {"labels": {constants.POD_SECURITY_ENFORCE: "baseline"}}}
+    for path, change in (
+        (HOME, enforced),
+        (HOME, {"metadata": {"labels": {"foreign": "x"}}}),
+        (HOME, {"metadata": {"annotations": {"foreign": "x"}}}),
+        (f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"foreign": "x"}}}),
+    ):
+        with is_refused(text):
+            await server.patch(path, change)
+    # What another client enforces may stay while a missing label is added.
+    await api.patch(HOME, {"metadata": {"labels": dict.fromkeys(constants.POD_SECURITY_LABELS)}})
+    await api.patch(HOME, enforced)
+    audited = {"pod-security.kubernetes.io/audit": "privileged"}
+    await server.patch(HOME, {"metadata": {"labels": audited}})
+    await api.patch(HOME, {"metadata": {"labels": dict.fromkeys(constants.POD_SECURITY_LABELS)}})
+
+
+async def test_of_kube_schedulers_deployment_it_writes_one_annotation_of_the_pods(server, api):
+    name = constants.SCHEDULER_DEPLOYMENT
+    labels = {"app": "scheduler"}
+    body = {
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "registry.test/kube-scheduler:1"}]},
+            },
+        },
+    }
+    text = "of kube-scheduler's Deployment the GPU control plane writes the annotation"
+    with is_refused(text):
+        await server.create(DEPLOYMENTS, body)
+    await api.create(DEPLOYMENTS, body)
+    path = f"{DEPLOYMENTS}/{name}"
+
+    def annotated(**annotations: str) -> client.JsonObject:
+        return {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+
+    await server.patch(path, annotated(**{TRUST_HASH_ANNOTATION: "1"}))
+    await server.patch(path, annotated(**{TRUST_HASH_ANNOTATION: "2"}))
+    image = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "o:1"}]
+    for change, kind in (
+        (annotated(foreign="x"), "merge"),
+        ({"spec": {"replicas": 1}}, "merge"),
+        ({"metadata": {"labels": {"foreign": "x"}}}, "merge"),
+        ({"spec": {"template": {"metadata": {"labels": {"foreign": "x"}}}}}, "merge"),
+        (image, "json"),
+    ):
+        with is_refused(text):
+            await server.patch(path, change, kind=kind)
+    with is_refused(text):
+        await server.delete(path)
+    await api.delete(path)
+    with is_refused("writes objects of its own names only"):
+        await server.create(DEPLOYMENTS, body | {"metadata": {"name": "another"}})
+
+
 @pytest.mark.parametrize("settings", [WorkloadSettings(image=IMAGE)])
 async def test_it_writes_what_pools_run(settings, server):
     objects = objects_of(a_pool("training"), settings=settings)
@@ -293,6 +357,10 @@ async def test_it_writes_no_other_workload(server, api):
         ({"serviceAccountName": "gpu-control-plane"}, "run as gpu-device-plugin or gpu-node-agent"),
         ({"containers": [{**spec["containers"][0], "image": "other:1"}]}, f"run {IMAGE}"),
         ({"initContainers": [{"name": "first", "image": "other:1"}]}, f"run {IMAGE}"),
+        (
+            {"volumes": [*spec["volumes"], {"name": "v", "image": {"reference": "other:1"}}]},
+            f"run {IMAGE}",
+        ),
     ):
         template = {**daemon_set["spec"]["template"], "spec": {**spec, **change}}
         changed = {**daemon_set, "spec": {**daemon_set["spec"], "template": template}}

@@ -2,6 +2,7 @@
 
 import base64
 
+from api.names import TRUST_HASH_ANNOTATION
 from tests.cluster.environment import client, polling
 from tests.cluster.system import installation
 
@@ -41,6 +42,32 @@ async def retire_old_authorities(api: client.ApiClient) -> None:
         return data["ca.crt"] == only and data["scheduler.crt"] != before["scheduler.crt"]
 
     await polling.eventually(is_followed, what="a new scheduler.crt", within=30)
+
+
+async def install_scheduler_deployment(api: client.ApiClient) -> None:
+    """Create kube-scheduler's Deployment without a pod: here kube-scheduler is a process."""
+    labels = {"app": installation.DEPLOYMENT.rpartition("/")[2]}
+    container = {"name": "kube-scheduler", "image": "registry.test/kube-scheduler:1"}
+    body = {
+        "metadata": {"name": labels["app"]},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+    await api.create(installation.DEPLOYMENT.rpartition("/")[0], body)
+
+
+async def trusted_by_pods(api: client.ApiClient, *, other_than: str | None = None) -> str:
+    """Return the digest of the CAs that the Deployment's pods read, once there is another one."""
+
+    async def annotated() -> str | None:
+        template = (await api.get(installation.DEPLOYMENT))["spec"]["template"]
+        found: str | None = template["metadata"].get("annotations", {}).get(TRUST_HASH_ANNOTATION)
+        return found if found != other_than else None
+
+    return await polling.eventually(annotated, what="a restart of kube-scheduler", within=30)
 
 
 async def injected(api: client.ApiClient, data: dict[str, str]) -> None:

@@ -34,6 +34,7 @@ SERVER_USER = f"system:serviceaccount:{NAMESPACE}:gpu-control-plane"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-control-plane-tls"
 SCHEDULER_SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-control-plane-scheduler"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/gpu-control-plane"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/gpu-scheduler"
 TERM = "/apis/gpu.deckhouse.io/v1alpha1/gpucontrolplaneterms/gpu-control-plane"
 
 OBSERVE_WITHIN_S = 3

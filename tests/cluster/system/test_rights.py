@@ -10,9 +10,10 @@ import yaml
 
 from api.names import NodeName
 from inventory.identity import device_name
+from manifests.constants import POD_SECURITY_LABELS
 from tests.cluster.environment import client, pods, polling
 from tests.cluster.environment.audit import Right
-from tests.cluster.system import installation
+from tests.cluster.system import certificates, installation
 from tests.cluster.system.features import FEATURES, apply_feature
 from tests.cluster.system.objects import API, DEVICES, a_pod
 from tests.support.node_features import address_of, agent_device, agent_feature
@@ -185,6 +186,18 @@ async def damage_certificates(api) -> None:
         await api.patch(path, remove, kind="json")
 
 
+async def unlabel_namespace(api) -> None:
+    """Take the labels of pod security from our namespace, which the server puts back."""
+    path = f"/api/v1/namespaces/{installation.NAMESPACE}"
+    await api.patch(path, {"metadata": {"labels": dict.fromkeys(POD_SECURITY_LABELS)}})
+
+    async def are_back() -> bool:
+        labels = (await api.get(path))["metadata"]["labels"]
+        return bool(POD_SECURITY_LABELS.items() <= labels.items())
+
+    await polling.eventually(are_back, what="the labels of pod security")
+
+
 async def test_every_right_is_used(  # fixtures
     make_pool, system, api, namespace, audit, create_nodes, tmp_path
 ):
@@ -195,6 +208,9 @@ async def test_every_right_is_used(  # fixtures
     await bind_what_is_gated(make_pool, system, api, namespace, folder=tmp_path)
     await take_stock(api, create_nodes)
     await overtake(api)
+    await unlabel_namespace(api)
+    await certificates.install_scheduler_deployment(api)
+    await certificates.trusted_by_pods(api)
     await system.scheduler.start()
     await pods.wait_for_pod(api, namespace, "late", within=60)
     await damage_certificates(api)
@@ -210,6 +226,7 @@ async def test_every_right_is_used(  # fixtures
         return True
 
     await polling.eventually(all_used, what="the use of every right", within=30, every=1)
+    await api.delete(installation.DEPLOYMENT)
     await wait_until_repaired(api)
 
 

@@ -10,7 +10,14 @@ import re
 import pytest
 
 from tests.cluster.environment import pods
-from tests.cluster.system.certificates import injected, make_again, retire_old_authorities
+from tests.cluster.system import installation
+from tests.cluster.system.certificates import (
+    injected,
+    install_scheduler_deployment,
+    make_again,
+    retire_old_authorities,
+    trusted_by_pods,
+)
 from tests.cluster.system.objects import a_pod
 
 
@@ -62,3 +69,32 @@ async def test_the_scheduler_trusts_a_new_authority_once_it_was_restarted(
     assert (await system.metrics()).total("gpu_connections_dropped_total", cause="handshake") > 0
     await system.mount_secret()
     await pods.wait_for_pod(api, namespace, "old-certificate")
+
+
+async def test_the_leader_restarts_the_schedulers_deployment_once_for_each_set_of_authorities(
+    system, create, api
+):
+    """The Deployment's pods are this test's kube-scheduler: it starts again when the template changes."""
+    await install_scheduler_deployment(api)
+    first = await trusted_by_pods(api)
+    await system.refresh_scheduler()
+    await create("with-the-first")
+
+    data = await make_again(api, "ca.key", "ca.crt")
+    await injected(api, data)
+    second = await trusted_by_pods(api, other_than=first)
+    await system.refresh_scheduler()
+    await make_again(api, "tls.crt", "tls.crt")
+    await system.server.restart()
+    await create("with-the-second")
+    generation = (await api.get(installation.DEPLOYMENT))["metadata"]["generation"]
+
+    await retire_old_authorities(api)
+    await system.server.restart()
+    assert await trusted_by_pods(api, other_than=second) not in {first, second}
+    await system.refresh_scheduler()
+    await create("with-the-second-alone")
+    deployment = await api.get(installation.DEPLOYMENT)
+    assert deployment["metadata"]["generation"] == generation + 1
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["name"] == "kube-scheduler"
+    await api.delete(installation.DEPLOYMENT)
