@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, final
 import msgspec
 
 from kube.decoding import Listing, decode, decode_items, decode_page, identity_of
+from kube.server_version import ServerVersion, decode_server_version
 from kube.transport import ApiRequest, Transport
 
 if TYPE_CHECKING:
@@ -93,6 +94,11 @@ class KubeClient:
     ) -> None:
         """Close all connections; requests under way end as Unreachable."""
         await self._transport.close()
+
+    async def server_version(self) -> ServerVersion:
+        """Return the API server's version, which every account may read."""
+        request = ApiRequest(method="GET", path="/version", label="version")
+        return decode_server_version(await self._transport.call(request))
 
     async def get(
         self, resource: "Resource", type_: type[T], name: str, *, namespace: str | None = None

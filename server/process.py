@@ -39,6 +39,7 @@ from reconciler.sinks.pod_sink import PodSink
 from scheduler.context import ExtenderContext
 from server import open_files
 from server.binder import KubeBinder
+from server.cluster_version import check_cluster_version
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
@@ -299,7 +300,7 @@ async def serve(
         clock: the machine's if omitted.
 
     Raises:
-        BadConfigurationError: the API server's address or credentials are missing or unusable.
+        BadConfigurationError: the API server's address or credentials are missing or unusable, or it is too old.
         ListenError: the port cannot be opened.
         ExceptionGroup: a task ended that must not; the process should exit with a failure.
     """
@@ -314,6 +315,7 @@ async def serve(
             await stack.enter_async_context(client)
         except OSError as error:
             raise BadConfigurationError(f"a certificate for the API server: {error}") from error
+        await check_cluster_version(client)
         port = await stack.enter_async_context(
             Port(plane.build_routes(), settings.listen, plane.certificates.context, clock=clock)
         )

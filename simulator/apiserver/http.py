@@ -65,9 +65,6 @@ MAX_BODY_BYTES: Final = 3 * 1024 * 1024
 _ACTIONS: Final = frozenset({"binding", "eviction"})
 """Subresources of pods that can only be created."""
 _HEALTH: Final = frozenset({"/healthz", "/livez", "/readyz"})
-_VERSION: Final = msgspec.json.encode(
-    {"major": "1", "minor": "36", "gitVersion": "v1.36.0", "platform": "simulator"}
-)
 
 
 @final
@@ -87,12 +84,18 @@ class Backend:
 
 @final
 class Frontend:
-    """Handles requests. `requests`, `faults` and `drop_watches` are for tests."""
+    """Handles requests. `requests`, `faults`, `version` and `drop_watches` are for tests."""
 
     def __init__(self, backend: Backend) -> None:
         self.requests = RequestLog()
         self.faults = ErrorInjection()
         self.is_stopping = False
+        self.version = {
+            "major": "1",
+            "minor": "36",
+            "gitVersion": "v1.36.0",
+            "platform": "simulator",
+        }
         self._backend = backend
         self._watches: set[asyncio.Transport] = set()
 
@@ -104,7 +107,7 @@ class Frontend:
         if request.path in _HEALTH:
             return web.Response(text="ok")
         if request.path == "/version":
-            return web.Response(body=_VERSION, content_type=JSON)
+            return web.Response(body=msgspec.json.encode(self.version), content_type=JSON)
         try:
             user = self._authenticate(request)
         except StatusError as fault:

@@ -125,6 +125,11 @@ class InMemoryApiServer:
     def faults(self) -> "ErrorInjection":
         return self._frontend.faults
 
+    @property
+    def version(self) -> dict[str, str]:
+        """The answer of `/version`."""
+        return self._frontend.version
+
     def drop_watches(self) -> None:
         """Cut the connections of all open watches; the server keeps running."""
         self._frontend.drop_watches()
