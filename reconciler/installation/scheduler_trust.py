@@ -102,6 +102,7 @@ class SchedulerTrust:
         self._terms = terms
         self._now = now
         self._restarted_at: float | None = None
+        self._annotated_uid = ""
         self._is_absence_logged = False
 
     async def reconcile(self, name: str) -> float:
@@ -120,7 +121,7 @@ class SchedulerTrust:
         wanted = hash_of(authorities)
         if deployment.trust_hash == wanted:
             return self._terms.check_every_s
-        left_s = self._left_s()
+        left_s = self._left_s(deployment)
         return left_s if left_s > 0 else await self._restart(deployment, wanted)
 
     async def _authorities(self) -> bytes:
@@ -138,8 +139,12 @@ class SchedulerTrust:
             return b""
         return secret.data.get(AUTHORITIES_KEY, b"")
 
-    def _left_s(self) -> float:
-        if self._restarted_at is None:
+    def _is_first(self, deployment: Deployment) -> bool:
+        """Say whether the Deployment is new: its pods have hardly started."""
+        return deployment.trust_hash is None and deployment.metadata.uid != self._annotated_uid
+
+    def _left_s(self, deployment: Deployment) -> float:
+        if self._restarted_at is None or self._is_first(deployment):
             return 0.0
         return self._restarted_at + RESTART_INTERVAL_S - self._now().monotonic
 
@@ -156,8 +161,9 @@ class SchedulerTrust:
             )
         except (Conflict, NotFound):
             return CONFLICT_RETRY_S
-        if deployment.trust_hash is not None:
+        if not self._is_first(deployment):
             self._restarted_at = self._now().monotonic
+        self._annotated_uid = meta.uid
         text = "kube-scheduler restarts: it reads the CAs of the GPU control plane when it starts"
         _log.info(text, deployment=meta.name, authorities=wanted)
         self._recorder.normal(

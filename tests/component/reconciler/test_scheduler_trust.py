@@ -158,6 +158,21 @@ async def test_restarts_do_not_follow_one_another(ours: Installation):
     assert await ours.annotation() == hash_of(b"2")
 
 
+async def test_an_annotation_that_is_taken_away_again_and_again_is_no_restart_each_time(
+    ours: Installation,
+):
+    await ours.add_secret(b"1")
+    await ours.add_deployment()
+    gone = {"spec": {"template": {"metadata": {"annotations": {TRUST_HASH_ANNOTATION: None}}}}}
+    for _ in range(2):
+        assert await ours.annotation() == hash_of(b"1")
+        await ours.client.merge_patch(DEPLOYMENTS, gone, name=NAME, namespace=NAMESPACE)
+    assert await ours.controller.reconcile(NAME) == RESTART_INTERVAL_S
+    await ours.client.delete(DEPLOYMENTS, NAME, namespace=NAMESPACE)
+    await ours.add_deployment()
+    assert await ours.annotation() == hash_of(b"1"), "another Deployment is not held up"
+
+
 async def test_without_a_secret_or_authorities_nothing_is_done(ours: Installation):
     await ours.add_deployment()
     ours.writes()
