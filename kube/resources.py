@@ -111,7 +111,6 @@ POD_DISRUPTION_BUDGETS: Final = Resource(
 NODE_FEATURES: Final = Resource(
     "nfd.k8s-sigs.io", "v1alpha1", "nodefeatures", "NodeFeature", namespaced=True
 )
-DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", namespaced=True)
 SERVICES: Final = _core("services", "Service", namespaced=True)
 SERVICE_ACCOUNTS: Final = _core("serviceaccounts", "ServiceAccount", namespaced=True)
 ROLES: Final = _rbac("roles", "Role", namespaced=True)

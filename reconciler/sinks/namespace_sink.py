@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Final, final
 
+from kube.event_source import EventSource
 from manifests.install.rbac import PolicyRule
-from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
