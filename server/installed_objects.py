@@ -12,6 +12,7 @@ from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.cert_manager import build_certificates, inject_annotation
 from manifests.install.crds import build_crds
+from manifests.install.deployment import given
 from manifests.install.leadership_policy import build_fencing_policies
 from manifests.install.network_policy import build_network_policies
 from manifests.install.rbac import (
@@ -32,6 +33,7 @@ from manifests.install.server_deployment import (
     build_settings,
 )
 from manifests.install.server_policy import build_server_policies
+from manifests.install.uninstall_hook import HookPod
 from manifests.install.webhooks import (
     ServiceClient,
     WebhookSettings,
@@ -40,7 +42,7 @@ from manifests.install.webhooks import (
 )
 from manifests.monitoring.alerts import build_alert_rules
 from manifests.monitoring.monitors import build_pod_monitor, build_service_monitor
-from server.rbac import build_agent_roles, build_server_roles
+from server.rbac import build_agent_roles, build_hook, build_server_roles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +66,8 @@ class ObjectGroup:
     """Values by their names in the model, `scheduler.enabled`: all must be true, or not empty."""
     is_in_chart: bool = True
     """Helm makes the namespace itself."""
+    is_hook: bool = False
+    """Only Helm makes it, at the time that its annotations say."""
 
     def is_wanted(self, values: "ChartValues") -> bool:
         return all(_value_at(values, path) for path in self.needs)
@@ -74,7 +78,7 @@ def build_installed_objects(installation: "Installation") -> list[Json]:
     return [
         one
         for group in build_groups(installation)
-        if group.is_wanted(installation.values)
+        if group.is_wanted(installation.values) and not group.is_hook
         for one in group.objects
     ]
 
@@ -119,6 +123,16 @@ def build_groups(installation: "Installation") -> "list[ObjectGroup]":
         ),
         *_monitoring(installation),
         ObjectGroup(name="webhooks", objects=_webhooks(installation)),
+        ObjectGroup(
+            name="uninstall",
+            objects=build_hook(
+                installation.own_objects,
+                _hook_pod(installation),
+                is_forced=installation.values.uninstall.force,
+            ),
+            needs=("uninstall.enabled",),
+            is_hook=True,
+        ),
     ]
 
 
@@ -187,6 +201,20 @@ def _webhooks(installation: "Installation") -> list[Json]:
         else {},
     )
     return [build_mutating_configuration(settings), build_validating_configuration(settings)]
+
+
+def _hook_pod(installation: "Installation") -> HookPod:
+    server = installation.values.server
+    return HookPod(
+        image=installation.image,
+        image_pull_policy=installation.values.image.pull_policy,
+        fields=given(
+            imagePullSecrets=installation.pull_secrets,
+            nodeSelector=server.node_selector,
+            tolerations=list(server.tolerations),
+            priorityClassName=server.priority_class_name,
+        ),
+    )
 
 
 def _value_at(values: object, path: str) -> object:

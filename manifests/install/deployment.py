@@ -53,7 +53,7 @@ def build_deployment(
                     "labels": dict(constants.LABELS) | labels,
                     "annotations": {**pods.annotations, **values.pod_annotations},
                 },
-                "spec": _given(
+                "spec": given(
                     imagePullSecrets=installation.pull_secrets,
                     nodeSelector=values.node_selector,
                     tolerations=list(values.tolerations),
@@ -71,7 +71,7 @@ def build_deployment(
                     "containers": [
                         pods.container
                         | {
-                            "resources": _given(
+                            "resources": given(
                                 requests=values.resources.requests, limits=values.resources.limits
                             ),
                             "securityContext": {
@@ -124,6 +124,6 @@ def https_probe(path: str, port: str, **times: int) -> Json:
     return {"httpGet": {"path": path, "port": port, "scheme": "HTTPS"}, **times}
 
 
-def _given(**fields: "Mapping[str, Any] | Sequence[Any] | str") -> Json:
+def given(**fields: "Mapping[str, Any] | Sequence[Any] | str") -> Json:
     """Return the fields that are not empty."""
     return {key: value for key, value in fields.items() if value}

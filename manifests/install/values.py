@@ -228,6 +228,15 @@ class MonitoringValues(_Values):
     """Alerts (docs/operations.md)."""
 
 
+class UninstallValues(_Values):
+    """The hook of `helm uninstall`, which takes away what Helm does not know."""
+
+    enabled: bool = True
+    """Off: run `gpu-control-plane uninstall` before."""
+    force: bool = False
+    """Whether pods that use units run on; otherwise `helm uninstall` ends and names them."""
+
+
 class ChartValues(_Values):
     """All values."""
 
@@ -239,6 +248,7 @@ class ChartValues(_Values):
     tls: TlsValues = TlsValues()
     network_policy: NetworkPolicyValues = NetworkPolicyValues()
     monitoring: MonitoringValues = MonitoringValues()
+    uninstall: UninstallValues = UninstallValues()
     pool_viewers: tuple[str, ...] = ("system:authenticated",)
     """Groups that may get, list and watch GPUPools. Pools name no pod and no namespace but those
     of their access rules."""

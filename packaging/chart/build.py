@@ -50,6 +50,7 @@ class Variant:
 VARIANTS: Final = (
     Variant("tls.source", _CERT_MANAGER, "CertManager", "SelfSigned"),
     Variant("crds.keep", ".Values.crds.keep", met=True, unmet=False),
+    Variant("uninstall.force", ".Values.uninstall.force", met=True, unmet=False),
 )
 
 

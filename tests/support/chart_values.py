@@ -74,6 +74,8 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
             "prometheusRule": {"enabled": True, "labels": {"release": "prom"}},
         }
     },
+    "no-hook": {"uninstall": {"enabled": False}},
+    "forced-hook": {"uninstall": {"force": True}},
     "viewers": {"poolViewers": ["system:authenticated", "team:ml"]},
     "no-viewers": {"poolViewers": []},
     "settings": {

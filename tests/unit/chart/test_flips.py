@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from manifests.install.installation import overlaid
 from manifests.install.values import ChartValues
-from server.installed_objects import build_installed_objects
+from server.installed_objects import build_groups, build_installed_objects
 from server.values_file import build_installation
 from tests.support.chart_values import FLIPS
 
@@ -20,10 +20,15 @@ OTHERS = {"Certificate", "Issuer", "PodMonitor", "PrometheusRule", "ServiceMonit
 """Kinds of other projects, whose schemas are not those of Kubernetes."""
 
 
-def objects_of(name: str) -> list[dict[str, Any]]:
+def objects_of(name: str, *, hooks: bool = False) -> list[dict[str, Any]]:
     defaults = ChartValues().model_dump(mode="json", by_alias=True)
     values = ChartValues.model_validate(overlaid(defaults, FLIPS[name]))
-    return build_installed_objects(build_installation(values, namespace="gpu"))
+    installation = build_installation(values, namespace="gpu")
+    objects = build_installed_objects(installation)
+    if hooks:
+        wanted = [one for one in build_groups(installation) if one.is_wanted(values)]
+        objects += [one for group in wanted if group.is_hook for one in group.objects]
+    return objects
 
 
 @functools.cache
@@ -32,7 +37,7 @@ def different_objects() -> tuple[str, ...]:
     texts = {
         json.dumps(one): None
         for name in FLIPS
-        for one in objects_of(name)
+        for one in objects_of(name, hooks=True)
         if one["kind"] not in OTHERS
     }
     return tuple(texts)
@@ -63,7 +68,7 @@ def test_every_value_is_flipped_once(path: tuple[str, ...]):
 
 @pytest.mark.parametrize("name", [name for name in FLIPS if name != "default"])
 def test_flip_changes_the_objects(name: str):
-    assert objects_of(name) != objects_of("default")
+    assert objects_of(name, hooks=True) != objects_of("default", hooks=True)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
