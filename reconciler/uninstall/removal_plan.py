@@ -25,6 +25,7 @@ from kube.resources import (
     NODES,
     ROLE_BINDINGS,
     ROLES,
+    SECRETS,
     SERVICE_ACCOUNTS,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
 )
@@ -58,6 +59,7 @@ class Stage(Enum):
     FINALIZERS = "finalizers of pools"
     POLICIES = "policies of server and agents"
     STATE = "state of the server"
+    NAMESPACE_LABELS = "labels of the namespace"
     APPLIED = "applied objects"
     OBJECTS = "objects of our kinds"
     DEFINITIONS = "definitions of our kinds"
@@ -85,6 +87,8 @@ class FoundObject:
     finalizers: tuple[str, ...] = ()
     helm_release: str = ""
     """Helm deletes the object with this release."""
+    is_issued: bool = False
+    """A Secret of a Certificate."""
 
     @property
     def text(self) -> str:
@@ -94,12 +98,13 @@ class FoundObject:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundNode:
-    """A Node, and which of its labels and annotations the control plane wrote."""
+    """A Node, and which of its labels the control plane wrote."""
 
     facts: "NodeFacts"
     annotations: tuple[str, ...] = ()
-    written_keys: frozenset[str] = frozenset()
-    """Keys of labels and annotations that a field manager of the control plane owns."""
+    """Keys."""
+    written_labels: frozenset[str] = frozenset()
+    """Keys of labels that a field manager of the control plane owns."""
 
 
 @final
@@ -112,6 +117,15 @@ class FoundLease:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FoundNamespace:
+    """A Namespace that the server labelled, so that it admits privileged pods."""
+
+    target: FoundObject
+    labels: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """All that is left of the control plane."""
 
@@ -120,6 +134,7 @@ class Found:
     running_deployments: tuple[FoundObject, ...] = ()
     """Those with replicas."""
     lease: FoundLease | None = None
+    namespace: FoundNamespace | None = None
     pods: "tuple[PodFacts, ...]" = ()
     kept: "tuple[FoundObject, ...]" = ()
     """Custom resources and definitions that stay."""
@@ -180,17 +195,29 @@ def plan_removal(found: Found, *, keeps_lease: bool = False) -> RemovalPlan:
         by_stage[Stage.DEFINITIONS] = []
     by_stage[Stage.SERVER] += _stopping(found)
     by_stage[Stage.NODES] += [step for node in found.nodes if (step := _cleaning(node))]
+    if found.namespace is not None and not by_stage[Stage.NAMESPACE]:
+        by_stage[Stage.NAMESPACE_LABELS].append(_without_labels(found.namespace))
     return RemovalPlan(
         steps=tuple(step for steps in by_stage.values() for step in steps), going=tuple(going)
     )
 
 
 _FIRST: Final = (VALIDATING_ADMISSION_POLICY_BINDINGS, DEPLOYMENTS)
-_LAST: Final = (SERVICE_ACCOUNTS, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS, ROLES, CLUSTER_ROLES)
+_LAST: Final = (
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    ROLE_BINDINGS,
+    CLUSTER_ROLE_BINDINGS,
+    ROLES,
+    CLUSTER_ROLES,
+)
 
 
 def _rank(one: FoundObject) -> tuple[int, str, str]:
-    """Order the objects of a stage: a policy's binding before the policy, rights last."""
+    """Order the objects of a stage: a policy's binding before the policy, rights last.
+
+    Secrets go after the Certificates of which cert-manager would make them again.
+    """
     if one.resource in _FIRST:
         rank = 0
     else:
@@ -216,6 +243,16 @@ def _without_our_finalizers(one: FoundObject) -> "Iterator[Step]":
         yield Step(stage=Stage.FINALIZERS, action=RemovalAction.PATCH, target=one, body=body)
 
 
+def _without_labels(namespace: FoundNamespace) -> Step:
+    body: dict[str, object] = {"metadata": {"labels": dict.fromkeys(namespace.labels)}}
+    return Step(
+        stage=Stage.NAMESPACE_LABELS,
+        action=RemovalAction.PATCH,
+        target=namespace.target,
+        body=body,
+    )
+
+
 def is_ours(key: str) -> bool:
     """Return whether a label, annotation or finalizer has our domain."""
     domain = key.partition("/")[0]
@@ -228,13 +265,9 @@ def _cleaning(node: FoundNode) -> Step | None:
     labels = [
         key
         for key in facts.labels
-        if key.startswith(POOL_NODE_LABEL_PREFIX) or (is_ours(key) and key in node.written_keys)
+        if key.startswith(POOL_NODE_LABEL_PREFIX) or (is_ours(key) and key in node.written_labels)
     ]
-    annotations = [
-        key
-        for key in node.annotations
-        if key == POOL_TAINTS_ANNOTATION or (is_ours(key) and key in node.written_keys)
-    ]
+    annotations = [key for key in node.annotations if key == POOL_TAINTS_ANNOTATION]
     taints, _ = taints_of(facts, ())
     metadata: dict[str, object] = {}
     body: dict[str, object] = {}

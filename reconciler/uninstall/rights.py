@@ -27,6 +27,7 @@ def cluster_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
     return (
         PolicyRule(resources=("pods",), verbs=("list",)),
         PolicyRule(resources=("nodes",), verbs=("list", "patch")),
+        PolicyRule(resources=("namespaces",), verbs=("get", "patch"), names=(own.namespace,)),
         PolicyRule(group=GROUP, resources=("gpupools",), verbs=("list", "patch")),
         PolicyRule(group=GROUP, resources=("gpucontrolplaneterms",), verbs=one, names=(own.lease,)),
         PolicyRule(

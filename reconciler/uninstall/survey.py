@@ -8,7 +8,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
-from api.foreign.core import Node, Pod
+from api.foreign.core import ManagedFieldsEntry, Node, NodeMetadata, Pod
 from api.meta import Model, ObjectMeta
 from api.names import POOL_LABEL
 from kube.errors import NotFound
@@ -51,6 +51,7 @@ from pool.facts import node_facts, pod_facts
 from reconciler.uninstall.removal_plan import (
     Found,
     FoundLease,
+    FoundNamespace,
     FoundNode,
     FoundObject,
     Stage,
@@ -60,7 +61,6 @@ from reconciler.uninstall.removal_plan import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from api.foreign.core import ManagedFieldsEntry
     from kube.client import KubeClient
     from kube.resources import Resource
     from manifests.install.server_policy import OwnObjects
@@ -70,6 +70,8 @@ T = TypeVar("T")
 PART_OF_US: Final = f"app.kubernetes.io/part-of={constants.NAME}"
 PAGE_SIZE: Final = 500
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
+_ISSUED: Final = "cert-manager.io/certificate-name"
+"""On Secrets that cert-manager makes again as long as their Certificate is there."""
 _DEFINED: Final = (GPU_POOLS, GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_CONTROL_PLANE_TERMS)
 _APPLIED_IN_NAMESPACE: Final = (
     DEPLOYMENTS,
@@ -115,6 +117,10 @@ class _Object(Model, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class _Namespace(Model, frozen=True):
+    metadata: NodeMetadata = NodeMetadata()
+
+
 class _DeploymentSpec(Model, frozen=True):
     replicas: int = 1
 
@@ -134,6 +140,7 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
     deployments = await reading.listed(
         DEPLOYMENTS, _Deployment, namespace=own.namespace, label_selector=PART_OF_US
     )
+    secrets, issued = await _secrets(reading, own)
     objects = {
         Stage.POD_POLICY: await reading.policies(constants.ANNOTATION_POLICY),
         Stage.WEBHOOKS: [
@@ -154,12 +161,12 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
             if any(is_ours(name) for name in one.finalizers)
         ],
         Stage.POLICIES: await reading.policies(*_POLICIES_OF_OTHERS),
-        Stage.STATE: await _state(reading, own),
+        Stage.STATE: [*await _state(reading, own), *secrets],
     }
     knows_kinds = scope.with_applied or scope.with_crds
     definitions, defined = await _kinds(reading) if knows_kinds else ([], [])
     if scope.with_applied:
-        objects[Stage.APPLIED] = await _applied(reading, own.namespace)
+        objects[Stage.APPLIED] = [*await _applied(reading, own.namespace), *issued]
         objects[Stage.NAMESPACE] = await _namespace(reading, own.namespace)
     if scope.with_crds:
         objects[Stage.OBJECTS], objects[Stage.DEFINITIONS] = defined, definitions
@@ -170,6 +177,7 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
             _found(DEPLOYMENTS, one.metadata) for one in deployments if one.spec.replicas
         ),
         lease=await reading.lease(own),
+        namespace=await reading.labelled_namespace(own.namespace),
         pods=tuple(await reading.projected(PODS, Pod, pod_facts)),
         kept=() if scope.with_crds else (*definitions, *defined),
     )
@@ -238,6 +246,18 @@ class _Reading:
             *await self.named(VALIDATING_ADMISSION_POLICIES, *names),
         ]
 
+    async def labelled_namespace(self, name: str) -> FoundNamespace | None:
+        """Return our Namespace, if the server labelled it."""
+        try:
+            one = await self._client.get(NAMESPACES, _Namespace, name)
+        except NotFound:
+            return None
+        written = set(_written_labels(one.metadata.managed_fields or ()))
+        labels = tuple(sorted(written & constants.POD_SECURITY_LABELS.keys()))
+        if not labels:
+            return None
+        return FoundNamespace(target=_found(NAMESPACES, one.metadata), labels=labels)
+
     async def lease(self, own: "OwnObjects") -> FoundLease | None:
         try:
             lease = await self._client.get(LEASES, Lease, own.lease, namespace=own.namespace)
@@ -264,17 +284,25 @@ async def _agents(reading: _Reading, namespace: str) -> list[FoundObject]:
     ]
 
 
+async def _secrets(reading: _Reading, own: "OwnObjects") -> tuple[list[FoundObject], ...]:
+    """Return the Secrets of the server, and those that cert-manager issued in their place."""
+    found = await reading.named(
+        SECRETS,
+        own.serving_secret,
+        constants.SCHEDULER_SECRET,
+        constants.RESERVATION_KEY_SECRET,
+        namespace=own.namespace,
+    )
+    return (
+        [one for one in found if not one.is_issued],
+        [one for one in found if one.is_issued],
+    )
+
+
 async def _state(reading: _Reading, own: "OwnObjects") -> list[FoundObject]:
-    """Return the term, Secrets and Leases, which the server and kube-scheduler write."""
+    """Return the term and the Leases, which the server and kube-scheduler write."""
     return [
         *await reading.named(GPU_CONTROL_PLANE_TERMS, own.lease),
-        *await reading.named(
-            SECRETS,
-            own.serving_secret,
-            constants.SCHEDULER_SECRET,
-            constants.RESERVATION_KEY_SECRET,
-            namespace=own.namespace,
-        ),
         *await reading.named(
             LEASES, own.lease, constants.SCHEDULER_LEASE_NAME, namespace=own.namespace
         ),
@@ -293,11 +321,17 @@ async def _kinds(reading: _Reading) -> tuple[list[FoundObject], list[FoundObject
     return definitions, objects
 
 
+_ISSUED_CA: Final = f"{constants.NAME}-ca"
+"""Secret of the CA that cert-manager issues to the chart's Issuer."""
+
+
 async def _applied(reading: _Reading, namespace: str) -> list[FoundObject]:
     found: list[FoundObject] = []
     for resource in _APPLIED_IN_NAMESPACE:
         selector = f"{PART_OF_US},!{POOL_LABEL}"
         found += await reading.all_of(resource, namespace=namespace, label_selector=selector)
+    authority = await reading.named(SECRETS, _ISSUED_CA, namespace=namespace)
+    found += [one for one in authority if one.is_issued]
     found += await reading.all_of(
         ROLE_BINDINGS, namespace=_SYSTEM_NAMESPACE, label_selector=PART_OF_US
     )
@@ -328,6 +362,7 @@ def _found(resource: "Resource", metadata: ObjectMeta) -> FoundObject:
         is_being_deleted=metadata.deletion_timestamp is not None,
         finalizers=tuple(metadata.finalizers or ()),
         helm_release=metadata.annotation(_HELM_RELEASE) or "",
+        is_issued=metadata.annotation(_ISSUED) is not None,
     )
 
 
@@ -339,16 +374,14 @@ def _found_node(node: Node) -> FoundNode | None:
     return FoundNode(
         facts=node_facts(node),
         annotations=annotations,
-        written_keys=frozenset(_written_keys(node.metadata.managed_fields or ())),
+        written_labels=frozenset(_written_labels(node.metadata.managed_fields or ())),
     )
 
 
-def _written_keys(entries: "Iterable[ManagedFieldsEntry]") -> "Iterable[str]":
+def _written_labels(entries: "Iterable[ManagedFieldsEntry]") -> "Iterable[str]":
     for entry in entries:
         # Field managers of controllers are `gpu-control-plane/<controller>`.
         if entry.manager.partition("/")[0] != constants.NAME:
             continue
-        metadata = entry.fields.metadata if entry.fields else None
-        if metadata is not None:
-            for fields in (metadata.labels, metadata.annotations):
-                yield from (key.removeprefix("f:") for key in fields or ())
+        if entry.fields and entry.fields.metadata:
+            yield from (key.removeprefix("f:") for key in entry.fields.metadata.labels or ())

@@ -18,6 +18,7 @@ from kube.resources import (
     NAMESPACES,
     NODES,
     PODS,
+    SECRETS,
     SERVICES,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
@@ -314,3 +315,45 @@ async def _without_webhooks(cluster: InstalledCluster) -> None:
     await cluster.client.delete(
         VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION
     )
+
+
+async def test_secret_that_cert_manager_issued_is_left_while_its_certificate_is(
+    cluster: InstalledCluster,
+):
+    annotations = {"cert-manager.io/certificate-name": constants.SERVING_SECRET}
+    await cluster.client.merge_patch(
+        SECRETS,
+        {"metadata": {"annotations": annotations}},
+        name=constants.SERVING_SECRET,
+        namespace=NAMESPACE,
+    )
+    await cluster.removal(with_applied=False).run()
+    assert f"Secret {NAMESPACE}/{constants.SERVING_SECRET}" in cluster.world()
+    assert f"Secret {NAMESPACE}/{constants.SCHEDULER_SECRET}" not in cluster.world()
+    await cluster.removal().run()
+    assert cluster.ours() == {*KEPT_KINDS, NODE_OF_THE_OPERATOR}
+
+
+async def test_namespace_that_stays_admits_privileged_pods_no_more(cluster: InstalledCluster):
+    labels = {
+        # As `kubectl create namespace` makes it.
+        "app.kubernetes.io/part-of": None,
+        "pod-security.kubernetes.io/enforce": None,
+        "pod-security.kubernetes.io/audit": None,
+        "pod-security.kubernetes.io/warn": "baseline",
+        "example.com/theirs": "yes",
+    }
+    await cluster.client.merge_patch(NAMESPACES, {"metadata": {"labels": labels}}, name=NAMESPACE)
+    await cluster.server_client.merge_patch(
+        NAMESPACES,
+        {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}},
+        name=NAMESPACE,
+    )
+    await cluster.removal().run()
+    left = cluster.world()[f"Namespace /{NAMESPACE}"]["metadata"]["labels"]
+    assert left == {
+        "app.kubernetes.io/name": constants.NAME,
+        "example.com/theirs": "yes",
+        "kubernetes.io/metadata.name": NAMESPACE,
+        "pod-security.kubernetes.io/warn": "baseline",
+    }

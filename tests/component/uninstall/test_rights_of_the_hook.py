@@ -2,6 +2,7 @@
 
 import pytest
 
+from kube.resources import NAMESPACES
 from manifests.install.rbac import build_account_with_rights
 from reconciler.uninstall.rights import cluster_rules, namespaced_rules
 from tests.component.uninstall.installed_cluster import OWN, InstalledCluster
@@ -22,6 +23,11 @@ def granted() -> set[tuple[str, str, str, str, str]]:
 
 
 async def test_rights_are_those_that_are_used(cluster: InstalledCluster):
+    # As in a namespace that Helm made, which the server labels.
+    for client, level in ((cluster.client, None), (cluster.server_client, "privileged")):
+        labels = {"pod-security.kubernetes.io/enforce": level}
+        await client.merge_patch(NAMESPACES, {"metadata": {"labels": labels}}, name=OWN.namespace)
+    cluster.api.requests.clear()
     await cluster.removal(with_applied=False).run()
     asked = {
         right
@@ -39,4 +45,4 @@ async def test_rights_are_those_that_are_used(cluster: InstalledCluster):
 
 def test_no_right_lets_the_hook_run_an_image_or_raise_its_rights():
     writes = {have[2] for have in granted() if have[4] in {"create", "patch", "update"}}
-    assert writes == {"deployments/scale", "gpupools", "leases", "nodes"}
+    assert writes == {"deployments/scale", "gpupools", "leases", "namespaces", "nodes"}

@@ -69,7 +69,7 @@ def a_node(
         pool_taints=annotations.get("gpu.deckhouse.io/pool-taints", ""),
         resource_version="7",
     )
-    return FoundNode(facts=facts, annotations=tuple(annotations), written_keys=written)
+    return FoundNode(facts=facts, annotations=tuple(annotations), written_labels=written)
 
 
 def texts(plan: RemovalPlan) -> list[str]:
