@@ -216,7 +216,6 @@ class Informer(Generic[T]):
         self._version: str | None = None
         self._relist_cause = ""
         self._takes_pages = True
-        self._last_failure = "none"
         self._was_unreachable = False
         self._log = _log.bind(resource=self._name)
         self.synced = asyncio.Event()
@@ -241,21 +240,6 @@ class Informer(Generic[T]):
         finally:
             INFORMER_SYNCED.labels(name).set(0)
             INFORMER_LAG.remove(name)
-
-    async def wait_synced(self, timeout_s: float) -> None:
-        """Wait for the first full list.
-
-        Raises:
-            TimeoutError: it did not come in time; the text names the resource and the last failure.
-        """
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self.synced.wait()
-        except TimeoutError as error:
-            raise TimeoutError(
-                f"{self._name} not listed within {timeout_s:g} s; "
-                f"last failure: {self._last_failure}"
-            ) from error
 
     async def _list(self) -> str:
         if self._listing_sink is not None:
@@ -395,7 +379,6 @@ class Informer(Generic[T]):
         elif self._backoff.failures % self._timing.relist_after == 0:
             self._doubt_version("failures")
         INFORMER_FAILURES.labels(self._name, type(error).__name__).inc()
-        self._last_failure = f"{type(error).__name__}: {error}"
         self._log.warning(
             "list or watch failed",
             cause=type(error).__name__,

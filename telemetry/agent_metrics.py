@@ -4,73 +4,57 @@ A file of its own, so that the server's page has none of them. Label values are 
 pools of one node.
 """
 
-from prometheus_client import Counter, Gauge, Histogram
+from telemetry.metrics import REQUEST_BUCKETS, counter, gauge, histogram
 
-from telemetry.metrics import REGISTRY, REQUEST_BUCKETS
-
-DEVICES = Gauge(
-    "gpu_agent_cards",
-    "Devices of the node by health (Healthy, Unhealthy, Lost).",
-    ["health"],
-    registry=REGISTRY,
+DEVICES = gauge(
+    "gpu_agent_cards", "Devices of the node by health (Healthy, Unhealthy, Lost).", ["health"]
 )
-DRIVER_CALL_DURATION = Histogram(
+DRIVER_CALL_DURATION = histogram(
     "gpu_agent_driver_call_seconds",
     "Time of one call of the driver, by what was asked and outcome (ok, failed, hung).",
     ["call", "outcome"],
     buckets=REQUEST_BUCKETS,
-    registry=REGISTRY,
 )
-DRIVER_EVENTS = Counter(
+DRIVER_EVENTS = counter(
     "gpu_agent_driver_events_total",
     "Events of the driver, by kind and by effect on the device (fault, ignored).",
     ["kind", "verdict"],
-    registry=REGISTRY,
 )
-PUBLISHED = Counter(
+PUBLISHED = counter(
     "gpu_agent_publications_total",
     "Publications of the agent, by content (features, heartbeat, cards, cdi, allocations, condition)"
     " and outcome (written, failed).",
     ["what", "outcome"],
-    registry=REGISTRY,
 )
-PARTITIONINGS = Counter(
+PARTITIONINGS = counter(
     "gpu_agent_partitioning_steps_total",
     "Steps of partitioning devices into MIG instances, by step and outcome (done, refused).",
     ["step", "outcome"],
-    registry=REGISTRY,
 )
-PLUGIN_REGISTERED = Gauge(
-    "gpu_agent_plugin_registered",
-    "1 while kubelet knows the plugin of a resource.",
-    ["resource"],
-    registry=REGISTRY,
+PLUGIN_REGISTERED = gauge(
+    "gpu_agent_plugin_registered", "1 while kubelet knows the plugin of a resource.", ["resource"]
 )
-ALLOCATIONS = Counter(
+ALLOCATIONS = counter(
     "gpu_agent_allocations_total",
     "Answers to GetPreferredAllocation by resource and outcome: promised (the devices of the pod's"
     " annotation), substituted, unpromised (the pod has no annotation), unrecognised (no pod was found),"
     " refused.",
     ["resource", "outcome"],
-    registry=REGISTRY,
 )
-REFUSED_ALLOCATIONS = Counter(
+REFUSED_ALLOCATIONS = counter(
     "gpu_agent_allocate_refused_total",
     "Calls of Allocate that were refused, by resource and cause (unknown, held).",
     ["resource", "cause"],
-    registry=REGISTRY,
 )
-ANSWER_DURATION = Histogram(
+ANSWER_DURATION = histogram(
     "gpu_agent_answer_seconds",
     "Time of our answers to kubelet, by call.",
     ["call"],
     buckets=REQUEST_BUCKETS,
-    registry=REGISTRY,
 )
-KUBELET_CALL_DURATION = Histogram(
+KUBELET_CALL_DURATION = histogram(
     "gpu_agent_kubelet_call_seconds",
     "Time of one call of kubelet's PodResources, by call and outcome (ok, limited, failed).",
     ["call", "outcome"],
     buckets=REQUEST_BUCKETS,
-    registry=REGISTRY,
 )

@@ -114,11 +114,6 @@ class Devices:
         """Return the devices that claim a UUID, their own or a MIG instance's; its owner first."""
         return self._names_by_part.get(part, ())
 
-    def of_unit(self, unit: "UnitId") -> DeviceEntry | None:
-        """Return the device that a unit belongs to: the owner of the UUID, should two claim it."""
-        names = self._names_by_part.get(part_of(unit))
-        return self._by_name[names[0]] if names else None
-
     def is_on(self, unit: "UnitId", node: "NodeName") -> bool:
         """Say whether the unit is of a device, or of a MIG instance, on the node."""
         names = self.with_part(part_of(unit))

@@ -5,7 +5,7 @@ applies decides, and later rules do not see the request. Each rule counts its ma
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, final
 
@@ -29,13 +29,14 @@ class Breakage(Enum):
 
 
 @final
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class InjectedError:
     breakage: Breakage
     method: str
     """Upper case; empty for all."""
     path: re.Pattern[str]
     """Searched in the path, which has no query."""
+    _: KW_ONLY
     query: re.Pattern[str] = re.compile("")
     """Searched in the query: a watch has the path of its list."""
     user: str = ""
@@ -77,57 +78,31 @@ class ErrorInjection:
         self, method: str, path: str, status: int, *, nth: int = 1, times: int = 1
     ) -> InjectedError:
         """Answer matching requests with a status; they are not processed."""
-        return self.add(
-            InjectedError(
-                breakage=Breakage.STATUS,
-                method=method,
-                path=re.compile(path),
-                nth=nth,
-                times=times,
-                status=status,
-            )
+        rule = InjectedError(
+            Breakage.STATUS, method, re.compile(path), nth=nth, times=times, status=status
         )
+        return self.add(rule)
 
     def reset_before(
         self, method: str, path: str, *, nth: int = 1, times: int = 1
     ) -> InjectedError:
         """Reset the connection before matching requests are processed."""
-        return self.add(
-            InjectedError(
-                breakage=Breakage.RESET_BEFORE,
-                method=method,
-                path=re.compile(path),
-                nth=nth,
-                times=times,
-            )
-        )
+        rule = InjectedError(Breakage.RESET_BEFORE, method, re.compile(path), nth=nth, times=times)
+        return self.add(rule)
 
     def reset_after(self, method: str, path: str, *, nth: int = 1, times: int = 1) -> InjectedError:
         """Reset the connection after matching requests were processed."""
-        return self.add(
-            InjectedError(
-                breakage=Breakage.RESET_AFTER,
-                method=method,
-                path=re.compile(path),
-                nth=nth,
-                times=times,
-            )
-        )
+        rule = InjectedError(Breakage.RESET_AFTER, method, re.compile(path), nth=nth, times=times)
+        return self.add(rule)
 
     def delay(
         self, method: str, path: str, delay_s: float, *, nth: int = 1, times: int = 1
     ) -> InjectedError:
         """Process matching requests after a delay."""
-        return self.add(
-            InjectedError(
-                breakage=Breakage.DELAY,
-                method=method,
-                path=re.compile(path),
-                nth=nth,
-                times=times,
-                delay_s=delay_s,
-            )
+        rule = InjectedError(
+            Breakage.DELAY, method, re.compile(path), nth=nth, times=times, delay_s=delay_s
         )
+        return self.add(rule)
 
     def add(self, rule: InjectedError) -> InjectedError:
         """Add a rule and return it."""

@@ -225,9 +225,6 @@ class Registry:
     def find(self, group: str, version: str, plural: str) -> ResourceType | None:
         return self._by_path.get((group, version, plural))
 
-    def serves_group(self, group: str, version: str) -> bool:
-        return any(key[:2] == (group, version) for key in self._by_path)
-
     def add(self, resource: ResourceType) -> None:
         """Serve the resource type, in place of an older one of the same path."""
         self._by_path[resource.group, resource.version, resource.plural] = resource

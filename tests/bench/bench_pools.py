@@ -108,8 +108,9 @@ class Fleet:
         await self._stack.enter_async_context(self.client)
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._tasks = [group.create_task(one.run()) for one in self._informers]
-        for informer in self._informers:
-            await informer.wait_synced(PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            for informer in self._informers:
+                await informer.synced.wait()
         for live in (self.config_maps, self.daemon_sets):
             told = live.changes.subscribed(lambda pool: self.pools.enqueue(PoolName(pool)))
             self._stack.enter_context(told)

@@ -178,8 +178,9 @@ async def main(options: argparse.Namespace) -> None:
                 tasks: list[asyncio.Task[Any]] = []
                 works = (*(one.run() for one in run.informers), run.recorder.run())
                 tasks += [group.create_task(work) for work in works]
-                for informer in run.informers:
-                    await informer.wait_synced(60)
+                async with asyncio.timeout(60):
+                    for informer in run.informers:
+                        await informer.synced.wait()
                 freeze_garbage_collector()
                 works_of_leader = (run.pump(), run.controller.run())
                 tasks += [group.create_task(work) for work in works_of_leader]

@@ -123,7 +123,8 @@ async def test_a_failing_list_is_tried_until_it_succeeds(
     sink = Mirror()
     informer = an_informer(client, clock, sink)
     async with running(informer):
-        await informer.wait_synced(200)
+        async with asyncio.timeout(200):
+            await informer.synced.wait()
     assert sink.pods == {"p": "Pending"}
     assert "list" in asked(api)
 

@@ -31,7 +31,8 @@ async def test_what_is_not_served_is_synced_and_empty(
     api.will_answer(NOT_SERVED)
     informer = an_optional_one(client, clock, sink)
     async with running(informer):
-        await informer.wait_synced(1)
+        async with asyncio.timeout(1):
+            await informer.synced.wait()
         assert sink.calls == ["replace_all"]
         assert metric("gpu_informer_synced") == 1
 

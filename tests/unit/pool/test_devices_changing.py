@@ -343,7 +343,7 @@ def test_holders_of_a_device_are_bound_pods_and_reservations() -> None:
         a_bound_pod("b", "GPU-n1-0::0", "GPU-n1-0::1", pool="slices"), at(0)
     )
     reserved = reserve(allocation_state, a_demand(1, pool="slices"))
-    entry = allocation_state.index.devices.of_unit(reserved.units[0])
+    entry = allocation_state.index.devices.get(DeviceName("n1-0"))
     assert entry is not None
     assert allocation_state.index.claims.holders(entry) == {
         uid_of("b"): ("GPU-n1-0::0", "GPU-n1-0::1"),
@@ -365,12 +365,11 @@ def test_a_device_entry_says_what_is_free_of_it() -> None:
     assert (entry.taken, entry.free) == (0b001, 0)
 
 
-def test_a_pod_is_told_where_a_unit_sits() -> None:
+def test_units_are_found_on_their_devices() -> None:
     index = some_allocation_state(devices=some_devices(2)).index
     pod = a_bound_pod("b", "GPU-n1-1", "GPU-gone")
     assert pod.devices is not None
-    entries = [index.devices.of_unit(unit) for unit in pod.devices["c0"]]
-    assert [entry.facts.name if entry else None for entry in entries] == ["n1-1", None]
+    assert list(map(index.devices.with_part, pod.devices["c0"])) == [("n1-1",), ()]
     assert index.claims.masks_of(pod.devices["c0"]) == {"n1-1": 1}
 
 
