@@ -26,6 +26,7 @@ from kube.errors import KubeError
 from kube.leader_election import Lease
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
     LEASES,
     MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
@@ -89,6 +90,12 @@ class Cluster:
         namespace = {"metadata": {"name": nfd.NAMESPACE}}
         await self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **namespace})
         await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, nfd.node_feature_crd())
+
+    async def install_scheduler(self) -> None:
+        """Install the Deployment that is restarted when it trusts other CAs; no pod is made of it."""
+        name = {"name": constants.SCHEDULER_DEPLOYMENT, "namespace": constants.DEFAULT_NAMESPACE}
+        body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": name}
+        await self.client.create(DEPLOYMENTS, body)
 
     async def bundle(self) -> Bundle:
         secret = await self.client.get(

@@ -133,6 +133,7 @@ async def a_run(folder: Path, *faults: InjectedError) -> AsyncIterator[ClusterRu
         await cluster.client.create(CUSTOM_RESOURCE_DEFINITIONS, nfd.node_feature_crd())
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": nfd.NAMESPACE}}
         await cluster.client.create(NAMESPACES, namespace)
+        await cluster.install_scheduler()
         cluster.api.faults.reset_before("POST", "/lost/binding$")
         for fault in faults:
             cluster.api.faults.add(fault)

@@ -12,22 +12,27 @@ from api.names import (
     POOL_LABEL,
     POOL_NODE_LABEL_PREFIX,
     POOL_TAINTS_ANNOTATION,
+    PRESENT_LABEL,
+    TRUST_HASH_ANNOTATION,
 )
 from api.nodefiles.poolconfig import CONFIG_KEY
 from kube.client import KubeClient
 from kube.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,
+    DEPLOYMENTS,
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
     GPU_POOLS,
     MUTATING_WEBHOOK_CONFIGURATIONS,
+    NAMESPACES,
     NODES,
     PODS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
     Resource,
 )
 from manifests import constants
+from reconciler.installation.scheduler_trust import hash_of
 from tests.support.metric_samples import shown
 from tests.support.running_server import Cluster, RunningServer
 
@@ -53,6 +58,7 @@ async def state_of(cluster: Cluster, server: RunningServer) -> Json:
         **await _workloads(client),
         "reservations": sum(shown("gpu_reservations").values()),
         "are CAs injected": {ca == authority for ca in await _ca_bundles(client)},
+        **await _installation(client, authority),
         "is all ready": bool(checks) and all(checks.values()),
     }
 
@@ -84,6 +90,7 @@ async def _nodes(client: KubeClient) -> Json:
     labels = node["metadata"]["labels"]
     return {
         "labels": {label for label in labels if label.startswith(POOL_NODE_LABEL_PREFIX)},
+        "is a device present": labels.get(PRESENT_LABEL),
         "taints": {one["key"] for one in node["spec"].get("taints") or ()},
         "our taints": at(node, "metadata", "annotations", POOL_TAINTS_ANNOTATION),
         "phases": {name: one["status"].get("phase") for name, one in inventories.items()},
@@ -92,6 +99,20 @@ async def _nodes(client: KubeClient) -> Json:
             name: {one["pool"]: len(one["devices"]) for one in at(found, *_MEMBERS) or ()}
             for name, found in inventories.items()
         },
+    }
+
+
+async def _installation(client: KubeClient, authority: bytes) -> Json:
+    """Return the state of our Namespace and of kube-scheduler's Deployment."""
+    namespace = await client.get(NAMESPACES, Json, constants.DEFAULT_NAMESPACE)
+    deployment = await client.get(
+        DEPLOYMENTS, Json, constants.SCHEDULER_DEPLOYMENT, namespace=constants.DEFAULT_NAMESPACE
+    )
+    template = at(deployment, "spec", "template", "metadata", "annotations", TRUST_HASH_ANNOTATION)
+    return {
+        "is our namespace privileged": constants.POD_SECURITY_LABELS.items()
+        <= namespace["metadata"]["labels"].items(),
+        "does the scheduler trust us": template == hash_of(authority),
     }
 
 

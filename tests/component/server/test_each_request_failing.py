@@ -53,6 +53,8 @@ READS = (
     "GET validatingwebhookconfigurations",
     "GET leases",
     "GET gpucontrolplaneterms",
+    "GET namespaces",
+    "GET deployments",
 )
 WRITES = (
     "POST secrets",
@@ -79,6 +81,9 @@ WRITES = (
     "PATCH configmaps by pool-workloads",
     "PATCH daemonsets by pool-workloads",
     "PATCH nodes",
+    "PATCH nodes by present-label",
+    "PATCH namespaces by pod-security",
+    "PATCH deployments",
     "POST pods/binding",
     "POST events",
 )
@@ -136,6 +141,9 @@ EMPTY: dict[str, Any] = {
     "lists": LISTED,
     "plugins": {"whole", "slow"},
     "reservations": 0,
+    "is a device present": "true",
+    "is our namespace privileged": True,
+    "does the scheduler trust us": True,
     "are CAs injected": {True},
     "is all ready": True,
 }

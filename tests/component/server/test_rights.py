@@ -19,7 +19,6 @@ from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.event_recorder import Event, EventRecorder, ObjectReference
 from kube.resources import (
-    DEPLOYMENTS,
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
     GPU_POOLS,
@@ -49,13 +48,6 @@ from tests.support.rights import Right, allows, asked_by, asked_in, our_rights
 from tests.support.running_server import SERVER_TOKEN, SERVER_USER, Cluster, a_server
 
 NAMESPACE = constants.DEFAULT_NAMESPACE
-
-
-async def add_scheduler(cluster: Cluster) -> None:
-    """Install the Deployment that is restarted when it trusts other CAs."""
-    metadata = {"name": constants.SCHEDULER_DEPLOYMENT, "namespace": NAMESPACE}
-    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata}
-    await cluster.client.create(DEPLOYMENTS, body)
 
 
 async def add_objects(cluster: Cluster) -> None:
@@ -244,7 +236,7 @@ async def tell_twice(client: KubeClient) -> None:
 
 @pytest.mark.looptime
 async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster):
-    await add_scheduler(cluster)
+    await cluster.install_scheduler()
     await add_objects(cluster)
     await add_objects_of_an_earlier_version(cluster)
     await run_the_server(cluster)
