@@ -32,8 +32,7 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
     )
     agent.add_argument(
         "--hand-out",
-        type=HandOut,
-        choices=tuple(HandOut),
+        type=_hand_out,
         metavar="|".join(one.value for one in HandOut),
         help="how containers receive their devices (CDI)",
     )
@@ -121,6 +120,14 @@ def _roles(text: str) -> frozenset[AgentRole]:
         return frozenset(AgentRole(part.strip()) for part in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: choose among {_ROLES}") from None
+
+
+def _hand_out(text: str) -> HandOut:
+    try:
+        return HandOut(text)
+    except ValueError:
+        ways = ", ".join(one.value for one in HandOut)
+        raise argparse.ArgumentTypeError(f"{text!r}: choose among {ways}") from None
 
 
 def _xids(text: str) -> frozenset[int]:

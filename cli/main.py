@@ -84,7 +84,8 @@ def _run_command(command: str, arguments: "Sequence[str]") -> int:
 
 
 def _overview() -> str:
-    lines = "".join(f"  {name:<8}{text}\n" for name, text in COMMANDS.items())
+    width = max(map(len, COMMANDS)) + 2
+    lines = "".join(f"  {name:<{width}}{text}\n" for name, text in COMMANDS.items())
     return (
         f"usage: {PROGRAM} COMMAND [...]\n\nGPU pools for Kubernetes.\n\n{lines}\n"
         f"  -h, --help  show this text, or that of a command: {PROGRAM} COMMAND --help\n"

@@ -60,6 +60,13 @@ def test_examples_need_no_settings():
     assert imported_by("render", "examples") & OF_THE_SERVER == set()
 
 
+@pytest.mark.parametrize("target", ["rbac", "policy", "webhooks"])
+def test_render_imports_neither_clients_nor_an_event_loop(target: str):
+    modules = imported_by("render", target)
+    assert "manifests" in modules
+    assert modules & {"grpc", "kubernetes_asyncio", "uvloop", "demo", "simulator"} == set()
+
+
 def test_version_names_program_version_and_revision(capsys: pytest.CaptureFixture[str]):
     assert run(["--version"]) == OK
     assert capsys.readouterr().out == f"gpu-control-plane {VERSION} ({REVISION})\n"
@@ -137,6 +144,12 @@ ROLES = ("--roles", "device-plugin")
             ["agent", "--node", "n1", *ROLES, "--port", "x"],
             "argument --port: invalid int value: 'x'; `gpu-control-plane agent --help` describes the command",
             id="type",
+        ),
+        pytest.param(
+            ["agent", "--node", "n1", *ROLES, "--hand-out", "Magic"],
+            "argument --hand-out: 'Magic': choose among CDI, Environment, Devices;"
+            " `gpu-control-plane agent --help` describes the command",
+            id="enumeration",
         ),
         pytest.param(
             ["demo", "--keep-log", "x"],
