@@ -46,6 +46,7 @@ def new_condition(  # noqa: PLR0913  # the fields of a condition
     shown: "Iterable[Condition] | None",
     generation: int,
     now: dt.datetime,
+    keeps_text: bool = False,
 ) -> Condition:
     """Return a condition with a stable transition time.
 
@@ -57,11 +58,15 @@ def new_condition(  # noqa: PLR0913  # the fields of a condition
         shown: the object's conditions; one of the type and status keeps its transition time.
         generation: `metadata.generation` of the object that was judged.
         now: the transition time where the status changes.
+        keeps_text: for a message that says no more than the reason: a condition that is shown with this status
+            and reason keeps its own message, since 40,000 devices are not written for better words.
     """
     if isinstance(status, bool):
         status = "True" if status else "False"
     before = find_condition(shown, type_)
     is_same = before is not None and before.status == status
+    if keeps_text and before is not None and is_same and before.reason == reason.value:
+        message = before.message
     return Condition(
         type=type_.value,
         status=status,

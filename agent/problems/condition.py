@@ -122,8 +122,9 @@ class DegradedConditionWriter:
         wanted = new_condition(
             InventoryCondition.AGENT_DEGRADED,
             problem.reason,
-            problem.text,
+            problem.text or "the agent works without restrictions",
             status=problem != NO_PROBLEM,
+            keeps_text=problem == NO_PROBLEM,
             shown=() if self._shown is None else (self._shown,),
             generation=self._generation,
             now=self._clock.utc_now(),

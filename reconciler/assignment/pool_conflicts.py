@@ -129,13 +129,12 @@ class PoolConflicts:
             return DELAY_S
         contested = self._conflicts.of(name)
         shown = self._shown(pool)
-        if shown is None and not contested:
-            return None
         wanted = new_condition(
             PoolCondition.CONFLICT,
             PoolConflict.OWNED_BY_OTHER_POOL if contested else PoolConflict.NONE,
-            _text(contested) if contested else "",
+            _text(contested) if contested else "no other pool has a device that this one selects",
             status=bool(contested),
+            keeps_text=not contested,
             shown=() if shown is None else (shown,),
             generation=pool.metadata.generation,
             now=self._now().utc,

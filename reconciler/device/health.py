@@ -205,8 +205,9 @@ def _condition(
     return new_condition(
         DeviceCondition.HEALTHY,
         DeviceHealthy.HEALTHY if fault is None else _REASONS[fault.kind],
-        "" if fault is None else fault.text,
+        "no fault is known" if fault is None else fault.text,
         status=fault is None,
+        keeps_text=fault is None,
         shown=() if shown is None else (shown,),
         generation=device.metadata.generation,
         now=now,

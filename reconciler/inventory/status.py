@@ -15,6 +15,7 @@ from telemetry.conditions import (
     InventoryCondition,
     InventoryIncomplete,
     InventoryManaged,
+    ReadyForPooling,
 )
 
 if TYPE_CHECKING:
@@ -83,6 +84,14 @@ def inventory_status(
     beat, incomplete = merged.heartbeat, judged.incomplete
     dated = functools.partial(new_condition, shown=shown.conditions, generation=generation, now=now)
     opted_out = f"label {judged.managed_label} of the node keeps its devices out of every pool"
+    # The API server keeps the order in which conditions were first written: the most important one comes first,
+    # and readiness, which writes it, has not seen the object yet.
+    unjudged = dated(
+        InventoryCondition.READY_FOR_POOLING,
+        ReadyForPooling.VALIDATING,
+        "not judged yet",
+        status="Unknown",
+    )
     return GPUNodeInventoryStatus(
         devices=sorted(judged.names),
         device_counts=DeviceCounts(total=len(judged.names), faulted=judged.faulted),
@@ -90,19 +99,22 @@ def inventory_status(
         managed=judged.managed,
         last_heartbeat=shown.last_heartbeat if beat is None else format_time(beat),
         conditions=[
+            *(() if shown.conditions else (unjudged,)),
             dated(
                 InventoryCondition.MANAGED_DISABLED,
                 InventoryManaged.MANAGED if judged.managed else InventoryManaged.DISABLED,
-                "" if judged.managed else opted_out,
+                "no label of the node opts out" if judged.managed else opted_out,
                 status=not judged.managed,
+                keeps_text=judged.managed,
             ),
             dated(
                 InventoryCondition.INVENTORY_INCOMPLETE,
                 InventoryIncomplete.COMPLETE
                 if incomplete is None
                 else InventoryIncomplete[incomplete.reason.name],
-                "" if incomplete is None else incomplete.message,
+                "every device is reported completely" if incomplete is None else incomplete.message,
                 status=incomplete is not None,
+                keeps_text=incomplete is None,
             ),
         ],
     )
@@ -156,8 +168,9 @@ def _stale(
     return new_condition(
         DeviceCondition.STALE,
         DeviceStale.SOURCE_SILENT if staleness.is_stale else DeviceStale.FRESH,
-        staleness.message,
+        staleness.message or "the sources of its facts report",
         status=staleness.is_stale,
+        keeps_text=not staleness.is_stale,
         shown=shown,
         generation=metadata.generation,
         now=now,

@@ -81,17 +81,21 @@ class PoolAllocations:
         if (pool.status.allocation, maintenance_of(pool)) == (allocation, wanted):
             return True
         metadata = pool.metadata
-        status = {
-            "allocation": {
-                "mode": allocation.mode,
-                "migProfile": allocation.mig_profile,
-                "slicesPerDevice": allocation.slices_per_device,
-            },
-            "conditions": [wanted],
-        }
+        status = {"allocation": _body(allocation), "conditions": [wanted]}
         version = metadata.resource_version if switches else None
         written = await self._writer.apply(pool.name, status, version=version, uid=metadata.uid)
         if written is None:
             return False
         self._expected.expect(pool.name, _Written(allocation, wanted), written)
         return True
+
+
+def _body(allocation: "EffectiveAllocation") -> dict[str, object]:
+    """Return the allocation as it is applied: without an empty profile."""
+    body: dict[str, object] = {
+        "mode": allocation.mode,
+        "slicesPerDevice": allocation.slices_per_device,
+    }
+    if allocation.mig_profile:
+        body["migProfile"] = allocation.mig_profile
+    return body

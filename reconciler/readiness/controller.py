@@ -7,7 +7,6 @@ other fields are `node.inventory`'s; judging is `inventory.readiness.phases`'s.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
 from api.names import GROUP, NodeName
 from inventory.readiness.phases import assess_readiness
 from inventory.readiness.software import NodeSoftwareFacts
@@ -29,7 +28,7 @@ from reconciler.runtime.status import StatusWriter
 from reconciler.sinks.agent_reports import AgentReports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from api.kinds.gpunodeinventory import BootstrapPhase, GPUNodeInventory, OperandStatus
     from api.meta import Condition
@@ -136,11 +135,11 @@ class NodeBootstrap:
         return readiness.look_again_s
 
     async def _write(self, node: NodeName, wanted: "_Part") -> None:
-        status = GPUNodeInventoryStatus(
-            phase=wanted.phase,
-            operands=list(wanted.operands),
-            conditions=list(wanted.conditions),
-        )
+        status = {
+            "phase": wanted.phase,
+            "operands": [_operand_body(one) for one in wanted.operands],
+            "conditions": wanted.conditions,
+        }
         written = await self._writer.apply(node, status)
         if written is not None:
             self._expected.expect(node, wanted, written)
@@ -155,7 +154,7 @@ class NodeBootstrap:
         return _Part(
             phase=status.phase,
             operands=tuple(sorted(status.operands or (), key=lambda one: one.name)),
-            conditions=tuple(sorted(ours, key=lambda one: one.type)),
+            conditions=_in_order(ours),
         )
 
     def _forget(self, node: NodeName) -> None:
@@ -176,8 +175,20 @@ def _part_of(readiness: "NodeReadiness", conditions: "list[Condition]") -> _Part
     return _Part(
         phase=readiness.phase,
         operands=tuple(sorted(readiness.operands, key=lambda one: one.name)),
-        conditions=tuple(sorted(conditions, key=lambda one: one.type)),
+        conditions=_in_order(conditions),
     )
+
+
+def _in_order(conditions: "Iterable[Condition]") -> "tuple[Condition, ...]":
+    return tuple(sorted(conditions, key=lambda one: OURS.index(one.type)))
+
+
+def _operand_body(operand: "OperandStatus") -> dict[str, object]:
+    """Return a component as it is applied: without an empty message."""
+    body: dict[str, object] = {"name": operand.name, "ready": operand.ready}
+    if operand.message:
+        body["message"] = operand.message
+    return body
 
 
 WORKERS: Final = 8

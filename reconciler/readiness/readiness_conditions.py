@@ -22,17 +22,16 @@ if TYPE_CHECKING:
     from api.status_conditions import ConditionStatus
     from inventory.readiness.phases import NodeReadiness
 
-OURS: Final = frozenset(
-    {
-        InventoryCondition.DRIVER_MISSING.value,
-        InventoryCondition.TOOLKIT_MISSING.value,
-        InventoryCondition.GFD_READY.value,
-        InventoryCondition.MONITORING_MISSING.value,
-        InventoryCondition.INFRA_DEGRADED.value,
-        InventoryCondition.DEGRADED_WORKLOADS.value,
-        InventoryCondition.READY_FOR_POOLING.value,
-    }
+OURS: Final = (
+    InventoryCondition.READY_FOR_POOLING.value,
+    InventoryCondition.DEGRADED_WORKLOADS.value,
+    InventoryCondition.INFRA_DEGRADED.value,
+    InventoryCondition.DRIVER_MISSING.value,
+    InventoryCondition.TOOLKIT_MISSING.value,
+    InventoryCondition.GFD_READY.value,
+    InventoryCondition.MONITORING_MISSING.value,
 )
+"""The most important first; `kubectl describe` shows them in this order."""
 _OF_CHECKS: Final = (
     (Check.DRIVER, InventoryCondition.DRIVER_MISSING, "False"),
     (Check.TOOLKIT, InventoryCondition.TOOLKIT_MISSING, "False"),
@@ -43,6 +42,8 @@ _OF_CHECKS: Final = (
 _PAST_VALIDATION: Final = frozenset(
     {BootstrapPhase.GFD, BootstrapPhase.MONITORING, BootstrapPhase.READY}
 )
+_FINE: Final = frozenset({NodeSoftware.READY, NodeSoftware.AS_EXPECTED})
+"""Reasons whose message says nothing more."""
 _UP: Final = CheckState(DebounceCounter(DebouncedState.UP))
 _NOT_REQUIRED: Final = CheckState(DebounceCounter(DebouncedState.UP), is_required=False)
 
@@ -57,7 +58,14 @@ def conditions_of(
     """Return the conditions of readiness that the inventory should show, given those that it shows."""
     return [
         new_condition(
-            type_, reason, message, status=status, shown=shown, generation=generation, now=now
+            type_,
+            reason,
+            message,
+            status=status,
+            shown=shown,
+            generation=generation,
+            now=now,
+            keeps_text=reason in _FINE,
         )
         for type_, status, reason, message in _fields_of(readiness)
     ]
@@ -101,25 +109,28 @@ def _fields_of(
     readiness: "NodeReadiness",
 ) -> "Iterator[tuple[InventoryCondition, ConditionStatus | bool, Enum, str]]":
     bootstrap = readiness.bootstrap
-    for check, type_, up in _OF_CHECKS:
-        yield type_, *_check_fields(bootstrap.states[check], up, is_managed=readiness.is_managed)
+    obstacle = readiness.obstacle
+    reason = ReadyForPooling.READY if obstacle is None else ReadyForPooling[obstacle.name]
+    yield InventoryCondition.READY_FOR_POOLING, obstacle is None, reason, readiness.message
     down = ", ".join(check.value for check in bootstrap.down)
+    yield (
+        InventoryCondition.DEGRADED_WORKLOADS,
+        *_flag_fields(
+            f"pods use devices of the node; not ready: {down}",
+            "no pod is affected",
+            is_set=readiness.harms_workloads,
+        ),
+    )
     yield (
         InventoryCondition.INFRA_DEGRADED,
         *_flag_fields(
             f"the node was ready for pools and no longer is; not ready: {down}",
+            "no component that was ready has failed",
             is_set=readiness.is_degraded,
         ),
     )
-    yield (
-        InventoryCondition.DEGRADED_WORKLOADS,
-        *_flag_fields(
-            f"pods use devices of the node; not ready: {down}", is_set=readiness.harms_workloads
-        ),
-    )
-    obstacle = readiness.obstacle
-    reason = ReadyForPooling.READY if obstacle is None else ReadyForPooling[obstacle.name]
-    yield InventoryCondition.READY_FOR_POOLING, obstacle is None, reason, readiness.message
+    for check, type_, up in _OF_CHECKS:
+        yield type_, *_check_fields(bootstrap.states[check], up, is_managed=readiness.is_managed)
 
 
 def _check_fields(state: CheckState, up: str, *, is_managed: bool) -> _Fields:
@@ -133,10 +144,10 @@ def _check_fields(state: CheckState, up: str, *, is_managed: bool) -> _Fields:
         case DebouncedState.UP if not state.is_required:
             return "Unknown", NodeSoftware.NOT_REQUIRED, "not required, and not deployed"
         case DebouncedState.UP:
-            return up == "True", NodeSoftware.READY, ""
+            return up == "True", NodeSoftware.READY, "ready"
 
 
-def _flag_fields(message: str, *, is_set: bool) -> _Fields:
+def _flag_fields(message: str, otherwise: str, *, is_set: bool) -> _Fields:
     if is_set:
         return True, NodeSoftware.NOT_READY, message
-    return False, NodeSoftware.AS_EXPECTED, ""
+    return False, NodeSoftware.AS_EXPECTED, otherwise

@@ -130,7 +130,8 @@ async def test_overlap_of_two_pools_is_said_on_device_and_both_pools_once(run):
     conflict = await run.pool_conflict("late")
     assert (conflict["status"], conflict["reason"]) == ("True", "OwnedByOtherPool")
     assert conflict["message"].startswith("pool whole has n1-0: change the selectors")
-    assert await run.pool_conflict("whole") == {}
+    unopposed = await run.pool_conflict("whole")
+    assert (unopposed["status"], unopposed["reason"]) == ("False", "NoConflict")
     heard = run.heard.take()
     assert sorted(heard) == [(name, "GPUAssignmentConflict") for name in ("late", "n1-0", "whole")]
     for _ in range(3):

@@ -34,6 +34,7 @@ def end(run: AssignmentRun, pod: str = "p") -> None:
 
 
 async def test_annotated_device_comes_into_its_pool_with_one_write(run):
+    await run.settle()
     await run.annotate("n1-0", "whole")
 
     assert await run.step() == [("PATCH", "/apis/gpu.deckhouse.io/v1alpha1/gpudevices/n1-0/status")]

@@ -203,6 +203,24 @@ async def test_in_the_steady_state_nothing_is_written(world: World, runs: int):
     assert world.writes() == []
 
 
+async def test_better_words_of_a_newer_version_are_no_reason_to_write(world: World):
+    await show(world, CLEAN)
+    for name in ("n1-0", "n1-1"):
+        shown = await world.healthy(name)
+        assert shown is not None
+        assert shown["message"] == "no fault is known"
+        older = {"conditions": [{**shown, "message": ""}]}
+        await world.client.merge_patch(
+            GPU_DEVICES, {"status": older}, name=name, subresource="status"
+        )
+    restarted = await world.restart()
+    world.writes()
+    world.time.seconds += 15
+    restarted.page = ExporterSample(world.time.seconds, parse_page(CLEAN))
+    await restarted.examine()
+    assert world.writes() == []
+
+
 async def test_nothing_is_written_twice_while_the_watch_is_behind(world: World):
     for number in range(3):
         world.time.seconds += 4

@@ -48,6 +48,7 @@ async def test_operands_are_waited_for_and_shown_where_they_exist(world: World):
     assert status["phase"] == "Monitoring"
     message = "pod gpu-operator/nvidia-dcgm-exporter-n1 is not ready"
     assert {"name": "dcgm-exporter", "ready": False, "message": message} in status["operands"]
+    assert {"name": "gfd", "ready": True} in status["operands"]
     assert (await world.conditions())["ReadyForPooling"] == ("False", "MonitoringMissing")
     await world.run_operand(EXPORTER)
     await world.process.look(times=3)

@@ -6,7 +6,7 @@ import pytest
 
 from api.names import API_VERSION, DEVICE_NODE_ANNOTATION, DEVICE_NODE_LABEL, NodeName
 from inventory.identity import node_digest
-from kube.resources import GPU_DEVICES
+from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from reconciler.runtime.expectations import SEEN_WITHIN_S
 from tests.component.reconciler.inventory_run import InventoryRun, an_inventory_run, condition
 from tests.support.node_features import (
@@ -43,12 +43,45 @@ async def test_a_node_with_devices_gets_its_devices_and_its_inventory(caches: In
     assert (status.compute_capability, status.numa_node) == ("9.0", 0)
     assert (status.pci.vendor, status.pci.device, status.pci.class_) == ("10de", "2335", "0302")
     assert status.mig.capable
-    assert condition(device, "Stale") == ("False", "Fresh", "")
+    assert condition(device, "Stale") == ("False", "Fresh", "the sources of its facts report")
     inventory = await caches.inventory()
     assert inventory.status.devices == ["n1-0000-17-00.0", "n1-0000-18-00.0"]
     assert inventory.status.driver.version == "570.86.15"
-    assert condition(inventory, "InventoryIncomplete") == ("False", "Complete", "")
+    complete = "every device is reported completely"
+    assert condition(inventory, "InventoryIncomplete") == ("False", "Complete", complete)
     assert condition(inventory, "ManagedDisabled")[0] == "False"
+
+
+async def test_the_condition_that_matters_most_is_the_first_one_from_the_start(
+    caches: InventoryRun,
+):
+    await caches.publish(gpu_feature("n1", 1))
+    await caches.settle()
+    conditions = (await caches.inventory()).status.conditions or []
+    types = ["ReadyForPooling", "ManagedDisabled", "InventoryIncomplete"]
+    assert [one.type for one in conditions] == types
+    assert (conditions[0].status, conditions[0].reason) == ("Unknown", "Validating")
+
+    judged = {"status": "True", "reason": "Ready", "message": "ready"}
+    after = [
+        {"type": type_, **judged, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for type_ in ("ReadyForPooling", "DriverMissing")
+    ]
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "GPUNodeInventory",
+        "metadata": {"name": "n1"},
+        "status": {"conditions": after},
+    }
+    await caches.client.apply(
+        GPU_NODE_INVENTORIES, body, field_manager="readiness", subresource="status"
+    )
+    # Another write of the inventory gives the condition up to its writer.
+    await caches.label_all({"gpu.deckhouse.io/enabled": "false"})
+    await caches.settle()
+    conditions = (await caches.inventory()).status.conditions or []
+    assert [one.type for one in conditions] == [*types, "DriverMissing"]
+    assert (conditions[0].status, conditions[0].reason) == ("True", "Ready")
 
 
 async def test_no_node_owns_devices_and_inventory(caches: InventoryRun):

@@ -25,8 +25,8 @@ from tests.support.allocation_state import commit_to, reserve
 from tests.support.builders import a_demand, a_pod_facts
 from tests.support.cancellation import at_every_suspension, runs_through
 
-RECORDED = {"mode": "Exclusive", "migProfile": "", "slicesPerDevice": 1}
-SLICED = {"mode": "TimeSlice", "migProfile": "", "slicesPerDevice": 4}
+RECORDED = {"mode": "Exclusive", "slicesPerDevice": 1}
+SLICED = {"mode": "TimeSlice", "slicesPerDevice": 4}
 
 
 async def test_a_new_pool_gets_its_finalizer_first_and_its_allocation_at_once(cluster: Cluster):

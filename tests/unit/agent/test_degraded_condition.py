@@ -13,6 +13,7 @@ from telemetry.conditions import AgentDegraded
 from tests.support.agent_api import INVENTORIES, AgentApi
 from tests.support.loop_clock import LoopClock
 
+FINE = "the agent works without restrictions"
 HANGS, FAILS = AgentDegraded.DRIVER_HANGS, AgentDegraded.DRIVER_FAILS
 
 
@@ -78,7 +79,7 @@ def api() -> AgentApi:
 async def test_the_condition_follows_the_problems_and_its_time_the_status(api):
     problems = ProblemRegistry()
     async with Running(api, problems):
-        assert shown(api) == ("False", "AsExpected", "", "00:00:00Z")
+        assert shown(api) == ("False", "AsExpected", FINE, "00:00:00Z")
         await asyncio.sleep(8)
         problems.set("driver", HANGS, "no answer")
         await asyncio.sleep(10)

@@ -47,6 +47,30 @@ def test_the_transition_time_moves_with_the_status_only(shown, status, at):
 
 
 @pytest.mark.parametrize(
+    ("status", "reason", "text"),
+    [
+        pytest.param("True", PoolReady.SERVING, "", id="the same"),
+        pytest.param("True", PoolReady.NO_DEVICES, "better words", id="another reason"),
+        pytest.param("False", PoolReady.SERVING, "better words", id="another status"),
+    ],
+)
+def test_better_words_alone_change_nothing(status, reason, text):
+    before = Condition(type="Ready", status="True", reason="Serving", message="")
+    for keeps_text, message in ((True, text), (False, "better words")):
+        found = new_condition(
+            PoolCondition.READY,
+            reason,
+            "better words",
+            status=status,
+            shown=[before],
+            generation=1,
+            now=NOW,
+            keeps_text=keeps_text,
+        )
+        assert found.message == message
+
+
+@pytest.mark.parametrize(
     ("shown", "wanted"),
     [
         (None, None),

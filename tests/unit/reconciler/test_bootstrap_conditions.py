@@ -61,8 +61,14 @@ def test_all_conditions_but_those_of_the_inventory_are_said():
         InventoryCondition.INVENTORY_INCOMPLETE,
         InventoryCondition.AGENT_DEGRADED,
     }
-    assert said(settled(software_facts())).keys() == OURS
-    assert {one.value for one in set(InventoryCondition) - others} == OURS
+    assert tuple(said(settled(software_facts()))) == OURS
+    assert {one.value for one in set(InventoryCondition) - others} == set(OURS)
+
+
+@pytest.mark.parametrize("is_managed", [True, False])
+def test_no_condition_is_without_words(is_managed):
+    found = said(settled(software_facts(is_managed=is_managed)))
+    assert [one.type for one in found.values() if not one.message] == []
 
 
 @pytest.mark.parametrize(
