@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from tests.cluster.environment.client import JsonObject
+    from tests.cluster.environment.kubectl import Kubectl
     from tests.cluster.system.installation import GpuSystem
 
 INVENTORIES = f"{API}/gpunodeinventories"
@@ -151,7 +152,9 @@ async def pool_run(
             await api.delete(path)
 
 
-async def test_a_pool_lives_from_its_first_device_to_its_last(pool_run: PoolRun):
+async def test_a_pool_lives_from_its_first_device_to_its_last(
+    pool_run: PoolRun, kubectl: "Kubectl"
+):
     api = pool_run.api
 
     # Nodes tell of their devices, and become ready for pooling.
@@ -182,7 +185,8 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(pool_run: PoolRun)
     units = await pool_run.running("a", "b", "c", "d")
     devices = {one["status"]["uuid"] for one in found}
     assert sorted(unit for given in units.values() for unit in given) == sorted(devices)
-    await pool_run.figures(used=4, available=0)
+    await pool_run.figures(used=4, available=0, largestFree=0)
+    await _is_shown_in_words(pool_run, kubectl)
 
     # Devices are cut into slices while pods run: a budget holds it up, and going on needs no restart.
     budget = f"/apis/policy/v1/namespaces/{pool_run.namespace}/poddisruptionbudgets"
@@ -222,6 +226,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(pool_run: PoolRun)
     await pool_run.figures(unhealthy=4 - on_sick, used=6)
     sick_device = next(one for one in found if one["status"]["uuid"] == sick["uuid"])
     await pool_run.told("GPUDeviceFaulted", sick_device["metadata"]["name"])
+    await polling.eventually(lambda: _counts_devices(pool_run, node, faulted=1), what="the fault")
     await pool_run.running(*names)
     await pool_run.tell(node, *well)
     await pool_run.figures(unhealthy=0, used=6)
@@ -240,6 +245,8 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(pool_run: PoolRun)
     message = await pool_run.condition("Ready", "False")
     assert message.startswith("Terminating")
     assert names[0] in message
+    shown = await _columns(kubectl, "gpool", pool_run.pool)
+    assert shown["PHASE"] == "Terminating"
     for name in names:
         await api.delete(f"/api/v1/namespaces/{pool_run.namespace}/pods/{name}")
     await polling.eventually(lambda: _is_gone(pool_run), what="the pool is gone", within=60)
@@ -257,6 +264,33 @@ async def _are_ready(pool_run: PoolRun) -> bool:
     return len(await pool_run.devices()) == GPUS * len(pool_run.nodes)
 
 
+async def _columns(kubectl: "Kubectl", kind: str, name: str) -> dict[str, str]:
+    header, row = (await kubectl("get", kind, name)).stdout.splitlines()
+    return dict(zip(header.split(), row.split(), strict=True))
+
+
+async def _is_shown_in_words(pool_run: PoolRun, kubectl: "Kubectl") -> None:
+    node = pool_run.nodes[0]
+    await polling.eventually(lambda: _counts_devices(pool_run, node, pooled=GPUS), what="counts")
+    shown = await _columns(kubectl, "gni", node)
+    assert [shown[column] for column in ("DEVICES", "POOLED", "FAULTED", "POOLABLE")] == [
+        *map(str, (GPUS, GPUS, 0)),
+        "True",
+    ]
+    conditions = (await pool_run.api.get(f"{INVENTORIES}/{node}"))["status"]["conditions"]
+    assert conditions[0]["type"] == "ReadyForPooling"
+    await pool_run.condition("Conflict", "False")
+    for kind, name in (("gpool", pool_run.pool), ("gni", node)):
+        lines = (await kubectl("describe", kind, name)).stdout.splitlines()
+        assert [line for line in lines if line.strip() in {"Message:", "Mig Profile:"}] == []
+
+
+async def _counts_devices(pool_run: PoolRun, node: str, **wanted: int) -> bool:
+    counts = (await pool_run.api.get(f"{INVENTORIES}/{node}"))["status"]["deviceCounts"]
+    assert {key: counts[key] for key in wanted} == wanted, f"{counts}"
+    return True
+
+
 async def _are_served(pool_run: PoolRun) -> bool:
     for node in pool_run.nodes:
         shown = await pool_run.api.get(f"/api/v1/nodes/{node}")
@@ -268,7 +302,9 @@ async def _are_served(pool_run: PoolRun) -> bool:
         pool_run.nodes, GPUS
     )
     selector = f"{PREFIX}pool={pool_run.pool}"
-    (plugin,) = (await pool_run.api.get(DAEMON_SETS, labelSelector=selector))["items"]
+    plugins = (await pool_run.api.get(DAEMON_SETS, labelSelector=selector))["items"]
+    assert len(plugins) == 1, f"{len(plugins)} DaemonSets"  # written after the list
+    (plugin,) = plugins
     assert plugin["status"].get("numberReady") == len(pool_run.nodes), f"{plugin['status']}"
     return True
 

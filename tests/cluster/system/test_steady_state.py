@@ -29,6 +29,21 @@ async def test_kubectl_shows_the_figures_of_a_pool_right_after_a_load(
     assert shown["LARGEST"] in {"1", "2"}
     assert (shown["MODE"], shown["PHASE"]) == ("Exclusive", "Ready")
 
+    # Of more than one node has, a pod waits, and is counted.
+    await api.create(pods.collection(namespace), a_pod("large", pool, units=3))
+    await status_says(api, pool, waiting=1)
+    await api.delete(f"{pods.collection(namespace)}/large")
+    await status_says(api, pool, waiting=0)
+
+
+async def status_says(api, pool, **wanted: int) -> None:
+    async def has() -> bool:
+        status = (await api.get(pool.path))["status"]
+        assert {key: status.get(key) for key in wanted} == wanted, f"{status}"
+        return True
+
+    await polling.eventually(has, what=f"{pool.name} with {wanted}")
+
 
 async def test_state_and_units_of_a_device_follow_its_pods(
     make_pool, system, api, kubectl, namespace
