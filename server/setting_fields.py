@@ -144,6 +144,7 @@ def _expectation(kind: Schema, known: Schema) -> str:
             return "object" if "properties" in kind else "mapping"
         case "string":
             text = "path" if kind.get("format") == "path" else "text"
+            text += f" that matches {kind['pattern']}" if "pattern" in kind else ""
             return f"{text}, not empty" if kind.get("minLength") else text
         case _:
             return "value"

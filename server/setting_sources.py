@@ -147,7 +147,11 @@ class GivenSettings:
         location, message = error["loc"], error["msg"].removeprefix("Value error, ")
         field = self._field(location)
         origin = self._origin(location)
-        if error["type"] == "extra_forbidden":
+        is_unknown = error["type"] == "extra_forbidden"
+        if field is not None and field.form is ValueForm.JSON and not field.is_section:
+            within = "".join(f"{part}: " for part in location[len(field.path) :])
+            return f"{origin}: {within}{'no such key' if is_unknown else message}"
+        if is_unknown:
             *sections, word = map(str, location)
             meant = self._nearest(*sections, word=word)
             return f"{origin}: no such setting{_hint(meant and meant.name)}"

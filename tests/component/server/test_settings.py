@@ -261,6 +261,22 @@ def test_unusable_environment_is_refused_by_name(
         ),
         pytest.param(["9443"], "unexpected argument 9443", id="no flag"),
         pytest.param(
+            ["--kubelet.directory", "kubelet"],
+            "--kubelet.directory is 'kubelet';"
+            " expected: text that matches ^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$",
+            id="pattern",
+        ),
+        pytest.param(
+            ["--device-plugin.tolerations", '[{"oprator": "Exists"}]'],
+            "--device-plugin.tolerations: 0: oprator: no such key",
+            id="key of an object in a list",
+        ),
+        pytest.param(
+            ["--device-plugin.tolerations", '[{"operator": "Exist"}]'],
+            "--device-plugin.tolerations: 0: operator: Input should be 'Exists' or 'Equal'",
+            id="value of an object in a list",
+        ),
+        pytest.param(
             ["--listen.prot", "1", "--lease", "x"],
             "no such flag --listen.prot; did you mean --listen.port?;"
             " no such flag --lease; did you mean --leadership.lease?",

@@ -50,7 +50,8 @@ def reference() -> str:
 
 def row_of(field: SettingField) -> str:
     default = f"`{field.default_text}`" if field.default_text else ""
-    cells = (f"`{field.name}`", escaped(field.expects), default, escaped(field.description))
+    expects = re.sub(r"(?<=that matches )(\S+)", r"`\1`", escaped(field.expects))
+    cells = (f"`{field.name}`", expects, default, escaped(field.description))
     return f"| {' | '.join(cells)} |"
 
 
