@@ -110,6 +110,7 @@ class Removal:
         """
         found = await self._first_survey()
         self._elsewhere = server_elsewhere(found, self._clock.utc_now())
+        self._check_namespace(found)
         used = pods_in_use(found.pods, self._clock.utc_now())
         if used and not self._options.is_forced:
             raise RemovalError(refusal_text(used))
@@ -135,6 +136,15 @@ class Removal:
             raise RemovalError(f"nothing was removed: {error.message}") from error
         except KubeError as error:
             raise RemovalError(f"nothing was removed: {error}") from error
+
+    def _check_namespace(self, found: Found) -> None:
+        """Refuse a wrong --namespace, with which half of a working installation would be removed."""
+        elsewhere = sorted(found.served_from - {self._options.scope.own.namespace})
+        if elsewhere:
+            raise RemovalError(
+                f"nothing was removed: the webhooks call a Service in namespace {elsewhere[0]};"
+                f" is the control plane there? Then pass --namespace {elsewhere[0]}"
+            )
 
     async def _check_rights(self, plan: RemovalPlan) -> None:
         """Ask the API server before the first write: half a removal is worse than none."""

@@ -135,6 +135,8 @@ class Found:
     """Those with replicas."""
     lease: FoundLease | None = None
     namespace: FoundNamespace | None = None
+    served_from: frozenset[str] = frozenset()
+    """Namespaces of the Services that our webhooks call."""
     pods: "tuple[PodFacts, ...]" = ()
     kept: "tuple[FoundObject, ...]" = ()
     """Custom resources and definitions that stay."""

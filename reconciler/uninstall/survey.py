@@ -117,6 +117,23 @@ class _Object(Model, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class _Service(Model, frozen=True):
+    namespace: str = ""
+
+
+class _ClientConfig(Model, frozen=True):
+    service: _Service | None = None
+
+
+class _Webhook(Model, frozen=True):
+    client_config: _ClientConfig = _ClientConfig()
+
+
+class _Configuration(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: list[_Webhook] | None = None
+
+
 class _Namespace(Model, frozen=True):
     metadata: NodeMetadata = NodeMetadata()
 
@@ -141,14 +158,15 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
         DEPLOYMENTS, _Deployment, namespace=own.namespace, label_selector=PART_OF_US
     )
     secrets, issued = await _secrets(reading, own)
+    webhooks = [
+        *await reading.webhooks(MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION),
+        *await reading.webhooks(
+            VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION
+        ),
+    ]
     objects = {
         Stage.POD_POLICY: await reading.policies(constants.ANNOTATION_POLICY),
-        Stage.WEBHOOKS: [
-            *await reading.named(MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION),
-            *await reading.named(
-                VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION
-            ),
-        ],
+        Stage.WEBHOOKS: [found for found, _ in webhooks],
         Stage.AGENTS: await _agents(reading, own.namespace),
         Stage.NODE_FEATURES: [
             one
@@ -178,6 +196,7 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
         ),
         lease=await reading.lease(own),
         namespace=await reading.labelled_namespace(own.namespace),
+        served_from=frozenset(name for _, namespaces in webhooks for name in namespaces),
         pods=tuple(await reading.projected(PODS, Pod, pod_facts)),
         kept=() if scope.with_crds else (*definitions, *defined),
     )
@@ -239,6 +258,18 @@ class _Reading:
                 continue
             found.append(_found(resource, one.metadata))
         return found
+
+    async def webhooks(
+        self, resource: "Resource", name: str
+    ) -> list[tuple[FoundObject, frozenset[str]]]:
+        """Return a configuration, and the namespaces of the Services that it calls."""
+        try:
+            one = await self._client.get(resource, _Configuration, name)
+        except NotFound:
+            return []
+        services = (webhook.client_config.service for webhook in one.webhooks or ())
+        namespaces = frozenset(service.namespace for service in services if service is not None)
+        return [(_found(resource, one.metadata), namespaces)]
 
     async def policies(self, *names: str) -> list[FoundObject]:
         return [

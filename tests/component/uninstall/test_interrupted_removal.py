@@ -43,7 +43,7 @@ def inject(faults: ErrorInjection, way: str, method: str, path: str) -> None:
         faults.fail(method, f"^{path}$", int(way))
 
 
-@pytest.mark.parametrize("way", ["409", "429", "500", "503", "reset before", "reset after"])
+@pytest.mark.parametrize("way", ["409", "503", "reset before", "reset after"])
 async def test_every_write_may_fail_once(way: str):
     writes, expected = await undisturbed()
     async with an_installed_cluster() as cluster:
@@ -94,7 +94,7 @@ class KilledClient:
         return write
 
 
-@pytest.mark.parametrize("nth", [1, 2, 5], ids=lambda nth: f"after write {nth} of each run")
+@pytest.mark.parametrize("nth", [1, 5], ids=lambda nth: f"after write {nth} of each run")
 async def test_runs_that_are_killed_complete_each_other(nth: int):
     _, expected = await undisturbed()
     async with an_installed_cluster() as cluster:

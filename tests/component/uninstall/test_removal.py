@@ -23,6 +23,11 @@ from kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from manifests import constants
+from manifests.install.webhooks import (
+    ServiceClient,
+    WebhookSettings,
+    build_mutating_configuration,
+)
 from reconciler.uninstall.removal import RemovalError
 from tests.component.uninstall.installed_cluster import (
     NAMESPACE,
@@ -357,3 +362,13 @@ async def test_namespace_that_stays_admits_privileged_pods_no_more(cluster: Inst
         "kubernetes.io/metadata.name": NAMESPACE,
         "pod-security.kubernetes.io/warn": "baseline",
     }
+
+
+async def test_wrong_namespace_is_refused_with_the_right_one(cluster: InstalledCluster):
+    await _without_webhooks(cluster)
+    settings = WebhookSettings(client=ServiceClient(namespace="gpu-system"))
+    await cluster.create(build_mutating_configuration(settings))
+    before = cluster.world()
+    with pytest.raises(RemovalError, match="Then pass --namespace gpu-system"):
+        await cluster.removal(is_forced=True).run()
+    assert cluster.world() == before
