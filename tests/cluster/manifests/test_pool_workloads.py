@@ -25,6 +25,8 @@ from manifests.node.device_plugin import (
 from manifests.node.mig_parted import PartedDevice
 from manifests.yaml import render
 from reconciler.pool.workloads import FIELD_MANAGER, is_there
+from server.controllers.settings import workload_settings
+from server.settings import Settings
 from simulator.apiserver.strategies import daemonset_strategy
 from tests.cluster.environment import polling
 
@@ -83,7 +85,44 @@ async def applied(api: "ApiClient", body: Json) -> Json:
     )
 
 
+_POD: dict[str, Any] = {
+    "image_pull_policy": "IfNotPresent",
+    "image_pull_secrets": ["registry", "another"],
+    # In other spellings than the API server's.
+    "resources": {"requests": {"cpu": "0.5", "memory": "1024Mi"}, "limits": {"memory": "1.5Gi"}},
+    "priority_class": "",
+    "tolerations": [
+        {"key": "nvidia.com/gpu", "operator": "Exists"},
+        {"key": "zone", "value": "edge", "effect": "NoSchedule"},
+        {"operator": "Exists", "effect": "NoExecute"},
+    ],
+}
+_EVERY_SETTING = workload_settings(
+    Settings.model_validate(
+        {
+            "device_plugin": _POD,
+            "node_agent": {
+                **_POD,
+                "node_selector": {"disk": "ssd"},
+                "node_affinity": [
+                    {"key": "a", "operator": "NotIn", "values": ["x", "y"]},
+                    {"key": "b", "operator": "DoesNotExist"},
+                    {"key": "c", "operator": "Gt", "values": ["3"]},
+                ],
+            },
+            "kubelet": {"directory": "/var/lib/k0s/kubelet"},
+        }
+    )
+)
 VARIANTS = [
+    pytest.param(
+        {
+            "pods": _EVERY_SETTING.pods,
+            "agent": _EVERY_SETTING.agent,
+            "kubelet": _EVERY_SETTING.kubelet,
+        },
+        id="every setting of pods",
+    ),
     pytest.param({}, id="own"),
     pytest.param({"plugin": PluginKind.NVIDIA}, id="NVIDIA"),
     pytest.param({"mode": PluginMode.PER_NODE}, id="one for all pools"),
