@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Final, Self, final
 import aiohttp
 from yarl import URL
 
+from reconciler.dcgm.errors import ExporterUnavailableError
+
 if TYPE_CHECKING:
     from types import TracebackType
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 """A page of 16 devices with every field of DCGM is about 500 KiB."""
 _CHUNK: Final = 64 * 1024
-
-
-class ExporterUnavailableError(Exception):
-    """The exporter did not answer with a page of metrics."""
 
 
 @final

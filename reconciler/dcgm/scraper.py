@@ -17,7 +17,7 @@ from inventory.health.device import ExporterSample
 from kube.backoff import Backoff
 from kube.event_source import EventSource
 from reconciler.controller_spec import DEVICES, OPERANDS, ControllerContext, ControllerSpec
-from reconciler.dcgm.exporter import ExporterClient, ExporterUnavailableError
+from reconciler.dcgm.errors import ExporterUnavailableError
 from telemetry.metrics import HEALTH_SCRAPES
 
 if TYPE_CHECKING:
@@ -167,6 +167,8 @@ class DcgmScraper:
 
 def dcgm_scraper(context: ControllerContext) -> DcgmScraper:
     settings = context.settings
+    from reconciler.dcgm.exporter import ExporterClient  # noqa: PLC0415  # imports aiohttp
+
     exporters = ExporterClient(timeout_s=settings.scrape_timeout_s)
     context.openings.append(exporters)
     return DcgmScraper(

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from reconciler.dcgm.exporter import ExporterClient, ExporterUnavailableError
+from reconciler.dcgm.errors import ExporterUnavailableError
+from reconciler.dcgm.exporter import ExporterClient
 from tests.support.dcgm import Exporter, a_page, an_exporter, device_lines
 
 PAGE = a_page(device_lines("GPU-a"), device_lines("GPU-b"))

@@ -60,11 +60,13 @@ def test_examples_need_no_settings():
     assert imported_by("render", "examples") & OF_THE_SERVER == set()
 
 
-@pytest.mark.parametrize("target", ["rbac", "policy", "webhooks"])
+@pytest.mark.parametrize("target", ["rbac", "policy", "webhooks", "all"])
 def test_render_imports_neither_clients_nor_an_event_loop(target: str):
     modules = imported_by("render", target)
     assert "manifests" in modules
-    assert modules & {"grpc", "kubernetes_asyncio", "uvloop", "demo", "simulator"} == set()
+    assert (
+        modules & {"aiohttp", "grpc", "kubernetes_asyncio", "uvloop", "demo", "simulator"} == set()
+    )
 
 
 def test_version_names_program_version_and_revision(capsys: pytest.CaptureFixture[str]):

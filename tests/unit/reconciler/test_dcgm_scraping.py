@@ -9,7 +9,7 @@ from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
 from api.meta import ObjectMeta
 from api.names import NodeName
 from inventory.readiness.software import Operand
-from reconciler.dcgm.exporter import ExporterUnavailableError
+from reconciler.dcgm.errors import ExporterUnavailableError
 from reconciler.dcgm.scraper import SPEC, DcgmScraper, ScrapeTerms
 from reconciler.runtime.device_store import DeviceStore
 from reconciler.sinks.operand_pod import OperandPod
