@@ -37,6 +37,7 @@ SITE: Final = f"usr/local/lib/{debian.PYTHON}/dist-packages"
 """Default search path of Debian's Python for packages."""
 STDLIB: Final = f"usr/lib/{debian.PYTHON}"
 PROGRAM: Final = "usr/local/bin/gpu-control-plane"
+DOCUMENTS: Final = "usr/share/doc"
 _PROGRAM_TEXT: Final = f"""\
 #!/usr/bin/{debian.PYTHON}
 import sys
@@ -271,11 +272,17 @@ class _Assembly:
             shutil.copytree(self.options.project / package, into / SITE / package, ignore=ignored)
         if self.origin.revision is not None:
             write_revision(into / SITE / _VERSION, self.origin.revision)
+        self._copy_licenses(into / DOCUMENTS / self.project.about["name"])
         program = into / PROGRAM
         program.parent.mkdir(parents=True)
         program.write_text(_PROGRAM_TEXT, encoding="utf-8")
         program.chmod(0o755)
         return into / SITE
+
+    def _copy_licenses(self, into: Path) -> None:
+        into.mkdir(parents=True)
+        for name in self.project.about.get("license-files", ()):
+            shutil.copy(self.options.project / name, into)
 
 
 def write_revision(module: Path, revision: str) -> None:

@@ -63,7 +63,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project as it is now: both images are of the same, whatever is edited meanwhile."""
     into = tmp_path_factory.mktemp("source") / "project"
     into.mkdir()
-    for name in ("pyproject.toml", "requirements.lock"):
+    for name in ("LICENSE", "pyproject.toml", "requirements.lock"):
         shutil.copy(ROOT / name, into)
     for package in packages():
         shutil.copytree(ROOT / package, into / package)
@@ -318,6 +318,8 @@ def test_scanners_find_what_it_is_made_of(image: Image):
     assert "Package: libssl3\n" in control
     assert "\nVersion: " in control
     assert (image.root / "usr/share/doc/libssl3/copyright").is_file()
+    ours = image.root / "usr/share/doc/gpu-control-plane/LICENSE"
+    assert ours.read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 def listed(image: Image, kind: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from image import debian
-from image.build import _PROGRAM_TEXT, _RUN, NOT_COPIED, PROGRAM, SITE, write_revision
+from image.build import _PROGRAM_TEXT, _RUN, DOCUMENTS, NOT_COPIED, PROGRAM, SITE, write_revision
 from image.layout import EPOCH
 from image.origin import Origin, labels
 from image.wheels import GENERATED, runtime_requirements
@@ -47,7 +47,9 @@ def test_both_stages_are_of_the_release_of_our_image():
 
 
 def test_exactly_the_packages_of_the_wheel_are_copied():
+    about = tomllib.loads(PROJECT)["project"]
     expected = ["--from=libraries /libraries ${SITE}/", *(f"{p} ${{SITE}}/{p}" for p in PACKAGES)]
+    expected += [f"{one} /{DOCUMENTS}/{about['name']}/{one}" for one in about["license-files"]]
     assert of(FINAL, "COPY") == expected
     assert of(BUILD, "ARG")[0] == of(FINAL, "ARG")[0] == f"SITE=/{SITE}"
 
