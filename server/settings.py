@@ -307,6 +307,8 @@ class DevicePluginSettings(_DaemonSetSettings):
     digest too: `serve` does not start where DaemonSets are to be made of a name without one."""
     cdi_kind: str = ""
     """Kind of CDI names; empty: the kind of the node agent's specification."""
+    node_selector: dict[str, str] = {}
+    """The earlier place of `node_agent.node_selector`: both have to be satisfied."""
     tolerations: tuple[TolerationSettings, ...] = ()
     """Tolerations of the plugins' pods, besides the taints of their pool: for taints that all nodes with devices have, as
     `nvidia.com/gpu` at several cloud providers."""

@@ -191,8 +191,9 @@ def test_further_labels_narrow_both_sources():
     given = workload_settings(
         Settings.model_validate(
             {
+                "device_plugin": {"node_selector": {"a": "1"}},
                 "node_agent": {
-                    "node_selector": {"b": "2", "a": "1"},
+                    "node_selector": {"b": "2"},
                     "node_affinity": [{"key": "zone", "operator": "NotIn", "values": ["edge"]}],
                 }
             }
