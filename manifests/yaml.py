@@ -1,11 +1,15 @@
 """Manifests as YAML text: documents in the given order, keys in the order of the builders."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+_BOOLEANS_OF_KUBECTL: Final = frozenset("yYnN")
+"""To kubectl and Helm, but not to PyYAML, these are booleans (YAML 1.1)."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -16,6 +20,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text else None
+    if text in _BOOLEANS_OF_KUBECTL:
+        style = "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

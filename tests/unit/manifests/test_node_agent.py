@@ -195,7 +195,7 @@ def test_further_labels_narrow_both_sources():
                 "node_agent": {
                     "node_selector": {"b": "2"},
                     "node_affinity": [{"key": "zone", "operator": "NotIn", "values": ["edge"]}],
-                }
+                },
             }
         )
     )

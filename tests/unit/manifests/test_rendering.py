@@ -11,7 +11,7 @@ def test_keys_stay_in_the_order_of_the_builder():
 
 def test_value_used_twice_is_written_twice():
     shared = {"a": 1}
-    assert render([{"x": shared, "y": shared}]) == "---\nx:\n  a: 1\ny:\n  a: 1\n"
+    assert render([{"w": shared, "x": shared}]) == "---\nw:\n  a: 1\nx:\n  a: 1\n"
 
 
 def test_text_of_several_lines_is_a_block():
@@ -26,3 +26,7 @@ def test_text_that_looks_like_something_else_is_quoted():
         "b": "true",
         "c": "1e3",
     }
+
+
+def test_a_letter_that_kubectl_takes_for_a_boolean_is_quoted():
+    assert render([{"a": ["y", "N", "yes", "x"]}]) == "---\na:\n- 'y'\n- 'N'\n- 'yes'\n- x\n"
