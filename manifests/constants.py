@@ -13,6 +13,9 @@ LABELS: Final = MappingProxyType(
 )
 SERVER_COMPONENT: Final = "server"
 SCHEDULER_COMPONENT: Final = "scheduler"
+METRICS_COMPONENT: Final = "metrics"
+METRICS_SERVICE: Final = f"{NAME}-metrics"
+"""Headless Service of all replicas."""
 SERVICE_NAME: Final = NAME
 SERVICE_ACCOUNT: Final = NAME
 SETTINGS_CONFIG: Final = f"{NAME}-settings"
@@ -95,6 +98,8 @@ BIND_PATH: Final = f"{EXTENDER_PREFIX}/{BIND_VERB}"
 
 LIVENESS_PATH: Final = "/livez"
 READINESS_PATH: Final = "/readyz"
+SYNCED_PATH: Final = f"{READINESS_PATH}/synced"
+"""Also 200 for a replica that stands by: the readiness of a pod where the leader is found otherwise."""
 METRICS_PATH: Final = "/metrics"
 
 

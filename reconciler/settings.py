@@ -29,6 +29,18 @@ class SchedulerTerms:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointTerms:
+    """The Service, and this replica behind it."""
+
+    namespace: str
+    service: str
+    address: str
+    """Empty: the Service selects its pods itself."""
+    port: int
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
     """Settings of all controllers of a leader."""
 
@@ -50,3 +62,4 @@ class ControllerSettings:
     scrapes_per_second: float
     is_nominating: bool
     """Whether waiting pods get `status.nominatedNodeName`."""
+    endpoint: EndpointTerms

@@ -27,6 +27,7 @@ from manifests.install.scheduler_deployment import (
     build_scheduler_config,
 )
 from manifests.install.server_deployment import (
+    build_metrics_service,
     build_server,
     build_server_budget,
     build_service,
@@ -103,7 +104,10 @@ def build_groups(installation: "Installation") -> "list[ObjectGroup]":
         ),
         ObjectGroup(name="policies", objects=list(_policies(installation))),
         ObjectGroup(name="settings", objects=[build_settings(installation)]),
-        ObjectGroup(name="service", objects=[build_service(installation)]),
+        ObjectGroup(
+            name="services",
+            objects=[build_service(installation), build_metrics_service(installation)],
+        ),
         ObjectGroup(
             name="certificates",
             objects=build_certificates(installation),

@@ -74,6 +74,9 @@ class ListenSettings(_Section):
     """Address to listen on."""
     port: Port = CONTAINER_PORT
     """Port of the webhooks, the extender, the probes and the metrics."""
+    advertised_address: IpAddress | None = None
+    """Address of this replica, which the leader writes into the EndpointSlice of a Service without a selector. If omitted,
+    the Service selects its pods, of which the leader alone is ready."""
     max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=64 * 1024)
     """Longest body of a request. An AdmissionReview carries an object twice (1.5 MiB each, etcd's limit) in an
     envelope; 10,000 node names of 63 characters are 0.7 MiB."""
@@ -94,7 +97,7 @@ class TlsSettings(_Section):
     """DNS names of the serving certificate, besides those of the Service."""
     ip_addresses: tuple[IpAddress, ...] = ()
     """IP addresses of the serving certificate."""
-    check_every_s: Seconds = 60.0
+    check_every_s: Seconds = 5.0
     """Time between two checks of Secret and caBundle. One that was deleted stops pod creations until the next check."""
     poll_files_every_s: Seconds = 10.0
     """Time between two looks at the files of `directory`."""

@@ -22,6 +22,14 @@ Json = dict[str, Any]
 _SETTINGS_KEY: Final = "settings.yaml"
 _SETTINGS_DIRECTORY: Final = "/etc/gpu-control-plane/settings"
 _CHECKSUM_ANNOTATION: Final = "checksum/settings"
+_ADDRESS_VARIABLE: Final = "GPU_CONTROL_PLANE_LISTEN__ADVERTISED_ADDRESS"
+_PORT: Final = {
+    "name": constants.HTTPS_PORT_NAME,
+    "port": constants.SERVICE_PORT,
+    "targetPort": constants.HTTPS_PORT_NAME,
+    "protocol": "TCP",
+    "appProtocol": "https",
+}
 _TERMINATION_GRACE_S: Final = 30
 """More than `drain_s` and the 20 s in which bindings and Events end."""
 
@@ -36,23 +44,34 @@ def build_settings(installation: "Installation") -> Json:
 
 
 def build_service(installation: "Installation") -> Json:
-    """Return the Service of webhooks, extender and metrics."""
+    """Return the Service of webhooks and extender.
+
+    It selects no pods: the leader writes its address into an EndpointSlice
+    (`reconciler.installation.service_endpoint`).
+    """
     labels = constants.component_labels(constants.SERVER_COMPONENT)
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": installation.metadata(constants.SERVICE_NAME, labels),
         "spec": {
-            "selector": labels,
-            "ports": [
-                {
-                    "name": constants.HTTPS_PORT_NAME,
-                    "port": constants.SERVICE_PORT,
-                    "targetPort": constants.HTTPS_PORT_NAME,
-                    "protocol": "TCP",
-                    "appProtocol": "https",
-                }
-            ],
+            "ports": [_PORT],
+        },
+    }
+
+
+def build_metrics_service(installation: "Installation") -> Json:
+    """Return the Service by which Prometheus finds every replica, whether it leads or not."""
+    labels = constants.component_labels(constants.METRICS_COMPONENT)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": installation.metadata(constants.METRICS_SERVICE, labels),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": constants.component_labels(constants.SERVER_COMPONENT),
+            "ports": [_PORT],
         },
     }
 
@@ -79,6 +98,12 @@ def build_server(installation: "Installation") -> list[Json]:
         "imagePullPolicy": installation.values.image.pull_policy,
         "command": ["gpu-control-plane"],
         "args": ["serve", "--settings", f"{_SETTINGS_DIRECTORY}/{_SETTINGS_KEY}"],
+        "env": [
+            {
+                "name": _ADDRESS_VARIABLE,
+                "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
+            }
+        ],
         "ports": [
             {
                 "name": constants.HTTPS_PORT_NAME,
@@ -93,7 +118,7 @@ def build_server(installation: "Installation") -> list[Json]:
             constants.LIVENESS_PATH, constants.HTTPS_PORT_NAME, periodSeconds=10, timeoutSeconds=5
         ),
         "readinessProbe": https_probe(
-            constants.READINESS_PATH,
+            constants.SYNCED_PATH,
             constants.HTTPS_PORT_NAME,
             periodSeconds=1,
             timeoutSeconds=2,

@@ -117,6 +117,7 @@ def build_server_policies(
             _rule("", "v1", "configmaps", "secrets"),
             _rule("apps", "v1", "daemonsets", "deployments"),
             _rule("coordination.k8s.io", "v1", "leases"),
+            _rule("discovery.k8s.io", "v1", "endpointslices"),
         ],
     }
     return [
@@ -246,6 +247,10 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
         f"request.resource.resource == 'secrets' ? one.metadata.name in {cel_list(ours)}"
         " : request.resource.resource == 'deployments'"
         f" ? one.metadata.name == '{own.scheduler_deployment}'"
+        " : request.resource.resource == 'endpointslices'"
+        f" ? one.metadata.name == '{constants.SERVICE_NAME}'"
+        " && one.metadata.?labels[?'kubernetes.io/service-name'].orValue('')"
+        f" == '{constants.SERVICE_NAME}'"
         " : request.resource.resource == 'leases'"
         f" ? one.metadata.name == '{own.lease}'"
         f" : one.metadata.name == '{constants.NODE_AGENT}'"

@@ -26,7 +26,7 @@ def build_service_monitor(
             "serverName": f"{constants.SERVICE_NAME}.{namespace}.svc",
         },
     }
-    selected = constants.component_labels(constants.SERVER_COMPONENT)
+    selected = constants.component_labels(constants.METRICS_COMPONENT)
     spec = {"selector": {"matchLabels": selected}, "endpoints": [endpoint]}
     return _monitor("ServiceMonitor", constants.NAME, namespace, labels=labels, spec=spec)
 

@@ -9,7 +9,7 @@ from reconciler.assignment import controller as assignment
 from reconciler.assignment import pool_conflicts
 from reconciler.dcgm import scraper
 from reconciler.device import health, state
-from reconciler.installation import pod_security, scheduler_trust
+from reconciler.installation import pod_security, scheduler_trust, service_endpoint
 from reconciler.inventory import controller as inventory
 from reconciler.inventory import present_label
 from reconciler.pod import binding_recovery, nomination, requeue
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reconciler.controller_spec import ControllerSpec, TaskSpec
 
 CONTROLLERS: "Final[tuple[ControllerSpec | TaskSpec, ...]]" = (
+    service_endpoint.SPEC,
     pod_security.SPEC,
     scheduler_trust.SPEC,
     inventory.SPEC,

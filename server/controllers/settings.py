@@ -13,7 +13,7 @@ from manifests.constants import SCHEDULER_SECRET
 from manifests.node.daemonset import KubeletDirectories, PodSettings
 from manifests.node.device_plugin import NodeAgentSettings, WorkloadSettings, names_registry
 from reconciler.installation.scheduler_trust import AUTHORITIES_KEY
-from reconciler.settings import ControllerSettings, SchedulerTerms
+from reconciler.settings import ControllerSettings, EndpointTerms, SchedulerTerms
 from server.settings import BadSettingsError
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
         scrape_timeout_s=health.scrape_timeout_s,
         scrapes_per_second=health.scrapes_per_second,
         is_nominating=settings.placement == "Nominated",
+        endpoint=_endpoint_terms(settings),
     )
 
 
@@ -64,6 +65,15 @@ def _scheduler_terms(settings: "Settings") -> SchedulerTerms:
         secret=SCHEDULER_SECRET,
         authorities=None if directory is None else directory / AUTHORITIES_KEY,
         check_every_s=tls.check_every_s,
+    )
+
+
+def _endpoint_terms(settings: "Settings") -> EndpointTerms:
+    return EndpointTerms(
+        namespace=settings.namespace,
+        service=settings.service,
+        address=settings.listen.advertised_address or "",
+        port=settings.listen.port,
     )
 
 

@@ -43,14 +43,15 @@ def build_routes(handlers: Handlers) -> Routes:
         endpoints={**_webhooks(handlers), **_verbs(handlers)},
         pages={
             constants.LIVENESS_PATH: lambda _: Reply(200, b"ok\n", TEXT),
-            constants.READINESS_PATH: lambda _: _readyz(readiness),
+            constants.READINESS_PATH: lambda _: _readyz(readiness, readiness.is_ready()),
+            constants.SYNCED_PATH: lambda _: _readyz(readiness, readiness.may_take_over()),
             constants.METRICS_PATH: Exposition().show,
         },
     )
 
 
-def _readyz(readiness: "Readiness") -> Reply:
-    return Reply(200 if readiness.is_ready() else 503, readiness.report().encode(), TEXT)
+def _readyz(readiness: "Readiness", is_ready: bool) -> Reply:  # noqa: FBT001  # one answer, two questions
+    return Reply(200 if is_ready else 503, readiness.report().encode(), TEXT)
 
 
 def _webhooks(handlers: Handlers) -> dict[str, Webhook]:

@@ -44,6 +44,10 @@ class Readiness:
         """Return whether requests should be sent here."""
         return not self.is_stopping and (self.is_handing_over or self.leads()) and self.is_synced()
 
+    def may_take_over(self) -> bool:
+        """Return whether this replica leads or stands by with all caches synced."""
+        return not self.is_stopping and self.is_synced()
+
     def report(self) -> str:
         """Return a line for each check, as kube-apiserver's /readyz?verbose does."""
         checks = dict(self.checks)

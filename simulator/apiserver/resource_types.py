@@ -158,6 +158,15 @@ def _rbac(plural: str, kind: str, *, namespaced: bool) -> ResourceType:
     return ResourceType(group=group, version="v1", plural=plural, kind=kind, namespaced=namespaced)
 
 
+SERVICES = _core("services", "Service", namespaced=True, has_status=True)
+ENDPOINT_SLICES = ResourceType(
+    group="discovery.k8s.io",
+    version="v1",
+    plural="endpointslices",
+    kind="EndpointSlice",
+    namespaced=True,
+    has_generation=True,
+)
 POD_DISRUPTION_BUDGETS = ResourceType(
     group="policy",
     version="v1",
@@ -199,6 +208,8 @@ BUILT_IN = (
     LEASES,
     DAEMON_SETS,
     DEPLOYMENTS,
+    SERVICES,
+    ENDPOINT_SLICES,
     _core("services", "Service", namespaced=True, has_status=True),
     _rbac("clusterroles", "ClusterRole", namespaced=False),
     _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False),

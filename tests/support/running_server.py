@@ -32,6 +32,7 @@ from kube.resources import (
     NAMESPACES,
     PODS,
     SECRETS,
+    SERVICES,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from manifests import constants
@@ -96,6 +97,13 @@ class Cluster:
         name = {"name": constants.SCHEDULER_DEPLOYMENT, "namespace": constants.DEFAULT_NAMESPACE}
         body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": name}
         await self.client.create(DEPLOYMENTS, body)
+
+    async def install_service(self) -> None:
+        """Install the Service without a selector, which the leader leads to itself."""
+        name = {"name": constants.SERVICE_NAME, "namespace": constants.DEFAULT_NAMESPACE}
+        await self.client.create(
+            SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": name}
+        )
 
     async def bundle(self) -> Bundle:
         secret = await self.client.get(
@@ -252,6 +260,8 @@ def settings_for(cluster: Cluster, port: int, **changes: Any) -> Settings:
         "device_plugin": {"image": "registry.test/gpu-control-plane:test"},
         **changes,
     }
+    # Of the listener, a test changes what it names.
+    fields["listen"] = {"host": "127.0.0.1", "port": port} | fields["listen"]
     return Settings(**fields)
 
 

@@ -134,6 +134,7 @@ async def a_run(folder: Path, *faults: InjectedError) -> AsyncIterator[ClusterRu
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": nfd.NAMESPACE}}
         await cluster.client.create(NAMESPACES, namespace)
         await cluster.install_scheduler()
+        await cluster.install_service()
         cluster.api.faults.reset_before("POST", "/lost/binding$")
         for fault in faults:
             cluster.api.faults.add(fault)
@@ -142,6 +143,7 @@ async def a_run(folder: Path, *faults: InjectedError) -> AsyncIterator[ClusterRu
             clock=clock,
             leadership={},
             inventory={"node_gone_s": 2},
+            listen={"advertised_address": "127.0.0.1"},
             tls={"ip_addresses": ["127.0.0.1"], "check_every_s": 2.0},
             bootstrap={"period_s": 1.0},
             health={"period_s": 1.0},

@@ -21,6 +21,7 @@ from kube.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    ENDPOINT_SLICES,
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
     GPU_POOLS,
@@ -108,10 +109,15 @@ async def _installation(client: KubeClient, authority: bytes) -> Json:
     deployment = await client.get(
         DEPLOYMENTS, Json, constants.SCHEDULER_DEPLOYMENT, namespace=constants.DEFAULT_NAMESPACE
     )
+    leads_to = await client.get(
+        ENDPOINT_SLICES, Json, constants.SERVICE_NAME, namespace=constants.DEFAULT_NAMESPACE
+    )
     template = at(deployment, "spec", "template", "metadata", "annotations", TRUST_HASH_ANNOTATION)
     return {
         "is our namespace privileged": constants.POD_SECURITY_LABELS.items()
         <= namespace["metadata"]["labels"].items(),
+        "does the Service lead here": [one["addresses"] for one in leads_to["endpoints"]]
+        == [["127.0.0.1"]],
         "does the scheduler trust us": template == hash_of(authority),
     }
 

@@ -55,6 +55,8 @@ READS = (
     "GET gpucontrolplaneterms",
     "GET namespaces",
     "GET deployments",
+    "GET endpointslices",
+    "GET services",
 )
 WRITES = (
     "POST secrets",
@@ -84,6 +86,7 @@ WRITES = (
     "PATCH nodes by present-label",
     "PATCH namespaces by pod-security",
     "PATCH deployments",
+    "PATCH endpointslices by endpoint",
     "POST pods/binding",
     "POST events",
 )
@@ -143,6 +146,7 @@ EMPTY: dict[str, Any] = {
     "reservations": 0,
     "is a device present": "true",
     "is our namespace privileged": True,
+    "does the Service lead here": True,
     "does the scheduler trust us": True,
     "are CAs injected": {True},
     "is all ready": True,

@@ -8,7 +8,13 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from manifests.constants import FILTER_PATH, LIVENESS_PATH, METRICS_PATH, READINESS_PATH
+from manifests.constants import (
+    FILTER_PATH,
+    LIVENESS_PATH,
+    METRICS_PATH,
+    READINESS_PATH,
+    SYNCED_PATH,
+)
 from server.http.exposition import accepts_gzip
 from tests.support.scheduling import a_wire_pod, extender_args
 from tests.support.served_app import ServedApp
@@ -32,6 +38,22 @@ async def test_readyz_is_ok_once_every_check_passes(anonymous: ServedApp) -> Non
     anonymous.readiness.checks["pods synced"] = lambda: True
     reply = await anonymous.call("GET", READINESS_PATH)
     assert (reply.status, reply.text) == (200, "[+] pods synced\nready\n")
+
+
+async def test_replica_that_stands_by_is_synced_and_not_ready(anonymous: ServedApp) -> None:
+    anonymous.readiness.checks["pods synced"] = lambda: True
+    anonymous.readiness.is_leading = lambda: False
+    assert (await anonymous.call("GET", READINESS_PATH)).status == 503
+    assert (await anonymous.call("GET", SYNCED_PATH)).status == 200
+
+
+@pytest.mark.parametrize("fault", ["cache", "stopping"])
+async def test_replica_that_could_not_take_over_is_not_synced(
+    anonymous: ServedApp, fault: str
+) -> None:
+    anonymous.readiness.checks["pods synced"] = lambda: fault != "cache"
+    anonymous.readiness.is_stopping = fault == "stopping"
+    assert (await anonymous.call("GET", SYNCED_PATH)).status == 503
 
 
 async def test_readyz_fails_while_the_process_stops(anonymous: ServedApp) -> None:
@@ -85,6 +107,6 @@ def test_what_a_scraper_accepts(header: str, wanted: bool) -> None:
     assert accepts_gzip(header) is wanted
 
 
-@pytest.mark.parametrize("path", [LIVENESS_PATH, READINESS_PATH, METRICS_PATH])
+@pytest.mark.parametrize("path", [LIVENESS_PATH, READINESS_PATH, SYNCED_PATH, METRICS_PATH])
 async def test_nothing_can_be_posted_there(anonymous: ServedApp, path: str) -> None:
     assert (await anonymous.post(path, b"{}")).status == 405

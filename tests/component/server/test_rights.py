@@ -100,13 +100,19 @@ async def until_written(cluster: Cluster, method: str, path: str) -> None:
 async def run_the_server(cluster: Cluster) -> None:
     """From nothing to leading, and through the life of a node and of a pool."""
     clock = ServerClock()
-    async with a_server(cluster, clock=clock, inventory={"node_gone_s": 2}) as server:
+    async with a_server(
+        cluster,
+        clock=clock,
+        inventory={"node_gone_s": 2},
+        listen={"advertised_address": "127.0.0.1"},
+    ) as server:
         await server.until_ready()
         for path in (
             "/gpudevices/n0-0000-17-00.0",
             "/gpunodeinventories/n0",
             f"/namespaces/{NAMESPACE}",
             f"/deployments/{constants.SCHEDULER_DEPLOYMENT}",
+            f"/endpointslices/{constants.SERVICE_NAME}",
         ):
             await until_written(cluster, "PATCH", path)
         await a_pool_is_made(cluster)
@@ -237,6 +243,7 @@ async def tell_twice(client: KubeClient) -> None:
 @pytest.mark.looptime
 async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster):
     await cluster.install_scheduler()
+    await cluster.install_service()
     await add_objects(cluster)
     await add_objects_of_an_earlier_version(cluster)
     await run_the_server(cluster)

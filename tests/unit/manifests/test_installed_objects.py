@@ -10,7 +10,8 @@ import yaml
 from manifests.install.installation import Installation, overlaid, release_of
 from manifests.install.values import ChartValues
 from server.installed_objects import build_groups, build_installed_objects
-from server.settings import BadSettingsError
+from server.setting_fields import setting_fields
+from server.settings import BadSettingsError, Settings
 from server.values_file import build_installation, load_values
 
 CLUSTER_SCOPED = {
@@ -120,15 +121,44 @@ def test_each_mount_has_a_volume_and_each_selector_its_pods(given: dict[str, Any
         labels = one["spec"]["template"]["metadata"]["labels"].items()
         assert one["spec"]["selector"]["matchLabels"].items() <= labels
     pods = [one["spec"]["template"]["metadata"]["labels"].items() for one in deployments]
-    service = find(objects, "Service", "gpu-control-plane")
+    metrics = find(objects, "Service", "gpu-control-plane-metrics")
     budgets = [one for one in objects if one["kind"] == "PodDisruptionBudget"]
     selectors = [
-        service["spec"]["selector"],
+        metrics["spec"]["selector"],
         *(one["spec"]["selector"]["matchLabels"] for one in budgets),
     ]
     assert len(selectors) == 3
     for selector in selectors:
         assert sum(selector.items() <= labels for labels in pods) == 1
+
+
+def test_service_leads_to_the_replica_that_says_so():
+    """It selects no pods; of those, all that are synced are ready, so that rollouts go on."""
+    objects = objects_of({})
+    assert "selector" not in find(objects, "Service", "gpu-control-plane")["spec"]
+    server = find(objects, "Deployment", "gpu-control-plane")
+    (container,) = server["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz/synced"
+    (variable,) = container["env"]
+    fields = {one.variable for one in setting_fields(Settings.model_json_schema())}
+    assert variable["name"] in fields
+    assert variable["name"].endswith("LISTEN__ADVERTISED_ADDRESS")
+    assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+
+
+def test_monitor_selects_the_service_of_all_replicas():
+    objects = objects_of(EVERYTHING)
+    monitor = find(objects, "ServiceMonitor", "gpu-control-plane")
+    selector = monitor["spec"]["selector"]["matchLabels"].items()
+    selected = [
+        one["metadata"]["name"]
+        for one in objects
+        if one["kind"] == "Service" and selector <= one["metadata"]["labels"].items()
+    ]
+    assert selected == ["gpu-control-plane-metrics"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    ports = find(objects, "Service", "gpu-control-plane-metrics")["spec"]["ports"]
+    assert [one["name"] for one in ports] == [endpoint["port"]]
 
 
 def test_server_finds_its_settings_where_they_are_mounted():

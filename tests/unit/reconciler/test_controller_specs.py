@@ -67,6 +67,7 @@ def test_names_are_those_of_metrics_logs_and_tasks():
         "pool.status",
         "pool.workloads",
         "scheduler.trust",
+        "service.endpoint",
     ]
 
 
