@@ -1,6 +1,5 @@
 """promtool, which judges rules without a Prometheus: from PATH, else from Debian's package."""
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,20 +8,14 @@ import pytest
 import yaml
 
 from manifests.monitoring.alerts import build_alert_rules
-
-_ROOT = Path(__file__).parents[3]
-_COMPONENTS = _ROOT / "tests" / "cluster" / "components"
+from tests.cluster.environment import binaries
 
 Promtool = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
-def promtool() -> Promtool:
-    program = shutil.which("promtool")
-    if program is None:
-        directory = _ROOT / "build" / "prometheus"
-        subprocess.run([_COMPONENTS / "promtool.sh", directory], check=True)
-        program = str(directory / "promtool")
+def promtool(progress: Callable[[str], None]) -> Promtool:
+    program = binaries.find_prometheus("promtool", progress)
 
     def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

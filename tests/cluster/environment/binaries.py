@@ -7,6 +7,7 @@ kubebuilder lay it out; what it lacks of the rest is built. What is built lies i
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 from dataclasses import dataclass
@@ -64,6 +65,16 @@ def find_kwok(progress: "Callable[[str], None]") -> Path:
 def find_helm(progress: "Callable[[str], None]") -> Path:
     """Return Helm, which installs the chart."""
     return _find(["helm"], progress)["helm"]
+
+
+def find_prometheus(name: str, progress: "Callable[[str], None]") -> Path:
+    """Return `prometheus` or `promtool`: from PATH, else from Debian's package."""
+    installed = shutil.which(name)
+    if installed is not None:
+        return Path(installed)
+    directory = ROOT / "build" / "prometheus"
+    _run_script([str(COMPONENTS / "prometheus.sh"), str(directory)], progress)
+    return directory / name
 
 
 def find_node_programs(progress: "Callable[[str], None]") -> NodePrograms:

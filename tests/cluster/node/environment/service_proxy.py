@@ -147,14 +147,17 @@ class Proxy:
             labelSelector=f"kubernetes.io/service-name={name}",
         )
         found = [
-            (endpoint["addresses"][0], number["port"])
+            ((endpoint["addresses"][0], number["port"]), endpoint.get("conditions", {}))
             for one in slices["items"]
             for number in one.get("ports") or ()
             if number.get("name", "") == port.get("name", "")
             for endpoint in one.get("endpoints") or ()
-            if endpoint.get("conditions", {}).get("ready", True)
         ]
-        return random.choice(found) if found else None
+        ready = [where for where, conditions in found if conditions.get("ready", True)]
+        # As kube-proxy: one that terminates is better than none.
+        serving = [where for where, conditions in found if conditions.get("serving", True)]
+        chosen = ready or serving
+        return random.choice(chosen) if chosen else None
 
 
 async def serve(api_server_port: int, kubeconfig: Path) -> None:

@@ -1,0 +1,129 @@
+"""Prometheus of Debian, configured from a ServiceMonitor as the Prometheus operator does.
+
+github.com/prometheus-operator/prometheus-operator: pkg/prometheus/promcfg.go, `generateServiceMonitorConfig`.
+Debian builds it without the discovery of Kubernetes, which is done here once, at the start: Services by the
+monitor's selector, their endpoints by the name of the port.
+"""
+
+import base64
+from typing import TYPE_CHECKING, Any, final
+
+import aiohttp
+import yaml
+
+from tests.cluster.environment import client, polling
+from tests.support import ports
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.cluster.environment.control_plane import ControlPlane
+
+_READY_S = 60
+
+
+@final
+class Prometheus:
+    """One Prometheus on a free port of loopback."""
+
+    def __init__(self, control_plane: "ControlPlane", program: "Path") -> None:
+        run = control_plane.run
+        self._control_plane = control_plane
+        self._configuration = run.directory / "prometheus.yaml"
+        self._ca_file = run.directory / "prometheus-ca.crt"
+        self.url = f"http://127.0.0.1:{ports.free_port()}"
+        self.process = run.child(
+            "prometheus",
+            [
+                str(program),
+                f"--config.file={self._configuration}",
+                f"--storage.tsdb.path={run.scratch / 'prometheus'}",
+                f"--web.listen-address={self.url.removeprefix('http://')}",
+            ],
+        )
+
+    async def start(self, monitor: "Mapping[str, Any]") -> None:
+        """Scrape what a ServiceMonitor selects; returns when it is ready."""
+        (endpoint,) = monitor["spec"]["endpoints"]
+        async with client.open_client(self._control_plane.kubeconfig()) as api:
+            namespace = monitor["metadata"]["namespace"]
+            self._ca_file.write_bytes(await _read_key(api, namespace, endpoint["tlsConfig"]["ca"]))
+            targets = await selected_targets(api, monitor)
+        job = scrape_job(monitor, targets, ca_file=self._ca_file)
+        self._configuration.write_text(yaml.safe_dump({"scrape_configs": [job]}), encoding="utf-8")
+        self.process.start()
+        ready = polling.https_probe(f"{self.url}/-/ready", ca_file=None)
+        await self.process.wait_ready(ready, within=_READY_S)
+
+    def close(self) -> None:
+        self.process.kill9()
+
+    async def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the series of an instant query: their labels, with the value under an empty name."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{self.url}/api/v1/query", params={"query": expression}) as answer,
+        ):
+            document = await answer.json()
+        assert document["status"] == "success", document
+        return [{**one["metric"], "": float(one["value"][1])} for one in document["data"]["result"]]
+
+    async def targets(self) -> list[dict[str, Any]]:
+        """Return the targets, with the error of the last scrape of each."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{self.url}/api/v1/targets", params={"state": "active"}) as answer,
+        ):
+            found: list[dict[str, Any]] = (await answer.json())["data"]["activeTargets"]
+        return found
+
+
+async def selected_targets(api: client.ApiClient, monitor: "Mapping[str, Any]") -> list[str]:
+    """Return `address:port` of each endpoint that a ServiceMonitor of one endpoint selects."""
+    namespace, spec = monitor["metadata"]["namespace"], monitor["spec"]
+    (endpoint,) = spec["endpoints"]
+    selector = ",".join(f"{key}={value}" for key, value in spec["selector"]["matchLabels"].items())
+    services = await api.get(f"/api/v1/namespaces/{namespace}/services", labelSelector=selector)
+    names = [service["metadata"]["name"] for service in services["items"]]
+    slices = await api.get(
+        f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
+        labelSelector=f"kubernetes.io/service-name in ({','.join(names)})",
+    )
+    return [
+        f"{address}:{port['port']}"
+        for one in slices["items"]
+        for port in one.get("ports") or ()
+        if port.get("name") == endpoint["port"]
+        for found in one.get("endpoints") or ()
+        for address in found["addresses"]
+    ]
+
+
+def scrape_job(
+    monitor: "Mapping[str, Any]", targets: list[str], *, ca_file: "Path"
+) -> dict[str, Any]:
+    """Return the scrape configuration of a ServiceMonitor of one endpoint."""
+    metadata = monitor["metadata"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    return {
+        "job_name": f"serviceMonitor/{metadata['namespace']}/{metadata['name']}/0",
+        "scheme": endpoint["scheme"],
+        "metrics_path": endpoint["path"],
+        "scrape_interval": endpoint["interval"],
+        "scrape_timeout": endpoint["interval"],
+        "tls_config": {
+            "ca_file": str(ca_file),
+            "server_name": endpoint["tlsConfig"]["serverName"],
+        },
+        "static_configs": [{"targets": targets}],
+    }
+
+
+async def _read_key(api: client.ApiClient, namespace: str, reference: "Mapping[str, Any]") -> bytes:
+    """Return what a reference of a Secret's or a ConfigMap's key leads to."""
+    (kind,) = reference
+    plural = {"secret": "secrets", "configMap": "configmaps"}[kind]
+    found = await api.get(f"/api/v1/namespaces/{namespace}/{plural}/{reference[kind]['name']}")
+    text: str = found["data"][reference[kind]["key"]]
+    return base64.b64decode(text) if kind == "secret" else text.encode()
