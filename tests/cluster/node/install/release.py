@@ -1,0 +1,139 @@
+"""The release of the chart, and what is left in a cluster after it."""
+
+import re
+from typing import TYPE_CHECKING, Any, Final, final
+
+import yaml
+
+from tests.cluster.environment import helm as helms
+from tests.cluster.system.installation import NAMESPACE, remove
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.cluster.environment.client import ApiClient, JsonObject
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.environment.kubectl import Kubectl
+
+NAME: Final = "gpu"
+_OURS: Final = re.compile(
+    r"gpu\.deckhouse\.io|gpu-control-plane|gpu-node-agent|gpu-device-plugin|gpu-scheduler|gpu-mig"
+)
+_GROUP: Final = "gpu.deckhouse.io"
+_KEPT: Final = {
+    ("customresourcedefinitions", f"{plural}.{_GROUP}")
+    for plural in ("gpupools", "gpudevices", "gpunodeinventories", "gpucontrolplaneterms")
+} | {("apiservices", f"v1alpha1.{_GROUP}"), ("namespaces", NAMESPACE)}
+"""Definitions are kept by default, the API server makes an APIService of their group, and Helm never deletes
+the namespace that it made."""
+_WAIT: Final = ("--wait", "--timeout", "110s")
+
+
+@final
+class Release:
+    """What an operator does with it by Helm."""
+
+    def __init__(self, control_plane: "ControlPlane", kubectl: "Kubectl", call: helms.Helm) -> None:
+        self._control_plane = control_plane
+        self._kubectl = kubectl
+        self._helm = call
+
+    async def install(self, **values: Any) -> None:
+        """Install it, and wait until its Deployments are ready."""
+        await self._with_chart("install", "--create-namespace", *_WAIT, values=values)
+
+    async def upgrade(self, **values: Any) -> None:
+        """Upgrade it, and wait until its Deployments are ready."""
+        await self._with_chart("upgrade", *_WAIT, values=values)
+
+    async def template(self, **values: Any) -> str:
+        """Return what Helm would apply, but for hooks."""
+        done = await self._with_chart("template", "--no-hooks", values=values)
+        return done.stdout
+
+    async def service_monitor(self, *, interval: str) -> "JsonObject":
+        """Return the ServiceMonitor that the chart has where the Prometheus operator is."""
+        shown = await self.template(
+            monitoring={"serviceMonitor": {"enabled": True, "interval": interval}}
+        )
+        (monitor,) = (
+            one for one in yaml.safe_load_all(shown) if one and one["kind"] == "ServiceMonitor"
+        )
+        found: JsonObject = monitor
+        return found
+
+    async def uninstall(self) -> None:
+        """Uninstall it, and wait until its objects are gone."""
+        await self._helm("uninstall", NAME, "--namespace", NAMESPACE, *_WAIT)
+
+    async def keep_logs(self) -> None:
+        """Write what pods of the namespace logged, and Events, beside the logs of the components."""
+        directory = self._control_plane.run.directory
+        options = ("-n", NAMESPACE, "--ignore-errors", "--prefix", "--all-containers", "--tail=-1")
+        selector = ("-l", "app.kubernetes.io/part-of=gpu-control-plane")
+        logs = await self._kubectl("logs", *options, *selector, check=False)
+        (directory / "release-pods.log").write_text(logs.stdout + logs.stderr, encoding="utf-8")
+        events = await self._kubectl("get", "events", "-A", "-o", "wide", check=False)
+        (directory / "release-events.log").write_text(events.stdout, encoding="utf-8")
+
+    async def remove(self) -> None:
+        """Leave nothing for the tests after these, whatever happened before."""
+        options = ("--namespace", NAMESPACE, "--no-hooks", "--ignore-not-found")
+        await self._helm("uninstall", NAME, *options, check=False)
+        # Helm leaves the namespace that it made.
+        namespace = ("namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
+        await self._kubectl("delete", *namespace)
+        everything = await self.template(crds={"keep": False})
+        await remove(self._control_plane, self._kubectl, everything)
+
+    async def _with_chart(
+        self, verb: str, *options: str, values: "Mapping[str, Any]"
+    ) -> helms.Completed:
+        chart = (NAME, str(helms.CHART), "--namespace", NAMESPACE)
+        return await self._helm(verb, *chart, *options, values=values)
+
+
+async def left_behind(api: "ApiClient") -> list[str]:
+    """Return what is ours of the objects of every kind, but for definitions that are kept.
+
+    An object is ours by its name, a label, an annotation, a finalizer or a taint. Objects of our own
+    kinds stay with their definitions, and have no finalizer.
+    """
+    found = []
+    for path in await _collections(api):
+        plural = path.rpartition("/")[2]
+        for one in (await api.get(path))["items"]:
+            metadata = one["metadata"]
+            if (plural, metadata["name"]) in _KEPT:
+                continue
+            marks = _marks(one, is_own_kind=f"/{_GROUP}/" in path)
+            if marks:
+                found.append(
+                    f"{plural} {metadata.get('namespace', '')}/{metadata['name']}: {marks}"
+                )
+    return found
+
+
+def _marks(one: "JsonObject", *, is_own_kind: bool) -> list[str]:
+    metadata = one["metadata"]
+    named = [*metadata.get("finalizers", ())]
+    if not is_own_kind:
+        named += [metadata["name"], *metadata.get("labels", {}), *metadata.get("annotations", {})]
+        named += [taint["key"] for taint in one.get("spec", {}).get("taints", ())]
+    return [name for name in named if _OURS.search(name)]
+
+
+async def _collections(api: "ApiClient") -> list[str]:
+    """Return the path of each collection that can be listed, in the preferred version."""
+    versions = ["/api/v1"]
+    versions += [
+        f"/apis/{group['preferredVersion']['groupVersion']}"
+        for group in (await api.get("/apis"))["groups"]
+    ]
+    return [
+        f"{version}/{resource['name']}"
+        for version in versions
+        for resource in (await api.get(version))["resources"]
+        # Events tell of the past.
+        if "list" in resource["verbs"] and resource["name"] != "events"
+    ]
