@@ -1,0 +1,1 @@
+"""The control plane removed from a real API server."""

@@ -1,0 +1,34 @@
+"""An installation that is there to be removed."""
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.environment import client
+from tests.cluster.system.conftest import make_pool  # noqa: F401  # a fixture
+from tests.cluster.system.installation import GpuSystem
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.cluster.environment.components import Kubelets
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.environment.kubectl import Kubectl
+
+
+@pytest.fixture
+async def system(
+    control_plane: "ControlPlane",
+    kubectl: "Kubectl",
+    kubelets: "Kubelets",  # they run what the test creates
+) -> "AsyncIterator[GpuSystem]":
+    installed = GpuSystem(control_plane, kubectl, prefix=f"uninstalled-{secrets.token_hex(3)}-")
+    try:
+        await installed.install()
+        yield installed
+    finally:
+        # A test may have deleted the definitions, too.
+        with contextlib.suppress(client.ApiRefusedError):
+            await installed.uninstall()

@@ -1,0 +1,58 @@
+"""Everything of ours at an API server: all kinds that it serves, searched by name and metadata."""
+
+from typing import TYPE_CHECKING, Final
+
+from tests.cluster.environment import client
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+DOMAIN: Final = "gpu.deckhouse.io"
+NAMES: Final = (
+    "gpu-control-plane",
+    "gpu-node-agent",
+    "gpu-device-plugin",
+    "gpu-scheduler",
+    "gpu-mig",
+)
+_NOT_SEARCHED: Final = frozenset(
+    {
+        "events",  # they end by themselves, after an hour
+        "pods",  # those of users keep what they were given
+        "componentstatuses",
+    }
+)
+
+
+async def leavings(api: client.ApiClient) -> dict[str, list[str]]:
+    """Return kind -> objects that have our domain or one of our names in their metadata."""
+    found: dict[str, list[str]] = {}
+    async for path, plural in _collections(api):
+        for item in (await api.get(path))["items"]:
+            metadata = item["metadata"]
+            if _is_ours(metadata):
+                found.setdefault(plural, []).append(metadata["name"])
+    return found
+
+
+def _is_ours(metadata: client.JsonObject) -> bool:
+    if any(metadata["name"] == name or f"{name}-" in metadata["name"] for name in NAMES):
+        return True
+    marks = (
+        metadata["name"],
+        *(metadata.get("labels") or {}),
+        *(metadata.get("annotations") or {}),
+        *(metadata.get("finalizers") or ()),
+        *(owner["apiVersion"] for owner in metadata.get("ownerReferences") or ()),
+    )
+    return any(DOMAIN in mark for mark in marks)
+
+
+async def _collections(api: client.ApiClient) -> "AsyncIterator[tuple[str, str]]":
+    groups = (await api.get("/apis"))["groups"]
+    roots = ["/api/v1", *(f"/apis/{one['preferredVersion']['groupVersion']}" for one in groups)]
+    for root in roots:
+        for resource in (await api.get(root))["resources"]:
+            name = resource["name"]
+            if "list" in resource["verbs"] and name not in _NOT_SEARCHED:
+                yield f"{root}/{name}", name
