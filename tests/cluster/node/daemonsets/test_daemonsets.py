@@ -111,6 +111,10 @@ async def test_a_plugin_that_is_killed_is_started_again_and_no_pod_is_lost(pools
     (before,) = await agents(pools, "gpu-device-plugin", name)
     await pools.api.delete(f"{OURS}/{before['metadata']['name']}", gracePeriodSeconds="0")
     await ready(pools, "gpu-device-plugin", name, other_than=before["metadata"]["uid"])
+    await polling.eventually(
+        lambda: is_registered_again(pools, resource),
+        what=f"the next plugin of {name} is registered",
+    )
     await pools.offers_of(resource, 2)
     second = await pools.run(pools.a_pod("second", resource))
 
@@ -153,6 +157,17 @@ async def test_a_pool_that_goes_takes_its_plugin_with_it(pools: Pools):
 
     await polling.eventually(is_gone, what=f"the plugin of {name} is gone", within=60)
     assert not await pods_left(pools)
+
+
+async def is_registered_again(pools: Pools, resource: str) -> bool:
+    """Check that kubelet has a plugin from after the end of the killed one.
+
+    The killed one may end after its successor registered; kubelet then has no healthy device until the
+    successor registers again, and the Node does not show that.
+    """
+    lines = [one for one in pools.node.kubelet.logs().splitlines() if f'"{resource}"' in one]
+    ended = [number for number, one in enumerate(lines) if "ListAndWatch ended" in one]
+    return bool(ended) and any("Registered client" in one for one in lines[ended[-1] :])
 
 
 async def pods_left(pools: Pools) -> list[str]:
