@@ -19,6 +19,7 @@ SOURCES := $(PACKAGES) packaging tests
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
+export PYTHONPATH := packaging
 
 .PHONY: help
 help: ## list the targets
@@ -113,11 +114,11 @@ manifests: install ## print everything a cluster needs into build/manifests
 
 .PHONY: chart
 chart: install ## write charts/gpu-control-plane anew from the builders of manifests
-	PYTHONPATH=packaging:. $(BIN)/python -m chart.build charts/gpu-control-plane
+	$(BIN)/python -m chart.build charts/gpu-control-plane
 
 .PHONY: image
 image: install ## the container image as an OCI layout tar, without a registry (on Debian 12): make image [ARCHITECTURES="amd64 arm64"]
-	PYTHONPATH=packaging $(BIN)/python -m image.build $(BUILD)/image/gpu-control-plane.tar $(addprefix --architecture ,$(ARCHITECTURES))
+	$(BIN)/python -m image.build $(BUILD)/image/gpu-control-plane.tar $(addprefix --architecture ,$(ARCHITECTURES))
 
 .PHONY: proto
 proto: install ## generate kubelet's gRPC messages from their .proto files
