@@ -44,6 +44,9 @@ NODE_GONE_S = 3
 SAMPLE_EVERY_S = 0.5
 """Likewise: a node is ready, and a device well again, after three samples."""
 
+ADVERTISED = "192.0.2.1"
+"""Of the servers, where a test installs their Service; nothing connects to it (RFC 5737)."""
+
 _MOUNTED = ("ca.crt", "scheduler.crt", "scheduler.key")
 
 _SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
@@ -178,7 +181,12 @@ class GpuSystem:
         self, port: int, *, drain_s: float = 0.5, leadership: "Mapping[str, float] | None" = None
     ) -> dict[str, Any]:
         return {
-            "listen": {"host": "127.0.0.1", "port": port},
+            "listen": {
+                "host": "127.0.0.1",
+                "port": port,
+                # For the slice of a Service, which takes no address of the loopback interface.
+                "advertised_address": ADVERTISED,
+            },
             "tls": {"ip_addresses": ["127.0.0.1"], "check_every_s": 5},
             "drain_s": drain_s,
             "observe_within_s": OBSERVE_WITHIN_S,

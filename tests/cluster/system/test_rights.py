@@ -37,6 +37,9 @@ def granted_by(document) -> set[Right]:
     }
 
 
+SERVICE = f"/api/v1/namespaces/{installation.NAMESPACE}/services/gpu-control-plane"
+
+
 async def our_rights(system) -> set[Right]:
     rendered = yaml.safe_load_all(await system.render("rbac"))
     return set().union(
@@ -198,6 +201,23 @@ async def unlabel_namespace(api) -> None:
     await polling.eventually(are_back, what="the labels of pod security")
 
 
+async def lead_service(api: client.ApiClient) -> None:
+    """Install the Service without a selector, which the leader leads to itself."""
+    name = SERVICE.rpartition("/")[2]
+    ports = [{"name": "https", "port": 443, "targetPort": "https"}]
+    await api.create(
+        SERVICE.rpartition("/")[0], {"metadata": {"name": name}, "spec": {"ports": ports}}
+    )
+    slices = f"/apis/discovery.k8s.io/v1/namespaces/{installation.NAMESPACE}/endpointslices"
+
+    async def leads_here() -> bool:
+        found = (await api.get(slices))["items"]
+        addresses = [one["addresses"] for slice_ in found for one in slice_["endpoints"]]
+        return addresses == [[installation.ADVERTISED]]
+
+    await polling.eventually(leads_here, what="an EndpointSlice with the leader's address")
+
+
 async def test_every_right_is_used(  # fixtures
     make_pool, system, api, namespace, audit, create_nodes, tmp_path
 ):
@@ -209,6 +229,7 @@ async def test_every_right_is_used(  # fixtures
     await take_stock(api, create_nodes)
     await overtake(api)
     await unlabel_namespace(api)
+    await lead_service(api)
     await certificates.install_scheduler_deployment(api)
     await certificates.trusted_by_pods(api)
     await system.scheduler.start()
@@ -227,6 +248,7 @@ async def test_every_right_is_used(  # fixtures
 
     await polling.eventually(all_used, what="the use of every right", within=30, every=1)
     await api.delete(installation.DEPLOYMENT)
+    await api.delete(SERVICE)
     await wait_until_repaired(api)
 
 

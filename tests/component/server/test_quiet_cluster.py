@@ -16,8 +16,8 @@ QUIET_S = 150.0
 """Longer than the two minutes after which an agent would count as silent."""
 LOOKS = {"node.inventory", "node.bootstrap"}
 """Who looks whether a heartbeat did not come."""
-POLLS = {"scheduler.trust"}
-"""Who looks at the Secret as often as certificates are checked, which is every second here."""
+POLLS = {"scheduler.trust", "service.endpoint"}
+"""Who looks at the Secret as often as certificates are checked, and at the EndpointSlice every five seconds."""
 
 
 async def test_a_quiet_cluster_is_neither_written_to_nor_looked_at(tmp_path: Path) -> None:
