@@ -22,6 +22,8 @@ from api.names import (
 from manifests import constants
 from manifests.install.server_policy import OwnObjects, build_server_policies
 from manifests.node.device_plugin import WorkloadSettings
+from reconciler.installation.service_endpoint import build_endpoint_slice
+from reconciler.settings import EndpointTerms
 from tests.cluster.environment import client, polling
 from tests.cluster.manifests.conftest import created
 from tests.cluster.manifests.objects import ENGINE, a_pod
@@ -33,6 +35,7 @@ NAMESPACE = constants.DEFAULT_NAMESPACE
 HOME = f"/api/v1/namespaces/{NAMESPACE}"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 IMAGE = "registry.test/gpu-control-plane:1"
@@ -264,6 +267,19 @@ async def test_it_has_its_secrets_and_makes_no_token(name, server, api):
     }
     with is_refused("is of type kubernetes.io/tls or Opaque"):
         await server.create(f"{HOME}/secrets", token, dryRun="All")
+
+
+async def test_it_leads_one_service_to_itself(server):
+    terms = EndpointTerms(
+        namespace=NAMESPACE, service=constants.SERVICE_NAME, address="192.0.2.1", port=8443
+    )
+    body = build_endpoint_slice(terms, service_uid="0")
+    await server.create(SLICES, body, dryRun="All")
+    other_name = body["metadata"] | {"name": "foreign"}
+    other_service = body["metadata"] | {"labels": {"kubernetes.io/service-name": "foreign"}}
+    for metadata in (other_name, other_service):
+        with is_refused("of its own names only"):
+            await server.create(SLICES, body | {"metadata": metadata}, dryRun="All")
 
 
 async def test_it_has_one_lease(server):
