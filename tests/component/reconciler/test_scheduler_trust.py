@@ -228,7 +228,7 @@ async def test_a_refusal_is_tried_again(ours: Installation):
 
 def test_the_settings_say_whose_authorities_and_which_deployment():
     own = controller_settings(Settings()).scheduler
-    assert own == dataclasses.replace(TERMS)
+    assert own == dataclasses.replace(TERMS, check_every_s=Settings().tls.check_every_s)
     mounted = Settings.model_validate({"tls": {"source": "Files", "directory": "/certs"}})
     assert controller_settings(mounted).scheduler.authorities == Path("/certs/ca.crt")
     without = controller_settings(Settings.model_validate({"scheduler": {"deployment": ""}}))
