@@ -39,8 +39,12 @@ class Release:
         self._helm = call
 
     async def install(self, **values: Any) -> None:
-        """Install it, and wait until its Deployments are ready."""
-        await self._with_chart("install", "--create-namespace", *_WAIT, values=values)
+        """Install it, and wait until its Deployments are ready.
+
+        Definitions that other tests applied are taken over: they stay in the cluster.
+        """
+        options = ("--create-namespace", "--take-ownership", *_WAIT)
+        await self._with_chart("install", *options, values=values)
 
     async def upgrade(self, **values: Any) -> None:
         """Upgrade it, and wait until its Deployments are ready."""
