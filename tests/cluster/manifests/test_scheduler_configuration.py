@@ -39,7 +39,10 @@ async def test_pod_of_our_profile_goes_through_the_extender(
     names = await create_nodes(2, resources={"gpu.deckhouse.io/train": "8"})
     configuration = build_scheduler_configuration(
         an_extender(control_plane, stub),
-        leader_election=SchedulerLeaderElection(namespace="kube-system", retry_period="1s"),
+        # A name of its own: the Lease stays, and other tests look for what an uninstallation left.
+        leader_election=SchedulerLeaderElection(
+            namespace="kube-system", name="scheduler-of-a-test", retry_period="1s"
+        ),
         connection=ApiConnection(kubeconfig=str(control_plane.kubeconfig("system:kube-scheduler"))),
         percentage_of_nodes_to_score=100,
     )
