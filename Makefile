@@ -43,7 +43,7 @@ $(INSTALLED): requirements.lock pyproject.toml | $(UV)
 install: $(INSTALLED) ## the locked environment in .venv
 
 .PHONY: lock
-lock: | $(UV) ## resolve pyproject.toml anew into requirements.lock
+lock: | $(UV) ## resolve pyproject.toml into requirements.lock
 	$(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --extra dev \
 	  --output-file requirements.lock pyproject.toml
 
@@ -113,7 +113,7 @@ manifests: install ## print everything a cluster needs into build/manifests
 	  echo $(BUILD)/manifests/$$target.yaml; done
 
 .PHONY: chart
-chart: install ## write charts/gpu-control-plane anew from the builders of manifests
+chart: install ## generate charts/gpu-control-plane from the builders of manifests
 	$(BIN)/python -m chart.build charts/gpu-control-plane
 
 .PHONY: image
@@ -126,7 +126,7 @@ proto: install ## generate kubelet's gRPC messages from their .proto files
 	  --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy api/kubelet/proto/*.proto
 
 .PHONY: golden
-golden: install ## write the golden manifests and docs/settings.md anew
+golden: install ## regenerate the golden manifests and docs/settings.md
 	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/unit/manifests tests/unit/test_lessons.py tests/unit/cli/test_settings_reference.py
 
 .PHONY: presubmit

@@ -353,7 +353,7 @@ class PodSecuritySettings(_Section):
 
     label_namespace: bool = True
     """Whether the leader labels our namespace `pod-security.kubernetes.io/enforce: privileged` (audit and warn
-    too), which the node agents need. A level that somebody else set stays, and is reported."""
+    too), which the node agents need. A level that another client set stays, and is reported."""
 
 
 class SchedulerSettings(_Section):
