@@ -25,7 +25,10 @@ MAX_RESOURCE_NAME_LENGTH: Final = 63
 """kubelet and the NVIDIA device plugin accept resource names of up to 63 characters."""
 MAX_POOL_NAME_LENGTH: Final = MAX_RESOURCE_NAME_LENGTH - len(RESOURCE_PREFIX)
 
-MAX_SLICES_PER_DEVICE: Final = 64
+MAX_SLICES_PER_DEVICE: Final = 100
+"""Beyond `MAX_DISTINCT_SLICES` with slicePlacement SameDevice only."""
+MAX_DISTINCT_SLICES: Final = 64
+"""Slices of a device where a container's slices may lie on several devices."""
 MAX_UUID_LENGTH: Final = 63
 """Of a device or a MIG instance; NVIDIA's have 40."""
 UUID_PATTERN: Final = f"[A-Za-z0-9][A-Za-z0-9-]{{2,{MAX_UUID_LENGTH - 1}}}"

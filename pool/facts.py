@@ -3,6 +3,7 @@
 Names that many facts share are interned: 40,000 devices of 5,000 nodes keep 5,000 node names.
 """
 
+import functools
 from sys import intern
 from typing import TYPE_CHECKING, Final
 
@@ -13,12 +14,13 @@ from api.names import (
     PRESENT_LABEL,
     PRESENT_LABEL_MANAGER,
     RESERVATION_ANNOTATION,
+    DeviceName,
     NodeName,
     PodUid,
     PoolName,
 )
 from pool.demand import demand_of, named_resources, units_by_resource
-from pool.model import Demand, DeviceFacts, NodeFacts, PodFacts, PodPhase, PoolFacts
+from pool.model import Demand, DeviceFacts, DeviceLink, NodeFacts, PodFacts, PodPhase, PoolFacts
 
 if TYPE_CHECKING:
     from api.foreign.core import Node, Pod
@@ -44,6 +46,8 @@ def pool_facts(pool: "GPUPool") -> PoolFacts:
         when_exhausted=pool.spec.reservation.when_exhausted,
         mig_profile=allocation.mig_profile,
         slices_per_device=allocation.slices_per_device,
+        slice_placement=pool.slice_placement,
+        device_topology=pool.spec.scheduling.device_topology,
         created=pool.metadata.creation_timestamp or "",
         is_terminating=pool.metadata.deletion_timestamp is not None,
         is_in_maintenance=pool.is_in_maintenance,
@@ -63,7 +67,15 @@ def device_facts(device: "GPUDevice") -> DeviceFacts:
         is_draining=device.is_draining or is_kept_out,
         mig_instances=tuple((one.profile, one.uuid) for one in status.mig.instances or ()),
         created=intern(device.metadata.creation_timestamp or ""),
+        numa_node=status.numa_node,
+        links=tuple(_link(one.peer, one.type, one.count) for one in status.links or ()),
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _link(peer: str, type_: str, count: int) -> DeviceLink:
+    """Return a link; the devices of a node, which are read together, share those to one peer."""
+    return DeviceLink(DeviceName(intern(peer.replace(":", "-"))), intern(type_), count)
 
 
 def node_facts(node: "Node") -> NodeFacts:

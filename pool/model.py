@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from api.kinds.gpupool import DeviceTopology, SlicePlacement
 from pool.node_affinity import RequiredNodeAffinity, Tolerations
 from pool.refusal import NodeReason
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from api.annotations import Devices, ReservationNote
     from api.foreign.core import Affinity, NodeTaint, Toleration
+    from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
     from api.kinds.gpupool import AllocationMode, Strategy, WhenExhausted
     from api.names import DeviceName, NodeName, PodUid, PoolName
 
@@ -70,6 +72,8 @@ class PoolFacts:
     when_exhausted: "WhenExhausted"
     mig_profile: str = ""
     slices_per_device: int = 1
+    slice_placement: SlicePlacement = SlicePlacement.DISTINCT_DEVICES
+    device_topology: DeviceTopology = DeviceTopology.PREFERRED
     created: str = ""
     """Creation time: of two pools that claim one resource the older serves it."""
     is_terminating: bool = False
@@ -82,6 +86,22 @@ class PoolFacts:
         if self.is_terminating:
             return NodeReason.POOL_ENDING
         return NodeReason.POOL_CHANGING if self.is_in_maintenance else None
+
+
+class DeviceLink(msgspec.Struct, frozen=True, gc=False):
+    """A connection of a device to another one of its node."""
+
+    peer: "DeviceName"
+    type: str
+    """As in a GPUDevice: NVLink, PIX, PXB, PHB, NODE or SYS."""
+    count: int = 1
+
+
+class KubeletTopology(msgspec.Struct, frozen=True):
+    """The TopologyManager settings of a node's kubelet."""
+
+    policy: "TopologyManagerPolicy"
+    scope: "TopologyManagerScope"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +120,9 @@ class DeviceFacts:
     """(profile, UUID) of each MIG instance."""
     created: str = ""
     """Creation time: of two devices that claim one UUID the older owns it."""
+    numa_node: int | None = None
+    links: tuple[DeviceLink, ...] = ()
+    """To other devices of the node, in the order of its object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ from api.kinds.gpupool import (
 from api.kinds.leadershipterm import GPUControlPlaneTermSpec
 from api.meta import Condition, LabelSelector, SelectorOperator, SelectorRequirement
 from api.names import (
+    MAX_DISTINCT_SLICES,
     MAX_POOL_NAME_LENGTH,
     MAX_RESOURCE_NAME_LENGTH,
     POOL_NAME_PATTERN,
@@ -115,7 +116,7 @@ _ALLOCATION_RULES: Final = (
     ),
     CelRule(
         expression="self.mode != 'TimeSlice' || has(self.slicesPerDevice)",
-        message="mode TimeSlice needs the number of slices of a device: set slicesPerDevice (2 to 64)",
+        message="mode TimeSlice needs the number of slices of a device: set slicesPerDevice (2 to 64, with slicePlacement SameDevice to 100)",
         field="slicesPerDevice",
         reason="FieldValueRequired",
     ),
@@ -125,6 +126,19 @@ _ALLOCATION_RULES: Final = (
         " remove it, or set mode to TimeSlice",
         field="slicesPerDevice",
         reason="FieldValueForbidden",
+    ),
+    CelRule(
+        expression="self.mode == 'TimeSlice' || !has(self.slicePlacement)",
+        message="slicePlacement has a meaning in mode TimeSlice only:"
+        " remove it, or set mode to TimeSlice",
+        field="slicePlacement",
+        reason="FieldValueForbidden",
+    ),
+    CelRule(
+        expression=f"!has(self.slicesPerDevice) || self.slicesPerDevice <= {MAX_DISTINCT_SLICES}"
+        " || (has(self.slicePlacement) && self.slicePlacement == 'SameDevice')",
+        message=f"slicesPerDevice above {MAX_DISTINCT_SLICES} needs slicePlacement SameDevice",
+        field="slicesPerDevice",
     ),
 )
 

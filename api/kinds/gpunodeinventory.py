@@ -23,6 +23,31 @@ class BootstrapPhase(Enum):
     READY = "Ready"
 
 
+class TopologyManagerPolicy(Enum):
+    """kubelet's topologyManagerPolicy."""
+
+    NONE = "none"
+    BEST_EFFORT = "best-effort"
+    RESTRICTED = "restricted"
+    SINGLE_NUMA_NODE = "single-numa-node"
+
+
+class TopologyManagerScope(Enum):
+    """kubelet's topologyManagerScope."""
+
+    CONTAINER = "container"
+    POD = "pod"
+
+
+class KubeletConfiguration(Model, frozen=True):
+    """Settings of the node's kubelet that decide which devices it gives to a container."""
+
+    topology_manager_policy: TopologyManagerPolicy = TopologyManagerPolicy.NONE
+    """kubelet rejects a pod whose devices do not comply with restricted or single-numa-node."""
+    topology_manager_scope: TopologyManagerScope = TopologyManagerScope.CONTAINER
+    """Whether the policy applies to each container or to the whole pod."""
+
+
 class DriverVersions(Model, frozen=True):
     """Versions that the node reports."""
 
@@ -102,6 +127,8 @@ class GPUNodeInventoryStatus(Model, frozen=True):
     """Names of the node's GPUDevices."""
     device_counts: DeviceCounts = DeviceCounts()
     driver: DriverVersions = DriverVersions()
+    kubelet: KubeletConfiguration | None = None
+    """The kubelet's settings; absent while they are unknown, which counts as policy none."""
     managed: bool = True
     """False if the node opts out by its label."""
     phase: BootstrapPhase | None = None

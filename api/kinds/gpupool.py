@@ -48,6 +48,26 @@ class Strategy(Enum):
     """The node that is left with the fewest free units, opening as few unused devices as possible."""
 
 
+class SlicePlacement(Enum):
+    """Devices on which the time slices of one container lie."""
+
+    DISTINCT_DEVICES = "DistinctDevices"
+    """Each slice on another device while there are any, so that n slices are a share of n devices."""
+    SAME_DEVICE = "SameDevice"
+    """All on one device, so that n slices are a larger share of it; a multiple of slicesPerDevice is whole devices."""
+
+
+class DeviceTopology(Enum):
+    """How much the devices of one pod have to be near each other."""
+
+    REQUIRED = "Required"
+    """On one NUMA node, or all connected by NVLink; a node without such a set of free devices does not take the pod."""
+    PREFERRED = "Preferred"
+    """The best set of free devices of the node."""
+    NONE = "None"
+    """Any devices of the node."""
+
+
 class WhenExhausted(Enum):
     """Action of admission when too few units are free."""
 
@@ -117,7 +137,11 @@ class Allocation(Model, frozen=True):
     mig_profile: Annotated[str, Meta(pattern=MIG_PROFILE_PATTERN)] | None = None
     """Required in mode MIG, forbidden in others: the profile of the instances, such as 1g.10gb."""
     slices_per_device: Annotated[int, Meta(ge=2, le=MAX_SLICES_PER_DEVICE)] | None = None
-    """Required in mode TimeSlice, forbidden in others: the number of time slices of a device."""
+    """Required in mode TimeSlice, forbidden in others: the number of time slices of a device, up to 64, and up to 100
+    with slicePlacement SameDevice."""
+    slice_placement: SlicePlacement | None = None
+    """Mode TimeSlice only: where the slices of one container lie. DistinctDevices if left out. With SameDevice a
+    container requests up to slicesPerDevice slices, or a multiple of it for whole devices."""
     max_devices_per_node: Annotated[int, Meta(ge=1, le=1024)] | None = None
     """Maximum number of a node's devices in the pool: devices of the pool first, then by PCI address. When it
     is lowered, surplus devices leave once no pod uses them. All selected devices if left out."""
@@ -172,6 +196,8 @@ class Scheduling(Model, frozen=True):
     While a node lacks the label, or all nodes of a value are cordoned, not ready or without healthy units,
     spreading is a preference, so that no device stays idle. If no node has the label, pods spread over nodes
     only, and admission warns."""
+    device_topology: DeviceTopology = DeviceTopology.PREFERRED
+    """Whether the devices of one pod must be near each other: on one NUMA node, or all connected by NVLink."""
     taints: Annotated[list[Taint], Meta(max_length=16)] | None = None
     """Taints of the pool's nodes; its pods tolerate exactly these."""
 
@@ -302,6 +328,10 @@ class GPUPool(Model, frozen=True):
     def is_in_maintenance(self) -> bool:
         """Return whether the spec asks for another allocation than the one in effect."""
         return self.allocation != self.wanted_allocation
+
+    @property
+    def slice_placement(self) -> SlicePlacement:
+        return self.spec.allocation.slice_placement or SlicePlacement.DISTINCT_DEVICES
 
     @property
     def strategy(self) -> Strategy:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from api.crd.cel import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN, MAX_LABEL_VALUE_LENGTH
 from api.field_errors import FieldError
-from api.kinds.gpupool import AllocationMode
+from api.kinds.gpupool import AllocationMode, SlicePlacement
 from api.meta import SelectorOperator
-from api.names import POOL_NAME_PATTERN, RESERVED_POOL_NAMES, RESOURCE_PREFIX
+from api.names import MAX_DISTINCT_SLICES, POOL_NAME_PATTERN, RESERVED_POOL_NAMES, RESOURCE_PREFIX
 from api.quantity import parse_duration_s
 from api.text import truncate
 
@@ -77,6 +77,16 @@ def _allocation_faults(allocation: "Allocation", path: str) -> "Iterator[FieldEr
         if mode is not owner and value is not None:
             text = f"has a meaning in mode {owner.value} only, the mode is {mode.value}"
             yield FieldError(f"{path}.{field}", text)
+    if mode is not AllocationMode.TIME_SLICE and allocation.slice_placement is not None:
+        text = f"has a meaning in mode TimeSlice only, the mode is {mode.value}"
+        yield FieldError(f"{path}.slicePlacement", text)
+    if (
+        allocation.slices_per_device is not None
+        and allocation.slices_per_device > MAX_DISTINCT_SLICES
+        and allocation.slice_placement is not SlicePlacement.SAME_DEVICE
+    ):
+        text = f"is above {MAX_DISTINCT_SLICES}, which needs slicePlacement SameDevice"
+        yield FieldError(f"{path}.slicesPerDevice", text)
 
 
 def _assignment_faults(assignment: "Assignment", path: str) -> "Iterator[FieldError]":

@@ -143,7 +143,7 @@ def test_devices_that_cannot_be_read_are_none(text):
     ("kind", "status"),
     [
         pytest.param(
-            GPUPool, {"allocation": {"mode": "TimeSlice", "slicesPerDevice": 65}}, id="slices"
+            GPUPool, {"allocation": {"mode": "TimeSlice", "slicesPerDevice": 101}}, id="slices"
         ),
         pytest.param(
             GPUPool, {"allocation": {"mode": "TimeSlice", "slicesPerDevice": 0}}, id="no slice"

@@ -133,7 +133,10 @@ def test_defaults_of_a_pool_are_those_that_an_operator_should_see():
     assert crd_schema(GPUPool)["properties"]["spec"]["default"] == {
         "allocation": {"mode": "Exclusive"},
         "assignment": {"requireAnnotation": True},
-        "scheduling": {"topologyKey": "topology.kubernetes.io/zone"},
+        "scheduling": {
+            "topologyKey": "topology.kubernetes.io/zone",
+            "deviceTopology": "Preferred",
+        },
         "reservation": {"ttl": "2m", "whenExhausted": "Pend"},
         "maintenance": {"policy": "Wait", "deadline": "1h"},
     }
