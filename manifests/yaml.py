@@ -12,30 +12,37 @@ _BOOLEANS_OF_KUBECTL: Final = frozenset("yYnN")
 """To kubectl and Helm, but not to PyYAML, these are booleans (YAML 1.1)."""
 
 
-class _Dumper(yaml.SafeDumper):
+class ManifestDumper(yaml.SafeDumper):
+    """Multi-line texts as blocks, and no aliases."""
+
     def ignore_aliases(self, data: object) -> bool:  # PyYAML's signature
         """Write repeated values out: `&id001` is hard to read and to diff."""
         return True
 
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    if text in _BOOLEANS_OF_KUBECTL:
-        style = "'"
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """Return a node that kubectl and Helm read as the same text."""
+        style = "|" if "\n" in data else None
+        if data in _BOOLEANS_OF_KUBECTL:
+            style = "'"
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
-def render(documents: "Iterable[Mapping[str, Any]]") -> str:
+ManifestDumper.add_representer(str, ManifestDumper.represent_str)
+
+
+def render(
+    documents: "Iterable[Mapping[str, Any]]",
+    *,
+    dumper: type[ManifestDumper] = ManifestDumper,
+    width: float = 100,
+) -> str:
     """Return the documents as one YAML stream; the same documents give the same text."""
     return yaml.dump_all(
         documents,
-        Dumper=_Dumper,
+        Dumper=dumper,
         explicit_start=True,
         sort_keys=False,
         default_flow_style=False,
         allow_unicode=True,
-        width=100,
+        width=width,
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from chart.tokens import TOKEN, Expression, Kind
+from manifests.yaml import ManifestDumper, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,21 +19,15 @@ _MEMBER: Final = re.compile(
 _SCALAR: Final = re.compile(rf"^(?P<indent> *)(?P<before>.*: |.*- )(?P<token>{TOKEN.pattern})$")
 
 
-class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: object) -> bool:  # PyYAML's signature
-        """Write repeated values out."""
-        return True
+class _TemplateDumper(ManifestDumper):
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """Quote a text around a token: what is put in may have single quotes."""
+        if "\n" not in data and TOKEN.search(data) and not TOKEN.fullmatch(data):
+            return self.represent_scalar("tag:yaml.org,2002:str", data, style='"')
+        return super().represent_str(data)
 
 
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    if style is None and TOKEN.search(text) and not TOKEN.fullmatch(text):
-        # What is put in may have single quotes.
-        style = '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
+_TemplateDumper.add_representer(str, _TemplateDumper.represent_str)
 
 
 def template_of(
@@ -43,15 +38,7 @@ def template_of(
     Raises:
         ValueError: the text has braces of its own, which Helm would take for expressions.
     """
-    text = yaml.dump_all(
-        documents,
-        Dumper=_Dumper,
-        explicit_start=True,
-        sort_keys=False,
-        default_flow_style=False,
-        allow_unicode=True,
-        width=float("inf"),
-    )
+    text = render(documents, dumper=_TemplateDumper, width=float("inf"))
     if "{{" in text:
         raise ValueError(f"text has braces of its own: {text[text.index('{{') :][:80]}")
     lines: list[str] = []
