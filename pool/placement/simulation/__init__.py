@@ -1,0 +1,1 @@
+"""Simulation of workloads on a cluster in virtual time; the readers of files for people are in `cli`."""
