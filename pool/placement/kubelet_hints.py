@@ -1,0 +1,189 @@
+"""NUMA nodes of a pod's units, as kubelet's TopologyManager demands them.
+
+With a policy other than none, kubelet computes for each container (scope pod: for the whole pod) the narrowest set of
+NUMA nodes with enough free units: fewest nodes first, lower node numbers first. The set is *preferred* if no smaller
+number of nodes has as many units, free or not. `restricted` rejects a pod without a preferred set, `single-numa-node`
+one without a set of one node, `best-effort` none. A container that reuses the units of an init container has a set
+with the NUMA nodes of all of them. Units without a NUMA node are in no set; where no unit has one, or kubelet has no
+other resource to align with ours and our plugins report none (`agent.plugin.numa_hints`), kubelet does not choose.
+
+`align` answers in the same terms, with two differences: it decides for all containers together, where kubelet's
+first container may take what the second one needs, and the caller may try other NUMA nodes first. Where kubelet
+itself admits the pod, and the order is ascending, both name the same nodes.
+"""
+
+from itertools import combinations
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
+from pool.demand import reused_units
+from pool.model import ContainerRole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pool.model import KubeletTopology
+
+NumaNodes = tuple[int, ...]
+"""In ascending order."""
+Aligned = tuple[NumaNodes | None, ...]
+"""The NUMA nodes for the units of each container, in kubelet's order; None where any unit will do."""
+
+
+_Units = tuple[int, ...]
+"""By place in the order of the NUMA nodes."""
+
+
+class Unaligned(msgspec.Struct, frozen=True):
+    """kubelet would reject the pod."""
+
+    units: int
+    """Of the first container without NUMA nodes, or of the pod."""
+    numa_nodes: int
+    """On so many NUMA nodes at most they have to be; 0 where no NUMA nodes of this node have that many units."""
+
+
+def align(
+    topology: "KubeletTopology | None",
+    capacity: "Mapping[int | None, int]",
+    free: "Mapping[int | None, int]",
+    *,
+    containers: "Sequence[tuple[ContainerRole, int]]",
+    order: "Sequence[int] | None" = None,
+) -> Aligned | Unaligned:
+    """Return the NUMA nodes of each container's units, where kubelet's policy asks for some.
+
+    Args:
+        topology: the policy and scope of the node's kubelet; None is unknown, which counts as none.
+        capacity: the pool's units of the node by NUMA node, free or not; None: units without a NUMA node.
+        free: those that the pod may get.
+        containers: role and units of each container, in kubelet's order.
+        order: the NUMA nodes to try first, among equally many; ascending if it is None, as kubelet tries them.
+    """
+    nodes = [node for node in capacity if node is not None and capacity[node]]
+    policy = TopologyManagerPolicy.NONE if topology is None else topology.policy
+    if topology is None or policy is TopologyManagerPolicy.NONE or not nodes:
+        return (None,) * len(containers)
+    order = sorted(nodes) if order is None else order
+    search = _Search(policy, capacity, order)
+    left = tuple(free.get(node, 0) for node in order)
+    if topology.scope is TopologyManagerScope.POD:
+        units = sum(units for _, units in containers) - sum(reused_units(containers))
+        found = search.first([(ContainerRole.MAIN, units)], left)
+        return found if isinstance(found, Unaligned) else found * len(containers)
+    return search.first(containers, left)
+
+
+def most_numa_nodes(
+    policy: TopologyManagerPolicy, capacity: "Mapping[int | None, int]", units: int
+) -> int | None:
+    """Return on how many NUMA nodes so many units may be; None where it does not matter, 0 where none will do."""
+    if policy not in _STRICT:
+        return None
+    fewest = _fewest(capacity, units)
+    if policy is TopologyManagerPolicy.SINGLE_NUMA_NODE and fewest > 1:
+        return 0
+    return fewest
+
+
+_STRICT = (TopologyManagerPolicy.RESTRICTED, TopologyManagerPolicy.SINGLE_NUMA_NODE)
+
+
+def _fewest(capacity: "Mapping[int | None, int]", units: int) -> int:
+    """Return the smallest number of NUMA nodes with so many units, free or not; 0 where all have fewer."""
+    total = 0
+    counts = sorted((count for node, count in capacity.items() if node is not None), reverse=True)
+    for number, count in enumerate(counts, 1):
+        total += count
+        if total >= units:
+            return number
+    return 0
+
+
+MOST_STATES: Final = 10_000
+"""Of a search; a pod of many containers that fit only in a rare way counts as one that does not."""
+
+
+class _Search:
+    """Depth first, over the sets of NUMA nodes in the order in which kubelet prefers them."""
+
+    def __init__(
+        self,
+        policy: TopologyManagerPolicy,
+        capacity: "Mapping[int | None, int]",
+        order: "Sequence[int]",
+    ) -> None:
+        self._policy = policy
+        self._capacity = capacity
+        self._order = order
+
+    def first(
+        self, containers: "Sequence[tuple[ContainerRole, int]]", free: "_Units"
+    ) -> Aligned | Unaligned:
+        """Return the first sets with which all containers are served, or the first container that has none."""
+        chosen: list[NumaNodes | None] = []
+        failed: set[tuple[int, _Units, _Units]] = set()
+        furthest = 0
+
+        def serve(at: int, left: _Units, reusable: _Units) -> bool:
+            nonlocal furthest
+            if at == len(containers):
+                return True
+            if (at, left, reusable) in failed or len(failed) >= MOST_STATES:
+                return False
+            furthest = max(furthest, at)
+            role, units = containers[at]
+            for nodes in self._sets(units, left, reusable):
+                chosen.append(nodes)
+                if serve(at + 1, *self._after(role, units, nodes, left=left, reusable=reusable)):
+                    return True
+                chosen.pop()
+            failed.add((at, left, reusable))
+            return False
+
+        if serve(0, free, (0,) * len(free)):
+            return tuple(chosen)
+        units = containers[furthest][1]
+        return Unaligned(units, most_numa_nodes(self._policy, self._capacity, units) or 0)
+
+    def _sets(self, units: int, left: "_Units", reusable: "_Units") -> "Iterator[NumaNodes | None]":
+        places = range(len(self._order))
+        held = {place for place in places if reusable[place]}
+        most = most_numa_nodes(self._policy, self._capacity, units)
+        has_any = False
+        for number in range(1, len(self._order) + 1 if most is None else most + 1):
+            for some in combinations(places, number):
+                if not held <= set(some):
+                    continue
+                if sum(left[place] + reusable[place] for place in some) >= units:
+                    has_any = True
+                    yield tuple(sorted(self._order[place] for place in some))
+        if most is None and not has_any:
+            yield None
+
+    def _after(
+        self,
+        role: ContainerRole,
+        units: int,
+        nodes: NumaNodes | None,
+        *,
+        left: "_Units",
+        reusable: "_Units",
+    ) -> "tuple[_Units, _Units]":
+        """Return the free and the reusable units after a container has got its own."""
+        after, kept = list(left), list(reusable)
+        for place, count in enumerate(reusable):
+            reused = min(units, count)
+            units -= reused
+            if role is not ContainerRole.INIT:
+                kept[place] -= reused
+        for place, node in enumerate(self._order):
+            if nodes is None or node in nodes:
+                fresh = min(units, after[place])
+                units -= fresh
+                after[place] -= fresh
+                if role is ContainerRole.INIT:
+                    kept[place] += fresh
+        return tuple(after), tuple(kept)
