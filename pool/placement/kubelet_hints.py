@@ -102,7 +102,8 @@ def _fewest(capacity: "Mapping[int | None, int]", units: int) -> int:
     return 0
 
 
-MOST_STATES: Final = 10_000
+_NO_MORE: Final[NumaNodes] = (-1,)
+MOST_STATES: Final = 1_000
 """Of a search; a pod of many containers that fit only in a rare way counts as one that does not."""
 
 
@@ -124,29 +125,32 @@ class _Search:
     ) -> Aligned | Unaligned:
         """Return the first sets with which all containers are served, or the first container that has none."""
         chosen: list[NumaNodes | None] = []
+        states = [(free, (0,) * len(free))]
+        # Before each container: the free and the reusable units, by place.
+        options: list[Iterator[NumaNodes | None]] = []
+        # Of each container, what was not tried yet.
         failed: set[tuple[int, _Units, _Units]] = set()
         furthest = 0
-
-        def serve(at: int, left: _Units, reusable: _Units) -> bool:
-            nonlocal furthest
-            if at == len(containers):
-                return True
-            if (at, left, reusable) in failed or len(failed) >= MOST_STATES:
-                return False
+        while len(chosen) < len(containers):
+            at = len(chosen)
+            if len(options) == at:
+                options.append(self._sets(containers[at][1], *states[at]))
+            nodes = next(options[at], _NO_MORE)
+            if nodes is not _NO_MORE:
+                left, reusable = states[at]
+                after = self._after(*containers[at], nodes, left=left, reusable=reusable)
+                if (at + 1, *after) not in failed:
+                    chosen.append(nodes)
+                    states.append(after)
+                continue
             furthest = max(furthest, at)
-            role, units = containers[at]
-            for nodes in self._sets(units, left, reusable):
-                chosen.append(nodes)
-                if serve(at + 1, *self._after(role, units, nodes, left=left, reusable=reusable)):
-                    return True
-                chosen.pop()
-            failed.add((at, left, reusable))
-            return False
-
-        if serve(0, free, (0,) * len(free)):
-            return tuple(chosen)
-        units = containers[furthest][1]
-        return Unaligned(units, most_numa_nodes(self._policy, self._capacity, units) or 0)
+            failed.add((at, *states.pop()))
+            options.pop()
+            if not chosen or len(failed) > MOST_STATES:
+                units = containers[furthest][1]
+                return Unaligned(units, most_numa_nodes(self._policy, self._capacity, units) or 0)
+            chosen.pop()
+        return tuple(chosen)
 
     def _sets(self, units: int, left: "_Units", reusable: "_Units") -> "Iterator[NumaNodes | None]":
         places = range(len(self._order))

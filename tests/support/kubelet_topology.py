@@ -1,0 +1,190 @@
+"""kubelet 1.36's TopologyManager and devicemanager, as their Go source has them, for one resource.
+
+    pkg/kubelet/cm/topologymanager/{policy,policy_*,scope_*}.go, bitmask/bitmask.go
+    pkg/kubelet/cm/devicemanager/{topology_hints,manager}.go
+
+Other hint providers have no preference: the CPU manager and the memory manager are off.
+"""
+
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TYPE_CHECKING, Final
+
+from pool.demand import distinct_units
+from pool.model import ContainerRole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pool.model import ContainerDemand
+
+    Preferred = Callable[[str, set[str], set[str], int], Sequence[str]]
+    """Container, available, must include, size -> answer of GetPreferredAllocation."""
+
+NONE: Final = "none"
+BEST_EFFORT: Final = "best-effort"
+RESTRICTED: Final = "restricted"
+SINGLE: Final = "single-numa-node"
+
+Mask = frozenset[int]
+
+
+@dataclass(frozen=True)
+class Hint:
+    nodes: Mask | None
+    preferred: bool
+
+
+class RejectedError(Exception):
+    """kubelet rejects the pod."""
+
+
+@dataclass
+class Kubelet:
+    """One pod's admission at a time; what earlier pods have is not in `free`."""
+
+    policy: str
+    scope: str
+    numa: "Mapping[str, int | None]"
+    """Device -> the NUMA node of its TopologyInfo."""
+    free: set[str]
+    """Healthy devices that no pod has, as kubelet sees it."""
+    preferred: "Preferred" = lambda _container, _available, _must, _size: ()
+    machine: Mask = frozenset({0, 1})
+    affinity: dict[str, Mask | None] = field(default_factory=dict)
+    """Container -> the NUMA nodes that were chosen."""
+    calls: int = 0
+    """Of GetPreferredAllocation."""
+
+    def admit(self, containers: "Sequence[ContainerDemand]") -> dict[str, set[str]]:
+        """Return the devices of each container.
+
+        Raises:
+            RejectedError: as kubelet's pod admission.
+        """
+        reusable: set[str] = set()
+        given: dict[str, set[str]] = {}
+        for_the_pod = None
+        if self.policy != NONE and self.scope == "pod":
+            for_the_pod = self._merge(self._hints(set(), distinct_units(containers)))
+        for one in containers:
+            hint = for_the_pod
+            if self.policy != NONE and self.scope == "container":
+                hint = self._merge(self._hints(reusable, one.units))
+            nodes = None if hint is None else hint.nodes
+            self.affinity[one.name] = nodes
+            devices = self._allocate(one, nodes, reusable)
+            given[one.name] = devices
+            if one.role is ContainerRole.INIT:
+                reusable |= devices
+            else:
+                reusable -= devices
+        return given
+
+    def _hints(self, reusable: set[str], request: int) -> list[Hint] | None:
+        if all(node is None for node in self.numa.values()):
+            return None
+        if len(self.free | reusable) < request:
+            return []
+        nodes = sorted({node for node in self.numa.values() if node is not None} & self.machine)
+        smallest = len(nodes)
+        masks: list[Mask] = []
+        for size in range(1, len(nodes) + 1):
+            for some in combinations(nodes, size):
+                mask = frozenset(some)
+                if sum(node in mask for node in self.numa.values()) >= request:
+                    smallest = min(smallest, size)
+                if any(
+                    self.numa[one] is not None and self.numa[one] not in mask for one in reusable
+                ):
+                    continue
+                matching = sum(self.numa[one] is not None for one in reusable)
+                matching += sum(self.numa[one] in mask for one in self.free)
+                if matching >= request:
+                    masks.append(mask)
+        return [Hint(mask, len(mask) == smallest) for mask in masks]
+
+    def _merge(self, hints: list[Hint] | None) -> Hint:
+        found = [Hint(None, True)] if hints is None else hints or [Hint(None, False)]
+        if self.policy == SINGLE:
+            found = [
+                one for one in found if one.preferred and (one.nodes is None or len(one.nodes) == 1)
+            ]
+        fewest = min((len(one.nodes) for one in found if one.nodes is not None), default=0)
+        best: Hint | None = None
+        for one in found:
+            candidate = Hint(
+                self.machine if one.nodes is None else one.nodes & self.machine, one.preferred
+            )
+            best = candidate if best is None else _better(best, candidate, fewest)
+        best = best or Hint(self.machine, False)
+        if self.policy == SINGLE and best.nodes == self.machine:
+            best = Hint(None, best.preferred)
+        if self.policy in {RESTRICTED, SINGLE} and not best.preferred:
+            raise RejectedError("TopologyAffinityError")
+        return best
+
+    def _allocate(
+        self, container: "ContainerDemand", nodes: Mask | None, reusable: set[str]
+    ) -> set[str]:
+        taken = set(sorted(reusable)[: container.units])
+        needed = container.units - len(taken)
+        if needed == 0:
+            return taken
+        if len(self.free) < needed:
+            raise RejectedError("requested number of devices unavailable")
+        has_topology = any(node is not None for node in self.numa.values())
+        aligned = (
+            {one for one in self.free if self.numa[one] in nodes}
+            if nodes is not None and has_topology
+            else set[str]()
+        )
+        if needed < len(aligned):
+            pools = [self._prefer(container, aligned | taken, taken) & aligned, aligned]
+        else:
+            taken |= aligned
+            self.free -= aligned
+            if len(taken) == container.units:
+                return taken
+            available = set(self.free)
+            pools = [self._prefer(container, available | taken, taken) & available, available]
+        for some in pools:
+            for one in sorted(some - taken)[: container.units - len(taken)]:
+                taken.add(one)
+        self.free -= taken
+        return taken
+
+    def _prefer(
+        self, container: "ContainerDemand", available: set[str], must: set[str]
+    ) -> set[str]:
+        self.calls += 1
+        return set(self.preferred(container.name, available, must, container.units))
+
+
+def _better(current: Hint, candidate: Hint, fewest: int) -> Hint:
+    """`HintMerger.compare`, case by case."""
+    assert current.nodes is not None
+    assert candidate.nodes is not None
+    if not candidate.nodes:
+        return current
+    if current.preferred is not candidate.preferred:
+        return current if current.preferred else candidate
+    fitter = _narrower(current, candidate)
+    here, there = len(current.nodes), len(candidate.nodes)
+    if current.preferred or here > fewest:
+        return fitter
+    if here == fewest:
+        return fitter if there == fewest else current
+    if there > fewest:
+        return current
+    if there == fewest or there > here:
+        return candidate
+    return current if there < here else fitter
+
+
+def _narrower(current: Hint, candidate: Hint) -> Hint:
+    def rank(hint: Hint) -> tuple[int, int]:
+        nodes = hint.nodes or frozenset()
+        return len(nodes), sum(1 << node for node in nodes)
+
+    return candidate if rank(candidate) < rank(current) else current
