@@ -76,7 +76,7 @@ class AdmissionPlanner:
             summary = state.node(node)
             return summary is not None and summary.free - claimed >= demand.units
 
-        node = state.best_node(demand.units, accepts)
+        node = state.best_node(state.request_of(demand), accepts)
         if node is None:
             fits = self._fits_once_stored(pool, demand, constraints, now=incoming.now)
             deferral = Deferral.UNCONFIRMED if fits else None

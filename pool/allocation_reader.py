@@ -131,7 +131,8 @@ class AllocationReader:
 
         Views answer this for pods without a reservation there; this is for the one node that differs.
         """
-        summary = self._index.state(pool.name).node(node)
+        state = self._index.state(pool.name)
+        summary = state.node(node)
         if summary is None:
             return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=demand.units)
         reservation = self._ledger.of_pod(uid) if uid is not None else None
@@ -142,7 +143,7 @@ class AllocationReader:
         ):
             mine = recoverable_units(reservation, pool.name, self._index)
             summary = summary.without_reservation(mine)
-        return refusal_of(summary, demand.units)
+        return refusal_of(summary, state.request_of(demand))
 
     def bound_to(self, uid: "PodUid") -> AlreadyBound | None:
         """Return the node that a pod is bound to, or that its Binding names; None while it may go anywhere."""

@@ -76,7 +76,7 @@ def _sorted(asked: UnitDemand, candidates: Candidates, context: "ExtenderContext
     own, refusal = own_node(asked, context.reader)
     if own is not None and refusal is None and own in candidates.names:
         return _parted([own], {}, {})
-    view = context.index.view(asked.pool.name, asked.demand.units)
+    view = context.index.view(asked.pool.name, asked.demand)
     if own is None or refusal == view.refusals.get(own, _ABSENT):
         return _as_view_says(asked, candidates, context, view=view)
     names = candidates.names

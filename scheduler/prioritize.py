@@ -44,7 +44,7 @@ def no_scores(names: "list[NodeName]") -> bytes:
 def _scored(
     asked: UnitDemand, candidates: "Candidates", context: "ExtenderContext"
 ) -> tuple[Outcome, bytes]:
-    view = context.index.view(asked.pool.name, asked.demand.units)
+    view = context.index.view(asked.pool.name, asked.demand)
     scored = _as_view_says(candidates, view, context)
     best = _preferred(asked, context)
     if best is not None and best in candidates.names:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, UnitId
     from pool.index.node_view import FitView, PoolNode
-    from pool.model import DeviceFacts, NodeFacts, PoolFacts
+    from pool.model import Demand, DeviceFacts, NodeFacts, PoolFacts
 
 
 @final
@@ -195,9 +195,10 @@ class DeviceIndex:
         """Return a pool's nodes, views and capacity; an empty state for an unknown pool."""
         return self._pools.get(name) or self._new_state(name)
 
-    def view(self, name: "PoolName", size: int) -> "FitView":
-        """Return refusals and scores of a pool's nodes for a size."""
-        return self.state(name).view(size)
+    def view(self, name: "PoolName", demand: "Demand") -> "FitView":
+        """Return refusals and scores of a pool's nodes for a demand."""
+        state = self.state(name)
+        return state.view(state.request_of(demand))
 
     def devices_on(self, pool: "PoolName", node: "NodeName") -> "list[DeviceEntry]":
         """Return the pool's devices on a node, by name."""

@@ -1,6 +1,6 @@
 """Figures of a pool's nodes, and the refusals and scores that filter and prioritize read.
 
-A `PoolNode` is recomputed when the node changes. A `FitView` has, for one size, the refusal or the score of every
+A `PoolNode` is recomputed when the node changes. A `FitView` has, for one request, the refusal or the score of every
 node of the pool, and recomputes only nodes that changed. So filter costs the candidates of its call, not the pods
 or the cluster.
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName
     from pool.index.devices import DeviceEntry
+    from pool.placement.request import Request
 
 MAX_SCORE: Final = 9
 """Best score by strategy; 10 is left for the node of the pod's own reservation."""
@@ -127,8 +128,9 @@ def summarize(
     )
 
 
-def refusal_of(node: PoolNode, size: int) -> NodeRefusal | None:
-    """Return why the node cannot take this many units, or None when it can."""
+def refusal_of(node: PoolNode, request: "Request") -> NodeRefusal | None:
+    """Return why the node cannot serve the request, or None when it can."""
+    size = request.units
     if node.available >= size:
         return None
     unhealthy = node.unhealthy
@@ -151,9 +153,9 @@ def refusal_of(node: PoolNode, size: int) -> NodeRefusal | None:
     )
 
 
-def score_of(node: PoolNode, size: int, strategy: Strategy) -> int:
+def score_of(node: PoolNode, request: "Request", strategy: Strategy) -> int:
     """Return 0..9, higher is better, for a node that fits; 0 where it would take a unit of a reservation."""
-    left = node.free - size
+    left = node.free - request.units
     if left < 0:
         return 0
     match strategy:
@@ -201,12 +203,12 @@ _FEW_REFUSALS: Final = 64
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class FitView:
-    """Refusals and scores of a pool's nodes for one size, to be read and not kept over an await.
+    """Refusals and scores of a pool's nodes for one request, to be read and not kept over an await.
 
     Anything derived from a view holds while it is the same object and its counter has not moved.
     """
 
-    size: int
+    request: "Request"
     refusals_moved: int = 0
     """Counts changes of a refusal; a node that fits has none as long as it fits."""
     scores_moved: int = 0
@@ -239,9 +241,9 @@ class FitView:
         score: int | None = None
         refusal: NodeRefusal | Literal[False] | None = False  # says nothing: no node of the pool
         if node is not None:
-            refusal = refusal_of(node, self.size)
+            refusal = refusal_of(node, self.request)
             if refusal is None:
-                score = score_of(node, self.size, strategy)
+                score = score_of(node, self.request, strategy)
             else:
                 refusal = self._intern(refusal)
         if refusal is not self.refusals.get(name, False):

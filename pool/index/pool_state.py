@@ -13,15 +13,16 @@ from api.names import NodeName
 from pool.index.node_view import PREFERENCES, Bucket, FitView, PoolNode, Preference
 from pool.layout import most_units_of_a_device
 from pool.model import Capacity
+from pool.placement.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from api.names import DeviceName
-    from pool.model import PoolFacts
+    from pool.model import Demand, PoolFacts
 
 _MAX_VIEWS: Final = 64
-"""Sizes kept at a time; one more distinct size drops the oldest view."""
+"""Requests kept at a time; one more distinct request drops the oldest view."""
 
 
 @final
@@ -37,7 +38,7 @@ class PoolState:
         self._summarize = summarize
         self._nodes: dict[NodeName, PoolNode] = {}
         self._dirty: set[NodeName] = set()
-        self._views: dict[int, FitView] = {}
+        self._views: dict[Request, FitView] = {}
         self._names_by_bucket: dict[Bucket, list[NodeName]] = {}
         # bucket -> its placeable nodes in order; 5,000 pointers are moved in a microsecond, which is
         # less than any tree costs
@@ -83,11 +84,15 @@ class PoolState:
         self._refresh()
         return self._nodes
 
-    def view(self, size: int) -> FitView:
+    def request_of(self, demand: "Demand") -> Request:
+        """Return what decides whether a node fits the demand."""
+        return Request(demand.units)
+
+    def view(self, request: Request) -> FitView:
         self._refresh()
-        view = self._views.get(size)
+        view = self._views.get(request)
         if view is None:
-            view = self._new_view(size)
+            view = self._new_view(request)
         return view
 
     def capacity(self) -> Capacity:
@@ -115,7 +120,9 @@ class PoolState:
         devices = max(map(len, self.devices_by_node.values()), default=0)
         return max(self.largest_node(), devices * most_units_of_a_device(self.facts))
 
-    def best_node(self, size: int, accepts: "Callable[[NodeName], bool]") -> "NodeName | None":
+    def best_node(
+        self, request: Request, accepts: "Callable[[NodeName], bool]"
+    ) -> "NodeName | None":
         """Return the best placeable node with enough free units that `accepts` allows.
 
         Best by the pool's strategy; equal nodes in order of their names.
@@ -124,6 +131,7 @@ class PoolState:
         if self.facts is None:
             return None
         prefer = PREFERENCES[self.facts.strategy]
+        size = request.units
         alike: dict[Preference, list[list[NodeName]]] = {}
         for bucket, names in self._names_by_bucket.items():
             if bucket[0] >= size:
@@ -155,14 +163,14 @@ class PoolState:
                     view.update(name, after, self.facts.strategy)
         self._dirty.clear()
 
-    def _new_view(self, size: int) -> FitView:
-        view = FitView(size)
+    def _new_view(self, request: Request) -> FitView:
+        view = FitView(request)
         if self.facts is not None:
             for name in sorted(self._nodes):
                 view.update(_side_by_side(name), self._nodes[name], self.facts.strategy)
         if len(self._views) >= _MAX_VIEWS:
             del self._views[next(iter(self._views))]
-        self._views[size] = view
+        self._views[request] = view
         return view
 
     def _move(self, name: NodeName, before: PoolNode | None, after: PoolNode | None) -> None:

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from pool.allocation_reader import AllocationReader
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant, PodFacts, PoolFacts
+    from pool.placement.request import Request
 
-    _Fits = dict[tuple[PoolName, int], frozenset[NodeName]]
+    _Fits = dict[tuple[PoolName, Request], frozenset[NodeName]]
 
 RBAC: Final = (PolicyRule(resources=("pods",), verbs=("patch",)),)
 
@@ -85,7 +86,7 @@ class SchedulerRequeue:
         self._now = now
         self._candidates: dict[PodUid, _Candidate] = {}
         self._fits: _Fits = {}
-        # pool, units of a waiting pod -> the nodes that fitted them at the last look
+        # pool, request of a waiting pod -> the nodes that fitted it at the last look
         TASK_FAILURES.labels("pod.waking")
 
     async def run(self) -> None:
@@ -140,16 +141,19 @@ class SchedulerRequeue:
             return
         state = self._index.state(pool.name)
         left = available = state.capacity().available
-        more: dict[int, bool] = {}
+        more: dict[Request, bool] = {}
         again: list[tuple[float, PodFacts]] = []
         for pod in waiting:
             units, candidate = pod.demand.units, self._candidates.get(pod.uid)
-            if units > (left if candidate is None else available) or not state.view(units).scores:
+            request = state.request_of(pod.demand)
+            fits = state.view(request).scores
+            if units > (left if candidate is None else available) or not fits:
                 continue
             has_turn = units <= left
-            if units not in more:
-                more[units] = self._fits_more(pool.name, units, before)
-            if more[units] and candidate is not None:
+            if request not in more:
+                self._fits[pool.name, request] = frozenset(fits)
+                more[request] = not fits.keys() <= before.get((pool.name, request), frozenset())
+            if more[request] and candidate is not None:
                 candidate.has_new_chance = True
             if candidate is None or not candidate.has_declined(now):
                 left -= units if has_turn else 0
@@ -160,11 +164,6 @@ class SchedulerRequeue:
             if pod.demand.units <= left:
                 left -= pod.demand.units
                 del self._candidates[pod.uid]
-
-    def _fits_more(self, pool: "PoolName", units: int, before: "_Fits") -> bool:
-        """Note the nodes that so many units fit; say whether they did not fit one of them before."""
-        fits = self._fits[pool, units] = frozenset(self._index.view(pool, units).scores)
-        return not fits <= before.get((pool, units), frozenset())
 
     async def _touch(self, pod: "PodFacts") -> None:
         stamp = self._now().utc.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -9,6 +9,7 @@ from pool.allocation_state import AllocationState
 from pool.index.node_view import PoolNode
 from pool.model import Capacity, PoolFacts
 from pool.placement.planner import Placed, PlacementRefused
+from tests.support.builders import a_demand
 from tests.support.naive_allocation_state import UNCOMMITTED, UNCONFIRMED, NaiveAllocationState
 from tests.support.naive_facts import demand_of, units_of
 
@@ -36,7 +37,7 @@ def agree_on_figures(
     assert state.largest_free() == max(rooms, default=0)
     assert state.largest_node() == max((node["total"] for node in want.values()), default=0)
     for size in SIZES:
-        view = allocation_state.index.view(PoolName(pool), size)
+        view = allocation_state.index.view(PoolName(pool), a_demand(size))
         reasons = {name: model.reason(node, size) for name, node in want.items()}
         refusals = {name: one.reason.value if one else None for name, one in view.refusals.items()}
         assert refusals == reasons

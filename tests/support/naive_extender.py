@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from pool.index.node_view import score_of
+from pool.placement.request import Request
 from pool.refusal import NodeReason, NodeRefusal
 from scheduler.codec import MalformedArgs, decode_candidates
 from scheduler.pod_demand import ImpossibleDemand, NoDemand, binding_text, read_pod
@@ -68,7 +69,8 @@ def _scores(request: "CandidatesRequest", allocation_state: "AllocationState") -
     for name in request.names:
         node = state.node(name)
         fits = node is not None and node.available >= asked.demand.units
-        scores.append(score_of(node, asked.demand.units, asked.pool.strategy) if fits else 0)  # type: ignore[arg-type]  # it fits, so it is there
+        wanted = Request(asked.demand.units)
+        scores.append(score_of(node, wanted, asked.pool.strategy) if fits else 0)  # type: ignore[arg-type]  # it fits, so it is there
     best = _own(asked, allocation_state)
     if best in request.names:
         scores[request.names.index(best)] = 10

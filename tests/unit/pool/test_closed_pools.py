@@ -41,7 +41,7 @@ def test_no_node_takes_a_pod_and_none_is_worth_an_eviction(change, reason):
     allocation_state.index.replace_pool(a_pool(**change))
     pool, demand = pool_of(allocation_state), a_demand(1)
 
-    refusal = allocation_state.index.view(pool.name, 1).refusals[N1]
+    refusal = allocation_state.index.view(pool.name, a_demand(1)).refusals[N1]
     assert refusal is not None
     assert refusal.reason is reason
     assert not reason.is_resolvable
@@ -123,7 +123,7 @@ def test_pods_that_were_admitted_before_run_once_the_pool_opens_again():
     slices = a_pool(mode=AllocationMode.TIME_SLICE, slices_per_device=2)
     allocation_state.index.replace_pool(slices)
 
-    assert set(allocation_state.index.view(slices.name, 1).scores) == {N1}
+    assert set(allocation_state.index.view(slices.name, a_demand(1)).scores) == {N1}
     commitment = commit_to(allocation_state, pod)
     assert commitment.units == ("GPU-n1-0::0",)
 

@@ -9,7 +9,7 @@ from api.kinds.gpunodeinventory import ContainerDevices
 from api.names import NodeName, PoolName
 from pool.allocation_state import AllocationState
 from tests.support.allocation_state import a_bound_pod, uid_of
-from tests.support.builders import a_device, a_node, a_pool, a_slice_pool, at
+from tests.support.builders import a_demand, a_device, a_node, a_pool, a_slice_pool, at
 
 NODES = ("n1", "n2")
 POOLS = ("a", "b")
@@ -98,7 +98,7 @@ def picture(allocation_state: AllocationState) -> Any:
         },
         {name: dict(index.state(PoolName(name)).nodes()) for name in POOLS},
         {name: index.state(PoolName(name)).capacity() for name in POOLS},
-        {name: index.view(PoolName(name), 2).refusals for name in POOLS},
+        {name: index.view(PoolName(name), a_demand(2)).refusals for name in POOLS},
         {resource: index.pool_of(resource) for resource in "rs"},
         {name: index.knows_node(NodeName(name)) for name in NODES},
     )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from api.kinds.gpupool import Strategy
 from api.names import NodeName, PoolName
 from pool.index.node_view import MAX_SCORE, PREFERENCES, PoolNode, refusal_of, score_of
+from pool.placement.request import Request
 from pool.refusal import NodeReason, NodeRefusal
 from tests.support.allocation_state import (
     N1,
@@ -45,12 +46,12 @@ def pool_nodes(draw: st.DrawFn) -> PoolNode:
 
 
 def test_a_node_with_enough_free_units_fits() -> None:
-    assert refusal_of(a_pool_node(4, used=2), 2) is None
+    assert refusal_of(a_pool_node(4, used=2), Request(2)) is None
 
 
 def test_a_node_with_too_few_free_units_says_who_has_them() -> None:
     assert refusal_of(
-        a_pool_node(8, used=3, reserved=2, unhealthy=1, unusable=1), 4
+        a_pool_node(8, used=3, reserved=2, unhealthy=1, unusable=1), Request(4)
     ) == NodeRefusal(
         reason=NodeReason.INSUFFICIENT_UNITS,
         wanted=4,
@@ -63,7 +64,7 @@ def test_a_node_with_too_few_free_units_says_who_has_them() -> None:
 
 
 def test_a_node_that_never_has_enough_is_too_small() -> None:
-    refusal = refusal_of(a_pool_node(2), 3)
+    refusal = refusal_of(a_pool_node(2), Request(3))
     assert refusal is not None
     assert refusal.reason is NodeReason.NODE_TOO_SMALL
 
@@ -75,13 +76,13 @@ def test_used_units_of_a_faulted_device_are_not_won_by_eviction() -> None:
     )
     for index in (0, 1):
         allocation_state.observe_pod(a_bound_pod(f"p{index}", f"GPU-n1-{index}"), at(0))
-    refusal = allocation_state.index.view(WHOLE, 2).refusals[N1]
+    refusal = allocation_state.index.view(WHOLE, a_demand(2)).refusals[N1]
     assert refusal is not None
     assert (refusal.reason, refusal.unhealthy, refusal.total) == (NodeReason.NODE_TOO_SMALL, 1, 2)
 
 
 def test_a_node_with_an_unaccounted_pod_takes_nobody() -> None:
-    refusal = refusal_of(a_pool_node(8, used=1, unaccounted=2), 1)
+    refusal = refusal_of(a_pool_node(8, used=1, unaccounted=2), Request(1))
     assert refusal is not None
     assert (refusal.reason, refusal.used) == (NodeReason.UNACCOUNTED_PODS, 3)
 
@@ -105,7 +106,7 @@ def test_scores_leave_the_best_one_to_the_pods_own_reservation(
     node: PoolNode, size: int, strategy: Strategy
 ) -> None:
     if node.free >= size:
-        assert 0 <= score_of(node, size, strategy) <= MAX_SCORE == 9
+        assert 0 <= score_of(node, Request(size), strategy) <= MAX_SCORE == 9
 
 
 @given(pool_nodes(), pool_nodes(), st.integers(1, 32), st.sampled_from(Strategy))
@@ -116,7 +117,7 @@ def test_a_preferred_node_never_scores_lower(
         return
     prefer = PREFERENCES[strategy]
     if prefer(one.bucket, size) <= prefer(other.bucket, size):
-        assert score_of(one, size, strategy) >= score_of(other, size, strategy)
+        assert score_of(one, Request(size), strategy) >= score_of(other, Request(size), strategy)
 
 
 @pytest.mark.parametrize(
@@ -129,14 +130,14 @@ def test_a_preferred_node_never_scores_lower(
 )
 def test_scores_by_strategy(strategy: Strategy, want: dict[str, int]) -> None:
     nodes = {"full": a_pool_node(8, used=7), "half": a_pool_node(8, used=4), "empty": a_pool_node()}
-    assert {name: score_of(node, 1, strategy) for name, node in nodes.items()} == want
+    assert {name: score_of(node, Request(1), strategy) for name, node in nodes.items()} == want
 
 
 def test_a_view_has_every_node_of_the_pool_and_a_score_for_those_that_fit() -> None:
     allocation_state = some_allocation_state(
         devices=[*some_devices(1), *some_devices(4, "n2"), a_device("n3", pool="other")]
     )
-    view = allocation_state.index.view(WHOLE, 2)
+    view = allocation_state.index.view(WHOLE, a_demand(2))
     assert {node: refusal is None for node, refusal in view.refusals.items()} == {
         N1: False,
         N2: True,
@@ -146,46 +147,49 @@ def test_a_view_has_every_node_of_the_pool_and_a_score_for_those_that_fit() -> N
 
 def test_a_view_follows_what_happens_on_its_nodes() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
-    assert allocation_state.index.view(WHOLE, 2).scores == {N1: 9}
+    assert allocation_state.index.view(WHOLE, a_demand(2)).scores == {N1: 9}
     a_reserved_pod(allocation_state)
-    assert allocation_state.index.view(WHOLE, 2).scores == {}
+    assert allocation_state.index.view(WHOLE, a_demand(2)).scores == {}
     allocation_state.expire(at(120))
-    assert allocation_state.index.view(WHOLE, 2).scores == {N1: 9}
+    assert allocation_state.index.view(WHOLE, a_demand(2)).scores == {N1: 9}
 
 
 def test_a_view_follows_the_pools_strategy() -> None:
     allocation_state = some_allocation_state(devices=some_devices(8))
-    assert allocation_state.index.view(WHOLE, 1).scores == {N1: 2}
+    assert allocation_state.index.view(WHOLE, a_demand(1)).scores == {N1: 2}
     allocation_state.index.replace_pool(a_pool(strategy=Strategy.SPREAD))
-    assert allocation_state.index.view(WHOLE, 1).scores == {N1: 7}
+    assert allocation_state.index.view(WHOLE, a_demand(1)).scores == {N1: 7}
 
 
 def test_a_node_that_lost_its_last_device_leaves_the_view() -> None:
     allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
-    assert set(allocation_state.index.view(WHOLE, 1).refusals) == {N1, N2}
+    assert set(allocation_state.index.view(WHOLE, a_demand(1)).refusals) == {N1, N2}
     allocation_state.index.discard_device(a_device("n1").name)
-    view = allocation_state.index.view(WHOLE, 1)
+    view = allocation_state.index.view(WHOLE, a_demand(1))
     assert (set(view.refusals), set(view.scores)) == ({N2}, {N2})
 
 
 def test_a_pool_that_is_gone_has_an_empty_view() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
-    allocation_state.index.view(WHOLE, 1)
+    allocation_state.index.view(WHOLE, a_demand(1))
     allocation_state.index.discard_pool(WHOLE)
-    assert allocation_state.index.view(WHOLE, 1).refusals == {}
+    assert allocation_state.index.view(WHOLE, a_demand(1)).refusals == {}
 
 
 def test_equal_refusals_of_a_view_are_one_object() -> None:
     allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
-    refusals = allocation_state.index.view(WHOLE, 2).refusals
+    refusals = allocation_state.index.view(WHOLE, a_demand(2)).refusals
     assert refusals[N1] is refusals[N2] is not None
 
 
 def test_more_sizes_than_are_kept_are_still_answered() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
-    fits = {size: N1 in allocation_state.index.view(WHOLE, size).scores for size in range(1, 100)}
+    fits = {
+        size: N1 in allocation_state.index.view(WHOLE, a_demand(size)).scores
+        for size in range(1, 100)
+    }
     assert [size for size, does in fits.items() if does] == [1, 2]
-    assert allocation_state.index.view(WHOLE, 1).scores == {N1: 8}
+    assert allocation_state.index.view(WHOLE, a_demand(1)).scores == {N1: 8}
 
 
 def test_the_pods_own_reservation_counts_as_free_for_itself_only() -> None:

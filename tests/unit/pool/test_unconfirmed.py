@@ -58,7 +58,7 @@ def test_units_reserved_for_a_pod_that_nobody_has_seen_are_available_and_not_res
 def test_a_full_node_fits_a_pod_that_exists_and_is_its_last_choice() -> None:
     allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
     assert reserve(allocation_state, a_demand(1)).node == "n1"
-    view = allocation_state.index.view(WHOLE, 1)
+    view = allocation_state.index.view(WHOLE, a_demand(1))
     assert view.refusals == {"n1": None, "n2": None}
     assert view.scores == {"n1": 0, "n2": 9}
 
@@ -121,7 +121,7 @@ def test_a_pod_that_was_seen_keeps_its_units() -> None:
     other = a_pod_facts("other")
     allocation_state.observe_pod(other, at(1))
     assert not isinstance(bind_plan(allocation_state, other), Placed)
-    assert allocation_state.index.view(WHOLE, 1).scores == {}
+    assert allocation_state.index.view(WHOLE, a_demand(1)).scores == {}
 
 
 def test_the_pods_own_units_are_bound_before_the_watch_shows_it() -> None:
@@ -284,5 +284,5 @@ def test_scores_rank_a_node_with_free_units_first(strategy: Strategy) -> None:
     placed = allocation_state.reader.plan_bind(N1, request.pool, request.demand, uid=uid_of("x"))
     assert isinstance(placed, Placed)
     allocation_state.reserve(request, placed, at(0))
-    scores = allocation_state.index.view(WHOLE, 1).scores
+    scores = allocation_state.index.view(WHOLE, a_demand(1)).scores
     assert scores[N1] == 0 < scores[NodeName("n2")]
