@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
+from api.kinds.gpupool import SlicePlacement
 from api.kubelet.deviceplugin import HEALTHY, UNHEALTHY
 from api.kubelet.proto.deviceplugin_pb2 import Device, NUMANode, TopologyInfo
 from api.names import UnitId
@@ -53,6 +54,7 @@ class AdvertisedUnits:
     pool: str
     resource: str
     units: Units
+    slice_placement: SlicePlacement = SlicePlacement.DISTINCT_DEVICES
 
 
 def advertised_units(config: "PoolConfig", node: str) -> AdvertisedUnits:
@@ -68,7 +70,10 @@ def advertised_units(config: "PoolConfig", node: str) -> AdvertisedUnits:
         for unit in config.units_of(device)
     ]
     return AdvertisedUnits(
-        config.pool, config.resource, tuple(sorted(units, key=lambda unit: unit.id))
+        config.pool,
+        config.resource,
+        tuple(sorted(units, key=lambda unit: unit.id)),
+        SlicePlacement(config.slice_placement),
     )
 
 

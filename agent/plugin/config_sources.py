@@ -118,6 +118,7 @@ class ClusterSource:
                 name,
                 pools[name].resource_name,
                 tuple(sorted(found, key=lambda unit: unit.id)),
+                pools[name].slice_placement,
             )
             for name, found in sorted(units.items())
         ]

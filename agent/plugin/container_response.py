@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 from agent.settings import CDI_KIND
+from api.kinds.gpupool import SlicePlacement
 from api.kubelet.proto.deviceplugin_pb2 import (
     CDIDevice,
     ContainerAllocateResponse,
@@ -35,6 +36,7 @@ class ResponseTerms:
     hand_out: HandOut = HandOut.CDI
     cdi_kind: str = CDI_KIND
     """The CDI specification names devices and MIG instances by UUID under this kind."""
+    slice_placement: SlicePlacement = SlicePlacement.DISTINCT_DEVICES
 
 
 @final

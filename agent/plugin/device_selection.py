@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
+from api.kinds.gpupool import SlicePlacement
 from api.names import UnitId
 from api.units import part_of
 
@@ -70,6 +71,7 @@ class AllocatableUnits:
     held_by: "HeldBy"
     reserved: "Collection[str]" = ()
     """Assigned to other containers that have no units yet."""
+    slice_placement: SlicePlacement = SlicePlacement.DISTINCT_DEVICES
 
 
 def select(
@@ -95,13 +97,14 @@ def select(
         return whole
     draft = _Draft(request, allocatable, must)
     wanted = [one for one in dict.fromkeys(assigned or ()) if one not in must]
-    for one in wanted:
-        if one in draft.free and draft.lacking:
-            draft.take(one)
-    lost = [one for one in wanted if one not in draft.chosen]
-    for at, one in enumerate(lost):
-        draft.replace(one, lost[at + 1 :])
-    draft.fill()
+    match allocatable.slice_placement:
+        case SlicePlacement.SAME_DEVICE:
+            draft.fill_device_by_device(wanted)
+        case (
+            SlicePlacement.DISTINCT_DEVICES
+        ):  # pragma: no branch  # mypy proves that none is missing
+            draft.take_assigned(wanted)
+            draft.fill()
     if draft.lacking > 0:
         return SelectionRefused(draft.refusal())
     units = tuple(draft.chosen)
@@ -179,6 +182,31 @@ class _Draft:
             self.free.discard(one)
             self.left[self.device_of(one)] -= 1
 
+    def take_assigned(self, wanted: "Sequence[str]") -> None:
+        """Take the free ones of the assigned units, and substitutes for the others."""
+        for one in wanted:
+            if one in self.free and self.lacking:
+                self.take(one)
+        lost = [one for one in wanted if one not in self.chosen]
+        for at, one in enumerate(lost):
+            self.replace(one, lost[at + 1 :])
+
+    def fill_device_by_device(self, wanted: "Collection[str]") -> None:
+        """Take the lacking units from as few devices as possible; the assigned ones first on each.
+
+        The rest of a container lies on one device if there is one with room for it, the fullest of them;
+        reserved units are taken only where the others do not suffice.
+        """
+        for some in (self.free - set(self.allocatable.reserved), self.free):
+            by_device: dict[str, list[str]] = {}
+            for one in sorted(some & self.free):
+                by_device.setdefault(self.device_of(one), []).append(one)
+            while self.lacking > 0 and by_device:
+                device = min(by_device, key=lambda one: self._device_rank(by_device[one], wanted))
+                units = sorted(by_device.pop(device), key=lambda one: one not in wanted)
+                for one in units[: self.lacking]:
+                    self.take(one)
+
     def replace(self, lost: str, others: "Sequence[str]") -> None:
         """Take a substitute for a missing unit, on its device if possible, or near it.
 
@@ -242,6 +270,21 @@ class _Draft:
             if (unit := self.allocatable.units.get(one)) is not None and unit.numa_node is not None
         )
         return min(nodes, key=lambda node: (-nodes[node], node), default=None)
+
+    def _device_rank(
+        self, units: "Sequence[str]", wanted: "Collection[str]"
+    ) -> tuple[bool, int, int, bool, int, str]:
+        """Return the sort key of a device by its free units; the best one comes first."""
+        first = self.allocatable.units[units[0]]
+        near = self._numa_node()
+        return (
+            not self.used[first.device],
+            max(0, self.lacking - len(units)),
+            -sum(one in wanted for one in units),
+            None not in {near, first.numa_node} and near != first.numa_node,
+            len(units),
+            first.device,
+        )
 
     def _rank(self, one: str, target: "_Target") -> tuple[bool, int, int, bool, int, str, str]:
         """Return the sort key; the best unit comes first."""

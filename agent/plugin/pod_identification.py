@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
+from api.kinds.gpupool import SlicePlacement
 from pool.demand import reused_units
 from pool.model import ContainerRole
 
@@ -51,6 +52,8 @@ class PodQuery:
 
     resource: str
     request: "ContainerPreferredAllocationRequest"
+    slice_placement: SlicePlacement = SlicePlacement.DISTINCT_DEVICES
+    """The pool's."""
 
 
 @final

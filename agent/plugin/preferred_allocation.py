@@ -181,6 +181,7 @@ class PreferredAllocator:
             units=units,
             held_by=lambda unit: self.holder(unit, query.resource, pod),
             reserved=reserved,
+            slice_placement=query.slice_placement,
         )
 
     def _report(

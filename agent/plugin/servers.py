@@ -148,7 +148,10 @@ class PluginServers:
                 served.plugin.advertise(())
                 continue
             terms = ResponseTerms(
-                pool=advertised.pool, hand_out=self._hand_out, cdi_kind=self._cdi_kind
+                pool=advertised.pool,
+                hand_out=self._hand_out,
+                cdi_kind=self._cdi_kind,
+                slice_placement=advertised.slice_placement,
             )
             units = advertised.units
             if devices is not None:

@@ -214,7 +214,8 @@ class DevicePluginService:
         if self._allocator is None or request.allocation_size <= 0:
             return ()
         self._preferred_for = self._expected = None
-        preferred = await self._allocator.prefer(PodQuery(self.resource, request), self._by_id)
+        query = PodQuery(self.resource, request, self._terms.slice_placement)
+        preferred = await self._allocator.prefer(query, self._by_id)
         self._preferred_for, choice = preferred.container, preferred.choice
         if isinstance(choice, SelectionRefused):
             raise _RefusedAllocationError(grpc.StatusCode.FAILED_PRECONDITION, choice.text)

@@ -60,6 +60,8 @@ class PoolConfig(Model, frozen=True):
     """The extended resource of the units."""
     slices: Annotated[int, Meta(ge=1, le=MAX_SLICES_PER_DEVICE)] = 1
     """Units of a device that has no list of instances."""
+    slice_placement: Literal["DistinctDevices", "SameDevice"] = "DistinctDevices"
+    """As in the pool's spec: where the slices of one container lie, unless its pod was bound with other units."""
     nodes: dict[str, list[ConfiguredDevice]] = msgspec.field(default_factory=dict)
 
     def units_of(self, device: ConfiguredDevice) -> tuple[UnitId, ...]:

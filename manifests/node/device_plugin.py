@@ -20,7 +20,7 @@ import msgspec
 import yaml
 
 from api.foreign.core import Toleration
-from api.kinds.gpupool import AllocationMode
+from api.kinds.gpupool import AllocationMode, SlicePlacement
 from api.names import (
     API_VERSION,
     CONFIG_HASH_ANNOTATION,
@@ -184,6 +184,11 @@ def unserved(pool: "GPUPool", settings: WorkloadSettings) -> str:
             f"NVIDIA's device plugin serves no pool of MIG instances such as {pool.name}:"
             " use our own, or another allocation"
         )
+    if settings.plugin is PluginKind.NVIDIA and pool.slice_placement is SlicePlacement.SAME_DEVICE:
+        return (
+            f"NVIDIA's device plugin spreads the slices of a container over devices, and pool {pool.name} has"
+            " slicePlacement SameDevice: use our own, or slicePlacement DistinctDevices"
+        )
     return ""
 
 
@@ -212,6 +217,7 @@ def pool_config(
         pool=pool.name,
         resource=pool.resource_name,
         slices=allocation.slices_per_device if is_sliced else 1,
+        slice_placement=pool.slice_placement.value,
         nodes={
             node: sorted(devices, key=lambda device: device.uuid)
             for node, devices in sorted(devices_by_node.items())

@@ -22,6 +22,7 @@ from agent.plugin.preferred_allocation import PreferredAllocator
 from agent.plugin.servers import PluginServers
 from agent.problems.registry import ProblemRegistry
 from api.foreign.core import Pod
+from api.kinds.gpupool import SlicePlacement
 from api.nodefiles.node_pods_file import PODS_FILE, NodePodsFile, NodePodUnits
 from api.nodefiles.poolconfig import CONFIG_KEY, HandOut
 from server.system_clock import SystemClock
@@ -90,6 +91,9 @@ async def a_plugin(
         task.cancel()
 
 
+DISTINCT_DEVICES = SlicePlacement.DISTINCT_DEVICES
+
+
 def whole_devices(count: int, resource: str = RESOURCE, pool: str = "whole") -> AdvertisedUnits:
     return AdvertisedUnits(
         pool, resource, tuple(Unit(id=f"GPU-{n}", device=f"GPU-{n}") for n in range(count))
@@ -104,13 +108,16 @@ def numa_devices(*numa_nodes: int) -> AdvertisedUnits:
     return AdvertisedUnits("whole", RESOURCE, tuple(units))
 
 
-def slices_of(devices: int, slices: int, resource: str, pool: str = "slices") -> AdvertisedUnits:
+def slices_of(
+    devices: int, slices: int, resource: str, *, placement: SlicePlacement = DISTINCT_DEVICES
+) -> AdvertisedUnits:
     units = [
         Unit(id=f"GPU-s{device}::{n}", device=f"GPU-s{device}")
         for device in range(devices)
         for n in range(slices)
     ]
-    return AdvertisedUnits(pool, resource, tuple(sorted(units, key=lambda unit: unit.id)))
+    in_order = tuple(sorted(units, key=lambda unit: unit.id))
+    return AdvertisedUnits("slices", resource, in_order, placement)
 
 
 class Agent:

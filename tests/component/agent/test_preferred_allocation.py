@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from api.kinds.gpupool import SlicePlacement
 from api.kubelet.podresources import LIST
 from api.kubelet.proto.deviceplugin_pb2 import ContainerAllocateResponse
+from api.units import part_of
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import REGISTRY
 from telemetry.reasons import EventReason
@@ -96,6 +98,27 @@ async def test_slices_are_allocated_as_assigned(agent: Agent):
     pod = a_bound_pod("p", main={"main": 2}, assigned=assigned, resource=SLICES)
     async with agent.running(whole_devices(2), slices_of(2, 4, SLICES)):
         assert await agent.admit(pod) == {"main": set(assigned["main"])}
+
+
+async def test_a_pod_that_another_scheduler_bound_gets_its_fraction_of_one_device(agent: Agent):
+    """The largest node: the messages of 16 devices with 100 slices each."""
+    fractions = slices_of(16, 100, SLICES, placement=SlicePlacement.SAME_DEVICE)
+    half = {"main": tuple(f"GPU-s3::{n}" for n in range(50))}
+    whole = {"main": tuple(f"GPU-s{device}::{n}" for device in (0, 1) for n in range(100))}
+    async with agent.running(fractions):
+        for pod in (
+            a_bound_pod("half", main={"main": 50}, assigned=half, resource=SLICES),
+            a_bound_pod("two", main={"main": 200}, assigned=whole, resource=SLICES),
+        ):
+            await agent.admit(pod)
+        beside = await agent.admit(
+            a_bound_pod("around", init={"i": 20}, main={"main": 30}, resource=SLICES)
+        )
+        alone = await agent.admit(a_bound_pod("more", main={"main": 51}, resource=SLICES))
+    assert {part_of(unit) for unit in beside["main"]} == {"GPU-s3"}
+    assert beside["i"] < beside["main"]
+    assert len({part_of(unit) for unit in alone["main"]}) == 1
+    assert agent.events == []
 
 
 async def test_a_watch_that_is_late_is_waited_for(agent: Agent):

@@ -35,7 +35,7 @@ from tests.support.reviews import (
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 RESERVATION = "gpu.deckhouse.io/reservation"
 MANY = MAX_VALUES * 4
-SLICED = {"mode": "TimeSlice", "slicesPerDevice": 64}
+SLICED = {"mode": "TimeSlice", "slicesPerDevice": 100, "slicePlacement": "SameDevice"}
 
 
 def an_admission_setup(nodes: int = 1, devices: int = 2, **spec: Any) -> AdmissionSetup:
@@ -47,7 +47,7 @@ def an_admission_setup(nodes: int = 1, devices: int = 2, **spec: Any) -> Admissi
 
 
 def sliced() -> AdmissionSetup:
-    """A node of 16 devices of 64 slices, the largest there is."""
+    """A node of 16 devices of 100 slices, the largest there is."""
     setup = an_admission_setup(0, allocation=SLICED)
     setup.allocate("whole", **SLICED)
     setup.add_node("n1", devices=16)
@@ -284,11 +284,11 @@ class TestRoomForAnnotations:
         """What the sum says that we may write."""
         return 1_024 + 2 * (4 + len('"main"') + 47 * units)
 
-    @pytest.mark.parametrize("units", [1, 8, 1024])
+    @pytest.mark.parametrize("units", [1, 8, 1600])
     def test_pod_that_leaves_just_enough_comes_in(self, units):
         assert sliced().ask(mutate_pod, self.a_pod(self.most(units), units)).allowed
 
-    @pytest.mark.parametrize("units", [1, 8, 1024])
+    @pytest.mark.parametrize("units", [1, 8, 1600])
     def test_pod_that_leaves_a_byte_less_does_not(self, units):
         reply = too_large(sliced(), self.a_pod(self.most(units) - 1, units))
 
@@ -326,9 +326,9 @@ class TestRoomForAnnotations:
         setup.add_node(node, devices=0)
         setup.allocation_state.index.replace_device(a_device(node, 0, "p" * 46, uuid=uuid))
         pod = a_pod_object(
-            64,
+            100,
             "p" * 46,
-            metadata={"annotations": {"notes": "x" * (MAX_ANNOTATIONS_BYTES - 5 - self.most(64))}},
+            metadata={"annotations": {"notes": "x" * (MAX_ANNOTATIONS_BYTES - 5 - self.most(100))}},
         )
 
         after = setup.ask(mutate_pod, pod).applied_to(pod)["metadata"]["annotations"]
@@ -344,6 +344,6 @@ class TestRoomForAnnotations:
         seal_and_id = (43 - 8) + (24 - 2)  # of the tests are shorter
         taken = sum(len(key) + len(value) for key, value in written.items()) + seal_and_id
         assert MAX_ANNOTATIONS_BYTES - 500 < taken <= MAX_ANNOTATIONS_BYTES
-        assert len(reserved.units) == 64
+        assert len(reserved.units) == 100
         assert setup.allocation_state.index.pool(PoolName("p" * 46)) is not None
-        assert UnitId(f"{uuid}::63") in reserved.units
+        assert UnitId(f"{uuid}::99") in reserved.units

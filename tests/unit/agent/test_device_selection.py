@@ -14,6 +14,7 @@ from agent.plugin.device_selection import (
     UnitSelection,
     select,
 )
+from api.kinds.gpupool import SlicePlacement
 from api.kubelet.proto.deviceplugin_pb2 import ContainerPreferredAllocationRequest
 
 WHOLE = {f"GPU-{n}": Unit(id=f"GPU-{n}", device=f"GPU-{n}", numa_node=n // 2) for n in range(4)}
@@ -33,12 +34,14 @@ def choice(
     must: tuple[str, ...] = (),
     held: tuple[str, ...] = (),
     reserved: tuple[str, ...] = (),
+    slice_placement: SlicePlacement = SlicePlacement.DISTINCT_DEVICES,
 ) -> UnitSelection:
     pool = AllocatableUnits(
         resource="r/x",
         units=units,
         held_by=lambda unit: "ns/holder" if unit in held else None,
         reserved=reserved,
+        slice_placement=slice_placement,
     )
     request = ContainerPreferredAllocationRequest(
         available_deviceIDs=units if available is None else available,
@@ -153,6 +156,82 @@ def test_without_assigned_units_slices_are_of_different_devices():
     found = choice(3, None, units=SLICES, held=("GPU-1::0",))
     assert isinstance(found, UnassignedUnits)
     assert {unit.partition("::")[0] for unit in found.units} == {"GPU-0", "GPU-1", "GPU-2"}
+
+
+def of(device: int, *numbers: int) -> tuple[str, ...]:
+    return tuple(f"GPU-{device}::{n}" for n in numbers)
+
+
+def test_slices_of_the_same_device_are_assigned_as_before():
+    found = choice(2, of(1, 2, 0), units=SLICES, slice_placement=SlicePlacement.SAME_DEVICE)
+    assert found == AssignedUnits(of(1, 2, 0))
+
+
+@pytest.mark.parametrize(
+    ("size", "more", "expected"),
+    [
+        pytest.param(2, {}, of(0, 0, 1), id="all free"),
+        pytest.param(2, {"held": of(1, 0)}, of(1, 1, 2), id="the fullest device with room"),
+        pytest.param(2, {"held": of(1, 0, 1)}, of(0, 0, 1), id="no room on the fullest"),
+        pytest.param(3, {"held": of(0, 0)}, of(1, 0, 1, 2), id="a whole device"),
+        pytest.param(
+            6, {"held": of(1, 1)}, (*of(0, 0, 1, 2), *of(2, 0, 1, 2)), id="two whole devices"
+        ),
+        pytest.param(
+            4, {"held": of(1, 1)}, (*of(0, 0, 1, 2), *of(1, 0)), id="a whole one and the fullest"
+        ),
+        pytest.param(
+            2,
+            {"held": (*of(0, 0, 1), *of(1, 0, 1), *of(2, 2))},
+            of(2, 0, 1),
+            id="the only one with room",
+        ),
+        pytest.param(
+            2,
+            {"held": (*of(0, 0, 1), *of(1, 0, 1), *of(2, 1, 2))},
+            (*of(0, 2), *of(1, 2)),
+            id="several where none has room",
+        ),
+        pytest.param(2, {"reserved": of(0, 1, 2)}, of(1, 0, 1), id="units of others come last"),
+        pytest.param(
+            2, {"must": of(2, 1), "held": of(1, 0)}, of(2, 1, 0), id="beside the init container's"
+        ),
+        pytest.param(
+            2,
+            {"assigned": of(2, 0, 1), "held": of(2, 1)},
+            of(2, 0, 2),
+            id="the rest of its device",
+        ),
+        pytest.param(
+            2,
+            {"assigned": of(2, 0, 1), "held": of(2, 1, 2)},
+            of(0, 0, 1),
+            id="all of another device",
+        ),
+        pytest.param(
+            3,
+            {"assigned": of(2, 0, 1, 2), "held": of(2, 1), "must": of(2, 0)},
+            (*of(2, 0, 2), *of(0, 0)),
+            id="no other device than the init container's, as far as it goes",
+        ),
+    ],
+)
+def test_slices_of_the_same_device_stay_together(size, more, expected):
+    found = choice(size, units=SLICES, slice_placement=SlicePlacement.SAME_DEVICE, **more)
+    assert not isinstance(found, SelectionRefused)
+    assert found.units == expected
+
+
+def test_whole_devices_are_of_one_numa_node():
+    units = {
+        f"GPU-{device}::{n}": Unit(
+            id=f"GPU-{device}::{n}", device=f"GPU-{device}", numa_node=device % 2
+        )
+        for device in range(4)
+        for n in range(2)
+    }
+    found = choice(4, None, units=units, slice_placement=SlicePlacement.SAME_DEVICE)
+    assert found == UnassignedUnits((*of(0, 0, 1), *of(2, 0, 1)))
 
 
 some = st.sets(st.sampled_from([*WHOLE, "GPU-x"]))

@@ -10,6 +10,7 @@ import pytest
 from agent.errors import BadPoolConfigError
 from agent.plugin.advertised import AdvertisedUnits, Unit, advertised_units
 from agent.plugin.pool_config import ConfigFile, read_config
+from api.kinds.gpupool import SlicePlacement
 from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredDevice, PoolConfig
 
 SMALL = PoolConfig(
@@ -40,6 +41,12 @@ def test_a_node_offers_its_devices_by_id():
     )
 
 
+def test_the_placement_of_slices_is_that_of_the_pool():
+    fractions = msgspec.structs.replace(SMALL, slice_placement="SameDevice")
+    assert advertised_units(fractions, "n1").slice_placement is SlicePlacement.SAME_DEVICE
+    assert advertised_units(SMALL, "n1").slice_placement is SlicePlacement.DISTINCT_DEVICES
+
+
 def test_a_node_without_a_device_offers_the_resource_without_units():
     assert advertised_units(SMALL, "n3") == AdvertisedUnits("small", "gpu.deckhouse.io/small", ())
 
@@ -57,6 +64,11 @@ def test_a_node_without_a_device_offers_the_resource_without_units():
         ),
         pytest.param(
             b'{"version":"v1","pool":"p","resource":"r/p","slices":0}', "slices", id="no slices"
+        ),
+        pytest.param(
+            b'{"version":"v1","pool":"p","resource":"r/p","slicePlacement":"Scattered"}',
+            "Scattered",
+            id="a placement that is not known",
         ),
     ],
 )

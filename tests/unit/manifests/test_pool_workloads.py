@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import yaml
 
+from api.kinds.gpupool import SlicePlacement
 from api.names import MAX_POOL_NAME_LENGTH, NodeName, PoolName
 from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredDevice, PoolConfig
 from manifests.node.device_plugin import (
@@ -77,7 +78,16 @@ def test_the_list_is_what_its_reader_takes():
     assert {NodeName(node): tuple(devices) for node, devices in config.nodes.items()} == DEVICES
 
 
-@pytest.mark.parametrize("slices", [1, 2, 64])
+def test_the_plugin_learns_where_the_slices_of_a_container_lie():
+    same = SlicePlacement.SAME_DEVICE
+    (listed, _) = objects_of(a_pool(mode=SLICES, slices_per_device=100, slice_placement=same))
+    config = msgspec.json.decode(listed["data"][CONFIG_KEY], type=PoolConfig)
+    assert (config.slices, config.slice_placement) == (100, same.value)
+    (listed, _) = objects_of(a_pool(mode=SLICES, slices_per_device=4))
+    assert "slicePlacement" not in listed["data"][CONFIG_KEY], "a plugin of before can read it"
+
+
+@pytest.mark.parametrize("slices", [1, 2, 64, 100])
 def test_units_are_called_as_the_index_calls_them(slices: int):
     config = PoolConfig(version="v1", pool="p", resource="r/p", slices=slices)
     facts = builders.a_pool("p") if slices == 1 else builders.a_slice_pool("p", slices)
@@ -213,6 +223,10 @@ def test_nvidias_plugin_gets_the_devices_that_may_be_given_out():
 def test_nvidias_plugin_serves_no_mig_pool_and_no_whole_node():
     mig = a_pool(mode=MIG, mig_profile="1g.10gb")
     assert "no pool of MIG instances" in unserved(mig, NVIDIA)
+    fractions = a_pool(
+        mode=SLICES, slices_per_device=50, slice_placement=SlicePlacement.SAME_DEVICE
+    )
+    assert "slicePlacement SameDevice" in unserved(fractions, NVIDIA)
     assert unserved(a_pool(mode=WHOLE), NVIDIA) == ""
     assert kinds(objects_of(mig, MIG_DEVICES, NVIDIA, PARTED)) == ["ConfigMap/gpu-mig-training"]
     with pytest.raises(ValueError, match="set mode to PerPool"):
