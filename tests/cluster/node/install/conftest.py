@@ -1,53 +1,40 @@
 """A cluster as an operator has it before Helm: a node with devices, images on it, a scheduler of its own."""
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from manifests.yaml import render
 from simulator.node.nfd import node_feature_crd
-from tests.cluster.environment import binaries, client, components, nodes
+from tests.cluster.environment import binaries
 from tests.cluster.environment.helm import Helm
 from tests.cluster.environment.prometheus import Prometheus
-from tests.cluster.node.environment import images, mounts
+from tests.cluster.node.environment import images
+from tests.cluster.node.gpu_node import (  # noqa: F401  # fixtures
+    devices_in_dev,
+    labelled_gpu_node,
+    root_is_shared,
+)
 from tests.cluster.node.install.release import Release
-from tests.cluster.node.stories.devices import NodeDevices, devices_of_the_machine
 from tests.cluster.node.stories.pools import Pools
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from tests.cluster.environment.client import ApiClient
     from tests.cluster.environment.control_plane import ControlPlane
     from tests.cluster.environment.kubectl import Kubectl
     from tests.cluster.node.environment.real_node import RealNode
+    from tests.cluster.node.stories.devices import NodeDevices
 
-DEVICES = 4
-STOCK = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-"""
-GPU_LABEL = "nvidia.com/gpu.present"
 SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
 
 
 @pytest.fixture(scope="package")
-def devices(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[NodeDevices]":
-    with devices_of_the_machine(Path(tmp_path_factory.mktemp("devices")), DEVICES) as made:
-        yield made
-
-
-@pytest.fixture(scope="package")
-def shared_root(node: "RealNode") -> "Iterator[None]":
-    with mounts.shared_root(node.busybox):
-        yield
-
-
-@pytest.fixture(scope="package")
 def images_on_the_node(
-    control_plane: "ControlPlane", node: "RealNode", built_image: tuple[Path, str]
+    control_plane: "ControlPlane", node: "RealNode", built_image: "tuple[Path, str]"
 ) -> None:
     """Our image, and kube-scheduler's under the name that a cluster of this version has it."""
     scratch = control_plane.run.scratch
@@ -73,37 +60,22 @@ def helm(control_plane: "ControlPlane", progress: "Callable[[str], None]") -> He
     return Helm(program, control_plane.run.directory, control_plane.kubeconfig())
 
 
-@pytest.fixture(scope="package")
-def release(  # all that has to be there before
+@pytest.fixture
+async def release(  # all that has to be there before
     control_plane: "ControlPlane",
     kubectl: "Kubectl",
     helm: Helm,
-    node: "RealNode",
-    devices: NodeDevices,
-    reachable_services: None,
-    shared_root: None,
+    gpu_node: "RealNode",
     images_on_the_node: None,
-) -> "Iterator[Release]":
+) -> "AsyncIterator[Release]":
     """Our release, not installed yet."""
-    scheduler = components.KubeScheduler(
-        control_plane, configuration=STOCK, name="install-scheduler"
-    )
-
-    async def start() -> None:
-        await scheduler.start()
-        await kubectl("apply", "-f", "-", stdin=render([node_feature_crd()]))
-        async with client.open_client(control_plane.kubeconfig()) as api:
-            label = {"metadata": {"labels": {GPU_LABEL: "true"}}}
-            await api.patch(f"{nodes.NODES}/{node.name}", label)
-
     made = Release(control_plane, kubectl, helm)
     try:
-        asyncio.run(start())
+        await kubectl("apply", "-f", "-", stdin=render([node_feature_crd()]))
         yield made
     finally:
-        asyncio.run(made.keep_logs())
-        asyncio.run(made.remove())
-        scheduler.kill9()
+        await made.keep_logs()
+        await made.remove()
 
 
 @pytest.fixture
@@ -117,5 +89,7 @@ async def prometheus(
 
 
 @pytest.fixture
-async def pools(api: "ApiClient", namespace: str, node: "RealNode", devices: NodeDevices) -> Pools:
+async def pools(
+    api: "ApiClient", namespace: str, node: "RealNode", devices: "NodeDevices"
+) -> Pools:
     return Pools(api, namespace, node, devices)

@@ -1,0 +1,66 @@
+"""The node as DaemonSets of ours find one: devices in /dev, a driver, a label, and a scheduler for their pods.
+
+Fixtures for the conftest of a package that installs our system as pods; `gpu_node` needs all others.
+"""
+
+import asyncio
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.environment import client, components, nodes
+from tests.cluster.node.environment import mounts
+from tests.cluster.node.stories.devices import NodeDevices, devices_of_the_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.node.environment.real_node import RealNode
+
+DEVICES = 4
+_STOCK = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+"""
+_GPU_LABEL = "nvidia.com/gpu.present"
+
+
+@pytest.fixture(name="devices", scope="package")
+def devices_in_dev(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[NodeDevices]":
+    with devices_of_the_machine(Path(tmp_path_factory.mktemp("devices")), DEVICES) as made:
+        yield made
+
+
+@pytest.fixture(name="shared_root", scope="package")
+def root_is_shared(node: "RealNode") -> "Iterator[None]":
+    with mounts.shared_root(node.busybox):
+        yield
+
+
+@pytest.fixture(name="gpu_node", scope="package")
+def labelled_gpu_node(  # all that has to be there before
+    control_plane: "ControlPlane",
+    node: "RealNode",
+    devices: NodeDevices,
+    reachable_services: None,
+    shared_root: None,
+) -> "Iterator[RealNode]":
+    """The node, labelled, while kube-scheduler binds the pods that name no scheduler of ours."""
+    scheduler = components.KubeScheduler(
+        control_plane, configuration=_STOCK, name=f"default-scheduler-{secrets.token_hex(3)}"
+    )
+
+    async def start() -> None:
+        await scheduler.start()
+        async with client.open_client(control_plane.kubeconfig()) as api:
+            label = {"metadata": {"labels": {_GPU_LABEL: "true"}}}
+            await api.patch(f"{nodes.NODES}/{node.name}", label)
+
+    try:
+        asyncio.run(start())
+        yield node
+    finally:
+        scheduler.kill9()
