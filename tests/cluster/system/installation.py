@@ -295,7 +295,8 @@ class GpuSystem:
         path.write_bytes(base64.b64decode(encoded))
         return path
 
-    async def render(self, *arguments: str) -> str:
+    @staticmethod
+    async def render(*arguments: str) -> str:
         """Return what `gpu-control-plane render` prints."""
         command: Sequence[str] = (
             str(Path(sys.executable).with_name("gpu-control-plane")),

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import yaml
 
+from manifests import constants
+from tests.cluster.environment import binaries
 from tests.cluster.environment import helm as helms
-from tests.cluster.system.installation import NAMESPACE, remove
+from tests.cluster.system.installation import NAMESPACE, GpuSystem, remove
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,9 +48,25 @@ class Release:
         options = ("--create-namespace", "--take-ownership", *_WAIT)
         await self._with_chart("install", *options, values=values)
 
-    async def upgrade(self, **values: Any) -> None:
+    async def apply_by_hand(self) -> None:
+        """Install without Helm, as docs/install.md says, and wait until the Deployments are ready."""
+        version = binaries.kubernetes_version()
+        rendered = await GpuSystem.render("all", "--kube-version", version)
+        # Of definitions, which a release before this one has left with Helm's fields.
+        options = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+        await self._kubectl(*options, stdin=rendered, timeout_s=120)
+        for name in (constants.NAME, constants.SCHEDULER_DEPLOYMENT):
+            status = ("rollout", "status", f"deployment/{name}", "--timeout=110s")
+            await self._kubectl("-n", NAMESPACE, *status, timeout_s=120)
+
+    async def take_over(self, **values: Any) -> None:
+        """Install it over the objects that kubectl applied, as docs/install.md says."""
+        options = ("--take-ownership", "--force-conflicts", *_WAIT)
+        await self._with_chart("install", *options, values=values)
+
+    async def upgrade(self, *options: str, **values: Any) -> None:
         """Upgrade it, and wait until its Deployments are ready."""
-        await self._with_chart("upgrade", *_WAIT, values=values)
+        await self._with_chart("upgrade", *options, *_WAIT, values=values)
 
     async def template(self, **values: Any) -> str:
         """Return what Helm would apply, but for hooks."""
