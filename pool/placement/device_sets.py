@@ -1,0 +1,276 @@
+"""The best set of devices on one node: bit masks by position, as in `pool.placement.topology`.
+
+The quality of a set, best first: one NUMA node, every pair connected by NVLink, the sum of the connections (NVLinks,
+then PCIe levels), fewest NUMA nodes. Of sets of equal quality the best is the one that keeps the rest whole: from the
+idle devices it leaves
+    the most disjoint sets of 8 devices on one NUMA node, then of 4, then of 2,
+    then the largest sum of connections, so that a single device breaks no NVLink pair while there is another,
+    then the most devices.
+What is still equal is decided by the caller's preference, then by position: the set wins that has the first position
+in which two sets differ.
+
+Devices that are connected alike are interchangeable (`_alike`). A question is answered once for all choices among
+such devices: an NVSwitch box of 8 devices has 25 states, one with four NVLink bridges 81. So answers are kept, and
+only the caller's preference is applied to each.
+"""
+
+import functools
+import itertools
+import operator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pool.placement.aligned_sets import MOST_EXACT, islands
+from pool.placement.topology import is_aligned, is_island, is_on_one_numa_node, positions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pool.placement.topology import Topology
+
+_KEPT_WHOLE: Final = (8, 4, 2)
+"""Sizes of sets that are kept, the most valuable first."""
+
+
+class Quality(NamedTuple):
+    """Rank of a set; the largest is the best."""
+
+    is_on_one_numa_node: bool
+    is_island: bool
+    links: int
+    """Sum of the weights of all pairs."""
+    numa_nodes: int
+    """Number of NUMA nodes, negative; a device without one counts as a node of its own."""
+
+
+_ONE_DEVICE: Final = Quality(is_on_one_numa_node=True, is_island=True, links=0, numa_nodes=-1)
+
+
+def best_set(
+    topology: "Topology",
+    free: int,
+    count: int,
+    *,
+    idle: int | None = None,
+    preference: "Sequence[int]" = (),
+    aligned_only: bool = False,
+) -> int | None:
+    """Return the best set of `count` free devices; None where there are too few, or no aligned ones.
+
+    Exact for up to `MOST_EXACT` devices. On a node with more it is greedy: on the NUMA node with the fewest free
+    devices that suffice, else in an island, else anywhere, the device first that is connected best to those before
+    it, then the one with the strongest connection; `aligned_only` may then miss an island that overlaps others.
+
+    Args:
+        topology: of the pool's devices on the node.
+        free: devices of which units may be taken.
+        count: devices wanted.
+        idle: devices of which no unit is taken, whose sets are kept whole; all free ones unless given. A device that
+            shares its units goes before an idle one of equal quality; with 0 the preference alone decides among
+            sets of equal quality.
+        preference: positions, the preferred first; those that it lacks follow by number.
+        aligned_only: only a set on one NUMA node, an island, or one device.
+    """
+    if count > free.bit_count():
+        return None
+    kept = free if idle is None else free & idle
+    order = _order(preference, len(topology.numa))
+    if len(topology.numa) > MOST_EXACT:
+        return _greedy_set(topology, free, count, idle=kept, order=order, aligned_only=aligned_only)
+    groups: list[int] = []
+    free_key = idle_key = 0
+    for devices, first in _alike(topology):
+        idle_ones, others = devices & kept, devices & free & ~kept
+        groups += (idle_ones, others)
+        idle_key |= first[idle_ones.bit_count()]
+        free_key |= first[idle_ones.bit_count() + others.bit_count()]
+    best = _best_choices(topology, count, (free_key, idle_key))
+    if aligned_only and not best.is_aligned:
+        return None
+    return _preferred(groups, best.taken, order)
+
+
+_State = tuple[int, int]
+"""Free devices, idle devices: of each class the first ones are idle, and the next are free."""
+
+_Rest = tuple[int, ...]
+
+
+class _Choices(NamedTuple):
+    """Sets that are equal but for the caller's preference."""
+
+    is_aligned: bool
+    taken: tuple[tuple[int, ...], ...]
+    """For each of them, the number of idle and of other devices taken of each class of `_alike`."""
+
+
+@functools.lru_cache(maxsize=256)
+def _alike(topology: "Topology") -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Return the classes of interchangeable devices, each as mask and the masks of its first 0, 1, 2 … devices.
+
+    Two devices are alike if they are on one NUMA node and connected to every other device in the same way. Exchanging
+    two of them changes no connection, so being alike is transitive.
+    """
+    classes: list[list[int]] = []
+    for position in range(len(topology.numa)):
+        for members in classes:
+            if _are_alike(topology, position, members[0]):
+                members.append(position)
+                break
+        else:
+            classes.append([position])
+    found = []
+    for members in classes:
+        first = tuple(itertools.accumulate((1 << position for position in members), initial=0))
+        found.append((first[-1], first))
+    return tuple(found)
+
+
+def _are_alike(topology: "Topology", one: int, other: int) -> bool:
+    rows = zip(topology.links[one], topology.links[other], strict=True)
+    return topology.numa[one] == topology.numa[other] and all(
+        left == right for at, (left, right) in enumerate(rows) if at not in {one, other}
+    )
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _best_choices(topology: "Topology", count: int, state: _State) -> _Choices:
+    """Return the sets of best quality that keep the most whole."""
+    best: tuple[Quality, _Rest] | None = None
+    taken: list[tuple[int, ...]] = []
+    example = 0
+    for mask, left, numbers in _splits(topology, count, state):
+        quality = _quality(topology, mask)
+        if best is not None and quality < best[0]:
+            continue
+        rank = (quality, _value_of_rest(topology, left))
+        if best is None or rank > best:
+            best, taken, example = rank, [], mask
+        if rank == best:
+            taken.append(numbers)
+    return _Choices(is_aligned(topology, example), tuple(taken))
+
+
+def _splits(
+    topology: "Topology", count: int, state: _State
+) -> "Iterator[tuple[int, int, tuple[int, ...]]]":
+    """Yield each choice of so many devices: the set, the idle devices left, the numbers taken of each class.
+
+    Where NUMA nodes have enough free devices, only their sets are listed: they are better than all others.
+    """
+    free, idle = state
+    regions = [node for node in topology.numa_nodes if (node & free).bit_count() >= count]
+    if count < 2 or not regions:
+        regions = [free]
+    for region in regions:
+        found: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
+        room = (free & region).bit_count()
+        for devices, first in _alike(topology):
+            idle_count = (devices & idle).bit_count()
+            inside = (devices & free & region).bit_count()
+            room -= inside
+            found = [
+                (
+                    mask | first[some + others],
+                    left | first[idle_count - some],
+                    (*so_far, some, others),
+                )
+                for mask, left, so_far in found
+                for some, others in _shares(
+                    min(idle_count, inside),
+                    inside - min(idle_count, inside),
+                    count - mask.bit_count(),
+                )
+                if mask.bit_count() + some + others + room >= count
+            ]
+        yield from found
+
+
+def _shares(idle: int, others: int, wanted: int) -> "Iterator[tuple[int, int]]":
+    """Yield how many idle and other devices of a class can be taken for at most so many."""
+    for some in range(min(idle, wanted) + 1):
+        for more in range(min(others, wanted - some) + 1):
+            yield some, more
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def _quality(topology: "Topology", mask: int) -> Quality:
+    members = list(positions(mask))
+    if len(members) < 2:
+        return _ONE_DEVICE
+    nodes = {-1 - at if (node := topology.numa[at]) is None else node for at in members}
+    links = sum(topology.links[one][other] for one, other in itertools.combinations(members, 2))
+    return Quality(
+        is_on_one_numa_node(topology, mask), is_island(topology, mask), links, -len(nodes)
+    )
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def _value_of_rest(topology: "Topology", left: int) -> _Rest:
+    """Return what idle devices are worth: disjoint sets on one NUMA node by size, connections, their number."""
+    by_node = [(node & left).bit_count() for node in topology.numa_nodes]
+    sets = (sum(number // size for number in by_node) for size in _KEPT_WHOLE)
+    return (*sets, _quality(topology, left).links, left.bit_count())
+
+
+def _preferred(
+    groups: "Sequence[int]", taken: "Iterable[tuple[int, ...]]", order: "Sequence[int]"
+) -> int:
+    """Return the set that the order of positions prefers, of these numbers of devices of each group."""
+    sets = []
+    for numbers in taken:
+        mask = 0
+        for group, number in zip(groups, numbers, strict=True):
+            mask |= group if number == group.bit_count() else _first(group, number, order)
+        sets.append(mask)
+    if len(sets) == 1:
+        return sets[0]
+    return min(
+        sets, key=lambda mask: [at for at, position in enumerate(order) if mask >> position & 1]
+    )
+
+
+def _first(group: int, number: int, order: "Iterable[int]") -> int:
+    chosen = 0
+    for position in order:
+        if not number:
+            break
+        if group >> position & 1:
+            chosen |= 1 << position
+            number -= 1
+    return chosen
+
+
+def _order(preference: "Sequence[int]", count: int) -> "Sequence[int]":
+    """Return all positions, the preferred first."""
+    if not preference:
+        return range(count)
+    others = set(range(count)).difference(preference)
+    return (*preference, *sorted(others)) if others else preference
+
+
+def _greedy_set(
+    topology: "Topology",
+    free: int,
+    count: int,
+    *,
+    idle: int,
+    order: "Sequence[int]",
+    aligned_only: bool,
+) -> int | None:
+    regions = [node & free for node in topology.numa_nodes if (node & free).bit_count() >= count]
+    if not regions:
+        regions = [one for one in islands(topology, free) if one.bit_count() >= count]
+    if not regions and aligned_only and count > 1:
+        return None
+    region = min(regions, key=int.bit_count) if regions and count > 1 else free
+    rank = {position: (bool(idle >> position & 1), at) for at, position in enumerate(order)}
+    members = list(positions(region)) if count > 1 else []
+    strongest = [max((row[at] for at in members), default=0) for row in topology.links]
+    chosen, links = 0, [0] * len(topology.numa)
+    for _ in range(count):
+        best = min(
+            positions(region & ~chosen), key=lambda at: (-links[at], -strongest[at], rank[at])
+        )
+        chosen |= 1 << best
+        links = list(map(operator.add, links, topology.links[best]))
+    return chosen
