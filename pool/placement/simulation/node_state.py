@@ -4,6 +4,7 @@ Devices are measured in milli of one; a device of a pool whose units do not divi
 """
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpupool import SlicePlacement
@@ -107,6 +108,8 @@ class NodeState:
     """pool -> positions on the node."""
     sizes: dict[str, int] = field(default_factory=dict)
     """size -> running pods of the workload that have devices (for GpuClustering)."""
+    generation: int = 0
+    """Moves with every change."""
 
     @classmethod
     def of(cls, index: int, node: "SimulatedNode", pools: "Mapping[str, PoolRules]") -> "NodeState":
@@ -134,6 +137,7 @@ class NodeState:
         self._change(ask, memory, choice, -1)
 
     def _change(self, ask: Ask, memory: int, choice: Choice, sign: int) -> None:  # noqa: PLR0917
+        self.generation += 1
         if self.cpu != UNKNOWN:
             self.cpu -= sign * ask.cpu_milli
         if self.memory != UNKNOWN:
@@ -195,14 +199,29 @@ def devices_fit(rests: "list[int]", ask: Ask) -> bool:
     return sum(rests) >= ask.milli
 
 
-def fits(node: NodeState, ask: Ask) -> bool:
-    """Say whether a node can take a pod as far as devices, CPU, model and the number of pods go."""
-    if node.cpu < ask.cpu_milli or node.pods <= 0 or (ask.models and node.model not in ask.models):
-        return False
-    if ask.rules is None:
-        return True
-    rests = node.rests.get(ask.rules.name)
-    return rests is not None and devices_fit(rests, ask)
+class Met(IntEnum):
+    """How far a node meets what a pod asks, in this order; memory apart."""
+
+    NOTHING = 0
+    MODEL = 1
+    DEVICES = 2
+    CPU = 3
+    ALL = 4
+
+
+def met(node: NodeState, ask: Ask) -> Met:
+    """Return how far a node can take a pod, as devices, CPU, model and the number of pods go."""
+    if ask.models and node.model not in ask.models:
+        return Met.NOTHING
+    if ask.rules is not None:
+        rests = node.rests.get(ask.rules.name)
+        if rests is None:
+            return Met.NOTHING
+        if not devices_fit(rests, ask):
+            return Met.MODEL
+    if node.cpu < ask.cpu_milli:
+        return Met.DEVICES
+    return Met.ALL if node.pods > 0 else Met.CPU
 
 
 def choices(rests: "list[int]", ask: Ask) -> "list[Choice]":

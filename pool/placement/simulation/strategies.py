@@ -1,0 +1,213 @@
+"""Strategies by name: the published ones with their rounding, and those of pools.
+
+A strategy scores a node on which a pod fits; the highest score wins, of equal ones the first node.
+Source of the published ones: hkust-adsl/kubernetes-scheduler-simulator, pkg/simulator/plugin.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import exp
+from typing import TYPE_CHECKING, Final
+
+from pool.placement.fragmentation.expected_loss import ExpectedLoss
+from pool.placement.simulation.go_random import GoRandom
+from pool.placement.simulation.least_fragmentation import LeastFragmentation
+from pool.placement.simulation.node_state import UNKNOWN, choices, spread_units
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pool.placement.fragmentation.target_workload import TargetWorkload
+    from pool.placement.simulation.node_state import Ask, Choice, NodeState
+
+NEVER: Final = -1e300
+"""Scores of nodes that cannot take the pod are this or less, scores of others are more."""
+_MOST_CPU: Final = 128_000
+_MOST_MILLI: Final = 8_000
+
+
+def first_best(scores: list[float]) -> int:
+    """Return the index of the highest score, the first of equal ones."""
+    return scores.index(max(scores))
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """The functions of a strategy."""
+
+    name: str
+    score: "Callable[[NodeState, Ask], float]"
+    choose: "Callable[[NodeState, Ask], Choice]"
+    pick: Callable[[list[float]], int] = first_best
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a strategy may know beforehand."""
+
+    targets: "Mapping[str, TargetWorkload]"
+    """By pool."""
+    nodes: "Sequence[NodeState]"
+    """As they are at the start."""
+    seed: int
+
+
+def strategy_of(name: str, setting: Setting) -> Strategy:
+    """Return a strategy by its name in `STRATEGIES`."""
+    return STRATEGIES[name](setting)
+
+
+def _random(setting: Setting) -> Strategy:
+    generator = GoRandom(setting.seed)
+
+    def choose(node: "NodeState", ask: "Ask") -> "Choice":
+        if not ask.is_share:
+            return choices(_rests(node, ask), ask)[0]
+        fitting = [i for i, rest in enumerate(_rests(node, ask)) if rest >= ask.milli]
+        return ((fitting[generator.below(len(fitting))], ask.milli),)
+
+    def pick(scores: list[float]) -> int:
+        fitting = [index for index, score in enumerate(scores) if score > NEVER]
+        return fitting[generator.below(len(fitting))]
+
+    return Strategy("Random", lambda _node, _ask: 0.0, choose, pick)
+
+
+def _dot_product(_setting: Setting) -> Strategy:
+    def score(node: "NodeState", ask: "Ask") -> float:
+        product = _cpu(node) / _MOST_CPU * (ask.cpu_milli / _MOST_CPU)
+        product += _free(node) / _MOST_MILLI * (ask.demand / _MOST_MILLI)
+        return int(100.0 * (1 - product / 2))
+
+    return Strategy("DotProd", score, tightest)
+
+
+def _clustering(_setting: Setting) -> Strategy:
+    def score(node: "NodeState", ask: "Ask") -> float:
+        if ask.rules is None:
+            return 0
+        filled = 25 * (_MOST_MILLI - _free(node)) // _MOST_MILLI
+        if ask.size in node.sizes:
+            return filled + (75 if len(node.sizes) == 1 else 50)
+        return filled + (0 if node.sizes else 25)
+
+    return Strategy("GpuClustering", score, tightest)
+
+
+def _packing(_setting: Setting) -> Strategy:
+    def score(node: "NodeState", ask: "Ask") -> float:
+        if ask.rules is None:
+            return 0
+        rests, whole = _rests(node, ask), ask.rules.whole
+        idle = rests.count(whole)
+        if idle == len(rests):
+            return max(33 - idle, idle)
+        taken = sorted(rest for rest in rests if rest >= ask.milli)[: ask.devices or None]
+        if opened := taken.count(whole):
+            return max(50 - opened, 33)
+        return max(100 - sum(rest * 100 // whole for rest in taken) // 10, 50)
+
+    return Strategy("GpuPacking", score, tightest)
+
+
+def _best_fit(_setting: Setting) -> Strategy:
+    def score(node: "NodeState", ask: "Ask") -> float:
+        left = (_cpu(node) - ask.cpu_milli) / _MOST_CPU * 0.5
+        left += (_free(node) - ask.demand) / _MOST_MILLI * 0.5
+        return int((1.0 - left) * 100.0)
+
+    return Strategy("BestFit", score, tightest)
+
+
+def _fgd(setting: Setting) -> Strategy:
+    losses = {pool: ExpectedLoss(target) for pool, target in setting.targets.items()}
+
+    def loss(node: "NodeState", cpu: int) -> float:
+        return sum(losses[pool].of(node.model, cpu, rests) for pool, rests in node.rests.items())
+
+    def best(node: "NodeState", ask: "Ask") -> "tuple[int, Choice]":
+        before = loss(node, node.cpu)
+        cpu = node.cpu - ask.cpu_milli
+        best_score = -1
+        best_choice: Choice = ()
+        if ask.rules is None:
+            return _sigmoid(before - loss(node, cpu)), ()
+        rests = node.rests[ask.rules.name]
+        for choice in choices(rests, ask):
+            _apply(rests, choice, 1)
+            score = _sigmoid(before - loss(node, cpu))
+            _apply(rests, choice, -1)
+            if score > best_score:
+                best_score, best_choice = score, choice
+        return best_score, best_choice
+
+    return Strategy(
+        "FGD", lambda node, ask: best(node, ask)[0], lambda node, ask: best(node, ask)[1]
+    )
+
+
+def _least_fragmentation(setting: Setting) -> Strategy:
+    values = LeastFragmentation(setting.targets, setting.nodes)
+    return Strategy("LeastFragmentation", values.score, values.choose)
+
+
+def _bin_pack(_setting: Setting) -> Strategy:
+    """The fullest node."""
+    return Strategy("BinPack", lambda node, _ask: -_free(node), tightest)
+
+
+def _spread(_setting: Setting) -> Strategy:
+    """The emptiest node, and of its devices the emptiest."""
+
+    def choose(node: "NodeState", ask: "Ask") -> "Choice":
+        rests = _rests(node, ask)
+        if ask.is_share:
+            return max(choices(rests, ask), key=lambda choice: rests[choice[0][0]])
+        if ask.rules is not None and not ask.devices:
+            return spread_units(rests, ask, fullest_first=False)
+        return choices(rests, ask)[0]
+
+    return Strategy("Spread", lambda node, _ask: _free(node), choose)
+
+
+STRATEGIES: Final[dict[str, Callable[[Setting], Strategy]]] = {
+    "Random": _random,
+    "DotProd": _dot_product,
+    "GpuClustering": _clustering,
+    "GpuPacking": _packing,
+    "BestFit": _best_fit,
+    "FGD": _fgd,
+    "BinPack": _bin_pack,
+    "Spread": _spread,
+    "LeastFragmentation": _least_fragmentation,
+}
+
+
+def tightest(node: "NodeState", ask: "Ask") -> "Choice":
+    """Return the way to take devices that leaves the smallest rest."""
+    rests = _rests(node, ask)
+    if ask.is_share:
+        return min(choices(rests, ask), key=lambda choice: rests[choice[0][0]])
+    return choices(rests, ask)[0]
+
+
+def _rests(node: "NodeState", ask: "Ask") -> list[int]:
+    return node.rests[ask.rules.name] if ask.rules is not None else []
+
+
+def _apply(rests: list[int], choice: "Choice", sign: int) -> None:
+    for position, milli in choice:
+        rests[position] -= sign * milli
+
+
+def _cpu(node: "NodeState") -> int:
+    return node.cpu if node.cpu < UNKNOWN else 0
+
+
+def _free(node: "NodeState") -> int:
+    return sum(sum(rests) for rests in node.rests.values())
+
+
+def _sigmoid(difference: float) -> int:
+    # A difference of -700,000 milli is 700 devices of one node: exp does not overflow below.
+    return int(1 / (1 + exp(-difference / 1000)) * 100.0)
