@@ -41,13 +41,18 @@ def parse_count(text: str | int) -> int:
     elif len(text) < 19 and text.isascii() and text.isdigit():
         return int(text)
     else:
-        value = _parse_decimal(text)
+        value = parse_decimal(text)
     if not 0 <= value <= _MAX_COUNT or value != value.to_integral_value():
         raise ValueError(f'"{text}" is not a whole number of units')
     return int(value)
 
 
-def _parse_decimal(text: str) -> Decimal:
+def parse_decimal(text: str) -> Decimal:
+    """Return the number of a quantity such as `500m` or `64Gi`.
+
+    Raises:
+        ValueError: it is not one.
+    """
     match = _QUANTITY.match(text) if len(text) <= _LONGEST else None
     if match is None:
         raise ValueError(f'"{text}" is not a quantity')
@@ -69,7 +74,7 @@ def canonical_quantity(text: str) -> str:
     Raises:
         ValueError: it is not one, is negative, or is finer than a thousandth or than a byte.
     """
-    value = _parse_decimal(text)
+    value = parse_decimal(text)
     is_binary = text.endswith("i") and value >= 1024
     base, suffixes = (1024, _BINARY_SUFFIXES) if is_binary else (1000, _DECIMAL_SUFFIXES)
     scaled = value if is_binary else value * 1000

@@ -1,0 +1,141 @@
+"""The answer about one pod as text."""
+
+from typing import TYPE_CHECKING, Final
+
+from api.text import listed, units
+from cli.simulation.answers import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cli.simulation.answers import (
+        Answer,
+        Changes,
+        ChosenDevice,
+        Decision,
+        NewNode,
+        Placement,
+        RefusedNodes,
+    )
+
+_MOST_REASONS: Final = 8
+
+
+def text_of(answer: "Answer") -> str:
+    """Return the lines for a terminal."""
+    return "\n".join(_lines(answer)) + "\n"
+
+
+def _lines(answer: "Answer") -> "Iterator[str]":
+    decision = answer.decision
+    yield f"pod {answer.pod}: {_verdict(decision)}"
+    if decision.placement is not None:
+        yield from _placement(decision.placement)
+    if decision.message is not None:
+        yield f"  {decision.message}"
+    for warning in decision.warnings:
+        yield f"  warning: {warning}"
+    if decision.refused:
+        yield from _refused(decision)
+    if answer.changes is not None:
+        yield from _changes(answer.changes)
+    if answer.not_checked:
+        yield f"not checked, kube-scheduler decides: {', '.join(answer.not_checked)}"
+    for gap in answer.partial:
+        yield f"partial: {gap}"
+
+
+def _verdict(decision: "Decision") -> str:
+    asks = f"{units(decision.units)} of {decision.resource}"
+    match decision.verdict:
+        case Verdict.PLACED:
+            return f"would be placed now ({asks})"
+        case Verdict.WAITS:
+            return f"would wait: no node takes it now ({asks})"
+        case Verdict.DENIED:
+            return f"would be denied at admission: {decision.reason}"
+        case Verdict.NO_POOL:  # pragma: no branch  # mypy proves that none is missing
+            return "names no GPU pool, so any node with CPU and memory takes it"
+
+
+def _placement(placement: "Placement") -> "Iterator[str]":
+    yield f"  node      {placement.node}{_choice(placement)}"
+    for number, device in enumerate(placement.devices):
+        yield f"  {'devices' if number == 0 else '':<10}{_device(device)}"
+    if placement.topology is not None and len(placement.devices) > 1:
+        yield f"  topology  {placement.topology}"
+    yield f"  strategy  {placement.strategy}"
+
+
+def _choice(placement: "Placement") -> str:
+    if placement.is_reserved:
+        return " (reserved at admission)"
+    if placement.equal_nodes > 1:
+        return f" (one of {placement.equal_nodes} equally good nodes, {placement.fitting_nodes} would do)"
+    return f" (the best of {_nodes(placement.fitting_nodes)} that would do)"
+
+
+def _device(device: "ChosenDevice") -> str:
+    where = "" if device.numa_node is None else f", NUMA node {device.numa_node}"
+    product = f" ({device.product}{where})" if device.product else ""
+    own = [one for one in device.units if "::" in one]
+    slices = f": {len(own)} of its slices" if own else ""
+    return f"{device.name}{product}{slices}"
+
+
+def _refused(decision: "Decision") -> "Iterator[str]":
+    shown = decision.refused[:_MOST_REASONS]
+    yield "nodes of the pool that do not take it:"
+    width = max(len(str(one.count)) for one in shown)
+    for one in shown:
+        yield f"  {one.count:>{width}}: {one.reason} {_examples(one)}"
+    left = sum(one.count for one in decision.refused[_MOST_REASONS:])
+    if left:
+        yield f"  {left} further nodes for other reasons (--output json has all)"
+
+
+def _examples(refused: "RefusedNodes") -> str:
+    first = refused.examples[0]
+    return f"({first})" if refused.count == 1 else f"({first}, …)"
+
+
+def _changes(changes: "Changes") -> "Iterator[str]":
+    lines = list(_changes_by_kind(changes))
+    if lines:
+        yield "it would be placed now"
+        yield from (f"  {line}" for line in lines)
+
+
+def _changes_by_kind(changes: "Changes") -> "Iterator[str]":
+    fewer, ending = changes.fewer_units, changes.ending_pods
+    if fewer is not None:
+        yield f"with fewer units: {fewer.units}, on node {fewer.node}"
+    for pool in changes.other_pools:
+        products = f" of {listed(pool.products)}" if any(pool.products) else ""
+        yield (
+            f"in pool {pool.pool}: {units(pool.units)} of {pool.resource}{products}, on node {pool.node}"
+        )
+    if ending is not None:
+        pods = ", ".join(
+            f"{one.pod} ({units(one.units)}, priority {one.priority})" for one in ending.pods
+        )
+        automatic = "; kube-scheduler preempts them by itself" if ending.is_preemption else ""
+        verb = "ends" if len(ending.pods) == 1 else "end"
+        yield f"once on node {ending.node} {verb}: {pods}{automatic}"
+    if changes.new_node is not None:
+        yield f"with one more node: {_new_node(changes.new_node)}"
+
+
+def _new_node(node: "NewNode") -> str:
+    if node.like is None:
+        aligned = " on one NUMA node or all connected by NVLink" if node.aligned else ""
+        (count,) = node.devices.values()
+        return f"at least {count} healthy devices{aligned}; no node of the pool is like that"
+    devices = " and ".join(
+        f"{count} {product or 'device'}" for product, count in sorted(node.devices.items())
+    )
+    return f"{devices}, as node {node.like} has"
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"

@@ -1,0 +1,128 @@
+"""Answers about one pod: values that become JSON as they are, and text in `cli.simulation.answer_text`."""
+
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+
+
+class Verdict(Enum):
+    PLACED = "Placed"
+    """A node takes the pod now."""
+    WAITS = "Waits"
+    """Admission accepts the pod, and no node takes it now."""
+    DENIED = "Denied"
+    """Admission denies the pod."""
+    NO_POOL = "NoPool"
+    """The pod names no pool: the control plane has no part in its placement."""
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Base of the answers."""
+
+
+class ChosenDevice(Model, frozen=True):
+    name: str
+    product: str = ""
+    numa_node: int | None = None
+    units: list[str] = []
+    """As the container gets them."""
+
+
+class RefusedNodes(Model, frozen=True):
+    """Nodes that do not take the pod for one reason."""
+
+    reason: str
+    count: int
+    examples: Sequence[str]
+    may_change: bool = False
+    """Whether pods that end could make room."""
+
+
+class Placement(Model, frozen=True, kw_only=True):
+    node: str
+    devices: list[ChosenDevice]
+    topology: str | None = None
+    """How near the devices of several are: Island, NUMANode, Split or Unknown."""
+    strategy: str
+    is_reserved: bool
+    """Whether admission reserves these units; otherwise they are free when the scheduler comes to the pod."""
+    fitting_nodes: int
+    """Nodes that filter passes: a pod with reserved units passes on their node alone."""
+    equal_nodes: int
+    """Nodes with the best score, this one included: kube-scheduler chooses among them by its own scores."""
+
+
+class Decision(Model, frozen=True):
+    """What the control plane and the limits of the nodes say of one pod."""
+
+    verdict: Verdict
+    pool: str | None = None
+    resource: str | None = None
+    units: int = 0
+    placement: Placement | None = None
+    reason: str | None = None
+    """Of a denial."""
+    message: str | None = None
+    warnings: list[str] = []
+    """As admission returns them."""
+    refused: list[RefusedNodes] = []
+    """Most nodes first."""
+
+
+class FewerUnits(Model, frozen=True):
+    units: int
+    node: str
+
+
+class OtherPool(Model, frozen=True):
+    pool: str
+    resource: str
+    units: int
+    node: str
+    products: list[str]
+
+
+class EndingPod(Model, frozen=True):
+    pod: str
+    units: int
+    priority: int
+
+
+class EndingPods(Model, frozen=True):
+    node: str
+    pods: list[EndingPod]
+    is_preemption: bool
+    """All have a lower priority than the pod: kube-scheduler evicts such pods by itself."""
+
+
+class NewNode(Model, frozen=True):
+    like: str | None
+    """A node of the pool with such devices; None where none of the pool's nodes would do."""
+    devices: dict[str, int]
+    """Product -> number of devices; the empty product for any."""
+    aligned: bool = False
+    """The devices must be on one NUMA node or all connected by NVLink."""
+
+
+class Changes(Model, frozen=True):
+    """What would have to change for the pod to be placed; absent where that would not help."""
+
+    fewer_units: FewerUnits | None = None
+    other_pools: list[OtherPool] = []
+    ending_pods: EndingPods | None = None
+    new_node: NewNode | None = None
+
+
+class Answer(Model, frozen=True):
+    """The whole answer."""
+
+    pod: str
+    cluster: str
+    decision: Decision
+    changes: Changes | None = None
+    """Absent when the pod is placed."""
+    partial: list[str] = []
+    """Why the answer is of a part of the cluster."""
+    not_checked: list[str] = []
+    """Fields of the pod that kube-scheduler checks and this simulation does not."""

@@ -1,0 +1,144 @@
+"""Objects of a cluster, as files or an API server have them, reduced to what a snapshot needs.
+
+Each kind is decoded and projected by the same types and functions as in the server's informers.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
+
+from api.foreign.core import Namespace, Pod
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpunodeinventory import GPUNodeInventory
+from api.kinds.gpupool import GPUPool
+from cli.simulation.node_resources import (
+    BoundPod,
+    Resources,
+    SizedNode,
+    allocatable_of,
+    bound_pod,
+)
+from kube.resources import (
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    GPU_POOLS,
+    NAMESPACES,
+    NODES,
+    PODS,
+)
+from pool.facts import node_facts, pod_facts
+from reconciler.sinks.device_sink import ObservedDevice, observe_device
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kube.resources import Resource
+    from pool.model import NodeFacts, PodFacts
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedNode:
+    facts: "NodeFacts"
+    allocatable: Resources | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPod:
+    """A pod that names a pool, occupies resources of a node, or both."""
+
+    facts: "PodFacts | None"
+    bound: BoundPod | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedKind:
+    """A kind that a snapshot is made of."""
+
+    resource: "Resource"
+    item_type: "type[Any]"
+    project: "Callable[[Any], object | None]"
+    without: str
+    """What the snapshot assumes, or cannot say, where the list is missing."""
+    is_needed: bool = False
+    """Nothing can be said without the list."""
+
+
+def _observed_node(node: SizedNode) -> ObservedNode:
+    return ObservedNode(node_facts(node), allocatable_of(node))
+
+
+def _observed_pod(pod: Pod) -> ObservedPod | None:
+    observed = ObservedPod(pod_facts(pod), bound_pod(pod))
+    return observed if observed.facts is not None or observed.bound is not None else None
+
+
+LISTED: Final = (
+    ListedKind(
+        resource=GPU_POOLS,
+        item_type=GPUPool,
+        project=lambda pool: pool,
+        without="no pool is known",
+        is_needed=True,
+    ),
+    ListedKind(
+        resource=GPU_DEVICES,
+        item_type=GPUDevice,
+        project=observe_device,
+        without="no device is known",
+        is_needed=True,
+    ),
+    ListedKind(
+        resource=NODES,
+        item_type=SizedNode,
+        project=_observed_node,
+        without="every node with devices counts as ready, without taints and with no label but its"
+        " hostname, and its CPU and memory are unknown",
+    ),
+    ListedKind(
+        resource=GPU_NODE_INVENTORIES,
+        item_type=GPUNodeInventory,
+        project=lambda inventory: inventory,
+        without="kubelet's topology policies and actual allocations are unknown",
+    ),
+    ListedKind(
+        resource=NAMESPACES,
+        item_type=Namespace,
+        project=lambda namespace: namespace,
+        without="no spec.access.namespaceSelector of a pool matches",
+    ),
+    ListedKind(
+        resource=PODS,
+        item_type=Pod,
+        project=_observed_pod,
+        without="units in use and reserved are unknown: every unit counts as free",
+    ),
+)
+"""In the order in which the server takes them over: pods last, since their reservations name devices."""
+
+
+@final
+@dataclass(slots=True)
+class ClusterObjects:
+    """What was read of a cluster, and what was not."""
+
+    origin: str
+    """Where the objects are from, for texts."""
+    pools: list[GPUPool] = field(default_factory=list)
+    devices: list[ObservedDevice] = field(default_factory=list)
+    nodes: list[ObservedNode] = field(default_factory=list)
+    inventories: list[GPUNodeInventory] = field(default_factory=list)
+    namespaces: list[Namespace] = field(default_factory=list)
+    pods: list[ObservedPod] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+    """Why the snapshot is partial, one line each."""
+
+    def of(self, kind: ListedKind) -> "list[Any]":
+        """Return the list that projected objects of the kind are kept in."""
+        lists: dict[str, list[Any]] = {
+            GPU_POOLS.plural: self.pools,
+            GPU_DEVICES.plural: self.devices,
+            NODES.plural: self.nodes,
+            GPU_NODE_INVENTORIES.plural: self.inventories,
+            NAMESPACES.plural: self.namespaces,
+            PODS.plural: self.pods,
+        }
+        return lists[kind.resource.plural]

@@ -1,0 +1,148 @@
+"""CPU, memory and number of pods: kube-scheduler's other limits of a node.
+
+The control plane does not know them, and a simulation should: a node without CPU takes no pod, whatever its devices.
+"""
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from api.foreign.core import Node, NodeStatus, PodContainers
+from api.quantity import parse_decimal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from api.foreign.core import Container, Pod
+
+    _Amount = Callable[[Container], int]
+
+_MIB: Final = 2**20
+_DEFAULT_PODS: Final = 110
+"""kubelet's default of --max-pods."""
+
+
+class SizedNodeStatus(NodeStatus, frozen=True):
+    allocatable: dict[str, str | int | float] | None = None
+
+
+class SizedNode(Node, frozen=True):
+    """A Node with its allocatable resources."""
+
+    status: SizedNodeStatus = SizedNodeStatus()
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """An amount of each resource; of a node, of a pod, or left."""
+
+    cpu_milli: int
+    memory_mib: int
+    pods: int = 1
+
+    def without(self, other: "Resources") -> "Resources":
+        return Resources(
+            self.cpu_milli - other.cpu_milli,
+            self.memory_mib - other.memory_mib,
+            self.pods - other.pods,
+        )
+
+    def with_(self, other: "Resources") -> "Resources":
+        return Resources(
+            self.cpu_milli + other.cpu_milli,
+            self.memory_mib + other.memory_mib,
+            self.pods + other.pods,
+        )
+
+    def lacks(self, wanted: "Resources") -> str | None:
+        """Return which resource does not suffice, with its figures; None when all do."""
+        if self.cpu_milli < wanted.cpu_milli:
+            return (
+                f"insufficient cpu: {wanted.cpu_milli}m requested, {max(self.cpu_milli, 0)}m free"
+            )
+        if self.memory_mib < wanted.memory_mib:
+            return (
+                f"insufficient memory: {wanted.memory_mib} MiB requested,"
+                f" {max(self.memory_mib, 0)} MiB free"
+            )
+        return "too many pods" if self.pods < wanted.pods else None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """A pod that occupies resources of its node, whether it names a pool or not."""
+
+    uid: str
+    node: str
+    requests: Resources
+
+
+def allocatable_of(node: SizedNode) -> Resources | None:
+    """Return a node's allocatable resources; None where it does not report them."""
+    found = node.status.allocatable
+    if not found or "cpu" not in found or "memory" not in found:
+        return None
+    pods = found.get("pods")
+    return Resources(
+        _milli(found["cpu"]),
+        _mib(found["memory"]),
+        _DEFAULT_PODS if pods is None else int(parse_decimal(str(pods))),
+    )
+
+
+def requests_of(spec: PodContainers) -> Resources:
+    """Return a pod's requests, counted as kube-scheduler does: a limit without a request is the request."""
+    return Resources(
+        _peak(spec, lambda one: _milli(_request(one, "cpu"))),
+        _peak(spec, lambda one: _mib(_request(one, "memory"))),
+    )
+
+
+def bound_pod(pod: "Pod") -> BoundPod | None:
+    """Return the resources that a pod occupies on its node; None for a pod that is not bound, or has ended."""
+    if not pod.spec.node_name or pod.is_terminal:
+        return None
+    return BoundPod(pod.metadata.uid, pod.spec.node_name, requests_of(pod.spec))
+
+
+def free_by_node(
+    allocatable: "Mapping[str, Resources]", pods: "Iterable[BoundPod]"
+) -> dict[str, Resources]:
+    """Return what is left on each node whose size is known."""
+    free = dict(allocatable)
+    for pod in pods:
+        if pod.node in free:
+            free[pod.node] = free[pod.node].without(pod.requests)
+    return free
+
+
+def _peak(spec: PodContainers, amount: "_Amount") -> int:
+    """Return the most that runs at once: sidecars and containers, or one init container beside earlier sidecars."""
+    sidecars = peak = 0
+    for one in spec.init_containers or ():
+        if one.restart_policy == "Always":
+            sidecars += amount(one)
+            peak = max(peak, sidecars)
+        else:
+            peak = max(peak, sidecars + amount(one))
+    return max(peak, sidecars + sum(amount(one) for one in spec.containers or ()))
+
+
+def _request(container: "Container", name: str) -> str | int | float:
+    resources = container.resources
+    if resources is None:
+        return 0
+    requested = (resources.requests or {}).get(name)
+    return (resources.limits or {}).get(name, 0) if requested is None else requested
+
+
+@functools.cache
+def _milli(quantity: str | float) -> int:
+    return math.ceil(parse_decimal(str(quantity)) * 1000)
+
+
+@functools.cache
+def _mib(quantity: str | float) -> int:
+    return math.ceil(parse_decimal(str(quantity)) / _MIB)

@@ -1,0 +1,110 @@
+"""The pod of a question: from a file with a Pod, or with an object that has a pod template."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from admission.pods.request import AdmittedPod
+from cli.simulation.errors import BadInputError
+from cli.simulation.object_files import read_objects
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cli.simulation.object_files import Object
+
+_DEFAULT_NAMESPACE: Final = "default"
+_UID: Final = "simulated-pod"
+_decoder: Final = msgspec.json.Decoder(AdmittedPod)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPod:
+    """A pod as a user would create it: without uid, status, node and our annotations."""
+
+    manifest: "Object"
+    pod: AdmittedPod
+
+    @property
+    def namespace(self) -> str:
+        return self.pod.metadata.namespace
+
+    @property
+    def ref(self) -> str:
+        return f"{self.namespace}/{self.pod.metadata.name}"
+
+    def encoded(self) -> bytes:
+        return msgspec.json.encode(self.manifest)
+
+    def asking(self, container: str, resource: str, units: int, *, instead_of: str) -> "AskedPod":
+        """Return the pod with this demand of one container in place of its present one."""
+        manifest = msgspec.json.decode(self.encoded())
+        for key in ("initContainers", "containers"):
+            for one in manifest["spec"].get(key) or ():
+                if one.get("name") == container:
+                    _ask(one["resources"], resource, units, instead_of=instead_of)
+        return _asked(manifest)
+
+
+def read_pod(file: "Path", *, namespace: str | None) -> AskedPod:
+    """Read the pod.
+
+    Args:
+        file: YAML or JSON, with one Pod or one object with a pod template, such as a Job.
+        namespace: where the file names none; "default" if left out.
+
+    Raises:
+        BadInputError: the file cannot be read, or has no pod or several.
+    """
+    found = [pod for item in read_objects(file) if (pod := _pod_of(item)) is not None]
+    if len(found) != 1:
+        count = "no pod" if not found else f"{len(found)} pods"
+        raise BadInputError(
+            f"{file} has {count}; give one Pod, or one object with a pod template, such as a Job"
+        )
+    manifest = found[0]
+    try:
+        metadata = manifest["metadata"]
+        metadata["namespace"] = metadata.get("namespace") or namespace or _DEFAULT_NAMESPACE
+        metadata["uid"] = _UID
+        return _asked(manifest)
+    except (msgspec.DecodeError, TypeError, AttributeError) as error:
+        raise BadInputError(f"{file}: the pod cannot be decoded: {error}") from error
+
+
+def _asked(manifest: "Object") -> AskedPod:
+    return AskedPod(manifest, _decoder.decode(msgspec.json.encode(manifest)))
+
+
+def _pod_of(item: "Object") -> "Object | None":
+    """Return a pod's manifest, as it was before it was admitted; None for an object without pods."""
+    kind, spec = item.get("kind"), item.get("spec")
+    metadata = item.get("metadata") or {}
+    if not isinstance(spec, dict) or not isinstance(metadata, dict):
+        return None
+    name = metadata.get("name") or metadata.get("generateName") or "pod"
+    if kind == "Pod":
+        labels = metadata.get("labels")
+        return _manifest(name, metadata.get("namespace"), labels=labels, spec=spec)
+    template = (spec.get("jobTemplate", {}).get("spec") or spec).get("template")
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        return None
+    labels = (template.get("metadata") or {}).get("labels")
+    return _manifest(name, metadata.get("namespace"), labels=labels, spec=template["spec"])
+
+
+def _manifest(name: str, namespace: Any, *, labels: Any, spec: "Object") -> "Object":  # noqa: ANN401  # JSON
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels or {}},
+        "spec": {**spec, "nodeName": ""},
+    }
+
+
+def _ask(resources: "dict[str, Any]", resource: str, units: int, *, instead_of: str) -> None:
+    for some in (resources.get("requests"), resources.get("limits")):
+        if some and instead_of in some:
+            del some[instead_of]
+            some[resource] = str(units)

@@ -1,0 +1,129 @@
+"""A copy of a cluster's allocation state, filled by the server's own sinks in the server's own order.
+
+The copy has no recorder and no binder, so whatever is tried on it is seen by nobody.
+"""
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, final
+
+from admission.context import AdmissionContext
+from api.names import NodeName, ReservationId
+from cli.simulation.node_resources import Resources, free_by_node
+from pool.allocation_state import AllocationState
+from pool.catalog import Catalog
+from pool.index.device_index import DeviceIndex
+from pool.model import Instant, NodeFacts
+from reconciler.caches import Caches
+from reconciler.sinks.pod_sink import PodSink
+from scheduler.context import ExtenderContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cli.simulation.cluster_objects import ClusterObjects
+    from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting
+
+HOSTNAME: str = "kubernetes.io/hostname"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """State of a cluster at one moment, and the contexts in which the server's decisions run on it."""
+
+    origin: str
+    state: AllocationState
+    caches: Caches
+    admission: AdmissionContext
+    scheduling: ExtenderContext
+    free: dict[str, Resources]
+    """CPU, memory and pods left by node; nodes whose size is unknown are not in it."""
+    requests: dict[str, Resources]
+    """What bound pods occupy, by uid."""
+    gaps: tuple[str, ...]
+    """Why the snapshot is partial, one line each."""
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.caches.catalog
+
+    @property
+    def index(self) -> DeviceIndex:
+        return self.caches.index
+
+
+def take_snapshot(objects: "ClusterObjects", now: Instant) -> Snapshot:
+    """Return the state that a server has right after its start with these objects."""
+    catalog, index = Catalog(), DeviceIndex()
+    state = AllocationState(index)
+    caches = Caches(index, state, catalog)
+    caches.device_sink.replace_all(objects.devices)
+    caches.pool_sink.replace_all(objects.pools)
+    caches.node_sink.replace_all(_nodes_of(objects))
+    caches.inventory_sink.replace_all(objects.inventories)
+    caches.namespace_sink.replace_all(objects.namespaces)
+    pods = PodSink(state, lambda: now)
+    pods.replace_all([pod.facts for pod in objects.pods if pod.facts is not None])
+    bound = [pod.bound for pod in objects.pods if pod.bound is not None]
+    allocatable: dict[str, Resources] = {
+        node.facts.name: node.allocatable for node in objects.nodes if node.allocatable is not None
+    }
+    new_id = _ids()
+    return Snapshot(
+        origin=objects.origin,
+        state=state,
+        caches=caches,
+        admission=AdmissionContext(
+            index=index,
+            reader=state.reader,
+            allocation_state=state,
+            catalog=catalog,
+            scheduler_name=None,
+            new_id=new_id,
+            now=lambda: now,
+            is_ready=lambda: True,
+            callers_are_known=True,
+            sign=lambda _: "",
+        ),
+        scheduling=ExtenderContext(
+            index=index,
+            reader=state.reader,
+            allocation_state=state,
+            binder=_NoBinder(),
+            new_id=new_id,
+            now=lambda: now,
+            is_ready=lambda: True,
+        ),
+        free=free_by_node(allocatable, bound),
+        requests={pod.uid: pod.requests for pod in bound},
+        gaps=tuple(objects.gaps),
+    )
+
+
+def _nodes_of(objects: "ClusterObjects") -> list[NodeFacts]:
+    """Return the nodes; where none could be read, one for each that has devices."""
+    if objects.nodes:
+        return [node.facts for node in objects.nodes]
+    names = sorted({item.facts.node for item in objects.devices})
+    return [NodeFacts(name=NodeName(name), labels={HOSTNAME: name}) for name in names]
+
+
+def _ids() -> "Callable[[], ReservationId]":
+    numbers = itertools.count(1)
+    return lambda: ReservationId(f"simulated-{next(numbers)}")
+
+
+@final
+class _NoBinder:
+    """A simulation plans a Binding, and never sends one."""
+
+    async def bind(self, binding: "PodBinding") -> "BindOutcome":
+        _refuse(binding)
+
+    async def look(self, pod: "PodRef", *, within_s: float | None = None) -> "PodSighting":
+        _refuse(pod)
+
+
+def _refuse(thing: object) -> NoReturn:
+    raise AssertionError(f"a simulation sends no request about {thing}")

@@ -1,0 +1,49 @@
+"""The answer about one pod: the decision now, and what would have to change."""
+
+from typing import TYPE_CHECKING, Final
+
+from cli.simulation.answers import Answer, Changes, Verdict
+from cli.simulation.changes import changes_for
+from cli.simulation.decision import decide
+from pool.model import PodPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cli.simulation.decision import Caller
+    from cli.simulation.pod_file import AskedPod
+    from cli.simulation.snapshot import Snapshot
+
+_SETTLED: Final = frozenset({Verdict.PLACED, Verdict.NO_POOL})
+
+
+def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "Caller") -> Answer:
+    """Return what would become of the pod now. A pod of this name that waits in the snapshot is this pod."""
+    for pod in list(snapshot.state.reader.pods()):
+        if pod.ref == asked.ref and pod.phase is PodPhase.PENDING:
+            snapshot.state.discard_pod(pod.uid)
+    decision = decide(asked, snapshot, caller)
+    changes: Changes | None = None
+    if decision.verdict not in _SETTLED:
+        changes = changes_for(asked, decision, snapshot, caller=caller)
+    return Answer(
+        pod=asked.ref,
+        cluster=snapshot.origin,
+        decision=decision,
+        changes=changes,
+        partial=list(snapshot.gaps),
+        not_checked=list(_not_checked(asked)),
+    )
+
+
+def _not_checked(asked: "AskedPod") -> "Iterator[str]":
+    """Yield the fields of the pod on which kube-scheduler may decide otherwise."""
+    spec = asked.manifest["spec"]
+    affinity = spec.get("affinity") or {}
+    for field in ("podAffinity", "podAntiAffinity"):
+        if affinity.get(field):
+            yield f"spec.affinity.{field}"
+    if spec.get("topologySpreadConstraints"):
+        yield "spec.topologySpreadConstraints"
+    if any("persistentVolumeClaim" in volume for volume in spec.get("volumes") or ()):
+        yield "spec.volumes[].persistentVolumeClaim"

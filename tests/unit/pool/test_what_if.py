@@ -1,0 +1,93 @@
+"""The cheapest set of pods that makes room, against every set there is."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.names import NodeName, UnitId
+from pool.allocation_state import AllocationState
+from pool.model import PodFacts, PodPhase
+from pool.what_if import Eviction, cheapest_eviction, fits_when_empty
+from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
+
+DEVICES = 4
+NODES = ("n1", "n2")
+
+
+@st.composite
+def states(draw: st.DrawFn) -> AllocationState:
+    """Draw two nodes with four devices each, some of them faulted, and pods on them."""
+    state = AllocationState()
+    state.index.replace_pool(a_pool())
+    for node in NODES:
+        state.index.replace_node(a_node(node))
+        owners = draw(st.lists(st.integers(0, 3), min_size=DEVICES, max_size=DEVICES))
+        for number in range(DEVICES):
+            is_faulted = draw(st.integers(0, 7)) == 0
+            state.index.replace_device(a_device(node, number, is_faulted=is_faulted))
+        for owner in set(owners) - {0}:
+            numbers = [number for number in range(DEVICES) if owners[number] == owner]
+            priority = draw(st.integers(0, 2))
+            pod = _bound(f"{node}-p{owner}", node, numbers, priority=priority)
+            state.observe_pod(pod, at(0))
+    return state
+
+
+def _bound(name: str, node: str, numbers: list[int], *, priority: int) -> PodFacts:
+    units = tuple(UnitId(f"GPU-{node}-{number}") for number in numbers)
+    return a_pod_facts(
+        name,
+        units=len(numbers),
+        phase=PodPhase.BOUND,
+        node=NodeName(node),
+        devices={"c0": units},
+        priority=priority,
+    )
+
+
+@given(states(), st.integers(1, DEVICES))
+def test_it_is_the_cheapest_of_all_sets(state: AllocationState, units: int):
+    wanted = (a_pool(), a_demand(units))
+    nodes = [NodeName(node) for node in NODES]
+    if any(state.reader.refusal_on(node, *wanted) is None for node in nodes):
+        return
+    everything = [
+        Eviction(node, chosen)
+        for node in nodes
+        for pods in [[pod for pod in state.reader.pods() if pod.node == node]]
+        for size in range(1, len(pods) + 1)
+        for chosen in itertools.combinations(pods, size)
+        if state.reader.fits_without([pod.uid for pod in chosen], node, wanted)
+    ]
+    found = cheapest_eviction(
+        state.reader, state.index, wanted, nodes=nodes, has_room=lambda *_: True
+    )
+    want = min((one.cost for one in everything), default=None)
+    assert (found.cost[:2] if found else None) == (want[:2] if want else None)
+
+
+def test_room_beyond_devices_decides_too():
+    state = AllocationState()
+    state.index.replace_pool(a_pool())
+    for node in NODES:
+        state.index.replace_node(a_node(node))
+        state.index.replace_device(a_device(node, 0))
+        state.observe_pod(_bound(f"{node}-p", node, [0], priority=0), at(0))
+    found = cheapest_eviction(
+        state.reader,
+        state.index,
+        (a_pool(), a_demand(1)),
+        nodes=[NodeName(node) for node in NODES],
+        has_room=lambda node, _: node == "n2",
+    )
+    assert found is not None
+    assert [pod.name for pod in found.pods] == ["n2-p"]
+
+
+def test_a_new_node_is_taken_as_healthy_ready_and_open():
+    pool = a_pool(is_in_maintenance=True)
+    devices = [a_device("n1", number, is_faulted=True) for number in range(2)]
+    node = a_node("n1", is_ready=False, is_cordoned=True)
+    assert fits_when_empty(pool, a_demand(2), devices, node=node)
+    assert not fits_when_empty(pool, a_demand(3), devices, node=node)
