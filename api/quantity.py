@@ -1,5 +1,7 @@
 """Kubernetes quantities, and Go durations."""
 
+import functools
+import math
 import re
 from decimal import Decimal, InvalidOperation, Overflow
 from typing import Final
@@ -45,6 +47,19 @@ def parse_count(text: str | int) -> int:
     if not 0 <= value <= _MAX_COUNT or value != value.to_integral_value():
         raise ValueError(f'"{text}" is not a whole number of units')
     return int(value)
+
+
+@functools.lru_cache(maxsize=1024)
+def parse_milli(text: str) -> int:
+    """Return a quantity in thousandths, rounded up, as Kubernetes does.
+
+    Raises:
+        ValueError: it is not one, or is negative.
+    """
+    value = parse_decimal(text)
+    if not 0 <= value <= _MAX_COUNT:
+        raise ValueError(f'"{text}" is not a quantity such as 100m, 2 or 256Mi')
+    return math.ceil(value * 1000)
 
 
 def parse_decimal(text: str) -> Decimal:

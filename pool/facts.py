@@ -19,6 +19,7 @@ from api.names import (
     PodUid,
     PoolName,
 )
+from pool.compute_resources import cpu_milli, requested_cpu_milli
 from pool.demand import demand_of, named_resources, units_by_resource
 from pool.model import Demand, DeviceFacts, DeviceLink, NodeFacts, PodFacts, PodPhase, PoolFacts
 
@@ -89,6 +90,7 @@ def node_facts(node: "Node") -> NodeFacts:
         resource_version=node.metadata.resource_version,
         uid=node.metadata.uid,
         owns_present_label=node.metadata.owns_label(PRESENT_LABEL_MANAGER, PRESENT_LABEL),
+        cpu_milli=cpu_milli(node.status.allocatable),
     )
 
 
@@ -134,6 +136,7 @@ def _facts_of(pod: "Pod") -> PodFacts | None:
         priority=pod.spec.priority or 0,
         is_gated=bool(pod.spec.scheduling_gates),
         astray=astray,
+        cpu_milli=requested_cpu_milli(pod.spec),
     )
 
 

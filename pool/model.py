@@ -142,6 +142,8 @@ class NodeFacts:
     """For owner references: a node that is deleted and recreated has another one."""
     owns_present_label: bool = False
     """Whether this control plane set `api.names.PRESENT_LABEL`."""
+    cpu_milli: int | None = None
+    """CPU that pods can be given; None where the Node does not tell."""
 
     @property
     def is_placeable(self) -> bool:
@@ -181,6 +183,8 @@ class PodFacts:
     """(resource, units) by pool, of a bound pod that admission would have denied: it names several pools, or an
     invalid quantity. `demand` names the first of its pools, and its devices are unknown.
     """
+    cpu_milli: int = 0
+    """CPU that the pod requests."""
 
     @property
     def ref(self) -> str:

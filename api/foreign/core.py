@@ -181,6 +181,7 @@ class NodeCondition(Model, frozen=True):
 
 
 class NodeStatus(Model, frozen=True):
+    allocatable: dict[str, str | int | float] | None = None
     conditions: list[NodeCondition] | None = None
 
 

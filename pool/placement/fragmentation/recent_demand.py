@@ -1,0 +1,144 @@
+"""The recent demand of each pool: what its pods asked for, older pods counting less.
+
+A pod's weight halves with each half-life between its creation and that of later pods. Weights are relative, so
+they do not depend on the present time or on the order in which pods are observed, and a server that restarts
+gets the same demand from the pods that still exist.
+"""
+
+import datetime as dt
+import heapq
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from api.kinds.gpupool import AllocationMode, SlicePlacement
+from pool.layout import most_units_of_a_device
+from pool.placement.fragmentation.target_workload import WHOLE_DEVICE, TargetShape, TargetWorkload
+from pool.placement.request import Request, request_by_containers
+
+if TYPE_CHECKING:
+    from pool.model import PodFacts, PoolFacts
+
+HALF_LIFE_S: Final = 24 * 3600.0
+MAX_SHAPES: Final = 256
+"""Kept for a pool; of more the lightest are dropped, those of a few old pods."""
+_RENEWED_BY: Final = 1 / 16
+"""A workload is derived again once so much of its weight is new: each time, nodes are valued anew."""
+_MOST_HALVINGS: Final = 512.0
+"""Weights relative to one time stay within the range of a float."""
+
+
+class AskedShape(msgspec.Struct, frozen=True, cache_hash=True):
+    """What a pod asked for, in units: a pool that is divided anew measures it anew."""
+
+    request: Request
+    cpu_milli: int = 0
+
+
+@final
+class RecentDemand:
+    """The demand on one pool."""
+
+    def __init__(self, half_life_s: float = HALF_LIFE_S) -> None:
+        self._half_life_s = half_life_s
+        self._weights: dict[AskedShape, float] = {}
+        # relative to a pod that is created at the reference time
+        self._reference_s: float | None = None
+        self._total = self._derived = 0.0
+        # weight now, and when the workload was derived
+        self._workload: tuple[PoolFacts, TargetWorkload] | None = None
+
+    def observe(self, shape: AskedShape, created_s: float) -> None:
+        """Count a pod that was created at a time in seconds."""
+        if self._reference_s is None:
+            self._reference_s = created_s
+        halvings = (created_s - self._reference_s) / self._half_life_s
+        if halvings > _MOST_HALVINGS:
+            self._move_reference(created_s, 0.5**halvings if halvings < 1000 else 0.0)
+            halvings = 0.0
+        weight = 2.0 ** max(halvings, -_MOST_HALVINGS)
+        self._weights[shape] = self._weights.get(shape, 0.0) + weight
+        self._total += weight
+        if len(self._weights) > 2 * MAX_SHAPES:
+            kept = heapq.nlargest(MAX_SHAPES, self._weights.items(), key=lambda item: item[1])
+            self._weights = dict(kept)
+            self._total = sum(self._weights.values())
+
+    def workload(self, pool: "PoolFacts") -> TargetWorkload:
+        """Return the shapes with their weights; the same object while little has changed."""
+        known = self._workload
+        is_current = self._total <= self._derived * (1 + _RENEWED_BY)
+        if known is not None and is_current and known[0] == pool:
+            return known[1]
+        shapes: dict[TargetShape, float] = {}
+        for asked, weight in self._weights.items():
+            shape = target_shape(pool, asked)
+            shapes[shape] = shapes.get(shape, 0.0) + weight / self._total
+        in_order = sorted(shapes.items(), key=lambda item: (item[1], item[0]), reverse=True)
+        workload = TargetWorkload(tuple(in_order))
+        self._workload, self._derived = (pool, workload), self._total
+        return workload
+
+    def _move_reference(self, to_s: float, factor: float) -> None:
+        self._reference_s = to_s
+        self._weights = {shape: weight * factor for shape, weight in self._weights.items()}
+        self._total *= factor
+        self._derived *= factor
+
+
+@final
+class RecentDemands:
+    """The demand on each resource that pods have asked for."""
+
+    def __init__(self, half_life_s: float = HALF_LIFE_S) -> None:
+        self._half_life_s = half_life_s
+        self._by_resource: dict[str, RecentDemand] = {}
+
+    def observe(self, pod: "PodFacts") -> None:
+        """Count a pod that is observed for the first time; one of unknown age or demand does not count."""
+        created_s = _seconds(pod.created)
+        if created_s is None or not pod.demand.containers:
+            return
+        resource = pod.demand.resource
+        if resource not in self._by_resource:
+            self._by_resource[resource] = RecentDemand(self._half_life_s)
+        shape = AskedShape(request_by_containers(pod.demand), pod.cpu_milli)
+        self._by_resource[resource].observe(shape, created_s)
+
+    def of(self, pool: "PoolFacts") -> TargetWorkload:
+        """Return a pool's recent demand; without shapes where there was none."""
+        found = self._by_resource.get(pool.resource)
+        return TargetWorkload() if found is None else found.workload(pool)
+
+    def forget(self, resource: str) -> None:
+        """Forget the demand on the resource of a pool that is gone."""
+        self._by_resource.pop(resource, None)
+
+
+def target_shape(pool: "PoolFacts", asked: AskedShape) -> TargetShape:
+    """Return what a pod asks, in milli of devices.
+
+    Slices and MIG instances count as if each were on another device, which is where they are placed while there
+    are any. With slicePlacement SameDevice the largest container stands for all that ask for a part of a device.
+    """
+    request, size = asked.request, most_units_of_a_device(pool)
+    is_same_device = (
+        pool.mode is AllocationMode.TIME_SLICE
+        and pool.slice_placement is SlicePlacement.SAME_DEVICE
+    )
+    if not is_same_device:
+        return TargetShape(asked.cpu_milli, WHOLE_DEVICE // size, request.units)
+    largest = max((units for _, units in request.containers), default=request.units)
+    if largest >= size:
+        return TargetShape(asked.cpu_milli, WHOLE_DEVICE, -(-request.units // size))
+    return TargetShape(
+        asked.cpu_milli, WHOLE_DEVICE * largest // size, -(-request.units // largest)
+    )
+
+
+def _seconds(created: str) -> float | None:
+    try:
+        moment = dt.datetime.fromisoformat(created)
+    except ValueError:
+        return None
+    return moment.timestamp() if moment.tzinfo is not None else None
