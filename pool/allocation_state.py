@@ -162,6 +162,7 @@ class AllocationState:
         if not self._pods.update(facts):
             return []
         if before is None:
+            self.index.demands.observe(facts)
             self._note_appearance(facts)
             self._forget_deleted(facts.uid)
         ended: list[Ended]

@@ -4,6 +4,7 @@ Every type is frozen, and equal values mean "unchanged". Types that each decisio
 which are created in a tenth of a frozen dataclass's time.
 """
 
+import datetime as dt
 from dataclasses import InitVar, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -15,7 +16,6 @@ from pool.node_affinity import RequiredNodeAffinity, Tolerations
 from pool.refusal import NodeReason
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Iterable, Mapping
 
     from api.annotations import Devices, ReservationNote
@@ -199,6 +199,15 @@ class PodFacts:
             and self.demand == other.demand
             and self.astray == other.astray
         )
+
+
+def created_at(pod: PodFacts) -> "dt.datetime | None":
+    """Return when the pod was created; None where its object does not tell."""
+    try:
+        moment = dt.datetime.fromisoformat(pod.created)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,6 +6,7 @@ eviction. The outcome and the log line have the reason.
 
 from typing import TYPE_CHECKING
 
+from pool.model import created_at
 from scheduler.bind import bind_pod
 from scheduler.codec import (
     MalformedArgs,
@@ -17,7 +18,7 @@ from scheduler.codec import (
     encode_priorities,
 )
 from scheduler.filter import filter_names
-from scheduler.outcome import NOT_READY, Outcome, VerbResult
+from scheduler.outcome import NOT_READY, BoundPod, Outcome, VerbResult
 from scheduler.pod_demand import NoDemand, UnitDemand, read_pod, remember_pod
 from scheduler.preempt import keep_nodes
 from scheduler.prioritize import no_scores, score_names
@@ -84,8 +85,10 @@ async def bind(body: bytes, context: "ExtenderContext") -> VerbResult:
     request = decode_bind(body)
     if isinstance(request, MalformedArgs):
         return VerbResult(encode_bind(request.error), Outcome.MALFORMED, {"error": request.error})
-    bound = await bind_pod(request, context)
-    return VerbResult(encode_bind(bound.error), bound.outcome, _bind_facts(request, bound))
+    result = await bind_pod(request, context)
+    bound = _bound_pod(request, result, context)
+    facts = _bind_facts(request, result, bound)
+    return VerbResult(encode_bind(result.error), result.outcome, facts, bound)
 
 
 def _must_wait(asked: "PodDemand", context: "ExtenderContext") -> bool:
@@ -103,18 +106,37 @@ def _facts(pod: "ExtenderPod", asked: "PodDemand", **figures: int) -> "Mapping[s
     return {**facts, **figures}
 
 
-def _bind_facts(request: "BindRequest", bound: "Bound") -> "Mapping[str, object]":
+def _bound_pod(
+    request: "BindRequest", result: "Bound", context: "ExtenderContext"
+) -> BoundPod | None:
+    """Return the facts of a pod that this call has bound; None for any other."""
+    if result.outcome is not Outcome.BOUND or result.reservation is None:
+        return None
+    pod = context.reader.pod(request.pod.uid)
+    created = None if pod is None else created_at(pod)
+    waited = None if created is None else context.now().utc - created
+    return BoundPod(
+        pool=result.reservation.pool,
+        waited_s=None if waited is None else max(0.0, waited.total_seconds()),
+    )
+
+
+def _bind_facts(
+    request: "BindRequest", result: "Bound", bound: BoundPod | None
+) -> "Mapping[str, object]":
     facts: dict[str, object] = {
         "pod": str(request.pod),
         "uid": request.pod.uid,
         "node": request.node,
     }
-    if bound.reservation is not None:
+    if result.reservation is not None:
         facts |= {
-            "pool": bound.reservation.pool,
-            "devices": bound.reservation.devices,
-            "reservation": bound.reservation.id,
+            "pool": result.reservation.pool,
+            "devices": result.reservation.devices,
+            "reservation": result.reservation.id,
         }
-    if bound.error:
-        facts["error"] = bound.error
+    if bound is not None and bound.waited_s is not None:
+        facts["waited_s"] = bound.waited_s
+    if result.error:
+        facts["error"] = result.error
     return facts

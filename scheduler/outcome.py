@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from api.names import PoolName
+
 NOT_READY: Final = "gpu-control-plane is not ready: its caches are not synced"
 
 
@@ -37,6 +39,15 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class BoundPod:
+    """A pod that a call of bind has bound."""
+
+    pool: "PoolName"
+    waited_s: float | None
+    """Since its creation; None where the watch has not shown it."""
+
+
+@dataclass(frozen=True, slots=True)
 class VerbResult:
     """Reply to one call, always with HTTP status 200: kube-scheduler discards the body of any other."""
 
@@ -45,3 +56,4 @@ class VerbResult:
     """A value of `Outcome`."""
     facts: "Mapping[str, object]"
     """For one log line."""
+    bound: BoundPod | None = None

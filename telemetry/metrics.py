@@ -36,6 +36,23 @@ Info("gpu_build", "Version and revision of the running program.", registry=REGIS
 REQUEST_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Half a millisecond is a filter of 1,000 names; five seconds is kube-scheduler's httpTimeout."""
 
+WAIT_BUCKETS = (
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    15.0,
+    60.0,
+    300.0,
+    900.0,
+    3600.0,
+    4 * 3600.0,
+    24 * 3600.0,
+)
+"""A pod that finds units free is bound within a second; one that waits for others to end may take a day."""
+
 # --- pools and devices -------------------------------------------------------------------------
 
 POOL_CAPACITY_TOTAL = gauge("gpupool_capacity_total", "Units the pool's devices export.", ["pool"])
@@ -82,6 +99,17 @@ PODS_WAITING = gauge(
 PODS_LONGEST_WAIT = gauge(
     "gpu_pods_longest_wait_seconds",
     "Age of the oldest pending pod of the pool that holds nothing and is not gated; 0 without one.",
+    ["pool"],
+)
+POD_WAIT = histogram(
+    "gpupool_wait_seconds",
+    "Time from a pod's creation to its binding.",
+    ["pool"],
+    buckets=WAIT_BUCKETS,
+)
+POOL_FRAGMENTATION = gauge(
+    "gpupool_fragmentation",
+    "Share of the pool's free devices that a pod of its recent demand is expected not to be able to use.",
     ["pool"],
 )
 PODS_UNACCOUNTED = gauge(

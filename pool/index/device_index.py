@@ -21,6 +21,7 @@ from pool.index.node_view import summarize
 from pool.index.pool_state import PoolState
 from pool.index.unaccounted import UnaccountedPods
 from pool.layout import layout_of
+from pool.placement.fragmentation.recent_demand import RecentDemands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 @final
 class DeviceIndex:
-    def __init__(self) -> None:
+    def __init__(self, demands: RecentDemands | None = None) -> None:
+        self.demands = demands if demands is not None else RecentDemands()
+        """What pods have asked for lately, for which free units should stay useful."""
         self.on_devices: Callable[[Collection[NodeName]], None] | None = None
         """Called with the nodes whose set of UUIDs has changed, after the change."""
         self.generation = 0
@@ -72,6 +75,8 @@ class DeviceIndex:
         resource = state.facts.resource
         state.set_facts(None)
         self._route(resource)
+        if resource not in self._pool_by_resource:
+            self.demands.forget(resource)
         self._lay_out(name)
         if not state.devices_by_node:
             del self._pools[name]

@@ -13,6 +13,7 @@ from telemetry.metrics import (
     DEVICES_RESERVED,
     DEVICES_UNASSIGNED,
     INDEX_GENERATION,
+    POD_WAIT,
     PODS_LONGEST_WAIT,
     PODS_UNACCOUNTED,
     PODS_WAITING,
@@ -23,6 +24,7 @@ from telemetry.metrics import (
     POOL_CAPACITY_UNHEALTHY,
     POOL_CAPACITY_USED,
     POOL_CONDITION,
+    POOL_FRAGMENTATION,
     POOL_LARGEST_FREE,
     POOL_NODE_SLOTS,
     RESERVATION_AGE,
@@ -54,6 +56,8 @@ _OF_POOLS: Final = (
     RESERVATION_AGE,
     PODS_WAITING,
     PODS_LONGEST_WAIT,
+    POD_WAIT,
+    POOL_FRAGMENTATION,
 )
 DEVICES_A_STEP: Final = 5_000
 _OF_ALL: Final = (DEVICES_UNASSIGNED, INDEX_GENERATION, PODS_UNACCOUNTED, UNITS_HELD_TWICE)
@@ -121,6 +125,7 @@ def showing_sums(
         since = reader.waiting_since(pool.resource_name) if waiting else ""
         PODS_LONGEST_WAIT.labels(name).set(_age_s(since, now.utc))
         ALLOCATION_MISMATCHES.labels(name)
+        POD_WAIT.labels(name)
 
 
 def forget_pool(name: "PoolName") -> None:

@@ -13,6 +13,7 @@ from pool.index.change_log import Changes
 from reconciler.controller_spec import ControllerContext, TaskSpec, Trigger
 from reconciler.pool.gauges import showing_sums
 from reconciler.pool.usage import waiting_pods
+from reconciler.pool.useful_devices import UsefulDevices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +56,7 @@ class IndexChangeDispatcher:
         """Pools for which another number of pods waits: of that the index knows nothing."""
         self._waiting: dict[PoolName, int] = {}
         # pool -> the number that was published last
+        self._useful = UsefulDevices(index)
         self.device_delay_s = 0.0
         """After which a published device is written: none in the initial list."""
 
@@ -87,6 +89,8 @@ class IndexChangeDispatcher:
     async def _set_gauges(self) -> None:
         """Set the gauges that are sums; other tasks get their turn meanwhile."""
         for _ in showing_sums(self._reader, self._catalog, self._now(), index=self._index):
+            await asyncio.sleep(0)
+        for _ in self._useful.showing(self._catalog):
             await asyncio.sleep(0)
 
     def _publish_waiting(self) -> None:

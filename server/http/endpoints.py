@@ -19,7 +19,7 @@ from scheduler.codec import (
 )
 from server.http.body import Unread
 from server.http.replies import JSON, TEXT, Reply
-from telemetry.metrics import ADMISSION_DURATION, EXTENDER_DURATION, REFUSALS
+from telemetry.metrics import ADMISSION_DURATION, EXTENDER_DURATION, POD_WAIT, REFUSALS
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -179,6 +179,8 @@ class VerbReport:
     def reply(self, answer: "VerbResult", started: float) -> Reply:
         """Answer with the decision."""
         self._durations.observe(answer.outcome, started)
+        if answer.bound is not None and answer.bound.waited_s is not None:
+            POD_WAIT.labels(answer.bound.pool).observe(answer.bound.waited_s)
         _log.info("extender", verb=self._verb, outcome=answer.outcome, **answer.facts)
         return Reply(200, answer.body)
 

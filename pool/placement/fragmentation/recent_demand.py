@@ -5,7 +5,6 @@ they do not depend on the present time or on the order in which pods are observe
 gets the same demand from the pods that still exist.
 """
 
-import datetime as dt
 import heapq
 from typing import TYPE_CHECKING, Final, final
 
@@ -13,6 +12,7 @@ import msgspec
 
 from api.kinds.gpupool import AllocationMode, SlicePlacement
 from pool.layout import most_units_of_a_device
+from pool.model import created_at
 from pool.placement.fragmentation.target_workload import WHOLE_DEVICE, TargetShape, TargetWorkload
 from pool.placement.request import Request, request_by_containers
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 HALF_LIFE_S: Final = 24 * 3600.0
 MAX_SHAPES: Final = 256
 """Kept for a pool; of more the lightest are dropped, those of a few old pods."""
+MAX_RESOURCES: Final = 1024
+"""That pods may name; those that no pool serves come from pods that bypassed admission."""
 _RENEWED_BY: Final = 1 / 16
 """A workload is derived again once so much of its weight is new: each time, nodes are valued anew."""
 _MOST_HALVINGS: Final = 512.0
@@ -96,14 +98,16 @@ class RecentDemands:
 
     def observe(self, pod: "PodFacts") -> None:
         """Count a pod that is observed for the first time; one of unknown age or demand does not count."""
-        created_s = _seconds(pod.created)
-        if created_s is None or not pod.demand.containers:
+        created = created_at(pod)
+        if created is None or not pod.demand.containers:
             return
         resource = pod.demand.resource
         if resource not in self._by_resource:
+            if len(self._by_resource) >= MAX_RESOURCES:
+                return
             self._by_resource[resource] = RecentDemand(self._half_life_s)
         shape = AskedShape(request_by_containers(pod.demand), pod.cpu_milli)
-        self._by_resource[resource].observe(shape, created_s)
+        self._by_resource[resource].observe(shape, created.timestamp())
 
     def of(self, pool: "PoolFacts") -> TargetWorkload:
         """Return a pool's recent demand; without shapes where there was none."""
@@ -134,11 +138,3 @@ def target_shape(pool: "PoolFacts", asked: AskedShape) -> TargetShape:
     return TargetShape(
         asked.cpu_milli, WHOLE_DEVICE * largest // size, -(-request.units // largest)
     )
-
-
-def _seconds(created: str) -> float | None:
-    try:
-        moment = dt.datetime.fromisoformat(created)
-    except ValueError:
-        return None
-    return moment.timestamp() if moment.tzinfo is not None else None

@@ -18,6 +18,7 @@ from reconciler.pool.gauges import (
     show_capacity,
     showing_sums,
 )
+from reconciler.pool.useful_devices import UsefulDevices
 from telemetry.metrics import REGISTRY
 from tests.support.allocation_state import (
     a_bound_pod,
@@ -27,7 +28,7 @@ from tests.support.allocation_state import (
     some_allocation_state,
     some_devices,
 )
-from tests.support.builders import EPOCH, a_demand, a_pod_facts, at
+from tests.support.builders import EPOCH, a_demand, a_device, a_node, a_pod_facts, at
 
 WHOLE = PoolName("whole")
 PHASES = {"held": 1, "tied": 0, "confirmed": 0, "committed": 1, "doubtful": 0, "bound": 0}
@@ -67,6 +68,40 @@ def test_reservations_are_counted_by_phase() -> None:
     commit_to(allocation_state, pod)
     show(allocation_state)
     assert {phase: gauge("gpu_reservations", phase=phase) for phase in PHASES} == PHASES
+
+
+def a_fragmented_pool() -> AllocationState:
+    """Of two nodes with a device each, and pods that asked for one or two devices."""
+    devices = [a_device("n1"), a_device("n2")]
+    allocation_state = some_allocation_state(devices=devices)
+    for number, units in enumerate((1, 2, 2, 2)):
+        pod = a_pod_facts(f"p{number}", units, created="2026-01-01T00:00:00Z")
+        allocation_state.observe_pod(pod, at(0))
+    return allocation_state
+
+
+def show_useful(allocation_state: AllocationState) -> None:
+    for _ in UsefulDevices(allocation_state.index).showing(a_catalog("whole")):
+        pass
+
+
+def test_devices_that_recent_pods_could_not_use_are_fragments() -> None:
+    allocation_state = a_fragmented_pool()
+    show_useful(allocation_state)
+    assert gauge("gpupool_fragmentation", pool="whole") == pytest.approx(3 / 4)
+    allocation_state.index.replace_device(a_device("n1", 1))
+    show_useful(allocation_state)
+    assert gauge("gpupool_fragmentation", pool="whole") == pytest.approx(3 / 4 / 3)
+
+
+def test_a_pool_without_free_devices_or_demand_has_no_fragments() -> None:
+    show_useful(some_allocation_state(devices=some_devices(3)))
+    assert gauge("gpupool_fragmentation", pool="whole") == 0
+    allocation_state = a_fragmented_pool()
+    for node in ("n1", "n2"):
+        allocation_state.index.replace_node(a_node(node, is_cordoned=True))
+    show_useful(allocation_state)
+    assert gauge("gpupool_fragmentation", pool="whole") == 0
 
 
 def test_units_of_a_pool_are_shown_though_its_status_is_not_written_yet() -> None:
