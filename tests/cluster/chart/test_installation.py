@@ -100,14 +100,14 @@ async def test_pods_are_admitted_where_pod_security_is_restricted(
 
 
 async def test_change_of_a_setting_changes_the_pods_and_nothing_else_does(
-    api: ApiClient, helm: Helm, release_namespace: str
+    api: ApiClient, any_helm: Helm, release_namespace: str
 ):
-    await install(helm, release_namespace)
+    await install(any_helm, release_namespace)
     first = await deployment(api, release_namespace, constants.NAME)
-    await upgrade(helm, release_namespace)
+    await upgrade(any_helm, release_namespace)
     same = await deployment(api, release_namespace, constants.NAME)
     assert same["metadata"]["generation"] == first["metadata"]["generation"]
-    await upgrade(helm, release_namespace, settings={"drain_s": 6})
+    await upgrade(any_helm, release_namespace, settings={"drain_s": 6})
     changed = await deployment(api, release_namespace, constants.NAME)
     template = changed["spec"]["template"]
     assert template != first["spec"]["template"]
@@ -156,22 +156,34 @@ async def test_ca_bundle_survives_upgrades_and_comes_back_after_a_replace(
     assert await ca_bundles(api) == {bundle}
 
 
+@pytest.mark.parametrize(
+    ("any_helm", "options"),
+    [
+        pytest.param(4, ("--force-conflicts",), id="Helm 4"),
+        pytest.param(3, (), id="Helm 3"),
+    ],
+    indirect=["any_helm"],
+)
 async def test_installation_by_hand_is_taken_over(
-    api: ApiClient, kubectl: Kubectl, helm: Helm, release_namespace: str
+    api: ApiClient,
+    kubectl: Kubectl,
+    any_helm: Helm,
+    options: tuple[str, ...],
+    release_namespace: str,
 ):
     """What the README's commands applied before there was a chart, under the same names."""
-    objects = helm.template({}, namespace=release_namespace)
+    objects = any_helm.template({}, namespace=release_namespace)
     chart_only = {"Deployment", "Service", "ConfigMap", "PodDisruptionBudget", "Job"}
     by_hand = [one for one in objects if one["kind"] not in chart_only]
     for one in by_hand:
         one["metadata"].setdefault("labels", {})["app.kubernetes.io/part-of"] = "by-hand"
     await kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(by_hand), timeout_s=120)
     before = {path: (await api.get(path))["metadata"]["uid"] for path in CONFIGURATIONS}
-    refused = await helm(
+    refused = await any_helm(
         "install", RELEASE, str(CHART), "--namespace", release_namespace, check=False
     )
     assert refused.returncode != 0
-    await install(helm, release_namespace, "--force-conflicts")
+    await install(any_helm, release_namespace, *options)
     after = {path: (await api.get(path))["metadata"]["uid"] for path in CONFIGURATIONS}
     assert after == before
 

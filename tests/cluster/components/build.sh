@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the unmodified Kubernetes of go.mod, kwok of kwok/go.mod, containerd of containerd/go.mod and Helm of
-# helm/go.mod into OUTDIR/<version of Kubernetes>.
+# Builds the unmodified Kubernetes of go.mod, kwok of kwok/go.mod, containerd of containerd/go.mod, and Helm 4 and 3 of
+# helm/go.mod and helm3/go.mod into OUTDIR/<version of Kubernetes>.
 #
 #   build.sh OUTDIR [NAME...]      NAME: etcd kube-apiserver kube-scheduler kube-controller-manager kubectl
-#                                        kubelet kwok containerd containerd-shim-runc-v2 ctr helm
+#                                        kubelet kwok containerd containerd-shim-runc-v2 ctr helm helm3
 #
 # What is already there and newer than its go.mod and go.sum is left alone. With an empty build cache
-# all eleven take about twelve minutes on two cores. GOFLAGS, GOPROXY and GOCACHE are honoured.
+# all twelve take about fourteen minutes on two cores. GOFLAGS, GOPROXY and GOCACHE are honoured.
 set -euo pipefail
 
 die() { echo "build.sh: $*" >&2; exit 1; }
@@ -16,7 +16,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
 [ $# -gt 0 ] || set -- etcd kube-apiserver kube-scheduler kube-controller-manager kubectl \
-  kubelet kwok containerd containerd-shim-runc-v2 ctr helm
+  kubelet kwok containerd containerd-shim-runc-v2 ctr helm helm3
 
 cd "$(dirname "${BASH_SOURCE[0]}")"
 version=$(sed -n 's/^\tk8s\.io\/kubernetes \(v[0-9.]*\).*/\1/p' go.mod)
@@ -32,7 +32,7 @@ module_of() {
   case $1 in
     kwok) echo kwok ;;
     containerd* | ctr) echo containerd ;;
-    helm) echo helm ;;
+    helm | helm3) echo "$1" ;;
     *) echo . ;;
   esac
 }
@@ -44,6 +44,7 @@ package_of() {
     containerd* | ctr) echo "github.com/containerd/containerd/v2/cmd/$1" ;;
     kwok) echo sigs.k8s.io/kwok/cmd/kwok ;;
     helm) echo helm.sh/helm/v4/cmd/helm ;;
+    helm3) echo helm.sh/helm/v3/cmd/helm ;;
     *) die "unknown component '$1'" ;;
   esac
 }

@@ -23,7 +23,8 @@ COMPONENTS = ROOT / "tests" / "cluster" / "components"
 _REQUIRED_ASSETS = ("etcd", "kube-apiserver")
 _NAMES = (*_REQUIRED_ASSETS, "kube-scheduler", "kube-controller-manager", "kubectl")
 _NODE_NAMES = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
-_ASSETS = (*_NAMES, "helm", "kwok", *_NODE_NAMES)
+_HELM = {3: "helm3", 4: "helm"}
+_ASSETS = (*_NAMES, *_HELM.values(), "kwok", *_NODE_NAMES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +63,10 @@ def find_kwok(progress: "Callable[[str], None]") -> Path:
     return _find(["kwok"], progress)["kwok"]
 
 
-def find_helm(progress: "Callable[[str], None]") -> Path:
-    """Return Helm, which installs the chart."""
-    return _find(["helm"], progress)["helm"]
+def find_helm(progress: "Callable[[str], None]", *, version: int = 4) -> Path:
+    """Return Helm of this major version, which installs the chart."""
+    name = _HELM[version]
+    return _find([name], progress)[name]
 
 
 def find_prometheus(name: str, progress: "Callable[[str], None]") -> Path:
