@@ -76,17 +76,17 @@ def best_set(
     order = _order(preference, len(topology.numa))
     if len(topology.numa) > MOST_EXACT:
         return _greedy_set(topology, free, count, idle=kept, order=order, aligned_only=aligned_only)
-    groups: list[int] = []
+    classes: list[tuple[int, int]] = []
     free_key = idle_key = 0
     for devices, first in _alike(topology):
         idle_ones, others = devices & kept, devices & free & ~kept
-        groups += (idle_ones, others)
+        classes.append((others, idle_ones))
         idle_key |= first[idle_ones.bit_count()]
         free_key |= first[idle_ones.bit_count() + others.bit_count()]
     best = _best_choices(topology, count, (free_key, idle_key))
     if aligned_only and not best.is_aligned:
         return None
-    return _preferred(groups, best.taken, order)
+    return _preferred(classes, best.taken, order)
 
 
 _State = tuple[int, int]
@@ -100,7 +100,7 @@ class _Choices(NamedTuple):
 
     is_aligned: bool
     taken: tuple[tuple[int, ...], ...]
-    """For each of them, the number of idle and of other devices taken of each class of `_alike`."""
+    """For each of them, the number of devices taken of each class of `_alike`."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -136,60 +136,53 @@ def _are_alike(topology: "Topology", one: int, other: int) -> bool:
 def _best_choices(topology: "Topology", count: int, state: _State) -> _Choices:
     """Return the sets of best quality that keep the most whole."""
     best: tuple[Quality, _Rest] | None = None
-    taken: list[tuple[int, ...]] = []
-    example = 0
-    for mask, left, numbers in _splits(topology, count, state):
+    sets: list[int] = []
+    for mask, left in _splits(topology, count, state):
         quality = _quality(topology, mask)
         if best is not None and quality < best[0]:
             continue
         rank = (quality, _value_of_rest(topology, left))
         if best is None or rank > best:
-            best, taken, example = rank, [], mask
+            best, sets = rank, []
         if rank == best:
-            taken.append(numbers)
-    return _Choices(is_aligned(topology, example), tuple(taken))
+            sets.append(mask)
+    classes = [devices for devices, _ in _alike(topology)]
+    return _Choices(
+        is_aligned(topology, sets[0]),
+        tuple(tuple((mask & devices).bit_count() for devices in classes) for mask in sets),
+    )
 
 
-def _splits(
-    topology: "Topology", count: int, state: _State
-) -> "Iterator[tuple[int, int, tuple[int, ...]]]":
-    """Yield each choice of so many devices: the set, the idle devices left, the numbers taken of each class.
+def _splits(topology: "Topology", count: int, state: _State) -> "Iterator[tuple[int, int]]":
+    """Yield the sets of so many devices, and for each the idle devices that it leaves.
 
-    Where NUMA nodes have enough free devices, only their sets are listed: they are better than all others.
+    Of devices that are alike those that share their units are taken before idle ones, which keeps more whole. Where
+    NUMA nodes have enough free devices, only their sets are listed: they are better than all others.
     """
     free, idle = state
-    regions = [node for node in topology.numa_nodes if (node & free).bit_count() >= count]
+    regions = [node & free for node in topology.numa_nodes if (node & free).bit_count() >= count]
     if count < 2 or not regions:
         regions = [free]
     for region in regions:
-        found: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
-        room = (free & region).bit_count()
+        found = [(count, 0, idle & ~region)]
+        room = region.bit_count()
         for devices, first in _alike(topology):
-            idle_count = (devices & idle).bit_count()
-            inside = (devices & free & region).bit_count()
+            inside = (devices & region).bit_count()
+            if not inside:
+                continue
             room -= inside
-            found = [
-                (
-                    mask | first[some + others],
-                    left | first[idle_count - some],
-                    (*so_far, some, others),
-                )
-                for mask, left, so_far in found
-                for some, others in _shares(
-                    min(idle_count, inside),
-                    inside - min(idle_count, inside),
-                    count - mask.bit_count(),
-                )
-                if mask.bit_count() + some + others + room >= count
+            busy = inside - (devices & idle).bit_count()
+            options = [
+                (some, first[some], first[inside - max(some, busy)]) for some in range(inside + 1)
             ]
-        yield from found
-
-
-def _shares(idle: int, others: int, wanted: int) -> "Iterator[tuple[int, int]]":
-    """Yield how many idle and other devices of a class can be taken for at most so many."""
-    for some in range(min(idle, wanted) + 1):
-        for more in range(min(others, wanted - some) + 1):
-            yield some, more
+            found = [
+                (lacking - some, mask | taken, left | kept)
+                for lacking, mask, left in found
+                for some, taken, kept in options
+                if 0 <= lacking - some <= room
+            ]
+        for _, mask, left in found:
+            yield mask, left
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -213,14 +206,20 @@ def _value_of_rest(topology: "Topology", left: int) -> _Rest:
 
 
 def _preferred(
-    groups: "Sequence[int]", taken: "Iterable[tuple[int, ...]]", order: "Sequence[int]"
+    classes: "Iterable[tuple[int, int]]",
+    taken: "Iterable[tuple[int, ...]]",
+    order: "Sequence[int]",
 ) -> int:
-    """Return the set that the order of positions prefers, of these numbers of devices of each group."""
+    """Return the set that the order of positions prefers, of these numbers of devices of each class.
+
+    `classes` are the devices of each that share their units, which are taken first, and the idle ones.
+    """
     sets = []
     for numbers in taken:
         mask = 0
-        for group, number in zip(groups, numbers, strict=True):
-            mask |= group if number == group.bit_count() else _first(group, number, order)
+        for (busy, idle), number in zip(classes, numbers, strict=True):
+            shared = min(number, busy.bit_count())
+            mask |= _first(busy, shared, order) | _first(idle, number - shared, order)
         sets.append(mask)
     if len(sets) == 1:
         return sets[0]
@@ -230,14 +229,10 @@ def _preferred(
 
 
 def _first(group: int, number: int, order: "Iterable[int]") -> int:
-    chosen = 0
-    for position in order:
-        if not number:
-            break
-        if group >> position & 1:
-            chosen |= 1 << position
-            number -= 1
-    return chosen
+    if not number or number == group.bit_count():
+        return group if number else 0
+    members = (1 << position for position in order if group >> position & 1)
+    return sum(itertools.islice(members, number))
 
 
 def _order(preference: "Sequence[int]", count: int) -> "Sequence[int]":
