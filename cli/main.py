@@ -4,7 +4,7 @@ gpu-control-plane serve [--settings FILE] [--show-settings] [--SECTION.SETTING V
 gpu-control-plane render TARGET [...]
 gpu-control-plane demo
 gpu-control-plane agent --node NODE --roles inventory,health,mig,device-plugin [...]
-gpu-control-plane simulate --pod FILE [--cluster PATH ...] [...]
+gpu-control-plane simulate --pod FILE | --workload FILE [--cluster PATH ...] [...]
 gpu-control-plane uninstall [--force] [--delete-crds] [--dry-run] [...]
 
 Flags have one style: words joined by hyphens, as `--hand-out`, behind the section of a setting, as
@@ -27,7 +27,7 @@ COMMANDS: Final = {
     "render": "print manifests as YAML",
     "demo": "show the main job on an in-memory cluster",
     "agent": "on a GPU node: discover devices, watch their health, partition them, offer them to kubelet",
-    "simulate": "say what would become of a pod, and change nothing",
+    "simulate": "say what would become of a pod or a workload, and change nothing",
     "uninstall": "remove the control plane from a cluster",
 }
 """Command -> what it does."""

@@ -1,4 +1,4 @@
-"""The command `simulate`: its flags, and which question they ask."""
+"""The command `simulate`: its flags, and the question that they ask."""
 
 # ruff: noqa: PLC0415  # what reads clusters is imported when it is needed: --help stays quick
 
@@ -11,31 +11,34 @@ from cli.command_parser import CommandLineError, CommandParser, complain
 from cli.exit_status import FAILED, OK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from cli.simulation.cluster_objects import ClusterObjects
-    from pool.model import Instant
+    from cli.simulation.snapshot import Snapshot
+    from cli.simulation.workload_run import Scenario
 
+_DEFAULT_INFLATE: Final = 1.3
+_DEFAULT_SEED: Final = 42
+_FORMS: Final = ("table", "json", "svg", "html")
+_PICTURES: Final = frozenset({"svg", "html"})
 _EPILOG: Final = """\
-The cluster is that of the kubeconfig, or of --cluster; it is read and never written to.
-docs/placement.md explains the answers."""
+The cluster is that of the kubeconfig, or of --cluster or --nodes. It is read and never written to.
+docs/placement.md explains the answers, and the format of a workload."""
 
 
 def run_simulate(arguments: "Sequence[str]") -> int:
     """Answer what-if questions; return the process's exit status.
 
     Raises:
-        CommandLineError: the flags, credentials or input files cannot be used.
+        CommandLineError: the flags or credentials cannot be used.
     """
     known = _parser().parse_flags(arguments)
-    if known.pod is None:
-        raise CommandLineError("give --pod FILE")
+    _check(known)
     from cli.simulation.errors import BadInputError
     from telemetry.logs import configure_logs
 
     configure_logs("error")
     try:
-        _answer(known)
+        _write(_answer(known) if known.pod is not None else _simulated(known), known.file)
     except BadInputError as error:
         complain(error)
         return FAILED
@@ -45,68 +48,170 @@ def run_simulate(arguments: "Sequence[str]") -> int:
 def _parser() -> CommandParser:
     parser = CommandParser(
         "simulate",
-        "Say what the control plane would do with a pod, and change nothing.",
+        "Say what would become of a pod, or of a workload with several strategies; change nothing.",
         epilog=_EPILOG,
     )
-    parser.add_argument(
-        "--pod",
-        type=Path,
-        metavar="FILE",
-        help="a Pod, or an object with a pod template such as a Job",
-    )
+    for flag, text in (
+        ("--pod", "question: this Pod, or the pod template of an object such as a Job"),
+        ("--workload", "question: pods in time (YAML), or the pod list of the openb trace (*.csv)"),
+        ("--nodes", "cluster: node list of the openb trace, without pods; for --workload"),
+        ("--file", "write the result there instead of to standard output"),
+    ):
+        parser.add_argument(flag, type=Path, metavar="FILE", help=text)
     parser.add_argument(
         "--cluster",
         type=Path,
         action="append",
         metavar="PATH",
-        help="file or directory with the cluster's objects, as kubectl get -o yaml writes them; repeatable",
+        help="cluster: file or directory of objects as `kubectl get -o yaml` shows them; repeatable",
     )
-    parser.add_argument("--kubeconfig", metavar="FILE", help="credentials, as kubectl finds them")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="cluster: credentials, as kubectl finds them"
+    )
     parser.add_argument("--context", help="context of the kubeconfig")
     parser.add_argument(
-        "--namespace", metavar="NAME", help="of a pod whose file names none (default)"
+        "--output", choices=_FORMS, default="table", help="form of the result (table)"
     )
-    parser.add_argument("--user", default="", metavar="NAME", help="user who would create the pod")
+    _add_flags_of_pods(parser)
+    _add_flags_of_workloads(parser)
+    return parser
+
+
+def _add_flags_of_pods(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--namespace", metavar="NAME", help="with --pod: where its file names none (default)"
+    )
+    parser.add_argument("--user", default="", metavar="NAME", help="with --pod: its creator")
     parser.add_argument(
         "--group",
         action="append",
         metavar="NAME",
-        help="group of that user, for spec.access.groups of pools; repeatable",
+        help="with --pod: group of its creator, for spec.access.groups; repeatable",
+    )
+
+
+def _add_flags_of_workloads(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--strategy",
+        action="append",
+        metavar="NAME",
+        help="with --workload: LeastFragmentation (default), BinPack, Spread, FGD, BestFit and others;"
+        " repeat it to compare",
     )
     parser.add_argument(
-        "--output", choices=("text", "json"), default="text", help="form of the answer (text)"
+        "--inflate",
+        type=_share,
+        metavar="SHARE",
+        help="with the openb trace: draw pods until they ask for this share of the devices"
+        f" ({_DEFAULT_INFLATE:g})",
     )
-    return parser
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=_DEFAULT_SEED,
+        help=f"with --workload: of everything random ({_DEFAULT_SEED})",
+    )
+    parser.add_argument(
+        "--trace-times",
+        action="store_true",
+        help="with the openb trace: pods arrive and end as they did, instead of in random order",
+    )
 
 
-def _answer(known: argparse.Namespace) -> None:
-    """Print the answer about one pod."""
+def _check(known: argparse.Namespace) -> None:
+    """Refuse flags that contradict each other, or that the question has no use for.
+
+    Raises:
+        CommandLineError: they do.
+    """
+    if (known.pod is None) == (known.workload is None):
+        raise CommandLineError("give either --pod FILE or --workload FILE")
+    if known.pod is not None:
+        for flag in ("nodes", "strategy", "inflate", "trace_times"):
+            if getattr(known, flag):
+                raise CommandLineError(
+                    f"--{flag.replace('_', '-')} goes with --workload, not --pod"
+                )
+        if known.output in _PICTURES:
+            raise CommandLineError(f"--output {known.output} goes with --workload, not --pod")
+        return
+    if known.nodes is not None and known.cluster:
+        raise CommandLineError("--nodes and --cluster are two clusters: give one of them")
+    if known.trace_times and known.inflate is not None:
+        raise CommandLineError("--trace-times and --inflate contradict each other")
+    if known.workload.suffix == ".csv" and known.nodes is None:
+        raise CommandLineError("the pod list of the openb trace needs its node list: --nodes FILE")
+
+
+def _answer(known: argparse.Namespace) -> str:
+    """Return the answer about one pod."""
     import msgspec
 
     from cli.simulation.answer_text import text_of
     from cli.simulation.decision import Caller
     from cli.simulation.pod_file import read_pod
-    from cli.simulation.snapshot import take_snapshot
     from cli.simulation.what_if import answer_for
 
     asked = read_pod(known.pod, namespace=known.namespace)
-    objects, now = _read_cluster(known)
     caller = Caller(known.user, tuple(known.group or ()))
-    answer = answer_for(asked, take_snapshot(objects, now), caller)
+    answer = answer_for(asked, _snapshot(known), caller)
     if known.output == "json":
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(answer)) + b"\n")
-    else:
-        sys.stdout.write(text_of(answer))
+        return msgspec.json.format(msgspec.json.encode(answer)).decode() + "\n"
+    return text_of(answer)
 
 
-def _read_cluster(known: argparse.Namespace) -> "tuple[ClusterObjects, Instant]":
+def _simulated(known: argparse.Namespace) -> str:
+    """Return the report about a workload."""
+    import msgspec
+
+    from cli.simulation import run_text, workload_run
+
+    strategies = known.strategy or workload_run.DEFAULT_STRATEGIES
+    workload_run.check_strategies(strategies)
+    scenario = _scenario(known)
+    progress = _Progress() if sys.stderr.isatty() else None
+    report = workload_run.run(scenario, strategies, seed=known.seed, progress=progress)
+    forms: dict[str, Callable[[], str]] = {
+        "table": lambda: run_text.text_of(report),
+        "json": lambda: msgspec.json.format(msgspec.json.encode(report)).decode() + "\n",
+        "svg": lambda: run_text.svg_of(report),
+        "html": lambda: run_text.html_of(report),
+    }
+    return forms[known.output]()
+
+
+def _scenario(known: argparse.Namespace) -> "Scenario":
+    from cli.simulation import workload_run
+
+    is_trace = known.workload.suffix == ".csv"
+    if is_trace and known.trace_times:
+        return workload_run.trace_history(known.nodes, known.workload)
+    if is_trace:
+        inflate = known.inflate or _DEFAULT_INFLATE
+        return workload_run.trace_experiment(
+            known.nodes, known.workload, inflate=inflate, seed=known.seed
+        )
+    if known.nodes is not None:
+        return workload_run.workload_on_trace_nodes(known.nodes, known.workload)
+    from cli.simulation.simulated_cluster import cluster_of
+
+    snapshot = _snapshot(known)
+    cluster, notes = cluster_of(snapshot)
+    partial = [f"partial: {gap}" for gap in snapshot.gaps]
+    return workload_run.workload_on(
+        cluster, known.workload, name=snapshot.origin, notes=[*notes, *partial]
+    )
+
+
+def _snapshot(known: argparse.Namespace) -> "Snapshot":
+    from cli.simulation.snapshot import take_snapshot
     from server.system_clock import SystemClock
 
     clock = SystemClock()
     if known.cluster:
         from cli.simulation.object_files import read_cluster
 
-        return read_cluster(known.cluster), clock.instant()
+        return take_snapshot(read_cluster(known.cluster), clock.instant())
     import asyncio
 
     from cli.simulation.live_cluster import read_live_cluster
@@ -117,5 +222,37 @@ def _read_cluster(known: argparse.Namespace) -> "tuple[ClusterObjects, Instant]"
             read_live_cluster(clock, kubeconfig=known.kubeconfig, context=known.context)
         )
     except BadConfigurationError as error:
-        raise CommandLineError(f"{error}; or give the objects as files with --cluster") from error
-    return objects, clock.instant()
+        raise CommandLineError(f"{error}; or give the cluster's objects with --cluster") from error
+    return take_snapshot(objects, clock.instant())
+
+
+class _Progress:
+    """Shows on one line of the terminal how far a run is."""
+
+    def __call__(self, strategy: str, arrived: int, total: int) -> None:
+        end = "\n" if arrived == total else ""
+        sys.stderr.write(f"\r{strategy}: {arrived} of {total} pods{end}")
+        sys.stderr.flush()
+
+
+def _write(result: str, file: Path | None) -> None:
+    """Raises BadInputError where the file cannot be written."""
+    if file is None:
+        sys.stdout.write(result)
+        return
+    from cli.simulation.errors import BadInputError
+
+    try:
+        file.write_text(result, encoding="utf-8")
+    except OSError as error:
+        raise BadInputError(f"{file} cannot be written: {error.strerror}") from error
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r}: a share of the devices, such as 1.3")
+    return share

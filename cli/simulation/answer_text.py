@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     )
 
 _MOST_REASONS: Final = 8
+_TOPOLOGIES: Final = {
+    "island": "all connected by NVLink",
+    "NUMA node": "one NUMA node",
+    "split": "split: neither one NUMA node nor all connected by NVLink",
+    "unknown": "unknown: the node reports no NUMA nodes and no links",
+}
 
 
 def text_of(answer: "Answer") -> str:
@@ -62,8 +68,8 @@ def _placement(placement: "Placement") -> "Iterator[str]":
     yield f"  node      {placement.node}{_choice(placement)}"
     for number, device in enumerate(placement.devices):
         yield f"  {'devices' if number == 0 else '':<10}{_device(device)}"
-    if placement.topology is not None and len(placement.devices) > 1:
-        yield f"  topology  {placement.topology}"
+    if len(placement.devices) > 1:
+        yield f"  topology  {_TOPOLOGIES[placement.topology]}"
     yield f"  strategy  {placement.strategy}"
 
 

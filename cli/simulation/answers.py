@@ -42,8 +42,8 @@ class RefusedNodes(Model, frozen=True):
 class Placement(Model, frozen=True, kw_only=True):
     node: str
     devices: list[ChosenDevice]
-    topology: str | None = None
-    """How near the devices of several are: Island, NUMANode, Split or Unknown."""
+    topology: str
+    """How the devices are connected: island (all by NVLink), NUMA node, split or unknown."""
     strategy: str
     is_reserved: bool
     """Whether admission reserves these units; otherwise they are free when the scheduler comes to the pod."""

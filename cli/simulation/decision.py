@@ -28,6 +28,7 @@ from cli.simulation.node_resources import requests_of
 from pool.demand import demand_of
 from pool.model import Constraints, Demand
 from pool.placement.planner import Placed, may_go_to
+from pool.placement.topology import TopologyQuality, quality_of, topology_of
 from scheduler.extender import filter_nodes, prioritize
 
 if TYPE_CHECKING:
@@ -259,11 +260,24 @@ def _placement(
     return Placement(
         node=planned.node,
         devices=_devices(planned, snapshot),
+        topology=_quality(planned, snapshot).value,
         strategy=question.pool.strategy.value,
         is_reserved=reservation is not None and reservation.node == planned.node,
         fitting_nodes=len(fitting),
         equal_nodes=len(equal),
     )
+
+
+def _quality(placed: Placed, snapshot: "Snapshot") -> TopologyQuality:
+    """Return how near the devices are, as the pool's other devices of the node show it."""
+    chosen = {unit for units in placed.devices.values() for unit in units}
+    entries = snapshot.index.devices_on(placed.pool, placed.node)
+    mask = sum(
+        1 << position
+        for position, entry in enumerate(entries)
+        if not chosen.isdisjoint(entry.layout.ids)
+    )
+    return quality_of(topology_of([entry.facts for entry in entries]), mask)
 
 
 def _devices(placed: Placed, snapshot: "Snapshot") -> list[ChosenDevice]:

@@ -169,6 +169,25 @@ def test_a_node_without_cpu_does_not_take_the_pod_and_ending_pods_give_theirs(as
 
 
 @pytest.mark.parametrize(
+    ("numa_nodes", "text"),
+    [
+        ((0, 0, 0, 0), "topology  one NUMA node"),
+        ((0, 0, 0, 1), "topology  split: neither one NUMA node nor all connected by NVLink"),
+        ((None, None, None, None), "topology  unknown: the node reports no NUMA nodes"),
+    ],
+)
+def test_the_topology_of_the_chosen_devices_is_told(
+    ask: Asking, numa_nodes: tuple[int | None, ...], text: str
+):
+    cluster = [
+        a_pool_object(),
+        a_node_object("n1"),
+        *(a_device_object("n1", at, numaNode=numa) for at, numa in enumerate(numa_nodes)),
+    ]
+    assert text in ask.text(a_pod_object(units=4), *cluster)
+
+
+@pytest.mark.parametrize(
     ("spec", "reason"),
     [
         pytest.param({"unschedulable": True}, "node is cordoned", id="cordoned"),
@@ -282,4 +301,4 @@ def test_a_cluster_without_pools_cannot_be_asked(
 
 def test_without_a_question_the_command_says_what_it_needs(capsys: pytest.CaptureFixture[str]):
     assert run(["simulate"]) == MISUSED
-    assert capsys.readouterr().err.startswith("gpu-control-plane: give --pod FILE")
+    assert capsys.readouterr().err.startswith("gpu-control-plane: give either --pod FILE")

@@ -1,0 +1,127 @@
+"""A workload as a YAML or JSON file: groups of pods with arrival and duration.
+
+docs/placement.md describes the format. A group is one entry of `pods`; `count` and `every` repeat it.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import yaml
+
+from api.quantity import parse_decimal, parse_duration_s
+from api.text import nearest, truncate
+from cli.simulation.errors import BadInputError
+from pool.placement.simulation.model import SimulatedPod, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_MOST_PODS: Final = 1_000_000
+_MIB: Final = 2**20
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=_MOST_PODS)]
+
+
+class PodGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Equal pods."""
+
+    name: str
+    namespace: str = "default"
+    pool: str = ""
+    """Empty: the pods ask for no units."""
+    units: Annotated[int, msgspec.Meta(ge=0)] = 0
+    cpu: str | int | float = 0
+    memory: str | int = 0
+    models: tuple[str, ...] = ()
+    """Products of devices that they take; all if left out."""
+    count: _Count = 1
+    arrival: str | int | float = 0
+    """Of the first pod: seconds, or a duration such as 1h30m."""
+    every: str | int | float = 0
+    """Between two pods of the group; 0: together."""
+    duration: str | int | float | None = None
+    """From placement to end; left out: a pod never ends."""
+
+
+class WorkloadFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pods: tuple[PodGroup, ...]
+
+
+def read_workload(file: "Path") -> Workload:
+    """Read a workload; pods are in the order of their arrival, and of the file where they arrive together.
+
+    Raises:
+        BadInputError: it cannot be read; the group and the field are named.
+    """
+    try:
+        content: Any = yaml.safe_load(file.read_bytes())
+        groups = msgspec.convert(content, WorkloadFile).pods
+    except OSError as error:
+        raise BadInputError(f"{file} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeError) as error:
+        said = " ".join(str(error).split())
+        raise BadInputError(f"{file} is no YAML: {truncate(said)}") from error
+    except msgspec.ValidationError as error:
+        raise BadInputError(f"{file} is no workload: {_hinted(str(error))}") from error
+    total = sum(group.count for group in groups)
+    if not 0 < total <= _MOST_PODS:
+        raise BadInputError(f"{file} has {total} pods; a workload has 1 to {_MOST_PODS}")
+    pods = [
+        pod
+        for position, group in enumerate(groups)
+        for pod in _pods_of(group, f"{file}: pods[{position}] ({group.name})")
+    ]
+    return Workload(tuple(sorted(pods, key=lambda pod: pod.arrival_s)))
+
+
+def _pods_of(group: PodGroup, where: str) -> "Iterator[SimulatedPod]":
+    if (group.units > 0) != bool(group.pool):
+        raise BadInputError(f"{where}: give pool and units, or neither")
+    arrival, every = (
+        _seconds(value, f"{where}.{name}")
+        for name, value in (("arrival", group.arrival), ("every", group.every))
+    )
+    cpu = _amount(group.cpu, f"{where}.cpu", 1000)
+    memory = _amount(group.memory, f"{where}.memory", 1 / _MIB)
+    duration = None if group.duration is None else _seconds(group.duration, f"{where}.duration")
+    for number in range(group.count):
+        suffix = f"-{number}" if group.count > 1 else ""
+        yield SimulatedPod(
+            name=f"{group.namespace}/{group.name}{suffix}",
+            pool=group.pool,
+            units=group.units,
+            cpu_milli=cpu,
+            memory_mib=memory,
+            models=group.models,
+            arrival_s=arrival + number * every,
+            duration_s=duration,
+        )
+
+
+def _seconds(value: str | float, where: str) -> float:
+    try:
+        seconds = float(parse_duration_s(value)) if isinstance(value, str) else float(value)
+    except ValueError as error:
+        raise BadInputError(f"{where}: {error}") from error
+    if not 0 <= seconds < float("inf"):
+        raise BadInputError(f"{where}: {value} is no time of 0 or more")
+    return seconds
+
+
+def _amount(value: str | float, where: str, factor: float) -> int:
+    try:
+        amount = parse_decimal(str(value))
+    except ValueError as error:
+        raise BadInputError(f"{where}: {error}") from error
+    if amount < 0:
+        raise BadInputError(f"{where}: {value} is negative")
+    return -int(-float(amount) * factor // 1)
+
+
+def _hinted(message: str) -> str:
+    """Add the nearest field to msgspec's message about an unknown one."""
+    field = message.partition("unknown field `")[2].partition("`")[0]
+    known = [one.encode_name for one in msgspec.structs.fields(PodGroup)]
+    meant = nearest(field, known) if field else None
+    return f"{message}; did you mean {meant}?" if meant else message
