@@ -7,6 +7,7 @@ from agent.kubelet.pod_resources import PodResources
 from agent.problems.registry import ProblemRegistry
 from api.foreign.core import Pod
 from api.names import NodeName
+from kube.config.connection import StaticConnection
 from kube.event_recorder import EventRecorder
 from kube.informer import Informer, Selection
 from kube.resources import PODS
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from agent.settings import AgentSettings
     from api.clock import Clock
     from kube.client import KubeClient
+    from kube.config.connection import Connection
 
 REPORTING_CONTROLLER: Final = "gpu.deckhouse.io/agent"
 
@@ -23,8 +25,17 @@ REPORTING_CONTROLLER: Final = "gpu.deckhouse.io/agent"
 class AgentContext:
     """One watch of the node's pods, one client of kubelet, one Event recorder, one registry of problems."""
 
-    def __init__(self, settings: "AgentSettings", client: "KubeClient", clock: "Clock") -> None:
+    def __init__(
+        self,
+        settings: "AgentSettings",
+        client: "KubeClient",
+        clock: "Clock",
+        *,
+        connection: "Connection | None" = None,
+    ) -> None:
         self.settings = settings
+        self.connection = connection or StaticConnection("")
+        """Whose credentials kubelet accepts too."""
         self.client = client
         self.clock = clock
         self.node = NodeName(settings.node)

@@ -117,7 +117,7 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
         client = await stack.enter_async_context(
             KubeClient(connection, clock, user_agent="gpu-node-agent")
         )
-        agent = Agent(AgentContext(settings, client, clock))
+        agent = Agent(AgentContext(settings, client, clock, connection=connection))
         stack.push_async_callback(agent.close)
         await stack.enter_async_context(serving_probes(agent, settings.host, settings.port))
         _log.info(

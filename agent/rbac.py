@@ -20,6 +20,8 @@ RBAC: Final = (
     PolicyRule(group=GROUP, resources=("gpunodeinventories/status",), verbs=("patch",)),
     # Its Node owns the published NodeFeature, so that both are deleted together.
     PolicyRule(resources=("nodes",), verbs=("get",)),
+    # kubelet asks for it: the settings of its TopologyManager.
+    PolicyRule(resources=("nodes/configz",), verbs=("get",)),
     *_OF_BOTH,
 )
 """Cluster-wide rules of the node agent."""

@@ -233,4 +233,6 @@ class AgentDegraded(Enum):
     PARTITIONING_BLOCKED = "PartitioningHeldUp"
     PROCESSES_LEFT = "ProcessesLeft"
     """Processes of a deleted pod still use its devices."""
+    KUBELET_CONFIGURATION_UNKNOWN = "KubeletConfigurationUnknown"
+    """The settings of kubelet's TopologyManager cannot be read: they count as policy none."""
     AS_EXPECTED = "AsExpected"

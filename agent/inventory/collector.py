@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from agent.inventory.node_devices import PublishedFeatures
     from agent.inventory.node_files import NodeFiles, NodePaths
     from agent.problems.registry import ProblemRegistry
+    from api.kinds.gpunodeinventory import KubeletConfiguration
 
 TASK: Final = "agent.inventory"
 SOURCE: Final = "driver"
@@ -113,6 +114,8 @@ class InventoryCollector:
         self._triggered = asyncio.Event()
         self.partitioning: Callable[[], Collection[str]] = frozenset
         """Returns the UUIDs of devices being partitioned: their instances are published once all exist."""
+        self.kubelet: Callable[[], KubeletConfiguration | None] = lambda: None
+        """Returns the settings of the node's kubelet."""
         TASK_FAILURES.labels(TASK)
 
     @property
@@ -267,7 +270,7 @@ class InventoryCollector:
             return
         if look is not None:
             self._files.write(devices, look)
-        published = published_of(devices, look)
+        published = published_of(devices, look, self.kubelet())
         if published.rejected != self._rejected:
             self._rejected = published.rejected
             _log.warning("invalid facts left out", keys=list(published.rejected))

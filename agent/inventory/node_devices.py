@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from agent.driver.device_files import DeviceFiles
     from agent.driver.pci import PciDevice
     from agent.driver.port import DriverDevice, DriverSnapshot
+    from api.kinds.gpunodeinventory import KubeletConfiguration
     from api.nodefiles.node_devices_file import NodeMount
 
 NVIDIA_DRIVER: Final = "nvidia"
@@ -149,7 +150,9 @@ class PublishedFeatures:
 
 
 def published_of(
-    devices: "Iterable[NodeDeviceFacts]", look: "DriverSnapshot | None"
+    devices: "Iterable[NodeDeviceFacts]",
+    look: "DriverSnapshot | None",
+    kubelet: "KubeletConfiguration | None" = None,
 ) -> PublishedFeatures:
     """Return the content to publish; the same facts give the same texts."""
     devices_attributes: list[Mapping[str, str]] = []
@@ -163,6 +166,10 @@ def published_of(
     if look is not None:
         node.add(AgentNode.DRIVER_VERSION, look.driver_version, parsing.version)
         node.add(AgentNode.CUDA_VERSION, look.cuda_version, parsing.version)
+    if kubelet is not None:
+        policy, scope = kubelet.topology_manager_policy, kubelet.topology_manager_scope
+        node.add(AgentNode.TOPOLOGY_POLICY, policy.value, parsing.topology_policy)
+        node.add(AgentNode.TOPOLOGY_SCOPE, scope.value, parsing.topology_scope)
     rejected += node.rejected
     return PublishedFeatures(
         devices=tuple(devices_attributes), node=node.texts, rejected=tuple(rejected)

@@ -13,8 +13,10 @@ from agent.files import file_identity
 from agent.health.tracker import HealthTracker, HealthTrackingTerms
 from agent.health.watcher import HealthWatch
 from agent.inventory.collector import InventoryCollector
+from agent.inventory.kubelet_settings import KubeletConfigurationReader
 from agent.inventory.node_files import NodeFiles, NodePaths, recall_health
 from agent.inventory.publisher import FeaturePublisher
+from agent.kubelet.configuration import KubeletPort
 from agent.kubelet.pod_processes import pods_with_processes
 from agent.mig.dependencies import PartitionerDependencies
 from agent.mig.partitioner import Partitioner
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from agent.api_cache import NodeObjects
     from agent.context import AgentContext
+    from agent.files import FileIdentity
 
 _log = structlog.get_logger()
 
@@ -88,6 +91,16 @@ class InventoryRole:
             problems=dependencies.problems,
             paths=paths,
         )
+        self._kubelet = KubeletConfigurationReader(
+            dependencies.client,
+            KubeletPort(dependencies.connection, dependencies.clock),
+            dependencies.clock,
+            node=dependencies.node,
+            problems=dependencies.problems,
+            incarnation=self._kubelet_process,
+        )
+        self._kubelet.on_change = self._devices.settle
+        self._devices.kubelet = lambda: self._kubelet.configuration
         self._condition = DegradedConditionWriter(
             dependencies.client, dependencies.problems, dependencies.clock, node=dependencies.node
         )
@@ -109,7 +122,7 @@ class InventoryRole:
             node=dependencies.node,
             problems=dependencies.problems,
             is_of_a_pool=self._is_of_a_pool,
-            incarnation=lambda: file_identity(settings.pod_resources_directory / SOCKET),
+            incarnation=self._kubelet_process,
             terminated=self._holders.terminated,
         )
         self._holders.allocated_units = self._reporter.allocated_units
@@ -139,6 +152,7 @@ class InventoryRole:
         """Return the tasks by name; each runs until cancelled."""
         tasks: dict[str, Coroutine[Any, Any, object]] = {
             "inventory": self._devices.run(),
+            "kubelet": self._kubelet.run(),
             "features": self._publisher.run(),
             "condition": self._condition.run(),
             "occupants": self._holders.run(),
@@ -157,6 +171,9 @@ class InventoryRole:
             await self._driver.close()
         except DriverUnavailableError as error:
             _log.warning("driver not closed", error=one_line(str(error)))
+
+    def _kubelet_process(self) -> "FileIdentity | None":
+        return file_identity(self._dependencies.settings.pod_resources_directory / SOCKET)
 
     def _health_changed(self) -> None:
         self._devices.health_changed()

@@ -72,6 +72,8 @@ class AgentNode:
     DRIVER_VERSION: Final = "driver.version"
     CUDA_VERSION: Final = "cuda.version"
     TOOLKIT_VERSION: Final = "toolkit.version"
+    TOPOLOGY_POLICY: Final = "kubelet.topologyManagerPolicy"
+    TOPOLOGY_SCOPE: Final = "kubelet.topologyManagerScope"
 
 
 class FeatureElement(Model, frozen=True):

@@ -39,7 +39,7 @@ class TopologyManagerScope(Enum):
     POD = "pod"
 
 
-class KubeletConfiguration(Model, frozen=True):
+class KubeletConfiguration(Model, frozen=True, omit_defaults=False):
     """Settings of the node's kubelet that decide which devices it gives to a container."""
 
     topology_manager_policy: TopologyManagerPolicy = TopologyManagerPolicy.NONE

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+from api.kinds.gpunodeinventory import KubeletConfiguration
 from inventory.discovery.labels import LabelReport
 from inventory.discovery.sources import (
     BadFeature,
@@ -51,6 +52,7 @@ class MergedReport:
     has_devices: bool
     """Whether any source reports a device, even an invalid one."""
     versions: Versions
+    kubelet: KubeletConfiguration | None
     heartbeat: dt.datetime | None
     is_silent: bool
     """Whether the heartbeat is too old."""
@@ -101,6 +103,7 @@ def merge(
         has_devices=labels.has_devices
         or any(one.agent is not None or one.instances is not None for one in features),
         versions=_first_versions([*(one.versions for one in features), labels.versions]),
+        kubelet=next((one.kubelet for one in features if one.kubelet is not None), None),
         heartbeat=heartbeat,
         is_silent=is_silent,
         bad=labels.bad.union(*(one.bad for one in features)),

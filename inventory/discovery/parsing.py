@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from api.field_errors import UNDECODABLE
+from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
 from api.names import MAX_MIG_INSTANCES, MAX_NUMA_NODE, UUID_PATTERN
 from inventory.identity import canonical_address
 
@@ -43,7 +44,17 @@ _PROFILE: Final = re.compile(
     r"(?:\d{1,2}c\.)?\d{1,2}g\.\d{1,4}gb(?:\+[a-z0-9]+(?:\.[a-z0-9]+)*|-me)*", re.ASCII
 )
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_POLICIES: Final = {one.value: one for one in TopologyManagerPolicy}
+_SCOPES: Final = {one.value: one for one in TopologyManagerScope}
 _WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def topology_policy(text: str) -> TopologyManagerPolicy | None:
+    return _POLICIES.get(text)
+
+
+def topology_scope(text: str) -> TopologyManagerScope | None:
+    return _SCOPES.get(text)
 
 
 class PeerLink(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, Final, final
 
 from api.foreign.nodefeature import HEARTBEAT_ANNOTATION, AgentDevice, AgentNode
+from api.kinds.gpunodeinventory import KubeletConfiguration
 from api.text import truncate
 from inventory.discovery import parsing
 
@@ -109,6 +110,8 @@ class FeatureReport:
     health: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """UUID -> health of the device and its reason, by the node agent."""
     heartbeat: dt.datetime | None = None
+    kubelet: KubeletConfiguration | None = None
+    """Settings of the node's kubelet, by the node agent."""
     bad: frozenset[BadFeature] = frozenset()
 
 
@@ -195,6 +198,8 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
         cuda=reading.read(AgentNode.CUDA_VERSION, parsing.version),
         toolkit=reading.read(AgentNode.TOOLKIT_VERSION, parsing.version),
     )
+    policy = reading.read(AgentNode.TOPOLOGY_POLICY, parsing.topology_policy)
+    scope = reading.read(AgentNode.TOPOLOGY_SCOPE, parsing.topology_scope)
     heartbeat = None
     if agent is not None:
         annotations = feature.metadata.annotations or {}
@@ -214,6 +219,9 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
         versions=versions,
         health=health,
         heartbeat=heartbeat,
+        kubelet=None
+        if policy is None or scope is None
+        else KubeletConfiguration(topology_manager_policy=policy, topology_manager_scope=scope),
         bad=frozenset(bad | reading.bad),
     )
 

@@ -96,6 +96,7 @@ def inventory_status(
         devices=sorted(judged.names),
         device_counts=DeviceCounts(total=len(judged.names), faulted=judged.faulted),
         driver=versions_of(merged, shown.driver),
+        kubelet=merged.kubelet,
         managed=judged.managed,
         last_heartbeat=shown.last_heartbeat if beat is None else format_time(beat),
         conditions=[
@@ -132,6 +133,7 @@ def shows_inventory(
         sorted(shown.devices or ()) == (wanted.devices or [])
         and _our_counts(shown) == _our_counts(wanted)
         and shown.driver == wanted.driver
+        and shown.kubelet == wanted.kubelet
         and shown.managed is wanted.managed
         and (not merged.is_silent or shown.last_heartbeat == wanted.last_heartbeat)
         and all(one in (shown.conditions or ()) for one in wanted.conditions or ())
@@ -147,6 +149,8 @@ def inventory_body(wanted: GPUNodeInventoryStatus) -> dict[str, object]:
         "managed": wanted.managed,
         "conditions": wanted.conditions,
     }
+    if wanted.kubelet is not None:
+        body["kubelet"] = wanted.kubelet
     if wanted.last_heartbeat is not None:
         body["lastHeartbeat"] = wanted.last_heartbeat
     return body

@@ -14,6 +14,11 @@ from agent.inventory.node_devices import (
     discovered_devices,
     published_of,
 )
+from api.kinds.gpunodeinventory import (
+    KubeletConfiguration,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
+)
 from inventory.discovery.parsing import MigPartition, PeerLink
 from inventory.discovery.sources import ReportedDevice
 from tests.support.seen_devices import look, read_back
@@ -88,16 +93,24 @@ def discovered(draw):
     return DiscoveredNode(bus=bus, look=draw(st.sampled_from([None, look(*seen)])), known=known)
 
 
+kubelets = st.none() | st.builds(
+    KubeletConfiguration,
+    topology_manager_policy=st.sampled_from(TopologyManagerPolicy),
+    topology_manager_scope=st.sampled_from(TopologyManagerScope),
+)
+
+
 @settings(max_examples=300, deadline=None)
-@given(discovered(), st.sampled_from([HEALTHY, LOST, xid(79)]))
-def test_published_attributes_are_read_back_as_the_same_facts(discovered, health_state):
+@given(discovered(), st.sampled_from([HEALTHY, LOST, xid(79)]), kubelets)
+def test_published_attributes_are_read_back_as_the_same_facts(discovered, health_state, kubelet):
     devices = discovered_devices(discovered, lambda _: health_state)
     if devices is None:
         return
-    published = published_of(devices, discovered.look)
+    published = published_of(devices, discovered.look, kubelet)
     assert published.rejected == ()
     reported = read_back(published)
     assert not reported.report.bad
+    assert reported.report.kubelet == kubelet
     assert reported.agent.is_complete
     assert [one.address for one in reported.agent.devices] == [one.address for one in devices]
     for device, facts in zip(devices, reported.agent.devices, strict=True):
@@ -107,7 +120,7 @@ def test_published_attributes_are_read_back_as_the_same_facts(discovered, health
             assert reported.report.health[device.uuid] == (health.state.value, health.reason)
         if device.health is None or not device.uuid:
             assert device.uuid not in reported.report.health
-    assert published_of(devices, discovered.look) == published
+    assert published_of(devices, discovered.look, kubelet) == published
 
 
 def expected_facts(device) -> ReportedDevice:

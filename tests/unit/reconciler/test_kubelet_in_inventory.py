@@ -1,0 +1,82 @@
+"""The settings of a node's kubelet in the status of its inventory."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from api.foreign.nodefeature import AGENT_ATTRIBUTES, AgentNode, NodeFeature
+from api.kinds.gpunodeinventory import (
+    GPUNodeInventoryStatus,
+    KubeletConfiguration,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
+)
+from inventory.discovery.labels import label_report
+from inventory.discovery.merge import merge
+from inventory.discovery.node import DEFAULT_FRESH_FOR
+from inventory.discovery.sources import feature_report
+from reconciler.inventory.status import Judged, inventory_body, inventory_status, shows_inventory
+from tests.support.builders import EPOCH
+
+if TYPE_CHECKING:
+    from inventory.discovery.merge import MergedReport
+
+JUDGED = Judged(names=[], faulted=0, managed=True, managed_label="enabled", incomplete=None)
+NONE = KubeletConfiguration()
+SINGLE = KubeletConfiguration(
+    topology_manager_policy=TopologyManagerPolicy.SINGLE_NUMA_NODE,
+    topology_manager_scope=TopologyManagerScope.POD,
+)
+
+
+def reported(**attributes: str) -> "MergedReport":
+    elements = {AgentNode.DRIVER_VERSION: "570.86.15"} | {
+        f"kubelet.{key}": value for key, value in attributes.items()
+    }
+    spec = {"features": {"attributes": {AGENT_ATTRIBUTES: {"elements": elements}}}}
+    feature = msgspec.convert({"metadata": {"name": "f"}, "spec": spec}, NodeFeature)
+    return merge(
+        label_report({}),
+        [feature_report(feature)],
+        known=(),
+        now=EPOCH,
+        fresh_for=DEFAULT_FRESH_FOR,
+    )
+
+
+def shown_after(
+    merged: "MergedReport", shown: GPUNodeInventoryStatus | None = None
+) -> GPUNodeInventoryStatus:
+    return inventory_status(
+        JUDGED, merged, shown or GPUNodeInventoryStatus(), generation=1, now=EPOCH
+    )
+
+
+def test_what_the_agent_reports_is_shown():
+    merged = reported(topologyManagerPolicy="single-numa-node", topologyManagerScope="pod")
+    wanted = shown_after(merged)
+    assert wanted.kubelet == SINGLE
+    assert inventory_body(wanted)["kubelet"] == SINGLE
+    assert msgspec.to_builtins(NONE) == {
+        "topologyManagerPolicy": "none",
+        "topologyManagerScope": "container",
+    }
+
+
+def test_unknown_settings_are_absent():
+    assert "kubelet" not in inventory_body(shown_after(reported()))
+    half = reported(topologyManagerPolicy="single-numa-node")
+    assert shown_after(half).kubelet is None
+    invalid = reported(topologyManagerPolicy="strict", topologyManagerScope="pod")
+    assert shown_after(invalid).kubelet is None
+    assert {one.value for one in invalid.bad} == {"strict"}
+
+
+def test_a_change_of_them_is_written():
+    merged = reported(topologyManagerPolicy="none", topologyManagerScope="container")
+    shown = shown_after(merged)
+    assert shows_inventory(shown, shown_after(merged, shown), merged)
+    changed = reported(topologyManagerPolicy="single-numa-node", topologyManagerScope="pod")
+    assert not shows_inventory(shown, shown_after(changed, shown), changed)
+    gone = reported()
+    assert not shows_inventory(shown, shown_after(gone, shown), gone)
