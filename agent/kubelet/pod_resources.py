@@ -13,8 +13,17 @@ from google.protobuf.message import DecodeError
 
 from agent.errors import KubeletUnavailableError
 from agent.files import FileIdentity, file_identity
-from api.kubelet.podresources import GET, LIST, SERVICE, SOCKET, PodUnits, pod_units
+from api.kubelet.podresources import (
+    GET,
+    GET_ALLOCATABLE,
+    LIST,
+    SERVICE,
+    SOCKET,
+    PodUnits,
+    pod_units,
+)
 from api.kubelet.proto.podresources_pb2 import (
+    AllocatableResourcesResponse,
     GetPodResourcesRequest,
     GetPodResourcesResponse,
     ListPodResourcesResponse,
@@ -95,6 +104,26 @@ class PodResources:
             return None
         except DecodeError as error:
             raise self._malformed(GET) from error
+
+    async def numa_resources(self, within_s: float = GET_WITHIN_S) -> frozenset[str]:
+        """Return what kubelet knows the NUMA nodes of: `cpu`, `memory`, and resources of device plugins.
+
+        CPUs and memory are among them where their managers allocate them, with the policies static and Static.
+
+        Raises:
+            KubeletUnavailableError: no valid response within the time.
+        """
+        content = await self._call(GET_ALLOCATABLE, b"", within_s)
+        try:
+            found = AllocatableResourcesResponse.FromString(content)
+        except DecodeError as error:
+            raise self._malformed(GET_ALLOCATABLE) from error
+        resources = {one.resource_name for one in found.devices if one.topology.nodes}
+        if found.cpu_ids:
+            resources.add("cpu")
+        if found.memory:
+            resources.add("memory")
+        return frozenset(resources)
 
     async def close(self) -> None:
         """Close the connection; a later call opens another."""

@@ -26,6 +26,8 @@ class Unit:
     is_healthy: bool = True
     """False where its device is faulted or leaves the pool: kubelet does not allocate it any more."""
     numa_node: int | None = None
+    is_numa_node_told: bool = False
+    """Whether kubelet is told (`agent.plugin.numa_hints`)."""
 
     @property
     def part(self) -> str:
@@ -34,7 +36,7 @@ class Unit:
 
     def to_message(self) -> Device:
         """Return the entry for ListAndWatch."""
-        node = self.numa_node
+        node = self.numa_node if self.is_numa_node_told else None
         return Device(
             ID=self.id,
             health=HEALTHY if self.is_healthy else UNHEALTHY,
@@ -75,6 +77,11 @@ def advertised_units(config: "PoolConfig", node: str) -> AdvertisedUnits:
         tuple(sorted(units, key=lambda unit: unit.id)),
         SlicePlacement(config.slice_placement),
     )
+
+
+def with_numa_nodes(units: Units) -> Units:
+    """Return the units so that kubelet is told their NUMA nodes."""
+    return tuple(replace(unit, is_numa_node_told=True) for unit in units)
 
 
 def with_health(units: Units, fault_of: "Callable[[Unit], str]") -> Units:

@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from agent.errors import BadPoolConfigError
-from agent.plugin.advertised import with_health
+from agent.plugin.advertised import with_health, with_numa_nodes
 from agent.plugin.container_response import ResponseTerms, with_device_files
 from agent.plugin.registration import ServedPlugin
 from agent.plugin.service import DevicePluginService
@@ -14,7 +14,7 @@ from telemetry.conditions import AgentDegraded
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from agent.plugin.advertised import AdvertisedUnits
@@ -45,6 +45,7 @@ class PluginServers:
         devices: "DevicesFile | None" = None,
         allocator: "PreferredAllocator | None" = None,
         problems: "ProblemRegistry | None" = None,
+        tells_numa_nodes: "Callable[[], bool]" = lambda: False,
     ) -> None:
         """Serve in kubelet's directory of plugins.
 
@@ -56,6 +57,7 @@ class PluginServers:
             devices: the agent's file of the node's devices; None takes all to be healthy.
             allocator: selects preferred units; None lets kubelet choose.
             problems: collects problems for the condition AgentDegraded.
+            tells_numa_nodes: whether kubelet is told the devices' NUMA nodes (`agent.plugin.numa_hints`).
         """
         self._directory = directory
         self._clock = clock
@@ -64,6 +66,8 @@ class PluginServers:
         self._devices = devices
         self._allocator = allocator
         self._problems = problems or ProblemRegistry()
+        self._tells_numa_nodes = tells_numa_nodes
+        self._has_told_numa_nodes = False
         self._served: dict[str, ServedPlugin] = {}
         # resource -> its plugin
         self._advertised: dict[str, AdvertisedUnits] | None = None
@@ -85,6 +89,11 @@ class PluginServers:
                 plugin, self._directory, self._clock, problems=self._problems
             )
         self._update_plugins()
+
+    @property
+    def resources(self) -> "frozenset[str]":
+        """The resources that are served."""
+        return frozenset(self._served)
 
     @property
     def missing(self) -> list[str]:
@@ -117,6 +126,8 @@ class PluginServers:
 
     def _start_reconciles(self, group: asyncio.TaskGroup) -> None:
         self._reload_devices()
+        if self._tells_numa_nodes() is not self._has_told_numa_nodes:
+            self._update_plugins()
         self._reconciled_at = self._clock.monotonic()
         # A plugin that waits for kubelet does not delay the others.
         for resource in self._served.keys() - self._reconciling.keys():
@@ -142,6 +153,7 @@ class PluginServers:
 
     def _update_plugins(self) -> None:
         devices = self._devices.devices if self._devices is not None else None
+        self._has_told_numa_nodes = self._tells_numa_nodes()
         for resource, served in self._served.items():
             advertised = (self._advertised or {}).get(resource)
             if advertised is None:
@@ -156,4 +168,6 @@ class PluginServers:
             units = advertised.units
             if devices is not None:
                 units = with_health(units, devices.fault_of)
+            if self._has_told_numa_nodes:
+                units = with_numa_nodes(units)
             served.plugin.advertise(with_device_files(units, terms, devices), terms, devices)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from agent.plugin.config_sources import ClusterSource, FileSource
 from agent.plugin.devices_file import DevicesFile
 from agent.plugin.held_units import HeldUnits
+from agent.plugin.numa_hints import NumaHints
 from agent.plugin.pods_file import PodsFile
 from agent.plugin.pool_config import ConfigFile
 from agent.plugin.preferred_allocation import PreferredAllocator
@@ -42,6 +43,7 @@ class PluginRole:
             events=dependencies.events,
             problems=dependencies.problems,
         )
+        self._numa_hints = NumaHints(dependencies.kubelet, own=lambda: self._served.resources)
         self._served = PluginServers(
             settings.plugins_directory,
             dependencies.clock,
@@ -50,6 +52,7 @@ class PluginRole:
             devices=DevicesFile(settings.run_directory),
             allocator=allocator,
             problems=dependencies.problems,
+            tells_numa_nodes=lambda: self._numa_hints.are_useful,
         )
         self._source: FileSource | ClusterSource
         if settings.config is not None:
@@ -85,6 +88,7 @@ class PluginRole:
         tasks: dict[str, Coroutine[Any, Any, object]] = {
             "plugin.source": self._follow(),
             "plugins": self._served.run(),
+            "plugin.numa": self._numa_hints.run(),
         }
         if self._problems_file is not None:
             tasks["plugin.problems"] = self._problems_file.run()
@@ -95,4 +99,6 @@ class PluginRole:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PODS_WITHIN_S):
                 await self._pods_synced.wait()
+        # kubelet may have pods to align with CPUs as soon as it has the devices.
+        await self._numa_hints.read()
         await self._source.run()

@@ -147,6 +147,7 @@ class Agent:
                 "devices": DevicesFile(folder),
                 "allocator": self.allocator,
                 "problems": self.problems,
+                "tells_numa_nodes": lambda: True,
                 **more,
             },
         )

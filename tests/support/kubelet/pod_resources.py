@@ -9,10 +9,12 @@ from api.kubelet.podresources import GET, GET_ALLOCATABLE, LIST, SERVICE, SOCKET
 from api.kubelet.proto.podresources_pb2 import (
     AllocatableResourcesResponse,
     ContainerDevices,
+    ContainerMemory,
     ContainerResources,
     GetPodResourcesRequest,
     GetPodResourcesResponse,
     ListPodResourcesResponse,
+    NUMANode,
     PodResources,
 )
 
@@ -49,6 +51,11 @@ class PodResourcesServer:
         """All that were answered, in order."""
         self.is_silent = False
         self.is_limited = True
+        self.cpus: list[int] = []
+        """Those that the CPU manager may allocate: none but with the policy static."""
+        self.manages_memory = False
+        self.numa_nodes: dict[str, list[int]] = {}
+        """NUMA nodes of all devices of a resource."""
         self._pods = pods
         self._server: grpc.aio.Server | None = None
         self._tokens = float(BURST)
@@ -101,7 +108,13 @@ class PodResourcesServer:
     async def _all(self, _content: bytes, context: Context) -> bytes:
         await self._admit(GET_ALLOCATABLE, context)
         devices = _devices(self._pods.allocatable())
-        return AllocatableResourcesResponse(devices=devices).SerializeToString()
+        for one in devices:
+            numa = self.numa_nodes.get(one.resource_name, ())
+            one.topology.nodes.extend(NUMANode(ID=node) for node in numa)
+        memory = [ContainerMemory(memory_type="memory", size=1)] if self.manages_memory else []
+        return AllocatableResourcesResponse(
+            devices=devices, cpu_ids=self.cpus, memory=memory
+        ).SerializeToString()
 
     async def _admit(self, call: str, context: Context) -> None:
         if self.is_silent:

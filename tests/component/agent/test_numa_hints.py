@@ -1,0 +1,98 @@
+"""kubelet is told the NUMA nodes of devices where it has something to align with them, and not else."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.kubelet.pod_resources import PodResources
+from agent.plugin.numa_hints import NumaHints
+from server.system_clock import SystemClock
+from tests.component.agent.node import RESOURCE, Agent, numa_devices
+from tests.support.bound_pods import a_bound_pod
+from tests.support.polling import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.kubelet.admission import KubeletOfNode
+
+
+def told(node: "KubeletOfNode") -> list[list[int]]:
+    return [[at.ID for at in device.topology.nodes] for device in node.plugins.devices[RESOURCE]]
+
+
+@pytest.fixture
+def hints(node: "KubeletOfNode") -> NumaHints:
+    return NumaHints(
+        PodResources(node.pod_resources.directory, SystemClock()), own=lambda: {"ours.com/gpu"}
+    )
+
+
+async def test_it_is_told_none_and_all_as_hints_become_useful(
+    node: "KubeletOfNode", folder: "Path", hints: NumaHints
+):
+    agent = Agent(node, folder, tells_numa_nodes=lambda: hints.are_useful)
+    async with agent.running(numa_devices(0, 1)):
+        await hints.read()
+        assert told(node) == [[], []]
+        node.pod_resources.cpus = [0, 1]
+        await hints.read()
+        await until(lambda: told(node) == [[0], [1]])
+        node.pod_resources.cpus = []
+        await hints.read()
+        await until(lambda: told(node) == [[], []])
+
+
+async def test_they_are_useful_beside_memory_and_foreign_devices_with_numa_nodes(
+    node: "KubeletOfNode", hints: NumaHints
+):
+    shown = node.pod_resources
+    shown.manages_memory = True
+    await hints.read()
+    assert hints.are_useful
+    shown.manages_memory = False
+    await hints.read()
+    assert not hints.are_useful
+
+
+async def test_a_kubelet_that_does_not_answer_changes_nothing(
+    node: "KubeletOfNode", hints: NumaHints
+):
+    node.pod_resources.cpus = [0]
+    await hints.read()
+    await node.pod_resources.stop()
+    await hints.read()
+    assert hints.are_useful
+
+
+@pytest.mark.parametrize(
+    ("resources", "want"),
+    [
+        ({"gpu.deckhouse.io/other-pool", "ours.com/gpu"}, False),
+        ({"example.com/nic"}, True),
+        ({"cpu"}, True),
+    ],
+)
+async def test_devices_of_our_own_pools_are_nothing_to_align_with(
+    resources: set[str], *, want: bool
+):
+    class Kubelet:
+        async def numa_resources(self) -> frozenset[str]:
+            return frozenset(resources)
+
+    hints = NumaHints(Kubelet(), own=lambda: {"ours.com/gpu"})
+    await hints.read()
+    assert hints.are_useful is want
+
+
+async def test_without_numa_nodes_a_policy_leaves_pods_their_devices(
+    node: "KubeletOfNode", folder: "Path"
+):
+    """kubelet would take a device of NUMA node 0 for each of them."""
+    node.aligns = True
+    agent = Agent(node, folder, tells_numa_nodes=lambda: False)
+    async with agent.running(numa_devices(0, 0, 1, 1)):
+        for device in (3, 0, 2, 1):
+            pod = a_bound_pod(f"p{device}", main={"main": 1}, assigned={"main": (f"GPU-{device}",)})
+            assert await agent.admit(pod) == {"main": {f"GPU-{device}"}}
+    assert agent.events == []
