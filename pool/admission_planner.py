@@ -17,6 +17,7 @@ from pool.admission_rules import (
 from pool.errors import InvariantViolatedError
 from pool.model import Capacity
 from pool.placement.planner import Placed, may_go_to, plan_devices
+from pool.placement.room import fault_of
 
 if TYPE_CHECKING:
     from api.names import NodeName, PodUid
@@ -74,7 +75,12 @@ class AdmissionPlanner:
             if not claimed:
                 return True
             summary = state.node(node)
-            return summary is not None and summary.free - claimed >= demand.units
+            # Where sets are constrained, any unit may be one that completes the set for the nominated pod.
+            return (
+                summary is not None
+                and summary.room is None
+                and summary.free - claimed >= demand.units
+            )
 
         node = state.best_node(state.request_of(demand), accepts)
         if node is None:
@@ -84,7 +90,9 @@ class AdmissionPlanner:
             deferral = self._deferral_of(pool, demand, incoming)
         if node is None or deferral is not None:
             return Exhausted(demand.units, state.capacity(), state.largest_node(), deferral)
-        devices = plan_devices(self._index.devices_on(pool.name, node), demand, pool.strategy)
+        rules = self._index.node_devices(pool.name, node)
+        entries = self._index.devices_on(pool.name, node)
+        devices = plan_devices(entries, demand, rules)
         if devices is None:
             raise InvariantViolatedError(f"node {node} has free units that cannot be allocated")
         return Placed(pool.name, node, devices)
@@ -99,12 +107,15 @@ class AdmissionPlanner:
         """Say whether units reserved for pods that are not observed yet would suffice."""
         if not self._ledger.has_unconfirmed():
             return False
+        state = self._index.state(pool.name)
+        request = state.request_of(demand)
         return any(
             node.unconfirmed
             and node.is_placeable
+            and (node.room is None or fault_of(node.room, request) is None)
             and node.available - self._nominated_units(pool.resource, name, now) >= demand.units
             and self._may_go_to(name, constraints)
-            for name, node in self._index.state(pool.name).nodes().items()
+            for name, node in state.nodes().items()
         )
 
     def _deferral_of(

@@ -13,6 +13,7 @@ from pool.admission_rules import UNKNOWN_POD, IncomingPod
 from pool.errors import InvariantViolatedError
 from pool.index.node_view import refusal_of
 from pool.model import PodPhase
+from pool.placement.device_choice import fits
 from pool.placement.planner import Placed, PlacementRefused, is_intact, plan_devices
 from pool.refusal import NodeReason, NodeRefusal
 from pool.reservations.conflicts import free_units_without, recoverable_units, units_within_reach
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName, NodeName, PoolName, ReservationId, UnitId
     from pool.index.device_index import DeviceIndex
     from pool.model import Constraints, Demand, PodFacts, PoolFacts
+    from pool.placement.node_devices import Counts
     from pool.pods.observed import ObservedPods
     from pool.pods.reported import NodeReports
     from pool.reservations.ledger import ReservationLedger
@@ -114,12 +116,17 @@ class AllocationReader:
             and is_intact(reservation.devices, own, entries)
         ):
             return Placed(pool.name, node, reservation.devices)
-        devices = plan_devices(entries, demand, pool.strategy, own=own)
+        rules = self._index.node_devices(pool.name, node)
+        devices = plan_devices(entries, demand, rules, own=own)
         if devices is None:
             within_reach = units_within_reach(
-                entries, demand.units, own=reservation, index=self._index, ledger=self._ledger
+                entries,
+                lambda free: self._suffices(free, pool, demand, node=node),
+                own=reservation,
+                index=self._index,
+                ledger=self._ledger,
             )
-            devices = plan_devices(entries, demand, pool.strategy, own=within_reach)
+            devices = plan_devices(entries, demand, rules, own=within_reach)
         if devices is None:
             raise InvariantViolatedError(f"node {node} has free units that cannot be allocated")
         return Placed(pool.name, node, devices)
@@ -142,7 +149,9 @@ class AllocationReader:
             and reservation.phase.is_confirmed  # as long as it is not, its units count as free
         ):
             mine = recoverable_units(reservation, pool.name, self._index)
-            summary = summary.without_reservation(mine)
+            entries = self._index.devices_on(pool.name, node)
+            available = free_units_without({reservation.id}, entries, self._index)
+            summary = summary.without_reservation(mine, available)
         return refusal_of(summary, state.request_of(demand))
 
     def bound_to(self, uid: "PodUid") -> AlreadyBound | None:
@@ -180,7 +189,18 @@ class AllocationReader:
                 gone.add(reservation.id)
         free = free_units_without(gone, self._index.devices_on(pool.name, node), self._index)
         strangers = self._index.unaccounted.at(pool.resource, node)
-        return free >= demand.units and not (strangers.keys() - gone)
+        return not (strangers.keys() - gone) and self._suffices(free, pool, demand, node=node)
+
+    def _suffices(
+        self, free: "Counts", pool: "PoolFacts", demand: "Demand", *, node: "NodeName"
+    ) -> bool:
+        """Say whether these units of a node's devices serve the demand."""
+        if sum(free) < demand.units:
+            return False
+        state = self._index.state(pool.name)
+        summary = state.node(node)
+        room = summary.room if summary is not None else None
+        return room is None or fits(room.devices, free, state.request_of(demand))
 
     def pod(self, uid: "PodUid") -> "PodFacts | None":
         return self._pods.get(uid)

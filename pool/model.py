@@ -81,6 +81,14 @@ class PoolFacts:
     """No unit is allocated until the pool's new allocation is in effect."""
 
     @property
+    def constrains_sets(self) -> bool:
+        """Whether a pod may not fit a node of the pool with enough free units."""
+        return (
+            self.slice_placement is SlicePlacement.SAME_DEVICE
+            or self.device_topology is DeviceTopology.REQUIRED
+        )
+
+    @property
     def closed(self) -> NodeReason | None:
         """The reason why the pool allocates no units, or None."""
         if self.is_terminating:

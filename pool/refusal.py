@@ -4,6 +4,7 @@
 """
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,18 @@ class NodeReason(Enum):
     """Enough units, but too many of them are used or reserved."""
     UNACCOUNTED_PODS = "UnaccountedPods"
     """A pod of the pool runs there on unknown devices."""
+    NOT_ALIGNED = "NotAligned"
+    """Enough free units, but no aligned set of devices has them (deviceTopology Required)."""
+    CANNOT_ALIGN = "CannotAlign"
+    """Without any pod no aligned set of its healthy devices would have enough units."""
+    NO_DEVICE_WITH_ROOM = "NoDeviceWithRoom"
+    """Enough free slices, but for some container not on one device (slicePlacement SameDevice)."""
+    TOO_FEW_DEVICES = "TooFewDevices"
+    """Without any pod the containers' slices would not fit its healthy devices, each container's on one device."""
+    KUBELET_WOULD_REJECT = "KubeletWouldReject"
+    """Enough free units, but not on as few NUMA nodes as kubelet's topologyManagerPolicy demands."""
+    KUBELET_REJECTS = "KubeletRejects"
+    """The same without any pod."""
     POOL_CHANGING = "PoolChanging"
     """The pool allocates no units until its new allocation is in effect."""
     POOL_ENDING = "PoolEnding"
@@ -27,7 +40,18 @@ class NodeReason(Enum):
     @property
     def is_resolvable(self) -> bool:
         """Whether evicting pods could help, so that preemption may try the node."""
-        return self in {NodeReason.INSUFFICIENT_UNITS, NodeReason.UNACCOUNTED_PODS}
+        return self in _RESOLVABLE
+
+
+_RESOLVABLE: Final = frozenset(
+    {
+        NodeReason.INSUFFICIENT_UNITS,
+        NodeReason.UNACCOUNTED_PODS,
+        NodeReason.NOT_ALIGNED,
+        NodeReason.NO_DEVICE_WITH_ROOM,
+        NodeReason.KUBELET_WOULD_REJECT,
+    }
+)
 
 
 class NodeRefusal(msgspec.Struct, frozen=True, cache_hash=True):
@@ -40,3 +64,7 @@ class NodeRefusal(msgspec.Struct, frozen=True, cache_hash=True):
     used: int = 0
     unhealthy: int = 0
     total: int = 0
+    largest: int = 0
+    """The most units that one device, or one aligned set of devices, has, where that decides."""
+    policy: str = ""
+    """kubelet's topologyManagerPolicy, where that decides."""

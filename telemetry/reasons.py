@@ -139,6 +139,38 @@ def _node_fault(refusal: "NodeRefusal") -> str:
             )
         case NodeReason.POOL_ENDING:
             return "pool is being deleted"
+        case _:
+            figures = {key: getattr(refusal, key) for key in refusal.__struct_fields__}
+            return _SET_FAULTS[refusal.reason].format(**figures)
+
+
+_SET_FAULTS: Final = {
+    NodeReason.NOT_ALIGNED: (
+        "{wanted} requested and {free} free, but of these at most {largest} are on one NUMA node or connected by"
+        " NVLink, which the pool requires"
+    ),
+    NodeReason.CANNOT_ALIGN: (
+        "{wanted} requested, but the pool requires one NUMA node or NVLink between all of the pod's devices, and"
+        " node has at most {largest} so"
+    ),
+    NodeReason.NO_DEVICE_WITH_ROOM: (
+        "{wanted} requested and {free} free, but at most {largest} of one device; in this pool a container gets"
+        " its slices on one device, or whole devices"
+    ),
+    NodeReason.TOO_FEW_DEVICES: (
+        "{wanted} requested, node has {total}, but in this pool a container gets its slices on one device, or whole"
+        " devices, and node has too few devices for that"
+    ),
+    NodeReason.KUBELET_WOULD_REJECT: (
+        "{wanted} requested and {free} free, but kubelet would reject the pod: its topologyManagerPolicy is {policy},"
+        " and at most {largest} are free on one NUMA node"
+    ),
+    NodeReason.KUBELET_REJECTS: (
+        "{wanted} requested, but kubelet rejects the pod on this node: its topologyManagerPolicy is {policy}, and one"
+        " NUMA node has at most {largest}"
+    ),
+}
+"""Texts of nodes with enough free units, where sets of devices are constrained."""
 
 
 def too_large_text(found: "TooLarge") -> str:

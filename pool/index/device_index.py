@@ -13,6 +13,7 @@ readers. Design: docs/design/0002-index-and-ledger.md.
 from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
+from pool.errors import InvariantViolatedError
 from pool.index.change_log import ChangeLog
 from pool.index.device_claims import DeviceClaims
 from pool.index.devices import DeviceEntry, Devices
@@ -21,14 +22,16 @@ from pool.index.node_view import summarize
 from pool.index.pool_state import PoolState
 from pool.index.unaccounted import UnaccountedPods
 from pool.layout import layout_of
+from pool.node_topology import kubelet_topology
 from pool.placement.fragmentation.recent_demand import RecentDemands
+from pool.placement.node_devices import NodeDevices, node_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, UnitId
     from pool.index.node_view import FitView, PoolNode
-    from pool.model import Demand, DeviceFacts, NodeFacts, PoolFacts
+    from pool.model import Demand, DeviceFacts, KubeletTopology, NodeFacts, PoolFacts
 
 
 @final
@@ -51,6 +54,8 @@ class DeviceIndex:
         self._spreading: dict[tuple[PoolName, str], tuple[bool, bool]] = {}
         # (pool, label key) -> can pods go to every value, does any node carry it; emptied when anything
         # changes except claims on units
+        self._kubelets: dict[NodeName, KubeletTopology] = {}
+        # as reported by the nodes that have a policy
         self._withheld: set[DeviceName] = set()
         # devices that are to leave their pool, whatever their objects say yet
         self._new = NewDevices()
@@ -137,6 +142,20 @@ class DeviceIndex:
         self._drop_unfollowed_changes(node=name)
         self.generation += 1
 
+    def replace_kubelet(self, node: "NodeName", topology: "KubeletTopology | None") -> None:
+        """Set the TopologyManager settings of a node's kubelet; None where they are unknown.
+
+        Labels of the node (`api.names.TOPOLOGY_MANAGER_POLICY_LABEL`) override them.
+        """
+        if self._kubelets.get(node) == topology:
+            return
+        if topology is None:
+            del self._kubelets[node]
+        else:
+            self._kubelets[node] = topology
+        self._mark_node(node)
+        self.generation += 1
+
     def withhold(self, name: "DeviceName") -> None:
         """Allocate no unit of the device from now on, since it is to leave its pool.
 
@@ -211,6 +230,15 @@ class DeviceIndex:
         names = state.devices_by_node.get(node, ()) if state else ()
         return [self.devices[name] for name in names]
 
+    def node_devices(self, pool: "PoolName", node: "NodeName") -> NodeDevices:
+        """Return the rules for sets of the pool's devices on a node."""
+        return self.state(pool).node_devices(node)
+
+    def kubelet_on(self, node: "NodeName") -> "KubeletTopology | None":
+        """Return the TopologyManager settings of a node's kubelet; None where they are unknown."""
+        facts, reported = self._nodes.get(node), self._kubelets.get(node)
+        return kubelet_topology(facts.labels, reported) if facts is not None else reported
+
     def pools_on(self, node: "NodeName") -> "set[PoolName]":
         """Return the pools whose object exists and that have a device on the node."""
         return {
@@ -268,7 +296,10 @@ class DeviceIndex:
         return state
 
     def _new_state(self, name: "PoolName") -> PoolState:
-        return PoolState(lambda node, devices: self._summarize(name, node, devices))
+        return PoolState(
+            lambda node, devices: self._summarize(name, node, devices),
+            lambda node: self._read_devices(name, node),
+        )
 
     def _route(self, resource: str) -> None:
         """Serve a resource that two pools claim by the older one, or the first by name."""
@@ -393,7 +424,8 @@ class DeviceIndex:
         for name in self.devices.on_node(node):
             pool = self.devices[name].facts.pool
             if pool is not None:
-                self._mark(pool, node)
+                self._pools[pool].mark_rules(node)
+                self.changes.pools.add(pool)
 
     def _mark_resource(self, resource: str, node: "NodeName") -> None:
         self._spreading.clear()
@@ -405,11 +437,31 @@ class DeviceIndex:
     def _summarize(
         self, pool: "PoolName", node: "NodeName", devices: "list[DeviceName]"
     ) -> "PoolNode | None":
-        pool_facts, facts = self._pools[pool].facts, self._nodes.get(node)
+        state, facts = self._pools[pool], self._nodes.get(node)
+        pool_facts = state.facts
         pods = self.unaccounted.at(pool_facts.resource, node) if pool_facts is not None else None
         return summarize(
             [self.devices[name] for name in devices],
             unaccounted=sum(pods.values()) if pods else 0,
             is_placeable=facts is not None and facts.is_placeable,
             closed=pool_facts.closed if pool_facts is not None else None,
+            devices=self._constraints(state, node),
+        )
+
+    def _constraints(self, state: PoolState, node: "NodeName") -> NodeDevices | None:
+        """Return the rules for sets of devices on a node, where a pod may not fit for them."""
+        if state.facts is None or not (state.facts.constrains_sets or self.kubelet_on(node)):
+            return None
+        found = state.node_devices(node)
+        return found if found.is_constrained else None
+
+    def _read_devices(self, pool: "PoolName", node: "NodeName") -> NodeDevices:
+        facts, entries = self._pools[pool].facts, self.devices_on(pool, node)
+        if facts is None:
+            raise InvariantViolatedError(f"pool {pool} has no object")
+        return node_devices(
+            facts,
+            [entry.facts for entry in entries],
+            tuple(entry.layout.count for entry in entries),
+            kubelet=self.kubelet_on(node),
         )

@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from api.kinds.gpupool import Strategy
+from pool.placement.device_choice import fits
+from pool.placement.room import Room, fault_of
 from pool.refusal import NodeReason, NodeRefusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from api.names import NodeName
     from pool.index.devices import DeviceEntry
+    from pool.placement.node_devices import Counts, NodeDevices
     from pool.placement.request import Request
+    from pool.placement.room import RoomFault
 
 MAX_SCORE: Final = 9
 """Best score by strategy; 10 is left for the node of the pod's own reservation."""
@@ -50,10 +54,17 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
     """Units on faulted devices, taken or not: no eviction makes them available."""
     closed: NodeReason | None = None
     """Why the whole pool allocates no units, where that is so."""
+    room: "Room | None" = None
+    """Units by device, where more than their number decides."""
 
-    def without_reservation(self, units: int) -> "PoolNode":
-        """Return the node as the owner of these reserved units sees it."""
-        return msgspec.structs.replace(self, reserved=self.reserved - units, free=self.free + units)
+    def without_reservation(self, units: int, available: "Counts") -> "PoolNode":
+        """Return the node as the owner of these reserved units sees it, with what that may get of each device."""
+        room = self.room
+        if room is not None:
+            room = msgspec.structs.replace(room, available=available)
+        return msgspec.structs.replace(
+            self, reserved=self.reserved - units, free=self.free + units, room=room
+        )
 
     @property
     def bucket(self) -> "Bucket":
@@ -76,11 +87,12 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
 
 
 def summarize(
-    entries: "Iterable[DeviceEntry]",
+    entries: "Sequence[DeviceEntry]",
     *,
     unaccounted: int,
     is_placeable: bool,
     closed: NodeReason | None = None,
+    devices: "NodeDevices | None" = None,
 ) -> PoolNode | None:
     """Return a node's figures; None when its devices have no units.
 
@@ -89,6 +101,7 @@ def summarize(
         unaccounted: units of the pool's pods there whose devices are unknown.
         is_placeable: whether units may be reserved on the node.
         closed: why the whole pool allocates no units, where that is so.
+        devices: the rules for sets of these devices, where there are some.
     """
     total = used = reserved = unconfirmed = free = unhealthy = partial = unusable = 0
     for entry in entries:
@@ -125,16 +138,37 @@ def summarize(
         is_placeable=is_placeable,
         unusable=unusable,
         closed=closed,
+        room=_room_of(entries, devices) if devices is not None else None,
+    )
+
+
+def _room_of(entries: "Sequence[DeviceEntry]", devices: "NodeDevices") -> Room:
+    usable = [entry.layout.full if entry.is_usable else 0 for entry in entries]
+    return Room(
+        devices,
+        free=tuple(
+            (full & ~one.taken).bit_count() for full, one in zip(usable, entries, strict=True)
+        ),
+        available=tuple(
+            (full & ~(one.observed | one.confirmed)).bit_count()
+            for full, one in zip(usable, entries, strict=True)
+        ),
+        healthy=tuple(full.bit_count() for full in usable),
     )
 
 
 def refusal_of(node: PoolNode, request: "Request") -> NodeRefusal | None:
     """Return why the node cannot serve the request, or None when it can."""
     size = request.units
+    fault: RoomFault | None = None
     if node.available >= size:
-        return None
+        fault = fault_of(node.room, request) if node.room is not None else None
+        if fault is None:
+            return None
     unhealthy = node.unhealthy
-    if node.closed is not None:
+    if fault is not None:
+        reason = fault.reason
+    elif node.closed is not None:
         reason = node.closed
     elif node.total - node.unusable < size:
         reason, unhealthy = NodeReason.NODE_TOO_SMALL, node.unusable
@@ -150,13 +184,15 @@ def refusal_of(node: PoolNode, request: "Request") -> NodeRefusal | None:
         used=node.used + node.unaccounted,
         unhealthy=unhealthy,
         total=node.total,
+        largest=fault.largest if fault is not None else 0,
+        policy=fault.policy if fault is not None else "",
     )
 
 
 def score_of(node: PoolNode, request: "Request", strategy: Strategy) -> int:
     """Return 0..9, higher is better, for a node that fits; 0 where it would take a unit of a reservation."""
     left = node.free - request.units
-    if left < 0:
+    if left < 0 or not (node.room is None or fits(node.room.devices, node.room.free, request)):
         return 0
     match strategy:
         case Strategy.BIN_PACK:

@@ -9,11 +9,14 @@ from bisect import bisect_left, insort
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
+from api.kinds.gpupool import SlicePlacement
 from api.names import NodeName
 from pool.index.node_view import PREFERENCES, Bucket, FitView, PoolNode, Preference
 from pool.layout import most_units_of_a_device
 from pool.model import Capacity
-from pool.placement.request import Request
+from pool.placement.device_choice import fits
+from pool.placement.node_devices import NodeDevices
+from pool.placement.request import Request, request_by_containers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,14 +33,21 @@ class PoolState:
     """Devices, nodes and views of one pool. `facts` is None until its object is observed."""
 
     def __init__(
-        self, summarize: "Callable[[NodeName, list[DeviceName]], PoolNode | None]"
+        self,
+        summarize: "Callable[[NodeName, list[DeviceName]], PoolNode | None]",
+        read_devices: "Callable[[NodeName], NodeDevices]",
     ) -> None:
         self.facts: PoolFacts | None = None
         self.devices_by_node: dict[NodeName, list[DeviceName]] = {}
         # in the order of their names, in which units are allocated
         self._summarize = summarize
+        self._read_devices = read_devices
+        self._node_devices: dict[NodeName, NodeDevices] = {}
+        # as read since the last change of the pool or of a device's object
         self._nodes: dict[NodeName, PoolNode] = {}
         self._dirty: set[NodeName] = set()
+        self._with_policy: set[NodeName] = set()
+        # nodes whose kubelet has a policy that decides
         self._views: dict[Request, FitView] = {}
         self._names_by_bucket: dict[Bucket, list[NodeName]] = {}
         # bucket -> its placeable nodes in order; 5,000 pointers are moved in a microsecond, which is
@@ -54,18 +64,19 @@ class PoolState:
         """Set the pool's facts; every node is recomputed."""
         self.facts = facts
         self._views.clear()
+        self._node_devices.clear()
         self._dirty.update(self.devices_by_node)
 
     def add_device(self, node: NodeName, device: "DeviceName") -> None:
         insort(self.devices_by_node.setdefault(node, []), device)
-        self.mark(node)
+        self.mark_rules(node)
 
     def remove_device(self, node: NodeName, device: "DeviceName") -> None:
         devices = self.devices_by_node[node]
         devices.remove(device)
         if not devices:
             del self.devices_by_node[node]
-        self.mark(node)
+        self.mark_rules(node)
         if node not in self.devices_by_node and node not in self._nodes:
             # It was not read since it came, as on a standby: there is nothing to update.
             self._dirty.discard(node)
@@ -73,6 +84,18 @@ class PoolState:
     def mark(self, node: NodeName) -> None:
         """Have the node recomputed by the next reader."""
         self._dirty.add(node)
+
+    def mark_rules(self, node: NodeName) -> None:
+        """Have the node recomputed after a change of more than its free units."""
+        self._node_devices.pop(node, None)
+        self.mark(node)
+
+    def node_devices(self, name: NodeName) -> NodeDevices:
+        """Return the pool's devices on a node, and the rules for sets of them."""
+        found = self._node_devices.get(name)
+        if found is None:
+            found = self._node_devices[name] = self._read_devices(name)
+        return found
 
     def node(self, name: NodeName) -> PoolNode | None:
         """Return a node's figures; None when it has no units of the pool."""
@@ -86,7 +109,8 @@ class PoolState:
 
     def request_of(self, demand: "Demand") -> Request:
         """Return what decides whether a node fits the demand."""
-        return Request(demand.units)
+        self._refresh()
+        return request_by_containers(demand) if self._by_containers else Request(demand.units)
 
     def view(self, request: Request) -> FitView:
         self._refresh()
@@ -120,6 +144,13 @@ class PoolState:
         devices = max(map(len, self.devices_by_node.values()), default=0)
         return max(self.largest_node(), devices * most_units_of_a_device(self.facts))
 
+    @property
+    def _by_containers(self) -> bool:
+        """Whether requests of equally many units may differ."""
+        if self.facts is None:
+            return False
+        return self.facts.slice_placement is SlicePlacement.SAME_DEVICE or bool(self._with_policy)
+
     def best_node(
         self, request: Request, accepts: "Callable[[NodeName], bool]"
     ) -> "NodeName | None":
@@ -139,13 +170,18 @@ class PoolState:
         for preference in sorted(alike):
             some = alike[preference]
             for name in some[0] if len(some) == 1 else heapq.merge(*some):
-                if accepts(name):
+                if self._has_room(name, request) and accepts(name):
                     return name
         return None
+
+    def _has_room(self, name: NodeName, request: Request) -> bool:
+        room = self._nodes[name].room
+        return room is None or fits(room.devices, room.free, request)
 
     def _refresh(self) -> None:
         if not self._dirty:
             return
+        by_containers = self._by_containers
         for name in self._dirty:
             before = self._nodes.get(name)
             devices = self.devices_by_node.get(name)
@@ -154,6 +190,7 @@ class PoolState:
                 continue
             self._move(name, before, after)
             self._count(before, after)
+            self._note_policy(name, after)
             if after is None:
                 del self._nodes[name]
             else:
@@ -162,6 +199,14 @@ class PoolState:
                 for view in self._views.values():
                     view.update(name, after, self.facts.strategy)
         self._dirty.clear()
+        if self._by_containers is not by_containers:
+            self._views.clear()
+
+    def _note_policy(self, name: NodeName, node: PoolNode | None) -> None:
+        if node is not None and node.room is not None and node.room.devices.kubelet is not None:
+            self._with_policy.add(name)
+        else:
+            self._with_policy.discard(name)
 
     def _new_view(self, request: Request) -> FitView:
         view = FitView(request)

@@ -10,6 +10,8 @@ import msgspec
 
 from api.kinds.gpupool import Strategy
 from pool.model import ContainerRole
+from pool.placement.device_choice import choose
+from pool.placement.device_sets import best_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from api.names import DeviceName, NodeName, PoolName, UnitId
     from pool.index.devices import DeviceEntry
     from pool.model import Constraints, Demand, NodeFacts
+    from pool.placement.device_choice import Choice
+    from pool.placement.node_devices import NodeDevices
     from pool.refusal import NodeRefusal
 
 
@@ -37,17 +41,18 @@ class PlacementRefused:
     refusal: "NodeRefusal"
 
 
-@dataclass(slots=True)
-class _Device:
-    """A device while its units are being chosen."""
+class _Device(msgspec.Struct):
+    """A device while units are being chosen."""
 
+    is_new: bool
+    rank: int
+    """By strategy, lower is better."""
+    position: int
     ids: "tuple[UnitId, ...]"
     """By slot."""
     free: int
     """Mask of units that are left."""
-
-    def has_any(self, units: "Sequence[UnitId]") -> bool:
-        return not set(units).isdisjoint(self.ids)
+    is_idle: bool
 
     def take(self) -> "UnitId":
         slot = (self.free & -self.free).bit_length() - 1
@@ -55,47 +60,81 @@ class _Device:
         return self.ids[slot]
 
 
-_Ranked = tuple[bool, int, "DeviceName", int, "tuple[UnitId, ...]"]
-"""Whether the device is new, its rank by strategy, its name, its free units, its units by slot. Names differ, so
-nothing behind them is compared.
-"""
-
-
 def plan_devices(
     entries: "Sequence[DeviceEntry]",
     demand: "Demand",
-    strategy: Strategy,
+    devices: "NodeDevices",
     *,
     own: "dict[DeviceName, int] | None" = None,
 ) -> "Devices | None":
-    """Choose units for every container, as kubelet allocates them; None when there are too few.
+    """Choose units for every container, as kubelet allocates them; None when no units fit the demand.
 
     A container first reuses the units of plain init containers before it, as in kubelet (`pool.demand`), then takes
-    new units: on distinct devices while there are any, fullest devices first (Spread: emptiest first).
+    new units, on distinct devices while there are any. The topology decides between devices, then the strategy:
+    fullest devices first (Spread: emptiest first), then their names. Devices that came a moment ago are taken where
+    the others do not suffice.
 
     Args:
         entries: the pool's devices on the node, by name.
         demand: the pod's demand.
-        strategy: the pool's.
+        devices: the rules for sets of these devices.
         own: masks by device that the pod's own reservation has alone, which are free to it.
     """
-    ranked = _ranked(entries, strategy, own or {})
-    if len(demand.containers) == 1 and demand.units == 1:  # most pods
-        return {demand.containers[0].name: (_gpu(min(ranked)).take(),)} if ranked else None
-    gpus = list(map(_gpu, sorted(ranked)))
-    devices: Devices = {}
+    ranked = _ranked(entries, devices.strategy, own or {})
+    if not ranked:
+        return None
+    if demand.units == 1 and len(demand.containers) == 1 and devices.kubelet is None:  # most pods
+        return {demand.containers[0].name: (_best(ranked, devices).take(),)}
+    choice = _choose(ranked, demand, devices)
+    return None if choice is None else _named(choice, demand, ranked)
+
+
+def _best(ranked: "Sequence[_Device]", devices: "NodeDevices") -> _Device:
+    """Return the best device for one unit: among those that the strategy puts first, the topology decides."""
+    best = ranked[0]
+    if not best.is_idle or not devices.has_preference:
+        return best
+    alike = {
+        one.position: one for one in ranked if (one.is_new, one.rank) == (best.is_new, best.rank)
+    }
+    mask = sum(1 << position for position in alike)
+    chosen = best_set(devices.topology, mask, 1)
+    return best if chosen is None else alike[chosen.bit_length() - 1]
+
+
+def _choose(
+    ranked: "Sequence[_Device]", demand: "Demand", devices: "NodeDevices"
+) -> "Choice | None":
+    idle = sum(1 << one.position for one in ranked if one.is_idle)
+    if devices.strategy is Strategy.SPREAD and max(devices.capacity) > 1:
+        idle = 0  # idle devices come first, not last
+    containers = [(one.role, one.units) for one in demand.containers]
+    preference = [one.position for one in ranked]
+    old = [one for one in ranked if not one.is_new]
+    for some in (old, ranked) if 0 < len(old) < len(ranked) else (ranked,):
+        free = [0] * len(devices.capacity)
+        for one in some:
+            free[one.position] = one.free.bit_count()
+        choice = choose(devices, tuple(free), containers, preference=preference, idle=idle)
+        if choice is not None:
+            return choice
+    return None
+
+
+def _named(choice: "Choice", demand: "Demand", ranked: "Sequence[_Device]") -> "Devices":
+    """Take the chosen units, the lowest of each device first."""
+    at = {one.position: one for one in ranked}
+    named: Devices = {}
     reusable: list[UnitId] = []
-    for container in demand.containers:
+    for container, fresh in zip(demand.containers, choice, strict=True):
         kept = reusable[: container.units]
-        fresh = _take(gpus, container.units - len(kept), kept)
-        if fresh is None:
-            return None
-        devices[container.name] = (*kept, *fresh)
+        taken = [at[position].take() for position in fresh]
+        named[container.name] = (*kept, *taken)
         if container.role is ContainerRole.INIT:
-            reusable += fresh
+            reusable += taken
         else:
             reusable = reusable[len(kept) :]
-    return devices
+    return named
 
 
 def is_intact(
@@ -133,36 +172,17 @@ def may_go_to(node: "NodeFacts", constraints: "Constraints") -> bool:
 
 def _ranked(
     entries: "Iterable[DeviceEntry]", strategy: Strategy, own: "dict[DeviceName, int]"
-) -> list[_Ranked]:
-    """Return the devices with free units, which sort into the order of allocation."""
+) -> list[_Device]:
+    """Return the devices with free units in the order of allocation by strategy alone."""
     sign = 1 if strategy is Strategy.SPREAD else -1
-    ranked: list[_Ranked] = []
-    for entry in entries:
+    ranked: list[tuple[bool, int, DeviceName, _Device]] = []
+    for position, entry in enumerate(entries):
         name = entry.facts.name
         others = entry.observed | (entry.assumed & ~own.get(name, 0))
         free = entry.layout.full & ~others
         if free and entry.is_usable:
-            ranked.append((entry.is_new, sign * others.bit_count(), name, free, entry.layout.ids))
-    return ranked
-
-
-def _gpu(ranked: _Ranked) -> _Device:
-    *_, free, ids = ranked
-    return _Device(ids, free)
-
-
-def _take(
-    gpus: "Sequence[_Device]", count: int, beside: "Sequence[UnitId]"
-) -> "list[UnitId] | None":
-    """Take units round by round: one from each device before a second from any."""
-    taken: list[UnitId] = []
-    fresh_devices = [gpu for gpu in gpus if not gpu.has_any(beside)] if beside else list(gpus)
-    while len(taken) < count:
-        before = len(taken)
-        for gpu in fresh_devices:
-            if gpu.free and len(taken) < count:
-                taken.append(gpu.take())
-        fresh_devices = list(gpus)
-        if len(taken) == before and not any(gpu.free for gpu in gpus):
-            return None
-    return taken
+            rank = sign * others.bit_count()
+            device = _Device(entry.is_new, rank, position, entry.layout.ids, free, not others)
+            ranked.append((entry.is_new, rank, name, device))
+    ranked.sort()
+    return [device for *_, device in ranked]

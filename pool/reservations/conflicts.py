@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from api.names import DeviceName, PodUid, PoolName, ReservationId
     from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
+    from pool.placement.node_devices import Counts
     from pool.reservations.ledger import ReservationLedger
     from pool.reservations.reservation import Reservation
 
@@ -38,7 +39,7 @@ def unconfirmed_rivals(reservation: "Reservation", index: "DeviceIndex") -> "lis
 
 def units_within_reach(
     entries: "Sequence[DeviceEntry]",
-    wanted: int,
+    suffice: "Callable[[Counts], bool]",
     *,
     own: "Reservation | None",
     index: "DeviceIndex",
@@ -53,7 +54,7 @@ def units_within_reach(
     unseen = {id_ for entry in entries for id_ in index.claims.unconfirmed_on(entry, entry.assumed)}
     reservations = filter(None, map(ledger.get, unseen - gone))
     for one in sorted(reservations, key=lambda one: (one.observe_by, one.id)):
-        if _free_units(entries, gone, index) >= wanted:
+        if suffice(_free_units(entries, gone, index)):
             break
         gone.add(one.id)
     return {
@@ -89,12 +90,13 @@ def free_units_without(
     gone: "Collection[PodUid | ReservationId]",
     entries: "Iterable[DeviceEntry]",
     index: "DeviceIndex",
-) -> int:
-    """Count the units that a stored pod could have on these devices if these holders were gone."""
-    return sum(
+) -> "Counts":
+    """Count, by device, the units that a stored pod could have if these holders were gone."""
+    return tuple(
         (entry.layout.full & ~_taken_without(gone, entry, index)).bit_count()
-        for entry in entries
         if entry.is_usable
+        else 0
+        for entry in entries
     )
 
 
@@ -112,11 +114,12 @@ def _taken_without(
 
 def _free_units(
     entries: "Iterable[DeviceEntry]", gone: "Collection[ReservationId]", index: "DeviceIndex"
-) -> int:
-    return sum(
+) -> "Counts":
+    return tuple(
         (
             entry.layout.full & ~entry.observed & ~index.claims.assumed_without(entry, gone)
         ).bit_count()
-        for entry in entries
         if entry.is_usable
+        else 0
+        for entry in entries
     )

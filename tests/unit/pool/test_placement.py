@@ -12,6 +12,7 @@ from api.units import part_of
 from pool.index.devices import DeviceEntry
 from pool.layout import layout_of
 from pool.model import ContainerRole
+from pool.placement.node_devices import node_devices
 from pool.placement.planner import is_intact, plan_devices
 from tests.support.builders import a_demand, a_device, a_pool, a_slice_pool
 
@@ -35,7 +36,14 @@ def devices_of(units: "Sequence[UnitId]") -> list[str]:
 
 
 def plan(entries: "list[DeviceEntry]", *units: int, strategy=Strategy.BIN_PACK, roles=(), own=None):
-    return plan_devices(entries, a_demand(*units, roles=roles), strategy, own=own)
+    return planned(entries, a_demand(*units, roles=roles), strategy, own=own)
+
+
+def planned(entries: "list[DeviceEntry]", demand, strategy=Strategy.BIN_PACK, *, own=None):
+    facts = [entry.facts for entry in entries]
+    capacity = tuple(entry.layout.count for entry in entries)
+    devices = node_devices(a_pool(strategy=strategy), facts, capacity)
+    return plan_devices(entries, demand, devices, own=own)
 
 
 def test_every_container_gets_its_number_of_devices() -> None:
@@ -192,7 +200,7 @@ def test_a_plan_takes_free_units_that_kubelet_would_hand_out(data: st.DataObject
     roles = (*data.draw(st.lists(st.sampled_from([INIT, SIDECAR]), max_size=3)), MAIN)
     units = data.draw(st.lists(st.integers(1, 4), min_size=len(roles), max_size=len(roles)))
     demand = a_demand(*units, roles=roles)
-    devices = plan_devices(entries, demand, data.draw(st.sampled_from(Strategy)))
+    devices = planned(entries, demand, data.draw(st.sampled_from(Strategy)))
     free = free_units(entries)
     if devices is None:
         assert demand.units > len(free)
@@ -210,7 +218,7 @@ def test_a_plan_takes_free_units_that_kubelet_would_hand_out(data: st.DataObject
 def test_a_single_container_is_on_as_many_devices_as_possible(data: st.DataObject) -> None:
     entries = data.draw(nodes_of_devices())
     units = data.draw(st.integers(1, 6))
-    devices = plan_devices(entries, a_demand(units), data.draw(st.sampled_from(Strategy)))
+    devices = planned(entries, a_demand(units), data.draw(st.sampled_from(Strategy)))
     if devices is not None:
         open_devices = {part_of(unit) for unit in free_units(entries)}
         assert len(set(devices_of(devices["c0"]))) == min(units, len(open_devices))
@@ -220,9 +228,7 @@ def test_a_single_container_is_on_as_many_devices_as_possible(data: st.DataObjec
 def test_the_same_node_gives_the_same_plan(data: st.DataObject) -> None:
     entries = data.draw(nodes_of_devices())
     demand = a_demand(data.draw(st.integers(1, 6)))
-    assert plan_devices(entries, demand, Strategy.BIN_PACK) == plan_devices(
-        entries[::-1], demand, Strategy.BIN_PACK
-    )
+    assert planned(entries, demand) == planned(entries[::-1], demand)
 
 
 def intact(gpu: DeviceEntry, own: int, *units: str) -> bool:

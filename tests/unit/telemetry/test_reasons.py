@@ -19,6 +19,30 @@ TEXTS = {
         "GPU pool whole: 9 requested, 1 free (3 used, 2 reserved, 2 unhealthy of 8)"
     ),
     NodeReason.UNACCOUNTED_PODS: "GPU pool whole: node runs a pod with unknown devices",
+    NodeReason.NOT_ALIGNED: (
+        "GPU pool whole: 9 requested and 1 free, but of these at most 4 are on one NUMA node or connected by NVLink,"
+        " which the pool requires"
+    ),
+    NodeReason.CANNOT_ALIGN: (
+        "GPU pool whole: 9 requested, but the pool requires one NUMA node or NVLink between all of the pod's devices,"
+        " and node has at most 4 so"
+    ),
+    NodeReason.NO_DEVICE_WITH_ROOM: (
+        "GPU pool whole: 9 requested and 1 free, but at most 4 of one device; in this pool a container gets its"
+        " slices on one device, or whole devices"
+    ),
+    NodeReason.TOO_FEW_DEVICES: (
+        "GPU pool whole: 9 requested, node has 8, but in this pool a container gets its slices on one device, or"
+        " whole devices, and node has too few devices for that"
+    ),
+    NodeReason.KUBELET_WOULD_REJECT: (
+        "GPU pool whole: 9 requested and 1 free, but kubelet would reject the pod: its topologyManagerPolicy is"
+        " restricted, and at most 4 are free on one NUMA node"
+    ),
+    NodeReason.KUBELET_REJECTS: (
+        "GPU pool whole: 9 requested, but kubelet rejects the pod on this node: its topologyManagerPolicy is"
+        " restricted, and one NUMA node has at most 4"
+    ),
     NodeReason.POOL_CHANGING: (
         "GPU pool whole: pool is in maintenance and takes no pods until its new allocation is in effect"
         " (3 of 8 used on this node)"
@@ -44,7 +68,17 @@ def test_event_reasons_fit_into_an_event():
 
 @pytest.mark.parametrize("reason", NodeReason)
 def test_every_refusal_of_a_node_is_one_exact_line(reason: NodeReason):
-    refusal = NodeRefusal(reason=reason, wanted=9, free=1, reserved=2, used=3, unhealthy=2, total=8)
+    refusal = NodeRefusal(
+        reason=reason,
+        wanted=9,
+        free=1,
+        reserved=2,
+        used=3,
+        unhealthy=2,
+        total=8,
+        largest=4,
+        policy="restricted",
+    )
     assert node_refusal_text(refusal, PoolName("whole")) == TEXTS[reason]
 
 

@@ -1,0 +1,205 @@
+"""The choice of devices on one node: how many units each container gets of which device.
+
+It works on numbers of free units by position (`pool.placement.node_devices`), and is the only place that decides
+whether a node fits a pod and what a pod gets there, so that filter and bind cannot disagree. The pod's whole set of
+devices is chosen first (`pool.placement.device_sets`), then divided over the containers. A container first reuses the
+units of plain init containers before it, as in kubelet (`pool.demand`).
+"""
+
+import functools
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pool.demand import reused_units
+from pool.model import ContainerRole
+from pool.placement.aligned_sets import aligned_regions
+from pool.placement.device_sets import best_set
+from pool.placement.kubelet_hints import Unaligned, align
+from pool.placement.topology import positions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pool.placement.node_devices import Counts, NodeDevices
+    from pool.placement.request import Request
+
+    Containers = Sequence[tuple[ContainerRole, int]]
+    Choice = list[list[int]]
+    """For each container the positions of its new units, in the order in which they are taken."""
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def fits(devices: "NodeDevices", free: "Counts", request: "Request") -> bool:
+    """Say whether units can be chosen; nodes that are alike are asked about once."""
+    containers = request.containers or ((ContainerRole.MAIN, request.units),)
+    return choose(devices, free, containers) is not None
+
+
+def choose(
+    devices: "NodeDevices",
+    free: "Counts",
+    containers: "Containers",
+    *,
+    preference: "Sequence[int] | None" = None,
+    idle: int | None = None,
+) -> "Choice | None":
+    """Choose new units for every container; None where the rules leave none.
+
+    Args:
+        devices: the devices of the node.
+        free: units of each that may be taken.
+        containers: role and units in kubelet's order.
+        preference: positions by the pool's strategy, the preferred first, which orders sets of equal quality.
+        idle: mask of the devices of which sets are kept whole for later pods; all with free units unless given.
+    """
+    order = range(len(free)) if preference is None else preference
+    return _Search(devices, containers, order).first(free, idle)
+
+
+def _by_numa_node(units: "Sequence[int]", numa: "Sequence[int | None]") -> "Counter[int | None]":
+    found: Counter[int | None] = Counter()
+    for count, node in zip(units, numa, strict=True):
+        found[node] += count
+    return found
+
+
+class _Search:
+    """Tries sets of devices for one pod, the best first."""
+
+    def __init__(
+        self, devices: "NodeDevices", containers: "Containers", preference: "Sequence[int]"
+    ) -> None:
+        self._devices = devices
+        self._topology = devices.topology
+        self._containers = containers
+        self._preference = preference
+        self._reused = list(reused_units(containers))
+        self._units = sum(units for _, units in containers) - sum(self._reused)
+
+    def first(self, free: "Counts", idle: int | None) -> "Choice | None":
+        mask = sum(1 << at for at, count in enumerate(free) if count)
+        for some in self._small_sets(free, mask, idle):
+            choice = self._divide(free, some)
+            if choice is not None and self._is_distinct(choice):
+                return choice
+        for some in self._regions(free, mask):
+            choice = self._divide(free, some)
+            if choice is not None:
+                return choice
+        return None
+
+    def _small_sets(self, free: "Counts", mask: int, idle: int | None) -> "Iterator[int]":
+        """Yield the best set of each size, from the smallest on which each container may have distinct devices."""
+        is_required = self._devices.is_required_aligned
+        if not self._devices.has_preference and not is_required:
+            return
+        fewest = max(units for _, units in self._containers)
+        if max(free, default=0) <= 1:
+            fewest = self._units
+        for count in range(min(fewest, mask.bit_count()), mask.bit_count() + 1):
+            found = best_set(
+                self._topology,
+                mask,
+                count,
+                idle=idle,
+                preference=self._preference,
+                aligned_only=is_required,
+            )
+            if found is None:
+                return
+            yield found
+
+    def _regions(self, free: "Counts", mask: int) -> "Iterable[int]":
+        """Return the sets of which every allowed set is a part, those with the most devices first.
+
+        A container gets several units of one device where they have too few devices.
+        """
+        if not self._devices.is_required_aligned:
+            return (mask,)
+        regions = [*aligned_regions(self._topology, mask), *(1 << one for one in positions(mask))]
+        wide = (some for some in regions if _units_of(free, some) >= self._units)
+        return sorted(wide, key=lambda some: -some.bit_count())
+
+    def _divide(self, free: "Counts", some: int) -> "Choice | None":
+        """Give every container units of these devices."""
+        if _units_of(free, some) < self._units:
+            return None
+        left = [count if some >> at & 1 else 0 for at, count in enumerate(free)]
+        allowed = self._allowed(left)
+        if allowed is None:
+            return None
+        choice: Choice = []
+        reusable: list[int] = []
+        for (role, units), reused, mask in zip(
+            self._containers, self._reused, allowed, strict=True
+        ):
+            kept = reusable[:reused]
+            fresh = self._take(left, units - reused, allowed=mask, beside=kept)
+            if fresh is None:
+                return None
+            choice.append(fresh)
+            if role is ContainerRole.INIT:
+                reusable += fresh
+            else:
+                reusable = reusable[reused:]
+        return choice
+
+    def _allowed(self, left: "Sequence[int]") -> "Sequence[int] | None":
+        """Return the mask of devices that kubelet lets each container have; None where it rejects the pod."""
+        every = (1 << len(left)) - 1
+        if self._devices.kubelet is None:
+            return [every] * len(self._containers)
+        numa = self._topology.numa
+        capacity, free = _by_numa_node(self._devices.capacity, numa), _by_numa_node(left, numa)
+        order = dict.fromkeys(
+            node for at in self._preference if (node := numa[at]) is not None and left[at]
+        )
+        aligned = align(
+            self._devices.kubelet,
+            capacity,
+            free,
+            containers=self._containers,
+            order=[
+                *order,
+                *sorted(node for node in capacity if node not in order and node is not None),
+            ],
+        )
+        if isinstance(aligned, Unaligned):
+            return None
+        return [
+            every
+            if nodes is None
+            else sum(1 << at for at, node in enumerate(numa) if node in nodes)
+            for nodes in aligned
+        ]
+
+    def _take(
+        self, left: list[int], count: int, *, allowed: int, beside: "Sequence[int]"
+    ) -> list[int] | None:
+        """Take units round by round: one of each device before a second of any, new devices first."""
+        order = [at for at in self._preference if allowed >> at & 1 and left[at]]
+        first = [at for at in order if at not in beside]
+        if 0 < count < len(first) and self._devices.has_preference:
+            best = best_set(
+                self._topology, sum(1 << at for at in first), count, preference=self._preference
+            )
+            first = [at for at in first if best is None or best >> at & 1]
+        taken: list[int] = []
+        while len(taken) < count:
+            before = len(taken)
+            for at in first:
+                if left[at] and len(taken) < count:
+                    taken.append(at)
+                    left[at] -= 1
+            if len(taken) == before and not any(left[at] for at in order):
+                return None
+            first = order
+        return taken
+
+    def _is_distinct(self, choice: "Choice") -> bool:
+        """Say whether no container has two new units of one device."""
+        return all(len(set(fresh)) == len(fresh) for fresh in choice)
+
+
+def _units_of(free: "Sequence[int]", some: int) -> int:
+    return sum(free[at] for at in positions(some))

@@ -1,0 +1,91 @@
+"""Room on one node for pods that need more than a number of free units, and why a pod has none there.
+
+Only nodes on which sets of devices are constrained have a `Room`: by the pool's slicePlacement or deviceTopology, or
+by the policy of the node's kubelet.
+"""
+
+import functools
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import structs
+
+from api.kinds.gpupool import DeviceTopology
+from pool.placement.aligned_sets import aligned_regions
+from pool.placement.device_choice import fits
+from pool.placement.topology import positions
+from pool.refusal import NodeReason
+
+if TYPE_CHECKING:
+    from pool.placement.node_devices import Counts, NodeDevices
+    from pool.placement.request import Request
+
+
+class Room(msgspec.Struct, frozen=True, gc=False):
+    """Units of each device, by position."""
+
+    devices: "NodeDevices"
+    free: "Counts"
+    """Without a claim."""
+    available: "Counts"
+    """That a pod that exists may get: also those of unconfirmed reservations."""
+    healthy: "Counts"
+    """Taken or not."""
+
+
+class RoomFault(msgspec.Struct, frozen=True):
+    """Why enough free units do not do."""
+
+    reason: NodeReason
+    largest: int
+    """The most units that one device, or one aligned set of devices, has: free ones, or healthy ones where no
+    eviction helps.
+    """
+    policy: str = ""
+    """kubelet's, where it decides."""
+
+
+def fault_of(room: Room, request: "Request") -> RoomFault | None:
+    """Return why a pod that exists cannot be placed there, or None when it can."""
+    if fits(room.devices, room.available, request):
+        return None
+    return _fault(room, request)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _fault(room: Room, request: "Request") -> RoomFault:
+    devices, available, healthy = room.devices, room.available, room.healthy
+    is_resolvable = fits(devices, healthy, request)
+    units = available if is_resolvable else healthy
+    if devices.kubelet is not None and fits(structs.replace(devices, kubelet=None), units, request):
+        return RoomFault(
+            NodeReason.KUBELET_WOULD_REJECT if is_resolvable else NodeReason.KUBELET_REJECTS,
+            _most_aligned(devices, units),
+            devices.kubelet.policy.value,
+        )
+    if devices.slices and not fits(
+        structs.replace(devices, kubelet=None, device_topology=DeviceTopology.NONE), units, request
+    ):
+        return RoomFault(
+            NodeReason.NO_DEVICE_WITH_ROOM if is_resolvable else NodeReason.TOO_FEW_DEVICES,
+            max(units, default=0),
+        )
+    return RoomFault(
+        NodeReason.NOT_ALIGNED if is_resolvable else NodeReason.CANNOT_ALIGN,
+        _most_aligned(devices, units),
+    )
+
+
+def can_ever_fit(room: Room, request: "Request") -> bool:
+    """Say whether the pod could be placed there if every unit were free, and every device healthy."""
+    return fits(room.devices, room.devices.capacity, request)
+
+
+def _most_aligned(devices: "NodeDevices", units: "Counts") -> int:
+    """Return the most of these units that are on one NUMA node, in one island, or on one device."""
+    mask = sum(1 << at for at, count in enumerate(units) if count)
+    regions = aligned_regions(devices.topology, mask)
+    return max(
+        (sum(units[at] for at in positions(some)) for some in regions),
+        default=0,
+    ) or max(units, default=0)
