@@ -1,6 +1,7 @@
 """bind: one write, named devices, and the same answer to the same question."""
 
 import asyncio
+import datetime as dt
 import json
 
 import pytest
@@ -10,7 +11,7 @@ from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL, PodUid
 from pool.model import PodPhase
 from scheduler.extender import bind, filter_nodes
 from scheduler.ports import BindRefused
-from tests.support.builders import a_device, a_pod_facts, a_pool
+from tests.support.builders import EPOCH, a_device, a_pod_facts, a_pool
 from tests.support.scheduling import ExtenderSetup, a_wire_pod, binding_args, extender_args, seen_on
 
 
@@ -33,6 +34,22 @@ async def test_a_pod_is_bound_to_named_devices_with_one_write():
         "c0": ("GPU-n1-0", "GPU-n1-1")
     }
     assert setup.binder.looks == []
+
+
+async def test_a_binding_tells_how_long_its_pod_has_waited():
+    setup = ExtenderSetup().pool(n1=4)
+    setup.pending("p", 2, created=(EPOCH + dt.timedelta(seconds=40)).isoformat())
+    setup.time.seconds = 100
+    answer = await bind(binding_args("p", "n1"), setup.context)
+    assert answer.bound is not None
+    assert (answer.bound.pool, answer.bound.waited_s) == ("whole", 60)
+    assert answer.facts["waited_s"] == 60
+    again = await bind(binding_args("p", "n1"), setup.context)
+    assert again.bound is None, "it was bound before"
+    setup.pending("q", 1)
+    answer = await bind(binding_args("q", "n1"), setup.context)
+    assert answer.bound is not None
+    assert answer.bound.waited_s is None, "its age is not known"
 
 
 async def test_a_binding_says_under_which_term_it_was_decided():
