@@ -18,7 +18,8 @@ from scheduler.codec import (
     encode_priorities,
 )
 from scheduler.filter import filter_names
-from scheduler.outcome import NOT_READY, BoundPod, Outcome, VerbResult
+from scheduler.outcome import NOT_READY, Outcome, PodPlacement, VerbResult
+from scheduler.placement_quality import placement_quality
 from scheduler.pod_demand import NoDemand, UnitDemand, read_pod, remember_pod
 from scheduler.preempt import keep_nodes
 from scheduler.prioritize import no_scores, score_names
@@ -86,7 +87,7 @@ async def bind(body: bytes, context: "ExtenderContext") -> VerbResult:
     if isinstance(request, MalformedArgs):
         return VerbResult(encode_bind(request.error), Outcome.MALFORMED, {"error": request.error})
     result = await bind_pod(request, context)
-    bound = _bound_pod(request, result, context)
+    bound = _placement(request, result, context)
     facts = _bind_facts(request, result, bound)
     return VerbResult(encode_bind(result.error), result.outcome, facts, bound)
 
@@ -106,23 +107,24 @@ def _facts(pod: "ExtenderPod", asked: "PodDemand", **figures: int) -> "Mapping[s
     return {**facts, **figures}
 
 
-def _bound_pod(
+def _placement(
     request: "BindRequest", result: "Bound", context: "ExtenderContext"
-) -> BoundPod | None:
+) -> PodPlacement | None:
     """Return the facts of a pod that this call has bound; None for any other."""
     if result.outcome is not Outcome.BOUND or result.reservation is None:
         return None
     pod = context.reader.pod(request.pod.uid)
     created = None if pod is None else created_at(pod)
     waited = None if created is None else context.now().utc - created
-    return BoundPod(
+    return PodPlacement(
         pool=result.reservation.pool,
+        quality=placement_quality(result.reservation, context.index),
         waited_s=None if waited is None else max(0.0, waited.total_seconds()),
     )
 
 
 def _bind_facts(
-    request: "BindRequest", result: "Bound", bound: BoundPod | None
+    request: "BindRequest", result: "Bound", bound: PodPlacement | None
 ) -> "Mapping[str, object]":
     facts: dict[str, object] = {
         "pod": str(request.pod),
@@ -135,8 +137,10 @@ def _bind_facts(
             "devices": result.reservation.devices,
             "reservation": result.reservation.id,
         }
-    if bound is not None and bound.waited_s is not None:
-        facts["waited_s"] = bound.waited_s
+    if bound is not None:
+        facts["quality"] = bound.quality.value
+        if bound.waited_s is not None:
+            facts["waited_s"] = bound.waited_s
     if result.error:
         facts["error"] = result.error
     return facts

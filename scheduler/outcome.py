@@ -38,11 +38,25 @@ class Outcome(StrEnum):
     """bind: it is unknown whether the API server carried the write out."""
 
 
+class PlacementQuality(StrEnum):
+    """How the devices of a pod are connected; the closed set of values of the label `quality`."""
+
+    SINGLE = "single"
+    """One device."""
+    ONE_ISLAND = "one_island"
+    """Every pair is connected by NVLink."""
+    ONE_NUMA_NODE = "one_numa_node"
+    SPLIT = "split"
+    UNKNOWN = "unknown"
+    """Neither a NUMA node nor a link is known of the pool's devices on the node."""
+
+
 @dataclass(frozen=True, slots=True)
-class BoundPod:
+class PodPlacement:
     """A pod that a call of bind has bound."""
 
     pool: "PoolName"
+    quality: PlacementQuality
     waited_s: float | None
     """Since its creation; None where the watch has not shown it."""
 
@@ -56,4 +70,4 @@ class VerbResult:
     """A value of `Outcome`."""
     facts: "Mapping[str, object]"
     """For one log line."""
-    bound: BoundPod | None = None
+    bound: PodPlacement | None = None

@@ -107,6 +107,11 @@ POD_WAIT = histogram(
     ["pool"],
     buckets=WAIT_BUCKETS,
 )
+PLACEMENTS = counter(
+    "gpupool_placements_total",
+    "Pods that were bound, by how their devices are connected (single, one_island, one_numa_node, split, unknown).",
+    ["pool", "quality"],
+)
 POOL_FRAGMENTATION = gauge(
     "gpupool_fragmentation",
     "Share of the pool's free devices that a pod of its recent demand is expected not to be able to use.",

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 from kube.batches import steps
 from pool.reservations.reservation import ReservationPhase
 from reconciler.pool.usage import waiting_pods
+from scheduler.outcome import PlacementQuality
 from telemetry.conditions import PoolCondition
 from telemetry.metrics import (
     ALLOCATION_MISMATCHES,
     DEVICES_RESERVED,
     DEVICES_UNASSIGNED,
     INDEX_GENERATION,
+    PLACEMENTS,
     POD_WAIT,
     PODS_LONGEST_WAIT,
     PODS_UNACCOUNTED,
@@ -126,6 +128,8 @@ def showing_sums(
         PODS_LONGEST_WAIT.labels(name).set(_age_s(since, now.utc))
         ALLOCATION_MISMATCHES.labels(name)
         POD_WAIT.labels(name)
+        for quality in PlacementQuality:
+            PLACEMENTS.labels(name, quality.value)
 
 
 def forget_pool(name: "PoolName") -> None:
@@ -134,11 +138,13 @@ def forget_pool(name: "PoolName") -> None:
         gauge.remove(name)
     for type_ in PoolCondition:
         POOL_CONDITION.remove(name, type_.value)
+    for quality in PlacementQuality:
+        PLACEMENTS.remove(name, quality.value)
 
 
 def forget_all() -> None:
     """Remove the gauges of all pools, and reset the sums."""
-    for gauge in (*_OF_POOLS, POOL_CONDITION, POOL_NODE_SLOTS):
+    for gauge in (*_OF_POOLS, PLACEMENTS, POOL_CONDITION, POOL_NODE_SLOTS):
         gauge.clear()
     for gauge in _OF_ALL:
         gauge.set(0)

@@ -19,7 +19,7 @@ from scheduler.codec import (
 )
 from server.http.body import Unread
 from server.http.replies import JSON, TEXT, Reply
-from telemetry.metrics import ADMISSION_DURATION, EXTENDER_DURATION, POD_WAIT, REFUSALS
+from telemetry.metrics import ADMISSION_DURATION, EXTENDER_DURATION, PLACEMENTS, POD_WAIT, REFUSALS
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from admission.review import AdmissionResult
     from api.clock import Clock
     from scheduler.context import ExtenderContext
-    from scheduler.outcome import VerbResult
+    from scheduler.outcome import PodPlacement, VerbResult
     from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
     from server.http.routes import Headers
 
@@ -179,8 +179,8 @@ class VerbReport:
     def reply(self, answer: "VerbResult", started: float) -> Reply:
         """Answer with the decision."""
         self._durations.observe(answer.outcome, started)
-        if answer.bound is not None and answer.bound.waited_s is not None:
-            POD_WAIT.labels(answer.bound.pool).observe(answer.bound.waited_s)
+        if answer.bound is not None:
+            _count(answer.bound)
         _log.info("extender", verb=self._verb, outcome=answer.outcome, **answer.facts)
         return Reply(200, answer.body)
 
@@ -234,6 +234,12 @@ class AwaitingVerb(_Decided["Awaited"]):
         except Exception:  # noqa: BLE001  # the per-request boundary
             return self._report.fail(started)
         return self._report.reply(answer, started)
+
+
+def _count(bound: "PodPlacement") -> None:
+    PLACEMENTS.labels(bound.pool, bound.quality.value).inc()
+    if bound.waited_s is not None:
+        POD_WAIT.labels(bound.pool).observe(bound.waited_s)
 
 
 def _status(unread: Unread) -> Reply:

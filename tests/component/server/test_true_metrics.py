@@ -92,6 +92,7 @@ CONTROLLERS = {
 OF_LEADERS = (
     "gpupool_capacity_total",
     "gpupool_assignments",
+    "gpupool_fragmentation",
     "gpupool_node_slots",
     "gpupool_condition",
     "gpu_reservations",
@@ -131,9 +132,12 @@ async def what_was_counted_is_shown(run: MetricsRun) -> None:
         ("gpu_extender_duration_seconds_count", run.extender),
         ("gpu_refusals_total", run.refusals),
         ("gpu_task_failures_total", run.failed),
+        ("gpupool_placements_total", {("whole", "single"): run.extender["bound", "bind"]}),
         ("gpu_allocation_mismatches_total", {}),  # told in `test_what_nodes_say`
     ):
         await comes_to(functools.partial(run.counted.growth, name), dict(want))
+    waited = run.counted.growth("gpupool_wait_seconds_count")
+    assert waited == {("whole",): run.extender["bound", "bind"]}
     await events_are_counted(run)
     added = {
         "pods": len(await run.pods()) + 1,
@@ -225,6 +229,7 @@ async def what_is_in_the_cluster_is_shown(run: MetricsRun) -> None:
         ("gpu_device_reserved_total", {("whole",): 1, ("slow",): 1}),
         ("gpu_device_unassigned_total", {(): 2}),
         ("gpupool_largest_free", {("whole",): 0, ("slow",): 1}),
+        ("gpupool_fragmentation", {("whole",): 0, ("slow",): 0}),
         ("gpu_pods_waiting", {("whole",): 1, ("slow",): 1}),
         ("gpu_pods_unaccounted", {(): 1}),
         ("gpu_units_held_twice", {(): 1}),

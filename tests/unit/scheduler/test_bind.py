@@ -7,8 +7,8 @@ import json
 import pytest
 
 from api.annotations import decode_devices
-from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL, PodUid
-from pool.model import PodPhase
+from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL, DeviceName, PodUid
+from pool.model import DeviceLink, PodPhase
 from scheduler.extender import bind, filter_nodes
 from scheduler.ports import BindRefused
 from tests.support.builders import EPOCH, a_device, a_pod_facts, a_pool
@@ -50,6 +50,33 @@ async def test_a_binding_tells_how_long_its_pod_has_waited():
     answer = await bind(binding_args("q", "n1"), setup.context)
     assert answer.bound is not None
     assert answer.bound.waited_s is None, "its age is not known"
+
+
+@pytest.mark.parametrize(
+    ("units", "linked", "numa", "expected"),
+    [
+        pytest.param(1, (), {}, "single", id="one device"),
+        pytest.param(2, (), {}, "unknown", id="nothing is known"),
+        pytest.param(2, (), {0: 0, 1: 0, 2: 1, 3: 1}, "one_numa_node", id="one NUMA node"),
+        pytest.param(3, (), {0: 0, 1: 0, 2: 1, 3: 1}, "split", id="two NUMA nodes"),
+        pytest.param(2, (0, 1), {0: 0, 1: 0}, "one_island", id="a bridge"),
+        pytest.param(3, (0, 1), {}, "split", id="a bridge and another device"),
+    ],
+)
+async def test_a_binding_tells_how_its_devices_are_connected(units, linked, numa, expected):
+    setup = ExtenderSetup().pool(n1=4)
+    for number in range(4):
+        links = tuple(
+            DeviceLink(DeviceName(f"n1-{peer}"), "NVLink", 4) for peer in linked if peer != number
+        )
+        device = a_device(
+            "n1", number, numa_node=numa.get(number), links=links if number in linked else ()
+        )
+        setup.allocation_state.index.replace_device(device)
+    setup.pending("p", units)
+    answer = await bind(binding_args("p", "n1"), setup.context)
+    assert answer.bound is not None
+    assert answer.bound.quality.value == answer.facts["quality"] == expected
 
 
 async def test_a_binding_says_under_which_term_it_was_decided():
@@ -282,4 +309,5 @@ async def test_the_log_line_names_the_devices():
         "pool": "whole",
         "devices": {"c0": ("GPU-n1-0",)},
         "reservation": "r0",
+        "quality": "single",
     }
