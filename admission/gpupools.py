@@ -15,7 +15,7 @@ from api.kinds.gpupool import GPUPool, GPUPoolSpec
 from api.meta import Model, ObjectMeta
 from api.names import GROUP, VERSION, pool_name_fault
 from api.text import truncate
-from inventory.pools.spec_rules import spec_faults
+from inventory.pools.spec_rules import change_warnings, spec_faults, spec_warnings
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -62,7 +62,13 @@ def validate(request: "AdmissionRequest", context: "AdmissionContext") -> Decisi
     taken = _taken_text(pool, context)
     if faults:
         return Denied(RefusalReason.INVALID_POOL, _text([*faults, *taken]))
-    return Denied(RefusalReason.POOL_NAME_TAKEN, _text(taken)) if taken else Admitted()
+    if taken:
+        return Denied(RefusalReason.POOL_NAME_TAKEN, _text(taken))
+    warnings = [*spec_warnings(spec)]
+    if old is not None:
+        before, _ = read(old.spec or {}, GPUPoolSpec, "spec")
+        warnings += change_warnings(before, spec)
+    return Admitted(warnings=tuple(warnings))
 
 
 def _before(request: "AdmissionRequest") -> _Envelope | None:

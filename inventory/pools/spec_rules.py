@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.crd.cel import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN, MAX_LABEL_VALUE_LENGTH
 from api.field_errors import FieldError
-from api.kinds.gpupool import AllocationMode, SlicePlacement
+from api.kinds.gpupool import AllocationMode, DeviceTopology, SlicePlacement
 from api.meta import SelectorOperator
 from api.names import MAX_DISTINCT_SLICES, POOL_NAME_PATTERN, RESERVED_POOL_NAMES, RESOURCE_PREFIX
 from api.quantity import parse_duration_s
@@ -64,6 +64,31 @@ def spec_faults(spec: "GPUPoolSpec") -> "Iterator[FieldError]":
     yield from _taint_faults(spec.scheduling.taints or (), "spec.scheduling.taints")
     yield from _reservation_faults(spec.reservation, "spec.reservation")
     yield from _maintenance_faults(spec.maintenance, "spec.maintenance")
+
+
+def spec_warnings(spec: "GPUPoolSpec") -> "Iterator[str]":
+    """Yield what a valid spec asks for without effect."""
+    allocation, scheduling = spec.allocation, spec.scheduling
+    if (
+        scheduling.device_topology is DeviceTopology.REQUIRED
+        and allocation.max_devices_per_node == 1
+    ):
+        yield (
+            "spec.scheduling.deviceTopology: Required has no effect:"
+            " with maxDevicesPerNode 1 every pod has one device"
+        )
+
+
+def change_warnings(before: "GPUPoolSpec", after: "GPUPoolSpec") -> "Iterator[str]":
+    """Yield what the change of a valid spec does to pods that already run."""
+    old, new = (
+        one.allocation.slice_placement or SlicePlacement.DISTINCT_DEVICES for one in (before, after)
+    )
+    is_sliced = all(one.allocation.mode is AllocationMode.TIME_SLICE for one in (before, after))
+    if is_sliced and old is not new:
+        yield (
+            f"spec.allocation.slicePlacement: {new.value} applies to new pods; running pods keep their slices"
+        )
 
 
 def _allocation_faults(allocation: "Allocation", path: str) -> "Iterator[FieldError]":

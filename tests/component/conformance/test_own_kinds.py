@@ -32,7 +32,10 @@ async def test_defaults_are_filled_in_where_an_operator_sees_them(api: Api, pool
         "assignment": {"requireAnnotation": True},
         "maintenance": {"policy": "Wait", "deadline": "1h"},
         "reservation": {"ttl": "2m", "whenExhausted": "Pend"},
-        "scheduling": {"topologyKey": "topology.kubernetes.io/zone"},
+        "scheduling": {
+            "topologyKey": "topology.kubernetes.io/zone",
+            "deviceTopology": "Preferred",
+        },
     }
     assert "status" not in stored
 
@@ -94,7 +97,8 @@ async def test_pool_is_accepted(pool: Json, api: Api, pools: str) -> None:
         pytest.param(
             a_pool(allocation={"mode": "TimeSlice"}),
             "spec.allocation.slicesPerDevice",
-            "mode TimeSlice needs the number of slices of a device: set slicesPerDevice (2 to 64)",
+            "mode TimeSlice needs the number of slices of a device: set slicesPerDevice (2 to 64,"
+            " with slicePlacement SameDevice to 100)",
             id="time slices without their number",
         ),
         pytest.param(

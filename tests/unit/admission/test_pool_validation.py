@@ -71,6 +71,41 @@ def test_a_pool_that_uses_every_field_is_admitted():
     assert ask(FULL).allowed
 
 
+FRACTIONS = {"mode": "TimeSlice", "slicesPerDevice": 100, "slicePlacement": "SameDevice"}
+
+
+def test_a_pool_of_fractions_is_admitted_without_a_warning():
+    reply = ask({"allocation": FRACTIONS, "scheduling": {"deviceTopology": "Required"}})
+    assert reply.allowed
+    assert reply.warnings == []
+
+
+def test_a_topology_that_is_required_of_one_device_has_no_effect():
+    reply = ask(
+        {
+            "allocation": {**FRACTIONS, "maxDevicesPerNode": 1},
+            "scheduling": {"deviceTopology": "Required"},
+        }
+    )
+    assert reply.allowed
+    (warning,) = reply.warnings
+    assert warning.endswith("with maxDevicesPerNode 1 every pod has one device")
+
+
+def test_another_placement_of_slices_is_for_pods_to_come():
+    spread = {"mode": "TimeSlice", "slicesPerDevice": 8}
+    same = {**spread, "slicePlacement": "SameDevice"}
+    for before, after in ((spread, same), (same, spread)):
+        old = a_pool_object(allocation=before)
+        reply = ask({"allocation": after}, operation="UPDATE", old=old)
+        assert reply.allowed
+        (warning,) = reply.warnings
+        assert warning.endswith("applies to new pods; running pods keep their slices")
+    old = a_pool_object(allocation=spread)
+    changed = {"allocation": {**spread, "slicePlacement": "DistinctDevices"}}
+    assert ask(changed, operation="UPDATE", old=old).warnings == [], "that is the default"
+
+
 @pytest.mark.parametrize("spec", [{}, None])
 def test_a_pool_needs_no_field_at_all(spec):
     assert ask(spec).allowed
@@ -106,7 +141,23 @@ def test_a_pool_needs_no_field_at_all(spec):
         ),
         (
             {"allocation": {"mode": "TimeSlice", "slicesPerDevice": 65}},
-            "spec.allocation.slicesPerDevice: 65 is more than 64",
+            "spec.allocation.slicesPerDevice: is above 64, which needs slicePlacement SameDevice",
+        ),
+        (
+            {"allocation": {**FRACTIONS, "slicesPerDevice": 101}},
+            "spec.allocation.slicesPerDevice: 101 is more than 100",
+        ),
+        (
+            {"allocation": {"slicePlacement": "SameDevice"}},
+            "spec.allocation.slicePlacement: has a meaning in mode TimeSlice only, the mode is Exclusive",
+        ),
+        (
+            {"allocation": {**FRACTIONS, "slicePlacement": "OneDevice"}},
+            'spec.allocation.slicePlacement: "OneDevice" is none of DistinctDevices, SameDevice',
+        ),
+        (
+            {"scheduling": {"deviceTopology": "Strict"}},
+            'spec.scheduling.deviceTopology: "Strict" is none of None, Preferred, Required',
         ),
         (
             {"allocation": {"mode": "TimeSlice", "slicesPerDevice": 1}},
