@@ -224,7 +224,7 @@ class Removal:
             if steps:
                 await self._renew_hold()
                 await self._carry_out_stage(stage, steps)
-            if stage is Stage.POD_POLICY and steps:
+            if stage is Stage.VALIDATION and steps:
                 await asyncio.sleep(POLICY_SETTLE_S)
             if stage is Stage.AGENTS:
                 await self._await_own_pods_gone()

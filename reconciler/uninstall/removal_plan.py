@@ -2,8 +2,10 @@
 
 The order keeps three promises.
 
-* No creation of a pod fails. The policy of pods goes first: without the mutating webhook it would
-  refuse every pod that requests a pool. The webhooks follow while the server still answers them.
+* No creation of a pod fails. What validates goes first, the policy of pods and the validating
+  webhooks: without the mutating webhook either would refuse every pod that requests a pool, for as
+  long as a run that is killed between them is not repeated. Webhooks go while the server still
+  answers them.
 * Nothing comes back. The Lease is held by the uninstall and the Deployments are scaled to 0, so no
   replica, inside or outside the cluster, reconciles any more. The agents go before the objects that
   they publish, and policies of the server and the agents stay until both are gone.
@@ -43,15 +45,15 @@ if TYPE_CHECKING:
 HOLDER: Final = f"{constants.NAME}-uninstall"
 """Holds the Lease while the control plane is removed."""
 POLICY_SETTLE_S: Final = 2.0
-"""API servers read deleted policies once a second. One that still has the policy of pods when the
-webhooks are gone would refuse pods of pools."""
+"""API servers read deleted policies once a second. One that still validates pods when the mutating
+webhook is gone would refuse pods of pools."""
 
 
 class Stage(Enum):
     """One part of the removal; in order."""
 
-    POD_POLICY = "policy of pods"
-    WEBHOOKS = "webhooks"
+    VALIDATION = "validation"
+    MUTATION = "mutation"
     SERVER = "server"
     AGENTS = "agents and device plugins"
     NODE_FEATURES = "reports of the agents"

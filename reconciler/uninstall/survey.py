@@ -158,15 +158,18 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
         DEPLOYMENTS, _Deployment, namespace=own.namespace, label_selector=PART_OF_US
     )
     secrets, issued = await _secrets(reading, own)
-    webhooks = [
-        *await reading.webhooks(MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION),
-        *await reading.webhooks(
-            VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION
-        ),
-    ]
+    validating = await reading.webhooks(
+        VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION
+    )
+    mutating = await reading.webhooks(
+        MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION
+    )
     objects = {
-        Stage.POD_POLICY: await reading.policies(constants.ANNOTATION_POLICY),
-        Stage.WEBHOOKS: [found for found, _ in webhooks],
+        Stage.VALIDATION: [
+            *await reading.policies(constants.ANNOTATION_POLICY),
+            *(found for found, _ in validating),
+        ],
+        Stage.MUTATION: [found for found, _ in mutating],
         Stage.AGENTS: await _agents(reading, own.namespace),
         Stage.NODE_FEATURES: [
             one
@@ -196,7 +199,9 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
         ),
         lease=await reading.lease(own),
         namespace=await reading.labelled_namespace(own.namespace),
-        served_from=frozenset(name for _, namespaces in webhooks for name in namespaces),
+        served_from=frozenset(
+            name for _, namespaces in (*validating, *mutating) for name in namespaces
+        ),
         pods=tuple(await reading.projected(PODS, Pod, pod_facts)),
         kept=() if scope.with_crds else (*definitions, *defined),
     )

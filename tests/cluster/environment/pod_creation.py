@@ -22,7 +22,7 @@ class PodCreations:
 
     def check(self, *, at_least: int) -> None:
         """Fail if a creation failed, or if there were too few to mean anything."""
-        assert self.failures == []
+        assert self.failures == [], self.failures[:3]
         assert len(self.created) >= at_least
 
 

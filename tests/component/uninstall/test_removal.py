@@ -92,6 +92,15 @@ async def test_finalizer_of_others_ends_the_wait_with_its_name(cluster: Installe
     assert cluster.ours() == {NODE_OF_THE_OPERATOR}
 
 
+async def test_pods_that_no_webhook_mutates_are_validated_by_none(cluster: InstalledCluster):
+    await cluster.removal().run()
+    paths = [one.path for one in cluster.api.requests.writes()]
+    assert [path.rpartition("/")[2] for path in paths if "webhookconfigurations" in path] == [
+        constants.VALIDATING_CONFIGURATION,
+        constants.MUTATING_CONFIGURATION,
+    ]
+
+
 async def test_second_run_writes_nothing(cluster: InstalledCluster):
     await cluster.removal().run()
     cluster.api.requests.clear()
@@ -111,7 +120,7 @@ async def test_dry_run_names_every_step_and_writes_nothing(cluster: InstalledClu
     before = cluster.world()
     await cluster.removal(is_dry_run=True).run()
     assert cluster.world() == before
-    assert "webhooks: would delete MutatingWebhookConfiguration zz-gpu-control-plane" in (
+    assert "mutation: would delete MutatingWebhookConfiguration zz-gpu-control-plane" in (
         cluster.lines
     )
     assert "server: would scale to 0 Deployment gpu-control-plane" in cluster.lines

@@ -83,7 +83,7 @@ def test_nothing_found_is_nothing_to_do():
 def test_binding_of_a_policy_goes_before_the_policy():
     plan = plan_removal(
         found(
-            Stage.POD_POLICY,
+            Stage.VALIDATION,
             an_object(VALIDATING_ADMISSION_POLICIES),
             an_object(VALIDATING_ADMISSION_POLICY_BINDINGS),
         )
@@ -240,7 +240,7 @@ def test_objects_of_helm_stay_and_are_counted_by_release():
 
 def test_policies_and_webhooks_of_helm_go_all_the_same():
     policy = an_object(VALIDATING_ADMISSION_POLICIES, helm_release="gpu")
-    assert texts(plan_removal(found(Stage.POD_POLICY, policy))) == [
+    assert texts(plan_removal(found(Stage.VALIDATION, policy))) == [
         "delete ValidatingAdmissionPolicy x"
     ]
 
