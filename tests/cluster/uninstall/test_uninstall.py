@@ -12,6 +12,7 @@ from manifests.install.server_policy import OwnObjects
 from manifests.install.uninstall_hook import NAME as HOOK
 from manifests.install.uninstall_hook import HookPod
 from manifests.yaml import render
+from reconciler.uninstall.removal_plan import Stage
 from server.rbac import build_hook
 from tests.cluster.environment import client, pods, polling
 from tests.cluster.environment.pod_creation import creating_pods
@@ -22,6 +23,8 @@ from tests.cluster.uninstall.leavings import leavings
 
 LIMIT_S = 60
 """Of an uninstall, by the specification."""
+KILLED_IN = (Stage.VALIDATION, Stage.SERVER, Stage.NODES, Stage.POLICIES)
+"""One after the other: each run begins with what those before it have left."""
 
 
 async def uninstall(kubeconfig: Path, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -31,8 +34,8 @@ async def uninstall(kubeconfig: Path, *flags: str) -> subprocess.CompletedProces
     )
 
 
-async def killed_after(kubeconfig: Path, lines: int, *flags: str) -> None:
-    """Run the command, and kill it when it has printed so many lines."""
+async def killed_in(stage: Stage, kubeconfig: Path, *flags: str) -> None:
+    """Run the command, and kill it when it has told of a step of the stage, and goes on."""
     process = await asyncio.create_subprocess_exec(
         *installed_command(),
         "uninstall",
@@ -41,8 +44,10 @@ async def killed_after(kubeconfig: Path, lines: int, *flags: str) -> None:
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
-    for _ in range(lines):
-        assert await process.stdout.readline(), "it ended before it could be killed"
+    line = ""
+    while not line.startswith(f"{stage.value}: "):
+        line = (await process.stdout.readline()).decode()
+        assert line, f"it ended, and was to be killed in the stage {stage.value!r}"
     process.send_signal(signal.SIGKILL)
     await process.communicate()
 
@@ -130,7 +135,7 @@ async def test_refusals_change_nothing(
 async def test_nothing_is_left_and_no_creation_fails_meanwhile(
     system: GpuSystem, make_pool, control_plane, kubectl, api, namespace
 ):
-    """The hook, killed on the way and run again beside a live server; then the administrator."""
+    """The hook, killed again and again, and run to its end beside a live server; then the administrator."""
     pool = await make_pool(
         nodes=2,
         devices=2,
@@ -147,7 +152,8 @@ async def test_nothing_is_left_and_no_creation_fails_meanwhile(
         creating_pods(api, namespace, lambda name: a_pod(f"pool-{name}", pool)) as of_pools,
         creating_pods(api, namespace, lambda name: pods.a_pod(f"plain-{name}")) as plain,
     ):
-        await killed_after(as_hook, 6, *flags)
+        for stage in KILLED_IN:
+            await killed_in(stage, as_hook, *flags)
         # The server is a process beside the cluster and lives on: it may lead again afterwards.
         done = await uninstall(as_hook, *flags)
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
