@@ -63,10 +63,13 @@ class DeviceClaims:
         return assumed, confirmed
 
     def masks_of(self, units: "Iterable[UnitId]") -> "dict[DeviceName, int]":
-        """Return the masks of the units by device; units of unknown devices are left out."""
+        """Return the masks of the units by the device that owns their UUID; units of unknown devices are left out.
+
+        Another device that claims the UUID may be partitioned otherwise, and there each unit would be all of it.
+        """
         masks: dict[DeviceName, int] = {}
         for unit in units:
-            for name in self._devices.with_part(part_of(unit)):
+            for name in self._devices.with_part(part_of(unit))[:1]:
                 masks[name] = masks.get(name, 0) | self._devices[name].layout.mask_of(unit)
         return masks
 

@@ -307,6 +307,17 @@ def test_a_reservation_on_a_uuid_that_another_device_had_before_is_refused_at_bi
     assert isinstance(bind_plan(allocation_state, pod), PlacementRefused)
 
 
+def test_slices_are_reserved_one_by_one_where_a_device_of_another_pool_claims_their_uuid() -> None:
+    sliced = a_device("n1", uuid="GPU-x", pool="slices")
+    claims_it = a_device("n2", uuid="GPU-x", created="2026-01-02T00:00:00Z")
+    allocation_state = some_allocation_state(
+        a_slice_pool(slices=2), a_pool(), devices=[sliced, claims_it]
+    )
+    demand = a_demand(1, pool="slices")
+    found = [reserve(allocation_state, demand, id_=f"r{number}").units for number in range(2)]
+    assert found == [unit_ids("GPU-x::0"), unit_ids("GPU-x::1")]
+
+
 def test_instances_that_were_counted_for_every_device_of_a_node_are_allocated_once() -> None:
     """Lesson 5, seen from the other side: a wrong inventory does not become double capacity."""
     pool = a_pool("mig", mode=AllocationMode.MIG, mig_profile="1g.10gb")
