@@ -9,10 +9,13 @@ from cli.simulation.answers import Model
 from pool.placement.simulation.results import IdleCause
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Iterator, Sequence
 
     from pool.placement.simulation.model import Cluster, SimulatedPod, Workload
     from pool.placement.simulation.results import Result
+
+    _Hours = dict[tuple[str, str], float]
 
 _POINTS: Final = 400
 """Of a curve in a report: more than a picture shows."""
@@ -60,7 +63,7 @@ class StrategyReport(Model, frozen=True, omit_defaults=False):
     """At the end; for a workload in time, the mean from the first arrival to the last event."""
     peak_allocated: float
     fragmented: float
-    """At the end."""
+    """Like `allocated`."""
     first_refusal: float | None
     """Arrived demand when a pod found no node first; absent where each found one."""
     by_size: dict[str, SizeReport]
@@ -68,7 +71,10 @@ class StrategyReport(Model, frozen=True, omit_defaults=False):
     refusal_causes: dict[str, int]
     idle: dict[str, float]
     """Cause -> share of devices that stay idle at the end."""
+    waited: int
+    """Pods that were not placed at once, and were later."""
     mean_wait_s: float
+    """Of all placed pods."""
     longest_wait_s: float
     hours_by_pool: dict[str, DeviceHours]
     hours_by_namespace: dict[str, DeviceHours]
@@ -98,15 +104,17 @@ def report_of(
     capacity = max(1, result.capacity_milli)
     curve = result.curve
     waits = [wait for wait in result.waited_s if not math.isnan(wait)]
-    allocated = _mean_allocated(result) if axis is Axis.TIME else result.allocation
+    is_time = axis is Axis.TIME
+    lost = curve.fragmentation_milli
+    busy = _busy_hours(result, workload, cluster) if is_time else {}
     return StrategyReport(
         strategy=result.strategy,
         seed=result.seed,
         pods=len(workload.pods),
         not_placed=sum(one.refused for one in result.refused.values()),
-        allocated=allocated,
+        allocated=_mean(result, curve.allocated_milli) if is_time else result.allocation,
         peak_allocated=max(curve.allocated_milli, default=0) / capacity,
-        fragmented=(curve.fragmentation_milli[-1] if curve.fragmentation_milli else 0.0) / capacity,
+        fragmented=_mean(result, lost) if is_time else (lost[-1] if lost else 0.0) / capacity,
         first_refusal=result.first_refusal,
         by_size={
             size: SizeReport(asked=one.asked, not_placed=one.refused)
@@ -114,10 +122,11 @@ def report_of(
         },
         refusal_causes={cause.value: count for cause, count in result.refusal_causes.items()},
         idle={cause.value: milli / capacity for cause, milli in result.idle_milli.items()},
+        waited=sum(wait > 0 for wait in waits),
         mean_wait_s=sum(waits) / len(waits) if waits else 0.0,
         longest_wait_s=max(waits, default=0.0),
-        hours_by_pool=_hours_by_pool(result, cluster),
-        hours_by_namespace=_hours_by_namespace(result, workload, cluster),
+        hours_by_pool=_by_pool(busy, result, cluster) if is_time else {},
+        hours_by_namespace=_by_namespace(busy),
         curve=list(_points(result, axis)),
     )
 
@@ -177,50 +186,56 @@ def _points(result: "Result", axis: Axis) -> "Iterator[Point]":
         )
 
 
-def _mean_allocated(result: "Result") -> float:
-    times, allocated = result.curve.time_s, result.curve.allocated_milli
-    if not times or times[-1] <= times[0]:
-        return result.allocation
+def _mean(result: "Result", values: "array[int] | array[float]") -> float:
+    """Return the mean over time of a curve, as a share of all devices."""
+    times, capacity = result.curve.time_s, max(1, result.capacity_milli)
+    if not times:
+        return 0.0
+    if times[-1] <= times[0]:
+        return values[-1] / capacity
     area = sum(
-        allocated[number] * (times[number + 1] - times[number]) for number in range(len(times) - 1)
+        values[number] * (times[number + 1] - times[number]) for number in range(len(times) - 1)
     )
-    return area / (times[-1] - times[0]) / max(1, result.capacity_milli)
+    return area / (times[-1] - times[0]) / capacity
 
 
-def _horizon_s(result: "Result") -> float:
+def _busy_hours(result: "Result", workload: "Workload", cluster: "Cluster") -> "_Hours":
+    """Return the device-hours of the workload's pods by (pool, namespace), until the last event."""
+    per_device = {pool.name: pool.units_per_device for pool in cluster.pools}
+    end_s = result.curve.time_s[-1] if result.curve.time_s else 0.0
+    busy: _Hours = defaultdict(float)
+    for pod, waited_s in zip(workload.pods, result.waited_s, strict=True):
+        if not pod.pool or math.isnan(waited_s):
+            continue
+        start_s = pod.arrival_s + waited_s
+        lasted_s = end_s - start_s if pod.duration_s is None else pod.duration_s
+        namespace = pod.name.rpartition("/")[0]
+        busy[pod.pool, namespace] += lasted_s * pod.units / per_device[pod.pool] / _HOUR_S
+    return busy
+
+
+def _by_pool(busy: "_Hours", result: "Result", cluster: "Cluster") -> dict[str, DeviceHours]:
+    """Return the busy and idle device-hours; what pods had before the workload is busy all the time."""
     times = result.curve.time_s
-    return times[-1] - times[0] if times else 0.0
-
-
-def _hours_by_pool(result: "Result", cluster: "Cluster") -> dict[str, DeviceHours]:
-    if not result.busy_device_s:
-        return {}
-    horizon = _horizon_s(result)
+    hours = (times[-1] - times[0]) / _HOUR_S if times else 0.0
     found: dict[str, DeviceHours] = {}
     for pool in cluster.pools:
-        devices = sum(one.pool == pool.name for node in cluster.nodes for one in node.devices)
-        taken = sum(
-            1 - one.free / one.capacity
-            for node in cluster.nodes
-            for one in node.devices
-            if one.pool == pool.name and one.capacity
+        devices = [one for node in cluster.nodes for one in node.devices if one.pool == pool.name]
+        taken = sum(1 - one.free / one.capacity for one in devices if one.capacity)
+        own = sum(count for (name, _), count in busy.items() if name == pool.name)
+        all_busy = own + taken * hours
+        found[pool.name] = DeviceHours(
+            busy=all_busy, idle=max(0.0, len(devices) * hours - all_busy)
         )
-        busy = result.busy_device_s.get(pool.name, 0.0) + taken * horizon
-        idle = max(0.0, devices * horizon - busy)
-        found[pool.name] = DeviceHours(busy=busy / _HOUR_S, idle=idle / _HOUR_S)
     return found
 
 
-def _hours_by_namespace(
-    result: "Result", workload: "Workload", cluster: "Cluster"
-) -> dict[str, DeviceHours]:
-    per_device = {pool.name: pool.units_per_device for pool in cluster.pools}
-    busy_s: defaultdict[str, float] = defaultdict(float)
-    for pod, node in zip(workload.pods, result.nodes, strict=True):
-        namespace, _, name = pod.name.partition("/")
-        if name and node >= 0 and pod.pool and pod.duration_s is not None:
-            busy_s[namespace] += pod.duration_s * pod.units / per_device[pod.pool]
-    return {one: DeviceHours(busy=seconds / _HOUR_S) for one, seconds in sorted(busy_s.items())}
+def _by_namespace(busy: "_Hours") -> dict[str, DeviceHours]:
+    names = sorted({namespace for _, namespace in busy if namespace})
+    return {
+        name: DeviceHours(busy=sum(hours for (_, of), hours in busy.items() if of == name))
+        for name in names
+    }
 
 
 IDLE_TEXTS: Final = {

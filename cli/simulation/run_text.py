@@ -83,24 +83,28 @@ def _headline(report: "RunReport") -> str:
 def _tables(report: "RunReport") -> "Iterator[list[list[str]]]":
     yield _summary(report)
     yield _by_size(report)
-    yield _idle(report)
+    if report.axis is Axis.ARRIVED:
+        yield _idle(report)
     if any(one.hours_by_pool for one in report.strategies):
         yield _hours(report)
 
 
 def _summary(report: "RunReport") -> list[list[str]]:
     is_time = report.axis is Axis.TIME
-    head = ["strategy", "mean allocated" if is_time else "allocated"]
-    head += ["peak"] if is_time else []
-    head += ["fragmented", "first refusal at", "not placed"]
-    head += ["mean wait", "longest wait"] if is_time else []
+    if is_time:
+        head = ["strategy", "mean allocated", "peak", "mean fragmented", "not placed"]
+        head += ["waited", "mean wait", "longest wait"]
+    else:
+        head = ["strategy", "allocated", "fragmented", "not placed", "first refusal at"]
     rows = [head]
     for one in report.strategies:
         row = [one.strategy, _percent(one.allocated)]
         row += [_percent(one.peak_allocated)] if is_time else []
-        first = "never" if one.first_refusal is None else _percent(one.first_refusal)
-        row += [_percent(one.fragmented), first, f"{one.not_placed} of {one.pods}"]
-        row += [_duration(one.mean_wait_s), _duration(one.longest_wait_s)] if is_time else []
+        row += [_percent(one.fragmented), f"{one.not_placed} of {one.pods}"]
+        if is_time:
+            row += [str(one.waited), _duration(one.mean_wait_s), _duration(one.longest_wait_s)]
+        else:
+            row.append("never" if one.first_refusal is None else _percent(one.first_refusal))
         rows.append(row)
     return rows
 
