@@ -153,7 +153,7 @@ def _answer(known: argparse.Namespace) -> str:
     from cli.simulation.what_if import answer_for
 
     asked = read_pod(known.pod, namespace=known.namespace)
-    caller = Caller(known.user, tuple(known.group or ()))
+    caller = Caller.of(asked, username=known.user, groups=known.group or ())
     answer = answer_for(asked, _snapshot(known), caller)
     if known.output == "json":
         return msgspec.json.format(msgspec.json.encode(answer)).decode() + "\n"

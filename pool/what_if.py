@@ -4,18 +4,18 @@ It only reads, and asks the same questions as preemption and bind do, so that it
 """
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pool.allocation_state import AllocationState
+from pool.placement.room import can_ever_fit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from api.names import NodeName, PodUid
     from pool.allocation_reader import AllocationReader
     from pool.index.device_index import DeviceIndex
-    from pool.model import Demand, DeviceFacts, NodeFacts, PodFacts, PoolFacts
+    from pool.model import Demand, PodFacts, PoolFacts
 
     HasRoom = Callable[[NodeName, Collection[PodUid]], bool]
     """Says whether a node has CPU and memory for the pod once these pods have ended."""
@@ -80,15 +80,15 @@ def cheapest_eviction(
 
 
 def fits_when_empty(
-    pool: "PoolFacts", demand: "Demand", devices: "Sequence[DeviceFacts]", *, node: "NodeFacts"
+    index: "DeviceIndex", wanted: "tuple[PoolFacts, Demand]", node: "NodeName"
 ) -> bool:
-    """Say whether the pod would fit a node with such devices that is new: healthy, ready and empty."""
-    state = AllocationState()
-    state.index.replace_pool(_open(pool))
-    for device in devices:
-        state.index.replace_device(_healthy(device))
-    state.index.replace_node(_ready(node))
-    return state.reader.refusal_on(node.name, _open(pool), demand) is None
+    """Say whether the pod would fit the node if every unit were free and every device healthy."""
+    pool, demand = wanted
+    state = index.state(pool.name)
+    summary = state.node(node)
+    if summary is None or summary.total < demand.units:
+        return False
+    return summary.room is None or can_ever_fit(summary.room, state.request_of(demand))
 
 
 def _pods_of(
@@ -135,15 +135,3 @@ def _sets_from(least: Eviction, pods: "list[PodFacts]") -> "Iterator[tuple[PodFa
     yield least.pods
     for size in range(len(least.pods), len(pods) + 1):
         yield from itertools.combinations(pods, size)
-
-
-def _open(pool: "PoolFacts") -> "PoolFacts":
-    return replace(pool, is_in_maintenance=False, is_terminating=False)
-
-
-def _healthy(device: "DeviceFacts") -> "DeviceFacts":
-    return replace(device, is_faulted=False, is_draining=False)
-
-
-def _ready(node: "NodeFacts") -> "NodeFacts":
-    return replace(node, is_ready=True, is_cordoned=False)

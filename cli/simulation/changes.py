@@ -21,6 +21,7 @@ from cli.simulation.answers import (
 from cli.simulation.decision import decide, question_of, reachable
 from pool.demand import demand_of
 from pool.model import Demand
+from pool.placement.same_device import is_valid_size
 from pool.what_if import cheapest_eviction, fits_when_empty
 from telemetry.reasons import RefusalReason
 
@@ -130,10 +131,9 @@ def _node_of_size(trial: _Trial, units: int) -> NodeName | None:
 def _sizes_below(units: int, pool: "PoolFacts", *, most: int) -> "Sequence[int]":
     """Return smaller sizes that a pod may ask the pool for and that are free on some node, descending."""
     sizes = range(min(units - 1, most), 0, -1)
-    if pool.slice_placement is SlicePlacement.SAME_DEVICE:
-        whole = pool.slices_per_device
-        return [size for size in sizes if size <= whole or size % whole == 0]
-    return sizes
+    if pool.slice_placement is not SlicePlacement.SAME_DEVICE:
+        return sizes
+    return [size for size in sizes if is_valid_size(size, pool.slices_per_device)]
 
 
 def _other_pools(trial: _Trial) -> list[OtherPool]:
@@ -212,20 +212,17 @@ def _ending_pods(question: "PoolQuestion", snapshot: "Snapshot") -> EndingPods |
 def _new_node(question: "PoolQuestion", snapshot: "Snapshot") -> NewNode | None:
     """Return the smallest kind of node in the pool that would take the pod if it were new."""
     index, pool = snapshot.index, question.pool
-    representatives: dict[object, NodeName] = {}
+    wanted = (pool, question.demand)
+    kinds: dict[object, NodeName] = {}
     for name in sorted(index.state(pool.name).devices_by_node):
         entries = index.devices_on(pool.name, name)
-        kind = tuple(
-            (entry.layout.count, entry.facts.numa_node, len(entry.facts.links)) for entry in entries
-        )
         products = tuple(sorted(_products(pool, name, snapshot).items()))
-        representatives.setdefault((len(entries), products, kind), name)
-    for name in sorted(
-        representatives.values(), key=lambda one: (len(index.devices_on(pool.name, one)), one)
-    ):
-        node = index.nodes.get(name)
-        devices = [entry.facts for entry in index.devices_on(pool.name, name)]
-        if node is not None and fits_when_empty(pool, question.demand, devices, node=node):
+        wiring = tuple(
+            (entry.layout.count, entry.facts.numa_node, entry.facts.links) for entry in entries
+        )
+        kinds.setdefault((products, wiring, index.kubelet_on(name)), name)
+    for name in sorted(kinds.values(), key=lambda name: len(index.devices_on(pool.name, name))):
+        if fits_when_empty(index, wanted, name):
             return NewNode(like=name, devices=dict(_products(pool, name, snapshot)))
     per_device = max(1, pool.slices_per_device)
     return NewNode(

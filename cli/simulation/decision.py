@@ -6,7 +6,7 @@ node selection, taints, CPU, memory and the number of pods.
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
@@ -32,7 +32,7 @@ from pool.placement.topology import TopologyQuality, quality_of, topology_of
 from scheduler.extender import filter_nodes, prioritize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from api.kinds.gpupool import GPUPool
     from cli.simulation.node_resources import Resources
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from cli.simulation.snapshot import Snapshot
     from pool.model import NodeFacts, PoolFacts
 
+CONTROLLER_GROUPS: Final = (
+    "system:serviceaccounts",
+    "system:serviceaccounts:kube-system",
+    "system:authenticated",
+)
+"""Of the controllers that create pods by template (docs/access.md)."""
 _EXAMPLES: Final = 3
 _NOT_READY: Final = "node is not ready"
 _CORDONED: Final = "node is cordoned"
@@ -51,6 +57,13 @@ class Caller:
 
     username: str = ""
     groups: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, asked: "AskedPod", *, username: str, groups: "Sequence[str]") -> Self:
+        """Return the creator of a pod: a controller's account for a template, unless told otherwise."""
+        if asked.is_template and not username and not groups:
+            return cls("", CONTROLLER_GROUPS)
+        return cls(username, tuple(groups))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,8 @@ class AskedPod:
 
     manifest: "Object"
     pod: AdmittedPod
+    is_template: bool = False
+    """A controller of kube-system creates the pod, whoever creates its object."""
 
     @property
     def namespace(self) -> str:
@@ -44,7 +46,7 @@ class AskedPod:
             for one in manifest["spec"].get(key) or ():
                 if one.get("name") == container:
                     _ask(one["resources"], resource, units, instead_of=instead_of)
-        return _asked(manifest)
+        return _asked(manifest, is_template=self.is_template)
 
 
 def read_pod(file: "Path", *, namespace: str | None) -> AskedPod:
@@ -57,24 +59,28 @@ def read_pod(file: "Path", *, namespace: str | None) -> AskedPod:
     Raises:
         BadInputError: the file cannot be read, or has no pod or several.
     """
-    found = [pod for item in read_objects(file) if (pod := _pod_of(item)) is not None]
+    found = [
+        (pod, item["kind"] != "Pod")
+        for item in read_objects(file)
+        if (pod := _pod_of(item)) is not None
+    ]
     if len(found) != 1:
         count = "no pod" if not found else f"{len(found)} pods"
         raise BadInputError(
             f"{file} has {count}; give one Pod, or one object with a pod template, such as a Job"
         )
-    manifest = found[0]
+    manifest, is_template = found[0]
     try:
         metadata = manifest["metadata"]
         metadata["namespace"] = metadata.get("namespace") or namespace or _DEFAULT_NAMESPACE
         metadata["uid"] = _UID
-        return _asked(manifest)
+        return _asked(manifest, is_template=is_template)
     except (msgspec.DecodeError, TypeError, AttributeError) as error:
         raise BadInputError(f"{file}: the pod cannot be decoded: {error}") from error
 
 
-def _asked(manifest: "Object") -> AskedPod:
-    return AskedPod(manifest, _decoder.decode(msgspec.json.encode(manifest)))
+def _asked(manifest: "Object", *, is_template: bool) -> AskedPod:
+    return AskedPod(manifest, _decoder.decode(msgspec.json.encode(manifest)), is_template)
 
 
 def _pod_of(item: "Object") -> "Object | None":

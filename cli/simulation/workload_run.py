@@ -3,20 +3,22 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from api.kinds.gpupool import SlicePlacement
 from api.text import nearest
 from cli.simulation.errors import BadInputError
 from cli.simulation.run_report import Axis, RunReport, demand_of, excess_notes, report_of
 from cli.simulation.workload_file import read_workload
+from pool.placement.same_device import is_valid_size, nearest_sizes
 from pool.placement.simulation import openb
 from pool.placement.simulation.engine import simulate
 from pool.placement.simulation.results import Mode
 from pool.placement.simulation.strategies import STRATEGIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from pool.placement.simulation.model import Cluster, Workload
+    from pool.placement.simulation.model import Cluster, SimulatedPod, SimulatedPool, Workload
 
     Progress = Callable[[str, int, int], None]
     """Told the strategy, how many pods have arrived, and of how many."""
@@ -118,14 +120,11 @@ def workload_on(
         BadInputError: the file cannot be read, or names a pool that the cluster lacks.
     """
     workload = read_workload(file)
-    known = [pool.name for pool in cluster.pools]
+    pools = {pool.name: pool for pool in cluster.pools}
     for pod in workload.pods:
-        if pod.pool and pod.pool not in known:
-            meant = nearest(pod.pool, known)
-            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
-            raise BadInputError(
-                f"{file}: pod {pod.name} asks for units of pool {pod.pool}, which {name} lacks; {hint}"
-            )
+        fault = _fault_of(pod, pools) if pod.pool else None
+        if fault is not None:
+            raise BadInputError(f"{file}: pod {pod.name} {fault}")
     in_time = any(pod.arrival_s or pod.duration_s is not None for pod in workload.pods)
     return Scenario(
         cluster=cluster,
@@ -163,6 +162,23 @@ def run(
         demand=demand_of(cluster, workload.pods),
         strategies=reports,
         notes=[*scenario.notes, *excess_notes(cluster, workload)],
+    )
+
+
+def _fault_of(pod: "SimulatedPod", pools: "Mapping[str, SimulatedPool]") -> str | None:
+    """Return why no pool could ever serve the pod."""
+    pool = pools.get(pod.pool)
+    if pool is None:
+        meant = nearest(pod.pool, pools)
+        hint = f"did you mean {meant}?" if meant else f"there are {', '.join(pools)}"
+        return f"asks for units of pool {pod.pool}, which the cluster lacks; {hint}"
+    slices = pool.units_per_device
+    if pool.placement is SlicePlacement.DISTINCT_DEVICES or is_valid_size(pod.units, slices):
+        return None
+    nearest_ones = " or ".join(map(str, nearest_sizes(pod.units, slices)))
+    return (
+        f"asks pool {pod.pool} for {pod.units} units, and a container gets up to {slices} units on one"
+        f" device or a multiple of it; ask for {nearest_ones}"
     )
 
 

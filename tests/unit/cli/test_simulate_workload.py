@@ -180,10 +180,18 @@ def test_a_broken_trace_is_refused_with_file_row_and_column(
         pytest.param({"unit": 1}, "did you mean units?", id="field"),
         pytest.param({"units": 1}, "pods[0] (a): give pool and units, or neither", id="no pool"),
         pytest.param(
-            {"pool": "whale", "units": 1}, "asks for units of pool whale, which", id="pool"
+            {"pool": "whale", "units": 1},
+            "pod default/a asks for units of pool whale, which",
+            id="pool",
         ),
         pytest.param({"cpu": "many"}, 'pods[0] (a).cpu: "many" is not a quantity', id="cpu"),
         pytest.param({"arrival": "soon"}, 'pods[0] (a).arrival: "soon" is not a dur', id="time"),
+        pytest.param(
+            {"pool": "openb", "units": 150},
+            "pod default/a asks pool openb for 150 units, and a container gets up to 100 units on one"
+            " device or a multiple of it; ask for 100 or 200",
+            id="no multiple",
+        ),
         pytest.param({"count": 0}, "Expected `int` >= 1 - at `$.pods[0].count`", id="count"),
     ],
 )

@@ -5,6 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.kinds.gpupool import DeviceTopology
 from api.names import NodeName, UnitId
 from pool.allocation_state import AllocationState
 from pool.model import PodFacts, PodPhase
@@ -85,9 +86,35 @@ def test_room_beyond_devices_decides_too():
     assert [pod.name for pod in found.pods] == ["n2-p"]
 
 
-def test_a_new_node_is_taken_as_healthy_ready_and_open():
-    pool = a_pool(is_in_maintenance=True)
-    devices = [a_device("n1", number, is_faulted=True) for number in range(2)]
-    node = a_node("n1", is_ready=False, is_cordoned=True)
-    assert fits_when_empty(pool, a_demand(2), devices, node=node)
-    assert not fits_when_empty(pool, a_demand(3), devices, node=node)
+def test_a_node_is_taken_as_healthy_and_empty():
+    state = AllocationState()
+    state.index.replace_pool(a_pool())
+    state.index.replace_node(a_node("n1", is_cordoned=True))
+    for number in range(2):
+        state.index.replace_device(a_device("n1", number, is_faulted=True))
+    state.observe_pod(_bound("p", "n1", [0], priority=0), at(0))
+    found = [
+        fits_when_empty(state.index, (a_pool(), a_demand(units)), NodeName("n1"))
+        for units in (2, 3)
+    ]
+    assert found == [True, False]
+
+
+def test_a_pool_that_requires_alignment_is_freed_an_aligned_set():
+    state = AllocationState()
+    pool = a_pool(device_topology=DeviceTopology.REQUIRED)
+    state.index.replace_pool(pool)
+    state.index.replace_node(a_node("n1"))
+    for number in range(DEVICES):
+        state.index.replace_device(a_device("n1", number, numa_node=number % 2))
+    for name, number in (("cheap", 0), ("dear", 1)):
+        state.observe_pod(_bound(name, "n1", [number], priority=number), at(0))
+    wanted = (pool, a_demand(2))
+    assert state.reader.refusal_on(NodeName("n1"), *wanted) is not None
+    found = cheapest_eviction(
+        state.reader, state.index, wanted, nodes=[NodeName("n1")], has_room=lambda *_: True
+    )
+    assert found is not None
+    assert [pod.name for pod in found.pods] == ["cheap"]
+    assert fits_when_empty(state.index, wanted, NodeName("n1"))
+    assert not fits_when_empty(state.index, (pool, a_demand(3)), NodeName("n1"))
