@@ -21,7 +21,16 @@ from api.names import (
 )
 from pool.compute_resources import cpu_milli, requested_cpu_milli
 from pool.demand import demand_of, named_resources, units_by_resource
-from pool.model import Demand, DeviceFacts, DeviceLink, NodeFacts, PodFacts, PodPhase, PoolFacts
+from pool.model import (
+    Demand,
+    DeviceFacts,
+    DeviceLink,
+    KubeletTopology,
+    NodeFacts,
+    PodFacts,
+    PodPhase,
+    PoolFacts,
+)
 
 if TYPE_CHECKING:
     from api.foreign.core import Node, Pod
@@ -155,6 +164,14 @@ def _unaccounted(pod: "Pod") -> PodFacts | None:
         # As many as anything that names a pool has at least; one is enough to close the node.
         astray=tuple((resource, 1) for resource in resources),
     )
+
+
+def kubelet_of(inventory: "GPUNodeInventory") -> KubeletTopology | None:
+    """Return the settings of the node's kubelet; None where they are unknown."""
+    shown = inventory.status.kubelet
+    if shown is None:
+        return None
+    return KubeletTopology(shown.topology_manager_policy, shown.topology_manager_scope)
 
 
 def reports_of(inventory: "GPUNodeInventory") -> "dict[PodUid, PodReport]":

@@ -11,7 +11,7 @@ from agent.kubelet.configuration import (
     configured_by_labels,
 )
 from api.kinds.gpunodeinventory import KubeletConfiguration
-from api.names import TOPOLOGY_POLICY_LABEL
+from api.names import TOPOLOGY_MANAGER_POLICY_LABEL
 from kube.backoff import Backoff
 from kube.errors import Forbidden, KubeError, Unauthorized, Undecodable, one_line
 from kube.resources import NODES
@@ -135,7 +135,7 @@ class KubeletConfigurationReader:
             SOURCE,
             AgentDegraded.KUBELET_CONFIGURATION_UNKNOWN,
             f"settings of kubelet's TopologyManager are unknown and {counts_as}: {text}; let the agent get"
-            f" nodes/configz, or set the node's label {TOPOLOGY_POLICY_LABEL}",
+            f" nodes/configz, or set the node's label {TOPOLOGY_MANAGER_POLICY_LABEL}",
         )
 
     def _take(self, configuration: KubeletConfiguration | None) -> None:

@@ -20,7 +20,7 @@ from api.kinds.gpunodeinventory import (
     TopologyManagerScope,
 )
 from api.meta import Model, ObjectMeta
-from api.names import TOPOLOGY_POLICY_LABEL, TOPOLOGY_SCOPE_LABEL
+from api.names import TOPOLOGY_MANAGER_POLICY_LABEL, TOPOLOGY_MANAGER_SCOPE_LABEL
 from kube.config.connection import Connection
 from kube.errors import Undecodable
 from kube.transport import ApiRequest, Transport
@@ -81,21 +81,21 @@ def configured_by_labels(node: NodeOfKubelet) -> KubeletConfiguration | None:
         ConfigurationUnknownError: a label has an invalid value.
     """
     labels = node.metadata.labels or {}
-    if TOPOLOGY_POLICY_LABEL not in labels:
+    if TOPOLOGY_MANAGER_POLICY_LABEL not in labels:
         return None
     try:
         return KubeletConfiguration(
-            topology_manager_policy=TopologyManagerPolicy(labels[TOPOLOGY_POLICY_LABEL]),
+            topology_manager_policy=TopologyManagerPolicy(labels[TOPOLOGY_MANAGER_POLICY_LABEL]),
             topology_manager_scope=TopologyManagerScope(
-                labels.get(TOPOLOGY_SCOPE_LABEL, TopologyManagerScope.CONTAINER.value)
+                labels.get(TOPOLOGY_MANAGER_SCOPE_LABEL, TopologyManagerScope.CONTAINER.value)
             ),
         )
     except ValueError as error:
         policies = ", ".join(one.value for one in TopologyManagerPolicy)
         scopes = ", ".join(one.value for one in TopologyManagerScope)
         raise ConfigurationUnknownError(
-            f"{error}: label {TOPOLOGY_POLICY_LABEL} of the node is one of {policies}, and"
-            f" {TOPOLOGY_SCOPE_LABEL} one of {scopes}"
+            f"{error}: label {TOPOLOGY_MANAGER_POLICY_LABEL} of the node is one of {policies}, and"
+            f" {TOPOLOGY_MANAGER_SCOPE_LABEL} one of {scopes}"
         ) from error
 
 

@@ -1,5 +1,7 @@
 """`node.allocations`: actual allocations of pods, as nodes report them, into the allocation state.
 
+The settings of the nodes' kubelets go into the device index.
+
 Reports are part of the status of GPUNodeInventories, which this sink stores as well. A change of reports alone
 is not published: it triggers no reconcile of the inventory.
 Decisions are `pool.pods.reported`'s (docs/design/0007-actual-allocations.md).
@@ -15,7 +17,7 @@ from kube.batches import steps
 from kube.event_recorder import ObjectReference
 from kube.resources import PODS
 from kube.store import Store
-from pool.facts import reports_of
+from pool.facts import kubelet_of, reports_of
 from reconciler.sinks.pod_sink import ACTION, check_alone
 from telemetry.metrics import ALLOCATION_MISMATCHES
 from telemetry.reasons import EventReason
@@ -98,6 +100,7 @@ class InventorySink:
 
     def upsert(self, item: "GPUNodeInventory") -> None:
         name = item.metadata.name
+        self._allocation_state.index.replace_kubelet(NodeName(name), kubelet_of(item))
         before = self.store.by_name.get(name)
         reported = before.status.allocations if before is not None else None
         if (reported or []) == (item.status.allocations or []):
@@ -111,6 +114,7 @@ class InventorySink:
 
     def discard(self, item: "GPUNodeInventory") -> None:
         """Remove an inventory and its reports."""
+        self._allocation_state.index.replace_kubelet(NodeName(item.metadata.name), None)
         self._allocation_state.observe_reports(NodeName(item.metadata.name), {})
         self.store.discard(item)
 

@@ -14,7 +14,7 @@ from api.kinds.gpunodeinventory import (
     TopologyManagerPolicy,
     TopologyManagerScope,
 )
-from api.names import TOPOLOGY_POLICY_LABEL, TOPOLOGY_SCOPE_LABEL, NodeName
+from api.names import TOPOLOGY_MANAGER_POLICY_LABEL, TOPOLOGY_MANAGER_SCOPE_LABEL, NodeName
 from kube.config.connection import StaticConnection
 from kube.errors import Forbidden, KubeError, Undecodable, Unreachable, from_status
 from telemetry.conditions import AgentDegraded
@@ -106,25 +106,29 @@ def test_an_address_of_ipv6_is_in_brackets():
 
 
 async def test_labels_of_the_node_go_over_kubelet(world: World):
-    world.node = a_node({TOPOLOGY_POLICY_LABEL: "restricted"})
+    world.node = a_node({TOPOLOGY_MANAGER_POLICY_LABEL: "restricted"})
     await world.reader.read()
     assert world.asked == []
     assert world.reader.configuration == KubeletConfiguration(
         topology_manager_policy=TopologyManagerPolicy.RESTRICTED
     )
-    world.node = a_node({TOPOLOGY_POLICY_LABEL: "single-numa-node", TOPOLOGY_SCOPE_LABEL: "pod"})
+    world.node = a_node(
+        {TOPOLOGY_MANAGER_POLICY_LABEL: "single-numa-node", TOPOLOGY_MANAGER_SCOPE_LABEL: "pod"}
+    )
     await world.reader.read()
     assert world.reader.configuration == SINGLE
 
 
 async def test_an_invalid_label_is_named_with_what_is_valid(world: World):
-    world.node = a_node({TOPOLOGY_POLICY_LABEL: "strict"})
+    world.node = a_node({TOPOLOGY_MANAGER_POLICY_LABEL: "strict"})
     await world.reader.read()
     assert world.reader.configuration is None
     problem = world.problems.summary()
     assert problem.reason is AgentDegraded.KUBELET_CONFIGURATION_UNKNOWN
     assert "'strict'" in problem.text
-    assert f"{TOPOLOGY_POLICY_LABEL} of the node is one of none, best-effort" in problem.text
+    assert (
+        f"{TOPOLOGY_MANAGER_POLICY_LABEL} of the node is one of none, best-effort" in problem.text
+    )
 
 
 async def test_without_the_right_it_is_unknown_and_the_problem_says_what_to_do(world: World):
@@ -136,7 +140,7 @@ async def test_without_the_right_it_is_unknown_and_the_problem_says_what_to_do(w
     assert problem.reason is AgentDegraded.KUBELET_CONFIGURATION_UNKNOWN
     assert "count as topologyManagerPolicy none" in problem.text
     assert "nodes/configz" in problem.text
-    assert TOPOLOGY_POLICY_LABEL in problem.text
+    assert TOPOLOGY_MANAGER_POLICY_LABEL in problem.text
     world.answer = SINGLE
     await world.reader.read()
     assert world.problems.summary().reason is AgentDegraded.AS_EXPECTED

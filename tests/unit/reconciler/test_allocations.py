@@ -8,9 +8,18 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory, GPUNodeInventoryStatus
+from api.kinds.gpunodeinventory import (
+    ContainerDevices,
+    GPUNodeInventory,
+    GPUNodeInventoryStatus,
+    KubeletConfiguration,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
+)
 from api.meta import ObjectMeta
+from api.names import NodeName
 from pool.allocation_state import AllocationState
+from pool.model import KubeletTopology
 from reconciler.sinks.inventory_sink import InventorySink, record_mismatch
 from reconciler.sinks.pod_sink import PodSink
 from telemetry.reasons import EventReason
@@ -103,6 +112,28 @@ def test_an_inventory_that_is_gone_reports_nothing(how: str) -> None:
         world.sink.replace_all([an_inventory("n2")])
     assert world.used() == {X}
     assert "n1" not in world.sink.store.by_name
+
+
+@pytest.mark.parametrize("how", ["discard", "relist", "unknown"])
+def test_the_settings_of_its_kubelet_are_in_the_index_as_long_as_they_are_known(how: str) -> None:
+    world = World()
+    pod_scope = KubeletConfiguration(
+        topology_manager_policy=TopologyManagerPolicy.RESTRICTED,
+        topology_manager_scope=TopologyManagerScope.POD,
+    )
+    status = GPUNodeInventoryStatus(kubelet=pod_scope)
+    shown = msgspec.structs.replace(an_inventory(), status=status)
+    world.sink.upsert(shown)
+    assert world.allocation_state.index.kubelet_on(NodeName("n1")) == KubeletTopology(
+        TopologyManagerPolicy.RESTRICTED, TopologyManagerScope.POD
+    )
+    if how == "discard":
+        world.sink.discard(shown)
+    elif how == "relist":
+        world.sink.replace_all([an_inventory("n2")])
+    else:
+        world.sink.upsert(an_inventory(version=2))
+    assert world.allocation_state.index.kubelet_on(NodeName("n1")) is None
 
 
 def test_a_full_list_is_taken_over_in_steps_with_its_reports() -> None:
