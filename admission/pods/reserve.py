@@ -12,12 +12,14 @@ from admission.decision import Admitted, Denied
 from admission.pods.pod_patch import annotate
 from admission.pods.signature import is_signed, signed_text
 from api.annotations import ReservationNote, decode_reservation
-from api.kinds.gpupool import WhenExhausted
+from api.kinds.gpupool import DeviceTopology, SlicePlacement, WhenExhausted
 from api.names import RESERVATION_ANNOTATION, ReservationId
 from api.text import units
 from pool.admission_planner import Exhausted
 from pool.admission_rules import Deferral, IncomingPod
 from pool.allocation_state import PlacementRequest
+from pool.placement.request import request_by_containers
+from pool.placement.same_device import Unservable, groups_of, is_valid_size, nearest_sizes
 from pool.reservations.reservation import ReservationPhase
 from telemetry.reasons import RefusalReason
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from admission.pods.request import PodRequest, PoolPod
     from pool.model import Capacity, Demand, Instant, PoolFacts
     from pool.placement.planner import Placed
-    from pool.reservations.reservation import Reservation
+from pool.reservations.reservation import Reservation
 
 DRY_RUN_ID: Final = ReservationId("dry-run")
 """Stands for the id of a dry run, which reserves nothing."""
@@ -173,10 +175,13 @@ def exceeds(pool: "PoolFacts", demand: "Demand", context: "AdmissionContext") ->
 
     A temporary lack of units, while devices are partitioned or drivers start, is no reason to deny.
     """
+    unservable = _unservable(pool, demand)
+    if unservable is not None:
+        return unservable
     state = context.index.state(pool.name)
     largest_node, largest = state.largest_node(), state.largest_possible()
     if not largest_node or demand.units <= largest:
-        return None
+        return _unalignable(pool, demand, context)
     text = (
         f"the pod asks for {units(demand.units)} of {pool.resource}, but the largest node of pool"
         f" {pool.name} {'has' if largest == largest_node else 'can have'} {largest}, and the units of a pod"
@@ -185,9 +190,54 @@ def exceeds(pool: "PoolFacts", demand: "Demand", context: "AdmissionContext") ->
     return Denied(RefusalReason.EXCEEDS_CAPACITY, text)
 
 
+def _unservable(pool: "PoolFacts", demand: "Demand") -> Denied | None:
+    """Deny a container's number of slices that is no part of a device and no number of devices."""
+    if pool.slice_placement is not SlicePlacement.SAME_DEVICE:
+        return None
+    slices = pool.slices_per_device
+    groups = groups_of(request_by_containers(demand).containers, slices)
+    if not isinstance(groups, Unservable):
+        return None
+    container = demand.containers[groups.container]
+    rule = (
+        f"in pool {pool.name} a container gets up to {slices} slices of one device, or whole devices of"
+        f" {slices} slices"
+    )
+    if is_valid_size(container.units, slices):
+        text = (
+            f"container {container.name} asks for {units(container.units)} of {pool.resource} and would reuse some of"
+            f" those of the init containers before it, which are not on one device with the others; {rule}: let the"
+            " init containers ask for as many, or for none"
+        )
+    else:
+        sizes = " or ".join(map(str, nearest_sizes(container.units, slices)))
+        text = (
+            f"container {container.name} asks for {units(container.units)} of {pool.resource}, but {rule}; ask for"
+            f" {sizes}"
+        )
+    return Denied(RefusalReason.BAD_QUANTITY, text)
+
+
+def _unalignable(pool: "PoolFacts", demand: "Demand", context: "AdmissionContext") -> Denied | None:
+    """Deny a demand for which no node has, or may yet have, an aligned set of devices."""
+    if pool.device_topology is not DeviceTopology.REQUIRED:
+        return None
+    state = context.index.state(pool.name)
+    largest = state.largest_alignable(state.request_of(demand))
+    if largest is None:
+        return None
+    text = (
+        f"the pod asks for {units(demand.units)} of {pool.resource}, and pool {pool.name} requires the devices of a pod"
+        " to be on one NUMA node or connected by NVLink (spec.scheduling.deviceTopology), but no node has more than"
+        f" {largest} so; ask for at most {largest}, or use another pool"
+    )
+    return Denied(RefusalReason.EXCEEDS_CAPACITY, text)
+
+
 def _insufficient(pool: "PoolFacts", exhausted: Exhausted) -> Denied:
     text = (
-        f"pool {pool.name} cannot reserve {units(exhausted.wanted)} on one node for the pod now:"
+        f"pool {pool.name} cannot reserve {units(exhausted.wanted)} on one node{_together(pool)} for the pod"
+        " now:"
         f" {_figures(exhausted.capacity)}, and its largest node has {exhausted.largest_node};"
         " try again later, or ask for fewer (the pool refuses pods that would have to wait)"
     )
@@ -212,8 +262,12 @@ def _waiting_text(pool: "PoolFacts", exhausted: Exhausted) -> str:
         )
     return (
         f"the pod waits: no node of GPU pool {pool.name} that it may go to has"
-        f" {exhausted.wanted} free"
+        f" {exhausted.wanted} free{_together(pool)}"
     )
+
+
+def _together(pool: "PoolFacts") -> str:
+    return " on devices that it may have together" if pool.constrains_sets else ""
 
 
 def _figures(capacity: "Capacity") -> str:

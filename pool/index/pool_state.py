@@ -17,6 +17,7 @@ from pool.model import Capacity
 from pool.placement.device_choice import fits
 from pool.placement.node_devices import NodeDevices
 from pool.placement.request import Request, request_by_containers
+from pool.placement.room import most_aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,6 +144,23 @@ class PoolState:
             return 0
         devices = max(map(len, self.devices_by_node.values()), default=0)
         return max(self.largest_node(), devices * most_units_of_a_device(self.facts))
+
+    def largest_alignable(self, request: Request) -> int | None:
+        """Return the most units that an aligned set of any node can have, where none can ever serve the request.
+
+        None where a node can, or may yet: its devices are not connected to anything known, or it has no devices. kubelets'
+        policies do not count, since they can change under a pod.
+        """
+        if self.facts is None or not self.devices_by_node:
+            return None
+        most = most_units_of_a_device(self.facts)
+        largest = 0
+        for devices in set(map(self.node_devices, self.devices_by_node)):
+            units = tuple(max(count, most) for count in devices.capacity)
+            if not devices.topology.is_known or fits(devices.without_kubelet(), units, request):
+                return None
+            largest = max(largest, most_aligned(devices, units))
+        return largest
 
     @property
     def _by_containers(self) -> bool:

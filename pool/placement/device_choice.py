@@ -7,14 +7,18 @@ units of plain init containers before it, as in kubelet (`pool.demand`).
 """
 
 import functools
+import itertools
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from api.kinds.gpunodeinventory import TopologyManagerScope
+from api.kinds.gpupool import DeviceTopology
 from pool.demand import reused_units
 from pool.model import ContainerRole
 from pool.placement.aligned_sets import aligned_regions
 from pool.placement.device_sets import best_set
-from pool.placement.kubelet_hints import Unaligned, align
+from pool.placement.kubelet_hints import Unaligned, align, most_numa_nodes
+from pool.placement.same_device import Unservable, groups_of, plan_same_device
 from pool.placement.topology import positions
 
 if TYPE_CHECKING:
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
     Containers = Sequence[tuple[ContainerRole, int]]
     Choice = list[list[int]]
     """For each container the positions of its new units, in the order in which they are taken."""
+
+
+_MOST_NUMA_NODES: Final = 8
+"""Of which sets are tried: 254 of them."""
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -53,7 +61,78 @@ def choose(
         idle: mask of the devices of which sets are kept whole for later pods; all with free units unless given.
     """
     order = range(len(free)) if preference is None else preference
+    if devices.slices:
+        return _on_same_devices(devices, free, containers, preference=order)
     return _Search(devices, containers, order).first(free, idle)
+
+
+def _on_same_devices(
+    devices: "NodeDevices",
+    free: "Counts",
+    containers: "Containers",
+    *,
+    preference: "Sequence[int]",
+) -> "Choice | None":
+    """Choose one device for each container's units, or whole devices, that kubelet allows."""
+    groups = groups_of(tuple(containers), devices.slices)
+    if isinstance(groups, Unservable):
+        return None
+    for some in _numa_regions(devices):
+        taken = plan_same_device(
+            groups,
+            [count if some >> at & 1 else 0 for at, count in enumerate(free)],
+            strategy=devices.strategy,
+            preference=preference,
+            topology=None if devices.device_topology is DeviceTopology.NONE else devices.topology,
+            aligned_only=devices.is_required_aligned,
+        )
+        if taken is None:
+            continue
+        choice = [[at for at, count in one for _ in range(count)] for one in taken]
+        if _kubelet_admits(devices, containers, choice):
+            return choice
+    return None
+
+
+def _numa_regions(devices: "NodeDevices") -> "Iterator[int]":
+    """Yield all devices, then, where kubelet has a policy, those of fewer NUMA nodes."""
+    yield (1 << len(devices.capacity)) - 1
+    if devices.kubelet is not None:
+        nodes = devices.topology.numa_nodes[:_MOST_NUMA_NODES]
+        for count in range(1, len(nodes)):
+            yield from map(sum, itertools.combinations(nodes, count))
+
+
+def _kubelet_admits(
+    devices: "NodeDevices", containers: "Containers", choice: "Sequence[Sequence[int]]"
+) -> bool:
+    """Say whether each container's devices, or with scope pod the pod's, are on as few NUMA nodes as kubelet demands."""
+    kubelet = devices.kubelet
+    if kubelet is None or not devices.topology.numa_nodes:
+        return True
+    numa = devices.topology.numa
+    capacity = _by_numa_node(devices.capacity, numa)
+    if kubelet.scope is TopologyManagerScope.POD:
+        sets = [[at for fresh in choice for at in fresh]]
+    else:
+        sets = list(_devices_of(containers, choice))
+    for some in sets:
+        most = most_numa_nodes(kubelet.policy, capacity, len(some))
+        nodes = {numa[at] for at in some}
+        if most is not None and (None in nodes or len(nodes) > most):
+            return False
+    return True
+
+
+def _devices_of(
+    containers: "Containers", choice: "Sequence[Sequence[int]]"
+) -> "Iterator[list[int]]":
+    """Yield the devices of each container's units, with those that kubelet hands on to it."""
+    reusable: list[int] = []
+    for (role, units), fresh in zip(containers, choice, strict=True):
+        kept = reusable[: units - len(fresh)]
+        yield [*kept, *fresh]
+        reusable = [*reusable, *fresh] if role is ContainerRole.INIT else reusable[len(kept) :]
 
 
 def _by_numa_node(units: "Sequence[int]", numa: "Sequence[int | None]") -> "Counter[int | None]":

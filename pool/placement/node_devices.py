@@ -7,6 +7,7 @@ import functools
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from api.kinds.gpunodeinventory import TopologyManagerPolicy
 from api.kinds.gpupool import DeviceTopology, SlicePlacement, Strategy
@@ -43,6 +44,10 @@ class NodeDevices(msgspec.Struct, frozen=True, cache_hash=True):
     def is_constrained(self) -> bool:
         """Whether a pod may not fit though there are enough free units."""
         return bool(self.slices) or self.is_required_aligned or self.kubelet is not None
+
+    def without_kubelet(self) -> "NodeDevices":
+        """Return the value for a kubelet without a policy."""
+        return self if self.kubelet is None else structs.replace(self, kubelet=None)
 
     @property
     def has_preference(self) -> bool:

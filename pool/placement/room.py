@@ -57,10 +57,10 @@ def _fault(room: Room, request: "Request") -> RoomFault:
     devices, available, healthy = room.devices, room.available, room.healthy
     is_resolvable = fits(devices, healthy, request)
     units = available if is_resolvable else healthy
-    if devices.kubelet is not None and fits(structs.replace(devices, kubelet=None), units, request):
+    if devices.kubelet is not None and fits(devices.without_kubelet(), units, request):
         return RoomFault(
             NodeReason.KUBELET_WOULD_REJECT if is_resolvable else NodeReason.KUBELET_REJECTS,
-            _most_aligned(devices, units),
+            most_aligned(devices, units),
             devices.kubelet.policy.value,
         )
     if devices.slices and not fits(
@@ -72,16 +72,11 @@ def _fault(room: Room, request: "Request") -> RoomFault:
         )
     return RoomFault(
         NodeReason.NOT_ALIGNED if is_resolvable else NodeReason.CANNOT_ALIGN,
-        _most_aligned(devices, units),
+        most_aligned(devices, units),
     )
 
 
-def can_ever_fit(room: Room, request: "Request") -> bool:
-    """Say whether the pod could be placed there if every unit were free, and every device healthy."""
-    return fits(room.devices, room.devices.capacity, request)
-
-
-def _most_aligned(devices: "NodeDevices", units: "Counts") -> int:
+def most_aligned(devices: "NodeDevices", units: "Counts") -> int:
     """Return the most of these units that are on one NUMA node, in one island, or on one device."""
     mask = sum(1 << at for at, count in enumerate(units) if count)
     regions = aligned_regions(devices.topology, mask)

@@ -6,8 +6,8 @@ import pytest
 
 from api.kinds.gpupool import AllocationMode
 from api.names import UnitId
-from api.units import part_of
-from pool.layout import NO_UNITS, layout_of
+from api.units import part_of, slices_of
+from pool.layout import NO_UNITS, Layout, layout_of
 from tests.support.builders import a_device, a_pool, a_slice_pool
 
 if TYPE_CHECKING:
@@ -90,3 +90,16 @@ def test_the_part_of_a_unit_is_the_device_or_instance_that_it_belongs_to(
     unit: str, want: str
 ) -> None:
     assert part_of(unit) == want
+
+
+def test_each_slice_of_a_hundred_is_its_own_bit() -> None:
+    layout = Layout(slices_of("GPU-1", 100))
+    assert [layout.mask_of(UnitId(str(unit))) for unit in layout.ids] == [
+        1 << slot for slot in range(100)
+    ]
+
+
+@pytest.mark.parametrize("unit", ["GPU-2::7", "GPU-1", "GPU-1::100", "GPU-1::07", "GPU-1::٣", "7"])
+def test_a_unit_that_is_none_of_a_hundred_slices_takes_the_whole_device(unit: str) -> None:
+    layout = Layout(slices_of("GPU-1", 100))
+    assert layout.mask_of(UnitId(unit)) == layout.full
