@@ -22,7 +22,6 @@ from pool.index.node_view import summarize
 from pool.index.pool_state import PoolState
 from pool.index.unaccounted import UnaccountedPods
 from pool.layout import layout_of
-from pool.node_topology import kubelet_topology
 from pool.placement.fragmentation.recent_demand import RecentDemands
 from pool.placement.node_devices import NodeDevices, node_devices
 
@@ -55,7 +54,7 @@ class DeviceIndex:
         # (pool, label key) -> can pods go to every value, does any node carry it; emptied when anything
         # changes except claims on units
         self._kubelets: dict[NodeName, KubeletTopology] = {}
-        # as reported by the nodes that have a policy
+        # settings of the nodes whose inventory has them
         self._withheld: set[DeviceName] = set()
         # devices that are to leave their pool, whatever their objects say yet
         self._new = NewDevices()
@@ -143,10 +142,7 @@ class DeviceIndex:
         self.generation += 1
 
     def replace_kubelet(self, node: "NodeName", topology: "KubeletTopology | None") -> None:
-        """Set the TopologyManager settings of a node's kubelet; None where they are unknown.
-
-        Labels of the node (`api.names.TOPOLOGY_MANAGER_POLICY_LABEL`) override them.
-        """
+        """Set the TopologyManager settings of a node's kubelet; None where they are unknown."""
         if self._kubelets.get(node) == topology:
             return
         if topology is None:
@@ -236,8 +232,7 @@ class DeviceIndex:
 
     def kubelet_on(self, node: "NodeName") -> "KubeletTopology | None":
         """Return the TopologyManager settings of a node's kubelet; None where they are unknown."""
-        facts, reported = self._nodes.get(node), self._kubelets.get(node)
-        return kubelet_topology(facts.labels, reported) if facts is not None else reported
+        return self._kubelets.get(node)
 
     def pools_on(self, node: "NodeName") -> "set[PoolName]":
         """Return the pools whose object exists and that have a device on the node."""

@@ -188,7 +188,11 @@ def test_units_that_are_handed_on_again_and_again_are_refused():
 
 
 def test_all_units_of_the_largest_node_can_be_asked_for():
-    pod = a_pod_object(1024, spec={"initContainers": init_containers(1, 1024)})
+    assert sliced().ask(mutate_pod, a_pod_object(1600)).allowed
+
+
+def test_an_init_container_may_hand_a_thousand_units_on():
+    pod = a_pod_object(1000, spec={"initContainers": init_containers(1, 1000)})
 
     assert sliced().ask(mutate_pod, pod).allowed
 

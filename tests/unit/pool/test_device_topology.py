@@ -7,8 +7,6 @@ import pytest
 from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
 from api.kinds.gpupool import DeviceTopology, Strategy
 from api.names import (
-    TOPOLOGY_MANAGER_POLICY_LABEL,
-    TOPOLOGY_MANAGER_SCOPE_LABEL,
     DeviceName,
     PoolName,
 )
@@ -29,7 +27,7 @@ from tests.support.allocation_state import (
     some_allocation_state,
     uid_of,
 )
-from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, a_slice_pool, at
+from tests.support.builders import a_demand, a_device, a_pod_facts, a_pool, a_slice_pool, at
 
 WHOLE, SLICES = PoolName("whole"), PoolName("slices")
 REQUIRED, NONE = DeviceTopology.REQUIRED, DeviceTopology.NONE
@@ -329,21 +327,6 @@ def test_each_container_gets_the_numa_node_that_kubelet_gives_it() -> None:
         "c0": [0, 1],
         "c1": [3, 4],
     }
-
-
-def test_labels_of_a_node_override_what_its_kubelet_reports() -> None:
-    allocation_state = a_state(0, 1)
-    index = allocation_state.index
-    index.replace_kubelet(N1, SINGLE)
-    index.replace_node(a_node("n1", labels={TOPOLOGY_MANAGER_POLICY_LABEL: "none"}))
-    assert refusal(allocation_state, 2) is None
-    index.replace_node(a_node("n1", labels={TOPOLOGY_MANAGER_SCOPE_LABEL: "pod"}))
-    assert index.kubelet_on(N1) == POD
-    index.replace_node(a_node("n1", labels={TOPOLOGY_MANAGER_POLICY_LABEL: "no such policy"}))
-    assert index.kubelet_on(N1) == SINGLE
-    index.replace_kubelet(N1, None)
-    index.replace_node(a_node("n1", labels={TOPOLOGY_MANAGER_POLICY_LABEL: "restricted"}))
-    assert index.kubelet_on(N1) == RESTRICTED
 
 
 def test_containers_decide_where_a_node_has_a_policy() -> None:
