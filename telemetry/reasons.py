@@ -57,6 +57,8 @@ class EventReason(Enum):
     """On the node's inventory: a source reports nothing; its last facts are kept, marked stale."""
     BAD_FEATURE = "GPUBadFeature"
     """On the node's inventory: a label or attribute has an invalid value."""
+    CONTRADICTORY_LINKS = "GPUContradictoryLinks"
+    """On the node's inventory: two devices report different links between each other."""
 
     NODE_WITHOUT_POOL = "GPUNodeWithoutPool"
     """On the node's inventory: the node is ready for pooling, and no pool has one of its devices."""

@@ -143,6 +143,8 @@ class NodeInventory:
             self._events.silent(metadata, newly_stale(plan))
             self._events.bad(metadata, merged.bad)
             self._events.refused(metadata, plan.refused)
+            wanted = (*(one for _, one in plan.keep), *plan.create)
+            self._events.contradictory_links(metadata, wanted)
         self._events.duplicates(devices)
         next_s = self._next_look_s(merged)
         return min(next_s or math.inf, REFUSED_AGAIN_S) if plan.refused else next_s

@@ -2,25 +2,28 @@
 
 from typing import TYPE_CHECKING, Final, final
 
+from api.kinds.gpudevice import GPUDevice
 from api.meta import ObjectMeta
 from api.names import NodeName
 from api.text import listed as listing
 from inventory.discovery.sources import Source
 from kube.event_recorder import ObjectReference
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODES
+from pool.facts import device_facts
+from pool.placement.topology import topology_of
 from telemetry.metrics import BAD_FEATURES
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from api.kinds.gpudevice import GPUDevice
     from api.names import DeviceName
     from inventory.discovery.plan import MissingDevice, RejectedDevice, WantedDevice
     from inventory.discovery.sources import BadFeature
     from kube.event_recorder import EventRecorder
     from pool.index.device_index import DeviceIndex
     from pool.model import NodeFacts
+    from pool.placement.topology import LinkConflict
     from reconciler.runtime.device_store import DeviceStore
 
 ACTION: Final = "Inventory"
@@ -39,6 +42,8 @@ class InventoryEvents:
         self._index = index
         self._devices = devices
         self._bad: dict[NodeName, frozenset[BadFeature]] = {}
+        # node -> what was recorded
+        self._contradictions: dict[NodeName, frozenset[LinkConflict]] = {}
         # node -> what was recorded
         self._refused: dict[NodeName, frozenset[RejectedDevice]] = {}
         # node -> what was recorded
@@ -118,6 +123,32 @@ class InventoryEvents:
         else:
             self._bad.pop(node, None)
 
+    def contradictory_links(self, inventory: ObjectMeta, devices: "Iterable[WantedDevice]") -> None:
+        """Record links that only one of two devices reports, or that they report differently, and that are new."""
+        node = NodeName(inventory.name)
+        linked = sorted((one for one in devices if one.status.links), key=lambda one: one.name)
+        facts = [
+            device_facts(GPUDevice(metadata=ObjectMeta(name=one.name), status=one.status))
+            for one in linked
+        ]
+        known = self._contradictions.pop(node, frozenset())
+        found = frozenset(topology_of(facts).conflicts)
+        if found:
+            self._contradictions[node] = found
+        new = sorted(found - known, key=lambda one: (one.device, one.link.peer))
+        if not new:
+            return
+        text = (
+            f"devices contradict each other about their links, the weaker report counts:"
+            f" {listing(map(_told, new))}; compare `nvidia-smi topo --matrix` on the node"
+        )
+        self._recorder.warning(
+            ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
+            EventReason.CONTRADICTORY_LINKS,
+            text,
+            action=ACTION,
+        )
+
     def refused(self, inventory: ObjectMeta, refused: "Sequence[RejectedDevice]") -> None:
         """Record reported UUIDs that other devices have, and that are new."""
         node = NodeName(inventory.name)
@@ -182,6 +213,15 @@ class InventoryEvents:
     def forget(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> None:
         """Remember nothing of a node that is gone."""
         self._bad.pop(node, None)
+        self._contradictions.pop(node, None)
         self._refused.pop(node, None)
         for device in devices:
             self._duplicates.pop(device.name, None)
+
+
+def _told(conflict: "LinkConflict") -> str:
+    link, answer = conflict.link, conflict.answer
+    if link.peer == conflict.device:
+        return f"{conflict.device} reports a link to itself"
+    reported = f"{conflict.device} reports {link.type} x{link.count} to {link.peer}"
+    return f"{reported}, which reports {f'{answer.type} x{answer.count}' if answer else 'none'}"

@@ -1,15 +1,17 @@
 """Sources that go silent, contradict each other, or make no sense: what is known stays, and people hear once."""
 
+import json
 from collections.abc import AsyncIterator
 
 import pytest
 
-from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpudevice import GPUDevice, Link
 from inventory.discovery.node import DEFAULT_GONE_FOR
 from kube.resources import NODES
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.inventory_run import InventoryRun, an_inventory_run, condition
 from tests.support.node_features import (
+    address_of,
     agent_device,
     agent_feature,
     gfd_labels,
@@ -183,6 +185,30 @@ async def test_garbage_is_skipped_and_told_once_with_its_name(caches: InventoryR
     ((_, reason, note),) = caches.events()
     assert reason == "GPUBadFeature"
     assert "a-lot" not in note
+
+
+async def test_devices_that_contradict_each_other_about_their_links_are_told_once(
+    caches: InventoryRun,
+):
+    def linked(number: int, to: int, **more: int) -> dict[str, str]:
+        link = {"peer": address_of(to), "type": "NVLink", **more}
+        return agent_device("n1", number) | {"links": json.dumps([link])}
+
+    devices = [linked(0, 1, count=4), linked(1, 0, count=2), linked(2, 0, count=4)]
+    for _ in range(2):
+        await caches.publish(agent_feature("n1", devices, heartbeat=caches.now()))
+        await caches.settle()
+    told = [
+        (about, note)
+        for about, reason, note in caches.events()
+        if reason == "GPUContradictoryLinks"
+    ]
+    ((about, note),) = told
+    assert about == "GPUNodeInventory/n1"
+    assert "n1-0000-17-00.0 reports NVLink x4 to n1-0000-18-00.0, which reports NVLink x2" in note
+    assert "n1-0000-19-00.0 reports NVLink x4 to n1-0000-17-00.0, which reports none" in note
+    links = (await caches.gpu(DEVICE)).status.links
+    assert links == [Link(peer="n1-0000:18:00.0", type="NVLink", count=4)], "as it was reported"
 
 
 async def test_a_half_written_feature_takes_no_device_away(caches: InventoryRun):
