@@ -14,7 +14,7 @@ from pool.errors import InvariantViolatedError
 from pool.index.node_view import refusal_of
 from pool.model import PodPhase
 from pool.placement.device_choice import fits
-from pool.placement.planner import Placed, PlacementRefused, is_intact, plan_devices
+from pool.placement.planner import Placed, PlacementRefused, complies_with, is_intact, plan_devices
 from pool.refusal import NodeReason, NodeRefusal
 from pool.reservations.conflicts import free_units_without, recoverable_units, units_within_reach
 from pool.reservations.reservation import Reservation, ReservationPhase
@@ -109,14 +109,15 @@ class AllocationReader:
             return PlacementRefused(node, refusal)
         entries = self._index.devices_on(pool.name, node)
         own = self._index.claims.exclusive_masks(reservation.id) if reservation else {}
+        rules = self._index.node_devices(pool.name, node)
         if (
             reservation is not None
             and (reservation.node, reservation.pool) == (node, pool.name)
             and reservation.demand == demand
             and is_intact(reservation.devices, own, entries)
+            and complies_with(rules, reservation.devices, entries=entries, demand=demand)
         ):
             return Placed(pool.name, node, reservation.devices)
-        rules = self._index.node_devices(pool.name, node)
         devices = plan_devices(entries, demand, rules, own=own)
         if devices is None:
             within_reach = units_within_reach(

@@ -19,7 +19,7 @@ from pool.placement.aligned_sets import aligned_regions
 from pool.placement.device_sets import best_set
 from pool.placement.kubelet_hints import Unaligned, align, most_numa_nodes
 from pool.placement.same_device import Unservable, groups_of, plan_same_device
-from pool.placement.topology import positions
+from pool.placement.topology import is_aligned, positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,6 +41,22 @@ def fits(devices: "NodeDevices", free: "Counts", request: "Request") -> bool:
     """Say whether units can be chosen; nodes that are alike are asked about once."""
     containers = request.containers or ((ContainerRole.MAIN, request.units),)
     return choose(devices, free, containers) is not None
+
+
+def complies(
+    devices: "NodeDevices", containers: "Containers", sets: "Sequence[Sequence[int]]"
+) -> bool:
+    """Say whether units chosen before comply with the rules as they are now.
+
+    `sets` are the positions of each container's units, one for each unit.
+    """
+    if devices.slices and not all(_is_on_same_device(devices, some) for some in sets):
+        return False
+    if devices.is_required_aligned:
+        mask = sum(1 << at for at in {at for some in sets for at in some})
+        if not is_aligned(devices.topology, mask):
+            return False
+    return _kubelet_admits(devices, containers, sets)
 
 
 def choose(
@@ -120,9 +136,15 @@ def _on_same_devices(
         if taken is None:
             continue
         choice = [[at for at, count in one for _ in range(count)] for one in taken]
-        if _kubelet_admits(devices, containers, choice):
+        if _kubelet_admits(devices, containers, list(_with_reused(containers, choice))):
             return choice
     return None
+
+
+def _is_on_same_device(devices: "NodeDevices", some: "Sequence[int]") -> bool:
+    """Say whether a container's units are on one device, or are whole devices."""
+    used = len(set(some))
+    return used <= 1 or used * devices.slices == len(some)
 
 
 def _numa_regions(devices: "NodeDevices") -> "Iterator[int]":
@@ -135,7 +157,7 @@ def _numa_regions(devices: "NodeDevices") -> "Iterator[int]":
 
 
 def _kubelet_admits(
-    devices: "NodeDevices", containers: "Containers", choice: "Sequence[Sequence[int]]"
+    devices: "NodeDevices", containers: "Containers", sets: "Sequence[Sequence[int]]"
 ) -> bool:
     """Say whether each container's devices, or with scope pod the pod's, are on as few NUMA nodes as kubelet demands."""
     kubelet = devices.kubelet
@@ -144,18 +166,19 @@ def _kubelet_admits(
     numa = devices.topology.numa
     capacity = _by_numa_node(devices.capacity, numa)
     if kubelet.scope is TopologyManagerScope.POD:
-        sets = [[at for fresh in choice for at in fresh]]
+        shared = sum(reused_units(containers))
+        asked = [(sum(units for _, units in containers) - shared, set().union(*sets))]
     else:
-        sets = list(_devices_of(containers, choice))
-    for some in sets:
-        most = most_numa_nodes(kubelet.policy, capacity, len(some))
+        asked = [(units, set(some)) for (_, units), some in zip(containers, sets, strict=True)]
+    for units, some in asked:
+        most = most_numa_nodes(kubelet.policy, capacity, units)
         nodes = {numa[at] for at in some}
         if most is not None and (None in nodes or len(nodes) > most):
             return False
     return True
 
 
-def _devices_of(
+def _with_reused(
     containers: "Containers", choice: "Sequence[Sequence[int]]"
 ) -> "Iterator[list[int]]":
     """Yield the devices of each container's units, with those that kubelet hands on to it."""

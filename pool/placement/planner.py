@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from api.kinds.gpupool import Strategy
+from api.units import part_of
 from pool.model import ContainerRole
-from pool.placement.device_choice import choose
+from pool.placement.device_choice import choose, complies
 from pool.placement.device_sets import best_set
 
 if TYPE_CHECKING:
@@ -152,6 +153,24 @@ def is_intact(
         mask &= ~entry.observed
         intact.update(unit for slot, unit in enumerate(entry.layout.ids) if mask >> slot & 1)
     return all(unit in intact for units in devices.values() for unit in units)
+
+
+def complies_with(
+    rules: "NodeDevices",
+    devices: "Devices",
+    *,
+    entries: "Sequence[DeviceEntry]",
+    demand: "Demand",
+) -> bool:
+    """Say whether a reservation's units comply with the rules as they are now: a kubelet's policy may have changed."""
+    if not rules.is_constrained:
+        return True
+    position_of = {part: at for at, entry in enumerate(entries) for part in entry.parts}
+    sets = [
+        [position_of[part_of(unit)] for unit in devices.get(container.name, ())]
+        for container in demand.containers
+    ]
+    return complies(rules, [(one.role, one.units) for one in demand.containers], sets)
 
 
 def may_go_to(node: "NodeFacts", constraints: "Constraints") -> bool:

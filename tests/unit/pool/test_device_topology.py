@@ -341,3 +341,21 @@ def test_containers_decide_where_a_node_has_a_policy() -> None:
     allocation_state.index.replace_kubelet(N1, None)
     assert view(WHOLE, a_demand(4)) is view(WHOLE, a_demand(2, 2))
     assert set(view(WHOLE, a_demand(4)).scores) == {N1, N2}
+
+
+def test_a_reservation_that_kubelet_would_reject_by_now_is_planned_again() -> None:
+    allocation_state = a_state(0, 1, 1)
+    take(allocation_state, 2)
+    pod = a_reserved_pod(allocation_state, "mine", 2)
+    allocation_state.discard_pod(uid_of("b"))
+    allocation_state.index.replace_kubelet(N1, SINGLE)
+    assert set(commit_to(allocation_state, pod).units) == {"GPU-n1-1", "GPU-n1-2"}
+
+
+def test_a_reservation_that_complies_is_kept() -> None:
+    allocation_state = a_state(0, 0, 1, 1)
+    take(allocation_state, 0, 1)
+    pod = a_reserved_pod(allocation_state, "mine", 1)
+    allocation_state.discard_pod(uid_of("b"))
+    allocation_state.index.replace_kubelet(N1, POD)
+    assert set(commit_to(allocation_state, pod).units) == {"GPU-n1-2"}
