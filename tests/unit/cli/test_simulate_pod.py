@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from api.annotations import encode_devices
-from api.names import DEVICES_ANNOTATION, UnitId
 from cli.exit_status import FAILED, MISUSED, OK
 from cli.main import run
 from tests.support.cluster_objects import (
@@ -201,19 +199,6 @@ def test_a_kubelet_that_would_reject_the_pod_is_named(ask: Asking):
     blockers = [a_bound_pod_object(f"p{at}", "n1", [at]) for at in (0, 2)]
     (refused,) = ask(a_pod_object(units=2), *cluster, *blockers)["decision"]["refused"]
     assert "its topologyManagerPolicy is single-numa-node" in refused["reason"]
-
-
-def test_fewer_slices_of_one_device_are_offered(ask: Asking):
-    pool = a_pool_object(
-        allocation={"mode": "TimeSlice", "slicesPerDevice": 10, "slicePlacement": "SameDevice"}
-    )
-    cluster = [pool, a_node_object("n1"), *(a_device_object("n1", at) for at in range(2))]
-    other = a_pod_object("other", 4, nodeName="n1")
-    units = tuple(UnitId(f"GPU-n1-{at}::{part}") for at in range(2) for part in (0, 1))
-    other["metadata"]["annotations"] = {DEVICES_ANNOTATION: encode_devices({"main": units})}
-    answer = ask(a_pod_object(units=9), *cluster, other)
-    assert answer["decision"]["verdict"] == "Waits"
-    assert answer["changes"]["fewerUnits"] == {"units": 8, "node": "n1"}
 
 
 @pytest.mark.parametrize(
