@@ -7,7 +7,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pool.placement.room import can_ever_fit
+from pool.placement.device_choice import fits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -84,11 +84,8 @@ def fits_when_empty(
 ) -> bool:
     """Say whether the pod would fit the node if every unit were free and every device healthy."""
     pool, demand = wanted
-    state = index.state(pool.name)
-    summary = state.node(node)
-    if summary is None or summary.total < demand.units:
-        return False
-    return summary.room is None or can_ever_fit(summary.room, state.request_of(demand))
+    devices = index.node_devices(pool.name, node)
+    return fits(devices, devices.capacity, index.state(pool.name).request_of(demand))
 
 
 def _pods_of(

@@ -215,12 +215,8 @@ def _new_node(question: "PoolQuestion", snapshot: "Snapshot") -> NewNode | None:
     wanted = (pool, question.demand)
     kinds: dict[object, NodeName] = {}
     for name in sorted(index.state(pool.name).devices_by_node):
-        entries = index.devices_on(pool.name, name)
         products = tuple(sorted(_products(pool, name, snapshot).items()))
-        wiring = tuple(
-            (entry.layout.count, entry.facts.numa_node, entry.facts.links) for entry in entries
-        )
-        kinds.setdefault((products, wiring, index.kubelet_on(name)), name)
+        kinds.setdefault((products, index.node_devices(pool.name, name)), name)
     for name in sorted(kinds.values(), key=lambda name: len(index.devices_on(pool.name, name))):
         if fits_when_empty(index, wanted, name):
             return NewNode(like=name, devices=dict(_products(pool, name, snapshot)))

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from api.annotations import encode_devices
+from api.names import API_VERSION, DEVICES_ANNOTATION, UnitId
 from cli.exit_status import FAILED, MISUSED, OK
 from cli.main import run
 from tests.support.cluster_objects import (
@@ -168,11 +170,9 @@ def test_a_node_without_cpu_does_not_take_the_pod_and_ending_pods_give_theirs(as
     assert answer["changes"]["endingPods"]["pods"][0]["pod"] == "default/busy"
 
 
-def a_two_socket_cluster(*, pool: Object, **labels: str) -> list[Object]:
-    node = a_node_object("n1")
-    node["metadata"]["labels"] |= labels
+def a_two_socket_cluster(*, pool: Object) -> list[Object]:
     devices = [a_device_object("n1", at, numaNode=at // 2) for at in range(4)]
-    return [pool, node, *devices]
+    return [pool, a_node_object("n1"), *devices]
 
 
 def test_a_pool_that_requires_topology_refuses_unaligned_sets_and_says_what_would_help(
@@ -194,11 +194,29 @@ def test_a_pool_that_requires_topology_refuses_unaligned_sets_and_says_what_woul
 
 
 def test_a_kubelet_that_would_reject_the_pod_is_named(ask: Asking):
-    policy = {"gpu.deckhouse.io/topology-manager-policy": "single-numa-node"}
-    cluster = a_two_socket_cluster(pool=a_pool_object(), **policy)
+    inventory = {
+        "apiVersion": API_VERSION,
+        "kind": "GPUNodeInventory",
+        "metadata": {"name": "n1"},
+        "status": {"kubelet": {"topologyManagerPolicy": "single-numa-node"}},
+    }
+    cluster = [*a_two_socket_cluster(pool=a_pool_object()), inventory]
     blockers = [a_bound_pod_object(f"p{at}", "n1", [at]) for at in (0, 2)]
     (refused,) = ask(a_pod_object(units=2), *cluster, *blockers)["decision"]["refused"]
     assert "its topologyManagerPolicy is single-numa-node" in refused["reason"]
+
+
+def test_fewer_slices_of_one_device_are_offered(ask: Asking):
+    pool = a_pool_object(
+        allocation={"mode": "TimeSlice", "slicesPerDevice": 10, "slicePlacement": "SameDevice"}
+    )
+    cluster = [pool, a_node_object("n1"), *(a_device_object("n1", at) for at in range(2))]
+    other = a_pod_object("other", 4, nodeName="n1")
+    units = tuple(UnitId(f"GPU-n1-{at}::{part}") for at in range(2) for part in (0, 1))
+    other["metadata"]["annotations"] = {DEVICES_ANNOTATION: encode_devices({"main": units})}
+    answer = ask(a_pod_object(units=9), *cluster, other)
+    assert answer["decision"]["verdict"] == "Waits"
+    assert answer["changes"]["fewerUnits"] == {"units": 8, "node": "n1"}
 
 
 @pytest.mark.parametrize(
