@@ -49,12 +49,15 @@ class Release:
         await self._with_chart("install", *options, values=values)
 
     async def apply_by_hand(self) -> None:
-        """Install without Helm, as docs/install.md says, and wait until the Deployments are ready."""
+        """Install without Helm, as docs/install.md says."""
         version = binaries.kubernetes_version()
         rendered = await GpuSystem.render("all", "--kube-version", version)
         # Of definitions, which a release before this one has left with Helm's fields.
         options = ("apply", "--server-side", "--force-conflicts", "-f", "-")
         await self._kubectl(*options, stdin=rendered, timeout_s=120)
+
+    async def rolled_out(self) -> None:
+        """Wait until the pods of the Deployments are those of their templates, and ready."""
         for name in (constants.NAME, constants.SCHEDULER_DEPLOYMENT):
             status = ("rollout", "status", f"deployment/{name}", "--timeout=110s")
             await self._kubectl("-n", NAMESPACE, *status, timeout_s=120)

@@ -48,6 +48,8 @@ async def test_helm_takes_over_what_kubectl_applied_and_no_reservation_is_lost(
     for name in ("reserved", "waits"):
         await pods.wait_for_pod(api, pools.namespace, name, pods.is_unschedulable)
     await polling.eventually(lambda: two_are_reserved(api, resource), what="two reserved units")
+    # The leader has restarted kube-scheduler, for the CA that it made.
+    await release.rolled_out()
     ours = await own_pods(api)
 
     over = asyncio.Event()
@@ -102,14 +104,16 @@ async def two_are_reserved(api: "ApiClient", resource: str) -> bool:
 
 
 async def own_pods(api: "ApiClient", selector: str = "") -> dict[str, int]:
-    """Return uid -> restarts of our pods."""
+    """Return uid -> restarts of our pods that are to stay."""
     return {
         one["metadata"]["uid"]: sum(
             status["restartCount"] for status in one["status"].get("containerStatuses", ())
         )
         for one in (await api.get(OURS, labelSelector=selector))["items"]
+        if "deletionTimestamp" not in one["metadata"]
     }
 
 
 async def are_gone(api: "ApiClient", servers: dict[str, int]) -> bool:
-    return not servers.keys() & (await own_pods(api, SERVERS)).keys()
+    found = (await api.get(OURS, labelSelector=SERVERS))["items"]
+    return not servers.keys() & {one["metadata"]["uid"] for one in found}
