@@ -4,6 +4,8 @@ They are named as the published variants, which are made in another way and othe
 and tried on those.
 """
 
+import functools
+import operator
 import random
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -26,7 +28,9 @@ def _drawn(
     ]
 
 
-def _split(pods: Sequence[TracePod]) -> tuple[list[TracePod], list[TracePod], list[TracePod], list[TracePod]]:
+def _split(
+    pods: Sequence[TracePod],
+) -> tuple[list[TracePod], list[TracePod], list[TracePod], list[TracePod]]:
     """Return pods without devices, of a share, of one device, of several."""
     return (
         [pod for pod in pods if not pod.devices],
@@ -107,7 +111,7 @@ def _models(share: float) -> Made:
 def _cpu(share: float) -> Made:
     def made(pods: Sequence[TracePod], rng: random.Random) -> list[TracePod]:
         cpu, *others = _split(pods)
-        return _drawn([(cpu, share), (sum(others, []), 1 - share)], len(pods), rng)
+        return _drawn([(cpu, share), (functools.reduce(operator.iadd, others, []), 1 - share)], len(pods), rng)
 
     return made
 

@@ -2,18 +2,20 @@
 
 from typing import TYPE_CHECKING, Final
 
-from pool.placement.fragmentation.node_value import HostCounts, NodeValue
-from pool.placement.fragmentation.target_workload import WHOLE_DEVICE
+from pool.placement.fragmentation.node_value import NodeValue
+from pool.placement.fragmentation.room_prices import RoomPrices
 from pool.placement.simulation.node_state import UNKNOWN, choices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pool.placement.fragmentation.target_workload import TargetWorkload
     from pool.placement.simulation.node_state import Ask, Choice, NodeState
 
 _STEP: Final = 10
 """Milli to which a difference of values is rounded, so that nodes of nearly one value are filled in their order."""
+_Before = tuple[int, float, int, float]
+"""Generation of the node, its H, its idle devices, its V."""
 
 
 class LeastFragmentation:
@@ -23,8 +25,21 @@ class LeastFragmentation:
         self, targets: "Mapping[str, TargetWorkload]", nodes: "Sequence[NodeState]"
     ) -> None:
         self._targets = targets
-        self._hosts = {pool: _hosts(target, nodes, pool) for pool, target in targets.items()}
         self._values: dict[tuple[str, str], NodeValue] = {}
+        self._before: dict[tuple[str, int], _Before] = {}
+        self._rooms = {
+            pool: _PoolRooms(target, pool, [node for node in nodes if node.rests.get(pool)])
+            for pool, target in targets.items()
+        }
+
+    def changed(self, node: "NodeState") -> "Iterable[int]":
+        """Note that a node has changed; return the indices of all nodes whose scores have."""
+        indices = {node.index}
+        for pool in node.rests:
+            for index in self._rooms[pool].changed(node):
+                indices.add(index)
+                self._before.pop((pool, index), None)
+        return indices
 
     def score(self, node: "NodeState", ask: "Ask") -> float:
         """Return the best difference of values, rounded."""
@@ -35,49 +50,92 @@ class LeastFragmentation:
         return self._best(node, ask)[1]
 
     def _best(self, node: "NodeState", ask: "Ask") -> "tuple[float, Choice]":
-        cpu = None if node.cpu == UNKNOWN else node.cpu
-        after = None if cpu is None else cpu - ask.cpu_milli
+        after = None if node.cpu == UNKNOWN else node.cpu - ask.cpu_milli
         others = 0.0
-        for pool, rests in node.rests.items():
-            if pool != ask.pool:
-                value = self._value(pool, node.model)
-                others += value.of_state(rests, after) - value.of_state(rests, cpu)
+        if ask.rules is None or len(node.rests) > 1:
+            for pool in node.rests:
+                if pool != ask.pool:
+                    _, filled, idle, before = self._state(node, pool)
+                    others += self._value(pool, node.model).of(filled, idle, after) - before
         if ask.rules is None:
             return round(others / _STEP), ()
-        rests = node.rests[ask.rules.name]
-        value = self._value(ask.rules.name, node.model)
-        before = value.of_state(rests, cpu)
+        pool, whole = ask.rules.name, ask.rules.whole
+        rests = node.rests[pool]
+        value = self._value(pool, node.model)
+        fill = value.fill
+        _, filled, idle, before = self._state(node, pool)
         best: tuple[float, Choice] = float("-inf"), ()
         for choice in choices(rests, ask):
+            filled_after, idle_after = filled, idle
             for position, milli in choice:
-                rests[position] -= milli
-            score = round((others + value.of_state(rests, after) - before) / _STEP)
-            for position, milli in choice:
-                rests[position] += milli
+                rest = rests[position]
+                filled_after += fill[rest - milli] - fill[rest]
+                idle_after -= rest == whole
+            difference = others + value.of(filled_after, idle_after, after) - before
+            score = round(difference / _STEP)
             if score > best[0]:
                 best = score, choice
         return best
+
+    def _state(self, node: "NodeState", pool: str) -> _Before:
+        key = pool, node.index
+        known = self._before.get(key)
+        if known is None or known[0] != node.generation:
+            value = self._value(pool, node.model)
+            rests = node.rests[pool]
+            filled = sum(value.fill[rest] for rest in rests)
+            idle = rests.count(node.wholes[pool])
+            cpu = None if node.cpu == UNKNOWN else node.cpu
+            known = node.generation, filled, idle, value.of(filled, idle, cpu)
+            self._before[key] = known
+        return known
 
     def _value(self, pool: str, model: str) -> NodeValue:
         key = pool, model
         value = self._values.get(key)
         if value is None:
-            value = NodeValue(self._targets[pool], model, self._hosts[pool])
+            rooms = self._rooms[pool]
+            value = NodeValue(self._targets[pool], model, rooms.prices, whole=rooms.whole)
             self._values[key] = value
         return value
 
 
-def _hosts(target: "TargetWorkload", nodes: "Sequence[NodeState]", pool: str) -> HostCounts:
-    of_pool = [node for node in nodes if node.rests.get(pool)]
-    hosts = {
-        shape: sum(
-            node.cpu >= shape.cpu_milli
-            and shape.takes(node.model)
-            and sum(rest >= min(shape.milli, WHOLE_DEVICE) for rest in node.rests[pool])
-            >= shape.devices
-            for node in of_pool
-        )
-        for shape, _ in target.shapes
-        if shape.devices > 1
-    }
-    return HostCounts(len(of_pool), hosts)
+class _PoolRooms:
+    """Room for large pods on the nodes of a pool."""
+
+    def __init__(self, target: "TargetWorkload", pool: str, nodes: "Sequence[NodeState]") -> None:
+        self._pool = pool
+        self.prices = RoomPrices(target)
+        self.whole = nodes[0].wholes[pool] if nodes else 1
+        self._by_node = {node.index: self._of(node) for node in nodes}
+        self._free = {node.index: sum(node.rests[pool]) for node in nodes}
+        self._all_free = sum(self._free.values())
+        self._total = [
+            sum(rooms[index] for rooms in self._by_node.values())
+            for index in range(len(self.prices.shapes))
+        ]
+        self.prices.observe(self._all_free, self._total)
+
+    def changed(self, node: "NodeState") -> "Iterable[int]":
+        """Return the nodes that a new price makes worth more or less."""
+        free = sum(node.rests[self._pool])
+        self._all_free += free - self._free[node.index]
+        self._free[node.index] = free
+        before, after = self._by_node[node.index], self._of(node)
+        if before != after:
+            self._by_node[node.index] = after
+            for index, room in enumerate(after):
+                self._total[index] += room - before[index]
+        changed = self.prices.observe(self._all_free, self._total)
+        if not changed:
+            return ()
+        return [
+            index
+            for index, rooms in self._by_node.items()
+            if any(rooms[shape] for shape in changed)
+        ]
+
+    def _of(self, node: "NodeState") -> tuple[int, ...]:
+        idle = node.rests[self._pool].count(self.whole)
+        cpu = None if node.cpu == UNKNOWN else node.cpu
+        return self.prices.rooms(node.model, idle, cpu)

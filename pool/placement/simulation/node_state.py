@@ -106,6 +106,8 @@ class NodeState:
     """pool -> free milli by position among its devices."""
     positions: dict[str, tuple[int, ...]]
     """pool -> positions on the node."""
+    wholes: dict[str, int]
+    """pool -> milli of a free device."""
     sizes: dict[str, int] = field(default_factory=dict)
     """size -> running pods of the workload that have devices (for GpuClustering)."""
     generation: int = 0
@@ -126,6 +128,7 @@ class NodeState:
             UNKNOWN if node.pods is None else node.pods,
             rests,
             {pool: tuple(of_pool) for pool, of_pool in positions.items()},
+            {pool: pools[pool].whole for pool in rests},
         )
 
     def take(self, ask: Ask, memory: int, choice: Choice) -> None:

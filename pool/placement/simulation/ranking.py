@@ -30,13 +30,13 @@ class Ranking:
         self._nodes = nodes
         self._strategy = strategy
         self._changes: list[int] = []
-        """Indices of nodes, in the order in which they changed."""
+        """Indices of nodes, in the order in which their scores changed."""
         self._scores: dict[int, tuple[list[float], int]] = {}
         """Ask -> (score by node, changes that it has seen)."""
 
     def changed(self, node: "NodeState") -> None:
         """Note that a node has changed."""
-        self._changes.append(node.index)
+        self._changes.extend(self._strategy.changed(node))
 
     def best(self, ask: "Ask", memory: int) -> "NodeState | RefusalCause":
         """Return the node with the best score that has the memory, or why none can take the pod."""

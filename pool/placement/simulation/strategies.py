@@ -15,7 +15,7 @@ from pool.placement.simulation.least_fragmentation import LeastFragmentation
 from pool.placement.simulation.node_state import UNKNOWN, choices, spread_units
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pool.placement.fragmentation.target_workload import TargetWorkload
     from pool.placement.simulation.node_state import Ask, Choice, NodeState
@@ -31,6 +31,10 @@ def first_best(scores: list[float]) -> int:
     return scores.index(max(scores))
 
 
+def only_itself(node: "NodeState") -> "Iterable[int]":
+    return (node.index,)
+
+
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """The functions of a strategy."""
@@ -39,6 +43,8 @@ class Strategy:
     score: "Callable[[NodeState, Ask], float]"
     choose: "Callable[[NodeState, Ask], Choice]"
     pick: Callable[[list[float]], int] = first_best
+    changed: "Callable[[NodeState], Iterable[int]]" = only_itself
+    """Notes that a node has changed; returns the indices of all nodes whose scores have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +154,7 @@ def _fgd(setting: Setting) -> Strategy:
 
 def _least_fragmentation(setting: Setting) -> Strategy:
     values = LeastFragmentation(setting.targets, setting.nodes)
-    return Strategy("LeastFragmentation", values.score, values.choose)
+    return Strategy("LeastFragmentation", values.score, values.choose, changed=values.changed)
 
 
 def _bin_pack(_setting: Setting) -> Strategy:

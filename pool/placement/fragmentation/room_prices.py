@@ -1,0 +1,96 @@
+"""Room for pods of several devices: how many of each shape nodes could still take, and what that room is worth.
+
+A price of room, in milli, grows with its scarcity: the pods of the shape, or of larger ones, that what is free in
+the pool is expected to be asked for, over the room that is left. Prices move in steps, so that nodes keep their
+scores between them.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
+
+_PRICE: Final = 400.0
+"""Milli where as much is expected to be asked for as there is room; twice or half of it differ little."""
+_EXPONENT: Final = 0.75
+_SCARCITY: Final = (0.01, 20.0)
+"""Bounds."""
+_STEP: Final = 2.0
+"""A price is kept until scarcity has moved by this factor."""
+_FIXED_PRICE: Final = 100.0
+_FIXED_EXPONENT: Final = 0.25
+
+
+class RoomShape:
+    """A shape of several devices."""
+
+    __slots__ = ("cpu_milli", "devices", "models", "price")
+
+    def __init__(self, shape: "TargetShape", price: float) -> None:
+        self.devices = shape.devices
+        self.cpu_milli = shape.cpu_milli
+        self.models = shape.models
+        self.price = price
+        """Milli that room for one such pod is worth."""
+
+    def room(self, idle: int, cpu_milli: int | None) -> int:
+        """Return how many such pods idle devices and free CPU are enough for; None: CPU is unknown."""
+        pods = idle // self.devices
+        if pods and cpu_milli is not None and self.cpu_milli:
+            return min(pods, cpu_milli // self.cpu_milli)
+        return pods
+
+
+class RoomPrices:
+    """Prices of room in one pool: fixed ones until `observe` is told what is left."""
+
+    def __init__(self, target: "TargetWorkload") -> None:
+        demand = sum(shape.demand * count for shape, count in target.shapes)
+        large = [(shape, count) for shape, count in target.shapes if shape.devices > 1]
+        of_large = sum(shape.demand * count for shape, count in large)
+        self._shares = [shape.demand * count / of_large for shape, count in large]
+        fixed = _FIXED_PRICE * (of_large / demand) ** _FIXED_EXPONENT if demand else 0.0
+        self.shapes: Sequence[RoomShape] = [
+            RoomShape(shape, fixed * share)
+            for (shape, _), share in zip(large, self._shares, strict=True)
+        ]
+        self._pods_per_milli = [
+            sum(
+                other.demand * count / demand / other.demand
+                for other, count in large
+                if other.devices >= shape.devices and other.cpu_milli >= shape.cpu_milli
+            )
+            for shape, _ in large
+        ]
+        self._scarcity = [0.0] * len(large)
+
+    def rooms(self, model: str, idle: int, cpu_milli: int | None) -> tuple[int, ...]:
+        """Return the room of a node by shape."""
+        return tuple(
+            [
+                shape.room(idle, cpu_milli) if not shape.models or model in shape.models else 0
+                for shape in self.shapes
+            ]
+        )
+
+    def observe(self, free_milli: int, rooms: "Iterable[int]") -> list[int]:
+        """Renew the prices; return the indices of those that have changed.
+
+        Args:
+            free_milli: of all devices of the pool.
+            rooms: of all nodes together, by shape.
+        """
+        least, most = _SCARCITY
+        changed = []
+        for index, room in enumerate(rooms):
+            expected = free_milli * self._pods_per_milli[index]
+            scarcity = min(max(expected / room, least), most) if room > 0 else most
+            known = self._scarcity[index]
+            if known / _STEP <= scarcity <= known * _STEP:
+                continue
+            self._scarcity[index] = scarcity
+            self.shapes[index].price = _PRICE * scarcity**_EXPONENT * self._shares[index]
+            changed.append(index)
+        return changed
