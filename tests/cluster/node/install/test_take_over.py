@@ -39,6 +39,7 @@ async def test_helm_takes_over_what_kubectl_applied_and_no_reservation_is_lost(
     release: "Release", pools: "Pools", api: "ApiClient", progress: "Callable[[str], None]"
 ):
     await release.apply_by_hand()
+    await release.rolled_out()
     resource = await pools.make(0, 1, 2, 3, reservation={"ttl": "1h"})
     first = await pools.run(pools.a_pod("runs", resource))
     await pools.create(pools.a_pod("reserved", resource, 2, affinity=BESIDE_ANCHOR))
