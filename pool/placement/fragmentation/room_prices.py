@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
     from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 
-_PRICE: Final = 400.0
+_PRICE: Final = 500.0
 """Milli where as much is expected to be asked for as there is room; twice or half of it differ little."""
-_EXPONENT: Final = 0.75
 _SCARCITY: Final = (0.01, 20.0)
 """Bounds."""
 _STEP: Final = 2.0
@@ -91,6 +90,6 @@ class RoomPrices:
             if known / _STEP <= scarcity <= known * _STEP:
                 continue
             self._scarcity[index] = scarcity
-            self.shapes[index].price = _PRICE * scarcity**_EXPONENT * self._shares[index]
+            self.shapes[index].price = _PRICE * scarcity * self._shares[index]
             changed.append(index)
         return changed

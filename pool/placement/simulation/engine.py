@@ -14,7 +14,7 @@ from pool.placement.simulation import causes
 from pool.placement.simulation.node_state import Asks, Met, NodeState, met
 from pool.placement.simulation.ranking import Ranking
 from pool.placement.simulation.results import Curve, Mode, RefusalCause, Refused, Result
-from pool.placement.simulation.strategies import Setting, strategy_of
+from pool.placement.simulation.strategies import StartState, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,9 +77,9 @@ class _Run:
             NodeState.of(index, node, self._asks.pools) for index, node in enumerate(cluster.nodes)
         ]
         targets = {**self._measured_targets(), **workload.targets}
-        setting = Setting(targets, self._nodes, seed)
-        self._strategy = strategy_of(strategy, setting)
-        self._ranking = Ranking(self._nodes, self._strategy)
+        start = StartState(targets, self._nodes, seed)
+        self._scoring = scoring_of(strategy, start)
+        self._ranking = Ranking(self._nodes, self._scoring)
         self._losses = {pool: ExpectedLoss(target) for pool, target in targets.items()}
         self._loss_by_node = [self._loss(node) for node in self._nodes]
         self._capacity = sum(
@@ -145,7 +145,7 @@ class _Run:
         refused = Counter(self._ask_by_pod[number].size for number in unplaced)
         pending = {(self._ask_by_pod[number], self._pods[number].memory_mib) for number in unplaced}
         return Result(
-            strategy=self._strategy.name,
+            strategy=self._scoring.name,
             seed=self._seed,
             capacity_milli=self._capacity,
             curve=self._curve,
@@ -161,7 +161,7 @@ class _Run:
 
     def _place(self, number: int, node: NodeState) -> None:
         pod, ask = self._pods[number], self._ask_by_pod[number]
-        choice = self._strategy.choose(node, ask)
+        choice = self._scoring.choose(node, ask)
         node.take(ask, pod.memory_mib, choice)
         taken = sum(milli for _, milli in choice)
         self._allocated += taken

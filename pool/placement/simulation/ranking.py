@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pool.placement.simulation.node_state import Ask, NodeState
-    from pool.placement.simulation.strategies import Strategy
+    from pool.placement.simulation.strategies import Scoring
 
 _UNMET: Final = (NEVER * 4, NEVER * 3, NEVER * 2, NEVER)
 """Score of a node by how far it meets the demand: the highest score tells the cause of a refusal too."""
@@ -26,9 +26,9 @@ _CAUSES: Final = dict(
 class Ranking:
     """Answers which node a pod goes to."""
 
-    def __init__(self, nodes: "Sequence[NodeState]", strategy: "Strategy") -> None:
+    def __init__(self, nodes: "Sequence[NodeState]", scoring: "Scoring") -> None:
         self._nodes = nodes
-        self._strategy = strategy
+        self._scoring = scoring
         self._changes: list[int] = []
         """Indices of nodes, in the order in which their scores changed."""
         self._scores: dict[int, tuple[list[float], int]] = {}
@@ -36,7 +36,7 @@ class Ranking:
 
     def changed(self, node: "NodeState") -> None:
         """Note that a node has changed."""
-        self._changes.extend(self._strategy.changed(node))
+        self._changes.extend(self._scoring.changed(node))
 
     def best(self, ask: "Ask", memory: int) -> "NodeState | RefusalCause":
         """Return the node with the best score that has the memory, or why none can take the pod."""
@@ -44,7 +44,7 @@ class Ranking:
         passed: list[tuple[int, float]] = []
         found: NodeState | None = None
         while (best := max(scores, default=_UNMET[0])) > NEVER:
-            node = self._nodes[self._strategy.pick(scores)]
+            node = self._nodes[self._scoring.pick(scores)]
             if node.memory >= memory:
                 found = node
                 break
@@ -62,7 +62,7 @@ class Ranking:
         else:
             scores, seen = known
             stale = [self._nodes[index] for index in set(self._changes[seen:])]
-        score = self._strategy.score
+        score = self._scoring.score
         for node in stale:
             reached = met(node, ask)
             scores[node.index] = score(node, ask) if reached is Met.ALL else _UNMET[reached]

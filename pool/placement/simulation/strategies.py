@@ -36,8 +36,8 @@ def only_itself(node: "NodeState") -> "Iterable[int]":
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy:
-    """The functions of a strategy."""
+class Scoring:
+    """What a strategy is made of."""
 
     name: str
     score: "Callable[[NodeState, Ask], float]"
@@ -48,8 +48,8 @@ class Strategy:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What a strategy may know beforehand."""
+class StartState:
+    """What a strategy knows beforehand."""
 
     targets: "Mapping[str, TargetWorkload]"
     """By pool."""
@@ -58,13 +58,13 @@ class Setting:
     seed: int
 
 
-def strategy_of(name: str, setting: Setting) -> Strategy:
-    """Return a strategy by its name in `STRATEGIES`."""
-    return STRATEGIES[name](setting)
+def scoring_of(name: str, context: StartState) -> Scoring:
+    """Return what a strategy is made of, by its name in `STRATEGIES`."""
+    return STRATEGIES[name](context)
 
 
-def _random(setting: Setting) -> Strategy:
-    generator = GoRandom(setting.seed)
+def _random(context: StartState) -> Scoring:
+    generator = GoRandom(context.seed)
 
     def choose(node: "NodeState", ask: "Ask") -> "Choice":
         if not ask.is_share:
@@ -76,19 +76,19 @@ def _random(setting: Setting) -> Strategy:
         fitting = [index for index, score in enumerate(scores) if score > NEVER]
         return fitting[generator.below(len(fitting))]
 
-    return Strategy("Random", lambda _node, _ask: 0.0, choose, pick)
+    return Scoring("Random", lambda _node, _ask: 0.0, choose, pick)
 
 
-def _dot_product(_setting: Setting) -> Strategy:
+def _dot_product(_context: StartState) -> Scoring:
     def score(node: "NodeState", ask: "Ask") -> float:
         product = _cpu(node) / _MOST_CPU * (ask.cpu_milli / _MOST_CPU)
         product += _free(node) / _MOST_MILLI * (ask.demand / _MOST_MILLI)
         return int(100.0 * (1 - product / 2))
 
-    return Strategy("DotProd", score, tightest)
+    return Scoring("DotProd", score, tightest)
 
 
-def _clustering(_setting: Setting) -> Strategy:
+def _clustering(_context: StartState) -> Scoring:
     def score(node: "NodeState", ask: "Ask") -> float:
         if ask.rules is None:
             return 0
@@ -97,10 +97,10 @@ def _clustering(_setting: Setting) -> Strategy:
             return filled + (75 if len(node.sizes) == 1 else 50)
         return filled + (0 if node.sizes else 25)
 
-    return Strategy("GpuClustering", score, tightest)
+    return Scoring("GpuClustering", score, tightest)
 
 
-def _packing(_setting: Setting) -> Strategy:
+def _packing(_context: StartState) -> Scoring:
     def score(node: "NodeState", ask: "Ask") -> float:
         if ask.rules is None:
             return 0
@@ -113,20 +113,20 @@ def _packing(_setting: Setting) -> Strategy:
             return max(50 - opened, 33)
         return max(100 - sum(rest * 100 // whole for rest in taken) // 10, 50)
 
-    return Strategy("GpuPacking", score, tightest)
+    return Scoring("GpuPacking", score, tightest)
 
 
-def _best_fit(_setting: Setting) -> Strategy:
+def _best_fit(_context: StartState) -> Scoring:
     def score(node: "NodeState", ask: "Ask") -> float:
         left = (_cpu(node) - ask.cpu_milli) / _MOST_CPU * 0.5
         left += (_free(node) - ask.demand) / _MOST_MILLI * 0.5
         return int((1.0 - left) * 100.0)
 
-    return Strategy("BestFit", score, tightest)
+    return Scoring("BestFit", score, tightest)
 
 
-def _fgd(setting: Setting) -> Strategy:
-    losses = {pool: ExpectedLoss(target) for pool, target in setting.targets.items()}
+def _fgd(context: StartState) -> Scoring:
+    losses = {pool: ExpectedLoss(target) for pool, target in context.targets.items()}
 
     def loss(node: "NodeState", cpu: int) -> float:
         return sum(losses[pool].of(node.model, cpu, rests) for pool, rests in node.rests.items())
@@ -147,22 +147,22 @@ def _fgd(setting: Setting) -> Strategy:
                 best_score, best_choice = score, choice
         return best_score, best_choice
 
-    return Strategy(
+    return Scoring(
         "FGD", lambda node, ask: best(node, ask)[0], lambda node, ask: best(node, ask)[1]
     )
 
 
-def _least_fragmentation(setting: Setting) -> Strategy:
-    values = LeastFragmentation(setting.targets, setting.nodes)
-    return Strategy("LeastFragmentation", values.score, values.choose, changed=values.changed)
+def _least_fragmentation(context: StartState) -> Scoring:
+    values = LeastFragmentation(context.targets, context.nodes)
+    return Scoring("LeastFragmentation", values.score, values.choose, changed=values.changed)
 
 
-def _bin_pack(_setting: Setting) -> Strategy:
+def _bin_pack(_context: StartState) -> Scoring:
     """The fullest node."""
-    return Strategy("BinPack", lambda node, _ask: -_free(node), tightest)
+    return Scoring("BinPack", lambda node, _ask: -_free(node), tightest)
 
 
-def _spread(_setting: Setting) -> Strategy:
+def _spread(_context: StartState) -> Scoring:
     """The emptiest node, and of its devices the emptiest."""
 
     def choose(node: "NodeState", ask: "Ask") -> "Choice":
@@ -173,10 +173,10 @@ def _spread(_setting: Setting) -> Strategy:
             return spread_units(rests, ask, fullest_first=False)
         return choices(rests, ask)[0]
 
-    return Strategy("Spread", lambda node, _ask: _free(node), choose)
+    return Scoring("Spread", lambda node, _ask: _free(node), choose)
 
 
-STRATEGIES: Final[dict[str, Callable[[Setting], Strategy]]] = {
+STRATEGIES: Final[dict[str, Callable[[StartState], Scoring]]] = {
     "Random": _random,
     "DotProd": _dot_product,
     "GpuClustering": _clustering,
