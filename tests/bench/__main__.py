@@ -16,6 +16,7 @@ from tests.bench import (
     bench_churn,
     bench_extender,
     bench_inventory,
+    bench_placement,
     bench_pools,
     bench_scaling,
     bench_stall,
@@ -43,6 +44,7 @@ SUBJECTS: "dict[str, Callable[[Sizes], Awaitable[list[Result]]]]" = {
     "churn": bench_churn.measure,
     "inventory": bench_inventory.measure,
     "pool_reconcile": bench_pools.measure,
+    "placement": bench_placement.measure,
     "agent": bench_agent.measure,
 }
 _SHOWN = (
@@ -61,6 +63,11 @@ _SHOWN = (
     "reads_per_pod",
     "cpu_s",
     "writes",
+    "allocation_pct",
+    "allocation_sd",
+    "over_fgd_pct",
+    "first_refusal_pct",
+    "refused_8",
 )
 
 
@@ -101,7 +108,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--trace",
         type=Path,
         metavar="FOLDER",
-        help="churn: replay the pods of openb_pod_list_default.csv in this folder",
+        help="churn: replay the pods of openb_pod_list_default.csv in this folder; "
+        "placement: the nodes and all lists of pods",
     )
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.subjects) - SUBJECTS.keys())

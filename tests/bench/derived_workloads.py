@@ -111,7 +111,9 @@ def _models(share: float) -> Made:
 def _cpu(share: float) -> Made:
     def made(pods: Sequence[TracePod], rng: random.Random) -> list[TracePod]:
         cpu, *others = _split(pods)
-        return _drawn([(cpu, share), (functools.reduce(operator.iadd, others, []), 1 - share)], len(pods), rng)
+        return _drawn(
+            [(cpu, share), (functools.reduce(operator.iadd, others, []), 1 - share)], len(pods), rng
+        )
 
     return made
 

@@ -91,6 +91,18 @@ class Result:
     """Processor time of our process for the whole of it."""
     writes: int | None = None
     """Write requests to the API server for the whole of it, Events left out."""
+    allocation_pct: float | None = None
+    """Allocated share of the devices when 130 % of them have been asked for, mean over seeds."""
+    allocation_sd: float | None = None
+    """Its standard deviation over seeds."""
+    over_fgd_pct: float | None = None
+    """Points over FGD's on the same workload."""
+    first_refusal_pct: float | None = None
+    """Demand that had arrived when a pod was refused first, mean over seeds."""
+    refused_8: float | None = None
+    """Refused pods of eight devices, mean over seeds."""
+    refused: str | None = None
+    """Refused of asked pods by size: CPU only, share of a device, 1, 2, 4, 8 devices."""
     aims: tuple[Aim, ...] = ()
 
 

@@ -65,6 +65,11 @@ class Sizes:
     agent_changes: int
     agent_container_pairs: int
     """Pods on a real kubelet, where there can be one; none leaves it alone."""
+    placement_questions: int
+    """Sets of devices asked for, for each kind of machine."""
+    placement_seeds: int
+    """Of the ten published ones."""
+    placement_reads_trace: bool
     trace: Path | None = None
     """A folder with `openb_pod_list_default.csv`; without one, a day is made up by seed."""
 
@@ -123,7 +128,11 @@ FULL = Sizes(
     agent_restarts=20,
     agent_changes=2_000,
     agent_container_pairs=20,
+    placement_questions=20_000,
+    placement_seeds=10,
+    placement_reads_trace=True,
 )
+
 
 QUICK = Sizes(
     extender_cluster=ClusterSize(nodes=20, pods=10),
@@ -163,4 +172,7 @@ QUICK = Sizes(
     agent_restarts=1,
     agent_changes=4,
     agent_container_pairs=0,
+    placement_questions=50,
+    placement_seeds=1,
+    placement_reads_trace=False,
 )
