@@ -67,9 +67,9 @@ def cheapest_eviction(
     best: Eviction | None = None
     checks = 0
     for least, pods in candidates:
-        if checks >= _MOST_CHECKS or (best is not None and best.cost <= least.cost):
+        if checks >= _MOST_CHECKS or (best is not None and best.cost[:2] < least.cost[:2]):
             break
-        for chosen in itertools.islice(_sets_from(least, pods), _MOST_SETS_OF_A_NODE):
+        for chosen in _sets_from(least, pods):
             checks += 1
             uids = [pod.uid for pod in chosen]
             if reader.fits_without(uids, least.node, wanted) and has_room(least.node, uids):
@@ -91,7 +91,7 @@ def fits_when_empty(
 def _pods_of(
     reader: "AllocationReader", index: "DeviceIndex", pool: "PoolFacts", *, node: "NodeName"
 ) -> "list[PodFacts]":
-    """Return the bound pods with units of the pool there: lowest priority first, then largest."""
+    """Return the bound pods with units of the pool there: lowest priority first, then smallest."""
     found: dict[PodUid, PodFacts] = {}
     for entry in index.devices_on(pool.name, node):
         found |= {pod.uid: pod for pod in reader.pods_on(entry.facts.name)}
@@ -99,7 +99,7 @@ def _pods_of(
         pod = reader.pod(uid)
         if pod is not None:
             found[uid] = pod
-    return sorted(found.values(), key=lambda pod: (pod.priority, -pod.demand.units, pod.ref))
+    return sorted(found.values(), key=lambda pod: (pod.priority, pod.demand.units, pod.ref))
 
 
 def _smallest_set(
@@ -128,7 +128,15 @@ def _smallest_set(
 
 
 def _sets_from(least: Eviction, pods: "list[PodFacts]") -> "Iterator[tuple[PodFacts, ...]]":
-    """Yield the smallest set, then every other one by size."""
-    yield least.pods
+    """Yield sets of at least as many pods, cheapest first; of the first ones only where there are very many."""
+    left = _MOST_SETS_OF_A_NODE
     for size in range(len(least.pods), len(pods) + 1):
-        yield from itertools.combinations(pods, size)
+        sets = [
+            Eviction(least.node, chosen)
+            for chosen in itertools.islice(itertools.combinations(pods, size), left)
+        ]
+        yield from (one.pods for one in sorted(sets, key=lambda one: one.cost))
+        left -= len(sets)
+        if left <= 0:
+            break
+    yield least.pods

@@ -125,7 +125,7 @@ def _changes_by_kind(changes: "Changes") -> "Iterator[str]":
         pods = ", ".join(
             f"{one.pod} ({units(one.units)}, priority {one.priority})" for one in ending.pods
         )
-        automatic = "; kube-scheduler preempts them by itself" if ending.is_preemption else ""
+        automatic = "; kube-scheduler preempts such pods by itself" if ending.is_preemption else ""
         verb = "ends" if len(ending.pods) == 1 else "end"
         yield f"once on node {ending.node} {verb}: {pods}{automatic}"
     if changes.new_node is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     _Hours = dict[tuple[str, str], float]
 
-_POINTS: Final = 400
+_POINTS: Final = 200
 """Of a curve in a report: more than a picture shows."""
 _HOUR_S: Final = 3600
 

@@ -98,7 +98,7 @@ def test_a_pod_that_waits_learns_why_and_what_would_help(ask: Asking):
 def test_pods_of_lower_priority_are_preempted(ask: Asking):
     pod = a_pod_object(units=4, priority=10)
     blockers = [a_bound_pod_object(f"p{node}", node, [0]) for node in ("n1", "n2")]
-    assert "kube-scheduler preempts them by itself" in ask.text(pod, *two_nodes(), *blockers)
+    assert "kube-scheduler preempts such pods by itself" in ask.text(pod, *two_nodes(), *blockers)
 
 
 def test_a_reservation_of_a_waiting_pod_counts_for_others_and_not_for_itself(ask: Asking):
