@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import sys
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
 import aiohttp
+import yaml
 
 from api.foreign.core import Pod
 from api.kinds.gpudevice import GPUDevice
@@ -13,7 +15,7 @@ from api.kinds.gpupool import GPUPool
 from api.meta import Condition, Model, ObjectMeta
 from api.names import ASSIGNMENT_ANNOTATION
 from certs.tls import client_context
-from demo.control_plane import DemoServer
+from demo.control_plane import DemoServer, environment, write_kubeconfig
 from demo.objects import NODES, device_table
 from kube.client import MERGE_PATCH, KubeClient
 from kube.config.connection import StaticConnection
@@ -81,6 +83,7 @@ class DemoCluster:
     def __init__(self, folder: "Path", log: "Path") -> None:
         self.clock = SystemClock()
         self.server = DemoServer(folder, log, self.clock)
+        self._folder = folder
         self._stack = contextlib.AsyncExitStack()
         self.api = InMemoryApiServer(
             self.clock,
@@ -141,6 +144,26 @@ class DemoCluster:
             AdmissionDenied: admission refused it.
         """
         return await self._write("PATCH", GPU_POOLS.path(None, name), {"spec": spec})
+
+    async def what_if(self, body: "Mapping[str, Any]") -> str:
+        """Return what `gpu-control-plane simulate --pod` says about a pod.
+
+        Raises:
+            OSError: it cannot say anything.
+        """
+        kubeconfig = write_kubeconfig(self._folder / "user", self.api.url, ADMIN_TOKEN)
+        file = self._folder / "pod.yaml"
+        file.write_text(yaml.safe_dump(body), encoding="utf-8")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "cli", "simulate"),
+            *("--pod", str(file), "--kubeconfig", str(kubeconfig)),
+            stdout=asyncio.subprocess.PIPE,
+            env=environment(),
+        )
+        answer, _ = await process.communicate()
+        if process.returncode != 0:
+            raise OSError(f"simulate ended with status {process.returncode}")
+        return answer.decode()
 
     async def _write(self, method: str, path: str, body: "Mapping[str, Any]") -> list[str]:
         """Write without our own client, which truncates messages and drops warnings."""

@@ -60,8 +60,7 @@ class DemoServer:
         Raises:
             OSError: it ended, or was not ready in time.
         """
-        kubeconfig = self._folder / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(api_url, token)), encoding="utf-8")
+        kubeconfig = write_kubeconfig(self._folder / "kubeconfig", api_url, token)
         settings = self._folder / "settings.yaml"
         settings.write_text(yaml.safe_dump(self._settings(kubeconfig)), encoding="utf-8")
         with self._log.open("wb") as log:
@@ -73,7 +72,7 @@ class DemoServer:
                 "--settings",
                 str(settings),
                 stderr=log,
-                env={key: value for key, value in os.environ.items() if key != "KUBECONFIG"},
+                env=environment(),
             )
         try:
             await self._wait_ready(client)
@@ -119,8 +118,9 @@ class DemoServer:
             return False
 
 
-def _kubeconfig(url: str, token: str) -> dict[str, Any]:
-    return {
+def write_kubeconfig(file: "Path", url: str, token: str) -> "Path":
+    """Write the credentials of a client to a file, and return it."""
+    content = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "demo", "cluster": {"server": url}}],
@@ -128,6 +128,13 @@ def _kubeconfig(url: str, token: str) -> dict[str, Any]:
         "contexts": [{"name": "demo", "context": {"cluster": "demo", "user": "server"}}],
         "current-context": "demo",
     }
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return file
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment without the user's own cluster."""
+    return {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
 
 
 def _free_port() -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 
 from demo.chapters import changes as demo_changes
-from demo.chapters import device_assignment
+from demo.chapters import device_assignment, placement
 from demo.chapters import pods as demo_pods
 from demo.chapters.accounting import accounts
 from demo.cluster import AdmissionDenied, DemoCluster
@@ -42,6 +42,9 @@ CHAPTERS: "Final[tuple[Chapter, ...]]" = (
     demo_pods.expiry,
     demo_changes.fault,
     demo_changes.reslicing,
+    placement.aligned_set,
+    placement.what_if,
+    placement.fractions,
     accounts,
 )
 

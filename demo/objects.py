@@ -1,6 +1,7 @@
 """The demo's objects: GPUs of the nodes, pools and pods.
 
-Three nodes with eight GPUs each: n1 and n2 have eight H200, n3 has four H200 and four L40S. The
+Three nodes with eight GPUs each, four on each of two NUMA nodes: n1 and n2 have eight H200, n3 has four H200 and four
+L40S. The
 pool of time slices has the L40S, the pool of whole devices all H200.
 """
 
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
 DEVICES_PER_NODE: Final = 8
 NODES: Final = ("n1", "n2", "n3")
 SLICED_NODE: Final = "n3"
+DEVICES_PER_NUMA_NODE: Final = 4
 SLICED_FROM: Final = 4
 """GPUs 4..7 of n3 are L40S."""
 BIG_PRODUCT, SMALL_PRODUCT = "NVIDIA-H200", "NVIDIA-L40S"
 WHOLE, SLICES = "whole", "slices"
 SLICES_PER_DEVICE: Final = 4
 FINER_SLICES_PER_DEVICE: Final = 8
+FRACTIONS_PER_DEVICE: Final = 50
 RESERVATION_TTL_S: Final = 5
 """Lifetime of a reservation in the pool of time slices."""
 
@@ -47,6 +50,7 @@ def _h200(node: str, number: int) -> FakeDevice:
         pci_device="2335",
         memory_mib=143771,
         compute_capability="9.0",
+        numa_node=number // DEVICES_PER_NUMA_NODE,
     )
 
 
@@ -58,6 +62,7 @@ def _l40s(node: str, number: int) -> FakeDevice:
         pci_device="26b9",
         memory_mib=46068,
         compute_capability="8.9",
+        numa_node=number // DEVICES_PER_NUMA_NODE,
     )
 
 

@@ -46,16 +46,19 @@ class Story:
         self.say(f"\n── {text}")
 
     def quote(self, text: str) -> None:
-        """Print a message of another component."""
-        self.say(
-            textwrap.fill(
-                text,
-                LINE,
-                initial_indent=DEEP,
-                subsequent_indent=DEEP,
-                break_on_hyphens=False,
+        """Print a message of another component; its lines keep their indent."""
+        for line in text.splitlines():
+            content = line.lstrip()
+            indent = DEEP + line[: -len(content)] if content else DEEP
+            self.say(
+                textwrap.fill(
+                    content,
+                    LINE,
+                    initial_indent=indent,
+                    subsequent_indent=indent,
+                    break_on_hyphens=False,
+                )
             )
-        )
 
     def table(self, rows: "Sequence[Sequence[str]]") -> None:
         """Print rows, the first of which is the heading."""

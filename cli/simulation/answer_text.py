@@ -119,7 +119,8 @@ def _changes_by_kind(changes: "Changes") -> "Iterator[str]":
     for pool in changes.other_pools:
         products = f" of {listed(pool.products)}" if any(pool.products) else ""
         yield (
-            f"in pool {pool.pool}: {units(pool.units)} of {pool.resource}{products}, on node {pool.node}"
+            f"in pool {pool.pool}: {pool.units} of {pool.resource} ({pool.kind}{products}),"
+            f" on node {pool.node}"
         )
     if ending is not None:
         pods = ", ".join(

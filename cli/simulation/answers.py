@@ -79,6 +79,8 @@ class OtherPool(Model, frozen=True):
     pool: str
     resource: str
     units: int
+    kind: str
+    """What a unit is: a whole device, a MIG instance of a profile, or a time slice of several."""
     node: str
     products: list[str]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from admission.pods.access import may_use
 from admission.pods.request import POD_KIND, PodRequest
 from admission.review import AdmissionRequest, Operation, UserInfo
-from api.kinds.gpupool import DeviceTopology, SlicePlacement
+from api.kinds.gpupool import AllocationMode, DeviceTopology, SlicePlacement
 from api.names import NodeName
 from cli.simulation.answers import (
     Changes,
@@ -160,6 +160,7 @@ def _other_pools(trial: _Trial) -> list[OtherPool]:
                     pool=facts.name,
                     resource=facts.resource,
                     units=container.units,
+                    kind=_kind_of(facts),
                     node=node,
                     products=sorted(_products(facts, node, snapshot)),
                 )
@@ -226,6 +227,16 @@ def _new_node(question: "PoolQuestion", snapshot: "Snapshot") -> NewNode | None:
         devices={"": -(-question.demand.units // per_device)},
         aligned=pool.device_topology is DeviceTopology.REQUIRED,
     )
+
+
+def _kind_of(pool: "PoolFacts") -> str:
+    match pool.mode:
+        case AllocationMode.EXCLUSIVE:
+            return "whole device"
+        case AllocationMode.MIG:
+            return f"MIG instance {pool.mig_profile}"
+        case AllocationMode.TIME_SLICE:  # pragma: no branch  # mypy proves that none is missing
+            return f"time slice, {pool.slices_per_device} per device"
 
 
 def _products(pool: "PoolFacts", node: "NodeName", snapshot: "Snapshot") -> Counter[str]:

@@ -37,6 +37,8 @@ class FakeDevice:
     pci_device: str
     memory_mib: int
     compute_capability: str
+    numa_node: int = -1
+    """-1: the machine has none, or does not say."""
     fault: str = ""
     """What is wrong with it, such as `Xid 79`; empty for a healthy one."""
 
@@ -51,6 +53,7 @@ class FakeDevice:
             AgentDevice.PRODUCT: self.product,
             AgentDevice.MEMORY: str(self.memory_mib),
             AgentDevice.COMPUTE_CAPABILITY: self.compute_capability,
+            AgentDevice.NUMA_NODE: str(self.numa_node),
             AgentDevice.HEALTH: "Unhealthy" if self.fault else "Healthy",
             AgentDevice.HEALTH_REASON: self.fault,
         }
