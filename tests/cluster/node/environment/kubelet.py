@@ -69,12 +69,15 @@ class Kubelet:
         await self.start()
 
     @contextlib.asynccontextmanager
-    async def aligning(self, policy: str) -> "AsyncIterator[None]":
+    async def aligning(self, policy: str, scope: str = "container") -> "AsyncIterator[None]":
         """Run it inside with a topology policy, among two NUMA nodes; restarts it twice."""
         usual, document = self.process, self._document
         await self.stop()
         self.process = self._among_numa_nodes
-        self._document = document | {"topologyManagerPolicy": policy}
+        self._document = document | {
+            "topologyManagerPolicy": policy,
+            "topologyManagerScope": scope,
+        }
         try:
             await self.start()
             yield
@@ -96,13 +99,13 @@ def _configuration(
         "containerRuntimeEndpoint": f"unix://{paths.CONTAINERD_SOCKET}",
         "port": ports.free_port(),
         "healthzPort": healthz_port,
-        # Only the API server, by its certificate: the port is open on every address of the machine.
+        # As clusters have it: the API server says who somebody is, and what they may do here.
         "authentication": {
             "anonymous": {"enabled": False},
-            "webhook": {"enabled": False},
+            "webhook": {"enabled": True},
             "x509": {"clientCAFile": str(control_plane.ca_file)},
         },
-        "authorization": {"mode": "AlwaysAllow"},
+        "authorization": {"mode": "Webhook"},
         "failCgroupV1": False,
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{paths.NAME}",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.cluster.node.environment.real_node import RealNode
 
 COUNT = 12
+ISLAND = 4
+"""Devices with NVLinks to each other, on one NUMA node."""
 DRIVER_ROOT = Path("/run/nvidia/driver")
 """Where NVIDIA's driver container mounts its root; containers get the libraries from there."""
 _OURS = ".of-gpu-node-tests"
@@ -30,7 +32,7 @@ class NodeDevices:
     """Devices: a sysfs and a procfs in `directory`, the driver where a driver container has it."""
 
     def __init__(self, directory: Path, count: int = COUNT) -> None:
-        self.devices = [nvml_device(number) for number in range(count)]
+        self.devices = [_linked(number, count) for number in range(count)]
         self.sysfs = directory / "sys"
         self.procfs = directory / "proc"
         self._files: list[Path] = []
@@ -85,7 +87,7 @@ class NodeDevices:
             "vendor": "0x10de",
             "device": "0x2330",
             "class": "0x030200",
-            "numa_node": str(device.minor // 4 % numa.NODES),
+            "numa_node": str(device.minor // ISLAND % numa.NODES),
         }
         for name, text in facts.items():
             (function / name).write_text(text + "\n", encoding="ascii")
@@ -105,6 +107,12 @@ def devices_of_the_machine(directory: Path, count: int) -> "Iterator[NodeDevices
     for file in files:
         file.unlink()
     made.remove()
+
+
+def _linked(number: int, count: int) -> NvmlDevice:
+    first = number - number % ISLAND
+    peers = [nvml_device(n) for n in range(first, min(first + ISLAND, count)) if n != number]
+    return nvml_device(number, nvlinks=tuple(peer.address for peer in peers))
 
 
 def _address(device: NvmlDevice) -> str:

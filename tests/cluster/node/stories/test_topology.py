@@ -1,35 +1,55 @@
-"""Under each TopologyManager policy pods get what they were assigned, where that is aligned.
+"""Under each TopologyManager policy pods get what they were assigned, and none is rejected.
 
-The node has two NUMA nodes, with four devices of the pool on each. Where the free devices of a NUMA node are just
-as many as a container wants, kubelet allocates them without asking the plugin what it prefers.
+The node has two NUMA nodes, with four devices of the pool on each, an island of NVLinks.
 """
 
+import asyncio
 import json
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.cluster.environment import pods
-from tests.cluster.node.stories.test_assigned_devices import check
-from tests.cluster.system.objects import units_of
+from tests.cluster.environment import pods, polling
+from tests.cluster.node.stories.devices import ISLAND
+from tests.cluster.node.stories.pools import EVENTS, INVENTORIES
+from tests.cluster.node.stories.test_assigned_devices import a_container, check
+from tests.cluster.system.objects import devices_of, units_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tests.cluster.environment.client import JsonObject
     from tests.cluster.node.stories.agents import Agent
     from tests.cluster.node.stories.pools import Pools
 
-TURNS = 4
+POLICIES: Final = {
+    "best-effort": ("best-effort", "container"),
+    "restricted": ("restricted", "container"),
+    "single-numa-node": ("single-numa-node", "container"),
+    "single-numa-node-of-pods": ("single-numa-node", "pod"),
+}
+PODS: Final = 60
+PODS_IF_LONG: Final = 200
+"""One takes a second, most of which the devices wait for kubelet to see that a container has ended."""
+AT_ONCE: Final = 12
+"""Pods that were created and have not ended: more than the devices serve at a time."""
+SHAPES: Final = ((1,), (2,), (1, 1), (4,), (1,), (2, 2), (2,), (1, 2))
+"""Devices of the pods' containers, in turn."""
+TURNS: Final = 4
+REJECTED: Final = ("GPUDevicesSubstituted", "GPUDevicesRefused", "GPUAllocationMismatch")
 
 
-@pytest.fixture(params=["best-effort", "restricted", "single-numa-node"])
+@pytest.fixture
 async def aligned(
     request: pytest.FixtureRequest, pools: "Pools", whole: str
 ) -> "AsyncIterator[Pools]":
     """The pools, on a kubelet with this policy."""
-    async with pools.node.kubelet.aligning(request.param):
+    policy, scope = POLICIES[request.param]
+    async with pools.node.kubelet.aligning(policy, scope):
         await pools.node.wait_ready()
         await pools.offers(whole, 8)
+        await _shows(pools, {"topologyManagerPolicy": policy, "topologyManagerScope": scope})
         # Until its first pod kubelet counts what pods had that ended while it was away.
         await pools.run(pools.node.a_pod("first"))
         await pools.delete("first")
@@ -39,13 +59,50 @@ async def aligned(
     await pools.offers(whole, 8)
 
 
+@pytest.mark.parametrize("aligned", POLICIES, indirect=True)
+async def test_many_pods_one_after_the_other_get_what_they_were_bound_with(
+    aligned: "Pools", whole: str, agent: "Agent", request: pytest.FixtureRequest, *, is_long: bool
+):
+    pools, before = aligned, agent.process.logs()
+    count = PODS_IF_LONG if is_long else PODS
+    waiting = [_a_short_pod(pools, whole, number) for number in range(count)]
+    found: dict[str, JsonObject] = {}
+
+    async def all_ended() -> bool:
+        listed = (await pools.api.get(pods.collection(pools.namespace)))["items"]
+        found.update({one["metadata"]["name"]: one for one in listed})
+        phases = Counter(one.get("status", {}).get("phase") for one in found.values())
+        assert not phases["Failed"], [one["status"] for one in found.values() if _has_failed(one)]
+        under_way = len(found) - phases["Succeeded"]
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(waiting), AT_ONCE - under_way)):
+                group.create_task(pools.create(waiting.pop(0)))
+        assert phases["Succeeded"] == count, dict(phases)
+        return True
+
+    await polling.eventually(all_ended, what=f"{count} pods ended", within=6 * count, every=0.25)
+
+    said = [json.loads(line) for line in agent.process.logs().removeprefix(before).splitlines()]
+    outcomes = Counter(line.get("outcome") for line in said if line.get("resource") == whole)
+    containers = sum(len(devices_of(one)) for one in found.values())
+    assert {key: count for key, count in outcomes.items() if key} == {"promised": containers}
+    assert [line for line in said if line["event"] == "allocation request refused"] == []
+    events = (await pools.api.get(EVENTS))["items"]
+    assert [one["note"] for one in events if _is_of(one, pools, REJECTED)] == []
+    policy, scope = POLICIES[request.node.callspec.params["aligned"]]
+    if policy != "best-effort":
+        assert [
+            one["metadata"]["name"] for one in found.values() if _is_split(one, pools, scope)
+        ] == []
+
+
+@pytest.mark.parametrize("aligned", ["single-numa-node"], indirect=True)
 async def test_pods_that_ended_are_replaced_on_a_full_node_again_and_again(
     aligned: "Pools", whole: str, agent: "Agent"
 ):
     pools = aligned
     names = [f"pair-{number}" for number in range(4)]
     for name in names:
-        # One after the other: kubelet fills the first NUMA node first, and so does the pool.
         await check(pools, await pools.run(pools.a_pod(name, whole, 2)), "main")
 
     before = agent.process.logs()
@@ -62,4 +119,42 @@ async def test_pods_that_ended_are_replaced_on_a_full_node_again_and_again(
 
     said = [json.loads(line) for line in agent.process.logs().removeprefix(before).splitlines()]
     calls = [line["event"] for line in said if line.get("resource") == whole]
-    assert (calls.count("allocated"), calls.count("devices selected")) == (TURNS, 0)
+    # kubelet has nothing to align with the devices, is told no NUMA nodes, and asks each time.
+    assert (calls.count("allocated"), calls.count("devices selected")) == (TURNS, TURNS)
+
+
+def _a_short_pod(pools: "Pools", resource: str, number: int) -> "JsonObject":
+    shape = SHAPES[number % len(SHAPES)]
+    command = ["sleep", "0.2"]
+    pod = pools.a_pod(f"short-{number}", resource, shape[0], command=command, restartPolicy="Never")
+    for units in shape[1:]:
+        pod["spec"]["containers"].append(
+            a_container("second", resource, units) | {"command": command}
+        )
+    return pod
+
+
+def _is_split(pod: "JsonObject", pools: "Pools", scope: str) -> bool:
+    """Whether the devices of a container, or of the pod, are on both NUMA nodes."""
+    node_of = {device.uuid: device.minor // ISLAND for device in pools.devices.devices}
+    assigned = devices_of(pod)
+    sets = [units_of(pod)] if scope == "pod" else list(assigned.values())
+    return any(len({node_of[unit] for unit in units}) > 1 for units in sets)
+
+
+def _has_failed(pod: "JsonObject") -> bool:
+    return bool(pod.get("status", {}).get("phase") == "Failed")
+
+
+def _is_of(event: "JsonObject", pools: "Pools", reasons: "tuple[str, ...]") -> bool:
+    is_here = event["regarding"].get("namespace") == pools.namespace
+    return is_here and event["reason"] in reasons
+
+
+async def _shows(pools: "Pools", wanted: dict[str, str]) -> None:
+    async def does() -> bool:
+        status = (await pools.api.get(f"{INVENTORIES}/{pools.node.name}"))["status"]
+        assert status.get("kubelet") == wanted, f"{status.get('kubelet')}"
+        return True
+
+    await polling.eventually(does, what="the settings of kubelet in the inventory", within=60)
