@@ -8,18 +8,17 @@ units of plain init containers before it, as in kubelet (`pool.demand`).
 
 import functools
 import itertools
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from api.kinds.gpunodeinventory import TopologyManagerScope
 from api.kinds.gpupool import DeviceTopology
 from pool.demand import reused_units
 from pool.model import ContainerRole
 from pool.placement.aligned_sets import aligned_regions
+from pool.placement.compliance import kubelet_admits, units_by_numa_node, with_reused
 from pool.placement.device_sets import best_set
-from pool.placement.kubelet_hints import Unaligned, align, most_numa_nodes
+from pool.placement.kubelet_hints import Unaligned, align
 from pool.placement.same_device import Unservable, groups_of, plan_same_device
-from pool.placement.topology import is_aligned, positions
+from pool.placement.topology import positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,22 +40,6 @@ def fits(devices: "NodeDevices", free: "Counts", request: "Request") -> bool:
     """Say whether units can be chosen; nodes that are alike are asked about once."""
     containers = request.containers or ((ContainerRole.MAIN, request.units),)
     return choose(devices, free, containers) is not None
-
-
-def complies(
-    devices: "NodeDevices", containers: "Containers", sets: "Sequence[Sequence[int]]"
-) -> bool:
-    """Say whether units chosen before comply with the rules as they are now.
-
-    `sets` are the positions of each container's units, one for each unit.
-    """
-    if devices.slices and not all(_is_on_same_device(devices, some) for some in sets):
-        return False
-    if devices.is_required_aligned:
-        mask = sum(1 << at for at in {at for some in sets for at in some})
-        if not is_aligned(devices.topology, mask):
-            return False
-    return _kubelet_admits(devices, containers, sets)
 
 
 def choose(
@@ -136,15 +119,9 @@ def _on_same_devices(
         if taken is None:
             continue
         choice = [[at for at, count in one for _ in range(count)] for one in taken]
-        if _kubelet_admits(devices, containers, list(_with_reused(containers, choice))):
+        if kubelet_admits(devices, containers, list(with_reused(containers, choice))):
             return choice
     return None
-
-
-def _is_on_same_device(devices: "NodeDevices", some: "Sequence[int]") -> bool:
-    """Say whether a container's units are on one device, or are whole devices."""
-    used = len(set(some))
-    return used <= 1 or used * devices.slices == len(some)
 
 
 def _numa_regions(devices: "NodeDevices") -> "Iterator[int]":
@@ -154,46 +131,6 @@ def _numa_regions(devices: "NodeDevices") -> "Iterator[int]":
         nodes = devices.topology.numa_nodes[:_MOST_NUMA_NODES]
         for count in range(1, len(nodes)):
             yield from map(sum, itertools.combinations(nodes, count))
-
-
-def _kubelet_admits(
-    devices: "NodeDevices", containers: "Containers", sets: "Sequence[Sequence[int]]"
-) -> bool:
-    """Say whether each container's devices, or with scope pod the pod's, are on as few NUMA nodes as kubelet demands."""
-    kubelet = devices.kubelet
-    if kubelet is None or not devices.topology.numa_nodes:
-        return True
-    numa = devices.topology.numa
-    capacity = _by_numa_node(devices.capacity, numa)
-    if kubelet.scope is TopologyManagerScope.POD:
-        shared = sum(reused_units(containers))
-        asked = [(sum(units for _, units in containers) - shared, set().union(*sets))]
-    else:
-        asked = [(units, set(some)) for (_, units), some in zip(containers, sets, strict=True)]
-    for units, some in asked:
-        most = most_numa_nodes(kubelet.policy, capacity, units)
-        nodes = {numa[at] for at in some}
-        if most is not None and (None in nodes or len(nodes) > most):
-            return False
-    return True
-
-
-def _with_reused(
-    containers: "Containers", choice: "Sequence[Sequence[int]]"
-) -> "Iterator[list[int]]":
-    """Yield the devices of each container's units, with those that kubelet hands on to it."""
-    reusable: list[int] = []
-    for (role, units), fresh in zip(containers, choice, strict=True):
-        kept = reusable[: units - len(fresh)]
-        yield [*kept, *fresh]
-        reusable = [*reusable, *fresh] if role is ContainerRole.INIT else reusable[len(kept) :]
-
-
-def _by_numa_node(units: "Sequence[int]", numa: "Sequence[int | None]") -> "Counter[int | None]":
-    found: Counter[int | None] = Counter()
-    for count, node in zip(units, numa, strict=True):
-        found[node] += count
-    return found
 
 
 class _Search:
@@ -283,7 +220,10 @@ class _Search:
         if self._devices.kubelet is None:
             return [every] * len(self._containers)
         numa = self._topology.numa
-        capacity, free = _by_numa_node(self._devices.capacity, numa), _by_numa_node(left, numa)
+        capacity, free = (
+            units_by_numa_node(self._devices.capacity, numa),
+            units_by_numa_node(left, numa),
+        )
         order = dict.fromkeys(
             node for at in self._preference if (node := numa[at]) is not None and left[at]
         )

@@ -11,7 +11,8 @@ import msgspec
 from api.kinds.gpupool import Strategy
 from api.units import part_of
 from pool.model import ContainerRole
-from pool.placement.device_choice import choose, complies
+from pool.placement.compliance import complies
+from pool.placement.device_choice import choose
 from pool.placement.device_sets import best_set
 
 if TYPE_CHECKING:
