@@ -78,7 +78,7 @@ class AdmissionPlanner:
             # Where sets are constrained, any unit may be one that completes the set for the nominated pod.
             return (
                 summary is not None
-                and summary.room is None
+                and (summary.room is None or not summary.room.devices.is_constrained)
                 and summary.free - claimed >= demand.units
             )
 

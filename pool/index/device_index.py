@@ -13,6 +13,7 @@ readers. Design: docs/design/0002-index-and-ledger.md.
 from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
+from api.kinds.gpupool import DeviceTopology
 from pool.errors import InvariantViolatedError
 from pool.index.change_log import ChangeLog
 from pool.index.device_claims import DeviceClaims
@@ -444,11 +445,16 @@ class DeviceIndex:
         )
 
     def _constraints(self, state: PoolState, node: "NodeName") -> NodeDevices | None:
-        """Return the rules for sets of devices on a node, where a pod may not fit for them."""
-        if state.facts is None or not (state.facts.constrains_sets or self.kubelet_on(node)):
+        """Return the rules for sets of devices on a node, where more than the number of free units decides."""
+        facts = state.facts
+        if facts is None or (
+            facts.device_topology is DeviceTopology.NONE
+            and not facts.constrains_sets
+            and node not in self._kubelets
+        ):
             return None
         found = state.node_devices(node)
-        return found if found.is_constrained else None
+        return found if found.is_constrained or found.prefers_aligned else None
 
     def _read_devices(self, pool: "PoolName", node: "NodeName") -> NodeDevices:
         facts, entries = self._pools[pool].facts, self.devices_on(pool, node)

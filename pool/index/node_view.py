@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from api.kinds.gpupool import Strategy
-from pool.placement.device_choice import fits
+from pool.placement.device_choice import fits, is_split
 from pool.placement.room import Room, fault_of
 from pool.refusal import NodeReason, NodeRefusal
 
@@ -194,6 +194,18 @@ def score_of(node: PoolNode, request: "Request", strategy: Strategy) -> int:
     left = node.free - request.units
     if left < 0 or not (node.room is None or fits(node.room.devices, node.room.free, request)):
         return 0
+    score = _score_by_strategy(node, left, strategy)
+    if node.room is None or request.units == 1 or not node.room.devices.prefers_aligned:
+        return score
+    # A node with an aligned set goes before one without, whatever the strategy says.
+    score = score * (MAX_SCORE // 2) // MAX_SCORE
+    return score if is_split(node.room.devices, node.room.free, request) else score + _ALIGNED
+
+
+_ALIGNED: Final = MAX_SCORE - MAX_SCORE // 2
+
+
+def _score_by_strategy(node: PoolNode, left: int, strategy: Strategy) -> int:
     match strategy:
         case Strategy.BIN_PACK:
             return MAX_SCORE * (node.total - left) // node.total

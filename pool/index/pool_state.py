@@ -14,13 +14,13 @@ from api.names import NodeName
 from pool.index.node_view import PREFERENCES, Bucket, FitView, PoolNode, Preference
 from pool.layout import most_units_of_a_device
 from pool.model import Capacity
-from pool.placement.device_choice import fits
+from pool.placement.device_choice import fits, is_split
 from pool.placement.node_devices import NodeDevices
 from pool.placement.request import Request, request_by_containers
 from pool.placement.room import most_aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from api.names import DeviceName
     from pool.model import Demand, PoolFacts
@@ -174,7 +174,8 @@ class PoolState:
     ) -> "NodeName | None":
         """Return the best placeable node with enough free units that `accepts` allows.
 
-        Best by the pool's strategy; equal nodes in order of their names.
+        Best by the pool's strategy; equal nodes in order of their names. A node with an aligned set goes before one
+        without, where the pool prefers that.
         """
         self._refresh()
         if self.facts is None:
@@ -185,16 +186,17 @@ class PoolState:
         for bucket, names in self._names_by_bucket.items():
             if bucket[0] >= size:
                 alike.setdefault(prefer(bucket, size), []).append(names)
-        for preference in sorted(alike):
-            some = alike[preference]
-            for name in some[0] if len(some) == 1 else heapq.merge(*some):
-                if self._has_room(name, request) and accepts(name):
+        split: NodeName | None = None
+        for name in _in_order(alike):
+            room = self._nodes[name].room
+            if room is not None and not fits(room.devices, room.free, request):
+                continue
+            if room is None or not is_split(room.devices, room.free, request):
+                if accepts(name):
                     return name
-        return None
-
-    def _has_room(self, name: NodeName, request: Request) -> bool:
-        room = self._nodes[name].room
-        return room is None or fits(room.devices, room.free, request)
+            elif split is None and accepts(name):
+                split = name
+        return split
 
     def _refresh(self) -> None:
         if not self._dirty:
@@ -267,6 +269,12 @@ def _side_by_side(name: NodeName) -> NodeName:
     decoded objects lie far apart; side by side a look-up takes half the time.
     """
     return NodeName(name.encode().decode())
+
+
+def _in_order(alike: "Mapping[Preference, list[list[NodeName]]]") -> "Iterator[NodeName]":
+    for preference in sorted(alike):
+        some = alike[preference]
+        yield from some[0] if len(some) == 1 else heapq.merge(*some)
 
 
 def _bucket_of(node: PoolNode | None) -> Bucket | None:

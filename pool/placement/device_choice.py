@@ -18,7 +18,7 @@ from pool.placement.compliance import kubelet_admits, units_by_numa_node, with_r
 from pool.placement.device_sets import best_set
 from pool.placement.kubelet_hints import Unaligned, align
 from pool.placement.same_device import Unservable, groups_of, plan_same_device
-from pool.placement.topology import positions
+from pool.placement.topology import is_aligned, positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,11 +35,27 @@ _MOST_NUMA_NODES: Final = 8
 """Of which sets are tried: 254 of them."""
 
 
-@functools.lru_cache(maxsize=1 << 14)
 def fits(devices: "NodeDevices", free: "Counts", request: "Request") -> bool:
-    """Say whether units can be chosen; nodes that are alike are asked about once."""
+    """Say whether units can be chosen."""
+    if not devices.is_constrained:
+        return sum(free) >= request.units
+    return chosen_set(devices, free, request) is not None
+
+
+def is_split(devices: "NodeDevices", free: "Counts", request: "Request") -> bool:
+    """Say whether a pod would get devices that are not aligned, though some topology is known."""
+    if request.units == 1 or not devices.has_preference:
+        return False
+    mask = chosen_set(devices, free, request)
+    return mask is not None and not is_aligned(devices.topology, mask)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def chosen_set(devices: "NodeDevices", free: "Counts", request: "Request") -> int | None:
+    """Return the mask of the devices that would be chosen; nodes that are alike are asked about once."""
     containers = request.containers or ((ContainerRole.MAIN, request.units),)
-    return choose(devices, free, containers) is not None
+    choice = choose(devices, free, containers)
+    return None if choice is None else sum({1 << at for fresh in choice for at in fresh})
 
 
 def choose(

@@ -50,6 +50,11 @@ class NodeDevices(msgspec.Struct, frozen=True, cache_hash=True):
         return self if self.kubelet is None else structs.replace(self, kubelet=None)
 
     @property
+    def prefers_aligned(self) -> bool:
+        """Whether nodes differ in the connections of the devices that a pod would get."""
+        return self.device_topology is DeviceTopology.PREFERRED and self.topology.is_known
+
+    @property
     def has_preference(self) -> bool:
         """Whether some sets of devices are better than others by their topology."""
         return self.device_topology is not DeviceTopology.NONE and self.topology.is_known

@@ -276,6 +276,46 @@ def test_a_view_follows_the_pools_device_topology() -> None:
     assert refusal(allocation_state, 2) is None
 
 
+def two_nodes(**changes: Any) -> AllocationState:
+    """n1 has one free device on each NUMA node; n2 has all eight, which the strategy likes less."""
+    allocation_state = some_allocation_state(
+        a_pool(**changes),
+        devices=[*two_sockets(0, 0, 1, 1), *two_sockets(*EIGHT, node="n2")],
+    )
+    take(allocation_state, 0, 2)
+    return allocation_state
+
+
+def test_a_node_with_an_aligned_set_goes_before_one_without() -> None:
+    allocation_state = two_nodes()
+    placed = plan_reservation(allocation_state, a_demand(2))
+    assert isinstance(placed, Placed)
+    assert placed.node == N2
+    assert allocation_state.index.view(WHOLE, a_demand(2)).scores == {N1: 4, N2: 6}
+
+
+def test_a_split_set_is_reserved_where_no_node_has_an_aligned_one() -> None:
+    allocation_state = two_nodes()
+    others = [f"GPU-n2-{index}" for index in range(7)]
+    allocation_state.observe_pod(a_bound_pod("all", *others, node="n2"), at(0))
+    placed = plan_reservation(allocation_state, a_demand(2))
+    assert isinstance(placed, Placed)
+    assert placed.node == N1
+
+
+def test_a_pod_of_one_device_goes_where_the_strategy_says() -> None:
+    allocation_state = two_nodes()
+    assert allocation_state.index.view(WHOLE, a_demand(1)).scores == {N1: 8, N2: 2}
+
+
+def test_without_device_topology_the_strategy_alone_chooses_the_node() -> None:
+    allocation_state = two_nodes(device_topology=NONE)
+    assert allocation_state.index.view(WHOLE, a_demand(2)).scores == {N1: 9, N2: 3}
+    placed = plan_reservation(allocation_state, a_demand(2))
+    assert isinstance(placed, Placed)
+    assert placed.node == N1
+
+
 SINGLE = KubeletTopology(TopologyManagerPolicy.SINGLE_NUMA_NODE, TopologyManagerScope.CONTAINER)
 POD = KubeletTopology(TopologyManagerPolicy.SINGLE_NUMA_NODE, TopologyManagerScope.POD)
 RESTRICTED = KubeletTopology(TopologyManagerPolicy.RESTRICTED, TopologyManagerScope.CONTAINER)
