@@ -80,6 +80,10 @@ def build_fencing_policies(*, term: str = constants.LEASE_NAME) -> list[dict[str
         "failurePolicy": "Fail",
         "matchConstraints": {
             "matchPolicy": "Equivalent",
+            # A Binding with the label breaks no rule here. Selected, each of ours was converted four times.
+            "objectSelector": {
+                "matchExpressions": [{"key": FENCED_LABEL, "operator": "NotIn", "values": [FENCED]}]
+            },
             "resourceRules": [dict(rule) for rule in _RESOURCE_RULES],
         },
         "matchConditions": [{"name": "names-a-term", "expression": _NAMES_TERM}],

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from api.meta import LabelSelector
 from api.names import ENGINE_ANNOTATIONS, FENCED, FENCED_LABEL
 from manifests import constants
 from manifests.install.annotation_policy import build_annotation_policy
@@ -96,6 +98,18 @@ def test_a_policy_with_a_parameter_selects_our_objects_before_it_is_looked_up():
     for spec in with_parameter:
         selector = spec["matchConstraints"]["objectSelector"]
         assert selector == {"matchLabels": {FENCED_LABEL: FENCED}}
+
+
+@pytest.mark.parametrize("label", [None, "", "false", FENCED], ids=str)
+def test_each_binding_is_selected_by_exactly_one_of_the_policies_on_terms(label):
+    """One that no selector takes would be compared with no term; one that both take is converted again and again."""
+    labels = {} if label is None else {FENCED_LABEL: label}
+    selectors = [
+        msgspec.convert(policy["spec"]["matchConstraints"]["objectSelector"], LabelSelector)
+        for policy in build_fencing_policies()
+        if policy["kind"] == "ValidatingAdmissionPolicy"
+    ]
+    assert sum(selector.matches(labels) for selector in selectors) == 1
 
 
 def test_policies_of_the_server_affect_no_other_user():
