@@ -91,6 +91,10 @@ FENCED_LABEL: Final = f"{GROUP}/fenced"
 other Binding. The API server copies it to the pod, where it has no meaning."""
 FENCED: Final = "true"
 """Its value."""
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+"""On the pod by which a kubelet shows a static pod; it means so in a kubelet's own writes only."""
+NODES_GROUP: Final = "system:nodes"
+"""The group of kubelets."""
 ENGINE_ANNOTATIONS: Final = (
     RESERVATION_ANNOTATION,
     DEVICES_ANNOTATION,

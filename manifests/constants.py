@@ -78,6 +78,7 @@ SERVER_POLICY: Final = f"{NAME}-server"
 SERVER_OBJECTS_POLICY: Final = f"{NAME}-server-objects"
 
 PODS_WEBHOOK: Final = f"pods.{GROUP}"
+LABELLED_PODS_WEBHOOK: Final = f"labelled-pods.{GROUP}"
 POOLS_WEBHOOK: Final = f"gpupools.{GROUP}"
 DEVICES_WEBHOOK: Final = f"gpudevices.{GROUP}"
 

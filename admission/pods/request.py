@@ -9,6 +9,7 @@ from admission.object_decoder import ObjectDecoder
 from admission.review import GroupVersionKind
 from api.foreign.core import Pod, PodSpec
 from api.meta import ObjectMeta
+from api.names import MIRROR_ANNOTATION, NODES_GROUP
 from api.text import listed, truncate
 from pool.demand import BadQuantity, ManyPools, TooLarge, demand_of
 from telemetry.reasons import RefusalReason, too_large_text
@@ -65,6 +66,13 @@ class PodRequest(msgspec.Struct, frozen=True):
     def is_gated(self) -> bool:
         """Say whether scheduling gates keep the pod out of the scheduler's queue."""
         return bool(self.pod.spec.scheduling_gates)
+
+    @property
+    def is_mirror(self) -> bool:
+        """Say whether a kubelet mirrors a static pod, which already runs; other users cannot claim that."""
+        return self.pod.metadata.annotation(MIRROR_ANNOTATION) is not None and NODES_GROUP in (
+            self.request.user_info.groups or ()
+        )
 
     @property
     def service_account(self) -> str:

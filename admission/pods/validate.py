@@ -44,7 +44,12 @@ _MUTATED_LATER: Final = (
 
 
 def validate(request: "PodRequest", context: "AdmissionContext") -> Decision:
-    """Admit the pod as it will be stored, or deny it. Idempotent for a uid."""
+    """Admit the pod as it will be stored, or deny it. Idempotent for a uid.
+
+    A mirror pod is left alone, as by the webhook's condition for pods without the pool's label.
+    """
+    if request.is_mirror:
+        return Admitted()
     annotations = request.pod.metadata.annotations or {}
     for key in WRITTEN_LATER:
         if key in annotations:

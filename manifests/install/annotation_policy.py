@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from api.names import (
     DEFAULT_SCHEDULER_NAME,
     ENGINE_ANNOTATIONS,
+    NODES_GROUP,
     POOL_LABEL,
     RESERVATION_ANNOTATION,
     RESOURCE_PREFIX,
@@ -68,7 +69,7 @@ _VARIABLES: Final = {
         " && variables.phase != dyn(oldObject).?status.?phase.orValue('')"
     ),
     "maySayHowPodsEnd": (
-        "'system:nodes' in request.userInfo.?groups.orValue([])"
+        f"'{NODES_GROUP}' in request.userInfo.?groups.orValue([])"
         f" || request.userInfo.username in {cel_list(_SAYS_HOW_PODS_END)}"
     ),
     "isAdmitted": (f"'{RESERVATION_ANNOTATION}' in variables.annotations || {MIRRORED_EXPRESSION}"),

@@ -3,13 +3,26 @@
 All webhooks fail closed, so the conditions are narrow: a pod that names no pool never depends on
 the server, and neither does a write of a pool or device without a new decision. No label that a
 user can set bypasses the webhooks.
+
+A condition is expensive: kube-apiserver (1.36) converts the whole object for it, whatever the
+expression reads. A selector costs nothing. At validation a pod of a pool has the label that
+mutation set. So pods with the label have a webhook without a condition, and all others have the one
+with conditions: together they see every pod that the conditions select.
 """
 
 import base64
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-from api.names import ASSIGNMENT_ANNOTATION, GROUP, RESOURCE_PREFIX, VERSION
+from api.names import (
+    ASSIGNMENT_ANNOTATION,
+    GROUP,
+    MIRROR_ANNOTATION,
+    NODES_GROUP,
+    POOL_LABEL,
+    RESOURCE_PREFIX,
+    VERSION,
+)
 from manifests import constants
 
 if TYPE_CHECKING:
@@ -29,12 +42,11 @@ _HAS_ANNOTATION: Final = (
     f"object.metadata.?annotations.orValue({{}}).exists(k, k.startsWith('{RESOURCE_PREFIX}'))"
 )
 POOL_POD_EXPRESSION: Final = f"{_HAS_ANNOTATION} || {NAMES_POOL_EXPRESSION}"
-"""Pods with an annotation of ours, which may be forged, and pods that request a pool. At validation
-they have an annotation, so that no container is examined."""
+"""Pods with an annotation of ours, which may be forged, and pods that request a pool."""
 
 MIRRORED_EXPRESSION: Final = (
-    "('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({})"
-    " && 'system:nodes' in request.userInfo.?groups.orValue([]))"
+    f"('{MIRROR_ANNOTATION}' in object.metadata.?annotations.orValue({{}})"
+    f" && '{NODES_GROUP}' in request.userInfo.?groups.orValue([]))"
 )
 """A static pod already runs when kubelet mirrors it; from other users the annotation has no effect."""
 
@@ -96,6 +108,15 @@ def build_mutating_configuration(settings: WebhookSettings) -> dict[str, Any]:
 
 
 def build_validating_configuration(settings: WebhookSettings) -> dict[str, Any]:
+    others = _pods_webhook(settings, constants.VALIDATE_PODS_PATH)
+    labelled = _pods_webhook(settings, constants.VALIDATE_PODS_PATH) | {
+        "name": constants.LABELLED_PODS_WEBHOOK,
+        "matchConditions": [],  # the server leaves mirror pods alone
+    }
+    for webhook, operator in ((labelled, "Exists"), (others, "DoesNotExist")):
+        webhook["objectSelector"] = {
+            "matchExpressions": [{"key": POOL_LABEL, "operator": operator}]
+        }
     pools = _webhook(
         settings,
         name=constants.POOLS_WEBHOOK,
@@ -114,7 +135,7 @@ def build_validating_configuration(settings: WebhookSettings) -> dict[str, Any]:
         settings,
         "ValidatingWebhookConfiguration",
         constants.VALIDATING_CONFIGURATION,
-        webhooks=[_pods_webhook(settings, constants.VALIDATE_PODS_PATH), pools, devices],
+        webhooks=[labelled, others, pools, devices],
     )
 
 

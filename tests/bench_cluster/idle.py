@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from aiohttp import web
 
+from api.names import POOL_LABEL
 from manifests import constants
 from manifests.install.webhooks import (
     UrlClient,
@@ -33,7 +34,8 @@ _IN_POOL: Final = {
     ]
 }
 _PATCH: Final = (
-    {"op": "add", "path": "/metadata/labels", "value": {"example.com/pool": "bench"}},
+    # The label of ours, by which the validating one is selected.
+    {"op": "add", "path": "/metadata/labels", "value": {POOL_LABEL: "bench"}},
     {"op": "add", "path": "/metadata/annotations", "value": {_ANNOTATION: _NOTE}},
     {
         "op": "add",
@@ -70,7 +72,7 @@ def configurations(base_url: str, ca_bundle: bytes) -> str:
     built = [build_mutating_configuration(settings), build_validating_configuration(settings)]
     for one in built:
         one["webhooks"] = [
-            webhook for webhook in one["webhooks"] if webhook["name"] == constants.PODS_WEBHOOK
+            webhook for webhook in one["webhooks"] if "pods" in webhook["rules"][0]["resources"]
         ]
     return render(built)
 

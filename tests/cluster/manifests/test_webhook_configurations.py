@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.names import ASSIGNMENT_ANNOTATION
+from api.names import ASSIGNMENT_ANNOTATION, POOL_LABEL
 from manifests import constants
 from tests.cluster.environment import client
 from tests.cluster.manifests.objects import a_pod, a_pool
@@ -24,6 +24,20 @@ async def test_pod_without_a_pool_does_not_depend_on_us(api, namespace, webhooks
 async def test_pod_of_a_pool_is_mutated_and_validated(api, namespace, webhooks):
     await create_pod(api, a_pod(namespace, pool="train"))
     assert webhooks.paths() == BOTH
+
+
+async def test_pod_that_mutation_labelled_is_validated_once(api, namespace, webhooks):
+    """One webhook is for pods with the label, the other for pods without: never both, never none."""
+    pod = a_pod(namespace, pool="train", labels={POOL_LABEL: "train"})
+    await create_pod(api, pod)
+    assert webhooks.paths() == BOTH
+
+
+async def test_label_does_not_lead_past_validation(api, namespace, webhooks):
+    for number, value in enumerate(("", "train", "another")):
+        webhooks.calls.clear()
+        await create_pod(api, a_pod(namespace, name=f"pod-{number}", labels={POOL_LABEL: value}))
+        assert webhooks.paths() == [constants.VALIDATE_PODS_PATH]
 
 
 async def test_init_container_that_asks_for_a_pool_is_seen(api, namespace, webhooks):

@@ -57,6 +57,26 @@ def test_a_second_look_at_the_same_pod_changes_nothing(setup, pod):
     assert list(setup.allocation_state.ledger.all()) == before
 
 
+MIRROR = {"kubernetes.io/config.mirror": "x"}
+
+
+@pytest.mark.parametrize("is_labelled", [True, False])
+def test_a_static_pod_that_its_kubelet_mirrors_is_left_alone(setup, is_labelled):
+    labels = {"gpu.deckhouse.io/pool": "whole"} if is_labelled else {}
+    pod = stored(a_pod_object(metadata={"annotations": MIRROR, "labels": labels}))
+    kubelet = {"username": "system:node:n1", "groups": ["system:nodes", "system:authenticated"]}
+
+    assert setup.ask(validate_pod, pod, userInfo=kubelet).allowed
+    assert len(setup.allocation_state.ledger) == 0
+
+
+@pytest.mark.parametrize("groups", [None, [], ["system:authenticated", "system:nodes-not"]])
+def test_a_user_cannot_pass_a_pod_off_as_a_mirror_pod(setup, groups):
+    pod = stored(a_pod_object(metadata={"annotations": MIRROR}))
+    user = {"username": "alice", **({} if groups is None else {"groups": groups})}
+    refused(setup, pod, RefusalReason.NOT_ADMITTED, userInfo=user)
+
+
 def test_a_pod_that_waits_is_tied_too(setup):
     waiting = a_pod_object(spec={"nodeSelector": {"zone": "nowhere"}})
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from api.meta import LabelSelector
-from api.names import ENGINE_ANNOTATIONS, FENCED, FENCED_LABEL
+from api.names import ENGINE_ANNOTATIONS, FENCED, FENCED_LABEL, POOL_LABEL
 from manifests import constants
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.leadership_policy import build_fencing_policies
@@ -38,12 +38,39 @@ def test_every_webhook_fails_closed_within_seconds_and_under_a_condition():
     for webhook in webhooks(WebhookSettings(client=URL)):
         assert webhook["failurePolicy"] == "Fail"
         assert webhook["timeoutSeconds"] <= 5
-        assert webhook["matchConditions"]
+        assert webhook["matchConditions"] or webhook["name"] == constants.LABELLED_PODS_WEBHOOK
 
 
-def test_no_webhook_depends_on_a_label_that_a_user_may_set():
-    for webhook in webhooks(WebhookSettings(client=URL)):
-        assert "objectSelector" not in webhook
+@pytest.mark.parametrize("labels", [{}, {POOL_LABEL: ""}, {POOL_LABEL: "train"}], ids=str)
+def test_no_webhook_is_bypassed_by_a_label_that_a_user_may_set(labels):
+    """Each path has one webhook that looks at the pod; the one without conditions looks at every labelled pod."""
+    settings = WebhookSettings(client=URL)
+    paths = []
+    for webhook in webhooks(settings):
+        selector = msgspec.convert(webhook.get("objectSelector", {}), LabelSelector)
+        if selector.matches(labels):
+            paths.append(webhook["clientConfig"]["url"].removeprefix("https://127.0.0.1:1"))
+    assert sorted(paths) == sorted(
+        [
+            constants.MUTATE_PODS_PATH,
+            constants.VALIDATE_PODS_PATH,
+            constants.VALIDATE_POOLS_PATH,
+            constants.VALIDATE_DEVICES_PATH,
+        ]
+    )
+
+
+def test_webhooks_for_pods_differ_in_selector_and_condition_only():
+    mutating, labelled, others = (
+        webhook
+        for webhook in webhooks(WebhookSettings(client=URL))
+        if "pods" in webhook["rules"][0]["resources"]
+    )
+    changed = {"name", "objectSelector", "matchConditions"}
+    assert {k: v for k, v in labelled.items() if k not in changed} == {
+        k: v for k, v in others.items() if k not in changed
+    }
+    assert others["matchConditions"] == mutating["matchConditions"]
 
 
 def test_pod_webhooks_leave_out_the_namespaces_of_the_settings():
@@ -51,9 +78,9 @@ def test_pod_webhooks_leave_out_the_namespaces_of_the_settings():
     selectors = [
         webhook["namespaceSelector"]["matchExpressions"][0]["values"]
         for webhook in webhooks(settings)
-        if webhook["name"] == constants.PODS_WEBHOOK
+        if "pods" in webhook["rules"][0]["resources"]
     ]
-    assert selectors == [["b", "a"], ["b", "a"]]
+    assert selectors == [["b", "a"]] * 3
 
 
 def test_missing_authority_leaves_room_for_its_injection():
