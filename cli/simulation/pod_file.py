@@ -59,24 +59,33 @@ def read_pod(file: "Path", *, namespace: str | None) -> AskedPod:
     Raises:
         BadInputError: the file cannot be read, or has no pod or several.
     """
-    found = [
-        (pod, item["kind"] != "Pod")
-        for item in read_objects(file)
-        if (pod := _pod_of(item)) is not None
-    ]
+    try:
+        found = [
+            pod for item in read_objects(file) if (pod := asked_pod(item, namespace)) is not None
+        ]
+    except (msgspec.DecodeError, TypeError, AttributeError) as error:
+        raise BadInputError(f"{file}: the pod cannot be decoded: {error}") from error
     if len(found) != 1:
         count = "no pod" if not found else f"{len(found)} pods"
         raise BadInputError(
             f"{file} has {count}; give one Pod, or one object with a pod template, such as a Job"
         )
-    manifest, is_template = found[0]
-    try:
-        metadata = manifest["metadata"]
-        metadata["namespace"] = metadata.get("namespace") or namespace or _DEFAULT_NAMESPACE
-        metadata["uid"] = _UID
-        return _asked(manifest, is_template=is_template)
-    except (msgspec.DecodeError, TypeError, AttributeError) as error:
-        raise BadInputError(f"{file}: the pod cannot be decoded: {error}") from error
+    return found[0]
+
+
+def asked_pod(item: "Object", namespace: str | None = None) -> AskedPod | None:
+    """Return the pod of a Pod, or of an object with a template; None for an object without pods.
+
+    Raises:
+        msgspec.DecodeError, TypeError, AttributeError: its fields are of other types than a pod's.
+    """
+    manifest = _pod_of(item)
+    if manifest is None:
+        return None
+    metadata = manifest["metadata"]
+    metadata["namespace"] = metadata.get("namespace") or namespace or _DEFAULT_NAMESPACE
+    metadata["uid"] = _UID
+    return _asked(manifest, is_template=item["kind"] != "Pod")
 
 
 def _asked(manifest: "Object", *, is_template: bool) -> AskedPod:
