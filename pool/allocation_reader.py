@@ -203,6 +203,10 @@ class AllocationReader:
         room = summary.room if summary is not None else None
         return room is None or fits(room.devices, free, state.request_of(demand))
 
+    def has_constraints(self, pool: "PoolFacts", node: "NodeName") -> bool:
+        """Say whether more than the number of free units decides there whether a pod fits."""
+        return self._index.node_devices(pool.name, node).is_constrained
+
     def pod(self, uid: "PodUid") -> "PodFacts | None":
         return self._pods.get(uid)
 
@@ -218,6 +222,17 @@ class AllocationReader:
         # Holders are bound pods and reservations, and a reservation's id is no pod's uid.
         pods = (self._pods.get(PodUid(holder)) for holder in self._index.claims.holders(entry))
         return [pod for pod in pods if pod is not None]
+
+    def pods_of_pool(self, pool: "PoolFacts", node: "NodeName") -> "list[PodFacts]":
+        """Return the pods with units of the pool on a node: lowest priority first, then largest."""
+        found: dict[PodUid, PodFacts] = {}
+        for entry in self._index.devices_on(pool.name, node):
+            found |= {pod.uid: pod for pod in self.pods_on(entry.facts.name)}
+        for uid in self._index.unaccounted.at(pool.resource, node):
+            pod = self._pods.get(uid)
+            if pod is not None:
+                found[uid] = pod
+        return sorted(found.values(), key=lambda pod: (pod.priority, -pod.demand.units, pod.ref))
 
     def unaccounted_units(self, pod: "PodFacts") -> "Iterator[tuple[str, int]]":
         """Yield, by resource, the units of a bound pod whose devices are unknown."""

@@ -59,7 +59,7 @@ def cheapest_eviction(
     """
     candidates: list[tuple[Eviction, list[PodFacts]]] = []
     for node in nodes:
-        pods = _pods_of(reader, index, wanted[0], node=node)
+        pods = reader.pods_of_pool(wanted[0], node)
         smallest = _smallest_set(index, wanted, node=node, pods=pods)
         if smallest is not None:
             candidates.append((Eviction(node, smallest), pods))
@@ -86,20 +86,6 @@ def fits_when_empty(
     pool, demand = wanted
     devices = index.node_devices(pool.name, node)
     return fits(devices, devices.capacity, index.state(pool.name).request_of(demand))
-
-
-def _pods_of(
-    reader: "AllocationReader", index: "DeviceIndex", pool: "PoolFacts", *, node: "NodeName"
-) -> "list[PodFacts]":
-    """Return the bound pods with units of the pool there: lowest priority first, then smallest."""
-    found: dict[PodUid, PodFacts] = {}
-    for entry in index.devices_on(pool.name, node):
-        found |= {pod.uid: pod for pod in reader.pods_on(entry.facts.name)}
-    for uid in index.unaccounted.at(pool.resource, node):
-        pod = reader.pod(uid)
-        if pod is not None:
-            found[uid] = pod
-    return sorted(found.values(), key=lambda pod: (pod.priority, pod.demand.units, pod.ref))
 
 
 def _smallest_set(
