@@ -101,16 +101,36 @@ def topology_of(devices: "Sequence[DeviceFacts]") -> Topology:
     )
     if not any(device.links for device in devices):
         return _intern(numa, ((0,) * len(numa),) * len(numa), ())
-    reports = [_reports(device) for device in devices]
-    names = [device.name for device in devices]
-    links = tuple(
-        tuple(
-            min(_weight(reports[own].get(peer)), _weight(reports[at].get(name))) if at != own else 0
-            for at, peer in enumerate(names)
-        )
-        for own, name in enumerate(names)
+    position_of = {device.name: position for position, device in enumerate(devices)}
+    wiring = tuple(
+        tuple((position_of.get(link.peer, -1), link.type, link.count) for link in device.links)
+        for device in devices
     )
-    return _intern(numa, links, tuple(_conflicts(names, reports)))
+    links, agree = _weights(wiring)
+    conflicts = () if agree else tuple(_conflicts(devices))
+    return _intern(numa, links, conflicts)
+
+
+@functools.lru_cache(maxsize=1024)
+def _weights(
+    wiring: tuple[tuple[tuple[int, str, int], ...], ...],
+) -> tuple[tuple[tuple[int, ...], ...], bool]:
+    """Return the weights of all pairs, and whether all reports agree; nodes that are wired alike are read once.
+
+    `wiring` has for each device the position of each peer, or -1, and the link to it.
+    """
+    count = len(wiring)
+    reports = [[0] * count for _ in wiring]
+    for own, reported in enumerate(wiring):
+        for peer, kind, number in reported:
+            if peer >= 0:
+                reports[own][peer] = max(reports[own][peer], _weight_of(kind, number))
+    pairs = range(count)
+    links = tuple(
+        tuple(min(reports[own][peer], reports[peer][own]) if own != peer else 0 for peer in pairs)
+        for own in pairs
+    )
+    return links, tuple(map(tuple, reports)) == links
 
 
 def quality_of(topology: Topology, mask: int) -> TopologyQuality:
@@ -159,11 +179,13 @@ def _intern(
 
 
 def _weight(link: "DeviceLink | None") -> int:
-    if link is None:
-        return 0
-    if link.type == "NVLink":
-        return NVLINK * max(0, min(link.count, MOST_NVLINKS))
-    return _PCIE_LEVELS.get(link.type, 0)
+    return 0 if link is None else _weight_of(link.type, link.count)
+
+
+def _weight_of(kind: str, count: int) -> int:
+    if kind == "NVLink":
+        return NVLINK * max(0, min(count, MOST_NVLINKS))
+    return _PCIE_LEVELS.get(kind, 0)
 
 
 def _reports(device: "DeviceFacts") -> "dict[DeviceName, DeviceLink]":
@@ -175,10 +197,10 @@ def _reports(device: "DeviceFacts") -> "dict[DeviceName, DeviceLink]":
     return found
 
 
-def _conflicts(
-    names: "Sequence[DeviceName]", reports: "Sequence[dict[DeviceName, DeviceLink]]"
-) -> "Iterator[LinkConflict]":
+def _conflicts(devices: "Sequence[DeviceFacts]") -> "Iterator[LinkConflict]":
     """Yield what devices report otherwise than their peers; each pair once, by the stronger report."""
+    reports = [_reports(device) for device in devices]
+    names = [device.name for device in devices]
     at = {name: position for position, name in enumerate(names)}
     for own, name in enumerate(names):
         for peer, link in sorted(reports[own].items()):
