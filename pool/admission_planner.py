@@ -95,7 +95,8 @@ class AdmissionPlanner:
         devices = plan_devices(entries, demand, rules)
         if devices is None:
             raise InvariantViolatedError(f"node {node} has free units that cannot be allocated")
-        return Placed(pool.name, node, devices)
+        lost = state.value_lost(state.request_of(demand), node)
+        return Placed(pool.name, node, devices, value_lost=lost)
 
     def _may_go_to(self, node: "NodeName", constraints: "Constraints") -> bool:
         facts = self._index.nodes.get(node)

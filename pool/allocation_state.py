@@ -261,6 +261,7 @@ class AllocationState:
             self._claim(reservation)
         if facts is not None:
             self._pods.pending.stop_waiting(facts)
+            self.index.set_cpu(uid, placed.node, facts.cpu_milli)
         return reservation
 
     def written(self, uid: PodUid) -> None:
@@ -315,6 +316,7 @@ class AllocationState:
             return self._drop(reservation)
         self.ledger.confirm(reservation.id, facts.uid, facts.name)
         self.index.set_assumed(reservation.id, reservation.units)
+        self.index.set_cpu(facts.uid, reservation.node, facts.cpu_milli)
         return []
 
     def _observe_bound(self, facts: "PodFacts", before: "PodFacts | None") -> list[Ended]:
@@ -335,6 +337,7 @@ class AllocationState:
             )
         self.index.set_observed(facts.uid, actual.units)
         self.index.set_unaccounted(facts.uid, actual.missing)
+        self.index.set_cpu(facts.uid, node, facts.cpu_milli)
         self._mismatches.check(facts, actual, self.index)
 
     def _bound(self, uid: PodUid) -> "PodFacts | None":
@@ -373,6 +376,7 @@ class AllocationState:
         self._mismatches.forget(facts.uid)
         self.index.set_observed(facts.uid, ())
         self.index.set_unaccounted(facts.uid, {})
+        self.index.set_cpu(facts.uid, None, 0)
         return self._drop(self._reservation_of(facts))
 
     def _reservation_of(self, facts: "PodFacts") -> Reservation | None:
@@ -438,6 +442,8 @@ class AllocationState:
         """End a live reservation: its units are free and its pod waits."""
         self.ledger.end(reservation.id, end)
         self.index.set_assumed(reservation.id, ())
+        if reservation.uid is not None and end is not End.BOUND:
+            self.index.set_cpu(reservation.uid, None, 0)
         ended = Ended(reservation, end)
         if self._on_end is not None and reservation.has_units:
             self._on_end(ended)

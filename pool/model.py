@@ -206,6 +206,7 @@ class PodFacts:
             and self.devices == other.devices
             and self.demand == other.demand
             and self.astray == other.astray
+            and self.cpu_milli == other.cpu_milli
         )
 
 

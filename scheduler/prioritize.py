@@ -1,5 +1,7 @@
 """prioritize: 10 for the node of the pod's own reservation, 0 to 9 by the pool's strategy for the others.
 
+Without a reservation the best node by LeastFragmentation has 10: kube-scheduler picks at random among equal scores.
+
 The index's view has the scores, and filter has looked them up with the refusals. The cost is one look-up a name
 where it has not, and none where list and view are those of the call before.
 """
@@ -46,7 +48,7 @@ def _scored(
 ) -> tuple[Outcome, bytes]:
     view = context.index.view(asked.pool.name, asked.demand)
     scored = _as_view_says(candidates, view, context)
-    best = _preferred(asked, context)
+    best = _preferred(asked, context) or _cheapest(asked, candidates, context)
     if best is not None and best in candidates.names:
         return Outcome.FITS, _with_own(scored.body, best, view.scores.get(best, 0))
     return Outcome.FITS if scored.any_fits else Outcome.NONE_FITS, scored.body
@@ -84,3 +86,14 @@ def _preferred(asked: UnitDemand, context: "ExtenderContext") -> "NodeName | Non
         return bound.node
     own, refusal = own_node(asked, context.reader)
     return own if refusal is None else None
+
+
+def _cheapest(
+    asked: UnitDemand, candidates: "Candidates", context: "ExtenderContext"
+) -> "NodeName | None":
+    """Return the node whose value loses least, where the pool's strategy goes by that and it is known."""
+    state = context.index.state(asked.pool.name)
+    if state.ranking is None:
+        return None
+    names = frozenset(candidates.names)
+    return state.best_node(state.request_of(asked.demand), names.__contains__)

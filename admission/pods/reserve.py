@@ -71,17 +71,31 @@ def reserve(pod: "PoolPod", context: "AdmissionContext") -> "Decision":
     )
     note = _note_of(reservation, now)
     annotation = _annotation_of(note, reservation, context)
-    return _admitted(pod, note, annotation, warnings=warnings)
+    return _admitted(pod, note, annotation, warnings=warnings, placed=placed)
 
 
 def _admitted(
-    pod: "PoolPod", note: ReservationNote, annotation: str, *, warnings: tuple[str, ...] = ()
+    pod: "PoolPod",
+    note: ReservationNote,
+    annotation: str,
+    *,
+    warnings: tuple[str, ...] = (),
+    placed: "Placed | None" = None,
 ) -> Admitted:
+    facts: dict[str, object] = {
+        "pool": pod.pool.name,
+        "reservation": note.id,
+        "node": note.node,
+    }
+    if placed is not None:
+        facts["strategy"] = pod.pool.strategy.value
+        if placed.value_lost is not None:
+            facts["value_lost"] = placed.value_lost
     return Admitted(
         patch=tuple(annotate(pod.request.pod.metadata, annotation)),
         warnings=warnings,
         audit={"pool": pod.pool.name, "reservation": note.id},
-        facts={"pool": pod.pool.name, "reservation": note.id, "node": note.node},
+        facts=facts,
     )
 
 

@@ -13,17 +13,18 @@ readers. Design: docs/design/0002-index-and-ledger.md.
 from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
-from api.kinds.gpupool import DeviceTopology
+from api.kinds.gpupool import DeviceTopology, Strategy
 from pool.errors import InvariantViolatedError
 from pool.index.change_log import ChangeLog
+from pool.index.cpu_claims import CpuClaims
 from pool.index.device_claims import DeviceClaims
 from pool.index.devices import DeviceEntry, Devices
 from pool.index.new_devices import NewDevices
-from pool.index.node_view import summarize
+from pool.index.node_view import Rest, summarize
 from pool.index.pool_state import PoolState
 from pool.index.unaccounted import UnaccountedPods
 from pool.layout import layout_of
-from pool.placement.fragmentation.recent_demand import RecentDemands
+from pool.placement.fragmentation.recent_demand import RecentDemands, unit_milli
 from pool.placement.node_devices import NodeDevices, node_devices
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, UnitId
     from pool.index.node_view import FitView, PoolNode
     from pool.model import Demand, DeviceFacts, KubeletTopology, NodeFacts, PoolFacts
+    from pool.placement.fragmentation.placement_costs import PlacementCosts
 
 
 @final
@@ -59,6 +61,8 @@ class DeviceIndex:
         self._withheld: set[DeviceName] = set()
         # devices that are to leave their pool, whatever their objects say yet
         self._new = NewDevices()
+        self.cpu = CpuClaims()
+        """Of pods with units, by node."""
 
     def replace_pool(self, facts: "PoolFacts") -> None:
         state = self._state(facts.name)
@@ -198,6 +202,27 @@ class DeviceIndex:
         """Set the units of a bound pod whose devices are unknown, by resource and node; none to end that."""
         for place in self.unaccounted.replace(pod, units):
             self._mark_resource(*place)
+
+    def set_cpu(self, pod: "PodUid", node: "NodeName | None", cpu_milli: int) -> None:
+        """Set the node on which a pod with units requests CPU; None to end that."""
+        for name in self.cpu.replace(pod, node, cpu_milli):
+            for pool in self.pools_on(name):
+                facts = self._pools[pool].facts
+                if facts is not None and facts.strategy is Strategy.LEAST_FRAGMENTATION:
+                    self._mark(pool, name)
+
+    def rank(self, costs: "PlacementCosts") -> None:
+        """Order the nodes of a pool by these costs, unless the pool has changed since they were derived."""
+        state = self._pools.get(costs.pool.name)
+        if state is not None and state.facts == costs.pool:
+            state.rank(costs)
+
+    def free_cpu(self, node: "NodeName") -> int | None:
+        """Return the CPU of a node that no pod with units requests; None where the node does not tell."""
+        facts = self._nodes.get(node)
+        if facts is None or facts.cpu_milli is None:
+            return None
+        return facts.cpu_milli - self.cpu.on(node)
 
     def pool_of(self, resource: str) -> "PoolFacts | None":
         """Return the pool that serves a resource."""
@@ -435,13 +460,20 @@ class DeviceIndex:
     ) -> "PoolNode | None":
         state, facts = self._pools[pool], self._nodes.get(node)
         pool_facts = state.facts
+        entries = [self.devices[name] for name in devices]
+        rest = None
+        if pool_facts is not None and pool_facts.strategy is Strategy.LEAST_FRAGMENTATION:
+            free = sorted(entry.free.bit_count() for entry in entries)
+            unit = unit_milli(pool_facts)
+            rest = Rest(tuple(count * unit for count in free), self.free_cpu(node))
         pods = self.unaccounted.at(pool_facts.resource, node) if pool_facts is not None else None
         return summarize(
-            [self.devices[name] for name in devices],
+            entries,
             unaccounted=sum(pods.values()) if pods else 0,
             is_placeable=facts is not None and facts.is_placeable,
             closed=pool_facts.closed if pool_facts is not None else None,
             devices=self._constraints(state, node),
+            rest=rest,
         )
 
     def _constraints(self, state: PoolState, node: "NodeName") -> NodeDevices | None:

@@ -28,6 +28,15 @@ MAX_SCORE: Final = 9
 """Best score by strategy; 10 is left for the node of the pod's own reservation."""
 
 
+class Rest(msgspec.Struct, frozen=True, gc=False):
+    """What is left of a node."""
+
+    devices: tuple[int, ...]
+    """Free milli of each device in ascending order."""
+    cpu_milli: int | None
+    """CPU that no pod with units requests; None where it is unknown."""
+
+
 class PoolNode(msgspec.Struct, frozen=True, gc=False):
     """Units of one pool on one node; total = used + reserved + unconfirmed + free + unhealthy.
 
@@ -56,6 +65,8 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
     """Why the whole pool allocates no units, where that is so."""
     room: "Room | None" = None
     """Units by device, where more than their number decides."""
+    rest: Rest | None = None
+    """What decides the value of the node, with strategy LeastFragmentation (`pool.index.node_ranking`)."""
 
     def without_reservation(self, units: int, available: "Counts") -> "PoolNode":
         """Return the node as the owner of these reserved units sees it, with what that may get of each device."""
@@ -76,6 +87,11 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
         return not self.unaccounted and self.closed is None
 
     @property
+    def is_reservable(self) -> bool:
+        """Whether units may be reserved here."""
+        return self.is_placeable and self.is_open
+
+    @property
     def takes_pods(self) -> bool:
         """Whether pods can get units here, now or after others have ended."""
         return self.is_placeable and self.is_open and self.total > self.unusable
@@ -93,6 +109,7 @@ def summarize(
     is_placeable: bool,
     closed: NodeReason | None = None,
     devices: "NodeDevices | None" = None,
+    rest: Rest | None = None,
 ) -> PoolNode | None:
     """Return a node's figures; None when its devices have no units.
 
@@ -102,6 +119,7 @@ def summarize(
         is_placeable: whether units may be reserved on the node.
         closed: why the whole pool allocates no units, where that is so.
         devices: the rules for sets of these devices, where there are some.
+        rest: what decides the value of the node, with strategy LeastFragmentation.
     """
     total = used = reserved = unconfirmed = free = unhealthy = partial = unusable = 0
     for entry in entries:
@@ -139,6 +157,7 @@ def summarize(
         unusable=unusable,
         closed=closed,
         room=_room_of(entries, devices) if devices is not None else None,
+        rest=rest,
     )
 
 

@@ -11,19 +11,22 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import SlicePlacement
 from api.names import NodeName
+from pool.index.node_ranking import NodeRanking
 from pool.index.node_view import PREFERENCES, Bucket, FitView, PoolNode, Preference
 from pool.layout import most_units_of_a_device
 from pool.model import Capacity
 from pool.placement.device_choice import fits, is_split
+from pool.placement.fragmentation.placement_costs import STEP
 from pool.placement.node_devices import NodeDevices
 from pool.placement.request import Request, request_by_containers
 from pool.placement.room import most_aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from api.names import DeviceName
     from pool.model import Demand, PoolFacts
+    from pool.placement.fragmentation.placement_costs import PlacementCosts
 
 _MAX_VIEWS: Final = 64
 """Requests kept at a time; one more distinct request drops the oldest view."""
@@ -49,6 +52,8 @@ class PoolState:
         self._dirty: set[NodeName] = set()
         self._with_policy: set[NodeName] = set()
         # nodes whose kubelet has a policy that decides
+        self.ranking: NodeRanking | None = None
+        """Order of the nodes by strategy LeastFragmentation; None for others, and while the demand is not valued yet."""
         self._views: dict[Request, FitView] = {}
         self._names_by_bucket: dict[Bucket, list[NodeName]] = {}
         # bucket -> its placeable nodes in order; 5,000 pointers are moved in a microsecond, which is
@@ -64,9 +69,14 @@ class PoolState:
     def set_facts(self, facts: "PoolFacts | None") -> None:
         """Set the pool's facts; every node is recomputed."""
         self.facts = facts
+        self.ranking = None
         self._views.clear()
         self._node_devices.clear()
         self._dirty.update(self.devices_by_node)
+
+    def rank(self, costs: "PlacementCosts") -> None:
+        """Order the nodes by what placements cost of their value, until the pool's facts change."""
+        self.ranking = NodeRanking(costs)
 
     def add_device(self, node: NodeName, device: "DeviceName") -> None:
         insort(self.devices_by_node.setdefault(node, []), device)
@@ -180,14 +190,8 @@ class PoolState:
         self._refresh()
         if self.facts is None:
             return None
-        prefer = PREFERENCES[self.facts.strategy]
-        size = request.units
-        alike: dict[Preference, list[list[NodeName]]] = {}
-        for bucket, names in self._names_by_bucket.items():
-            if bucket[0] >= size:
-                alike.setdefault(prefer(bucket, size), []).append(names)
         split: NodeName | None = None
-        for name in _in_order(alike):
+        for name in self._in_order(request, self.facts.strategy):
             room = self._nodes[name].room
             if room is not None and not fits(room.devices, room.free, request):
                 continue
@@ -197,6 +201,26 @@ class PoolState:
             elif split is None and accepts(name):
                 split = name
         return split
+
+    def _in_order(self, request: Request, strategy: "Strategy") -> "Iterator[NodeName]":
+        """Yield the placeable nodes with enough free units, the best first, without regard to their topology."""
+        if self.ranking is not None:
+            yield from self.ranking.order(request, self._nodes)
+            return
+        prefer, size = PREFERENCES[strategy], request.units
+        alike: dict[Preference, list[list[NodeName]]] = {}
+        for bucket, names in self._names_by_bucket.items():
+            if bucket[0] >= size:
+                alike.setdefault(prefer(bucket, size), []).append(names)
+        for preference in sorted(alike):
+            some = alike[preference]
+            yield from some[0] if len(some) == 1 else heapq.merge(*some)
+
+    def value_lost(self, request: Request, name: NodeName) -> int | None:
+        """Return the milli by which the request lowers the value of a node; None where nodes are not ranked by it."""
+        node = self.node(name)
+        cost = None if self.ranking is None or node is None else self.ranking.cost(request, node)
+        return None if cost is None else cost * STEP
 
     def _refresh(self) -> None:
         if not self._dirty:
@@ -211,6 +235,8 @@ class PoolState:
             self._move(name, before, after)
             self._count(before, after)
             self._note_policy(name, after)
+            if self.ranking is not None:
+                self.ranking.mark(name)
             if after is None:
                 del self._nodes[name]
             else:
@@ -271,15 +297,9 @@ def _side_by_side(name: NodeName) -> NodeName:
     return NodeName(name.encode().decode())
 
 
-def _in_order(alike: "Mapping[Preference, list[list[NodeName]]]") -> "Iterator[NodeName]":
-    for preference in sorted(alike):
-        some = alike[preference]
-        yield from some[0] if len(some) == 1 else heapq.merge(*some)
-
-
 def _bucket_of(node: PoolNode | None) -> Bucket | None:
     """Return the node's bucket, or None where no units may be reserved."""
-    if node is None or not node.is_placeable or not node.is_open or node.free == 0:
+    if node is None or not node.is_reservable or node.free == 0:
         return None
     return node.bucket
 

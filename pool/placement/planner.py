@@ -33,6 +33,8 @@ class Placed(msgspec.Struct, frozen=True):
     pool: "PoolName"
     node: "NodeName"
     devices: "Devices"
+    value_lost: int | None = None
+    """Milli of devices by which the value of the node falls, where the strategy went by that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from kube.event_source import EventSource
 from pool.index.change_log import Changes
 from reconciler.controller_spec import ControllerContext, TaskSpec, Trigger
 from reconciler.pool.gauges import showing_sums
+from reconciler.pool.node_values import NodeValues
 from reconciler.pool.usage import waiting_pods
 from reconciler.pool.useful_devices import UsefulDevices
 
@@ -56,6 +57,7 @@ class IndexChangeDispatcher:
         """Pools for which another number of pods waits: of that the index knows nothing."""
         self._waiting: dict[PoolName, int] = {}
         # pool -> the number that was published last
+        self._values = NodeValues(index)
         self._useful = UsefulDevices(index)
         self.device_delay_s = 0.0
         """After which a published device is written: none in the initial list."""
@@ -82,6 +84,7 @@ class IndexChangeDispatcher:
             await self._publish(self._index.changes.take())
             self._publish_waiting()
             if round_ % GAUGES_EVERY == 0:
+                await self._values.refresh()
                 await self._set_gauges()
             round_ += 1
             await asyncio.sleep(PERIOD_S)

@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING, Final, final
 
 from kube.batches import steps
 from pool.placement.fragmentation.expected_loss import ExpectedLoss
-from pool.placement.fragmentation.target_workload import WHOLE_DEVICE, TargetWorkload
+from pool.placement.fragmentation.recent_demand import unit_milli
 from telemetry.metrics import POOL_FRAGMENTATION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from api.names import PoolName
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
-    from pool.index.devices import DeviceEntry
     from pool.model import PoolFacts
+    from pool.placement.fragmentation.target_workload import TargetWorkload
 
 NODES_A_STEP: Final = 200
 """Of 8 devices each; they take 2 ms."""
@@ -43,13 +43,16 @@ class UsefulDevices:
     def _showing_fragmentation(self, pool: "PoolFacts") -> "Iterator[None]":
         loss = self._loss(pool)
         free = lost = 0.0
+        unit = unit_milli(pool)
         state = self._index.state(pool.name)
         for some in steps(list(state.nodes().items()), NODES_A_STEP):
             for name, node in some:
                 if node.is_placeable and node.is_open and node.free:
-                    rests = free_milli(self._index.devices_on(pool.name, name))
+                    entries = self._index.devices_on(pool.name, name)
+                    rests = tuple(unit * entry.free.bit_count() for entry in entries)
                     free += sum(rests)
-                    lost += loss.of(_ANY_MODEL, _PLENTY_OF_CPU, rests)
+                    cpu = self._index.free_cpu(name)
+                    lost += loss.of(_ANY_MODEL, _PLENTY_OF_CPU if cpu is None else cpu, rests)
             yield
         POOL_FRAGMENTATION.labels(pool.name).set(lost / free if free else 0.0)
 
@@ -59,12 +62,3 @@ class UsefulDevices:
         if known is None or known[0] is not target:
             known = self._losses[pool.name] = target, ExpectedLoss(target)
         return known[1]
-
-
-def free_milli(entries: "Iterable[DeviceEntry]") -> tuple[int, ...]:
-    """Return how much of each usable device has no claim, in thousandths of it."""
-    return tuple(
-        WHOLE_DEVICE * entry.free.bit_count() // entry.layout.count
-        for entry in entries
-        if entry.layout.count
-    )

@@ -15,7 +15,7 @@ from tests.support.naive_facts import demand_of, units_of
 
 SIZES = range(1, 6)
 LATE = ("doubtful", "bound")
-NODE_FIGURES = inspect.get_annotations(PoolNode).keys() - {"room"}
+NODE_FIGURES = inspect.get_annotations(PoolNode).keys() - {"room", "rest"}
 CAPACITY_FIGURES = inspect.get_annotations(Capacity)
 
 
@@ -131,6 +131,7 @@ def nothing_is_left(allocation_state: AllocationState, now: float) -> None:
     unaccounted = allocation_state.index.unaccounted
     assert (unaccounted._units_by_place, unaccounted._units_by_pod) == ({}, {})
     assert allocation_state.index.claims.duplicates() == {}
+    assert (allocation_state.index.cpu._by_pod, allocation_state.index.cpu._by_node) == ({}, {})
     assert (
         len(allocation_state._reports),
         len(allocation_state._mismatches),

@@ -119,22 +119,24 @@ class RecentDemands:
         self._by_resource.pop(resource, None)
 
 
+def unit_milli(pool: "PoolFacts") -> int:
+    """Return a unit of the pool in milli of a device; all units of a device may be a few less than 1000."""
+    return WHOLE_DEVICE // most_units_of_a_device(pool)
+
+
 def target_shape(pool: "PoolFacts", asked: AskedShape) -> TargetShape:
     """Return what a pod asks, in milli of devices.
 
     Slices and MIG instances count as if each were on another device, which is where they are placed while there
     are any. With slicePlacement SameDevice the largest container stands for all that ask for a part of a device.
     """
-    request, size = asked.request, most_units_of_a_device(pool)
+    request, size, unit = asked.request, most_units_of_a_device(pool), unit_milli(pool)
     is_same_device = (
         pool.mode is AllocationMode.TIME_SLICE
         and pool.slice_placement is SlicePlacement.SAME_DEVICE
     )
     if not is_same_device:
-        return TargetShape(asked.cpu_milli, WHOLE_DEVICE // size, request.units)
+        return TargetShape(asked.cpu_milli, unit, request.units)
     largest = max((units for _, units in request.containers), default=request.units)
-    if largest >= size:
-        return TargetShape(asked.cpu_milli, WHOLE_DEVICE, -(-request.units // size))
-    return TargetShape(
-        asked.cpu_milli, WHOLE_DEVICE * largest // size, -(-request.units // largest)
-    )
+    of_one = min(largest, size)
+    return TargetShape(asked.cpu_milli, unit * of_one, -(-request.units // of_one))

@@ -220,6 +220,7 @@ def test_the_log_line_says_who_asked_what_and_what_became_of_it():
         "pool": "whole",
         "reservation": "r0",
         "node": "n1",
+        "strategy": "LeastFragmentation",
     }
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from api.kinds.gpupool import Strategy
 from api.names import DeviceName
+from pool.placement.fragmentation.placement_costs import PlacementCosts
+from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 from scheduler.extender import filter_nodes, prioritize
 from tests.support.builders import a_pool
 from tests.support.scheduling import ExtenderSetup, a_wire_pod, extender_args
@@ -48,6 +50,20 @@ def test_a_reservation_that_cannot_serve_the_pod_any_more_is_worth_nothing():
     setup.reserve("p", 2, "n1")
     found = scores(setup, a_wire_pod("p", whole=4), "n1", "n2")
     assert found == {"n1": 0, "n2": 9}
+
+
+def test_least_fragmentation_puts_one_node_first_by_the_demand_on_the_pool():
+    """By free units alone n1 and n3 are equal; four devices in one place are what large pods need."""
+    setup = ExtenderSetup().pool(n1=4, n2=8, n3=4)
+    setup.bound("a", "n2", *(f"GPU-n2-{number}" for number in range(3)))
+    names = ("n1", "n2", "n3")
+    assert scores(setup, a_wire_pod(whole=1), *names) == {"n1": 6, "n2": 5, "n3": 6}
+    target = TargetWorkload(((TargetShape(0, 1000, 1), 8.0), (TargetShape(0, 1000, 4), 1.0)))
+    index = setup.allocation_state.index
+    index.rank(PlacementCosts(a_pool(), target))
+    assert scores(setup, a_wire_pod(whole=1), *names) == {"n1": 6, "n2": 10, "n3": 6}
+    assert scores(setup, a_wire_pod(whole=1), "n1", "n3") == {"n1": 10, "n3": 6}
+    assert scores(setup, a_wire_pod(whole=8), *names) == dict.fromkeys(names, 0)
 
 
 def test_nodes_that_do_not_fit_score_nothing():

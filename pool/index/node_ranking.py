@@ -1,0 +1,83 @@
+"""Nodes of a pool in the order of what a request costs of their value (`PlacementCosts`).
+
+An order is kept by request; the nodes that changed are put into their places by its next reader.
+"""
+
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from api.names import NodeName
+    from pool.index.node_view import PoolNode
+    from pool.placement.fragmentation.placement_costs import PlacementCosts
+    from pool.placement.fragmentation.target_workload import TargetShape
+    from pool.placement.request import Request
+
+    Place = tuple[int, int, NodeName]
+    """Cost, units that would be left, name."""
+
+_MAX_ORDERS: Final = 64
+"""Requests kept at a time; one more drops the oldest."""
+
+
+@final
+class NodeRanking:
+    """Orders of a pool's placeable nodes for one demand on the pool."""
+
+    def __init__(self, costs: "PlacementCosts") -> None:
+        self.costs = costs
+        self._orders: dict[Request, _Order] = {}
+
+    def mark(self, name: "NodeName") -> None:
+        """Have a node put into its place again by the next reader."""
+        for order in self._orders.values():
+            order.stale.add(name)
+
+    def order(
+        self, request: "Request", nodes: "Mapping[NodeName, PoolNode]"
+    ) -> "Iterator[NodeName]":
+        """Yield the placeable nodes with enough free units, the cheapest first."""
+        found = self._orders.get(request)
+        if found is None:
+            if len(self._orders) >= _MAX_ORDERS:
+                del self._orders[next(iter(self._orders))]
+            found = self._orders[request] = _Order(request.units, self.costs.shape(request), nodes)
+        found.refresh(nodes, self.costs)
+        return (name for _, _, name in found.places)
+
+    def cost(self, request: "Request", node: "PoolNode") -> int | None:
+        """Return what the request costs of a node's value, in steps of the costs; None where that is not known."""
+        rest = node.rest
+        if rest is None:
+            return None
+        return self.costs.of(rest.devices, rest.cpu_milli, self.costs.shape(request))
+
+
+@final
+class _Order:
+    def __init__(
+        self, units: int, shape: "TargetShape", nodes: "Mapping[NodeName, PoolNode]"
+    ) -> None:
+        self._units = units
+        self._shape = shape
+        self._place: dict[NodeName, Place] = {}
+        self.places: list[Place] = []
+        self.stale: set[NodeName] = set(nodes)
+
+    def refresh(self, nodes: "Mapping[NodeName, PoolNode]", costs: "PlacementCosts") -> None:
+        for name in self.stale:
+            before = self._place.pop(name, None)
+            if before is not None:
+                del self.places[bisect_left(self.places, before)]
+            node = nodes.get(name)
+            if node is None or not node.is_reservable or node.free < self._units:
+                continue
+            rest = node.rest
+            if rest is None:
+                continue
+            cost = costs.of(rest.devices, rest.cpu_milli, self._shape)
+            place = self._place[name] = cost, node.free - self._units, name
+            insort(self.places, place)
+        self.stale.clear()

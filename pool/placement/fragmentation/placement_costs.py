@@ -1,0 +1,112 @@
+"""What a placement takes from the value of its node, for strategy LeastFragmentation of a live pool.
+
+The same value as in simulations (`pool.placement.fragmentation.node_value`), of the pool's demand. A pod's CPU is
+taken to be the mean of pods of its size.
+"""
+
+import functools
+from typing import TYPE_CHECKING, Final, final
+
+from api.kinds.gpupool import SlicePlacement
+from pool.layout import most_units_of_a_device
+from pool.placement.fragmentation.node_value import NodeValue
+from pool.placement.fragmentation.recent_demand import AskedShape, target_shape, unit_milli
+from pool.placement.fragmentation.room_prices import RoomPrices
+from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
+from pool.placement.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pool.model import PoolFacts
+
+    Rests = tuple[int, ...]
+    """Free milli of each device, in ascending order."""
+
+STEP: Final = 10
+"""Milli to which costs are rounded, so that nodes of nearly one value are filled in their order."""
+WITHOUT_CPU: Final = 1 << 24
+"""Above every other cost: kube-scheduler is likely to refuse the node."""
+_ANY_MODEL: Final = ""
+_STATES: Final = 1 << 14
+_USUAL_SIZES: Final = (1, 2, 4, 8)
+
+
+@final
+class PlacementCosts:
+    """Costs for one demand on a pool."""
+
+    def __init__(self, pool: "PoolFacts", target: TargetWorkload) -> None:
+        """Derive tables of the target, which takes milliseconds with many sizes."""
+        self.pool = pool
+        self.target = target
+        self._whole = unit_milli(pool) * most_units_of_a_device(pool)
+        self._prices = RoomPrices(target)
+        self._value = NodeValue(target, _ANY_MODEL, self._prices, whole=self._whole)
+        self._cpu = _cpu_by_size(target)
+        self._of_state = functools.lru_cache(maxsize=_STATES)(self._value.of_state)
+        self.of = functools.lru_cache(maxsize=_STATES)(self._of)
+
+    def shape(self, request: Request) -> TargetShape:
+        """Return a request in devices, with the CPU that pods of its size ask for."""
+        shape = target_shape(self.pool, AskedShape(request))
+        cpu = self._cpu.get((shape.milli, shape.devices), 0)
+        return TargetShape(cpu, shape.milli, shape.devices)
+
+    def rooms(self, rests: "Rests", cpu_milli: int | None) -> tuple[int, ...]:
+        """Return how many pods of each size of several devices a node has room for."""
+        return self._prices.rooms(_ANY_MODEL, rests.count(self._whole), cpu_milli)
+
+    def reprice(self, free_milli: int, rooms: "Iterable[int]") -> bool:
+        """Price the room that all nodes have together; say whether costs have changed by that."""
+        if not self._prices.observe(free_milli, rooms):
+            return False
+        self._of_state.cache_clear()
+        self.of.cache_clear()
+        return True
+
+    def _of(self, rests: "Rests", cpu_milli: int | None, shape: TargetShape) -> int:
+        """Return what the value of a node loses by a pod, in steps of `STEP` milli."""
+        after = rests_after(rests, shape)
+        cpu_after = None if cpu_milli is None else cpu_milli - shape.cpu_milli
+        lost = self._of_state(rests, cpu_milli) - self._of_state(after, cpu_after)
+        has_cpu = cpu_after is None or cpu_after >= 0
+        return round(lost / STEP) + (0 if has_cpu else WITHOUT_CPU)
+
+
+def rests_after(rests: "Rests", shape: TargetShape) -> "Rests":
+    """Return the rests without a pod's devices: distinct ones while there are any, the fullest first."""
+    after = list(rests)
+    left = shape.devices
+    while left:
+        before = left
+        for position, rest in enumerate(after):
+            if left and rest and rest >= shape.milli:
+                after[position] -= shape.milli
+                left -= 1
+        if left == before:
+            break
+    return tuple(sorted(after))
+
+
+def usual_workload(pool: "PoolFacts") -> TargetWorkload:
+    """Return the demand on a pool of which none is known: as many pods of each usual size.
+
+    With slicePlacement SameDevice these are parts of a device, and whole ones.
+    """
+    sizes: Iterable[int] = _USUAL_SIZES
+    if pool.slice_placement is SlicePlacement.SAME_DEVICE:
+        size = most_units_of_a_device(pool)
+        sizes = sorted({max(1, size * eighths // 8) for eighths in _USUAL_SIZES})
+    return TargetWorkload.of(target_shape(pool, AskedShape(Request(units))) for units in sizes)
+
+
+def _cpu_by_size(target: TargetWorkload) -> dict[tuple[int, int], int]:
+    """Return the mean CPU of pods by (milli, devices)."""
+    weights: dict[tuple[int, int], float] = {}
+    sums: dict[tuple[int, int], float] = {}
+    for shape, weight in target.shapes:
+        size = shape.milli, shape.devices
+        weights[size] = weights.get(size, 0.0) + weight
+        sums[size] = sums.get(size, 0.0) + weight * shape.cpu_milli
+    return {size: round(sums[size] / weights[size]) for size in weights}

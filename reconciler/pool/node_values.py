@@ -1,0 +1,59 @@
+"""What placements cost of the value of nodes, for pools with strategy LeastFragmentation.
+
+Tables are derived again when a part of a pool's demand is new, off the event loop: with many sizes that takes
+tens of milliseconds. Until the first ones a pool goes by the free units of its nodes alone.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final, final
+
+from api.kinds.gpupool import Strategy
+from kube.batches import steps
+from pool.placement.fragmentation.placement_costs import PlacementCosts, usual_workload
+
+if TYPE_CHECKING:
+    from pool.index.device_index import DeviceIndex
+    from pool.model import PoolFacts
+
+NODES_A_STEP: Final = 500
+"""They take a millisecond."""
+
+
+@final
+class NodeValues:
+    """Ranks the nodes of pools by their recent demand."""
+
+    def __init__(self, index: "DeviceIndex") -> None:
+        self._index = index
+
+    async def refresh(self) -> None:
+        """Rank the nodes of pools anew whose demand has changed, or the price of room for large pods."""
+        for pool in self._index.pools():
+            if pool.strategy is Strategy.LEAST_FRAGMENTATION:
+                await self._refresh(pool)
+
+    async def _refresh(self, pool: "PoolFacts") -> None:
+        ranking = self._index.state(pool.name).ranking
+        target = self._index.demands.of(pool)
+        if not target.shapes:
+            target = usual_workload(pool)
+        costs = None if ranking is None else ranking.costs
+        is_new = costs is None or costs.target != target
+        if costs is None or is_new:
+            costs = await asyncio.to_thread(PlacementCosts, pool, target)
+        if await self._is_repriced(costs) or is_new:
+            self._index.rank(costs)
+
+    async def _is_repriced(self, costs: PlacementCosts) -> bool:
+        free, rooms = 0, list[int]()
+        nodes = list(self._index.state(costs.pool.name).nodes().values())
+        for some in steps(nodes, NODES_A_STEP):
+            for node in some:
+                if node.rest is not None and node.is_reservable:
+                    free += sum(node.rest.devices)
+                    found = costs.rooms(node.rest.devices, node.rest.cpu_milli)
+                    rooms = (
+                        [a + b for a, b in zip(rooms, found, strict=True)] if rooms else [*found]
+                    )
+            await asyncio.sleep(0)
+        return costs.reprice(free, rooms)
