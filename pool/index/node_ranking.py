@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     Place = tuple[int, int, NodeName]
     """Cost, units that would be left, name."""
 
+_FEW: Final = 8
+"""Stale nodes are few where so many times as many have a place: then each is moved, else all are sorted."""
 _MAX_ORDERS: Final = 64
 """Requests kept at a time; one more drops the oldest."""
 
@@ -67,17 +69,29 @@ class _Order:
         self.stale: set[NodeName] = set(nodes)
 
     def refresh(self, nodes: "Mapping[NodeName, PoolNode]", costs: "PlacementCosts") -> None:
-        for name in self.stale:
-            before = self._place.pop(name, None)
-            if before is not None:
-                del self.places[bisect_left(self.places, before)]
-            node = nodes.get(name)
-            if node is None or not node.is_reservable or node.free < self._units:
-                continue
-            rest = node.rest
-            if rest is None:
-                continue
-            cost = costs.of(rest.devices, rest.cpu_milli, self._shape)
-            place = self._place[name] = cost, node.free - self._units, name
-            insort(self.places, place)
+        """Put the stale nodes into their places, one by one where they are few."""
+        if len(self.stale) * _FEW > len(self.places):
+            for name in self.stale:
+                self._place_of(name, nodes.get(name), costs)
+            self.places = sorted(self._place.values())
+        else:
+            for name in self.stale:
+                before = self._place.get(name)
+                if before is not None:
+                    del self.places[bisect_left(self.places, before)]
+                after = self._place_of(name, nodes.get(name), costs)
+                if after is not None:
+                    insort(self.places, after)
         self.stale.clear()
+
+    def _place_of(
+        self, name: "NodeName", node: "PoolNode | None", costs: "PlacementCosts"
+    ) -> "Place | None":
+        """Set and return the place of a node; None where the request does not fit."""
+        rest = node.rest if node is not None else None
+        if node is None or rest is None or not node.is_reservable or node.free < self._units:
+            self._place.pop(name, None)
+            return None
+        cost = costs.of(rest.devices, rest.cpu_milli, self._shape)
+        place = self._place[name] = cost, node.free - self._units, name
+        return place

@@ -41,7 +41,7 @@ def ranked(index: DeviceIndex, target: TargetWorkload = ONES, pool: PoolFacts = 
     index.rank(PlacementCosts(pool, target))
 
 
-def take(index: DeviceIndex, node: str, *numbers: int) -> None:
+def take(index: DeviceIndex, node: str, *numbers: int | str) -> None:
     units = tuple(UnitId(f"GPU-{node}-{number}") for number in numbers)
     index.set_observed(PodUid(f"on-{node}"), units)
 
@@ -154,7 +154,10 @@ changes = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(changes)
 def test_the_order_is_that_of_an_index_that_is_read_once(steps):
-    index = an_index(FRACTIONS, n1=2, n2=2, n3=1)
+    others = {f"o{number}": 1 for number in range(24)}
+    index = an_index(FRACTIONS, n1=2, n2=2, n3=1, **others)
+    for other in others:
+        take(index, other, *(f"0::{slot}" for slot in range(10 - int(other[1:]) % 9)))
     ranked(index, PARTS, FRACTIONS)
     state = index.state(FRACTIONS.name)
     for node, slots, units in steps:
