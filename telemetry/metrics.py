@@ -117,6 +117,16 @@ POOL_FRAGMENTATION = gauge(
     "Share of the pool's free devices that a pod of its recent demand is expected not to be able to use.",
     ["pool"],
 )
+POOL_PLACEABLE_PODS = gauge(
+    "gpupool_placeable_pods",
+    "Pods of so many whole devices for which the pool has free ones now: on any devices of a node, or on an aligned set.",
+    ["pool", "devices", "topology"],
+)
+POOL_LARGEST_DEMAND = gauge(
+    "gpupool_largest_demand",
+    "Most whole devices that one pod could get now: any of a node, or an aligned set.",
+    ["pool", "topology"],
+)
 PODS_UNACCOUNTED = gauge(
     "gpu_pods_unaccounted",
     "Bound pods with unknown devices; their nodes take no more pods of their pools.",

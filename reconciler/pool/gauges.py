@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from kube.batches import steps
 from pool.reservations.reservation import ReservationPhase
 from reconciler.pool.usage import waiting_pods
+from reconciler.pool.useful_devices import ALIGNED, ANY, SIZES
 from scheduler.outcome import PlacementQuality
 from telemetry.conditions import PoolCondition
 from telemetry.metrics import (
@@ -27,8 +28,10 @@ from telemetry.metrics import (
     POOL_CAPACITY_USED,
     POOL_CONDITION,
     POOL_FRAGMENTATION,
+    POOL_LARGEST_DEMAND,
     POOL_LARGEST_FREE,
     POOL_NODE_SLOTS,
+    POOL_PLACEABLE_PODS,
     RESERVATION_AGE,
     RESERVATIONS,
     UNITS_HELD_TWICE,
@@ -60,6 +63,13 @@ _OF_POOLS: Final = (
     PODS_LONGEST_WAIT,
     POD_WAIT,
     POOL_FRAGMENTATION,
+)
+_OF_PARTS: Final = (
+    PLACEMENTS,
+    POOL_CONDITION,
+    POOL_LARGEST_DEMAND,
+    POOL_NODE_SLOTS,
+    POOL_PLACEABLE_PODS,
 )
 DEVICES_A_STEP: Final = 5_000
 _OF_ALL: Final = (DEVICES_UNASSIGNED, INDEX_GENERATION, PODS_UNACCOUNTED, UNITS_HELD_TWICE)
@@ -140,11 +150,15 @@ def forget_pool(name: "PoolName") -> None:
         POOL_CONDITION.remove(name, type_.value)
     for quality in PlacementQuality:
         PLACEMENTS.remove(name, quality.value)
+    for topology in (ANY, ALIGNED):
+        POOL_LARGEST_DEMAND.remove(name, topology)
+        for size in SIZES:
+            POOL_PLACEABLE_PODS.remove(name, str(size), topology)
 
 
 def forget_all() -> None:
     """Remove the gauges of all pools, and reset the sums."""
-    for gauge in (*_OF_POOLS, PLACEMENTS, POOL_CONDITION, POOL_NODE_SLOTS):
+    for gauge in (*_OF_POOLS, *_OF_PARTS):
         gauge.clear()
     for gauge in _OF_ALL:
         gauge.set(0)

@@ -1,23 +1,32 @@
 """Gauges of what a pool's free devices are still good for."""
 
+import functools
+from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
 from kube.batches import steps
+from pool.placement.aligned_sets import largest_aligned
+from pool.placement.device_sets import best_set
 from pool.placement.fragmentation.expected_loss import ExpectedLoss
 from pool.placement.fragmentation.recent_demand import unit_milli
-from telemetry.metrics import POOL_FRAGMENTATION
+from telemetry.metrics import POOL_FRAGMENTATION, POOL_LARGEST_DEMAND, POOL_PLACEABLE_PODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from api.names import PoolName
+    from api.names import NodeName, PoolName
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
     from pool.model import PoolFacts
     from pool.placement.fragmentation.target_workload import TargetWorkload
+    from pool.placement.topology import Topology
 
 NODES_A_STEP: Final = 200
 """Of 8 devices each; they take 2 ms."""
+SIZES: Final = (1, 2, 4, 8)
+"""Devices of pods that are counted."""
+ANY, ALIGNED = "any", "aligned"
+"""Values of the label `topology`."""
 _PLENTY_OF_CPU: Final = 2**31
 _ANY_MODEL: Final = ""
 
@@ -38,23 +47,55 @@ class UsefulDevices:
         for name in list(catalog.pools):
             facts = self._index.pool(name)
             if facts is not None:
-                yield from self._showing_fragmentation(facts)
+                yield from self._showing_pool(facts)
 
-    def _showing_fragmentation(self, pool: "PoolFacts") -> "Iterator[None]":
-        loss = self._loss(pool)
+    def _showing_pool(self, pool: "PoolFacts") -> "Iterator[None]":
+        loss, unit, state = self._loss(pool), unit_milli(pool), self._index.state(pool.name)
         free = lost = 0.0
-        unit = unit_milli(pool)
-        state = self._index.state(pool.name)
+        pods: Counter[tuple[int, str]] = Counter()
+        largest = {ANY: 0, ALIGNED: 0}
         for some in steps(list(state.nodes().items()), NODES_A_STEP):
             for name, node in some:
-                if node.is_placeable and node.is_open and node.free:
-                    entries = self._index.devices_on(pool.name, name)
-                    rests = tuple(unit * entry.free.bit_count() for entry in entries)
-                    free += sum(rests)
-                    cpu = self._index.free_cpu(name)
-                    lost += loss.of(_ANY_MODEL, _PLENTY_OF_CPU if cpu is None else cpu, rests)
+                if not node.is_reservable or not node.free:
+                    continue
+                entries = self._index.devices_on(pool.name, name)
+                rests = tuple(unit * entry.free.bit_count() for entry in entries)
+                cpu = self._index.free_cpu(name)
+                free += sum(rests)
+                lost += loss.of(_ANY_MODEL, _PLENTY_OF_CPU if cpu is None else cpu, rests)
+                idle = sum(
+                    1 << position
+                    for position, entry in enumerate(entries)
+                    if entry.free and entry.free == entry.layout.full
+                )
+                self._count(pool.name, name, idle, pods=pods, largest=largest)
             yield
         POOL_FRAGMENTATION.labels(pool.name).set(lost / free if free else 0.0)
+        for size in SIZES:
+            for topology in (ANY, ALIGNED):
+                count = pods[size, topology]
+                POOL_PLACEABLE_PODS.labels(pool.name, str(size), topology).set(count)
+        for topology, size in largest.items():
+            POOL_LARGEST_DEMAND.labels(pool.name, topology).set(size)
+
+    def _count(
+        self,
+        pool: "PoolName",
+        node: "NodeName",
+        idle: int,
+        *,
+        pods: "Counter[tuple[int, str]]",
+        largest: dict[str, int],
+    ) -> None:
+        """Count the pods for which a node has idle devices."""
+        if not idle:
+            return
+        topology = self._index.node_devices(pool, node).topology
+        for size, count in zip(SIZES, _aligned_pods(topology, idle), strict=True):
+            pods[size, ANY] += idle.bit_count() // size
+            pods[size, ALIGNED] += count
+        largest[ANY] = max(largest[ANY], idle.bit_count())
+        largest[ALIGNED] = max(largest[ALIGNED], largest_aligned(topology, idle))
 
     def _loss(self, pool: "PoolFacts") -> ExpectedLoss:
         target = self._index.demands.of(pool)
@@ -62,3 +103,16 @@ class UsefulDevices:
         if known is None or known[0] is not target:
             known = self._losses[pool.name] = target, ExpectedLoss(target)
         return known[1]
+
+
+@functools.lru_cache(maxsize=4096)
+def _aligned_pods(topology: "Topology", idle: int) -> tuple[int, ...]:
+    """Return how many disjoint aligned sets of each size there are, as placement would choose them."""
+    counts = []
+    for size in SIZES:
+        left, count = idle, 0
+        while (found := best_set(topology, left, size, aligned_only=True)) is not None:
+            left &= ~found
+            count += 1
+        counts.append(count)
+    return tuple(counts)

@@ -93,6 +93,8 @@ OF_LEADERS = (
     "gpupool_capacity_total",
     "gpupool_assignments",
     "gpupool_fragmentation",
+    "gpupool_largest_demand",
+    "gpupool_placeable_pods",
     "gpupool_node_slots",
     "gpupool_condition",
     "gpu_reservations",
@@ -230,6 +232,14 @@ async def what_is_in_the_cluster_is_shown(run: MetricsRun) -> None:
         ("gpu_device_unassigned_total", {(): 2}),
         ("gpupool_largest_free", {("whole",): 0, ("slow",): 1}),
         ("gpupool_fragmentation", {("whole",): 0, ("slow",): 0}),
+        (
+            "gpupool_largest_demand",
+            {
+                (pool, topology): count
+                for pool, count in (("whole", 0), ("slow", 1))
+                for topology in ("any", "aligned")
+            },
+        ),
         ("gpu_pods_waiting", {("whole",): 1, ("slow",): 1}),
         ("gpu_pods_unaccounted", {(): 1}),
         ("gpu_units_held_twice", {(): 1}),
@@ -237,6 +247,10 @@ async def what_is_in_the_cluster_is_shown(run: MetricsRun) -> None:
         ("gpu_informer_synced", {(resource,): 1 for resource in WATCHED}),
     ):
         await comes_to(functools.partial(shown, name), counts)
+    placeable = {
+        series: count for series, count in shown("gpupool_placeable_pods").items() if count
+    }
+    assert placeable == {("1", "slow", topology): 2 for topology in ("any", "aligned")}
     ages = shown("gpu_device_reservation_age_seconds")
     assert ages.keys() == {("whole",), ("slow",)}
     assert all(0 < age_s < 60 for age_s in ages.values())

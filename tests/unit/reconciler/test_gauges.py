@@ -7,7 +7,7 @@ import pytest
 
 from api.kinds.gpupool import GPUPool, GPUPoolSpec, PoolResource
 from api.meta import ObjectMeta
-from api.names import PoolName
+from api.names import PodUid, PoolName, UnitId
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.model import Capacity
@@ -92,6 +92,26 @@ def test_devices_that_recent_pods_could_not_use_are_fragments() -> None:
     allocation_state.index.replace_device(a_device("n1", 1))
     show_useful(allocation_state)
     assert gauge("gpupool_fragmentation", pool="whole") == pytest.approx(3 / 4 / 3)
+
+
+def placeable(topology: str) -> dict[int, float | None]:
+    labels = {"pool": "whole", "topology": topology}
+    return {
+        size: gauge("gpupool_placeable_pods", devices=str(size), **labels) for size in (1, 2, 4, 8)
+    }
+
+
+def test_pods_of_each_size_that_still_fit_are_shown_by_topology() -> None:
+    """Three devices of one NUMA node and one of the other are idle."""
+    devices = [a_device("n1", number, numa_node=number // 4) for number in range(8)]
+    allocation_state = some_allocation_state(devices=devices)
+    taken = tuple(UnitId(f"GPU-n1-{number}") for number in (0, 5, 6, 7))
+    allocation_state.index.set_observed(PodUid("p"), taken)
+    show_useful(allocation_state)
+    assert placeable("any") == {1: 4, 2: 2, 4: 1, 8: 0}
+    assert placeable("aligned") == {1: 4, 2: 1, 4: 0, 8: 0}
+    assert gauge("gpupool_largest_demand", pool="whole", topology="any") == 4
+    assert gauge("gpupool_largest_demand", pool="whole", topology="aligned") == 3
 
 
 def test_a_pool_without_free_devices_or_demand_has_no_fragments() -> None:
