@@ -24,6 +24,7 @@ from pool.placement.room import most_aligned
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from api.kinds.gpupool import Strategy
     from api.names import DeviceName
     from pool.model import Demand, PoolFacts
     from pool.placement.fragmentation.placement_costs import PlacementCosts
