@@ -43,6 +43,7 @@ from server.cluster_version import check_cluster_version
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
+from server.demand import recent_demands
 from server.http.app import Handlers, build_routes
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
 from server.http.listener import Port
@@ -94,7 +95,7 @@ class ControlPlane:
             reporting_instance=identity,
         )
         self.recorder.is_muted = True  # until this replica leads
-        self.index = DeviceIndex()
+        self.index = DeviceIndex(recent_demands(settings.demand))
         self.allocation_state = AllocationState(
             self.index,
             observe_within_s=settings.observe_within_s,

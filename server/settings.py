@@ -37,6 +37,7 @@ from manifests.constants import (
 )
 from manifests.node.daemonset import KUBELET_DIRECTORY
 from manifests.node.device_plugin import PluginKind, PluginMode
+from pool.placement.fragmentation.recent_demand import HALF_LIFE_S
 from server.setting_fields import setting_fields
 from server.setting_sources import GivenSettings
 from telemetry.logs import LogFormat, LogLevel
@@ -366,6 +367,30 @@ class SchedulerSettings(_Section):
     reads the extender's CA at start only. Empty, or of no Deployment: you restart it."""
 
 
+class UsualPodsSettings(_Section):
+    """Pods that are expected in a pool."""
+
+    pool: str = ""
+    """Name of the pool; empty: every pool for which no pods are named."""
+    units: int = Field(ge=1, le=2048)
+    """Units that each of them requests."""
+    cpu: QuantityText = "0"
+    """CPU that each of them requests."""
+    pods: Annotated[float, Field(gt=0)] = 1.0
+    """How many of them there are, against the others."""
+
+
+class DemandSettings(_Section):
+    """Demand for which strategy LeastFragmentation keeps free devices useful, and by which gpupool_fragmentation is measured."""
+
+    half_life_s: Seconds = HALF_LIFE_S
+    """Time after which a pod of the pool counts half. The demand is that of the pods that the server has seen, and after a
+    restart of those that exist."""
+    usual: tuple[UsualPodsSettings, ...] = ()
+    """Pods of a pool before it has any. Without them pods of 1, 2, 4 and 8 units are expected, with slicePlacement SameDevice of
+    an eighth, a quarter, half and a whole of a device."""
+
+
 class Settings(_Section):
     """All settings."""
 
@@ -410,6 +435,7 @@ class Settings(_Section):
     kubelet: KubeletSettings = KubeletSettings()
     pod_security: PodSecuritySettings = PodSecuritySettings()
     scheduler: SchedulerSettings = SchedulerSettings()
+    demand: DemandSettings = DemandSettings()
 
     @model_validator(mode="after")
     def _per_node_needs_the_agent(self) -> Self:

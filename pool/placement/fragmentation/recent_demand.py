@@ -17,6 +17,8 @@ from pool.placement.fragmentation.target_workload import WHOLE_DEVICE, TargetSha
 from pool.placement.request import Request, request_by_containers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from pool.model import PodFacts, PoolFacts
 
 HALF_LIFE_S: Final = 24 * 3600.0
@@ -72,12 +74,7 @@ class RecentDemand:
         is_current = self._total <= self._derived * (1 + _RENEWED_BY)
         if known is not None and is_current and known[0] == pool:
             return known[1]
-        shapes: dict[TargetShape, float] = {}
-        for asked, weight in self._weights.items():
-            shape = target_shape(pool, asked)
-            shapes[shape] = shapes.get(shape, 0.0) + weight / self._total
-        in_order = sorted(shapes.items(), key=lambda item: (item[1], item[0]), reverse=True)
-        workload = TargetWorkload(tuple(in_order))
+        workload = _workload(pool, self._weights.items())
         self._workload, self._derived = (pool, workload), self._total
         return workload
 
@@ -92,8 +89,20 @@ class RecentDemand:
 class RecentDemands:
     """The demand on each resource that pods have asked for."""
 
-    def __init__(self, half_life_s: float = HALF_LIFE_S) -> None:
+    def __init__(
+        self,
+        half_life_s: float = HALF_LIFE_S,
+        *,
+        usual: "Mapping[str, Sequence[tuple[AskedShape, float]]] | None" = None,
+    ) -> None:
+        """Start without pods.
+
+        Args:
+            half_life_s: time after which a pod counts half.
+            usual: what pods ask for, with weights, in a pool that has had none, by its name; `""` for others.
+        """
         self._half_life_s = half_life_s
+        self._usual = usual or {}
         self._by_resource: dict[str, RecentDemand] = {}
 
     def observe(self, pod: "PodFacts") -> None:
@@ -110,13 +119,26 @@ class RecentDemands:
         self._by_resource[resource].observe(shape, created.timestamp())
 
     def of(self, pool: "PoolFacts") -> TargetWorkload:
-        """Return a pool's recent demand; without shapes where there was none."""
+        """Return a pool's recent demand, or its usual one; without shapes where neither is known."""
         found = self._by_resource.get(pool.resource)
-        return TargetWorkload() if found is None else found.workload(pool)
+        if found is not None:
+            return found.workload(pool)
+        return _workload(pool, self._usual.get(pool.name) or self._usual.get("") or ())
 
     def forget(self, resource: str) -> None:
         """Forget the demand on the resource of a pool that is gone."""
         self._by_resource.pop(resource, None)
+
+
+def _workload(pool: "PoolFacts", asked: "Iterable[tuple[AskedShape, float]]") -> TargetWorkload:
+    """Return the shapes with their shares, in the pool's devices."""
+    shapes: dict[TargetShape, float] = {}
+    for one, weight in asked:
+        shape = target_shape(pool, one)
+        shapes[shape] = shapes.get(shape, 0.0) + weight
+    total = sum(shapes.values())
+    in_order = sorted(shapes.items(), key=lambda item: (item[1], item[0]), reverse=True)
+    return TargetWorkload(tuple((shape, weight / total) for shape, weight in in_order))
 
 
 def unit_milli(pool: "PoolFacts") -> int:

@@ -10,7 +10,10 @@ from pydantic import BaseModel, ValidationError
 
 from cli.exit_status import MISUSED, OK
 from cli.main import run
+from pool.placement.fragmentation.target_workload import TargetShape
+from server.demand import recent_demands
 from server.settings import BadSettingsError, Settings, load_settings
+from tests.support.builders import a_pool
 
 
 @pytest.fixture(autouse=True)
@@ -450,3 +453,14 @@ def test_what_the_api_server_would_refuse_later_is_refused_at_the_start(
 ) -> None:
     with pytest.raises(ValidationError, match=fault):
         Settings.model_validate(section)
+
+
+def test_usual_pods_are_the_demand_before_a_pool_has_any(tmp_path: Path) -> None:
+    usual = [{"units": 1, "cpu": "1500m", "pods": 3}, {"pool": "training", "units": 8}]
+    settings = load_settings([], a_file(tmp_path, {"demand": {"usual": usual}}))
+    demands = recent_demands(settings.demand)
+    assert demands.of(a_pool("any")).shapes == ((TargetShape(1500, 1000, 1), 1.0),)
+    assert demands.of(a_pool("training")).shapes == ((TargetShape(0, 1000, 8), 1.0),)
+    for wrong in ({"units": 0}, {"units": 1, "pods": 0}, {"units": 1, "cpu": "many"}, {"cpu": "1"}):
+        with pytest.raises(BadSettingsError, match=r"demand\.usual"):
+            load_settings([], a_file(tmp_path, {"demand": {"usual": [wrong]}}))

@@ -143,3 +143,14 @@ def test_a_pod_of_unknown_age_does_not_count(created):
     demands = RecentDemands()
     demands.observe(a_pod_facts(created=created))
     assert demands.of(POOL).shapes == ()
+
+
+def test_a_pool_without_pods_has_the_demand_that_is_usual_there():
+    demands = RecentDemands(usual={"whole": [(asks(8), 1.0), (asks(1), 3.0)], "": [(asks(2), 1.0)]})
+    assert demands.of(POOL).shapes == (
+        (TargetShape(0, 1000, 1), 0.75),
+        (TargetShape(0, 1000, 8), 0.25),
+    )
+    assert demands.of(a_pool("other")).shapes == ((TargetShape(0, 1000, 2), 1.0),)
+    demands.observe(a_pod_facts(units=4, created="2026-01-01T00:00:00Z"))
+    assert demands.of(POOL).shapes == ((TargetShape(0, 1000, 4), 1.0),)
