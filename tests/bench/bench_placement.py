@@ -24,6 +24,7 @@ from pool.placement.simulation import openb
 from pool.placement.simulation.engine import simulate
 from pool.placement.simulation.strategies import STRATEGIES
 from tests.bench.bench_placement_sets import measure_sets
+from tests.bench.bench_what_if import measure_what_if
 from tests.bench.derived_workloads import DERIVED, derive
 from tests.bench.report import ROOT, Result, at_least, at_most, checked
 
@@ -82,6 +83,7 @@ class Replayed:
 async def measure(sizes: "Sizes") -> list[Result]:
     """Measure the choice of devices, then strategies on the trace and on what is derived from it."""
     results = measure_sets(sizes.placement_questions)
+    results += measure_what_if(sizes.what_if_nodes, sizes.what_if_questions)
     folder = folder_of(sizes)
     if folder is None:
         seeds: Sequence[int] = SEEDS[: sizes.placement_seeds]

@@ -69,6 +69,9 @@ class Sizes:
     """Sets of devices asked for, for each kind of machine."""
     placement_seeds: int
     """Of the ten published ones."""
+    what_if_nodes: int
+    """Of the cluster of which one pod is asked about."""
+    what_if_questions: int
     placement_reads_trace: bool
     trace: Path | None = None
     """A folder with `openb_pod_list_default.csv`; without one, a day is made up by seed."""
@@ -130,6 +133,8 @@ FULL = Sizes(
     agent_container_pairs=20,
     placement_questions=20_000,
     placement_seeds=10,
+    what_if_nodes=5_000,
+    what_if_questions=20,
     placement_reads_trace=True,
 )
 
@@ -174,5 +179,7 @@ QUICK = Sizes(
     agent_container_pairs=0,
     placement_questions=50,
     placement_seeds=1,
+    what_if_nodes=20,
+    what_if_questions=2,
     placement_reads_trace=False,
 )
