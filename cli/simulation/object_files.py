@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import yaml
 
+from api.field_errors import UNDECODABLE
 from api.text import truncate
 from cli.simulation.cluster_objects import LISTED, ClusterObjects
 from cli.simulation.errors import BadInputError
@@ -97,7 +98,7 @@ def _documents(file: Path) -> "list[Any]":
         return list(yaml.load_all(content, Loader=_Loader))  # a safe loader
     except OSError as error:
         raise BadInputError(f"{file} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, msgspec.DecodeError, UnicodeError) as error:
+    except (yaml.YAMLError, *UNDECODABLE) as error:
         said = " ".join(str(error).split())
         raise BadInputError(f"{file} is neither YAML nor JSON: {truncate(said)}") from error
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from admission.pods.request import AdmittedPod
+from api.field_errors import UNDECODABLE
 from cli.simulation.errors import BadInputError
 from cli.simulation.object_files import read_objects
 
@@ -63,7 +64,7 @@ def read_pod(file: "Path", *, namespace: str | None) -> AskedPod:
         found = [
             pod for item in read_objects(file) if (pod := asked_pod(item, namespace)) is not None
         ]
-    except (msgspec.DecodeError, TypeError, AttributeError) as error:
+    except (*UNDECODABLE, TypeError, AttributeError) as error:
         raise BadInputError(f"{file}: the pod cannot be decoded: {error}") from error
     if len(found) != 1:
         count = "no pod" if not found else f"{len(found)} pods"

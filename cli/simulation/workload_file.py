@@ -3,6 +3,7 @@
 docs/placement.md describes the format. A group is one entry of `pods`; `count` and `every` repeat it.
 """
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -11,14 +12,18 @@ import yaml
 from api.quantity import parse_decimal, parse_duration_s
 from api.text import nearest, truncate
 from cli.simulation.errors import BadInputError
+from pool.demand import MAX_UNITS
 from pool.placement.simulation.model import SimulatedPod, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from decimal import Decimal
     from pathlib import Path
 
 _MOST_PODS: Final = 1_000_000
 _MIB: Final = 2**20
+_MOST: Final = 10**15
+"""Of CPUs and bytes; no node has as many."""
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=_MOST_PODS)]
 
@@ -30,7 +35,7 @@ class PodGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     namespace: str = "default"
     pool: str = ""
     """Empty: the pods ask for no units."""
-    units: Annotated[int, msgspec.Meta(ge=0)] = 0
+    units: Annotated[int, msgspec.Meta(ge=0, le=MAX_UNITS)] = 0
     cpu: str | int | float = 0
     memory: str | int = 0
     models: tuple[str, ...] = ()
@@ -59,7 +64,7 @@ def read_workload(file: "Path") -> Workload:
         groups = msgspec.convert(content, WorkloadFile).pods
     except OSError as error:
         raise BadInputError(f"{file} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeError) as error:
+    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         said = " ".join(str(error).split())
         raise BadInputError(f"{file} is no YAML: {truncate(said)}") from error
     except msgspec.ValidationError as error:
@@ -82,8 +87,8 @@ def _pods_of(group: PodGroup, where: str) -> "Iterator[SimulatedPod]":
         _seconds(value, f"{where}.{name}")
         for name, value in (("arrival", group.arrival), ("every", group.every))
     )
-    cpu = _amount(group.cpu, f"{where}.cpu", 1000)
-    memory = _amount(group.memory, f"{where}.memory", 1 / _MIB)
+    cpu = math.ceil(_amount(group.cpu, f"{where}.cpu") * 1000)
+    memory = math.ceil(_amount(group.memory, f"{where}.memory") / _MIB)
     duration = None if group.duration is None else _seconds(group.duration, f"{where}.duration")
     for number in range(group.count):
         suffix = f"-{number}" if group.count > 1 else ""
@@ -109,14 +114,14 @@ def _seconds(value: str | float, where: str) -> float:
     return seconds
 
 
-def _amount(value: str | float, where: str, factor: float) -> int:
+def _amount(value: str | float, where: str) -> "Decimal":
     try:
         amount = parse_decimal(str(value))
     except ValueError as error:
         raise BadInputError(f"{where}: {error}") from error
-    if amount < 0:
-        raise BadInputError(f"{where}: {value} is negative")
-    return -int(-float(amount) * factor // 1)
+    if not 0 <= amount < _MOST:
+        raise BadInputError(f"{where}: {value} is not between 0 and 1P")
+    return amount
 
 
 def _hinted(message: str) -> str:

@@ -188,7 +188,7 @@ def _named(progress: "Progress", name: str) -> "Callable[[int, int], None]":
 
 def _lines(file: "Path") -> list[str]:
     try:
-        return file.read_text(encoding="utf-8").splitlines(keepends=True)
+        return file.read_text(encoding="utf-8-sig").splitlines(keepends=True)
     except OSError as error:
         raise BadInputError(f"{file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

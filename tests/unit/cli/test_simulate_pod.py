@@ -319,6 +319,7 @@ def test_yaml_streams_and_typed_lists_and_directories_are_read(
     ("content", "complaint"),
     [
         pytest.param("{", "{file} is neither YAML nor JSON", id="broken JSON"),
+        pytest.param('{"a":' * 100_000, "{file} is neither YAML nor JSON", id="nested JSON"),
         pytest.param("a: [", "{file} is neither YAML nor JSON", id="broken YAML"),
         pytest.param("- 1", "{file} is no file of Kubernetes objects: they have a kind", id="list"),
         pytest.param("kind: ConfigMap\nspec: {}", "{file} has no pod; give one Pod", id="no pod"),

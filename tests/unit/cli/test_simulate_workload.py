@@ -185,6 +185,8 @@ def test_a_broken_trace_is_refused_with_file_row_and_column(
             id="pool",
         ),
         pytest.param({"cpu": "many"}, 'pods[0] (a).cpu: "many" is not a quantity', id="cpu"),
+        pytest.param({"cpu": "1e400"}, "(a).cpu: 1e400 is not between 0 and 1P", id="much cpu"),
+        pytest.param({"memory": -1}, "(a).memory: -1 is not between 0 and 1P", id="negative"),
         pytest.param({"arrival": "soon"}, 'pods[0] (a).arrival: "soon" is not a dur', id="time"),
         pytest.param(
             {"pool": "openb", "units": 150},
