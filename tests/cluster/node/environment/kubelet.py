@@ -69,25 +69,38 @@ class Kubelet:
         await self.start()
 
     @contextlib.asynccontextmanager
-    async def aligning(self, policy: str, scope: str = "container") -> "AsyncIterator[None]":
-        """Run it inside with a topology policy, among two NUMA nodes; restarts it twice."""
+    async def aligning(
+        self, policy: str, scope: str = "container", **more: Any
+    ) -> "AsyncIterator[None]":
+        """Run it inside with a topology policy, among two NUMA nodes; restarts it twice.
+
+        `more` goes over its configuration.
+        """
         usual, document = self.process, self._document
         await self.stop()
         self.process = self._among_numa_nodes
         self._document = document | {
             "topologyManagerPolicy": policy,
             "topologyManagerScope": scope,
+            **more,
         }
+        _forget_cpus()
         try:
             await self.start()
             yield
         finally:
             self.kill9()
+            _forget_cpus()
             self.process, self._document = usual, document
             await self.start()
 
     def logs(self) -> str:
         return self.process.logs()
+
+
+def _forget_cpus() -> None:
+    """kubelet does not start with the state of another CPU manager policy."""
+    (paths.KUBELET_ROOT / "cpu_manager_state").unlink(missing_ok=True)
 
 
 def _configuration(

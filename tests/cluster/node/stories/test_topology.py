@@ -123,6 +123,33 @@ async def test_pods_that_ended_are_replaced_on_a_full_node_again_and_again(
     assert (calls.count("allocated"), calls.count("devices selected")) == (TURNS, TURNS)
 
 
+async def test_with_cpus_to_align_kubelet_is_told_numa_nodes_and_decides(
+    pools: "Pools", whole: str, agent: "Agent"
+):
+    """Processor 0 is the system's, so that only the other NUMA node has one to give."""
+    node, before = pools.node, agent.process.logs()
+    static = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    async with node.kubelet.aligning("single-numa-node", **static):
+        await node.wait_ready()
+        await pools.offers(whole, 8)
+
+        def is_told() -> bool:
+            said = agent.process.logs().removeprefix(before)
+            return "NUMA nodes are told to kubelet" in said
+
+        await polling.eventually(is_told, what="kubelet is told NUMA nodes", within=60)
+        pod = pools.a_pod("pinned", whole, 2)
+        pod["spec"]["containers"][0]["resources"]["limits"] |= {"cpu": "1", "memory": "16Mi"}
+        await pools.run(pod)
+
+        seen = await pools.seen("pinned")
+        node_of = {device.uuid: device.minor // ISLAND for device in pools.devices.devices}
+        assert [node_of[unit] for unit in seen.units] == [1, 1]
+        await pools.clear()
+    await node.wait_ready()
+    await pools.offers(whole, 8)
+
+
 def _a_short_pod(pools: "Pools", resource: str, number: int) -> "JsonObject":
     shape = SHAPES[number % len(SHAPES)]
     command = ["sleep", "0.2"]
