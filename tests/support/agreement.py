@@ -7,13 +7,21 @@ from api.names import NodeName, PodUid, PoolName
 from pool.allocation_reader import AlreadyBound
 from pool.allocation_state import AllocationState
 from pool.index.node_view import PoolNode
-from pool.model import Capacity, PoolFacts
+from pool.model import Capacity, ContainerRole, Demand, PoolFacts
+from pool.placement.device_choice import is_split
 from pool.placement.planner import Placed, PlacementRefused
 from tests.support.builders import a_demand
 from tests.support.naive_allocation_state import UNCOMMITTED, UNCONFIRMED, NaiveAllocationState
 from tests.support.naive_facts import demand_of, units_of
 
-SIZES = range(1, 6)
+INIT, MAIN = ContainerRole.INIT, ContainerRole.MAIN
+DEMANDS = (
+    *(a_demand(size) for size in range(1, 6)),
+    a_demand(1, 1),
+    a_demand(2, 1),
+    a_demand(2, 1, roles=(INIT, MAIN)),
+    a_demand(1, 4, roles=(INIT, MAIN)),
+)
 LATE = ("doubtful", "bound")
 NODE_FIGURES = inspect.get_annotations(PoolNode).keys() - {"room", "rest"}
 CAPACITY_FIGURES = inspect.get_annotations(Capacity)
@@ -36,16 +44,33 @@ def agree_on_figures(
     rooms = [model.room(node) for node in want.values()]
     assert state.largest_free() == max(rooms, default=0)
     assert state.largest_node() == max((node["total"] for node in want.values()), default=0)
-    for size in SIZES:
-        view = allocation_state.index.view(PoolName(pool), a_demand(size))
-        reasons = {name: model.reason(node, size) for name, node in want.items()}
+    for demand in DEMANDS:
+        view = allocation_state.index.view(PoolName(pool), demand)
+        containers = [(one.name, one.role, one.units) for one in demand.containers]
+        reasons = {
+            name: model.reason((pool, name), node, containers) for name, node in want.items()
+        }
         refusals = {name: one.reason.value if one else None for name, one in view.refusals.items()}
         assert refusals == reasons
+        split = split_nodes(allocation_state, pool, demand)
+        for name in want:
+            model.check_split((pool, name), containers, is_split=name in split)
         assert view.scores == {
-            name: model.score(pool, node, size)
+            name: model.score((pool, name), node, containers, is_split=name in split)
             for name, node in want.items()
             if reasons[name] is None
         }
+
+
+def split_nodes(allocation_state: AllocationState, pool: str, demand: Demand) -> set[str]:
+    """The nodes where a pod would get devices that are not aligned, as the product says; `check_split` bounds it."""
+    state = allocation_state.index.state(PoolName(pool))
+    request = state.request_of(demand)
+    return {
+        str(name)
+        for name, node in state.nodes().items()
+        if node.room is not None and is_split(node.room.devices, node.room.free, request)
+    }
 
 
 def agree_on_reservations(allocation_state: AllocationState, model: NaiveAllocationState) -> None:
@@ -161,7 +186,9 @@ def bind_plan_as_the_model_says(
         return None
     mine = {own["id"]} if own is not None and own["node"] == node else set()
     figures = model.figures(pool.name, node, mine)
-    reason = model.reason(figures, demand.units) if figures else "NodeNotInPool"
+    reason: str | None = "NodeNotInPool"
+    if figures:
+        reason = model.reason((pool.name, node), figures, pod["containers"], mine)
     refusal = allocation_state.reader.refusal_on(name, pool, demand, uid=uid)
     assert (refusal.reason.value if refusal else None) == reason
     if refusal is not None:
@@ -170,8 +197,12 @@ def bind_plan_as_the_model_says(
     assert isinstance(plan, Placed)
     assert (plan.pool, plan.node) == (pool.name, node)
     given_as_the_model_allows(model, plan, pod, own, is_stored=True)
-    if own is not None and model.is_intact(own, pool.name, node):
-        assert {name: list(units) for name, units in plan.devices.items()} == own["devices"]
+    given = {name: list(units) for name, units in plan.devices.items()}
+    at = (str(pool.name), node)
+    if own is not None and model.is_intact(own, *at) and model.allows(at, own["devices"]):
+        assert given == own["devices"]
+    else:
+        assert model.allows(at, given)
     return plan
 
 
@@ -191,7 +222,9 @@ def given_as_the_model_allows(
         ids = model.units_of(device)
         free |= {ids[slot] for slot in model.free_slots(device, mine)}
         reachable |= {ids[slot] for slot in model.reachable_slots(device, mine)}
-    if is_stored and len(free) < pod["size"]:
+    at = (str(plan.pool), str(plan.node))
+    counts_free = [len(model.free_slots(device, mine)) for device in model.devices_on(*at)]
+    if is_stored and not model.fits(*at, counts_free, pod["containers"]):
         free = reachable
     given = {name: list(units) for name, units in plan.devices.items()}
     assert set(units_of(given)) <= free

@@ -18,11 +18,18 @@ Option = TypeVar("Option")
 
 NODES: Final = ("n1", "n2", "n3")
 POOLS: Final = ("a", "b", "c")
-DEVICES: Final = 6
+DEVICES: Final = 8
 RESOURCES: Final = [f"gpu.deckhouse.io/{name}" for name in POOLS]
-HOME: Final = ("a", "a", "b", "b", "c", "a")
-"""The first pool of each device."""
+HOMES: Final = (
+    *(("n1", "a"), ("n2", "a"), ("n3", "b"), ("n1", "b")),
+    *(("n1", "c"), ("n1", "a"), ("n1", "b"), ("n1", "a")),
+)
+"""The first node and pool of each device."""
 START: Final = {"a": "TimeSlice", "b": "Exclusive", "c": "MIG"}
+NUMA: Final = (0, 1, 0, 1, 0, 1, 0, 0)
+"""NUMA node of each device."""
+BRIDGES: Final = {"d3": "d6", "d6": "d3", "d5": "d7", "d7": "d5"}
+"""Devices that NVLink connects, on different NUMA nodes."""
 STATES_KEPT: Final = 6
 """States of a pod that a confused watch may deliver once more."""
 
@@ -33,7 +40,9 @@ DEVICE_CHANGES: Final[Sequence[dict[str, Any]]] = (
     *({"uuid": uuid} for uuid in ("G0", "G1", "G7", "")),
     {"uuid": "G0", "created": "2025-12-31T00:00:00Z"},
     *({"migs": migs} for migs in ([], ["1g"], ["1g", "2g"], ["1g", "1g", "1g"])),
-    *[{}] * 24,
+    *({"numa": numa} for numa in (None, 0, 1)),
+    *({"links": links} for links in ({}, {"d0": 2}, {"d5": 1, "d3": 1}, {"d7": 0, "d6": 1})),
+    *[{}] * 30,
 )
 NODE_STATES: Final = (*[(True, False)] * 8, (True, True), (False, False))
 INIT: Final = (
@@ -52,6 +61,10 @@ class Pick(Protocol):
 
 class ClusterState:
     """The cluster, the allocation state that observes it, and the model."""
+
+    homes: Sequence[tuple[str, str]] = HOMES
+    sizes: Sequence[int] = (1, 1, 1, 1, 1, 1, 2, 2, 4)
+    """Units of containers."""
 
     def __init__(self, pick: Pick) -> None:
         self.now = 0.0
@@ -89,6 +102,8 @@ class ClusterState:
             "mode": pick(("Exclusive", "TimeSlice", "TimeSlice", "MIG")),
             "strategy": pick(("BinPack", "Spread", "LeastFragmentation")),
             "slices": pick((2, 3)),
+            "placement": pick(("DistinctDevices", "SameDevice")),
+            "topology": pick(("Preferred", "Required", "None")),
             "profile": pick(("1g", "1g", "2g")),
             "ttl": pick((3, 60, 60)),
             "closed": pick((*[None] * 14, "PoolChanging", "PoolEnding")),
@@ -97,17 +112,22 @@ class ClusterState:
 
     def set_pool(self, name: str, spec: dict[str, Any]) -> None:
         spec = {**spec, "resource": spec["resource"] or f"gpu.deckhouse.io/{name}"}
+        if spec["mode"] != "TimeSlice":
+            spec["placement"] = "DistinctDevices"
         self.model.pools[name] = spec
         self.allocation_state.index.replace_pool(naive_facts.pool_facts(name, spec))
 
     def set_device(self, name: str, change: dict[str, Any]) -> None:
         number = int(name[1:])
         spec = {
+            "name": name,
             "uuid": f"G{number}",
-            "node": NODES[number % 3 if number < 3 else 0],
-            "pool": HOME[number],
+            "node": self.homes[number][0],
+            "pool": self.homes[number][1],
             "faulted": False,
             "migs": ["1g", "1g"],
+            "numa": NUMA[number],
+            "links": {BRIDGES[name]: 4} if name in BRIDGES else {},
             "created": "2026-01-01T00:00:00Z",
             **change,
         }
@@ -137,7 +157,7 @@ class ClusterState:
     def new_pod(self, pick: Pick, resource: str) -> dict[str, Any]:
         number = next(self.numbers)
         roles = (*pick(INIT), *pick(MAIN))
-        containers = [(f"c{i}", role, pick((1, 1, 1, 1, 2))) for i, role in enumerate(roles)]
+        containers = [(f"c{i}", role, pick(self.sizes)) for i, role in enumerate(roles)]
         return {
             "number": number,
             "uid": f"u{number}",

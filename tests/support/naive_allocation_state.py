@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from pool.model import ContainerRole
 from pool.refusal import NodeReason
+from tests.support import naive_same_device
 
 UNCOMMITTED = ("held", "tied", "confirmed")
 UNCONFIRMED = ("held", "tied")
 """Their pods are not observed: any pod that exists may have their units."""
 RANK = {"pending": 0, "bound": 1, "ended": 1}
+SHARED_AND_APART = {("TimeSlice", "DistinctDevices"), ("MIG", "DistinctDevices")}
+"""Modes of pools in which several pods share a device, and a container's units may be on any devices."""
 OBSERVE_WITHIN_S = 5.0
 NOMINATED_FOR_S = 60.0
 
@@ -119,12 +123,21 @@ class NaiveAllocationState:
         return self.assumed_slots(device, self.reservations.keys() - (set(seen) - set(without)))
 
     def is_usable(self, device: dict[str, Any]) -> bool:
+        return not device["faulted"] and self.owner_of(self.parts(device), device) is device
+
+    def owner_of(self, parts: set[str], device: Any = None) -> dict[str, Any] | None:
+        """The device that comes first of those that claim any of these UUIDs, and of `device`."""
         ranks = {
             name: (other["pool"] is None, other["created"], name)
             for name, other in self.devices.items()
-            if other is device or self.parts(device) & self.parts(other)
+            if other is device or parts & self.parts(other)
         }
-        return not device["faulted"] and self.devices[min(ranks, key=ranks.__getitem__)] is device
+        return self.devices[min(ranks, key=ranks.__getitem__)] if ranks else None
+
+    def owners(self, units: Any) -> list[tuple[dict[str, Any], list[str]]]:
+        """Units by the device that owns their UUID."""
+        found = [(self.owner_of({unit.split("::")[0]}), unit) for unit in units]
+        return [(device, [unit]) for device, unit in found if device is not None]
 
     def devices_on(self, pool: str, node: str) -> list[dict[str, Any]]:
         return [one for one in self.devices.values() if one["pool"] == pool and one["node"] == node]
@@ -142,6 +155,94 @@ class NaiveAllocationState:
             return set()
         everything = set(range(len(self.units_of(device))))
         return everything - self.observed_slots(device) - self.confirmed_slots(device, own)
+
+    def free_counts(self, pool: str, node: str) -> list[int]:
+        """Units of each device of the pool there that nobody has."""
+        return [len(self.free_slots(device)) for device in self.devices_on(pool, node)]
+
+    def available_counts(self, pool: str, node: str, own: Any = ()) -> list[int]:
+        """Units of each device that an existing pod with reservation `own` may get."""
+        return [len(self.reachable_slots(device, own)) for device in self.devices_on(pool, node)]
+
+    def healthy_counts(self, pool: str, node: str) -> list[int]:
+        return [
+            len(self.units_of(device)) if self.is_usable(device) else 0
+            for device in self.devices_on(pool, node)
+        ]
+
+    def is_constrained(self, pool: str) -> bool:
+        """Whether the number of free units does not decide alone."""
+        spec = self.pools[pool]
+        return bool(spec["placement"] == "SameDevice" or spec["topology"] == "Required")
+
+    def is_aligned(self, devices: Any) -> bool:
+        nodes = {device["numa"] for device in devices}
+        if len(devices) < 2 or (len(nodes) == 1 and None not in nodes):
+            return True
+        return all(
+            one["links"].get(other["name"], 0) > 0 and other["links"].get(one["name"], 0) > 0
+            for one, other in itertools.combinations(devices, 2)
+        )
+
+    def prefers_aligned(self, pool: str, node: str) -> bool:
+        """Whether a set is better there than another by its topology."""
+        devices = self.devices_on(pool, node)
+        return self.pools[pool]["topology"] == "Preferred" and (
+            any(device["numa"] is not None for device in devices)
+            or any(map(self.is_aligned, itertools.combinations(devices, 2)))
+        )
+
+    def check_split(self, at: tuple[str, str], containers: Any, *, is_split: bool) -> None:
+        """The devices that a pod would get are aligned only if a set could be, and always where none is shared."""
+        pool = self.pools[at[0]]
+        if pool["placement"] != "SameDevice":
+            containers = [
+                ("c0", ContainerRole.MAIN, distinct((role, units) for _, role, units in containers))
+            ]
+        could_be = self.fits(*at, self.free_counts(*at), containers, topology="Required")
+        if is_split:
+            assert self.prefers_aligned(*at)
+            assert not could_be or (pool["mode"], pool["placement"]) in SHARED_AND_APART
+        elif self.prefers_aligned(*at):
+            assert could_be or not self.fits(*at, self.free_counts(*at), containers)
+
+    def fits(
+        self, pool: str, node: str, free: list[int], containers: Any, topology: str | None = None
+    ) -> bool:
+        """Whether free units of the node's devices can serve the containers; every set of devices is tried."""
+        spec = self.pools[pool]
+        asked = tuple((role, units) for _, role, units in containers)
+        size = distinct(asked)
+        if sum(free) < size:
+            return False
+        devices = [
+            (device, count)
+            for device, count in zip(self.devices_on(pool, node), free, strict=True)
+            if count
+        ]
+        is_required = (topology or spec["topology"]) == "Required"
+        for number in range(len(devices), 0, -1):
+            for some in itertools.combinations(devices, number):
+                if is_required and not self.is_aligned([device for device, _ in some]):
+                    continue
+                counts = tuple(count for _, count in some)
+                if spec["placement"] == "SameDevice":
+                    if naive_same_device.serves(asked, counts, spec["slices"]):
+                        return True
+                elif sum(counts) >= int(size):
+                    return True
+        return False
+
+    def fault(self, pool: str, node: str, available: list[int], containers: Any) -> str | None:
+        """Why enough free units do not do."""
+        if not self.is_constrained(pool) or self.fits(pool, node, available, containers):
+            return None
+        healthy = self.healthy_counts(pool, node)
+        is_resolvable = self.fits(pool, node, healthy, containers)
+        units = available if is_resolvable else healthy
+        if not self.fits(pool, node, units, containers, topology="None"):
+            return "NoDeviceWithRoom" if is_resolvable else "TooFewDevices"
+        return "NotAligned" if is_resolvable else "CannotAlign"
 
     def unaccounted(self, resource: str, node: str) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -212,20 +313,41 @@ class NaiveAllocationState:
         found = {name: self.figures(pool, name) for name in names}
         return {name: figures for name, figures in found.items() if figures is not None}
 
-    def reason(self, figures: dict[str, Any], size: int) -> str | None:
+    def reason(
+        self, at: tuple[str, str], figures: dict[str, Any], containers: Any, own: Any = ()
+    ) -> str | None:
+        """Why the containers do not fit the pool's node now; `own` are reservations that count as free."""
+        size = distinct((role, units) for _, role, units in containers)
         if figures["closed"] is not None:
             return str(figures["closed"].value)
         if figures["free"] + figures["unconfirmed"] >= size and not figures["unaccounted"]:
-            return None
+            return self.fault(*at, self.available_counts(*at, own), containers)
         if figures["total"] - figures["unusable"] < size:
             return "NodeTooSmall"
         return "UnaccountedPods" if figures["unaccounted"] else "InsufficientUnits"
 
-    def score(self, pool: str, figures: dict[str, Any], size: int) -> int:
+    def score(
+        self, at: tuple[str, str], figures: dict[str, Any], containers: Any, *, is_split: bool
+    ) -> int:
+        """The node's score; with a preference for aligned sets the upper half is theirs."""
+        score = self.score_by_strategy(at, figures, containers)
+        size = distinct((role, units) for _, role, units in containers)
+        if score is None or size == 1 or not self.prefers_aligned(*at):
+            return score or 0
+        return score * 4 // 9 + (0 if is_split else 5)
+
+    def score_by_strategy(
+        self, at: tuple[str, str], figures: dict[str, Any], containers: Any
+    ) -> int | None:
+        pool, node = at
         total: int = figures["total"]
-        left: int = figures["free"] - size
+        left: int = figures["free"] - distinct((role, units) for _, role, units in containers)
         if left < 0:
-            return 0
+            return None
+        if self.is_constrained(pool):
+            free = self.free_counts(pool, node)
+            if not self.fits(pool, node, free, containers):
+                return None
         match self.pools[pool]["strategy"]:
             case "BinPack":
                 return int(Fraction(9 * (total - left), total))
@@ -251,8 +373,9 @@ class NaiveAllocationState:
             return 0
         return int(node["free"] + node["unconfirmed"])
 
-    def best_node(self, pool: str, size: int, now: float) -> str | None:
-        """The node of a reservation without constraints."""
+    def best_node(self, pool: str, pod: dict[str, Any], now: float, split: Any = ()) -> str | None:
+        """The node of a reservation without constraints; those where the devices would be split come last."""
+        size = pod["size"]
         keys = []
         for name, node in self.nodes_of(pool).items():
             if node["closed"] is not None:
@@ -260,13 +383,21 @@ class NaiveAllocationState:
             claimed = self.nominated_units(self.pools[pool]["resource"], name, now)
             if not node["is_placeable"] or node["unaccounted"] or node["free"] < size + claimed:
                 continue
+            if self.is_constrained(pool) and (
+                claimed
+                or not self.fits(pool, name, self.free_counts(pool, name), pod["containers"])
+            ):
+                continue
             left = node["free"] - size
             keys.append(
-                {
-                    "BinPack": (Fraction(left, node["total"]), left, name),
-                    "Spread": (Fraction(-left, node["total"]), -left, name),
-                    "LeastFragmentation": (left, max(0, size - node["partial"]), name),
-                }[self.pools[pool]["strategy"]]
+                (
+                    name in split,
+                    *{
+                        "BinPack": (Fraction(left, node["total"]), left, name),
+                        "Spread": (Fraction(-left, node["total"]), -left, name),
+                        "LeastFragmentation": (left, max(0, size - node["partial"]), name),
+                    }[self.pools[pool]["strategy"]],
+                )
             )
         return min(keys)[-1] if keys else None
 
@@ -282,10 +413,12 @@ class NaiveAllocationState:
     def deferral(self, pod: dict[str, Any], pool: str, now: float) -> str | None:
         """Why a pod that is not stored yet reserves nothing though units are free."""
         nodes, size = self.nodes_of(pool), pod["size"]
-        if self.best_node(pool, size, now) is None:
+        if self.best_node(pool, pod, now) is None:
             claimed = {name: self.nominated_units(pod["resource"], name, now) for name in nodes}
             fits = [
-                node["unconfirmed"] and self.room(node) - claimed[name] >= size
+                node["unconfirmed"]
+                and self.room(node) - claimed[name] >= size
+                and not self.fault(pool, name, self.available_counts(pool, name), pod["containers"])
                 for name, node in nodes.items()
             ]
             return "unconfirmed" if any(fits) else None
@@ -366,8 +499,8 @@ class NaiveAllocationState:
             if id_ == own or one["phase"] not in UNCONFIRMED:
                 continue
             if any(
-                self.slots(device, units) & self.slots(device, one["units"])
-                for device in self.devices.values()
+                self.slots(device, owned) & self.slots(device, one["units"])
+                for device, owned in self.owners(units)
             ):
                 del self.reservations[id_]
                 self.taken_over.append(id_)
@@ -409,9 +542,9 @@ class NaiveAllocationState:
     def is_taken(self, one: dict[str, Any] | None) -> bool:
         """Say whether somebody else has a unit of a reservation: a bound pod, or another reservation."""
         return one is not None and any(
-            self.slots(device, one["units"])
+            self.slots(device, owned)
             & (self.observed_slots(device) | self.confirmed_slots(device, {one["id"]}))
-            for device in self.devices.values()
+            for device, owned in self.owners(one["units"])
         )
 
     def observe(self, pod: dict[str, Any], now: float, utc: float) -> set[str]:
@@ -490,10 +623,36 @@ class NaiveAllocationState:
             return False
         gone = [self.reservation_of(one) for one in {*victims, *([uid] if uid else [])}]
         ids = {one["id"] for one in gone if one is not None}
-        free = 0
+        free = []
         for device in self.devices_on(pool, node):
-            if self.is_usable(device):
-                taken = self.observed_slots(device, victims) | self.confirmed_slots(device, ids)
-                free += len(self.units_of(device)) - len(taken)
+            taken = self.observed_slots(device, victims) | self.confirmed_slots(device, ids)
+            count = len(self.units_of(device)) - len(taken)
+            free.append(count if self.is_usable(device) else 0)
         strangers = self.unaccounted(self.pools[pool]["resource"], node).keys() - victims
-        return free >= units and not strangers
+        if sum(free) < units or strangers:
+            return False
+        containers = [("c0", ContainerRole.MAIN, units)]
+        return not self.is_constrained(pool) or self.fits(pool, node, free, containers)
+
+    def allows(self, at: tuple[str, str], given: Any) -> bool:
+        """Whether the units of each container, and the devices of all, are as the pool demands."""
+        spec = self.pools[at[0]]
+        devices = [device for device in self.devices_on(*at) if self.is_usable(device)]
+        of = {unit: index for index, device in enumerate(devices) for unit in self.units_of(device)}
+        if spec["placement"] == "SameDevice" and not all(
+            naive_same_device.is_valid(tuple(of[unit] for unit in units), spec["slices"])
+            for units in given.values()
+        ):
+            return False
+        used = {of[unit] for units in given.values() for unit in units}
+        return spec["topology"] != "Required" or self.is_aligned([devices[at] for at in used])
+
+
+def distinct(containers: Any) -> int:
+    """Units that the containers occupy; later ones have those of init containers first."""
+    total = handed_on = 0
+    for role, units in containers:
+        reused = min(handed_on, units)
+        total += units - reused
+        handed_on = max(handed_on, units) if role is ContainerRole.INIT else handed_on - reused
+    return total

@@ -6,12 +6,13 @@ from typing import Any
 
 from api.annotations import ReservationNote
 from api.kinds.gpunodeinventory import ContainerDevices
-from api.kinds.gpupool import AllocationMode, Strategy
+from api.kinds.gpupool import AllocationMode, DeviceTopology, SlicePlacement, Strategy
 from api.names import DeviceName, NodeName, PodUid, PoolName, UnitId
 from pool.model import (
     ContainerDemand,
     Demand,
     DeviceFacts,
+    DeviceLink,
     NodeFacts,
     PodFacts,
     PodPhase,
@@ -74,6 +75,8 @@ def pool_facts(name: str, spec: dict[str, Any]) -> PoolFacts:
         ttl_s=spec["ttl"],
         mig_profile=spec["profile"],
         slices_per_device=spec["slices"],
+        slice_placement=SlicePlacement(spec["placement"]),
+        device_topology=DeviceTopology(spec["topology"]),
         created=spec["created"],
         is_in_maintenance=spec["closed"] == "PoolChanging",
         is_terminating=spec["closed"] == "PoolEnding",
@@ -89,6 +92,10 @@ def device_facts(name: str, spec: dict[str, Any]) -> DeviceFacts:
         is_faulted=spec["faulted"],
         mig_instances=tuple(spec["migs"]),
         created=spec["created"],
+        numa_node=spec["numa"],
+        links=tuple(
+            DeviceLink(DeviceName(peer), "NVLink", count) for peer, count in spec["links"].items()
+        ),
     )
 
 

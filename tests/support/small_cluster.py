@@ -72,7 +72,8 @@ class SmallCluster(ClusterState):
             pool, asked, Constraints(), incoming=incoming
         )
         deferral = self.model.deferral(pod, pool.name, self.now)
-        want = self.model.best_node(pool.name, asked.units, self.now) if deferral is None else None
+        split = agreement.split_nodes(self.allocation_state, pool.name, asked)
+        want = self.model.best_node(pool.name, pod, self.now, split) if deferral is None else None
         found = plan.deferral if isinstance(plan, Exhausted) else None
         assert (found and found.value) == deferral
         request = PlacementRequest(
@@ -100,6 +101,7 @@ class SmallCluster(ClusterState):
             agreement.given_as_the_model_allows(self.model, plan, pod)
             self.allocation_state.reserve(request, plan, self.instant())
             given = {name: list(units) for name, units in plan.devices.items()}
+            assert self.model.allows((str(pool.name), str(plan.node)), given)
             reservation |= {"devices": given, "units": units_of(given)}
             pod["note"] |= {"devices": given, "expires": self.utc() + pool.ttl_s}
         self.model.reservations[id_] = reservation
@@ -294,6 +296,8 @@ class SmallCluster(ClusterState):
         sent = self.sent[uid]
         if self.truth(uid)["phase"] == "pending" and not sent["landed"]:
             sent["landed"] = True
+            if uid in self.moved:  # the node has reported other units of it before
+                self.moved[uid].update(units_of(sent["devices"]))
             self.change(
                 uid, phase="bound", node=sent["node"], devices=sent["devices"], is_ours=True
             )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.support.histories import ACTIONS
+from tests.support.sets_of_devices import SetsOfDevices
 from tests.support.small_cluster import SmallCluster
 
 Option = TypeVar("Option")
@@ -31,7 +32,8 @@ class AllocationStateMachine(RuleBasedStateMachine):
 
     @initialize(data=st.data())
     def a_small_cluster(self, data: st.DataObject) -> None:
-        self.cluster = SmallCluster(Drawing(data))
+        drawing = Drawing(data)
+        self.cluster = drawing((SmallCluster, SetsOfDevices))(drawing)
 
     @invariant()
     def allocation_state_and_model_agree(self) -> None:

@@ -10,18 +10,20 @@ import time
 import pytest
 
 from tests.support.histories import ACTIONS, DisagreementError, Step, failure_of, play
+from tests.support.sets_of_devices import SetsOfDevices
 from tests.support.small_cluster import SmallCluster
 
-FEW, MANY = 20_000, 1_000_000
+FEW, MANY = 10_000, 1_000_000
 REPORT_EVERY = 50_000
 
 
+@pytest.mark.parametrize("new_cluster", [SmallCluster, SetsOfDevices])
 def test_allocation_state_and_model_agree_over_many_steps(
-    is_long: bool, capfd: pytest.CaptureFixture[str]
+    new_cluster: type[SmallCluster], is_long: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     seed = int(os.environ.get("SEED") or (random.randrange(2**32) if is_long else 1))
     steps, began = (MANY if is_long else FEW), time.process_time()
-    for taken in play(seed, steps):
+    for taken in play(seed, steps, new_cluster):
         if is_long and taken % REPORT_EVERY == 0:
             with capfd.disabled():
                 spent = time.process_time() - began

@@ -19,7 +19,7 @@ from pool.placement.same_device import (
     plan_same_device,
 )
 from pool.placement.topology import is_aligned, topology_of
-from tests.support import wirings
+from tests.support import naive_same_device, wirings
 
 INIT, SIDECAR, MAIN = ContainerRole.INIT, ContainerRole.SIDECAR, ContainerRole.MAIN
 SPREAD, BIN_PACK = Strategy.SPREAD, Strategy.BIN_PACK
@@ -175,48 +175,6 @@ ROLES = st.sampled_from([INIT, SIDECAR, MAIN])
 SLICES = 4
 
 
-def kubelet_serves(containers, free: list[int]) -> bool:
-    """Try every device for every unit that a container takes beside those handed on to it, as kubelet does."""
-    return _serves(containers, list(free), [])
-
-
-def _serves(containers, free: list[int], handed_on: list[int]) -> bool:
-    if not containers:
-        return True
-    (role, units), *others = containers
-    ways: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
-    if len(handed_on) > units:
-        # kubelet takes any of them, so each choice must be right.
-        picks = {tuple(sorted(some)) for some in itertools.combinations(handed_on, units)}
-        return all(_is_valid(pick) for pick in picks) and all(
-            _serves(others, list(free), left_over(handed_on, pick, role)) for pick in picks
-        )
-    for fresh in itertools.combinations_with_replacement(range(len(free)), units - len(handed_on)):
-        has = (*handed_on, *fresh)
-        if _is_valid(has) and all(fresh.count(at) <= free[at] for at in fresh):
-            ways.add((fresh, has))
-    for fresh, has in ways:
-        rest = list(free)
-        for at in fresh:
-            rest[at] -= 1
-        if _serves(others, rest, list(has) if role is INIT else []):
-            return True
-    return False
-
-
-def left_over(handed_on: list[int], pick, role: ContainerRole) -> list[int]:
-    rest = list(handed_on)
-    if role is not INIT:
-        for at in pick:
-            rest.remove(at)
-    return rest
-
-
-def _is_valid(has) -> bool:
-    counts = [len(list(group)) for _, group in itertools.groupby(sorted(has))]
-    return len(counts) == 1 or set(counts) == {SLICES}
-
-
 @given(
     st.lists(st.tuples(ROLES, st.sampled_from([1, 2, 3, 4, 8])), min_size=1, max_size=3),
     st.lists(st.integers(0, SLICES), min_size=1, max_size=4),
@@ -228,9 +186,9 @@ def test_a_plan_is_found_if_there_is_one_and_is_what_kubelet_allows(
 ) -> None:
     containers = sorted(containers, key=lambda one: one[0] is MAIN)
     groups = groups_of(tuple(containers), SLICES)
-    expected = kubelet_serves(containers, free)
+    expected = naive_same_device.serves(tuple(containers), tuple(free), SLICES)
     if isinstance(groups, Unservable):
-        assert not kubelet_serves(containers, [SLICES] * 6)
+        assert not naive_same_device.serves(tuple(containers), (SLICES,) * 6, SLICES)
         return
     topology = topology_of(wirings.h100(4)[: len(free)]) if prefer else None
     found = plan_same_device(groups, free, strategy=strategy, topology=topology)
@@ -249,7 +207,7 @@ def check(containers, free: list[int], found) -> None:
             rest[at] -= 1
         has = [*handed_on[:units], *fresh]
         assert len(has) == units
-        assert _is_valid(has)
+        assert naive_same_device.is_valid(tuple(has), SLICES)
         handed_on = [*handed_on, *fresh] if role is INIT else handed_on[units:]
     assert min(rest) >= 0
     demand = [ContainerDemand("c", role, units) for role, units in containers]
