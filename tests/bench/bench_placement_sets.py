@@ -1,4 +1,4 @@
-"""What the choice of devices on one node costs: the best set, and the devices of a pod with SameDevice.
+"""What the choice of devices on one node costs: the best set, the devices of a pod, and those with SameDevice.
 
 Correct: the set is of the size asked for, of free devices, and aligned where an aligned one is free; whether it is the
 best is checked for every question in `tests/unit/pool/test_device_sets.py`.
@@ -9,19 +9,25 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpupool import Strategy
+from pool.index.devices import DeviceEntry
+from pool.layout import layout_of
 from pool.model import ContainerRole
 from pool.placement import device_sets
 from pool.placement.aligned_sets import largest_aligned
 from pool.placement.device_sets import best_set
+from pool.placement.node_devices import node_devices
+from pool.placement.planner import plan_devices
 from pool.placement.same_device import Groups, groups_of, plan_same_device
 from pool.placement.topology import is_aligned, topology_of
 from tests.bench.report import Result, at_most, checked, in_ms
 from tests.support import wirings
+from tests.support.builders import a_demand, a_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pool.model import DeviceFacts
+    from pool.model import Demand, DeviceFacts
+    from pool.placement.node_devices import NodeDevices
     from pool.placement.topology import Topology
 
 Question = tuple[int, int, tuple[int, ...]]
@@ -47,6 +53,11 @@ def measure_sets(count: int, seed: int = 1) -> list[Result]:
         for turn in ("first time", "again"):
             samples = [_ask(topology, question) for question in questions]
             results.append(_result(f"best set, {name}, {turn}", samples))
+    for units in (1, 4, 8):
+        plans = _plans(units, count, random.Random(seed))
+        for turn in ("first time", "again"):
+            samples = [_plan(*plan) for plan in plans]
+            results.append(_result(f"plan of {units} of 16 devices, {turn}", samples))
     results.append(_result("SameDevice, 16 devices", _same_device(count, random.Random(seed))))
     return results
 
@@ -70,6 +81,38 @@ def _ask(topology: "Topology", question: Question) -> float:
     assert (found & ~free, found.bit_count()) == (0, count)
     assert is_aligned(topology, found) is (count <= largest_aligned(topology, free))
     checked("set of devices")
+    return spent
+
+
+def _plans(
+    units: int, count: int, rng: random.Random
+) -> "list[tuple[list[DeviceEntry], Demand, NodeDevices]]":
+    """Return nodes with 16 devices of which some are taken, and enough are free."""
+    pool = a_pool()
+    facts = wirings.sixteen_bridged()
+    rules = node_devices(pool, facts, (1,) * len(facts))
+    layouts = [layout_of(one, pool) for one in facts]
+    demand = a_demand(units)
+    found = []
+    for _ in range(count):
+        taken = set(rng.sample(range(len(facts)), rng.randint(0, len(facts) - units)))
+        entries = [
+            DeviceEntry(one, layout, observed=int(at in taken))
+            for at, (one, layout) in enumerate(zip(facts, layouts, strict=True))
+        ]
+        found.append((entries, demand, rules))
+    return found
+
+
+def _plan(entries: "list[DeviceEntry]", demand: "Demand", rules: "NodeDevices") -> float:
+    began = time.thread_time()
+    found = plan_devices(entries, demand, rules)
+    spent = time.thread_time() - began
+    assert found is not None
+    units = set(found["c0"])
+    assert len(units) == demand.units
+    assert units <= {unit for entry in entries if not entry.observed for unit in entry.layout.ids}
+    checked("plan of devices")
     return spent
 
 
