@@ -165,10 +165,15 @@ def complies_with(
     entries: "Sequence[DeviceEntry]",
     demand: "Demand",
 ) -> bool:
-    """Say whether a reservation's units comply with the rules as they are now: a kubelet's policy may have changed."""
+    """Say whether an intact reservation's units comply with the rules as they are now.
+
+    A kubelet's policy, the connections of devices or the pool may have changed.
+    """
     if not rules.is_constrained:
         return True
-    position_of = {part: at for at, entry in enumerate(entries) for part in entry.parts}
+    position_of = {
+        part: at for at, entry in enumerate(entries) if entry.is_usable for part in entry.parts
+    }
     sets = [
         [position_of[part_of(unit)] for unit in devices.get(container.name, ())]
         for container in demand.containers

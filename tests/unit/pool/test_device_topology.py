@@ -399,3 +399,14 @@ def test_a_reservation_that_complies_is_kept() -> None:
     allocation_state.discard_pod(uid_of("b"))
     allocation_state.index.replace_kubelet(N1, POD)
     assert set(commit_to(allocation_state, pod).units) == {"GPU-n1-2"}
+
+
+def test_a_reservation_is_kept_beside_a_device_that_claims_the_uuid_of_one_of_its_devices() -> None:
+    allocation_state = a_state(0, 0, 0, device_topology=DeviceTopology.REQUIRED)
+    take(allocation_state, 1)
+    pod = a_reserved_pod(allocation_state, units=2)
+    assert pod.reservation is not None
+    allocation_state.discard_pod(uid_of("b"))
+    claims_it = a_device(index=3, uuid="GPU-n1-2", numa_node=1, created="2026-01-02T00:00:00Z")
+    allocation_state.index.replace_device(claims_it)
+    assert commit_to(allocation_state, pod).devices == pod.reservation.devices
