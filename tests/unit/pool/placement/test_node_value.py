@@ -23,6 +23,13 @@ def test_a_rest_is_worth_what_the_pods_that_fit_will_take_of_it() -> None:
     )
 
 
+def test_a_hole_that_only_a_few_small_pods_fit_into_is_worth_nothing() -> None:
+    small, usual = TargetShape(0, 100, 1), TargetShape(0, 500, 1)
+    few, many = ([(small, count), (usual, 100)] for count in (5, 50))
+    assert [expected_fill(few)[rest] for rest in (100, 499, 500)] == pytest.approx([0, 0, 500])
+    assert expected_fill(many)[100] > 0
+
+
 def test_without_a_target_a_rest_is_worth_itself() -> None:
     value = NodeValue(TargetWorkload(), "a")
     assert value.of_state([1000, 250], 0) == 1250
@@ -39,7 +46,7 @@ def test_more_free_milli_of_one_size_are_never_worth_more_than_they_are(weights)
     assert len(fill) == 1001
     assert all(0 <= value <= rest + 1e-6 for rest, value in enumerate(fill))
     assert fill[0] == 0
-    assert fill[min(weights)] > 0
+    assert fill[max(weights)] > 0
 
 
 def test_a_device_whose_units_do_not_make_up_1000_milli_is_whole_with_those_it_has() -> None:
