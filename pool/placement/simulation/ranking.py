@@ -44,7 +44,7 @@ class Ranking:
         passed: list[tuple[int, float]] = []
         found: NodeState | None = None
         while (best := max(scores, default=_UNMET[0])) > NEVER:
-            node = self._nodes[self._scoring.pick(scores)]
+            node = self._nodes[self._scoring.pick(scores, best)]
             if node.memory >= memory:
                 found = node
                 break

@@ -26,9 +26,9 @@ _MOST_CPU: Final = 128_000
 _MOST_MILLI: Final = 8_000
 
 
-def first_best(scores: list[float]) -> int:
-    """Return the index of the highest score, the first of equal ones."""
-    return scores.index(max(scores))
+def first_best(scores: list[float], best: float) -> int:
+    """Return the index of the first node with the highest score."""
+    return scores.index(best)
 
 
 def only_itself(node: "NodeState") -> "Iterable[int]":
@@ -42,7 +42,7 @@ class Scoring:
     name: str
     score: "Callable[[NodeState, Ask], float]"
     choose: "Callable[[NodeState, Ask], Choice]"
-    pick: Callable[[list[float]], int] = first_best
+    pick: Callable[[list[float], float], int] = first_best
     changed: "Callable[[NodeState], Iterable[int]]" = only_itself
     """Notes that a node has changed; returns the indices of all nodes whose scores have."""
 
@@ -72,7 +72,7 @@ def _random(context: StartState) -> Scoring:
         fitting = [i for i, rest in enumerate(_rests(node, ask)) if rest >= ask.milli]
         return ((fitting[generator.below(len(fitting))], ask.milli),)
 
-    def pick(scores: list[float]) -> int:
+    def pick(scores: list[float], _best: float) -> int:
         fitting = [index for index, score in enumerate(scores) if score > NEVER]
         return fitting[generator.below(len(fitting))]
 

@@ -16,3 +16,21 @@ def test_equal_seeds_give_equal_numbers() -> None:
     assert GoRandom(0).int63() == GoRandom(89482311).int63(), "Go replaces seed 0"
     assert GoRandom(-1).int63() == GoRandom((1 << 31) - 2).int63()
     assert GoRandom(1).int63() != GoRandom(2).int63()
+
+
+def test_numbers_below_a_limit_are_drawn_again_where_they_would_not_be_even() -> None:
+    # Of 2**31 values all above the largest multiple of the limit are rejected: nearly half of them here.
+    limit = (1 << 30) + 1
+    random = GoRandom(7)
+    drawn = [random.below(limit) for _ in range(50)]
+    assert max(drawn) < limit
+    plain = GoRandom(7)
+    unrejected = [plain.int63() >> 32 for _ in range(50)]
+    assert drawn != [value % limit for value in unrejected]
+    assert drawn == [value for value in _stream(7) if value < limit][:50]
+    assert all(0 <= random._below_by_product(limit) < limit for _ in range(50))
+
+
+def _stream(seed: int) -> list[int]:
+    random = GoRandom(seed)
+    return [random.int63() >> 32 for _ in range(200)]
