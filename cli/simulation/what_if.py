@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Final
 from cli.simulation.answers import Answer, Changes, Verdict
 from cli.simulation.changes import changes_for
 from cli.simulation.decision import decide
+from cli.simulation.errors import BadInputError
+from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
 
 if TYPE_CHECKING:
@@ -18,14 +20,23 @@ _SETTLED: Final = frozenset({Verdict.PLACED, Verdict.NO_POOL})
 
 
 def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "Caller") -> Answer:
-    """Return what would become of the pod now. A pod of this name that waits in the snapshot is this pod."""
+    """Return what would become of the pod now. A pod of this name that waits in the snapshot is this pod.
+
+    Raises:
+        BadInputError: the snapshot's objects contradict each other.
+    """
     for pod in list(snapshot.state.reader.pods()):
         if pod.ref == asked.ref and pod.phase is PodPhase.PENDING:
             snapshot.state.discard_pod(pod.uid)
-    decision = decide(asked, snapshot, caller)
     changes: Changes | None = None
-    if decision.verdict not in _SETTLED:
-        changes = changes_for(asked, decision, snapshot, caller=caller)
+    try:
+        decision = decide(asked, snapshot, caller)
+        if decision.verdict not in _SETTLED:
+            changes = changes_for(asked, decision, snapshot, caller=caller)
+    except InvariantViolatedError as error:
+        raise BadInputError(
+            f"the objects of {snapshot.origin} contradict each other: {error}"
+        ) from error
     return Answer(
         pod=asked.ref,
         cluster=snapshot.origin,

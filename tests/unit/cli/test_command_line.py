@@ -62,6 +62,10 @@ def test_flags_of_uninstall_import_nothing_of_the_server():
     assert imported_by("uninstall", "--help") & OF_THE_SERVER == set()
 
 
+def test_flags_of_simulate_import_no_library():
+    assert imported_by("simulate", "--help") & HEAVY == set()
+
+
 def test_examples_need_no_settings():
     assert imported_by("render", "examples") & OF_THE_SERVER == set()
 
