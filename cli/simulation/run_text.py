@@ -68,15 +68,15 @@ def html_of(report: "RunReport") -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Simulated workload'
         f"</title><style>{_STYLE}</style></head><body>\n<h1>Simulated workload</h1>\n"
-        f"<p>{escape(_headline(report))}</p>\n{tables}\n<ul>{notes}</ul>\n{svg_of(report)}"
+        f"<p>{escape(_headline(report)).replace(chr(10), '<br>')}</p>\n{tables}\n<ul>{notes}</ul>\n{svg_of(report)}"
         "</body></html>\n"
     )
 
 
 def _headline(report: "RunReport") -> str:
     return (
-        f"{report.pods} pods of {report.workload} ask for {report.demand:.1%} of {report.devices}"
-        f" devices on {report.nodes} nodes of {report.cluster}"
+        f"{report.workload}: {report.pods} pods, which ask for {report.demand:.1%} of the cluster's devices\n"
+        f"{report.cluster}: {report.devices} devices on {report.nodes} nodes"
     )
 
 

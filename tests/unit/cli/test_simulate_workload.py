@@ -86,7 +86,7 @@ def test_the_table_has_a_row_for_each_strategy(
 ):
     assert run(["simulate", *trace, "--strategy", "FGD", "--strategy", "Spread"]) == OK
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith(f"devices on 2 nodes of {trace[1]}")
+    assert lines[1] == f"{trace[1]}: 4 devices on 2 nodes"
     assert [line.split()[0] for line in lines if line.startswith(("FGD", "Spread"))] == [
         "FGD",
         "Spread",
