@@ -124,6 +124,10 @@ class _Search:
         self, containers: "Sequence[tuple[ContainerRole, int]]", free: "_Units"
     ) -> Aligned | Unaligned:
         """Return the first sets with which all containers are served, or the first container that has none."""
+        if len(containers) == 1:  # most pods: nothing is left for another one to try
+            units = containers[0][1]
+            nodes = next(self._sets(units, free, (0,) * len(free)), _NO_MORE)
+            return self._refused(units) if nodes is _NO_MORE else (nodes,)
         chosen: list[NumaNodes | None] = []
         states = [(free, (0,) * len(free))]
         # Before each container: the free and the reusable units, by place.
@@ -147,19 +151,21 @@ class _Search:
             failed.add((at, *states.pop()))
             options.pop()
             if not chosen or len(failed) > MOST_STATES:
-                units = containers[furthest][1]
-                return Unaligned(units, most_numa_nodes(self._policy, self._capacity, units) or 0)
+                return self._refused(containers[furthest][1])
             chosen.pop()
         return tuple(chosen)
 
+    def _refused(self, units: int) -> Unaligned:
+        return Unaligned(units, most_numa_nodes(self._policy, self._capacity, units) or 0)
+
     def _sets(self, units: int, left: "_Units", reusable: "_Units") -> "Iterator[NumaNodes | None]":
         places = range(len(self._order))
-        held = {place for place in places if reusable[place]}
+        held = {place for place in places if reusable[place]} if any(reusable) else None
         most = most_numa_nodes(self._policy, self._capacity, units)
         has_any = False
         for number in range(1, len(self._order) + 1 if most is None else most + 1):
             for some in combinations(places, number):
-                if not held <= set(some):
+                if held and not held <= set(some):
                     continue
                 if sum(left[place] + reusable[place] for place in some) >= units:
                     has_any = True
