@@ -90,7 +90,7 @@ class AdmissionPlanner:
             deferral = self._deferral_of(pool, demand, incoming)
         if node is None or deferral is not None:
             return Exhausted(demand.units, state.capacity(), state.largest_node(), deferral)
-        rules = self._index.node_devices(pool.name, node)
+        rules = self._index.device_rules(pool.name, node)
         entries = self._index.devices_on(pool.name, node)
         devices = plan_devices(entries, demand, rules)
         if devices is None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName, NodeName, PoolName, ReservationId, UnitId
     from pool.index.device_index import DeviceIndex
     from pool.model import Constraints, Demand, PodFacts, PoolFacts
-    from pool.placement.node_devices import Counts
+    from pool.placement.device_rules import Counts
     from pool.pods.observed import ObservedPods
     from pool.pods.reported import NodeReports
     from pool.reservations.ledger import ReservationLedger
@@ -109,7 +109,7 @@ class AllocationReader:
             return PlacementRefused(node, refusal)
         entries = self._index.devices_on(pool.name, node)
         own = self._index.claims.exclusive_masks(reservation.id) if reservation else {}
-        rules = self._index.node_devices(pool.name, node)
+        rules = self._index.device_rules(pool.name, node)
         if (
             reservation is not None
             and (reservation.node, reservation.pool) == (node, pool.name)
@@ -205,7 +205,7 @@ class AllocationReader:
 
     def has_constraints(self, pool: "PoolFacts", node: "NodeName") -> bool:
         """Say whether more than the number of free units decides there whether a pod fits."""
-        return self._index.node_devices(pool.name, node).is_constrained
+        return self._index.device_rules(pool.name, node).is_constrained
 
     def pod(self, uid: "PodUid") -> "PodFacts | None":
         return self._pods.get(uid)

@@ -84,7 +84,7 @@ def fits_when_empty(
 ) -> bool:
     """Say whether the pod would fit the node if every unit were free and every device healthy."""
     pool, demand = wanted
-    devices = index.node_devices(pool.name, node)
+    devices = index.device_rules(pool.name, node)
     return fits(devices, devices.capacity, index.state(pool.name).request_of(demand))
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from api.quantity import parse_milli
 from pool.model import ContainerRole
 from pool.placement.fragmentation.recent_demand import AskedShape, RecentDemands
-from pool.placement.request import Request
+from pool.placement.unit_request import UnitRequest
 
 if TYPE_CHECKING:
     from server.settings import DemandSettings
@@ -15,7 +15,7 @@ def recent_demands(settings: "DemandSettings") -> RecentDemands:
     """Return demands of which nothing is observed yet."""
     usual: dict[str, list[tuple[AskedShape, float]]] = {}
     for one in settings.usual:
-        request = Request(one.units, ((ContainerRole.MAIN, one.units),))
+        request = UnitRequest(one.units, ((ContainerRole.MAIN, one.units),))
         shape = AskedShape(request, parse_milli(one.cpu))
         usual.setdefault(one.pool, []).append((shape, one.pods))
     return RecentDemands(settings.half_life_s, usual=usual)

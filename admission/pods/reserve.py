@@ -18,8 +18,8 @@ from api.text import units
 from pool.admission_planner import Exhausted
 from pool.admission_rules import Deferral, IncomingPod
 from pool.allocation_state import PlacementRequest
-from pool.placement.request import request_by_containers
 from pool.placement.same_device import Unservable, groups_of, is_valid_size, nearest_sizes
+from pool.placement.unit_request import request_by_containers
 from pool.reservations.reservation import ReservationPhase
 from telemetry.reasons import RefusalReason
 

@@ -217,7 +217,7 @@ def _new_node(question: "PoolQuestion", snapshot: "Snapshot") -> NewNode | None:
     kinds: dict[object, NodeName] = {}
     for name in sorted(index.state(pool.name).devices_by_node):
         products = tuple(sorted(_products(pool, name, snapshot).items()))
-        kinds.setdefault((products, index.node_devices(pool.name, name)), name)
+        kinds.setdefault((products, index.device_rules(pool.name, name)), name)
     for name in sorted(kinds.values(), key=lambda name: len(index.devices_on(pool.name, name))):
         if fits_when_empty(index, wanted, name):
             return NewNode(like=name, devices=dict(_products(pool, name, snapshot)))

@@ -24,8 +24,8 @@ from pool.index.node_view import Rest, summarize
 from pool.index.pool_state import PoolState
 from pool.index.unaccounted import UnaccountedPods
 from pool.layout import layout_of
+from pool.placement.device_rules import DeviceRules, device_rules
 from pool.placement.fragmentation.recent_demand import RecentDemands, unit_milli
-from pool.placement.node_devices import NodeDevices, node_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -252,9 +252,9 @@ class DeviceIndex:
         names = state.devices_by_node.get(node, ()) if state else ()
         return [self.devices[name] for name in names]
 
-    def node_devices(self, pool: "PoolName", node: "NodeName") -> NodeDevices:
+    def device_rules(self, pool: "PoolName", node: "NodeName") -> DeviceRules:
         """Return the rules for sets of the pool's devices on a node."""
-        return self.state(pool).node_devices(node)
+        return self.state(pool).device_rules(node)
 
     def kubelet_on(self, node: "NodeName") -> "KubeletTopology | None":
         """Return the TopologyManager settings of a node's kubelet; None where they are unknown."""
@@ -319,7 +319,7 @@ class DeviceIndex:
     def _new_state(self, name: "PoolName") -> PoolState:
         return PoolState(
             lambda node, devices: self._summarize(name, node, devices),
-            lambda node: self._read_devices(name, node),
+            lambda node: self._read_rules(name, node),
         )
 
     def _route(self, resource: str) -> None:
@@ -476,7 +476,7 @@ class DeviceIndex:
             rest=rest,
         )
 
-    def _constraints(self, state: PoolState, node: "NodeName") -> NodeDevices | None:
+    def _constraints(self, state: PoolState, node: "NodeName") -> DeviceRules | None:
         """Return the rules for sets of devices on a node, where more than the number of free units decides."""
         facts = state.facts
         if facts is None or (
@@ -485,14 +485,14 @@ class DeviceIndex:
             and node not in self._kubelets
         ):
             return None
-        found = state.node_devices(node)
+        found = state.device_rules(node)
         return found if found.is_constrained or found.prefers_aligned else None
 
-    def _read_devices(self, pool: "PoolName", node: "NodeName") -> NodeDevices:
+    def _read_rules(self, pool: "PoolName", node: "NodeName") -> DeviceRules:
         facts, entries = self._pools[pool].facts, self.devices_on(pool, node)
         if facts is None:
             raise InvariantViolatedError(f"pool {pool} has no object")
-        return node_devices(
+        return device_rules(
             facts,
             [entry.facts for entry in entries],
             tuple(entry.layout.count for entry in entries),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pool.index.node_view import PoolNode
     from pool.placement.fragmentation.placement_costs import PlacementCosts
     from pool.placement.fragmentation.target_workload import TargetShape
-    from pool.placement.request import Request
+    from pool.placement.unit_request import UnitRequest
 
     Place = tuple[int, int, NodeName]
     """Cost, units that would be left, name."""
@@ -30,7 +30,7 @@ class NodeRanking:
 
     def __init__(self, costs: "PlacementCosts") -> None:
         self.costs = costs
-        self._orders: dict[Request, _Order] = {}
+        self._orders: dict[UnitRequest, _Order] = {}
 
     def mark(self, name: "NodeName") -> None:
         """Have a node put into its place again by the next reader."""
@@ -38,7 +38,7 @@ class NodeRanking:
             order.stale.add(name)
 
     def order(
-        self, request: "Request", nodes: "Mapping[NodeName, PoolNode]"
+        self, request: "UnitRequest", nodes: "Mapping[NodeName, PoolNode]"
     ) -> "Iterator[NodeName]":
         """Yield the placeable nodes with enough free units, the cheapest first."""
         found = self._orders.get(request)
@@ -49,7 +49,7 @@ class NodeRanking:
         found.refresh(nodes, self.costs)
         return (name for _, _, name in found.places)
 
-    def cost(self, request: "Request", node: "PoolNode") -> int | None:
+    def cost(self, request: "UnitRequest", node: "PoolNode") -> int | None:
         """Return what the request costs of a node's value, in steps of the costs; None where that is not known."""
         rest = node.rest
         if rest is None:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from api.names import NodeName
     from pool.index.devices import DeviceEntry
-    from pool.placement.node_devices import Counts, NodeDevices
-    from pool.placement.request import Request
+    from pool.placement.device_rules import Counts, DeviceRules
     from pool.placement.room import RoomFault
+    from pool.placement.unit_request import UnitRequest
 
 MAX_SCORE: Final = 9
 """Best score by strategy; 10 is left for the node of the pod's own reservation."""
@@ -108,7 +108,7 @@ def summarize(
     unaccounted: int,
     is_placeable: bool,
     closed: NodeReason | None = None,
-    devices: "NodeDevices | None" = None,
+    devices: "DeviceRules | None" = None,
     rest: Rest | None = None,
 ) -> PoolNode | None:
     """Return a node's figures; None when its devices have no units.
@@ -161,7 +161,7 @@ def summarize(
     )
 
 
-def _room_of(entries: "Sequence[DeviceEntry]", devices: "NodeDevices") -> Room:
+def _room_of(entries: "Sequence[DeviceEntry]", devices: "DeviceRules") -> Room:
     usable = [entry.layout.full if entry.is_usable else 0 for entry in entries]
     return Room(
         devices,
@@ -176,7 +176,7 @@ def _room_of(entries: "Sequence[DeviceEntry]", devices: "NodeDevices") -> Room:
     )
 
 
-def refusal_of(node: PoolNode, request: "Request") -> NodeRefusal | None:
+def refusal_of(node: PoolNode, request: "UnitRequest") -> NodeRefusal | None:
     """Return why the node cannot serve the request, or None when it can."""
     size = request.units
     fault: RoomFault | None = None
@@ -208,7 +208,7 @@ def refusal_of(node: PoolNode, request: "Request") -> NodeRefusal | None:
     )
 
 
-def score_of(node: PoolNode, request: "Request", strategy: Strategy) -> int:
+def score_of(node: PoolNode, request: "UnitRequest", strategy: Strategy) -> int:
     """Return 0..9, higher is better, for a node that fits; 0 where it would take a unit of a reservation."""
     left = node.free - request.units
     if left < 0 or not (node.room is None or fits(node.room.devices, node.room.free, request)):
@@ -275,7 +275,7 @@ class FitView:
     Anything derived from a view holds while it is the same object and its counter has not moved.
     """
 
-    request: "Request"
+    request: "UnitRequest"
     refusals_moved: int = 0
     """Counts changes of a refusal; a node that fits has none as long as it fits."""
     scores_moved: int = 0

@@ -16,10 +16,10 @@ from pool.index.node_view import PREFERENCES, Bucket, FitView, PoolNode, Prefere
 from pool.layout import most_units_of_a_device
 from pool.model import Capacity
 from pool.placement.device_choice import fits, is_split
+from pool.placement.device_rules import DeviceRules
 from pool.placement.fragmentation.placement_costs import STEP
-from pool.placement.node_devices import NodeDevices
-from pool.placement.request import Request, request_by_containers
 from pool.placement.room import most_aligned
+from pool.placement.unit_request import UnitRequest, request_by_containers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,14 +40,14 @@ class PoolState:
     def __init__(
         self,
         summarize: "Callable[[NodeName, list[DeviceName]], PoolNode | None]",
-        read_devices: "Callable[[NodeName], NodeDevices]",
+        read_rules: "Callable[[NodeName], DeviceRules]",
     ) -> None:
         self.facts: PoolFacts | None = None
         self.devices_by_node: dict[NodeName, list[DeviceName]] = {}
         # in the order of their names, in which units are allocated
         self._summarize = summarize
-        self._read_devices = read_devices
-        self._node_devices: dict[NodeName, NodeDevices] = {}
+        self._read_rules = read_rules
+        self._rules: dict[NodeName, DeviceRules] = {}
         # as read since the last change of the pool or of a device's object
         self._nodes: dict[NodeName, PoolNode] = {}
         self._dirty: set[NodeName] = set()
@@ -55,7 +55,7 @@ class PoolState:
         # nodes whose kubelet has a policy that decides
         self.ranking: NodeRanking | None = None
         """Order of the nodes by strategy LeastFragmentation; None for others, and while the demand is not valued yet."""
-        self._views: dict[Request, FitView] = {}
+        self._views: dict[UnitRequest, FitView] = {}
         self._names_by_bucket: dict[Bucket, list[NodeName]] = {}
         # bucket -> its placeable nodes in order; 5,000 pointers are moved in a microsecond, which is
         # less than any tree costs
@@ -72,7 +72,7 @@ class PoolState:
         self.facts = facts
         self.ranking = None
         self._views.clear()
-        self._node_devices.clear()
+        self._rules.clear()
         self._dirty.update(self.devices_by_node)
 
     def rank(self, costs: "PlacementCosts") -> None:
@@ -99,14 +99,14 @@ class PoolState:
 
     def mark_rules(self, node: NodeName) -> None:
         """Have the node recomputed after a change of more than its free units."""
-        self._node_devices.pop(node, None)
+        self._rules.pop(node, None)
         self.mark(node)
 
-    def node_devices(self, name: NodeName) -> NodeDevices:
+    def device_rules(self, name: NodeName) -> DeviceRules:
         """Return the pool's devices on a node, and the rules for sets of them."""
-        found = self._node_devices.get(name)
+        found = self._rules.get(name)
         if found is None:
-            found = self._node_devices[name] = self._read_devices(name)
+            found = self._rules[name] = self._read_rules(name)
         return found
 
     def node(self, name: NodeName) -> PoolNode | None:
@@ -119,12 +119,12 @@ class PoolState:
         self._refresh()
         return self._nodes
 
-    def request_of(self, demand: "Demand") -> Request:
+    def request_of(self, demand: "Demand") -> UnitRequest:
         """Return what decides whether a node fits the demand."""
         self._refresh()
-        return request_by_containers(demand) if self._by_containers else Request(demand.units)
+        return request_by_containers(demand) if self._by_containers else UnitRequest(demand.units)
 
-    def view(self, request: Request) -> FitView:
+    def view(self, request: UnitRequest) -> FitView:
         self._refresh()
         view = self._views.get(request)
         if view is None:
@@ -156,7 +156,7 @@ class PoolState:
         devices = max(map(len, self.devices_by_node.values()), default=0)
         return max(self.largest_node(), devices * most_units_of_a_device(self.facts))
 
-    def largest_alignable(self, request: Request) -> int | None:
+    def largest_alignable(self, request: UnitRequest) -> int | None:
         """Return the most units that an aligned set of any node can have, where none can ever serve the request.
 
         None where a node can, or may yet: its devices are not connected to anything known, or it has no devices. kubelets'
@@ -166,7 +166,7 @@ class PoolState:
             return None
         most = most_units_of_a_device(self.facts)
         largest = 0
-        for devices in set(map(self.node_devices, self.devices_by_node)):
+        for devices in set(map(self.device_rules, self.devices_by_node)):
             units = tuple(max(count, most) for count in devices.capacity)
             if not devices.topology.is_known or fits(devices.without_kubelet(), units, request):
                 return None
@@ -181,7 +181,7 @@ class PoolState:
         return self.facts.slice_placement is SlicePlacement.SAME_DEVICE or bool(self._with_policy)
 
     def best_node(
-        self, request: Request, accepts: "Callable[[NodeName], bool]"
+        self, request: UnitRequest, accepts: "Callable[[NodeName], bool]"
     ) -> "NodeName | None":
         """Return the best placeable node with enough free units that `accepts` allows.
 
@@ -203,7 +203,7 @@ class PoolState:
                 split = name
         return split
 
-    def _in_order(self, request: Request, strategy: "Strategy") -> "Iterator[NodeName]":
+    def _in_order(self, request: UnitRequest, strategy: "Strategy") -> "Iterator[NodeName]":
         """Yield the placeable nodes with enough free units, the best first, without regard to their topology."""
         if self.ranking is not None:
             yield from self.ranking.order(request, self._nodes)
@@ -217,7 +217,7 @@ class PoolState:
             some = alike[preference]
             yield from some[0] if len(some) == 1 else heapq.merge(*some)
 
-    def value_lost(self, request: Request, name: NodeName) -> int | None:
+    def value_lost(self, request: UnitRequest, name: NodeName) -> int | None:
         """Return the milli by which the request lowers the value of a node; None where nodes are not ranked by it."""
         node = self.node(name)
         cost = None if self.ranking is None or node is None else self.ranking.cost(request, node)
@@ -255,7 +255,7 @@ class PoolState:
         else:
             self._with_policy.discard(name)
 
-    def _new_view(self, request: Request) -> FitView:
+    def _new_view(self, request: UnitRequest) -> FitView:
         view = FitView(request)
         if self.facts is not None:
             for name in sorted(self._nodes):

@@ -1,4 +1,4 @@
-"""Whether units that were chosen comply with the rules for sets of devices (`pool.placement.node_devices`)."""
+"""Whether units that were chosen comply with the rules for sets of devices (`pool.placement.device_rules`)."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -12,14 +12,14 @@ from pool.placement.topology import is_aligned
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pool.placement.node_devices import NodeDevices
+    from pool.placement.device_rules import DeviceRules
 
     Containers = Sequence[tuple[ContainerRole, int]]
     """Roles and units in kubelet's order."""
 
 
 def complies(
-    devices: "NodeDevices", containers: "Containers", sets: "Sequence[Sequence[int]]"
+    devices: "DeviceRules", containers: "Containers", sets: "Sequence[Sequence[int]]"
 ) -> bool:
     """Say whether units chosen before comply with the rules as they are now.
 
@@ -34,14 +34,14 @@ def complies(
     return kubelet_admits(devices, containers, sets)
 
 
-def _is_on_same_device(devices: "NodeDevices", some: "Sequence[int]") -> bool:
+def _is_on_same_device(devices: "DeviceRules", some: "Sequence[int]") -> bool:
     """Say whether a container's units are on one device, or are whole devices."""
     used = len(set(some))
     return used <= 1 or used * devices.slices == len(some)
 
 
 def kubelet_admits(
-    devices: "NodeDevices", containers: "Containers", sets: "Sequence[Sequence[int]]"
+    devices: "DeviceRules", containers: "Containers", sets: "Sequence[Sequence[int]]"
 ) -> bool:
     """Say whether each container's devices, or with scope pod the pod's, are on as few NUMA nodes as kubelet demands."""
     kubelet = devices.kubelet

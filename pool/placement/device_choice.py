@@ -1,6 +1,6 @@
 """The choice of devices on one node: how many units each container gets of which device.
 
-It works on numbers of free units by position (`pool.placement.node_devices`), and is the only place that decides
+It works on numbers of free units by position (`pool.placement.device_rules`), and is the only place that decides
 whether a node fits a pod and what a pod gets there, so that filter and bind cannot disagree. The pod's whole set of
 devices is chosen first (`pool.placement.device_sets`), then divided over the containers. A container first reuses the
 units of plain init containers before it, as in kubelet (`pool.demand`).
@@ -23,8 +23,8 @@ from pool.placement.topology import is_aligned, positions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pool.placement.node_devices import Counts, NodeDevices
-    from pool.placement.request import Request
+    from pool.placement.device_rules import Counts, DeviceRules
+    from pool.placement.unit_request import UnitRequest
 
     Containers = Sequence[tuple[ContainerRole, int]]
     Choice = list[list[int]]
@@ -35,14 +35,14 @@ _MOST_NUMA_NODES: Final = 8
 """Of which sets are tried: 254 of them."""
 
 
-def fits(devices: "NodeDevices", free: "Counts", request: "Request") -> bool:
+def fits(devices: "DeviceRules", free: "Counts", request: "UnitRequest") -> bool:
     """Say whether units can be chosen."""
     if not devices.is_constrained:
         return sum(free) >= request.units
     return chosen_set(devices, free, request) is not None
 
 
-def is_split(devices: "NodeDevices", free: "Counts", request: "Request") -> bool:
+def is_split(devices: "DeviceRules", free: "Counts", request: "UnitRequest") -> bool:
     """Say whether a pod would get devices that are not aligned, though some topology is known."""
     if request.units == 1 or not devices.has_preference:
         return False
@@ -51,7 +51,7 @@ def is_split(devices: "NodeDevices", free: "Counts", request: "Request") -> bool
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def chosen_set(devices: "NodeDevices", free: "Counts", request: "Request") -> int | None:
+def chosen_set(devices: "DeviceRules", free: "Counts", request: "UnitRequest") -> int | None:
     """Return the mask of the devices that would be chosen; nodes that are alike are asked about once."""
     containers = request.containers or ((ContainerRole.MAIN, request.units),)
     choice = choose(devices, free, containers)
@@ -59,7 +59,7 @@ def chosen_set(devices: "NodeDevices", free: "Counts", request: "Request") -> in
 
 
 def choose(
-    devices: "NodeDevices",
+    devices: "DeviceRules",
     free: "Counts",
     containers: "Containers",
     *,
@@ -86,7 +86,7 @@ def choose(
 
 
 def _distinct(
-    devices: "NodeDevices",
+    devices: "DeviceRules",
     free: "Counts",
     count: int,
     *,
@@ -113,7 +113,7 @@ def _distinct(
 
 
 def _on_same_devices(
-    devices: "NodeDevices",
+    devices: "DeviceRules",
     free: "Counts",
     containers: "Containers",
     *,
@@ -140,7 +140,7 @@ def _on_same_devices(
     return None
 
 
-def _numa_regions(devices: "NodeDevices") -> "Iterator[int]":
+def _numa_regions(devices: "DeviceRules") -> "Iterator[int]":
     """Yield all devices, then, where kubelet has a policy, those of fewer NUMA nodes."""
     yield (1 << len(devices.capacity)) - 1
     if devices.kubelet is not None:
@@ -153,7 +153,7 @@ class _Search:
     """Tries sets of devices for one pod, the best first."""
 
     def __init__(
-        self, devices: "NodeDevices", containers: "Containers", preference: "Sequence[int]"
+        self, devices: "DeviceRules", containers: "Containers", preference: "Sequence[int]"
     ) -> None:
         self._devices = devices
         self._topology = devices.topology

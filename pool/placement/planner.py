@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pool.index.devices import DeviceEntry
     from pool.model import Constraints, Demand, NodeFacts
     from pool.placement.device_choice import Choice
-    from pool.placement.node_devices import NodeDevices
+    from pool.placement.device_rules import DeviceRules
     from pool.refusal import NodeRefusal
 
 
@@ -67,7 +67,7 @@ class _Device(msgspec.Struct):
 def plan_devices(
     entries: "Sequence[DeviceEntry]",
     demand: "Demand",
-    devices: "NodeDevices",
+    devices: "DeviceRules",
     *,
     own: "dict[DeviceName, int] | None" = None,
 ) -> "Devices | None":
@@ -93,7 +93,7 @@ def plan_devices(
     return None if choice is None else _named(choice, demand, ranked)
 
 
-def _best(ranked: "Sequence[_Device]", devices: "NodeDevices") -> _Device:
+def _best(ranked: "Sequence[_Device]", devices: "DeviceRules") -> _Device:
     """Return the best device for one unit: among those that the strategy puts first, the topology decides."""
     best = ranked[0]
     if not best.is_idle or not devices.has_preference:
@@ -107,7 +107,7 @@ def _best(ranked: "Sequence[_Device]", devices: "NodeDevices") -> _Device:
 
 
 def _choose(
-    ranked: "Sequence[_Device]", demand: "Demand", devices: "NodeDevices"
+    ranked: "Sequence[_Device]", demand: "Demand", devices: "DeviceRules"
 ) -> "Choice | None":
     idle = sum(1 << one.position for one in ranked if one.is_idle)
     if devices.strategy is Strategy.SPREAD and max(devices.capacity) > 1:
@@ -159,7 +159,7 @@ def is_intact(
 
 
 def complies_with(
-    rules: "NodeDevices",
+    rules: "DeviceRules",
     devices: "Devices",
     *,
     entries: "Sequence[DeviceEntry]",

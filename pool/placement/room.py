@@ -17,14 +17,14 @@ from pool.placement.topology import positions
 from pool.refusal import NodeReason
 
 if TYPE_CHECKING:
-    from pool.placement.node_devices import Counts, NodeDevices
-    from pool.placement.request import Request
+    from pool.placement.device_rules import Counts, DeviceRules
+    from pool.placement.unit_request import UnitRequest
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
     """Units of each device, by position."""
 
-    devices: "NodeDevices"
+    devices: "DeviceRules"
     free: "Counts"
     """Without a claim."""
     available: "Counts"
@@ -45,7 +45,7 @@ class RoomFault(msgspec.Struct, frozen=True):
     """kubelet's, where it decides."""
 
 
-def fault_of(room: Room, request: "Request") -> RoomFault | None:
+def fault_of(room: Room, request: "UnitRequest") -> RoomFault | None:
     """Return why a pod that exists cannot be placed there, or None when it can."""
     if fits(room.devices, room.available, request):
         return None
@@ -53,7 +53,7 @@ def fault_of(room: Room, request: "Request") -> RoomFault | None:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _fault(room: Room, request: "Request") -> RoomFault:
+def _fault(room: Room, request: "UnitRequest") -> RoomFault:
     devices, available, healthy = room.devices, room.available, room.healthy
     is_resolvable = fits(devices, healthy, request)
     units = available if is_resolvable else healthy
@@ -76,12 +76,12 @@ def _fault(room: Room, request: "Request") -> RoomFault:
     )
 
 
-def can_ever_fit(room: Room, request: "Request") -> bool:
+def can_ever_fit(room: Room, request: "UnitRequest") -> bool:
     """Say whether the pod could be placed there if every unit were free, and every device healthy."""
     return fits(room.devices, room.devices.capacity, request)
 
 
-def most_aligned(devices: "NodeDevices", units: "Counts") -> int:
+def most_aligned(devices: "DeviceRules", units: "Counts") -> int:
     """Return the most of these units that are on one NUMA node, in one island, or on one device."""
     mask = sum(1 << at for at, count in enumerate(units) if count)
     regions = aligned_regions(devices.topology, mask)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName, PodUid, PoolName, ReservationId
     from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
-    from pool.placement.node_devices import Counts
+    from pool.placement.device_rules import Counts
     from pool.reservations.ledger import ReservationLedger
     from pool.reservations.reservation import Reservation
 

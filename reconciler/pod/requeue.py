@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pool.allocation_reader import AllocationReader
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant, PodFacts, PoolFacts
-    from pool.placement.request import Request
+    from pool.placement.unit_request import UnitRequest
 
-    _Fits = dict[tuple[PoolName, Request], frozenset[NodeName]]
+    _Fits = dict[tuple[PoolName, UnitRequest], frozenset[NodeName]]
 
 RBAC: Final = (PolicyRule(resources=("pods",), verbs=("patch",)),)
 
@@ -141,7 +141,7 @@ class SchedulerRequeue:
             return
         state = self._index.state(pool.name)
         left = available = state.capacity().available
-        more: dict[Request, bool] = {}
+        more: dict[UnitRequest, bool] = {}
         again: list[tuple[float, PodFacts]] = []
         for pod in waiting:
             units, candidate = pod.demand.units, self._candidates.get(pod.uid)

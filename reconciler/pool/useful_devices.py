@@ -90,7 +90,7 @@ class UsefulDevices:
         """Count the pods for which a node has idle devices."""
         if not idle:
             return
-        topology = self._index.node_devices(pool, node).topology
+        topology = self._index.device_rules(pool, node).topology
         for size, count in zip(SIZES, _aligned_pods(topology, idle), strict=True):
             pods[size, ANY] += idle.bit_count() // size
             pods[size, ALIGNED] += count

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from pool.index.node_view import score_of
-from pool.placement.request import Request
+from pool.placement.unit_request import UnitRequest
 from pool.refusal import NodeReason, NodeRefusal
 from scheduler.codec import MalformedArgs, decode_candidates
 from scheduler.pod_demand import ImpossibleDemand, NoDemand, binding_text, read_pod
@@ -69,7 +69,7 @@ def _scores(request: "CandidatesRequest", allocation_state: "AllocationState") -
     for name in request.names:
         node = state.node(name)
         fits = node is not None and node.available >= asked.demand.units
-        wanted = Request(asked.demand.units)
+        wanted = UnitRequest(asked.demand.units)
         scores.append(score_of(node, wanted, asked.pool.strategy) if fits else 0)  # type: ignore[arg-type]  # it fits, so it is there
     best = _own(asked, allocation_state)
     if best in request.names:

@@ -13,7 +13,7 @@ from pool.placement.fragmentation.node_value import NodeValue
 from pool.placement.fragmentation.recent_demand import AskedShape, target_shape, unit_milli
 from pool.placement.fragmentation.room_prices import RoomPrices
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
-from pool.placement.request import Request
+from pool.placement.unit_request import UnitRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,7 @@ class PlacementCosts:
         self._of_state = functools.lru_cache(maxsize=_STATES)(self._value.of_state)
         self.of = functools.lru_cache(maxsize=_STATES)(self._of)
 
-    def shape(self, request: Request) -> TargetShape:
+    def shape(self, request: UnitRequest) -> TargetShape:
         """Return a request in devices, with the CPU that pods of its size ask for."""
         shape = target_shape(self.pool, AskedShape(request))
         cpu = self._cpu.get((shape.milli, shape.devices), 0)
@@ -98,7 +98,7 @@ def usual_workload(pool: "PoolFacts") -> TargetWorkload:
     if pool.slice_placement is SlicePlacement.SAME_DEVICE:
         size = most_units_of_a_device(pool)
         sizes = sorted({max(1, size * eighths // 8) for eighths in _USUAL_SIZES})
-    return TargetWorkload.of(target_shape(pool, AskedShape(Request(units))) for units in sizes)
+    return TargetWorkload.of(target_shape(pool, AskedShape(UnitRequest(units))) for units in sizes)
 
 
 def _cpu_by_size(target: TargetWorkload) -> dict[tuple[int, int], int]:

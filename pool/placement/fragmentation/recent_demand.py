@@ -14,7 +14,7 @@ from api.kinds.gpupool import AllocationMode, SlicePlacement
 from pool.layout import most_units_of_a_device
 from pool.model import created_at
 from pool.placement.fragmentation.target_workload import WHOLE_DEVICE, TargetShape, TargetWorkload
-from pool.placement.request import Request, request_by_containers
+from pool.placement.unit_request import UnitRequest, request_by_containers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ _MOST_HALVINGS: Final = 512.0
 class AskedShape(msgspec.Struct, frozen=True, cache_hash=True):
     """What a pod asked for, in units: a pool that is divided anew measures it anew."""
 
-    request: Request
+    request: UnitRequest
     cpu_milli: int = 0
 
 

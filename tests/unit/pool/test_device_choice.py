@@ -10,9 +10,9 @@ from pool.demand import distinct_units
 from pool.model import ContainerDemand, ContainerRole, DeviceFacts, DeviceLink, KubeletTopology
 from pool.placement.compliance import complies, with_reused
 from pool.placement.device_choice import choose, fits
-from pool.placement.node_devices import NodeDevices, node_devices
-from pool.placement.request import Request
+from pool.placement.device_rules import DeviceRules, device_rules
 from pool.placement.topology import is_aligned
+from pool.placement.unit_request import UnitRequest
 from tests.support.builders import a_device, a_slice_pool
 
 INIT, SIDECAR, MAIN = ContainerRole.INIT, ContainerRole.SIDECAR, ContainerRole.MAIN
@@ -20,7 +20,7 @@ Containers = tuple[tuple[ContainerRole, int], ...]
 
 
 @st.composite
-def devices(draw: st.DrawFn, *, kubelet: bool = True) -> NodeDevices:
+def devices(draw: st.DrawFn, *, kubelet: bool = True) -> DeviceRules:
     count, slices = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     pairs = draw(st.sets(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1))))
 
@@ -41,7 +41,7 @@ def devices(draw: st.DrawFn, *, kubelet: bool = True) -> NodeDevices:
     policy = KubeletTopology(
         draw(st.sampled_from(TopologyManagerPolicy)), draw(st.sampled_from(TopologyManagerScope))
     )
-    return node_devices(pool, facts, (slices,) * count, kubelet=policy if kubelet else None)
+    return device_rules(pool, facts, (slices,) * count, kubelet=policy if kubelet else None)
 
 
 @st.composite
@@ -55,13 +55,13 @@ def units_of(containers: Containers) -> int:
     return distinct_units(ContainerDemand("", role, units) for role, units in containers)
 
 
-def free_units(data: st.DataObject, node: NodeDevices) -> tuple[int, ...]:
+def free_units(data: st.DataObject, node: DeviceRules) -> tuple[int, ...]:
     return tuple(data.draw(st.integers(0, most)) for most in node.capacity)
 
 
 @given(st.data(), devices(), pods())
 def test_a_choice_exists_where_the_node_fits_and_complies(
-    data: st.DataObject, node: NodeDevices, containers: Containers
+    data: st.DataObject, node: DeviceRules, containers: Containers
 ) -> None:
     free = free_units(data, node)
     choice = choose(
@@ -71,7 +71,7 @@ def test_a_choice_exists_where_the_node_fits_and_complies(
         preference=data.draw(st.permutations(range(len(free)))),
         idle=data.draw(st.sampled_from([None, 0])),
     )
-    assert (choice is not None) is fits(node, free, Request(units_of(containers), containers))
+    assert (choice is not None) is fits(node, free, UnitRequest(units_of(containers), containers))
     if choice is None:
         return
     taken = [at for fresh in choice for at in fresh]
@@ -82,7 +82,7 @@ def test_a_choice_exists_where_the_node_fits_and_complies(
 
 @given(st.data(), devices(kubelet=False), pods())
 def test_distinct_units_fit_where_some_allowed_set_of_devices_has_them(
-    data: st.DataObject, node: NodeDevices, containers: Containers
+    data: st.DataObject, node: DeviceRules, containers: Containers
 ) -> None:
     if node.slices:
         return
@@ -95,15 +95,15 @@ def test_distinct_units_fit_where_some_allowed_set_of_devices_has_them(
     wants = any(
         sum(free[at] for at in range(len(free)) if mask >> at & 1) >= units for mask in allowed
     )
-    assert fits(node, free, Request(units)) is wants
-    assert fits(node, free, Request(units, containers)) is wants
+    assert fits(node, free, UnitRequest(units)) is wants
+    assert fits(node, free, UnitRequest(units, containers)) is wants
 
 
 @given(st.data(), devices(), pods())
 def test_more_free_units_never_make_a_node_unfit(
-    data: st.DataObject, node: NodeDevices, containers: Containers
+    data: st.DataObject, node: DeviceRules, containers: Containers
 ) -> None:
     free = free_units(data, node)
-    request = Request(units_of(containers), containers)
+    request = UnitRequest(units_of(containers), containers)
     if fits(node, free, request):
         assert fits(node, node.capacity, request)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from api.kinds.gpupool import Strategy
 from api.names import NodeName, PoolName
 from pool.index.node_view import MAX_SCORE, PREFERENCES, PoolNode, refusal_of, score_of
-from pool.placement.request import Request
+from pool.placement.unit_request import UnitRequest
 from pool.refusal import NodeReason, NodeRefusal
 from tests.support.allocation_state import (
     N1,
@@ -46,12 +46,12 @@ def pool_nodes(draw: st.DrawFn) -> PoolNode:
 
 
 def test_a_node_with_enough_free_units_fits() -> None:
-    assert refusal_of(a_pool_node(4, used=2), Request(2)) is None
+    assert refusal_of(a_pool_node(4, used=2), UnitRequest(2)) is None
 
 
 def test_a_node_with_too_few_free_units_says_who_has_them() -> None:
     assert refusal_of(
-        a_pool_node(8, used=3, reserved=2, unhealthy=1, unusable=1), Request(4)
+        a_pool_node(8, used=3, reserved=2, unhealthy=1, unusable=1), UnitRequest(4)
     ) == NodeRefusal(
         reason=NodeReason.INSUFFICIENT_UNITS,
         wanted=4,
@@ -64,7 +64,7 @@ def test_a_node_with_too_few_free_units_says_who_has_them() -> None:
 
 
 def test_a_node_that_never_has_enough_is_too_small() -> None:
-    refusal = refusal_of(a_pool_node(2), Request(3))
+    refusal = refusal_of(a_pool_node(2), UnitRequest(3))
     assert refusal is not None
     assert refusal.reason is NodeReason.NODE_TOO_SMALL
 
@@ -82,7 +82,7 @@ def test_used_units_of_a_faulted_device_are_not_won_by_eviction() -> None:
 
 
 def test_a_node_with_an_unaccounted_pod_takes_nobody() -> None:
-    refusal = refusal_of(a_pool_node(8, used=1, unaccounted=2), Request(1))
+    refusal = refusal_of(a_pool_node(8, used=1, unaccounted=2), UnitRequest(1))
     assert refusal is not None
     assert (refusal.reason, refusal.used) == (NodeReason.UNACCOUNTED_PODS, 3)
 
@@ -106,7 +106,7 @@ def test_scores_leave_the_best_one_to_the_pods_own_reservation(
     node: PoolNode, size: int, strategy: Strategy
 ) -> None:
     if node.free >= size:
-        assert 0 <= score_of(node, Request(size), strategy) <= MAX_SCORE == 9
+        assert 0 <= score_of(node, UnitRequest(size), strategy) <= MAX_SCORE == 9
 
 
 @given(pool_nodes(), pool_nodes(), st.integers(1, 32), st.sampled_from(Strategy))
@@ -117,7 +117,9 @@ def test_a_preferred_node_never_scores_lower(
         return
     prefer = PREFERENCES[strategy]
     if prefer(one.bucket, size) <= prefer(other.bucket, size):
-        assert score_of(one, Request(size), strategy) >= score_of(other, Request(size), strategy)
+        assert score_of(one, UnitRequest(size), strategy) >= score_of(
+            other, UnitRequest(size), strategy
+        )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_a_preferred_node_never_scores_lower(
 )
 def test_scores_by_strategy(strategy: Strategy, want: dict[str, int]) -> None:
     nodes = {"full": a_pool_node(8, used=7), "half": a_pool_node(8, used=4), "empty": a_pool_node()}
-    assert {name: score_of(node, Request(1), strategy) for name, node in nodes.items()} == want
+    assert {name: score_of(node, UnitRequest(1), strategy) for name, node in nodes.items()} == want
 
 
 def test_a_view_has_every_node_of_the_pool_and_a_score_for_those_that_fit() -> None:

@@ -12,7 +12,7 @@ from api.units import part_of
 from pool.index.devices import DeviceEntry
 from pool.layout import layout_of
 from pool.model import ContainerRole
-from pool.placement.node_devices import node_devices
+from pool.placement.device_rules import device_rules
 from pool.placement.planner import is_intact, plan_devices
 from tests.support.builders import a_demand, a_device, a_pool, a_slice_pool
 
@@ -42,7 +42,7 @@ def plan(entries: "list[DeviceEntry]", *units: int, strategy=Strategy.BIN_PACK, 
 def planned(entries: "list[DeviceEntry]", demand, strategy=Strategy.BIN_PACK, *, own=None):
     facts = [entry.facts for entry in entries]
     capacity = tuple(entry.layout.count for entry in entries)
-    devices = node_devices(a_pool(strategy=strategy), facts, capacity)
+    devices = device_rules(a_pool(strategy=strategy), facts, capacity)
     return plan_devices(entries, demand, devices, own=own)
 
 

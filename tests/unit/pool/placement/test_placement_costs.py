@@ -12,7 +12,7 @@ from pool.placement.fragmentation.placement_costs import (
     usual_workload,
 )
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
-from pool.placement.request import Request
+from pool.placement.unit_request import UnitRequest
 from tests.support.builders import a_pool, a_slice_pool
 
 WHOLE = a_pool()
@@ -24,7 +24,7 @@ def costs(*shapes: tuple[TargetShape, float], pool=WHOLE) -> PlacementCosts:
 
 
 def cost(found: PlacementCosts, units: int, *rests: int, cpu: int | None = None) -> int:
-    return found.of(rests, cpu, found.shape(Request(units)))
+    return found.of(rests, cpu, found.shape(UnitRequest(units)))
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_a_node_without_the_cpu_is_the_last_resort():
 
 def test_the_cpu_of_a_size_is_the_mean_of_its_pods():
     found = costs((TargetShape(2_000, 1000, 1), 3), (TargetShape(6_000, 1000, 1), 1))
-    assert found.shape(Request(1)) == TargetShape(3_000, 1000, 1)
-    assert found.shape(Request(2)) == TargetShape(0, 1000, 2), "nothing is known of that size"
+    assert found.shape(UnitRequest(1)) == TargetShape(3_000, 1000, 1)
+    assert found.shape(UnitRequest(2)) == TargetShape(0, 1000, 2), "nothing is known of that size"
 
 
 def test_sizes_are_the_usual_ones_before_a_pool_has_pods():

@@ -16,7 +16,7 @@ from pool.placement.fragmentation.recent_demand import (
     target_shape,
 )
 from pool.placement.fragmentation.target_workload import TargetShape
-from pool.placement.request import Request
+from pool.placement.unit_request import UnitRequest
 from tests.support.builders import a_pod_facts, a_pool, a_slice_pool
 
 DAY = 24 * 3600.0
@@ -24,7 +24,7 @@ POOL = a_pool()
 
 
 def asks(units: int, cpu_milli: int = 0) -> AskedShape:
-    return AskedShape(Request(units, ((ContainerRole.MAIN, units),)), cpu_milli)
+    return AskedShape(UnitRequest(units, ((ContainerRole.MAIN, units),)), cpu_milli)
 
 
 def weights(demand: RecentDemand) -> dict[int, float]:
@@ -111,7 +111,7 @@ FRACTIONS = a_slice_pool(slices=50, slice_placement=SlicePlacement.SAME_DEVICE)
         pytest.param(FRACTIONS, asks(150), TargetShape(0, 1000, 3), id="three devices"),
         pytest.param(
             FRACTIONS,
-            AskedShape(Request(30, ((ContainerRole.MAIN, 20), (ContainerRole.MAIN, 10)))),
+            AskedShape(UnitRequest(30, ((ContainerRole.MAIN, 20), (ContainerRole.MAIN, 10)))),
             TargetShape(0, 400, 2),
             id="two fractions",
         ),

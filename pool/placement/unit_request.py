@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pool.model import ContainerRole, Demand
 
 
-class Request(msgspec.Struct, frozen=True, cache_hash=True):
+class UnitRequest(msgspec.Struct, frozen=True, cache_hash=True):
     units: int
     """Distinct units."""
     containers: "tuple[tuple[ContainerRole, int], ...]" = ()
@@ -21,6 +21,6 @@ class Request(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 @functools.lru_cache(maxsize=4096)
-def request_by_containers(demand: "Demand") -> Request:
+def request_by_containers(demand: "Demand") -> UnitRequest:
     """Return the request of a demand on a pool in which the containers decide."""
-    return Request(demand.units, tuple((one.role, one.units) for one in demand.containers))
+    return UnitRequest(demand.units, tuple((one.role, one.units) for one in demand.containers))

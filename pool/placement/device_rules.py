@@ -23,7 +23,7 @@ Counts = tuple[int, ...]
 """Units by position."""
 
 
-class NodeDevices(msgspec.Struct, frozen=True, cache_hash=True):
+class DeviceRules(msgspec.Struct, frozen=True, cache_hash=True):
     """Devices of one pool on one node, and the rules for sets of them; equal nodes share one object."""
 
     topology: Topology
@@ -45,7 +45,7 @@ class NodeDevices(msgspec.Struct, frozen=True, cache_hash=True):
         """Whether a pod may not fit though there are enough free units."""
         return bool(self.slices) or self.is_required_aligned or self.kubelet is not None
 
-    def without_kubelet(self) -> "NodeDevices":
+    def without_kubelet(self) -> "DeviceRules":
         """Return the value for a kubelet without a policy."""
         return self if self.kubelet is None else structs.replace(self, kubelet=None)
 
@@ -60,25 +60,25 @@ class NodeDevices(msgspec.Struct, frozen=True, cache_hash=True):
         return self.device_topology is not DeviceTopology.NONE and self.topology.is_known
 
 
-def node_devices(
+def device_rules(
     pool: "PoolFacts",
     devices: "Sequence[DeviceFacts]",
     capacity: Counts,
     *,
     kubelet: KubeletTopology | None = None,
-) -> NodeDevices:
+) -> DeviceRules:
     """Return the value for a pool's devices on a node, given by name."""
     if kubelet is not None and kubelet.policy is TopologyManagerPolicy.NONE:
         kubelet = None
     is_same_device = pool.slice_placement is SlicePlacement.SAME_DEVICE
     slices = pool.slices_per_device if is_same_device else 0
     return _intern(
-        NodeDevices(
+        DeviceRules(
             topology_of(devices), capacity, pool.device_topology, pool.strategy, slices, kubelet
         )
     )
 
 
 @functools.lru_cache(maxsize=1024)
-def _intern(found: NodeDevices) -> NodeDevices:
+def _intern(found: DeviceRules) -> DeviceRules:
     return found
