@@ -95,7 +95,7 @@ class EndingPods(Model, frozen=True):
     node: str
     pods: list[EndingPod]
     is_preemption: bool
-    """All have a lower priority than the pod: kube-scheduler evicts such pods by itself."""
+    """kube-scheduler evicts them by itself: all have a lower priority, and too few units are free without them."""
 
 
 class NewNode(Model, frozen=True):

@@ -200,13 +200,16 @@ def _ending_pods(question: "PoolQuestion", snapshot: "Snapshot") -> EndingPods |
     if found is None:
         return None
     own = question.asked.pod.spec.priority or 0
+    node = snapshot.index.state(question.pool.name).node(found.node)
+    # kube-scheduler evicts nobody where the number of free units suffices.
+    is_short = node is None or node.total - node.unusable - node.used < question.demand.units
     return EndingPods(
         node=found.node,
         pods=[
             EndingPod(pod=pod.ref, units=pod.demand.units, priority=pod.priority)
             for pod in found.pods
         ],
-        is_preemption=all(pod.priority < own for pod in found.pods),
+        is_preemption=is_short and all(pod.priority < own for pod in found.pods),
     )
 
 
