@@ -43,7 +43,6 @@ from server.cluster_version import check_cluster_version
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
-from server.demand import recent_demands
 from server.http.app import Handlers, build_routes
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
 from server.http.listener import Port
@@ -58,6 +57,7 @@ from server.reservation_signer import ReservationSigner
 from server.shutdown import drain
 from server.system_clock import SystemClock
 from server.tuning import freeze_garbage_collector, measure_loop_lag
+from server.usual_demand import recent_demands
 from telemetry.reasons import REPORTING_CONTROLLER
 from telemetry.tasks import StoppedError, start_all, stop_signals
 

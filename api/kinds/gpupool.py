@@ -45,7 +45,8 @@ class Strategy(Enum):
     SPREAD = "Spread"
     """The emptiest node."""
     LEAST_FRAGMENTATION = "LeastFragmentation"
-    """The node that is left with the fewest free units, opening as few unused devices as possible."""
+    """The node whose free devices lose the least of their use for the pods that the pool has had lately; where that is
+    equal, the node that is left with the fewest free units."""
 
 
 class SlicePlacement(Enum):

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 from cli.exit_status import MISUSED, OK
 from cli.main import run
 from pool.placement.fragmentation.target_workload import TargetShape
-from server.demand import recent_demands
 from server.settings import BadSettingsError, Settings, load_settings
+from server.usual_demand import recent_demands
 from tests.support.builders import a_pool
 
 
