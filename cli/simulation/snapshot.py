@@ -14,6 +14,7 @@ from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
 from pool.model import Instant, NodeFacts
+from pool.node_values import rank_nodes
 from reconciler.caches import Caches
 from reconciler.sinks.pod_sink import PodSink
 from scheduler.context import ExtenderContext
@@ -54,7 +55,7 @@ class Snapshot:
 
 
 def take_snapshot(objects: "ClusterObjects", now: Instant) -> Snapshot:
-    """Return the state that a server has right after its start with these objects."""
+    """Return the state that a server has once it has started with these objects."""
     catalog, index = Catalog(), DeviceIndex()
     state = AllocationState(index)
     caches = Caches(index, state, catalog)
@@ -65,6 +66,7 @@ def take_snapshot(objects: "ClusterObjects", now: Instant) -> Snapshot:
     caches.namespace_sink.replace_all(objects.namespaces)
     pods = PodSink(state, lambda: now)
     pods.replace_all([pod.facts for pod in objects.pods if pod.facts is not None])
+    rank_nodes(index)
     bound = [pod.bound for pod in objects.pods if pod.bound is not None]
     allocatable: dict[str, Resources] = {
         node.facts.name: node.allocatable for node in objects.nodes if node.allocatable is not None

@@ -1,4 +1,4 @@
-"""What placements cost of the value of nodes, for pools with strategy LeastFragmentation.
+"""Rankings of nodes by their value, kept up to date for pools with strategy LeastFragmentation.
 
 Tables are derived again when a part of a pool's demand is new, off the event loop: with many sizes that takes
 tens of milliseconds. Until the first ones a pool goes by the free units of its nodes alone.
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import Strategy
 from kube.batches import steps
-from pool.placement.fragmentation.placement_costs import PlacementCosts, usual_workload
+from pool.node_values import demand_on, free_room
+from pool.placement.fragmentation.placement_costs import PlacementCosts
 
 if TYPE_CHECKING:
     from pool.index.device_index import DeviceIndex
@@ -34,9 +35,7 @@ class NodeValues:
 
     async def _refresh(self, pool: "PoolFacts") -> None:
         ranking = self._index.state(pool.name).ranking
-        target = self._index.demands.of(pool)
-        if not target.shapes:
-            target = usual_workload(pool)
+        target = demand_on(pool, self._index)
         costs = None if ranking is None else ranking.costs
         is_new = costs is None or costs.target != target
         if costs is None or is_new:
@@ -45,15 +44,11 @@ class NodeValues:
             self._index.rank(costs)
 
     async def _is_repriced(self, costs: PlacementCosts) -> bool:
-        free, rooms = 0, list[int]()
+        free, rooms = 0, costs.no_room()
         nodes = list(self._index.state(costs.pool.name).nodes().values())
         for some in steps(nodes, NODES_A_STEP):
-            for node in some:
-                if node.rest is not None and node.is_reservable:
-                    free += sum(node.rest.devices)
-                    found = costs.rooms(node.rest.devices, node.rest.cpu_milli)
-                    rooms = (
-                        [a + b for a, b in zip(rooms, found, strict=True)] if rooms else [*found]
-                    )
+            some_free, some_rooms = free_room(costs, some)
+            free += some_free
+            rooms = [a + b for a, b in zip(rooms, some_rooms, strict=True)]
             await asyncio.sleep(0)
         return costs.reprice(free, rooms)

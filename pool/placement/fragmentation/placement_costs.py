@@ -53,6 +53,10 @@ class PlacementCosts:
         cpu = self._cpu.get((shape.milli, shape.devices), 0)
         return TargetShape(cpu, shape.milli, shape.devices)
 
+    def no_room(self) -> list[int]:
+        """Return zeros for the sizes of `rooms`."""
+        return [0] * len(self._prices.shapes)
+
     def rooms(self, rests: "Rests", cpu_milli: int | None) -> tuple[int, ...]:
         """Return how many pods of each size of several devices a node has room for."""
         return self._prices.rooms(_ANY_MODEL, rests.count(self._whole), cpu_milli)

@@ -9,6 +9,7 @@ from api.kinds.gpupool import SlicePlacement, Strategy
 from api.names import NodeName, PodUid, PoolName, UnitId
 from pool.index.device_index import DeviceIndex
 from pool.model import PodPhase, PoolFacts
+from pool.node_values import rank_nodes
 from pool.placement.fragmentation.placement_costs import PlacementCosts
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 from pool.placement.planner import Placed
@@ -59,6 +60,15 @@ def test_a_small_pod_leaves_room_for_a_large_one():
     ranked(index)
     assert best(index) == "n2"
     assert best(index, 4) == "n1"
+
+
+def test_a_copy_of_the_state_is_ranked_at_once():
+    index = an_index(n1=4, n2=8)
+    take(index, "n2", 0, 1, 2)
+    index.replace_pool(a_pool("packed", strategy=Strategy.BIN_PACK))
+    rank_nodes(index)
+    assert best(index) == "n2"
+    assert index.state(PoolName("packed")).ranking is None
 
 
 def test_where_values_are_equal_the_fewest_units_are_left():

@@ -1,0 +1,45 @@
+"""Values of a pool's nodes for strategy LeastFragmentation: from its demand and its free devices to a ranking.
+
+`rank_nodes` does all at once, for a copy of the state; the server does the same in steps.
+"""
+
+from typing import TYPE_CHECKING
+
+from api.kinds.gpupool import Strategy
+from pool.placement.fragmentation.placement_costs import PlacementCosts, usual_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pool.index.device_index import DeviceIndex
+    from pool.index.node_view import PoolNode
+    from pool.model import PoolFacts
+    from pool.placement.fragmentation.target_workload import TargetWorkload
+
+
+def rank_nodes(index: "DeviceIndex") -> None:
+    """Rank the nodes of all pools whose strategy goes by it."""
+    for pool in index.pools():
+        if pool.strategy is Strategy.LEAST_FRAGMENTATION:
+            costs = PlacementCosts(pool, demand_on(pool, index))
+            costs.reprice(*free_room(costs, index.state(pool.name).nodes().values()))
+            index.rank(costs)
+
+
+def demand_on(pool: "PoolFacts", index: "DeviceIndex") -> "TargetWorkload":
+    """Return the demand on a pool: its recent one, the one named in the settings, or pods of usual sizes."""
+    known = index.demands.of(pool)
+    return known if known.shapes else usual_workload(pool)
+
+
+def free_room(costs: PlacementCosts, nodes: "Iterable[PoolNode]") -> tuple[int, list[int]]:
+    """Return the free milli of these nodes, and their room for pods of each size of several devices."""
+    free, rooms = 0, costs.no_room()
+    for node in nodes:
+        rest = node.rest
+        if rest is None or not node.is_reservable:
+            continue
+        free += sum(rest.devices)
+        for place, room in enumerate(costs.rooms(rest.devices, rest.cpu_milli)):
+            rooms[place] += room
+    return free, rooms
