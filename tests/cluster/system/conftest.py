@@ -65,7 +65,7 @@ async def make_pool(
     ) -> Pool:
         name = f"pool-{secrets.token_hex(3)}"
         if slices > 1:
-            spec["allocation"] = {"mode": "TimeSlice", "slicesPerDevice": slices}
+            spec.setdefault("allocation", {"mode": "TimeSlice", "slicesPerDevice": slices})
         if mig_profiles:
             spec["allocation"] = {"mode": "MIG", "migProfile": mig_profiles[0]}
         units = devices * (mig_profiles.count(mig_profiles[0]) if mig_profiles else slices)
