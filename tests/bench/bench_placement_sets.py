@@ -14,8 +14,8 @@ from pool.layout import layout_of
 from pool.model import ContainerRole
 from pool.placement import device_sets
 from pool.placement.aligned_sets import largest_aligned
+from pool.placement.device_rules import device_rules
 from pool.placement.device_sets import best_set
-from pool.placement.node_devices import node_devices
 from pool.placement.planner import plan_devices
 from pool.placement.same_device import Groups, groups_of, plan_same_device
 from pool.placement.topology import is_aligned, topology_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pool.model import Demand, DeviceFacts
-    from pool.placement.node_devices import NodeDevices
+    from pool.placement.device_rules import DeviceRules
     from pool.placement.topology import Topology
 
 Question = tuple[int, int, tuple[int, ...]]
@@ -86,11 +86,11 @@ def _ask(topology: "Topology", question: Question) -> float:
 
 def _plans(
     units: int, count: int, rng: random.Random
-) -> "list[tuple[list[DeviceEntry], Demand, NodeDevices]]":
+) -> "list[tuple[list[DeviceEntry], Demand, DeviceRules]]":
     """Return nodes with 16 devices of which some are taken, and enough are free."""
     pool = a_pool()
     facts = wirings.sixteen_bridged()
-    rules = node_devices(pool, facts, (1,) * len(facts))
+    rules = device_rules(pool, facts, (1,) * len(facts))
     layouts = [layout_of(one, pool) for one in facts]
     demand = a_demand(units)
     found = []
@@ -104,7 +104,7 @@ def _plans(
     return found
 
 
-def _plan(entries: "list[DeviceEntry]", demand: "Demand", rules: "NodeDevices") -> float:
+def _plan(entries: "list[DeviceEntry]", demand: "Demand", rules: "DeviceRules") -> float:
     began = time.thread_time()
     found = plan_devices(entries, demand, rules)
     spent = time.thread_time() - began
