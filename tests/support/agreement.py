@@ -44,6 +44,9 @@ def agree_on_figures(
     rooms = [model.room(node) for node in want.values()]
     assert state.largest_free() == max(rooms, default=0)
     assert state.largest_node() == max((node["total"] for node in want.values()), default=0)
+    preferring = {
+        name: model.free_counts(pool, name) for name in want if model.prefers_aligned(pool, name)
+    }
     for demand in DEMANDS:
         view = allocation_state.index.view(PoolName(pool), demand)
         containers = [(one.name, one.role, one.units) for one in demand.containers]
@@ -53,8 +56,9 @@ def agree_on_figures(
         refusals = {name: one.reason.value if one else None for name, one in view.refusals.items()}
         assert refusals == reasons
         split = split_nodes(allocation_state, pool, demand)
-        for name in want:
-            model.check_split((pool, name), containers, is_split=name in split)
+        assert split <= preferring.keys()
+        for name, free in preferring.items():
+            model.check_split((pool, name), free, containers, is_split=name in split)
         assert view.scores == {
             name: model.score((pool, name), node, containers, is_split=name in split)
             for name, node in want.items()

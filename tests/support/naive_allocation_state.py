@@ -192,19 +192,20 @@ class NaiveAllocationState:
             or any(map(self.is_aligned, itertools.combinations(devices, 2)))
         )
 
-    def check_split(self, at: tuple[str, str], containers: Any, *, is_split: bool) -> None:
+    def check_split(
+        self, at: tuple[str, str], free: list[int], containers: Any, *, is_split: bool
+    ) -> None:
         """The devices that a pod would get are aligned only if a set could be, and always where none is shared."""
         pool = self.pools[at[0]]
         if pool["placement"] != "SameDevice":
             containers = [
                 ("c0", ContainerRole.MAIN, distinct((role, units) for _, role, units in containers))
             ]
-        could_be = self.fits(*at, self.free_counts(*at), containers, topology="Required")
+        could_be = self.fits(*at, free, containers, topology="Required")
         if is_split:
-            assert self.prefers_aligned(*at)
             assert not could_be or (pool["mode"], pool["placement"]) in SHARED_AND_APART
-        elif self.prefers_aligned(*at):
-            assert could_be or not self.fits(*at, self.free_counts(*at), containers)
+        else:
+            assert could_be or not self.fits(*at, free, containers)
 
     def fits(
         self, pool: str, node: str, free: list[int], containers: Any, topology: str | None = None
