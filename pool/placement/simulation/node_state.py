@@ -195,8 +195,6 @@ class Asks:
 
 def devices_fit(rests: "list[int]", ask: Ask) -> bool:
     """Say whether free devices of the pool are enough."""
-    if ask.devices == 1:
-        return bool(rests) and max(rests) >= ask.milli
     if ask.devices:
         return sum(rest >= ask.milli for rest in rests) >= ask.devices
     return sum(rests) >= ask.milli
@@ -220,7 +218,7 @@ def met(node: NodeState, ask: Ask) -> Met:
         rests = node.rests.get(ask.rules.name)
         if rests is None:
             return Met.NOTHING
-        if not devices_fit(rests, ask):
+        if not (max(rests) >= ask.milli if ask.devices == 1 else devices_fit(rests, ask)):
             return Met.MODEL
     if node.cpu < ask.cpu_milli:
         return Met.DEVICES

@@ -1,5 +1,6 @@
 """Scores of nodes by kind of demand, of which only those of changed nodes are computed anew."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pool.placement.simulation.node_state import Met, met
@@ -31,8 +32,8 @@ class Ranking:
         self._scoring = scoring
         self._changes: list[int] = []
         """Indices of nodes, in the order in which their scores changed."""
-        self._scores: dict[int, tuple[list[float], int]] = {}
-        """Ask -> (score by node, changes that it has seen)."""
+        self._ranked: dict[int, _Ranked] = {}
+        """Ask -> scores."""
 
     def changed(self, node: "NodeState") -> None:
         """Note that a node has changed."""
@@ -55,16 +56,30 @@ class Ranking:
         return found or (RefusalCause.MEMORY if passed else _CAUSES[best])
 
     def _fresh(self, ask: "Ask") -> list[float]:
-        known = self._scores.get(ask.index)
-        if known is None:
-            scores = [NEVER] * len(self._nodes)
-            stale: Sequence[NodeState] = self._nodes
-        else:
-            scores, seen = known
-            stale = [self._nodes[index] for index in set(self._changes[seen:])]
-        score = self._scoring.score
-        for node in stale:
-            reached = met(node, ask)
-            scores[node.index] = score(node, ask) if reached is Met.ALL else _UNMET[reached]
-        self._scores[ask.index] = scores, len(self._changes)
+        ranked = self._ranked.get(ask.index)
+        if ranked is None:
+            scores = [self._score(node, ask) for node in self._nodes]
+            possible = {index for index, score in enumerate(scores) if score != _UNMET[0]}
+            self._ranked[ask.index] = _Ranked(scores, possible, len(self._changes))
+            return scores
+        scores = ranked.scores
+        for index in ranked.possible.intersection(self._changes[ranked.seen :]):
+            scores[index] = self._score(self._nodes[index], ask)
+        ranked.seen = len(self._changes)
         return scores
+
+    def _score(self, node: "NodeState", ask: "Ask") -> float:
+        reached = met(node, ask)
+        return self._scoring.score(node, ask) if reached is Met.ALL else _UNMET[reached]
+
+
+@dataclass(slots=True)
+class _Ranked:
+    """Scores for one kind of demand."""
+
+    scores: list[float]
+    """By node."""
+    possible: set[int]
+    """Nodes that have the pool and the model."""
+    seen: int
+    """Changes that are in the scores."""
