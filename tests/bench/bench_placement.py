@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 DEMAND: Final = 1.3
 SEEDS: Final = tuple(range(42, 52))
-FRESH_SEEDS: Final = (501, 502, 503)
+FRESH_SEEDS: Final = (501, 502)
 """Of derived workloads, which no strategy was tuned on."""
 NODES: Final = "openb_node_list_gpu_node.csv"
 DEFAULT: Final = "default"
