@@ -61,11 +61,9 @@ _OF_POOLS: Final = (
     RESERVATION_AGE,
     PODS_WAITING,
     PODS_LONGEST_WAIT,
-    POD_WAIT,
     POOL_FRAGMENTATION,
 )
 _OF_PARTS: Final = (
-    PLACEMENTS,
     POOL_CONDITION,
     POOL_LARGEST_DEMAND,
     POOL_NODE_SLOTS,
@@ -148,6 +146,7 @@ def forget_pool(name: "PoolName") -> None:
         gauge.remove(name)
     for type_ in PoolCondition:
         POOL_CONDITION.remove(name, type_.value)
+    POD_WAIT.remove(name)
     for quality in PlacementQuality:
         PLACEMENTS.remove(name, quality.value)
     for topology in (ANY, ALIGNED):
@@ -157,7 +156,7 @@ def forget_pool(name: "PoolName") -> None:
 
 
 def forget_all() -> None:
-    """Remove the gauges of all pools, and reset the sums."""
+    """Remove the gauges of all pools, and reset the sums; what was counted at binds stays."""
     for gauge in (*_OF_POOLS, *_OF_PARTS):
         gauge.clear()
     for gauge in _OF_ALL:
