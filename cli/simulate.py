@@ -148,12 +148,12 @@ def _answer(known: argparse.Namespace) -> str:
     import msgspec
 
     from cli.simulation.answer_text import text_of
-    from cli.simulation.decision import Caller
+    from cli.simulation.pod_answer import answer_for
+    from cli.simulation.pod_decision import PodCreator
     from cli.simulation.pod_file import read_pod
-    from cli.simulation.what_if import answer_for
 
     asked = read_pod(known.pod, namespace=known.namespace)
-    caller = Caller.of(asked, username=known.user, groups=known.group or ())
+    caller = PodCreator.of(asked, username=known.user, groups=known.group or ())
     answer = answer_for(asked, _snapshot(known), caller)
     if known.output == "json":
         return msgspec.json.format(msgspec.json.encode(answer)).decode() + "\n"

@@ -26,7 +26,7 @@ _MOST_SETS_OF_A_NODE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Eviction:
+class NodeEviction:
     """Pods whose end makes room for another one on their node."""
 
     node: "NodeName"
@@ -47,7 +47,7 @@ def cheapest_eviction(
     *,
     nodes: "Iterable[NodeName]",
     has_room: "HasRoom",
-) -> Eviction | None:
+) -> NodeEviction | None:
     """Return the cheapest set of one node's pods whose end makes room for the pod; None where none would do.
 
     Args:
@@ -57,14 +57,14 @@ def cheapest_eviction(
         nodes: nodes that the pod may go to.
         has_room: whether a node has CPU and memory for the pod without these pods.
     """
-    candidates: list[tuple[Eviction, list[PodFacts]]] = []
+    candidates: list[tuple[NodeEviction, list[PodFacts]]] = []
     for node in nodes:
         pods = reader.pods_of_pool(wanted[0], node)
         smallest = _smallest_set(index, wanted, node=node, pods=pods)
         if smallest is not None:
-            candidates.append((Eviction(node, smallest), pods))
+            candidates.append((NodeEviction(node, smallest), pods))
     candidates.sort(key=lambda candidate: candidate[0].cost)
-    best: Eviction | None = None
+    best: NodeEviction | None = None
     checks = 0
     for least, pods in candidates:
         if checks >= _MOST_CHECKS or (best is not None and best.cost[:2] < least.cost[:2]):
@@ -73,7 +73,7 @@ def cheapest_eviction(
             checks += 1
             uids = [pod.uid for pod in chosen]
             if reader.fits_without(uids, least.node, wanted) and has_room(least.node, uids):
-                found = Eviction(least.node, chosen)
+                found = NodeEviction(least.node, chosen)
                 best = found if best is None or found.cost < best.cost else best
                 break
     return best
@@ -113,12 +113,12 @@ def _smallest_set(
     return None
 
 
-def _sets_from(least: Eviction, pods: "list[PodFacts]") -> "Iterator[tuple[PodFacts, ...]]":
+def _sets_from(least: NodeEviction, pods: "list[PodFacts]") -> "Iterator[tuple[PodFacts, ...]]":
     """Yield sets of at least as many pods, cheapest first; of the first ones only where there are very many."""
     left = _MOST_SETS_OF_A_NODE
     for size in range(len(least.pods), len(pods) + 1):
         sets = [
-            Eviction(least.node, chosen)
+            NodeEviction(least.node, chosen)
             for chosen in itertools.islice(itertools.combinations(pods, size), left)
         ]
         yield from (one.pods for one in sorted(sets, key=lambda one: one.cost))

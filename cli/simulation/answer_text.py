@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
     from cli.simulation.answers import (
         Answer,
-        Changes,
         ChosenDevice,
-        Decision,
         NewNode,
         Placement,
+        PodDecision,
+        Proposals,
         RefusedNodes,
     )
 
@@ -51,7 +51,7 @@ def _lines(answer: "Answer") -> "Iterator[str]":
         yield f"partial: {gap}"
 
 
-def _verdict(decision: "Decision") -> str:
+def _verdict(decision: "PodDecision") -> str:
     asks = f"{units(decision.units)} of {decision.resource}"
     match decision.verdict:
         case Verdict.PLACED:
@@ -89,7 +89,7 @@ def _device(device: "ChosenDevice") -> str:
     return f"{device.name}{product}{slices}"
 
 
-def _refused(decision: "Decision") -> "Iterator[str]":
+def _refused(decision: "PodDecision") -> "Iterator[str]":
     shown = decision.refused[:_MOST_REASONS]
     yield "nodes of the pool that do not take it:"
     width = max(len(str(one.count)) for one in shown)
@@ -105,14 +105,14 @@ def _examples(refused: "RefusedNodes") -> str:
     return f"({first})" if refused.count == 1 else f"({first}, …)"
 
 
-def _changes(changes: "Changes") -> "Iterator[str]":
+def _changes(changes: "Proposals") -> "Iterator[str]":
     lines = list(_changes_by_kind(changes))
     if lines:
         yield "it would be placed now"
         yield from (f"  {line}" for line in lines)
 
 
-def _changes_by_kind(changes: "Changes") -> "Iterator[str]":
+def _changes_by_kind(changes: "Proposals") -> "Iterator[str]":
     fewer, ending = changes.fewer_units, changes.ending_pods
     if fewer is not None:
         yield f"with fewer units: {fewer.units}, on node {fewer.node}"

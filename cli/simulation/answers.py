@@ -17,11 +17,11 @@ class Verdict(Enum):
     """The pod names no pool: the control plane has no part in its placement."""
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class AnswerModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Base of the answers."""
 
 
-class ChosenDevice(Model, frozen=True):
+class ChosenDevice(AnswerModel, frozen=True):
     name: str
     product: str = ""
     numa_node: int | None = None
@@ -29,7 +29,7 @@ class ChosenDevice(Model, frozen=True):
     """As the container gets them."""
 
 
-class RefusedNodes(Model, frozen=True):
+class RefusedNodes(AnswerModel, frozen=True):
     """Nodes that do not take the pod for one reason."""
 
     reason: str
@@ -39,7 +39,7 @@ class RefusedNodes(Model, frozen=True):
     """Whether pods that end could make room."""
 
 
-class Placement(Model, frozen=True, kw_only=True):
+class Placement(AnswerModel, frozen=True, kw_only=True):
     node: str
     devices: list[ChosenDevice]
     topology: str
@@ -53,7 +53,7 @@ class Placement(Model, frozen=True, kw_only=True):
     """Nodes with the best score, this one included: kube-scheduler chooses among them by its own scores."""
 
 
-class Decision(Model, frozen=True):
+class PodDecision(AnswerModel, frozen=True):
     """What the control plane and the limits of the nodes say of one pod."""
 
     verdict: Verdict
@@ -70,12 +70,12 @@ class Decision(Model, frozen=True):
     """Most nodes first."""
 
 
-class FewerUnits(Model, frozen=True):
+class FewerUnits(AnswerModel, frozen=True):
     units: int
     node: str
 
 
-class OtherPool(Model, frozen=True):
+class OtherPool(AnswerModel, frozen=True):
     pool: str
     resource: str
     units: int
@@ -85,20 +85,20 @@ class OtherPool(Model, frozen=True):
     products: list[str]
 
 
-class EndingPod(Model, frozen=True):
+class EndingPod(AnswerModel, frozen=True):
     pod: str
     units: int
     priority: int
 
 
-class EndingPods(Model, frozen=True):
+class EndingPods(AnswerModel, frozen=True):
     node: str
     pods: list[EndingPod]
     is_preemption: bool
     """kube-scheduler evicts them by itself: all have a lower priority, and too few units are free without them."""
 
 
-class NewNode(Model, frozen=True):
+class NewNode(AnswerModel, frozen=True):
     like: str | None
     """A node of the pool with such devices; None where none of the pool's nodes would do."""
     devices: dict[str, int]
@@ -107,7 +107,7 @@ class NewNode(Model, frozen=True):
     """The devices must be on one NUMA node or all connected by NVLink."""
 
 
-class Changes(Model, frozen=True):
+class Proposals(AnswerModel, frozen=True):
     """What would have to change for the pod to be placed; absent where that would not help."""
 
     fewer_units: FewerUnits | None = None
@@ -116,13 +116,13 @@ class Changes(Model, frozen=True):
     new_node: NewNode | None = None
 
 
-class Answer(Model, frozen=True):
+class Answer(AnswerModel, frozen=True):
     """The whole answer."""
 
     pod: str
     cluster: str
-    decision: Decision
-    changes: Changes | None = None
+    decision: PodDecision
+    changes: Proposals | None = None
     """Absent when the pod is placed."""
     partial: list[str] = []
     """Why the answer is of a part of the cluster."""

@@ -5,7 +5,7 @@ from collections import defaultdict
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from cli.simulation.answers import Model
+from cli.simulation.answers import AnswerModel
 from pool.placement.simulation.results import IdleCause
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Axis(Enum):
     """Hours."""
 
 
-class Point(Model, frozen=True, omit_defaults=False):
+class Point(AnswerModel, frozen=True, omit_defaults=False):
     """A point of the curves; shares are of all devices."""
 
     x: float
@@ -41,18 +41,18 @@ class Point(Model, frozen=True, omit_defaults=False):
     waiting: int
 
 
-class SizeReport(Model, frozen=True, omit_defaults=False):
+class SizeReport(AnswerModel, frozen=True, omit_defaults=False):
     asked: int
     not_placed: int
 
 
-class DeviceHours(Model, frozen=True, omit_defaults=False):
+class DeviceHours(AnswerModel, frozen=True, omit_defaults=False):
     busy: float
     idle: float | None = None
     """From the first arrival to the last end; absent for a namespace."""
 
 
-class StrategyReport(Model, frozen=True, omit_defaults=False):
+class StrategyReport(AnswerModel, frozen=True, omit_defaults=False):
     """One run; shares are of all devices of the cluster."""
 
     strategy: str
@@ -81,7 +81,7 @@ class StrategyReport(Model, frozen=True, omit_defaults=False):
     curve: "list[Point]"
 
 
-class RunReport(Model, frozen=True, omit_defaults=False):
+class RunReport(AnswerModel, frozen=True, omit_defaults=False):
     """Several strategies on one workload and cluster."""
 
     cluster: str

@@ -14,7 +14,7 @@ from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
 from pool.model import Instant, NodeFacts
-from pool.node_values import rank_nodes
+from pool.value_ranking import rank_nodes
 from reconciler.caches import Caches
 from reconciler.sinks.pod_sink import PodSink
 from scheduler.context import ExtenderContext

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import Strategy
 from kube.batches import steps
-from pool.node_values import demand_on, free_room
 from pool.placement.fragmentation.placement_costs import PlacementCosts
+from pool.value_ranking import demand_on, free_room
 
 if TYPE_CHECKING:
     from pool.index.device_index import DeviceIndex

@@ -12,10 +12,10 @@ import msgspec
 from api.names import PoolName
 from cli.simulation.answers import Verdict
 from cli.simulation.cluster_objects import LISTED, ClusterObjects
-from cli.simulation.decision import Caller
+from cli.simulation.pod_answer import answer_for
+from cli.simulation.pod_decision import PodCreator
 from cli.simulation.pod_file import asked_pod
 from cli.simulation.snapshot import take_snapshot
-from cli.simulation.what_if import answer_for
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODES, PODS
 from tests.bench.report import Result, at_most, checked, in_ms
 from tests.bench.world import DEVICES, WHOLE, World, a_pod
@@ -68,7 +68,7 @@ def _ask(snapshot: "Snapshot", units: int, questions: int, *, free: int) -> list
         asked = asked_pod(a_pod("asked", WHOLE, units))
         assert asked is not None
         began = time.thread_time()
-        answer = answer_for(asked, snapshot, Caller())
+        answer = answer_for(asked, snapshot, PodCreator())
         samples.append(time.thread_time() - began)
         _check(answer, units, free=free)
     return samples

@@ -9,10 +9,10 @@ from api.kinds.gpupool import SlicePlacement, Strategy
 from api.names import NodeName, PodUid, PoolName, UnitId
 from pool.index.device_index import DeviceIndex
 from pool.model import PodPhase, PoolFacts
-from pool.node_values import rank_nodes
 from pool.placement.fragmentation.placement_costs import PlacementCosts
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 from pool.placement.planner import Placed
+from pool.value_ranking import rank_nodes
 from tests.support.allocation_state import commit_to, plan_reservation, some_allocation_state
 from tests.support.builders import (
     a_demand,

@@ -9,7 +9,7 @@ from api.kinds.gpupool import DeviceTopology
 from api.names import NodeName, UnitId
 from pool.allocation_state import AllocationState
 from pool.model import PodFacts, PodPhase
-from pool.what_if import Eviction, cheapest_eviction, fits_when_empty
+from pool.what_if import NodeEviction, cheapest_eviction, fits_when_empty
 from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
 
 DEVICES = 4
@@ -54,7 +54,7 @@ def test_it_is_the_cheapest_of_all_sets(state: AllocationState, units: int):
     if any(state.reader.refusal_on(node, *wanted) is None for node in nodes):
         return
     everything = [
-        Eviction(node, chosen)
+        NodeEviction(node, chosen)
         for node in nodes
         for pods in [[pod for pod in state.reader.pods() if pod.node == node]]
         for size in range(1, len(pods) + 1)

@@ -2,24 +2,24 @@
 
 from typing import TYPE_CHECKING, Final
 
-from cli.simulation.answers import Answer, Changes, Verdict
-from cli.simulation.changes import changes_for
-from cli.simulation.decision import decide
+from cli.simulation.answers import Answer, Proposals, Verdict
 from cli.simulation.errors import BadInputError
+from cli.simulation.pod_decision import decide
+from cli.simulation.proposals import proposals_for
 from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cli.simulation.decision import Caller
+    from cli.simulation.pod_decision import PodCreator
     from cli.simulation.pod_file import AskedPod
     from cli.simulation.snapshot import Snapshot
 
 _SETTLED: Final = frozenset({Verdict.PLACED, Verdict.NO_POOL})
 
 
-def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "Caller") -> Answer:
+def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") -> Answer:
     """Return what would become of the pod now. A pod of this name that waits in the snapshot is this pod.
 
     Raises:
@@ -28,11 +28,11 @@ def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "Caller") -> Ans
     for pod in list(snapshot.state.reader.pods()):
         if pod.ref == asked.ref and pod.phase is PodPhase.PENDING:
             snapshot.state.discard_pod(pod.uid)
-    changes: Changes | None = None
+    changes: Proposals | None = None
     try:
         decision = decide(asked, snapshot, caller)
         if decision.verdict not in _SETTLED:
-            changes = changes_for(asked, decision, snapshot, caller=caller)
+            changes = proposals_for(asked, decision, snapshot, caller=caller)
     except InvariantViolatedError as error:
         raise BadInputError(
             f"the objects of {snapshot.origin} contradict each other: {error}"

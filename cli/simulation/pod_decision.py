@@ -19,8 +19,8 @@ from admission.review import AdmissionRequest, Operation, UserInfo
 from api.names import NodeName, PodUid, ReservationId
 from cli.simulation.answers import (
     ChosenDevice,
-    Decision,
     Placement,
+    PodDecision,
     RefusedNodes,
     Verdict,
 )
@@ -52,7 +52,7 @@ _CORDONED: Final = "node is cordoned"
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class PodCreator:
     """Who creates the pod, for rules of access."""
 
     username: str = ""
@@ -130,7 +130,7 @@ def question_of(asked: "AskedPod", snapshot: "Snapshot") -> PoolQuestion | None:
     )
 
 
-def decide(asked: "AskedPod", snapshot: "Snapshot", caller: Caller) -> Decision:
+def decide(asked: "AskedPod", snapshot: "Snapshot", caller: PodCreator) -> PodDecision:
     """Return what would become of the pod now; the snapshot is afterwards as before."""
     request = PodRequest(
         AdmissionRequest(
@@ -148,7 +148,7 @@ def decide(asked: "AskedPod", snapshot: "Snapshot", caller: Caller) -> Decision:
         if isinstance(decision, Denied):
             return _denied(decision, question, snapshot)
         if question is None:
-            return Decision(verdict=Verdict.NO_POOL)
+            return PodDecision(verdict=Verdict.NO_POOL)
         _tie(decision.facts.get("reservation"), asked, snapshot)
         return _scheduled(question, snapshot, warnings=list(decision.warnings))
 
@@ -191,9 +191,9 @@ def _tie(reservation: object, asked: "AskedPod", snapshot: "Snapshot") -> None:
         )
 
 
-def _denied(denied: Denied, question: PoolQuestion | None, snapshot: "Snapshot") -> Decision:
+def _denied(denied: Denied, question: PoolQuestion | None, snapshot: "Snapshot") -> PodDecision:
     refused = _Refusals() if question is None else _filtered(question, snapshot)[1]
-    return Decision(
+    return PodDecision(
         verdict=Verdict.DENIED,
         pool=question.pool.name if question is not None else None,
         resource=question.demand.resource if question is not None else None,
@@ -204,10 +204,10 @@ def _denied(denied: Denied, question: PoolQuestion | None, snapshot: "Snapshot")
     )
 
 
-def _scheduled(question: PoolQuestion, snapshot: "Snapshot", *, warnings: list[str]) -> Decision:
+def _scheduled(question: PoolQuestion, snapshot: "Snapshot", *, warnings: list[str]) -> PodDecision:
     fitting, refusals = _filtered(question, snapshot)
     placement = _placement(question, snapshot, fitting) if fitting else None
-    return Decision(
+    return PodDecision(
         verdict=Verdict.PLACED if placement is not None else Verdict.WAITS,
         pool=question.pool.name,
         resource=question.demand.resource,

@@ -10,15 +10,15 @@ from admission.review import AdmissionRequest, Operation, UserInfo
 from api.kinds.gpupool import AllocationMode, DeviceTopology, SlicePlacement
 from api.names import NodeName
 from cli.simulation.answers import (
-    Changes,
     EndingPod,
     EndingPods,
     FewerUnits,
     NewNode,
     OtherPool,
+    Proposals,
     Verdict,
 )
-from cli.simulation.decision import decide, question_of, reachable
+from cli.simulation.pod_decision import decide, question_of, reachable
 from pool.demand import demand_of
 from pool.model import Demand
 from pool.placement.same_device import is_valid_size
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from api.names import PodUid
-    from cli.simulation.answers import Decision
-    from cli.simulation.decision import Caller, PoolQuestion
+    from cli.simulation.answers import PodDecision
+    from cli.simulation.pod_decision import PodCreator, PoolQuestion
     from cli.simulation.pod_file import AskedPod
     from cli.simulation.snapshot import Snapshot
     from pool.model import ContainerDemand, PoolFacts
@@ -58,7 +58,7 @@ class _Trial:
     asked: "AskedPod"
     demand: Demand
     snapshot: "Snapshot"
-    caller: "Caller"
+    caller: "PodCreator"
 
     def node_of(self, pod: "AskedPod") -> "NodeName | None":
         """Return the node that takes the pod now."""
@@ -71,20 +71,20 @@ class _Trial:
         return self.demand.containers[0] if len(self.demand.containers) == 1 else None
 
 
-def changes_for(
-    asked: "AskedPod", decision: "Decision", snapshot: "Snapshot", *, caller: "Caller"
-) -> Changes:
+def proposals_for(
+    asked: "AskedPod", decision: "PodDecision", snapshot: "Snapshot", *, caller: "PodCreator"
+) -> Proposals:
     """Return the changes after which the pod, or the changed pod, would be placed now."""
     demand = demand_of(asked.pod.spec)
     if not isinstance(demand, Demand) or decision.verdict is Verdict.PLACED:
-        return Changes()
+        return Proposals()
     if decision.reason is not None and decision.reason not in _OF_POOL:
-        return Changes()
+        return Proposals()
     trial = _Trial(asked, demand, snapshot, caller)
     question = question_of(asked, snapshot)
     if question is None or (decision.reason is not None and decision.reason not in _OF_SIZE):
-        return Changes(other_pools=_other_pools(trial))
-    return Changes(
+        return Proposals(other_pools=_other_pools(trial))
+    return Proposals(
         fewer_units=_fewer_units(trial, question.pool),
         other_pools=_other_pools(trial),
         ending_pods=_ending_pods(question, snapshot),
