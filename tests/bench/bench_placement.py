@@ -3,8 +3,8 @@
 Correct: the published allocation of each deterministic policy is met in every seed to the last digit (the table is in
 hkust-adsl/kubernetes-scheduler-simulator, experiments/analysis/expected_results), that of Random on average.
 
-The trace is read from a folder: `--trace`, else $OPENB_TRACE, else `shared/data` beside the checkout. Every
-`openb_pod_list_*.csv` in it is replayed; without the folder there is a message, and workloads made up by seed.
+The trace is read from a folder: `--trace`, else $OPENB_TRACE. Every `openb_pod_list_*.csv` in it is replayed; without
+the folder there is a message, and workloads made up by seed.
 """
 
 import os
@@ -26,7 +26,7 @@ from pool.placement.simulation.strategies import STRATEGIES
 from tests.bench.bench_placement_sets import measure_sets
 from tests.bench.bench_what_if import measure_what_if
 from tests.bench.derived_workloads import DERIVED, derive
-from tests.bench.report import ROOT, Result, at_least, at_most, checked
+from tests.bench.report import Result, at_least, at_most, checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -99,8 +99,7 @@ def folder_of(sizes: "Sizes") -> Path | None:
     """Return the folder of the trace, if there is one and it is not a smoke test."""
     if not sizes.placement_reads_trace:
         return None
-    beside = ROOT.parent / "shared" / "data"
-    named = sizes.trace or Path(os.environ.get("OPENB_TRACE") or beside)
+    named = sizes.trace or Path(os.environ.get("OPENB_TRACE", ""))
     return named if (named / NODES).exists() else None
 
 

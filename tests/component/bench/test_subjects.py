@@ -25,6 +25,7 @@ FIGURES = {
     "churn": ("growth_mib", "left_over"),
     "inventory": ("cpu_s", "writes", "ratio"),
     "pool_reconcile": ("cpu_s", "writes"),
+    "placement": ("p50_ms", "p99_ms", "rss_mib", "cpu_s"),
     "agent": ("p50_ms", "p99_ms", "rss_mib", "growth_mib", "cpu_s"),
 }
 CHECKS = {
@@ -38,6 +39,12 @@ CHECKS = {
     "churn": {"capacity", "mutate and validate", "binding", "no unit is left with an owner"},
     "inventory": {"writes of the start"},
     "pool_reconcile": {"writes of the start", "writes of a change"},
+    "placement": {
+        "answer about a pod",
+        "set of devices",
+        "plan of devices",
+        "devices of a SameDevice pod",
+    },
     "agent": {"preferred allocation", "allocation", "refusal", "fault"},
 }
 EXACT = {
