@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from agent.kubelet.pod_resources import PodResources
+from server.system_clock import SystemClock
 from tests.cluster.environment import pods, polling
 from tests.cluster.node.stories.devices import ISLAND
 from tests.cluster.node.stories.pools import EVENTS, INVENTORIES
@@ -124,18 +126,18 @@ async def test_pods_that_ended_are_replaced_on_a_full_node_again_and_again(
 
 
 async def test_with_cpus_to_align_kubelet_is_told_numa_nodes_and_decides(
-    pools: "Pools", whole: str, agent: "Agent"
+    pools: "Pools", whole: str
 ):
     """Processor 0 is the system's, so that only the other NUMA node has one to give."""
-    node, before = pools.node, agent.process.logs()
+    node = pools.node
+    kubelet = PodResources(node.pod_resources_directory, SystemClock())
     static = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
     async with node.kubelet.aligning("single-numa-node", **static):
         await node.wait_ready()
         await pools.offers(whole, 8)
 
-        def is_told() -> bool:
-            said = agent.process.logs().removeprefix(before)
-            return "NUMA nodes are told to kubelet" in said
+        async def is_told() -> bool:
+            return whole in await kubelet.numa_resources()
 
         await polling.eventually(is_told, what="kubelet is told NUMA nodes", within=60)
         pod = pools.a_pod("pinned", whole, 2)
@@ -146,6 +148,7 @@ async def test_with_cpus_to_align_kubelet_is_told_numa_nodes_and_decides(
         node_of = {device.uuid: device.minor // ISLAND for device in pools.devices.devices}
         assert [node_of[unit] for unit in seen.units] == [1, 1]
         await pools.clear()
+        await kubelet.close()
     await node.wait_ready()
     await pools.offers(whole, 8)
 
