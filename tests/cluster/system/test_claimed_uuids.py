@@ -24,7 +24,9 @@ async def until_incomplete(api: client.ApiClient, node: str, *reasons: str) -> N
             inventory = await api.get(f"{API}/gpunodeinventories/{node}")
         except client.ApiRefusedError:
             return False
-        shown = {one["type"]: one["reason"] for one in inventory["status"].get("conditions", [])}
+        # Its creation and its first status are two writes.
+        conditions = inventory.get("status", {}).get("conditions", [])
+        shown = {one["type"]: one["reason"] for one in conditions}
         return shown.get("InventoryIncomplete") in reasons
 
     await polling.eventually(is_so, what=f"InventoryIncomplete of {node}: {reasons}")
