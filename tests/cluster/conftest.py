@@ -178,7 +178,7 @@ async def namespace(api: client.ApiClient) -> "AsyncIterator[str]":
     await api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     # Pods are refused until the default account is there.
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    await polling.eventually(lambda: _exists(api, account), what=f"the default account of {name}")
+    await polling.eventually(lambda: api.find(account), what=f"the default account of {name}")
     yield name
     await api.delete(f"/api/v1/namespaces/{name}")
 
@@ -298,17 +298,7 @@ async def _all_ready(api: client.ApiClient, names: "Sequence[str]") -> bool:
     ready = {
         node["metadata"]["name"]
         for node in (await api.get(nodes.NODES))["items"]
-        for one in node["status"].get("conditions") or []
+        for one in node.get("status", {}).get("conditions") or []
         if (one["type"], one["status"]) == ("Ready", "True")
     }
     return ready.issuperset(names)
-
-
-async def _exists(api: client.ApiClient, path: str) -> bool:
-    try:
-        await api.get(path)
-    except client.ApiRefusedError as refused:
-        if refused.status != 404:
-            raise
-        return False
-    return True

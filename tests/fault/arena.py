@@ -160,7 +160,7 @@ class Arena:
         with contextlib.suppress(client.ApiRefusedError, aiohttp.ClientError, TimeoutError):
             pod = await self._api.get(f"{pods.collection(self.namespace)}/{name}")
             if pods.is_running(pod):
-                await pods.finish_pod(self._api, self.namespace, name, phase)
+                await pods.report_end(self._api, pod, phase)
 
     async def ungate_pod(self, number: int) -> None:
         path = f"{pods.collection(self.namespace)}/{_pod_name(number)}"

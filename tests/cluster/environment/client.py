@@ -70,6 +70,28 @@ class ApiClient:
     async def get(self, path: str, **params: str) -> JsonObject:
         return await self._request("GET", path, params=params)
 
+    async def find(self, path: str) -> JsonObject:
+        """Return the object; an empty one where there is none, or none yet."""
+        try:
+            return await self.get(path)
+        except ApiRefusedError as refused:
+            if refused.status != 404:
+                raise
+            return {}
+
+    async def status(self, path: str) -> JsonObject:
+        """Return the status of the object; an empty one until somebody has written it.
+
+        A status is always a second write: an object is there before it has one.
+        """
+        status: JsonObject = (await self.find(path)).get("status") or {}
+        return status
+
+    async def conditions(self, path: str) -> dict[str, JsonObject]:
+        """Return type -> condition of the object; none until somebody has written them."""
+        shown: list[JsonObject] = (await self.status(path)).get("conditions") or []
+        return {one["type"]: one for one in shown}
+
     async def create(self, path: str, body: "Mapping[str, Any]", **params: str) -> JsonObject:
         return await self._request("POST", path, body=body, params=params)
 

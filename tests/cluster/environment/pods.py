@@ -123,9 +123,14 @@ async def wait_for_pods(
 async def finish_pod(
     api: client.ApiClient, namespace: str, name: str, phase: str = "Succeeded"
 ) -> None:
+    """Report the end of a pod once it runs: kubelet's report of the start would undo it."""
+    await report_end(api, await wait_for_pod(api, namespace, name, is_running), phase)
+
+
+async def report_end(api: client.ApiClient, pod: "JsonObject", phase: str) -> None:
     """End the containers of a running pod as its kubelet reports it; `phase` may be Failed."""
-    path = f"{collection(namespace)}/{name}"
-    pod = await api.get(path)
+    metadata = pod["metadata"]
+    path = f"{collection(metadata['namespace'])}/{metadata['name']}"
     shown = pod.get("status", {}).get("containerStatuses", [])
     terminated = {"ready": False, "started": False, "state": {"terminated": {"exitCode": 0}}}
     status = {"phase": phase, "containerStatuses": [one | terminated for one in shown]}

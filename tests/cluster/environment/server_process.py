@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import yaml
 
+from manifests import constants
 from tests.cluster.environment import polling
 
 if TYPE_CHECKING:
@@ -66,6 +67,17 @@ class ServerProcess:
         # The server may make its own CA, which is what other tests look at: any certificate will do.
         probe = polling.https_probe(self.url + path, ca_file=None)
         await self.process.wait_ready(probe, within=within)
+
+    async def until_standing_by(self) -> None:
+        """Return when it answers, and says that it does not lead."""
+        probe = polling.https_probe(self.url + constants.READINESS_PATH, ca_file=None)
+
+        async def says_so() -> bool:
+            why = await probe()
+            assert "[-] leading" in (why or "it is ready"), why
+            return True
+
+        await polling.eventually(says_so, what=f"{self.process.name} stands by")
 
     async def terminate(self, *, within: float = 30) -> int:
         """Ask it to end (SIGTERM) and return its exit status; past `within` that is a failure."""

@@ -79,19 +79,17 @@ async def remove(
     await kubectl("delete", *options, "--all", kinds, timeout_s=120)
     async with client.open_client(control_plane.kubeconfig()) as api:
         # Nothing can be made in a namespace that is on its way out.
-        await polling.eventually(
-            lambda: _is_gone(api, f"/api/v1/namespaces/{NAMESPACE}"),
-            what=f"namespace {NAMESPACE} is gone",
-            within=60,
-        )
+        await until_gone(api, f"/api/v1/namespaces/{NAMESPACE}", within=60)
 
 
-async def _is_gone(api: client.ApiClient, path: str) -> bool:
-    try:
-        await api.get(path)
-    except client.ApiRefusedError as refused:
-        return refused.status == 404
-    return False
+async def until_gone(api: client.ApiClient, path: str, *, within: float = 30) -> None:
+    """Return when there is no such object any more."""
+
+    async def is_gone() -> bool:
+        assert not await api.find(path)
+        return True
+
+    await polling.eventually(is_gone, what=f"{path} is gone", within=within)
 
 
 @final
@@ -262,9 +260,9 @@ class GpuSystem:
         async with client.open_client(self._control_plane.kubeconfig()) as api:
 
             async def copied() -> dict[str, str]:
-                ours = (await api.get(SECRET))["data"]
-                data: dict[str, str] = (await api.get(SCHEDULER_SECRET))["data"]
-                assert data == {key: ours[key] for key in _MOUNTED}, "the Secrets differ"
+                ours = (await api.find(SECRET)).get("data", {})
+                data: dict[str, str] = (await api.find(SCHEDULER_SECRET)).get("data", {})
+                assert data == {key: ours.get(key) for key in _MOUNTED}, "the Secrets differ"
                 return data
 
             data = await polling.eventually(copied, what="kube-scheduler's Secret")

@@ -9,7 +9,7 @@ from tests.cluster.environment import pods
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tests.cluster.environment.client import JsonObject
+    from tests.cluster.environment.client import ApiClient, JsonObject
 
 PREFIX = "gpu.deckhouse.io/"
 API = "/apis/gpu.deckhouse.io/v1alpha1"
@@ -156,6 +156,15 @@ def _asked(pod: "JsonObject") -> dict[str, int]:
 def all_bound(found: "Mapping[str, JsonObject]", count: int) -> bool:
     """Say whether so many pods are bound."""
     return sum(pods.is_bound(pod) for pod in found.values()) == count
+
+
+async def devices_of_pool(api: "ApiClient", pool: str) -> list["JsonObject"]:
+    """Return the devices that are in a pool; others may be in none, or have no status yet."""
+    return [
+        one
+        for one in (await api.get(DEVICES))["items"]
+        if one.get("status", {}).get("poolRef", {}).get("name") == pool
+    ]
 
 
 def capacity(pool: "JsonObject") -> dict[str, int]:

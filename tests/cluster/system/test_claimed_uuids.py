@@ -20,14 +20,8 @@ async def until_incomplete(api: client.ApiClient, node: str, *reasons: str) -> N
     """Wait until the inventory of a node lacks something for one of these reasons."""
 
     async def is_so() -> bool:
-        try:
-            inventory = await api.get(f"{API}/gpunodeinventories/{node}")
-        except client.ApiRefusedError:
-            return False
-        # Its creation and its first status are two writes.
-        conditions = inventory.get("status", {}).get("conditions", [])
-        shown = {one["type"]: one["reason"] for one in conditions}
-        return shown.get("InventoryIncomplete") in reasons
+        found = await api.conditions(f"{API}/gpunodeinventories/{node}")
+        return found.get("InventoryIncomplete", {}).get("reason") in reasons
 
     await polling.eventually(is_so, what=f"InventoryIncomplete of {node}: {reasons}")
 

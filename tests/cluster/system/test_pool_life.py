@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from tests.cluster.environment import client, pods, polling
+from tests.cluster.system.installation import until_gone
 from tests.cluster.system.objects import (
-    DEVICES,
     Pool,
     a_deployment,
     a_pod,
     all_bound,
-    capacity,
+    devices_of_pool,
     units_of,
 )
 
@@ -19,8 +19,7 @@ TAINT = {"key": "example.com/gpu", "value": "yes", "effect": "NoSchedule"}
 
 
 async def _condition(api: client.ApiClient, pool: Pool, type_: str) -> dict[str, Any]:
-    conditions = (await api.get(pool.path)).get("status", {}).get("conditions", [])
-    return next((one for one in conditions if one["type"] == type_), {})
+    return (await api.conditions(pool.path)).get(type_, {})
 
 
 async def _says(api: client.ApiClient, pool: Pool, type_: str, **wanted: str) -> dict[str, Any]:
@@ -30,7 +29,7 @@ async def _says(api: client.ApiClient, pool: Pool, type_: str, **wanted: str) ->
     async def said() -> dict[str, Any]:
         found = await _condition(api, pool, type_)
         assert {key: found.get(key) for key in wanted} == wanted, f"{found}"
-        assert text in found["message"], f"{found}"
+        assert text in found.get("message", ""), f"{found}"
         return found
 
     return await polling.eventually(said, what=f"{type_} of {pool.name} with {wanted} {text}")
@@ -56,7 +55,7 @@ async def test_running_pods_are_evicted_as_their_budget_allows(
     await api.create(budgets, budget)
 
     async def is_counted() -> bool:
-        status = (await api.get(f"{budgets}/train")).get("status", {})
+        status = await api.status(f"{budgets}/train")
         assert status.get("disruptionsAllowed") == 1, f"{status}"
         return True
 
@@ -102,7 +101,9 @@ async def test_a_pool_in_maintenance_admits_nothing_and_going_back_ends_it(
     await figures(pool, total=2, used=2)
 
 
-async def test_a_deleted_pool_waits_for_its_pods_and_leaves_nothing(make_pool, api, namespace):
+async def test_a_deleted_pool_waits_for_its_pods_and_leaves_nothing(
+    make_pool, api, namespace, figures
+):
     """Lesson 8: nothing of it remains on nodes and devices."""
     pool = await make_pool(nodes=2, devices=1, scheduling={"taints": [TAINT]})
 
@@ -124,19 +125,9 @@ async def test_a_deleted_pool_waits_for_its_pods_and_leaves_nothing(make_pool, a
     await api.delete(pool.path)
 
     await _says(api, pool, "Ready", reason="Terminating", text=f"{namespace}/runs")
-    assert capacity(await api.get(pool.path))["used"] == 1
+    await figures(pool, used=1)
     await pods.finish_pod(api, namespace, "runs")
     await api.delete(f"{pods.collection(namespace)}/runs")
-
-    async def is_gone() -> bool:
-        try:
-            found = await api.get(pool.path)
-        except client.ApiRefusedError:
-            return True
-        raise AssertionError(f"{found}")
-
-    await polling.eventually(is_gone, what=f"the end of {pool.name}")
+    await until_gone(api, pool.path)
     assert await marks() == []
-    devices = (await api.get(DEVICES))["items"]
-    owners = [one["status"].get("poolRef", {}).get("name") for one in devices]
-    assert pool.name not in owners
+    assert await devices_of_pool(api, pool.name) == []

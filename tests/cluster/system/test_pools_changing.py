@@ -8,6 +8,7 @@ from tests.cluster.system.objects import (
     a_pod,
     a_pool_object,
     check_devices,
+    devices_of_pool,
 )
 
 
@@ -31,7 +32,7 @@ async def test_pod_that_waits_runs_when_a_device_comes_into_the_pool(
     await add_device(api, device)
 
     found = await pods.wait_for_pod(api, namespace, "second", within=15)
-    first = await api.get(f"{pods.collection(namespace)}/first")
+    first = await pods.wait_for_pod(api, namespace, "first")
     assert len(check_devices([first, found])) == 2
     await figures(pool, total=2, used=2)
     await api.delete(f"{DEVICES}/{device['metadata']['name']}")
@@ -65,7 +66,7 @@ async def test_device_that_leaves_the_pool_under_a_reservation_is_not_given_out(
     await figures(pool, reserved=1)
     (held,) = [
         device
-        for device in (await api.get(DEVICES))["items"]
+        for device in await devices_of_pool(api, pool.name)
         if device["status"]["uuid"]
         in stored["metadata"]["annotations"]["gpu.deckhouse.io/reservation"]
     ]

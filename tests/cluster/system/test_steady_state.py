@@ -3,8 +3,9 @@
 import asyncio
 
 from tests.cluster.environment import pods, polling
+from tests.cluster.environment.audit import AuditLog
 from tests.cluster.system.installation import SERVER_USER
-from tests.cluster.system.objects import DEVICES, a_pod, all_bound
+from tests.cluster.system.objects import DEVICES, a_pod, all_bound, devices_of_pool
 
 QUIET_S = 5
 
@@ -20,6 +21,7 @@ async def test_kubectl_shows_the_figures_of_a_pool_right_after_a_load(
     await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 6))
 
     await figures(pool, total=8, used=6, reserved=0, available=2, unhealthy=0)
+    await status_says(api, pool, waiting=0)
 
     header, row = (await kubectl("get", "gpool", pool.name)).stdout.splitlines()
     shown = dict(zip(header.split(), row.split(), strict=True))
@@ -38,7 +40,7 @@ async def test_kubectl_shows_the_figures_of_a_pool_right_after_a_load(
 
 async def status_says(api, pool, **wanted: int) -> None:
     async def has() -> bool:
-        status = (await api.get(pool.path))["status"]
+        status = await api.status(pool.path)
         assert {key: status.get(key) for key in wanted} == wanted, f"{status}"
         return True
 
@@ -49,14 +51,11 @@ async def test_state_and_units_of_a_device_follow_its_pods(
     make_pool, system, api, kubectl, namespace
 ):
     pool = await make_pool(devices=1, slices=4)
-    (name,) = [
-        device["metadata"]["name"]
-        for device in (await api.get(DEVICES))["items"]
-        if device["status"]["poolRef"]["name"] == pool.name
-    ]
+    (device,) = await devices_of_pool(api, pool.name)
+    name = device["metadata"]["name"]
 
     async def shows(state: str, **units: int) -> bool:
-        status = (await api.get(f"{DEVICES}/{name}"))["status"]
+        status = await api.status(f"{DEVICES}/{name}")
         wanted = {"capacity": 4, "reserved": 0, "allocated": 0} | units
         assert (status.get("state"), status.get("units")) == (state, wanted), f"{status}"
         return True
@@ -91,9 +90,8 @@ async def test_label_of_a_pool_leaves_the_node_with_its_last_device(make_pool, a
     key = f"pool.gpu.deckhouse.io/{pool.name}"
     assert (await api.get(node))["metadata"]["labels"][key] == ""
 
-    for device in (await api.get(DEVICES))["items"]:
-        if device["status"]["poolRef"]["name"] == pool.name:
-            await api.delete(f"{DEVICES}/{device['metadata']['name']}")
+    for device in await devices_of_pool(api, pool.name):
+        await api.delete(f"{DEVICES}/{device['metadata']['name']}")
 
     async def is_gone() -> bool:
         return key not in (await api.get(node))["metadata"]["labels"]
@@ -106,8 +104,9 @@ async def test_quiet_system_writes_nothing_but_its_lease(make_pool, api, namespa
     await api.create(pods.collection(namespace), a_pod("running", pool))
     await pods.wait_for_pod(api, namespace, "running", pods.is_running)
     await figures(pool, used=1, reserved=0)
-    # A device's state is written when a burst is over.
-    await asyncio.sleep(2)
+    # A device's state is written when a burst is over, and what the test before this one has left is
+    # cleared away.
+    await polling.eventually(lambda: _is_at_rest(audit), what="a server at rest", within=60)
     mark = await audit.mark()
 
     # A stretch of real time is what this is about.
@@ -116,3 +115,11 @@ async def test_quiet_system_writes_nothing_but_its_lease(make_pool, api, namespa
     written = await audit.writes(mark, user=SERVER_USER)
     assert [write for write in written if write.resource != "leases"] == []
     assert len(written) <= QUIET_S
+
+
+async def _is_at_rest(audit: AuditLog) -> bool:
+    """Say whether the server has written nothing for two seconds."""
+    mark = await audit.mark()
+    await asyncio.sleep(2)
+    written = await audit.writes(mark, user=SERVER_USER)
+    return all(write.resource == "leases" for write in written)

@@ -1,11 +1,10 @@
 """The fence of the system as installed: what an operator does to it, and what comes of it."""
 
-import contextlib
 import time
 
 from api.names import FENCED, FENCED_LABEL, LEADER_ANNOTATION
 from tests.cluster.environment import client, pods, polling
-from tests.cluster.system.installation import LEASE, SERVER_USER, TERM
+from tests.cluster.system.installation import LEASE, SERVER_USER, TERM, until_gone
 from tests.cluster.system.objects import a_pod
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -86,14 +85,7 @@ async def test_policies_that_are_deleted_and_applied_again_stop_no_binding(
     policies = await system.render("policy")
     for number in range(2):
         await kubectl("delete", "-f", "-", stdin=policies)
-
-        async def is_gone() -> bool:
-            with contextlib.suppress(client.ApiRefusedError):
-                await api.get(POLICY)
-                return False
-            return True
-
-        await polling.eventually(is_gone, what="a policy that is gone")
+        await until_gone(api, POLICY)
         await bind_one(api, namespace, pool, f"unfenced-{number}")
         await api.delete(TERM)
         await kubectl("apply", "-f", "-", stdin=policies)

@@ -8,11 +8,12 @@ import asyncio
 
 import pytest
 
+from manifests.constants import SYNCED_PATH
 from tests.cluster.environment import pods, polling, wires
 from tests.cluster.environment.pod_creation import creating_pods
 from tests.cluster.system.installation import GpuSystem
 from tests.cluster.system.objects import a_pod, all_bound, check_devices
-from tests.cluster.system.test_hand_over import DEFAULTS, Replicas, follows
+from tests.cluster.system.test_hand_over import DEFAULTS, Replicas
 from tests.support import ports
 
 CREATIONS_PER_SECOND = 5.0
@@ -35,8 +36,7 @@ async def two_replicas(system: GpuSystem, request):
                 f"{request.node.name}-{number}", port, drain_s=5.0, **DEFAULTS
             )
             found.servers[port] = server
-            await server.start(until="/livez")
-            await follows(server)
+            await server.start(until=SYNCED_PATH)
             return port
 
         try:
