@@ -25,7 +25,7 @@ async def test_a_daemonset_runs_on_the_nodes_of_kwok(
     await api.create(path, _a_daemonset("plugin", {"has": "gpus"}))
 
     async def ready() -> bool:
-        status = (await api.get(f"{path}/plugin"))["status"]
+        status = await api.status(f"{path}/plugin")
         return bool(status.get("numberReady") == len(names))
 
     await polling.eventually(ready, what="both pods ready")

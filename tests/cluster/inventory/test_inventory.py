@@ -25,7 +25,7 @@ from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import NAMESPACE, node_feature_crd
 from telemetry.metrics import REGISTRY
 from tests.cluster.environment import definitions, polling
-from tests.cluster.environment.client import ApiRefusedError
+from tests.cluster.system.installation import until_gone
 from tests.component.reconciler.inventory_run import InventoryRun, condition
 from tests.support.node_features import (
     agent_device,
@@ -246,15 +246,7 @@ async def test_garbage_collector_leaves_the_devices_of_a_node_that_is_made_again
     await api.create(maps, {"metadata": {"name": site.node, "ownerReferences": [owner]}})
     await api.delete(path)
     await api.create("/api/v1/nodes", {"metadata": {"name": site.node}})
-
-    async def is_collected() -> bool:
-        try:
-            await api.get(f"{maps}/{site.node}")
-        except ApiRefusedError as refused:
-            return refused.status == 404
-        return False
-
-    await polling.eventually(is_collected, what="the garbage collector has looked", within=60)
+    await until_gone(api, f"{maps}/{site.node}", within=60)
     assert await site.settle() == 0
     after = ours(await site.caches.gpus(), site.node)
     assert [one.metadata.uid for one in after] == [one.metadata.uid for one in before]

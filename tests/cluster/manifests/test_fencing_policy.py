@@ -14,6 +14,7 @@ from manifests.yaml import render
 from server.settings import LeadershipSettings
 from tests.cluster.environment import client, polling
 from tests.cluster.manifests.objects import a_pod
+from tests.cluster.system import installation
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
@@ -247,14 +248,7 @@ async def test_definition_that_is_deleted_and_applied_again_is_followed_again(
         )
         await api.delete(CRD)
         await until_refused(api, namespace, f"first/{number}")
-
-        async def is_gone() -> bool:
-            with contextlib.suppress(client.ApiRefusedError):
-                await api.get(CRD)
-                return False
-            return True
-
-        await polling.eventually(is_gone, what="a definition that is gone", within=90)
+        await installation.until_gone(api, CRD, within=90)
         await kubectl("apply", "-f", "-", stdin=render([definition]))
 
         async def is_served(term: client.JsonObject) -> bool:

@@ -112,7 +112,7 @@ async def test_plain_pods_are_bound_at_every_moment_of_an_installations_life(
         await api.delete(own)
         await plain.pass_now("term and namespace deleted")
         await api.delete(CRD)
-        await until_gone(api, CRD)
+        await installation.until_gone(api, CRD, within=90)
         await plain.pass_now("nothing left but policies and webhooks")
         # A policy that comes while its kind is not there never hears of it: it fails in other ways.
         policies = render_target(RenderTarget.POLICY, OPTIONS)
@@ -140,13 +140,3 @@ async def has_created(api) -> bool:
         await api.create(TERMS, TERM)
         return True
     return False
-
-
-async def until_gone(api, path: str) -> None:
-    async def is_gone() -> bool:
-        with contextlib.suppress(client.ApiRefusedError):
-            await api.get(path)
-            return False
-        return True
-
-    await polling.eventually(is_gone, what=f"{path} is gone", within=90)

@@ -169,7 +169,7 @@ async def test_a_pod_gets_exactly_the_cdi_devices_that_its_plugin_names(
 
 def _offers(api: client.ApiClient, node: real_node.RealNode, resource: str) -> "Callable[[], Any]":
     async def offers() -> bool:
-        status = (await api.get(f"{nodes.NODES}/{node.name}"))["status"]
-        return bool(status["allocatable"].get(resource) == "1")
+        status = await api.status(f"{nodes.NODES}/{node.name}")
+        return bool(status.get("allocatable", {}).get(resource) == "1")
 
     return offers

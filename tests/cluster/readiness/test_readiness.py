@@ -66,11 +66,8 @@ class Setup:
         return f"GPU-{self.node}"
 
     async def condition(self, path: str, type_: str) -> tuple[str, str] | None:
-        seen = await self.api.get(f"{path}/{self.node}")
-        for one in seen.get("status", {}).get("conditions", []):
-            if one["type"] == type_:
-                return one["status"], one["reason"]
-        return None
+        seen = (await self.api.conditions(f"{path}/{self.node}")).get(type_)
+        return None if seen is None else (seen["status"], seen["reason"])
 
     async def becomes(self, path: str, type_: str, wanted: tuple[str, str]) -> None:
         async def is_so() -> bool:
@@ -95,6 +92,17 @@ class Setup:
     async def versions(self) -> list[str]:
         seen = [await self.api.get(f"{path}/{self.node}") for path in (INVENTORIES, DEVICES)]
         return [one["metadata"]["resourceVersion"] for one in seen]
+
+    async def at_rest(self) -> list[str]:
+        """Return the versions once none has changed for some periods: conditions are several writes."""
+
+        async def unchanged() -> list[str]:
+            before = await self.versions()
+            await asyncio.sleep(PERIOD_S * 3)
+            assert await self.versions() == before
+            return before
+
+        return await polling.eventually(unchanged, what="no write")
 
 
 @pytest.fixture(scope="module", name="_kinds")
@@ -215,9 +223,9 @@ async def test_a_fresh_node_is_ready_and_follows_its_operands(setup: Setup):
 async def test_pods_of_a_pool_are_no_operands_for_the_api_server_either(setup: Setup):
     """Lesson 20."""
     await setup.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
+    before = await setup.at_rest()
     of_a_pool = {"gpu.deckhouse.io/pool": "a100"}
     await setup.run_operand("nvidia-operator-validator", ready=False, labels=of_a_pool)
-    before = await setup.versions()
     await asyncio.sleep(PERIOD_S * 5)
     assert await setup.versions() == before
 
@@ -231,9 +239,11 @@ async def test_a_device_fails_and_comes_back_and_nothing_is_written_in_between(s
     setup.exporter.page = device_lines(setup.uuid, xid=79)
     await setup.becomes(DEVICES, "Healthy", ("False", "XIDError"))
     await setup.becomes(INVENTORIES, "ReadyForPooling", ("False", "DevicesFaulted"))
-    before, asked = await setup.versions(), setup.exporter.asked
+    before, asked = await setup.at_rest(), setup.exporter.asked
     await polling.eventually(lambda: setup.exporter.asked > asked + 5, what="five more pages")
     assert await setup.versions() == before
     setup.exporter.page = device_lines(setup.uuid)
     await setup.becomes(DEVICES, "Healthy", ("True", "Healthy"))
+    # An Event follows the write that it tells of.
+    await polling.eventually(lambda: len(setup.recorder.reasons) > 1, what="two Events")
     assert setup.recorder.reasons == ["GPUDeviceFaulted", "GPUDeviceRecovered"]

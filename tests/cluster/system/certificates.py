@@ -3,8 +3,9 @@
 import base64
 
 from api.names import TRUST_HASH_ANNOTATION
-from tests.cluster.environment import client, polling
+from tests.cluster.environment import client, pods, polling
 from tests.cluster.system import installation
+from tests.cluster.system.objects import Pool, a_pod
 
 CONFIGURATION = (
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-gpu-control-plane"
@@ -70,11 +71,33 @@ async def trusted_by_pods(api: client.ApiClient, *, other_than: str | None = Non
     return await polling.eventually(annotated, what="a restart of kube-scheduler", within=30)
 
 
+async def until_repaired(
+    api: client.ApiClient, namespace: str, pool: Pool, *configurations: str
+) -> None:
+    """Return when webhooks have a caBundle again, and the API server asks about pods by it."""
+
+    async def are_whole() -> bool:
+        found = [await api.get(path) for path in configurations]
+        return all(one["webhooks"][0]["clientConfig"].get("caBundle") for one in found)
+
+    await polling.eventually(are_whole, what="the caBundle", within=15)
+
+    # The API server asks by what its watch has told it, a moment behind what it has stored.
+    async def is_asked() -> bool:
+        try:
+            await api.create(pods.collection(namespace), a_pod("probe", pool), dryRun="All")
+        except client.ApiRefusedError as refused:
+            return "failed calling webhook" not in refused.message
+        return True
+
+    await polling.eventually(is_asked, what="a decision of the webhook")
+
+
 async def injected(api: client.ApiClient, data: dict[str, str]) -> None:
     """Return when the API server trusts these CAs."""
 
     async def is_injected() -> bool:
         found = await api.get(CONFIGURATION)
-        return bool(found["webhooks"][0]["clientConfig"]["caBundle"] == data["ca.crt"])
+        return bool(found["webhooks"][0]["clientConfig"].get("caBundle") == data["ca.crt"])
 
     await polling.eventually(is_injected, what="the CAs in caBundle", within=30)

@@ -3,7 +3,8 @@
 import aiohttp
 import pytest
 
-from tests.cluster.environment import pods, polling
+from tests.cluster.environment import pods
+from tests.cluster.system.certificates import until_repaired
 from tests.cluster.system.objects import a_pod
 from tests.cluster.system.other_webhooks import REGISTRATION
 
@@ -70,11 +71,7 @@ async def test_ca_bundle_that_somebody_removed_is_put_back(make_pool, api, names
     remove = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
     await api.patch(MUTATING, remove, kind="json")
 
-    async def is_back() -> bool:
-        found = await api.get(MUTATING)
-        return bool(found["webhooks"][0]["clientConfig"].get("caBundle"))
-
-    await polling.eventually(is_back, what="the caBundle", within=15)
+    await until_repaired(api, namespace, pool, MUTATING)
 
     await api.create(pods.collection(namespace), a_pod("gpu", pool))
     await pods.wait_for_pod(api, namespace, "gpu")

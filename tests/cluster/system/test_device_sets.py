@@ -53,7 +53,9 @@ async def fill(
     return {pod["metadata"]["name"]: socket_of(units_of(pod)[0], devices=count) for pod in low}
 
 
-async def test_a_node_with_enough_but_unaligned_devices_is_passed_over(make_pool, api, namespace):
+async def test_a_node_with_enough_but_unaligned_devices_is_passed_over(
+    make_pool, api, namespace, figures
+):
     pool = await make_pool(nodes=2, devices=4, scheduling=REQUIRED)
     await on_two_sockets(api, pool, devices=4)
     full, empty = pool.nodes
@@ -62,6 +64,7 @@ async def test_a_node_with_enough_but_unaligned_devices_is_passed_over(make_pool
         gone = next(name for name, place in sockets.items() if place == socket)
         await api.delete(f"{pods.collection(namespace)}/{gone}")
         await pods.wait_for_pod_gone(api, namespace, gone)
+    await figures(pool, used=2)
 
     await api.create(pods.collection(namespace), pinned(a_pod("stays", pool, 2), full))
     await api.create(pods.collection(namespace), a_pod("goes", pool, 2))

@@ -82,7 +82,7 @@ async def test_pod_of_a_controller_meets_the_same_rules(make_pool, api, namespac
     await api.create(path, a_deployment("workload", pool, replicas=1))
 
     async def told() -> bool:
-        conditions = (await api.get(f"{path}/workload")).get("status", {}).get("conditions", [])
+        conditions = (await api.conditions(f"{path}/workload")).values()
         return any("is not open to this pod" in one.get("message", "") for one in conditions)
 
     await polling.eventually(told, what="the refusal in the Deployment's conditions")

@@ -1,11 +1,12 @@
 """What we show to users works as it stands."""
 
+import functools
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
-from tests.cluster.environment import pods
+from tests.cluster.environment import pods, polling
 from tests.cluster.system.objects import RESERVATION_KEY
 
 if TYPE_CHECKING:
@@ -34,14 +35,14 @@ async def test_pools_and_pods_of_the_examples_are_accepted(examples, api, kubect
     for example in asking:
         namespace = example["metadata"]["namespace"]
         await kubectl("create", "namespace", namespace)
-        for account in {"default", _pod_spec(example).get("serviceAccountName", "default")}:
-            await kubectl.apply_yaml(
-                {
-                    "apiVersion": "v1",
-                    "kind": "ServiceAccount",
-                    "metadata": {"name": account, "namespace": namespace},
-                }
-            )
+        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        account = _pod_spec(example).get("serviceAccountName", "default")
+        if account != "default":
+            await api.create(accounts, {"metadata": {"name": account}})
+        await polling.eventually(
+            functools.partial(api.find, f"{accounts}/default"),
+            what=f"the default account of {namespace}",
+        )
         created = await kubectl.apply_yaml(example)
         assert created.stdout.endswith(" created\n")
         await pods.wait_for_pods(api, namespace, _are_admitted)
@@ -54,5 +55,5 @@ def _pod_spec(example: "JsonObject") -> "JsonObject":
 
 def _are_admitted(found: "Mapping[str, JsonObject]") -> bool:
     return bool(found) and all(
-        RESERVATION_KEY in pod["metadata"]["annotations"] for pod in found.values()
+        RESERVATION_KEY in pod["metadata"].get("annotations", {}) for pod in found.values()
     )

@@ -1,8 +1,10 @@
 """Nobody but us writes our annotations, whoever they are and whichever way they try."""
 
+import contextlib
+
 import pytest
 
-from tests.cluster.environment import client, pods
+from tests.cluster.environment import client, pods, polling
 from tests.cluster.system.objects import (
     DEVICES_KEY,
     RESERVATION_KEY,
@@ -41,6 +43,13 @@ async def alice(api, control_plane, namespace):
         },
     )
     async with client.open_client(control_plane.kubeconfig("alice")) as opened:
+
+        async def may() -> bool:
+            with contextlib.suppress(client.ApiRefusedError):
+                return bool(await opened.get(pods.collection(namespace)))
+            return False
+
+        await polling.eventually(may, what="the rights of alice")
         yield opened
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster.environment import client, nodes, pods, polling
 from tests.cluster.system.features import FEATURES, apply_feature
-from tests.cluster.system.installation import NAMESPACE
+from tests.cluster.system.installation import NAMESPACE, until_gone
 from tests.cluster.system.objects import (
     API,
     DEVICES,
@@ -84,8 +84,7 @@ class PoolRun:
         """Wait until a condition of the pool has a status; return its message."""
 
         async def has() -> str:
-            pool = await self.shown()
-            seen = {one["type"]: one for one in pool.get("status", {}).get("conditions", [])}
+            seen = await self.api.conditions(f"{POOLS}/{self.pool}")
             assert seen.get(type_, {}).get("status") == status, f"{seen.get(type_)}"
             return f"{seen[type_]['reason']}: {seen[type_].get('message', '')}"
 
@@ -148,7 +147,7 @@ async def pool_run(
     yield pool_run
     for node in names:
         path = f"{FEATURES}/gpu-control-plane-agent-{node}"
-        if await _is_there(api, path):
+        if await api.find(path):
             await api.delete(path)
 
 
@@ -165,7 +164,6 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     )
     found = await pool_run.devices()
     assert {one["status"]["product"] for one in found} == {"NVIDIA-H200"}
-    assert all(one["status"]["state"] == "Unassigned" for one in found)
 
     # A pool takes the devices of its nodes, marks them, and runs its plugin there.
     await api.create(
@@ -249,19 +247,18 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     assert shown["PHASE"] == "Terminating"
     for name in names:
         await api.delete(f"/api/v1/namespaces/{pool_run.namespace}/pods/{name}")
-    await polling.eventually(lambda: _is_gone(pool_run), what="the pool is gone", within=60)
+    await until_gone(api, f"{POOLS}/{pool_run.pool}", within=60)
     await _check_nothing_left(pool_run)
 
 
 async def _are_ready(pool_run: PoolRun) -> bool:
     for node in pool_run.nodes:
-        if not await _is_there(pool_run.api, f"{INVENTORIES}/{node}"):
-            return False
-        status = (await pool_run.api.get(f"{INVENTORIES}/{node}")).get("status", {})
-        ready = {one["type"]: one for one in status.get("conditions", [])}.get("ReadyForPooling")
-        assert ready is not None, f"{node}: {status}"
-        assert ready["status"] == "True", f"{node}: {ready}"
-    return len(await pool_run.devices()) == GPUS * len(pool_run.nodes)
+        ready = (await pool_run.api.conditions(f"{INVENTORIES}/{node}")).get("ReadyForPooling", {})
+        assert ready.get("status") == "True", f"{node}: {ready}"
+    # Their state is written after the rest of their status.
+    states = [one["status"].get("state") for one in await pool_run.devices()]
+    assert states == ["Unassigned"] * GPUS * len(pool_run.nodes), f"{states}"
+    return True
 
 
 async def _columns(kubectl: "Kubectl", kind: str, name: str) -> dict[str, str]:
@@ -277,8 +274,8 @@ async def _is_shown_in_words(pool_run: PoolRun, kubectl: "Kubectl") -> None:
         *map(str, (GPUS, GPUS, 0)),
         "True",
     ]
-    conditions = (await pool_run.api.get(f"{INVENTORIES}/{node}"))["status"]["conditions"]
-    assert conditions[0]["type"] == "ReadyForPooling"
+    conditions = await pool_run.api.conditions(f"{INVENTORIES}/{node}")
+    assert next(iter(conditions)) == "ReadyForPooling"
     await pool_run.condition("Conflict", "False")
     for kind, name in (("gpool", pool_run.pool), ("gni", node)):
         lines = (await kubectl("describe", kind, name)).stdout.splitlines()
@@ -286,8 +283,8 @@ async def _is_shown_in_words(pool_run: PoolRun, kubectl: "Kubectl") -> None:
 
 
 async def _counts_devices(pool_run: PoolRun, node: str, **wanted: int) -> bool:
-    counts = (await pool_run.api.get(f"{INVENTORIES}/{node}"))["status"]["deviceCounts"]
-    assert {key: counts[key] for key in wanted} == wanted, f"{counts}"
+    counts = (await pool_run.api.status(f"{INVENTORIES}/{node}")).get("deviceCounts", {})
+    assert {key: counts.get(key) for key in wanted} == wanted, f"{counts}"
     return True
 
 
@@ -314,16 +311,12 @@ async def _slices(pool_run: PoolRun, count: int) -> bool:
 
 
 async def _counts(api: client.ApiClient, path: str) -> bool:
-    status = (await api.get(path)).get("status", {})
+    status = await api.status(path)
     return bool(status.get("currentHealthy") == 1 and status.get("disruptionsAllowed") == 0)
 
 
 async def _count_is(pool_run: PoolRun, count: int) -> bool:
     return len(await pool_run.devices()) == count
-
-
-async def _is_gone(pool_run: PoolRun) -> bool:
-    return not await _is_there(pool_run.api, f"{POOLS}/{pool_run.pool}")
 
 
 async def _check_nothing_left(pool_run: PoolRun) -> None:
@@ -335,16 +328,6 @@ async def _check_nothing_left(pool_run: PoolRun) -> None:
         assert not [key for key in shown["metadata"]["labels"] if pool_run.pool in key]
         assert not [one for one in shown["spec"].get("taints", []) if one["key"] == "gpus"]
     assert [one["status"].get("poolRef") for one in await pool_run.devices()] == [None] * 3
-
-
-async def _is_there(api: client.ApiClient, path: str) -> bool:
-    try:
-        await api.get(path)
-    except client.ApiRefusedError as refused:
-        if refused.status != 404:
-            raise
-        return False
-    return True
 
 
 def _in(key: str, values: list[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from tests.cluster.environment import pods
+from tests.cluster.environment import pods, polling
 from tests.cluster.system import installation
 from tests.cluster.system.certificates import (
     injected,
@@ -66,7 +66,12 @@ async def test_the_scheduler_trusts_a_new_authority_once_it_was_restarted(
     await retire_old_authorities(api)
     await system.server.restart()
     await create("old-certificate", fails("EOF|connection reset|tls: "))
-    assert (await system.metrics()).total("gpu_connections_dropped_total", cause="handshake") > 0
+
+    async def is_counted() -> bool:
+        dropped = (await system.metrics()).total("gpu_connections_dropped_total", cause="handshake")
+        return bool(dropped)
+
+    await polling.eventually(is_counted, what="a dropped connection in the metrics")
     await system.mount_secret()
     await pods.wait_for_pod(api, namespace, "old-certificate")
 

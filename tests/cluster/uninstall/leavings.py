@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from tests.cluster.environment import client
+from tests.cluster.environment import client, polling
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,11 +24,27 @@ _NOT_SEARCHED: Final = frozenset(
 )
 
 
+async def until_only(api: client.ApiClient, *kinds: str) -> dict[str, list[str]]:
+    """Wait until nothing but objects of these kinds is left; return them.
+
+    What our objects owned goes by the garbage collector, and the APIService of a group by the API server.
+    """
+
+    async def left() -> dict[str, list[str]] | bool:
+        found = await leavings(api)
+        assert set(found) == set(kinds), f"{found}"
+        return found or True
+
+    found = await polling.eventually(left, what=f"nothing left but {kinds}")
+    return found if isinstance(found, dict) else {}
+
+
 async def leavings(api: client.ApiClient) -> dict[str, list[str]]:
     """Return kind -> objects that have our domain or one of our names in their metadata."""
     found: dict[str, list[str]] = {}
     async for path, plural in _collections(api):
-        for item in (await api.get(path))["items"]:
+        # A kind may go while we look.
+        for item in (await api.find(path)).get("items", ()):
             metadata = item["metadata"]
             if _is_ours(metadata):
                 found.setdefault(plural, []).append(metadata["name"])
@@ -52,7 +68,7 @@ async def _collections(api: client.ApiClient) -> "AsyncIterator[tuple[str, str]]
     groups = (await api.get("/apis"))["groups"]
     roots = ["/api/v1", *(f"/apis/{one['preferredVersion']['groupVersion']}" for one in groups)]
     for root in roots:
-        for resource in (await api.get(root))["resources"]:
+        for resource in (await api.find(root)).get("resources", ()):
             name = resource["name"]
             if "list" in resource["verbs"] and name not in _NOT_SEARCHED:
                 yield f"{root}/{name}", name

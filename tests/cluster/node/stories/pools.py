@@ -73,9 +73,8 @@ class Pools:
         await self.offers_of(resource, units)
 
         async def is_ready() -> bool:
-            pool = (await self.api.get(f"{POOLS}/{resource.removeprefix(PREFIX)}")).get("status")
-            ready = {one["type"]: one["status"] for one in (pool or {}).get("conditions", [])}
-            assert ready.get("Ready") == "True", f"{pool}"
+            shown = await self.api.conditions(f"{POOLS}/{resource.removeprefix(PREFIX)}")
+            assert shown.get("Ready", {}).get("status") == "True", f"{shown}"
             return True
 
         await polling.eventually(is_ready, what=f"pool of {resource}", within=_WITHIN_S, every=0.1)
@@ -84,9 +83,9 @@ class Pools:
         """Wait until kubelet says that so many units may be given out."""
 
         async def does() -> bool:
-            status = (await self.api.get(f"{nodes.NODES}/{self.node.name}"))["status"]
+            status = await self.api.status(f"{nodes.NODES}/{self.node.name}")
             seen = status.get("allocatable", {}).get(resource)
-            pool = (await self.api.get(f"{POOLS}/{resource.removeprefix(PREFIX)}")).get("status")
+            pool = await self.api.status(f"{POOLS}/{resource.removeprefix(PREFIX)}")
             assert seen == str(units), f"{resource}: allocatable {seen}, pool {pool}"
             return True
 
@@ -142,7 +141,7 @@ class Pools:
 
     async def allocations(self, pod: str) -> dict[str, list[str]]:
         """Return what the node reports of a pod: container -> units."""
-        found = (await self.api.get(f"{INVENTORIES}/{self.node.name}")).get("status", {})
+        found = await self.api.status(f"{INVENTORIES}/{self.node.name}")
         return {
             one["container"]: sorted(one["units"])
             for one in found.get("allocations") or []
@@ -175,8 +174,8 @@ class Pools:
         """Wait until the node's condition AgentDegraded has this reason."""
 
         async def is_so() -> bool:
-            status = (await self.api.get(f"{INVENTORIES}/{self.node.name}"))["status"]
-            found = {one["type"]: one for one in status["conditions"]}.get("AgentDegraded", {})
+            shown = await self.api.conditions(f"{INVENTORIES}/{self.node.name}")
+            found = shown.get("AgentDegraded", {})
             assert found.get("reason", "AsExpected") == reason, f"{found}"
             return True
 

@@ -178,7 +178,7 @@ async def test_what_ended_is_reported_no_more(
     await pools.delete("ends")
 
     async def is_forgotten() -> bool:
-        status = (await api.get(f"{INVENTORIES}/{node.name}"))["status"]
+        status = await api.status(f"{INVENTORIES}/{node.name}")
         return "ends" not in [one["pod"] for one in status.get("allocations") or []]
 
     await polling.eventually(is_forgotten, what="the ended pod's report is gone")

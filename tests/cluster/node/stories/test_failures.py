@@ -36,8 +36,8 @@ async def test_the_agent_is_killed_under_running_pods(pools: Pools, whole: str, 
     agent.kill9()
 
     async def knows() -> bool:
-        status = (await pools.api.get(f"{nodes.NODES}/{pools.node.name}"))["status"]
-        return str(status["allocatable"][whole]) == "0"
+        status = await pools.api.status(f"{nodes.NODES}/{pools.node.name}")
+        return str(status.get("allocatable", {}).get(whole)) == "0"
 
     await polling.eventually(knows, what="kubelet has noticed")
     await agent.start()
@@ -98,8 +98,8 @@ async def test_a_device_fails_under_a_pod(pools: Pools, devices: "NodeDevices"):
     devices.driver.emit_xid(unit, 79)
 
     async def is_known() -> bool:
-        (status,) = (await pools.get("victim"))["status"]["containerStatuses"]
-        shown = json.dumps(status.get("allocatedResourcesStatus"))
+        statuses = (await pools.get("victim"))["status"].get("containerStatuses", [])
+        shown = json.dumps([one.get("allocatedResourcesStatus") for one in statuses])
         assert "Unhealthy" in shown, shown
         return True
 
@@ -147,7 +147,8 @@ async def test_a_pod_is_killed_for_memory_and_runs_again_on_the_same_devices(
     await pools.create(pod)
 
     async def came_back() -> bool:
-        (status,) = (await pools.get("hungry"))["status"].get("containerStatuses", [{}])
+        statuses = (await pools.get("hungry"))["status"].get("containerStatuses") or [{}]
+        status = statuses[0]
         ended = status.get("lastState", {}).get("terminated", {})
         assert ended.get("reason") == "OOMKilled", f"{status}"
         return bool(status["state"].get("running"))

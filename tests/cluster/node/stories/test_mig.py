@@ -50,8 +50,7 @@ async def test_a_pool_is_cut_again_once_nothing_runs_on_its_device(
     await pools.api.patch(f"{POOLS}/{name}", {"spec": {"allocation": MIG}})
 
     async def waits() -> bool:
-        conditions = (await pools.api.get(f"{POOLS}/{name}"))["status"]["conditions"]
-        found = {one["type"]: one for one in conditions}
+        found = await pools.api.conditions(f"{POOLS}/{name}")
         return bool(found.get("Maintenance", {}).get("status") == "True")
 
     await polling.eventually(waits, what="maintenance")

@@ -183,7 +183,7 @@ def _is_of(event: "JsonObject", pools: "Pools", reasons: "tuple[str, ...]") -> b
 
 async def _shows(pools: "Pools", wanted: dict[str, str]) -> None:
     async def does() -> bool:
-        status = (await pools.api.get(f"{INVENTORIES}/{pools.node.name}"))["status"]
+        status = await pools.api.status(f"{INVENTORIES}/{pools.node.name}")
         assert status.get("kubelet") == wanted, f"{status.get('kubelet')}"
         return True
 
