@@ -242,6 +242,7 @@ IDLE_TEXTS: Final = {
     IdleCause.NOT_ASKED.value: "not asked for",
     IdleCause.MODEL.value: "model not wanted",
     IdleCause.HOLE.value: "hole too small",
+    IdleCause.TOPOLOGY.value: "not together",
     IdleCause.CPU.value: "CPU gone",
     IdleCause.MEMORY.value: "memory gone",
     IdleCause.PODS.value: "no more pods",

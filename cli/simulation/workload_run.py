@@ -10,7 +10,7 @@ from cli.simulation.run_report import Axis, RunReport, demand_of, excess_notes, 
 from cli.simulation.workload_file import read_workload
 from pool.placement.same_device import is_valid_size, nearest_sizes
 from pool.placement.simulation import openb
-from pool.placement.simulation.engine import simulate
+from pool.placement.simulation.ranked_nodes import simulate
 from pool.placement.simulation.results import Mode
 from pool.placement.simulation.strategies import STRATEGIES
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pool.placement.simulation import openb
-from pool.placement.simulation.engine import simulate
+from pool.placement.simulation.ranked_nodes import simulate
 from pool.placement.simulation.strategies import STRATEGIES
 from tests.bench.bench_placement_sets import measure_sets
 from tests.bench.bench_what_if import measure_what_if

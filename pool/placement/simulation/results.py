@@ -25,6 +25,10 @@ class RefusalCause(Enum):
     CPU = "Cpu"
     MEMORY = "Memory"
     PODS = "Pods"
+    TOPOLOGY = "Topology"
+    """Nodes have enough free units, and not on devices that the pod may have together."""
+    DENIED = "Denied"
+    """Admission denies the pod: it never waits."""
 
 
 class IdleCause(Enum):
@@ -36,6 +40,8 @@ class IdleCause(Enum):
     """No such pod takes this model."""
     HOLE = "HoleTooSmall"
     """Every such pod asks for more than is free on the device, or for more whole devices than the node has free."""
+    TOPOLOGY = "NotTogether"
+    """Enough is free on the node, and not on devices that such a pod may have together."""
     CPU = "CpuGone"
     MEMORY = "MemoryGone"
     PODS = "PodsGone"

@@ -11,7 +11,6 @@ from api.kinds.gpupool import SlicePlacement, Strategy
 from pool.model import ContainerRole
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 from pool.placement.same_device import Groups, groups_of, plan_same_device
-from pool.placement.simulation.engine import simulate
 from pool.placement.simulation.model import (
     Cluster,
     SimulatedDevice,
@@ -20,6 +19,7 @@ from pool.placement.simulation.model import (
     SimulatedPool,
     Workload,
 )
+from pool.placement.simulation.ranked_nodes import simulate
 from pool.placement.simulation.results import IdleCause, Mode, RefusalCause
 from pool.placement.simulation.strategies import STRATEGIES
 

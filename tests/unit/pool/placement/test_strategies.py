@@ -4,7 +4,6 @@ import pytest
 
 from api.kinds.gpupool import SlicePlacement
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
-from pool.placement.simulation.engine import simulate
 from pool.placement.simulation.least_fragmentation import LeastFragmentation
 from pool.placement.simulation.model import (
     Cluster,
@@ -15,6 +14,7 @@ from pool.placement.simulation.model import (
     Workload,
 )
 from pool.placement.simulation.node_state import Ask, Asks, NodeState, spread_units
+from pool.placement.simulation.ranked_nodes import simulate
 from pool.placement.simulation.strategies import Scoring, StartState, scoring_of
 
 SHARED_PLACEMENT = SlicePlacement.DISTINCT_DEVICES
