@@ -149,8 +149,8 @@ def _answer(known: argparse.Namespace) -> str:
 
     from cli.simulation.answer_text import text_of
     from cli.simulation.pod_answer import answer_for
-    from cli.simulation.pod_decision import PodCreator
     from cli.simulation.pod_file import read_pod
+    from cli.simulation.pod_scheduling import PodCreator
 
     asked = read_pod(known.pod, namespace=known.namespace)
     caller = PodCreator.of(asked, username=known.user, groups=known.group or ())

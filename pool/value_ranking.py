@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
 
 def rank_nodes(index: "DeviceIndex") -> None:
-    """Rank the nodes of all pools whose strategy goes by it."""
+    """Rank the nodes of all pools whose strategy goes by it; anew where demand or prices have changed."""
     for pool in index.pools():
-        if pool.strategy is Strategy.LEAST_FRAGMENTATION:
-            costs = PlacementCosts(pool, demand_on(pool, index))
-            costs.reprice(*free_room(costs, index.state(pool.name).nodes().values()))
+        if pool.strategy is not Strategy.LEAST_FRAGMENTATION:
+            continue
+        state, target = index.state(pool.name), demand_on(pool, index)
+        costs = None if state.ranking is None else state.ranking.costs
+        is_new = costs is None or costs.target != target
+        if costs is None or is_new:
+            costs = PlacementCosts(pool, target)
+        if costs.reprice(*free_room(costs, state.nodes().values())) or is_new:
             index.rank(costs)
 
 

@@ -12,8 +12,8 @@ from pool.model import PodPhase
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cli.simulation.pod_decision import PodCreator
     from cli.simulation.pod_file import AskedPod
+    from cli.simulation.pod_scheduling import PodCreator
     from cli.simulation.snapshot import Snapshot
 
 _SETTLED: Final = frozenset({Verdict.PLACED, Verdict.NO_POOL})

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from admission.pods.access import may_use
-from admission.pods.request import POD_KIND, PodRequest
-from admission.review import AdmissionRequest, Operation, UserInfo
 from api.kinds.gpupool import AllocationMode, DeviceTopology, SlicePlacement
 from api.names import NodeName
 from cli.simulation.answers import (
@@ -18,7 +16,8 @@ from cli.simulation.answers import (
     Proposals,
     Verdict,
 )
-from cli.simulation.pod_decision import decide, question_of, reachable
+from cli.simulation.pod_decision import decide
+from cli.simulation.pod_scheduling import question_of, reachable, request_of
 from pool.demand import demand_of
 from pool.model import Demand
 from pool.placement.same_device import is_valid_size
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
     from api.names import PodUid
     from cli.simulation.answers import PodDecision
-    from cli.simulation.pod_decision import PodCreator, PoolQuestion
     from cli.simulation.pod_file import AskedPod
+    from cli.simulation.pod_scheduling import PodCreator, PoolQuestion
     from cli.simulation.snapshot import Snapshot
     from pool.model import ContainerDemand, PoolFacts
 
@@ -140,7 +139,7 @@ def _other_pools(trial: _Trial) -> list[OtherPool]:
     container, snapshot = trial.container, trial.snapshot
     if container is None:
         return []
-    request = _request(trial)
+    request = request_of(trial.asked, trial.caller)
     found: list[OtherPool] = []
     for facts in sorted(snapshot.index.pools(), key=lambda pool: pool.name)[:_MOST_POOLS]:
         pool = snapshot.catalog.pools.get(facts.name)
@@ -166,18 +165,6 @@ def _other_pools(trial: _Trial) -> list[OtherPool]:
                 )
             )
     return found
-
-
-def _request(trial: _Trial) -> PodRequest:
-    user = UserInfo(username=trial.caller.username, groups=list(trial.caller.groups))
-    request = AdmissionRequest(
-        uid=trial.asked.pod.metadata.uid,
-        kind=POD_KIND,
-        operation=Operation.CREATE,
-        namespace=trial.asked.namespace,
-        user_info=user,
-    )
-    return PodRequest(request, trial.asked.pod)
 
 
 def _ending_pods(question: "PoolQuestion", snapshot: "Snapshot") -> EndingPods | None:

@@ -13,8 +13,8 @@ from api.names import PoolName
 from cli.simulation.answers import Verdict
 from cli.simulation.cluster_objects import LISTED, ClusterObjects
 from cli.simulation.pod_answer import answer_for
-from cli.simulation.pod_decision import PodCreator
 from cli.simulation.pod_file import asked_pod
+from cli.simulation.pod_scheduling import PodCreator
 from cli.simulation.snapshot import take_snapshot
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODES, PODS
 from tests.bench.report import Result, at_most, checked, in_ms
