@@ -95,8 +95,7 @@ class AdmissionPlanner:
         devices = plan_devices(entries, demand, rules)
         if devices is None:
             raise InvariantViolatedError(f"node {node} has free units that cannot be allocated")
-        lost = state.value_lost(state.request_of(demand), node)
-        return Placed(pool.name, node, devices, value_lost=lost)
+        return Placed(pool.name, node, devices, value_lost=state.value_lost(demand, node))
 
     def _may_go_to(self, node: "NodeName", constraints: "Constraints") -> bool:
         facts = self._index.nodes.get(node)

@@ -117,7 +117,8 @@ class AllocationReader:
             and is_intact(reservation.devices, own, entries)
             and complies_with(rules, reservation.devices, entries=entries, demand=demand)
         ):
-            return Placed(pool.name, node, reservation.devices)
+            lost = self._value_lost(pool, node, demand, own=own, uid=uid)
+            return Placed(pool.name, node, reservation.devices, value_lost=lost)
         devices = plan_devices(entries, demand, rules, own=own)
         if devices is None:
             within_reach = units_within_reach(
@@ -130,7 +131,27 @@ class AllocationReader:
             devices = plan_devices(entries, demand, rules, own=within_reach)
         if devices is None:
             raise InvariantViolatedError(f"node {node} has free units that cannot be allocated")
-        return Placed(pool.name, node, devices)
+        lost = self._value_lost(pool, node, demand, own=own, uid=uid)
+        return Placed(pool.name, node, devices, value_lost=lost)
+
+    def _value_lost(
+        self,
+        pool: "PoolFacts",
+        node: "NodeName",
+        demand: "Demand",
+        *,
+        own: "Mapping[DeviceName, int]",
+        uid: "PodUid",
+    ) -> int | None:
+        """Return the milli by which a pod lowers the value of a node, against a node without its reservation.
+
+        None where the nodes of the pool are not ranked by that.
+        """
+        state = self._index.state(pool.name)
+        if state.ranking is None:
+            return None
+        rest = self._index.rest_of(pool, node, own=own, uid=uid)
+        return state.ranking.value_lost(state.request_of(demand), rest)
 
     def refusal_on(
         self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: "PodUid | None" = None

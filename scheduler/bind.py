@@ -11,7 +11,7 @@ node is the same bind; it writes at most the same Binding. The binder bounds the
 kube-scheduler's `httpTimeout`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from api.annotations import encode_devices
@@ -43,6 +43,8 @@ class Bound:
     error: str = ""
     reservation: "Reservation | None" = None
     """The commitment that the call worked on, if any."""
+    value_lost: int | None = None
+    """Milli of devices by which the pod lowers the value of its node, where this call planned by that."""
 
 
 async def bind_pod(request: "BindRequest", context: "ExtenderContext") -> Bound:
@@ -90,7 +92,8 @@ async def _bind_units(
             )
             now = context.now()
             reservation = context.allocation_state.commit(placement, planned, uid=pod.uid, now=now)
-            return await _send(reservation, context, is_retry=False)
+            bound = await _send(reservation, context, is_retry=False)
+            return replace(bound, value_lost=planned.value_lost)
 
 
 async def _bind_again(

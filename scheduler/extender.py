@@ -27,9 +27,12 @@ from scheduler.prioritize import no_scores, score_names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pool.index.device_index import DeviceIndex
+    from pool.model import PoolFacts
     from scheduler.bind import Bound
     from scheduler.codec import BindRequest, ExtenderPod
     from scheduler.context import ExtenderContext
+    from scheduler.node_lists import Scored
     from scheduler.pod_demand import PodDemand
 
 
@@ -61,8 +64,8 @@ def prioritize(body: bytes, context: "ExtenderContext") -> VerbResult:
     facts = _facts(pod, asked, nodes=len(candidates.names))
     if _must_wait(asked, context):
         return VerbResult(no_scores(candidates.names), Outcome.NOT_READY, facts)
-    outcome, scores = score_names(asked, candidates, context)
-    return VerbResult(scores, outcome, facts)
+    outcome, scored = score_names(asked, candidates, context)
+    return VerbResult(scored.body, outcome, {**facts, **_best_facts(asked, scored)})
 
 
 def preempt(body: bytes, context: "ExtenderContext") -> VerbResult:
@@ -88,7 +91,7 @@ async def bind(body: bytes, context: "ExtenderContext") -> VerbResult:
         return VerbResult(encode_bind(request.error), Outcome.MALFORMED, {"error": request.error})
     result = await bind_pod(request, context)
     bound = _placement(request, result, context)
-    facts = _bind_facts(request, result, bound)
+    facts = _bind_facts(request, result, bound, index=context.index)
     return VerbResult(encode_bind(result.error), result.outcome, facts, bound)
 
 
@@ -105,6 +108,24 @@ def _facts(pod: "ExtenderPod", asked: "PodDemand", **figures: int) -> "Mapping[s
     if isinstance(asked, UnitDemand):
         facts |= {"pool": asked.pool.name, "units": asked.demand.units}
     return {**facts, **figures}
+
+
+def _best_facts(asked: "PodDemand", scored: "Scored") -> "Mapping[str, object]":
+    """Return the best node, and what made it the best."""
+    if scored.best is None or not isinstance(asked, UnitDemand):
+        return {}
+    return {
+        "node": scored.best,
+        "score": scored.score,
+        **_strategy_facts(asked.pool, scored.value_lost),
+    }
+
+
+def _strategy_facts(pool: "PoolFacts", value_lost: int | None) -> "Mapping[str, object]":
+    facts: dict[str, object] = {"strategy": pool.strategy.value}
+    if value_lost is not None:
+        facts["value_lost"] = value_lost
+    return facts
 
 
 def _placement(
@@ -124,7 +145,7 @@ def _placement(
 
 
 def _bind_facts(
-    request: "BindRequest", result: "Bound", bound: PodPlacement | None
+    request: "BindRequest", result: "Bound", bound: PodPlacement | None, *, index: "DeviceIndex"
 ) -> "Mapping[str, object]":
     facts: dict[str, object] = {
         "pod": str(request.pod),
@@ -137,6 +158,9 @@ def _bind_facts(
             "devices": result.reservation.devices,
             "reservation": result.reservation.id,
         }
+        pool = index.pool(result.reservation.pool)
+        if pool is not None:
+            facts |= _strategy_facts(pool, result.value_lost)
     if bound is not None:
         facts["quality"] = bound.quality.value
         if bound.waited_s is not None:

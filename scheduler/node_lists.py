@@ -47,10 +47,14 @@ class Filtered:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """prioritize's reply: the body, and whether any node fits."""
+    """prioritize's reply: the body, and the first of the nodes with the best score."""
 
     body: bytes
-    any_fits: bool
+    best: "NodeName | None" = None
+    """None when no node fits."""
+    score: int = 0
+    value_lost: int | None = None
+    """Milli of devices by which the pod lowers the value of the best node, where that made it the best."""
 
 
 @dataclass(slots=True)

@@ -27,15 +27,16 @@ OWN_SCORE: Final = MAX_SCORE + 1
 
 def score_names(
     asked: "PodDemand", candidates: "Candidates", context: "ExtenderContext"
-) -> tuple[Outcome, bytes]:
+) -> tuple[Outcome, Scored]:
     """Score every name, in their order; a node that does not fit has 0."""
     match asked:
         case NoDemand():
-            return Outcome.NOT_OURS, no_scores(candidates.names)
+            return Outcome.NOT_OURS, Scored(no_scores(candidates.names))
         case ImpossibleDemand():
-            return Outcome.IMPOSSIBLE, no_scores(candidates.names)
+            return Outcome.IMPOSSIBLE, Scored(no_scores(candidates.names))
         case UnitDemand():
-            return _scored(asked, candidates, context)
+            scored = _scored(asked, candidates, context)
+            return Outcome.NONE_FITS if scored.best is None else Outcome.FITS, scored
 
 
 def no_scores(names: "list[NodeName]") -> bytes:
@@ -43,15 +44,18 @@ def no_scores(names: "list[NodeName]") -> bytes:
     return encode_priorities([HostPriority(name, 0) for name in names])
 
 
-def _scored(
-    asked: UnitDemand, candidates: "Candidates", context: "ExtenderContext"
-) -> tuple[Outcome, bytes]:
+def _scored(asked: UnitDemand, candidates: "Candidates", context: "ExtenderContext") -> Scored:
     view = context.index.view(asked.pool.name, asked.demand)
     scored = _as_view_says(candidates, view, context)
-    best = _preferred(asked, context) or _cheapest(asked, candidates, context)
-    if best is not None and best in candidates.names:
-        return Outcome.FITS, _with_own(scored.body, best, view.scores.get(best, 0))
-    return Outcome.FITS if scored.any_fits else Outcome.NONE_FITS, scored.body
+    best, lost = _preferred(asked, context), None
+    if best is None:
+        best = _cheapest(asked, candidates, context)
+        if best is not None:
+            lost = context.index.state(asked.pool.name).value_lost(asked.demand, best)
+    if best is None or best not in candidates.names:
+        return scored
+    body = _with_own(scored.body, best, view.scores.get(best, 0))
+    return Scored(body, best, OWN_SCORE, lost)
 
 
 def _as_view_says(candidates: "Candidates", view: "FitView", context: "ExtenderContext") -> Scored:
@@ -66,9 +70,22 @@ def _as_view_says(candidates: "Candidates", view: "FitView", context: "ExtenderC
         item if item is not None else encode_priority(name, 0)
         for name, item in zip(names, items, strict=True)
     ]
-    scored = Scored(join_priorities(written), any_fits=any(items))
+    best = _first_best(names, view)
+    score = 0 if best is None else view.scores[best]
+    scored = Scored(join_priorities(written), best, score)
     found.scored, found.scored_at = scored, view.scores_moved
     return scored
+
+
+def _first_best(names: "list[NodeName]", view: "FitView") -> "NodeName | None":
+    """Return the first name with the best score; None where none fits."""
+    scores = view.scores
+    top = max(scores.values(), default=0)
+    # Mostly a name has the best score of the whole pool, and one of the first.
+    first = next((name for name in names if scores.get(name) == top), None)
+    if first is not None:
+        return first
+    return max((name for name in names if name in scores), key=scores.__getitem__, default=None)
 
 
 def _with_own(body: bytes, node: "NodeName", score: int) -> bytes:

@@ -33,6 +33,8 @@ class CpuClaims:
             self._by_node.setdefault(after[0], {})[pod] = cpu_milli
         return changed
 
-    def on(self, node: "NodeName") -> int:
-        """Return the CPU that the pods of a node request."""
-        return sum(self._by_node.get(node, {}).values())
+    def on(self, node: "NodeName", *, without: "PodUid | None" = None) -> int:
+        """Return the CPU that the pods of a node request, one pod left out."""
+        pods = self._by_node.get(node, {})
+        own = 0 if without is None else pods.get(without, 0)
+        return sum(pods.values()) - own

@@ -217,12 +217,33 @@ class DeviceIndex:
         if state is not None and state.facts == costs.pool:
             state.rank(costs)
 
-    def free_cpu(self, node: "NodeName") -> int | None:
-        """Return the CPU of a node that no pod with units requests; None where the node does not tell."""
+    def free_cpu(self, node: "NodeName", *, without: "PodUid | None" = None) -> int | None:
+        """Return the CPU of a node that no pod with units requests; None where the node does not tell.
+
+        Args:
+            node: that has the CPU.
+            without: pod that does not count.
+        """
         facts = self._nodes.get(node)
         if facts is None or facts.cpu_milli is None:
             return None
-        return facts.cpu_milli - self.cpu.on(node)
+        return facts.cpu_milli - self.cpu.on(node, without=without)
+
+    def rest_of(
+        self,
+        pool: "PoolFacts",
+        node: "NodeName",
+        *,
+        own: "Mapping[DeviceName, int]",
+        uid: "PodUid",
+    ) -> Rest:
+        """Return what is left of a node to a pod that has these masks of its devices already."""
+        free = sorted(
+            (entry.free | own.get(entry.facts.name, 0)).bit_count()
+            for entry in self.devices_on(pool.name, node)
+        )
+        unit = unit_milli(pool)
+        return Rest(tuple(count * unit for count in free), self.free_cpu(node, without=uid))
 
     def pool_of(self, resource: str) -> "PoolFacts | None":
         """Return the pool that serves a resource."""

@@ -6,11 +6,13 @@ An order is kept by request; the nodes that changed are put into their places by
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Final, final
 
+from pool.placement.fragmentation.placement_costs import STEP
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from api.names import NodeName
-    from pool.index.node_view import PoolNode
+    from pool.index.node_view import PoolNode, Rest
     from pool.placement.fragmentation.placement_costs import PlacementCosts
     from pool.placement.fragmentation.target_workload import TargetShape
     from pool.placement.unit_request import UnitRequest
@@ -49,12 +51,10 @@ class NodeRanking:
         found.refresh(nodes, self.costs)
         return (name for _, _, name in found.places)
 
-    def cost(self, request: "UnitRequest", node: "PoolNode") -> int | None:
-        """Return what the request costs of a node's value, in steps of the costs; None where that is not known."""
-        rest = node.rest
-        if rest is None:
-            return None
-        return self.costs.of(rest.devices, rest.cpu_milli, self.costs.shape(request))
+    def value_lost(self, request: "UnitRequest", rest: "Rest") -> int:
+        """Return the milli by which the request lowers the value of what is left of a node."""
+        shape = self.costs.shape(request)
+        return STEP * self.costs.lost(rest.devices, rest.cpu_milli, shape)
 
 
 @final

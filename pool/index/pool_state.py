@@ -17,7 +17,6 @@ from pool.layout import most_units_of_a_device
 from pool.model import Capacity
 from pool.placement.device_choice import fits, is_split
 from pool.placement.device_rules import DeviceRules
-from pool.placement.fragmentation.placement_costs import STEP
 from pool.placement.room import most_aligned
 from pool.placement.unit_request import UnitRequest, request_by_containers
 
@@ -217,11 +216,12 @@ class PoolState:
             some = alike[preference]
             yield from some[0] if len(some) == 1 else heapq.merge(*some)
 
-    def value_lost(self, request: UnitRequest, name: NodeName) -> int | None:
-        """Return the milli by which the request lowers the value of a node; None where nodes are not ranked by it."""
+    def value_lost(self, demand: "Demand", name: NodeName) -> int | None:
+        """Return the milli by which a pod lowers the value of a node; None where nodes are not ranked by it."""
         node = self.node(name)
-        cost = None if self.ranking is None or node is None else self.ranking.cost(request, node)
-        return None if cost is None else cost * STEP
+        if self.ranking is None or node is None or node.rest is None:
+            return None
+        return self.ranking.value_lost(self.request_of(demand), node.rest)
 
     def _refresh(self) -> None:
         if not self._dirty:

@@ -69,13 +69,16 @@ class PlacementCosts:
         self.of.cache_clear()
         return True
 
-    def _of(self, rests: "Rests", cpu_milli: int | None, shape: TargetShape) -> int:
+    def lost(self, rests: "Rests", cpu_milli: int | None, shape: TargetShape) -> int:
         """Return what the value of a node loses by a pod, in steps of `STEP` milli."""
         after = rests_after(rests, shape)
         cpu_after = None if cpu_milli is None else cpu_milli - shape.cpu_milli
-        lost = self._of_state(rests, cpu_milli) - self._of_state(after, cpu_after)
-        has_cpu = cpu_after is None or cpu_after >= 0
-        return round(lost / STEP) + (0 if has_cpu else WITHOUT_CPU)
+        return round((self._of_state(rests, cpu_milli) - self._of_state(after, cpu_after)) / STEP)
+
+    def _of(self, rests: "Rests", cpu_milli: int | None, shape: TargetShape) -> int:
+        """Return the cost by which nodes are ordered: the loss, and whether CPU is enough."""
+        has_cpu = cpu_milli is None or cpu_milli >= shape.cpu_milli
+        return self.lost(rests, cpu_milli, shape) + (0 if has_cpu else WITHOUT_CPU)
 
 
 def rests_after(rests: "Rests", shape: TargetShape) -> "Rests":

@@ -7,11 +7,20 @@ import json
 import pytest
 
 from api.annotations import decode_devices
-from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL, DeviceName, PodUid
+from api.names import (
+    DEVICES_ANNOTATION,
+    LEADER_ANNOTATION,
+    POOL_LABEL,
+    DeviceName,
+    NodeName,
+    PodUid,
+)
 from pool.model import DeviceLink, PodPhase
+from pool.placement.fragmentation.placement_costs import PlacementCosts
+from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 from scheduler.extender import bind, filter_nodes
 from scheduler.ports import BindRefused
-from tests.support.builders import EPOCH, a_device, a_pod_facts, a_pool
+from tests.support.builders import EPOCH, a_demand, a_device, a_pod_facts, a_pool
 from tests.support.scheduling import ExtenderSetup, a_wire_pod, binding_args, extender_args, seen_on
 
 
@@ -310,4 +319,27 @@ async def test_the_log_line_names_the_devices():
         "devices": {"c0": ("GPU-n1-0",)},
         "reservation": "r0",
         "quality": "single",
+        "strategy": "LeastFragmentation",
     }
+
+
+async def test_the_log_line_has_the_strategy_and_what_the_pod_took_of_the_nodes_value():
+    """The same figure whether units were reserved or not: a pod is no loss to itself."""
+    setup = ExtenderSetup().pool(n1=8)
+    index = setup.allocation_state.index
+    target = TargetWorkload(((TargetShape(0, 1000, 1), 8.0), (TargetShape(0, 1000, 4), 1.0)))
+    index.rank(PlacementCosts(a_pool(), target))
+    lost = index.state(a_pool().name).value_lost(a_demand(2), NodeName("n1"))
+    assert lost is not None
+    assert lost > 2000, "two devices, and the room for one pod of four"
+    setup.reserve("p", 2, "n1")
+    reserved = await bind(binding_args("p", "n1"), setup.context)
+    setup = ExtenderSetup().pool(n1=8)
+    setup.allocation_state.index.rank(PlacementCosts(a_pool(), target))
+    setup.pending("q", 2)
+    planned = await bind(binding_args("q", "n1"), setup.context)
+    for answer in (reserved, planned):
+        assert answer.facts["strategy"] == "LeastFragmentation"
+        assert answer.facts["value_lost"] == lost
+    again = await bind(binding_args("q", "n1"), setup.context)
+    assert "value_lost" not in again.facts, "nothing was decided"

@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 from api.kinds.gpupool import Strategy
-from api.names import DeviceName
+from api.names import DeviceName, NodeName
 from pool.placement.fragmentation.placement_costs import PlacementCosts
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 from scheduler.extender import filter_nodes, prioritize
-from tests.support.builders import a_pool
+from tests.support.builders import a_demand, a_pool
 from tests.support.scheduling import ExtenderSetup, a_wire_pod, extender_args
 
 
@@ -64,6 +64,42 @@ def test_least_fragmentation_puts_one_node_first_by_the_demand_on_the_pool():
     assert scores(setup, a_wire_pod(whole=1), *names) == {"n1": 6, "n2": 10, "n3": 6}
     assert scores(setup, a_wire_pod(whole=1), "n1", "n3") == {"n1": 10, "n3": 6}
     assert scores(setup, a_wire_pod(whole=8), *names) == dict.fromkeys(names, 0)
+
+
+def best(setup: ExtenderSetup, pod: dict[str, Any], *names: str) -> dict[str, object]:
+    """Return what the log line says of the best node."""
+    facts = prioritize(extender_args(pod, *names), setup.context).facts
+    return {key: facts[key] for key in ("node", "score", "strategy", "value_lost") if key in facts}
+
+
+def test_the_log_line_names_the_best_node_and_what_made_it_the_best():
+    setup = half_full_and_empty(Strategy.BIN_PACK)
+    packed: dict[str, object] = {"strategy": "BinPack"}
+    assert (
+        best(setup, a_wire_pod(whole=2), "empty", "half") == {"node": "half", "score": 9} | packed
+    )
+    assert best(setup, a_wire_pod(whole=2), "empty") == {"node": "empty", "score": 4} | packed
+    assert best(setup, a_wire_pod(whole=2), "stranger") == {}
+    assert best(setup, a_wire_pod(), "empty") == {}
+    setup.reserve("p", 2, "empty")
+    own: dict[str, object] = {"node": "empty", "score": 10} | packed
+    assert best(setup, a_wire_pod("p", whole=2), "half", "empty") == own
+
+
+def test_the_log_line_has_the_loss_by_which_a_node_is_the_best():
+    setup = ExtenderSetup().pool(n1=4, n2=3)
+    index = setup.allocation_state.index
+    assert "value_lost" not in best(setup, a_wire_pod(whole=1), "n1", "n2")
+    target = TargetWorkload(((TargetShape(0, 1000, 1), 8.0), (TargetShape(0, 1000, 4), 1.0)))
+    index.rank(PlacementCosts(a_pool(), target))
+    found = best(setup, a_wire_pod(whole=1), "n1", "n2")
+    lost = index.state(a_pool().name).value_lost(a_demand(1), NodeName("n2"))
+    assert found == {
+        "node": "n2",
+        "score": 10,
+        "strategy": "LeastFragmentation",
+        "value_lost": lost,
+    }
 
 
 def test_nodes_that_do_not_fit_score_nothing():
