@@ -91,6 +91,15 @@ ALERTS: Final = (
         "a pod of pool {{ $labels.pool }} stays Pending although the pool has free units",
     ),
     Alert(
+        "GPUPoolFragmented",
+        Severity.WARNING,
+        "gpu_pods_longest_wait_seconds > 900 and on (pool) gpupool_fragmentation > 0.5"
+        " and on (pool) gpupool_capacity_available > 0.1 * gpupool_capacity_total",
+        "30m",
+        "pods of pool {{ $labels.pool }} are Pending, and most of its free units are of no use to the pods that ask"
+        " for them",
+    ),
+    Alert(
         "GPUPoolExhausted",
         Severity.WARNING,
         "gpu_pods_waiting > 0 and on (pool) gpupool_capacity_available == 0",

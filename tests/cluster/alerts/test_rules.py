@@ -80,6 +80,36 @@ CASES = [
         text="fewer than 10 % of the units of pool a are free, or none",
     ),
     Case(
+        "GPUPoolFragmented",
+        {
+            'gpu_pods_longest_wait_seconds{pool="a"}': "0x9 1000x60",
+            'gpupool_fragmentation{pool="a"}': "0.6x70",
+            'gpupool_capacity_available{pool="a"}': "20x70",
+            'gpupool_capacity_total{pool="a"}': "100x70",
+        },
+        silent_at="39m",
+        raised_at="41m",
+        labels={"pool": "a"},
+        harmless={
+            # Little is free, all of it of no use: the pool is full.
+            'gpu_pods_longest_wait_seconds{pool="full"}': "1000x70",
+            'gpupool_fragmentation{pool="full"}': "1x70",
+            'gpupool_capacity_available{pool="full"}': "9x70",
+            'gpupool_capacity_total{pool="full"}': "100x70",
+            # What is free is of use: the pod waits for another reason.
+            'gpu_pods_longest_wait_seconds{pool="useful"}': "1000x70",
+            'gpupool_fragmentation{pool="useful"}': "0.2x70",
+            'gpupool_capacity_available{pool="useful"}': "50x70",
+            'gpupool_capacity_total{pool="useful"}': "100x70",
+            # No pod waits.
+            'gpu_pods_longest_wait_seconds{pool="quiet"}': "0x70",
+            'gpupool_fragmentation{pool="quiet"}': "0.9x70",
+            'gpupool_capacity_available{pool="quiet"}': "50x70",
+            'gpupool_capacity_total{pool="quiet"}': "100x70",
+        },
+        text="pods of pool a are Pending, and most of its free units are of no use to the pods that ask for them",
+    ),
+    Case(
         "GPUReservationExpired",
         {
             'gpu_reservations_ended_total{end="expired",instance="r1"}': "0+1x60",
