@@ -110,6 +110,8 @@ class KubeletTopology(msgspec.Struct, frozen=True):
 
     policy: "TopologyManagerPolicy"
     scope: "TopologyManagerScope"
+    knows_numa_nodes: bool = False
+    """Whether the plugins tell it the NUMA nodes of devices, so that it chooses among them (`agent.plugin.numa_hints`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,14 @@ import functools
 import itertools
 from typing import TYPE_CHECKING, Final
 
-from api.kinds.gpupool import DeviceTopology
 from pool.demand import reused_units
 from pool.model import ContainerRole
 from pool.placement.aligned_sets import aligned_regions
 from pool.placement.compliance import kubelet_admits, units_by_numa_node, with_reused
 from pool.placement.device_sets import best_set
+from pool.placement.distinct_devices import take_distinct
+from pool.placement.kubelet_choice import choose_as_kubelet, choose_on_same_devices
 from pool.placement.kubelet_hints import Unaligned, align
-from pool.placement.same_device import Unservable, groups_of, plan_same_device
 from pool.placement.topology import is_aligned, positions
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def choose(
         idle: mask of the devices of which sets are kept whole for later pods; all with free units unless given.
     """
     order = range(len(free)) if preference is None else preference
+    if devices.is_kubelets_choice:
+        return choose_as_kubelet(devices, free, containers, preference=order)
     if devices.slices:
         return _on_same_devices(devices, free, containers, preference=order)
     if len(containers) == 1 and devices.kubelet is None:  # most pods
@@ -120,21 +122,11 @@ def _on_same_devices(
     preference: "Sequence[int]",
 ) -> "Choice | None":
     """Choose one device for each container's units, or whole devices, that kubelet allows."""
-    groups = groups_of(tuple(containers), devices.slices)
-    if isinstance(groups, Unservable):
-        return None
     for some in _numa_regions(devices):
-        taken = plan_same_device(
-            groups,
-            [count if some >> at & 1 else 0 for at, count in enumerate(free)],
-            strategy=devices.strategy,
-            preference=preference,
-            topology=None if devices.device_topology is DeviceTopology.NONE else devices.topology,
-            aligned_only=devices.is_required_aligned,
-        )
-        if taken is None:
+        left = [count if some >> at & 1 else 0 for at, count in enumerate(free)]
+        choice = choose_on_same_devices(devices, left, containers, preference=preference)
+        if choice is None:
             continue
-        choice = [[at for at, count in one for _ in range(count)] for one in taken]
         if kubelet_admits(devices, containers, list(with_reused(containers, choice))):
             return choice
     return None
@@ -220,7 +212,14 @@ class _Search:
             self._containers, self._reused, allowed, strict=True
         ):
             kept = reusable[:reused]
-            fresh = self._take(left, units - reused, allowed=mask, beside=kept)
+            fresh = take_distinct(
+                self._devices,
+                left,
+                units - reused,
+                preference=self._preference,
+                allowed=mask,
+                beside=kept,
+            )
             if fresh is None:
                 return None
             choice.append(fresh)
@@ -261,29 +260,6 @@ class _Search:
             else sum(1 << at for at, node in enumerate(numa) if node in nodes)
             for nodes in aligned
         ]
-
-    def _take(
-        self, left: list[int], count: int, *, allowed: int, beside: "Sequence[int]"
-    ) -> list[int] | None:
-        """Take units round by round: one of each device before a second of any, new devices first."""
-        order = [at for at in self._preference if allowed >> at & 1 and left[at]]
-        first = [at for at in order if at not in beside]
-        if 0 < count < len(first) and self._devices.has_preference:
-            best = best_set(
-                self._topology, sum(1 << at for at in first), count, preference=self._preference
-            )
-            first = [at for at in first if best is None or best >> at & 1]
-        taken: list[int] = []
-        while len(taken) < count:
-            before = len(taken)
-            for at in first:
-                if left[at] and len(taken) < count:
-                    taken.append(at)
-                    left[at] -= 1
-            if len(taken) == before and not any(left[at] for at in order):
-                return None
-            first = order
-        return taken
 
     def _is_distinct(self, choice: "Choice") -> bool:
         """Say whether no container has two new units of one device."""

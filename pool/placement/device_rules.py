@@ -45,6 +45,11 @@ class DeviceRules(msgspec.Struct, frozen=True, cache_hash=True):
         """Whether a pod may not fit though there are enough free units."""
         return bool(self.slices) or self.is_required_aligned or self.kubelet is not None
 
+    @property
+    def is_kubelets_choice(self) -> bool:
+        """Whether kubelet chooses the NUMA nodes."""
+        return self.kubelet is not None and self.kubelet.knows_numa_nodes
+
     def without_kubelet(self) -> "DeviceRules":
         """Return the value for a kubelet without a policy."""
         return self if self.kubelet is None else structs.replace(self, kubelet=None)

@@ -7,9 +7,13 @@ one without a set of one node, `best-effort` none. A container that reuses the u
 with the NUMA nodes of all of them. Units without a NUMA node are in no set; where no unit has one, or kubelet has no
 other resource to align with ours and our plugins report none (`agent.plugin.numa_hints`), kubelet does not choose.
 
-`align` answers in the same terms, with two differences: it decides for all containers together, where kubelet's
+There `align` answers in the same terms, with two differences: it decides for all containers together, where kubelet's
 first container may take what the second one needs, and the caller may try other NUMA nodes first. Where kubelet
 itself admits the pod, and the order is ascending, both name the same nodes.
+
+Where kubelet knows the NUMA nodes it decides, and `next_numa_nodes` says how: for one container after the other, in
+ascending order. The other resources that it aligns count for nothing: free CPUs by NUMA node are unknown here. kubelet
+passes over NUMA nodes that lack them, and may then choose a later set than this one.
 """
 
 from itertools import combinations
@@ -76,6 +80,33 @@ def align(
     return search.first(containers, left)
 
 
+def next_numa_nodes(
+    topology: "KubeletTopology",
+    capacity: "Mapping[int | None, int]",
+    free: "Mapping[int | None, int]",
+    *,
+    units: int,
+    reusable: "Mapping[int | None, int]",
+) -> NumaNodes | Unaligned | None:
+    """Return the NUMA nodes that kubelet chooses for the units of the next container; None where it takes any.
+
+    Args:
+        topology: the settings of the node's kubelet.
+        capacity: the pool's units of the node by NUMA node, free or not; None: units without a NUMA node.
+        free: those that the container may get.
+        units: of the container, or with scope pod of the whole pod.
+        reusable: units of init containers that the container may take over.
+    """
+    order = sorted(node for node in capacity if node is not None and capacity[node])
+    if topology.policy is TopologyManagerPolicy.NONE or not order:
+        return None
+    return _Search(topology.policy, capacity, order).next(
+        units,
+        tuple(free.get(node, 0) for node in order),
+        tuple(reusable.get(node, 0) for node in order),
+    )
+
+
 def most_numa_nodes(
     policy: TopologyManagerPolicy, capacity: "Mapping[int | None, int]", units: int
 ) -> int | None:
@@ -125,9 +156,8 @@ class _Search:
     ) -> Aligned | Unaligned:
         """Return the first sets with which all containers are served, or the first container that has none."""
         if len(containers) == 1:  # most pods: nothing is left for another one to try
-            units = containers[0][1]
-            nodes = next(self._sets(units, free, (0,) * len(free)), _NO_MORE)
-            return self._refused(units) if nodes is _NO_MORE else (nodes,)
+            nodes = self.next(containers[0][1], free, (0,) * len(free))
+            return nodes if isinstance(nodes, Unaligned) else (nodes,)
         chosen: list[NumaNodes | None] = []
         states = [(free, (0,) * len(free))]
         # Before each container: the free and the reusable units, by place.
@@ -154,6 +184,11 @@ class _Search:
                 return self._refused(containers[furthest][1])
             chosen.pop()
         return tuple(chosen)
+
+    def next(self, units: int, free: "_Units", reusable: "_Units") -> NumaNodes | Unaligned | None:
+        """Return the first set for one container."""
+        nodes = next(self._sets(units, free, reusable), _NO_MORE)
+        return self._refused(units) if nodes is _NO_MORE else nodes
 
     def _refused(self, units: int) -> Unaligned:
         return Unaligned(units, most_numa_nodes(self._policy, self._capacity, units) or 0)

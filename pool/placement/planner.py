@@ -115,6 +115,8 @@ def _choose(
     containers = [(one.role, one.units) for one in demand.containers]
     preference = [one.position for one in ranked]
     old = [one for one in ranked if not one.is_new]
+    if devices.is_kubelets_choice:
+        old = []  # kubelet does not tell them apart
     for some in (old, ranked) if 0 < len(old) < len(ranked) else (ranked,):
         free = [0] * len(devices.capacity)
         for one in some:
@@ -167,8 +169,11 @@ def complies_with(
 ) -> bool:
     """Say whether an intact reservation's units comply with the rules as they are now.
 
-    A kubelet's policy, the connections of devices or the pool may have changed.
+    A kubelet's policy, the connections of devices or the pool may have changed. Where kubelet chooses NUMA nodes, it
+    goes by what is free now, so that units are always chosen again.
     """
+    if rules.is_kubelets_choice:
+        return False
     if not rules.is_constrained:
         return True
     position_of = {

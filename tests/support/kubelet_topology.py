@@ -2,12 +2,15 @@
 
     pkg/kubelet/cm/topologymanager/{policy,policy_*,scope_*}.go, bitmask/bitmask.go
     pkg/kubelet/cm/devicemanager/{topology_hints,manager}.go
+    pkg/kubelet/cm/cpumanager/policy_static.go, generateCPUTopologyHints
 
-Other hint providers have no preference: the CPU manager and the memory manager are off.
+Without `cpus` the CPU manager is off; the memory manager always is. The containers of a pod that has CPUs of its own
+ask for `cpus_each`.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Final
 
 from pool.demand import distinct_units
@@ -51,6 +54,11 @@ class Kubelet:
     """Healthy devices that no pod has, as kubelet sees it."""
     preferred: "Preferred" = lambda _container, _available, _must, _size: ()
     machine: Mask = frozenset({0, 1})
+    cpus: "Mapping[int, int] | None" = None
+    """NUMA node -> its CPUs that no pod has, with the static CPU manager and a Guaranteed pod."""
+    cpus_of_node: int = 8
+    """CPUs of each NUMA node, free or not."""
+    cpus_each: int = 1
     affinity: dict[str, Mask | None] = field(default_factory=dict)
     """Container -> the NUMA nodes that were chosen."""
     calls: int = 0
@@ -63,16 +71,21 @@ class Kubelet:
             RejectedError: as kubelet's pod admission.
         """
         reusable: set[str] = set()
+        cpus, reusable_cpus = Counter(self.cpus or {}), Counter[int]()
         given: dict[str, set[str]] = {}
         for_the_pod = None
         if self.policy != NONE and self.scope == "pod":
-            for_the_pod = self._merge(self._hints(set(), distinct_units(containers)))
+            mains = sum(one.role is not ContainerRole.INIT for one in containers)
+            hints = self._cpu_hints(cpus, Counter(), mains * self.cpus_each)
+            for_the_pod = self._merge(self._hints(set(), distinct_units(containers)), hints)
         for one in containers:
             hint = for_the_pod
             if self.policy != NONE and self.scope == "container":
-                hint = self._merge(self._hints(reusable, one.units))
+                hints = self._cpu_hints(cpus, reusable_cpus, self.cpus_each)
+                hint = self._merge(self._hints(reusable, one.units), hints)
             nodes = None if hint is None else hint.nodes
             self.affinity[one.name] = nodes
+            self._take_cpus(one, nodes, cpus, reusable_cpus)
             devices = self._allocate(one, nodes, reusable)
             given[one.name] = devices
             if one.role is ContainerRole.INIT:
@@ -104,19 +117,74 @@ class Kubelet:
                     masks.append(mask)
         return [Hint(mask, len(mask) == smallest) for mask in masks]
 
-    def _merge(self, hints: list[Hint] | None) -> Hint:
-        found = [Hint(None, True)] if hints is None else hints or [Hint(None, False)]
+    def _cpu_hints(
+        self, free: "Counter[int]", reusable: "Counter[int]", request: int
+    ) -> list[Hint] | None:
+        if self.cpus is None:
+            return None
+        smallest = len(self.machine)
+        masks: list[Mask] = []
+        for size in range(1, len(self.machine) + 1):
+            for some in combinations(sorted(self.machine), size):
+                mask = frozenset(some)
+                if self.cpus_of_node * size >= request:
+                    smallest = min(smallest, size)
+                is_whole = all(node in mask for node, count in reusable.items() if count)
+                if is_whole and sum(free[node] + reusable[node] for node in mask) >= request:
+                    masks.append(mask)
+        return [Hint(mask, len(mask) == smallest) for mask in masks]
+
+    def _take_cpus(
+        self,
+        container: "ContainerDemand",
+        nodes: Mask | None,
+        free: "Counter[int]",
+        reusable: "Counter[int]",
+    ) -> None:
+        """As kubelet packs them: those of the chosen NUMA nodes first, lower numbers first."""
+        if self.cpus is None:
+            return
+        first = sorted(
+            self.machine, key=lambda node: (nodes is not None and node not in nodes, node)
+        )
+        wanted = self.cpus_each
+        for source in (reusable, free):
+            for node in first:
+                taken = min(wanted, source[node])
+                wanted -= taken
+                source[node] -= taken
+                if container.role is ContainerRole.INIT:
+                    reusable[node] += taken
+        if wanted:
+            raise RejectedError("not enough cpus available to satisfy request")
+
+    def _merge(self, *providers: list[Hint] | None) -> Hint:
+        found = [
+            [Hint(None, True)] if hints is None else hints or [Hint(None, False)]
+            for hints in providers
+        ]
         if self.policy == SINGLE:
             found = [
-                one for one in found if one.preferred and (one.nodes is None or len(one.nodes) == 1)
+                [
+                    one
+                    for one in hints
+                    if one.preferred and (one.nodes is None or len(one.nodes) == 1)
+                ]
+                for hints in found
             ]
-        fewest = min((len(one.nodes) for one in found if one.nodes is not None), default=0)
+        fewest = max(
+            min((len(one.nodes) for one in hints if one.nodes is not None), default=0)
+            for hints in found
+        )
         best: Hint | None = None
-        for one in found:
+        for some in product(*found):
+            named = [one.nodes for one in some if one.nodes is not None]
             candidate = Hint(
-                self.machine if one.nodes is None else one.nodes & self.machine, one.preferred
+                self.machine.intersection(*named),
+                all(one.preferred for one in some) and len(set(named)) <= 1,
             )
-            best = candidate if best is None else _better(best, candidate, fewest)
+            if candidate.nodes:
+                best = candidate if best is None else _better(best, candidate, fewest)
         best = best or Hint(self.machine, False)
         if self.policy == SINGLE and best.nodes == self.machine:
             best = Hint(None, best.preferred)
@@ -165,8 +233,6 @@ def _better(current: Hint, candidate: Hint, fewest: int) -> Hint:
     """`HintMerger.compare`, case by case."""
     assert current.nodes is not None
     assert candidate.nodes is not None
-    if not candidate.nodes:
-        return current
     if current.preferred is not candidate.preferred:
         return current if current.preferred else candidate
     fitter = _narrower(current, candidate)

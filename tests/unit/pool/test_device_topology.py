@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
 from api.kinds.gpupool import DeviceTopology, Strategy
@@ -390,6 +391,16 @@ def test_a_reservation_that_kubelet_would_reject_by_now_is_planned_again() -> No
     allocation_state.discard_pod(uid_of("b"))
     allocation_state.index.replace_kubelet(N1, SINGLE)
     assert set(commit_to(allocation_state, pod).units) == {"GPU-n1-1", "GPU-n1-2"}
+
+
+def test_where_kubelet_chooses_a_reservation_follows_what_is_free_when_the_pod_is_bound() -> None:
+    allocation_state = a_state(0, 0, 1, 1)
+    knowing = structs.replace(SINGLE, knows_numa_nodes=True)
+    allocation_state.index.replace_kubelet(N1, knowing)
+    take(allocation_state, 0, 1)
+    pod = a_reserved_pod(allocation_state, "mine", 2)
+    allocation_state.discard_pod(uid_of("b"))
+    assert set(commit_to(allocation_state, pod).units) == {"GPU-n1-0", "GPU-n1-1"}
 
 
 def test_a_reservation_that_complies_is_kept() -> None:
