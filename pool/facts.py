@@ -171,7 +171,11 @@ def kubelet_of(inventory: "GPUNodeInventory") -> KubeletTopology | None:
     shown = inventory.status.kubelet
     if shown is None:
         return None
-    return KubeletTopology(shown.topology_manager_policy, shown.topology_manager_scope)
+    return KubeletTopology(
+        shown.topology_manager_policy,
+        shown.topology_manager_scope,
+        knows_numa_nodes=bool(shown.aligned_resources),
+    )
 
 
 def reports_of(inventory: "GPUNodeInventory") -> "dict[PodUid, PodReport]":

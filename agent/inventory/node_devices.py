@@ -170,6 +170,8 @@ def published_of(
         policy, scope = kubelet.topology_manager_policy, kubelet.topology_manager_scope
         node.add(AgentNode.TOPOLOGY_POLICY, policy.value, parsing.topology_policy)
         node.add(AgentNode.TOPOLOGY_SCOPE, scope.value, parsing.topology_scope)
+        aligned = ",".join(kubelet.aligned_resources)
+        node.add(AgentNode.ALIGNED_RESOURCES, aligned, parsing.resources)
     rejected += node.rejected
     return PublishedFeatures(
         devices=tuple(devices_attributes), node=node.texts, rejected=tuple(rejected)

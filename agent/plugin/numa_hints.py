@@ -9,7 +9,8 @@ the same policy (`pool.placement.kubelet_hints`).
 
 NUMA nodes serve a purpose only where kubelet aligns something else with the devices: CPUs (`cpuManagerPolicy: static`),
 memory (`memoryManagerPolicy: Static`), or the devices of other plugins that have NUMA nodes, such as network cards.
-There they are told, and kubelet has the last word. PodResources says which is the case.
+There they are told, and kubelet has the last word. PodResources says which is the case, to each plugin, and to the
+inventory, by which pods are bound with the devices that kubelet will choose (`pool.placement.kubelet_choice`).
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from agent.errors import KubeletUnavailableError
 from api.names import RESOURCE_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
 READ_EVERY_S: Final = 10.0
 """Another plugin may register at any time, and a kubelet start with other policies."""
@@ -42,15 +43,19 @@ class NumaResources(Protocol):
 
 @final
 class NumaHints:
-    """`are_useful` is what the last answer of kubelet says; False before the first one."""
+    """What the last answer of kubelet says; nothing before the first one."""
 
-    def __init__(
-        self, kubelet: NumaResources, *, own: "Callable[[], Collection[str]]" = tuple
-    ) -> None:
-        """`own` returns the resources of this process's plugins."""
+    def __init__(self, kubelet: NumaResources, *, is_of_a_pool: "Callable[[str], bool]") -> None:
+        """`is_of_a_pool` says whether a resource without our prefix is one of a pool."""
         self._kubelet = kubelet
-        self._own = own
-        self.are_useful = False
+        self._is_of_a_pool = is_of_a_pool
+        self.aligned: tuple[str, ...] = ()
+        """The resources that kubelet aligns with the devices, in order."""
+        self.on_change: Callable[[], None] = lambda: None
+
+    @property
+    def are_useful(self) -> bool:
+        return bool(self.aligned)
 
     async def run(self) -> NoReturn:
         """Read until cancelled."""
@@ -66,9 +71,12 @@ class NumaHints:
             # The calls that depend on kubelet report it.
             _log.info("kubelet did not say what it aligns", error=str(error))
             return
-        others = sorted(
-            one for one in found - set(self._own()) if not one.startswith(RESOURCE_PREFIX)
+        others = tuple(
+            one
+            for one in sorted(found)
+            if not (one.startswith(RESOURCE_PREFIX) or self._is_of_a_pool(one))
         )
-        if self.are_useful is not bool(others):
-            self.are_useful = bool(others)
+        if others != self.aligned:
+            self.aligned = others
             _log.info("NUMA nodes are told to kubelet", told=self.are_useful, aligned_with=others)
+            self.on_change()

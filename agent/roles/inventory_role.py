@@ -4,6 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import structlog
+from msgspec import structs
 
 from agent.allocations.reporter import AllocationReporter
 from agent.allocations.unit_holders import UnitHolders
@@ -21,6 +22,7 @@ from agent.kubelet.pod_processes import pods_with_processes
 from agent.mig.dependencies import PartitionerDependencies
 from agent.mig.partitioner import Partitioner
 from agent.nvml.driver import NvmlDriver
+from agent.plugin.numa_hints import NumaHints
 from agent.problems.condition import DegradedConditionWriter
 from agent.problems.file_reader import ProblemsFileReader
 from agent.settings import CDI_KIND, AgentRole
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from agent.api_cache import NodeObjects
     from agent.context import AgentContext
     from agent.files import FileIdentity
+    from api.kinds.gpunodeinventory import KubeletConfiguration
 
 _log = structlog.get_logger()
 
@@ -100,7 +103,9 @@ class InventoryRole:
             incarnation=self._kubelet_process,
         )
         self._kubelet.on_change = self._devices.settle
-        self._devices.kubelet = lambda: self._kubelet.configuration
+        self._numa_hints = NumaHints(dependencies.kubelet, is_of_a_pool=self._is_of_a_pool)
+        self._numa_hints.on_change = self._devices.settle
+        self._devices.kubelet = self._kubelet_configuration
         self._condition = DegradedConditionWriter(
             dependencies.client, dependencies.problems, dependencies.clock, node=dependencies.node
         )
@@ -153,6 +158,7 @@ class InventoryRole:
         tasks: dict[str, Coroutine[Any, Any, object]] = {
             "inventory": self._devices.run(),
             "kubelet": self._kubelet.run(),
+            "kubelet.numa": self._numa_hints.run(),
             "features": self._publisher.run(),
             "condition": self._condition.run(),
             "occupants": self._holders.run(),
@@ -174,6 +180,10 @@ class InventoryRole:
 
     def _kubelet_process(self) -> "FileIdentity | None":
         return file_identity(self._dependencies.settings.pod_resources_directory / SOCKET)
+
+    def _kubelet_configuration(self) -> "KubeletConfiguration | None":
+        known, aligned = self._kubelet.configuration, self._numa_hints.aligned
+        return known and structs.replace(known, aligned_resources=list(aligned))
 
     def _health_changed(self) -> None:
         self._devices.health_changed()

@@ -43,7 +43,9 @@ class PluginRole:
             events=dependencies.events,
             problems=dependencies.problems,
         )
-        self._numa_hints = NumaHints(dependencies.kubelet, own=lambda: self._served.resources)
+        self._numa_hints = NumaHints(
+            dependencies.kubelet, is_of_a_pool=lambda one: one in self._served.resources
+        )
         self._served = PluginServers(
             settings.plugins_directory,
             dependencies.clock,

@@ -74,6 +74,8 @@ class AgentNode:
     TOOLKIT_VERSION: Final = "toolkit.version"
     TOPOLOGY_POLICY: Final = "kubelet.topologyManagerPolicy"
     TOPOLOGY_SCOPE: Final = "kubelet.topologyManagerScope"
+    ALIGNED_RESOURCES: Final = "kubelet.alignedResources"
+    """Separated by commas; absent for none."""
 
 
 class FeatureElement(Model, frozen=True):

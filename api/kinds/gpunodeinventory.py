@@ -46,6 +46,10 @@ class KubeletConfiguration(Model, frozen=True, omit_defaults=False):
     """kubelet rejects a pod whose devices do not comply with restricted or single-numa-node."""
     topology_manager_scope: TopologyManagerScope = TopologyManagerScope.CONTAINER
     """Whether the policy applies to each container or to the whole pod."""
+    aligned_resources: list[str] = msgspec.field(default_factory=list)
+    """Resources that kubelet aligns with the devices of pools: cpu (cpuManagerPolicy static), memory
+    (memoryManagerPolicy Static), and those of other device plugins with NUMA nodes. Where there is one, kubelet itself
+    chooses the NUMA nodes of a container."""
 
 
 class DriverVersions(Model, frozen=True):

@@ -44,6 +44,8 @@ _PROFILE: Final = re.compile(
     r"(?:\d{1,2}c\.)?\d{1,2}g\.\d{1,4}gb(?:\+[a-z0-9]+(?:\.[a-z0-9]+)*|-me)*", re.ASCII
 )
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_RESOURCE: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9._-]{1,63}", re.ASCII)
+_MAX_RESOURCES: Final = 64
 _POLICIES: Final = {one.value: one for one in TopologyManagerPolicy}
 _SCOPES: Final = {one.value: one for one in TopologyManagerScope}
 _WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -55,6 +57,12 @@ def topology_policy(text: str) -> TopologyManagerPolicy | None:
 
 def topology_scope(text: str) -> TopologyManagerScope | None:
     return _SCOPES.get(text)
+
+
+def resources(text: str) -> list[str] | None:
+    names = list(dict.fromkeys(text.split(",")))
+    is_valid = len(names) <= _MAX_RESOURCES and all(map(_RESOURCE.fullmatch, names))
+    return names if is_valid else None
 
 
 class PeerLink(msgspec.Struct, frozen=True):

@@ -200,6 +200,7 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
     )
     policy = reading.read(AgentNode.TOPOLOGY_POLICY, parsing.topology_policy)
     scope = reading.read(AgentNode.TOPOLOGY_SCOPE, parsing.topology_scope)
+    aligned = reading.read(AgentNode.ALIGNED_RESOURCES, parsing.resources)
     heartbeat = None
     if agent is not None:
         annotations = feature.metadata.annotations or {}
@@ -221,7 +222,11 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
         heartbeat=heartbeat,
         kubelet=None
         if policy is None or scope is None
-        else KubeletConfiguration(topology_manager_policy=policy, topology_manager_scope=scope),
+        else KubeletConfiguration(
+            topology_manager_policy=policy,
+            topology_manager_scope=scope,
+            aligned_resources=aligned or [],
+        ),
         bad=frozenset(bad | reading.bad),
     )
 

@@ -24,7 +24,8 @@ def told(node: "KubeletOfNode") -> list[list[int]]:
 @pytest.fixture
 def hints(node: "KubeletOfNode") -> NumaHints:
     return NumaHints(
-        PodResources(node.pod_resources.directory, SystemClock()), own=lambda: {"ours.com/gpu"}
+        PodResources(node.pod_resources.directory, SystemClock()),
+        is_of_a_pool="ours.com/gpu".__eq__,
     )
 
 
@@ -48,9 +49,10 @@ async def test_they_are_useful_beside_memory_and_foreign_devices_with_numa_nodes
 ):
     shown = node.pod_resources
     shown.manages_memory = True
+    shown.cpus = [0, 1]
     await hints.read()
-    assert hints.are_useful
-    shown.manages_memory = False
+    assert hints.aligned == ("cpu", "memory")
+    shown.manages_memory, shown.cpus = False, []
     await hints.read()
     assert not hints.are_useful
 
@@ -80,7 +82,7 @@ async def test_devices_of_our_own_pools_are_nothing_to_align_with(
         async def numa_resources(self) -> frozenset[str]:
             return frozenset(resources)
 
-    hints = NumaHints(Kubelet(), own=lambda: {"ours.com/gpu"})
+    hints = NumaHints(Kubelet(), is_of_a_pool="ours.com/gpu".__eq__)
     await hints.read()
     assert hints.are_useful is want
 

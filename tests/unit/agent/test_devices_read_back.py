@@ -97,6 +97,7 @@ kubelets = st.none() | st.builds(
     KubeletConfiguration,
     topology_manager_policy=st.sampled_from(TopologyManagerPolicy),
     topology_manager_scope=st.sampled_from(TopologyManagerScope),
+    aligned_resources=st.sampled_from([[], ["cpu"], ["cpu", "example.com/nic", "memory"]]),
 )
 
 

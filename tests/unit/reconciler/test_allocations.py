@@ -120,12 +120,13 @@ def test_the_settings_of_its_kubelet_are_in_the_index_as_long_as_they_are_known(
     pod_scope = KubeletConfiguration(
         topology_manager_policy=TopologyManagerPolicy.RESTRICTED,
         topology_manager_scope=TopologyManagerScope.POD,
+        aligned_resources=["cpu"],
     )
     status = GPUNodeInventoryStatus(kubelet=pod_scope)
     shown = msgspec.structs.replace(an_inventory(), status=status)
     world.sink.upsert(shown)
     assert world.allocation_state.index.kubelet_on(NodeName("n1")) == KubeletTopology(
-        TopologyManagerPolicy.RESTRICTED, TopologyManagerScope.POD
+        TopologyManagerPolicy.RESTRICTED, TopologyManagerScope.POD, knows_numa_nodes=True
     )
     if how == "discard":
         world.sink.discard(shown)

@@ -60,7 +60,21 @@ def test_what_the_agent_reports_is_shown():
     assert msgspec.to_builtins(NONE) == {
         "topologyManagerPolicy": "none",
         "topologyManagerScope": "container",
+        "alignedResources": [],
     }
+
+
+def test_what_kubelet_aligns_with_devices_is_shown():
+    settings = {"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}
+    shown = shown_after(reported(**settings, alignedResources="cpu,example.com/nic"))
+    assert shown.kubelet is not None
+    assert shown.kubelet.aligned_resources == ["cpu", "example.com/nic"]
+    invalid = reported(**settings, alignedResources="cpu,,")
+    assert shown_after(invalid).kubelet == KubeletConfiguration(
+        topology_manager_policy=TopologyManagerPolicy.RESTRICTED,
+        topology_manager_scope=TopologyManagerScope.POD,
+    )
+    assert {one.value for one in invalid.bad} == {"cpu,,"}
 
 
 def test_unknown_settings_are_absent():
