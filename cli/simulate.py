@@ -13,8 +13,9 @@ from cli.exit_status import FAILED, OK
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cli.simulation.cluster_objects import ClusterObjects
     from cli.simulation.snapshot import Snapshot
-    from cli.simulation.workload_run import Scenario
+    from cli.simulation.workload.workload_run import Scenario
 
 _DEFAULT_INFLATE: Final = 1.3
 _DEFAULT_SEED: Final = 42
@@ -54,7 +55,7 @@ def _parser() -> CommandParser:
     for flag, text in (
         ("--pod", "question: this Pod, or the pod template of an object such as a Job"),
         ("--workload", "question: pods in time (YAML), or the pod list of the openb trace (*.csv)"),
-        ("--nodes", "cluster: node list of the openb trace, without pods; for --workload"),
+        ("--nodes", "cluster: node list of the openb trace, in place of pools; for --workload"),
         ("--file", "write the result there instead of to standard output"),
     ):
         parser.add_argument(flag, type=Path, metavar="FILE", help=text)
@@ -81,12 +82,12 @@ def _add_flags_of_pods(parser: CommandParser) -> None:
     parser.add_argument(
         "--namespace", metavar="NAME", help="with --pod: where its file names none (default)"
     )
-    parser.add_argument("--user", default="", metavar="NAME", help="with --pod: its creator")
+    parser.add_argument("--user", default="", metavar="NAME", help="creator of the pods")
     parser.add_argument(
         "--group",
         action="append",
         metavar="NAME",
-        help="with --pod: group of its creator, for spec.access.groups; repeatable",
+        help="group of the pods' creator, for spec.access.groups; repeatable",
     )
 
 
@@ -95,8 +96,13 @@ def _add_flags_of_workloads(parser: CommandParser) -> None:
         "--strategy",
         action="append",
         metavar="NAME",
-        help="with --workload: LeastFragmentation (default), BinPack, Spread, FGD, BestFit and others;"
-        " repeat it to compare",
+        help="with --workload: PoolSpec (default: each pool's own), LeastFragmentation, BinPack or Spread;"
+        " with --nodes LeastFragmentation (default), FGD, BestFit and others; repeat it to compare",
+    )
+    parser.add_argument(
+        "--pool",
+        metavar="NAME",
+        help="with the openb trace on a cluster of pools: the pool that its pods ask (the only one)",
     )
     parser.add_argument(
         "--inflate",
@@ -127,7 +133,7 @@ def _check(known: argparse.Namespace) -> None:
     if (known.pod is None) == (known.workload is None):
         raise CommandLineError("give either --pod FILE or --workload FILE")
     if known.pod is not None:
-        for flag in ("nodes", "strategy", "inflate", "trace_times"):
+        for flag in ("nodes", "strategy", "inflate", "trace_times", "pool"):
             if getattr(known, flag):
                 raise CommandLineError(
                     f"--{flag.replace('_', '-')} goes with --workload, not --pod"
@@ -139,8 +145,8 @@ def _check(known: argparse.Namespace) -> None:
         raise CommandLineError("--nodes and --cluster are two clusters: give one of them")
     if known.trace_times and known.inflate is not None:
         raise CommandLineError("--trace-times and --inflate contradict each other")
-    if known.workload.suffix == ".csv" and known.nodes is None:
-        raise CommandLineError("the pod list of the openb trace needs its node list: --nodes FILE")
+    if known.pool and (known.nodes is not None or known.workload.suffix != ".csv"):
+        raise CommandLineError("--pool goes with the openb trace on a cluster of pools")
 
 
 def _answer(known: argparse.Namespace) -> str:
@@ -154,7 +160,7 @@ def _answer(known: argparse.Namespace) -> str:
 
     asked = read_pod(known.pod, namespace=known.namespace)
     caller = PodCreator.of(asked, username=known.user, groups=known.group or ())
-    answer = answer_for(asked, _snapshot(known), caller)
+    answer = answer_for(asked, _snapshot(_objects(known)), caller)
     if known.output == "json":
         return msgspec.json.format(msgspec.json.encode(answer)).decode() + "\n"
     return text_of(answer)
@@ -164,11 +170,15 @@ def _simulated(known: argparse.Namespace) -> str:
     """Return the report about a workload."""
     import msgspec
 
-    from cli.simulation import run_text, workload_run
+    from cli.simulation.workload import run_text, workload_run
+    from cli.simulation.workload.pool_run import POOL_STRATEGIES
+    from pool.placement.simulation.strategies import STRATEGIES
 
-    strategies = known.strategy or workload_run.DEFAULT_STRATEGIES
-    workload_run.check_strategies(strategies)
-    scenario = _scenario(known)
+    on_pools = known.nodes is None
+    default = POOL_STRATEGIES[:1] if on_pools else workload_run.TRACE_STRATEGIES
+    strategies = known.strategy or default
+    workload_run.check_strategies(strategies, POOL_STRATEGIES if on_pools else STRATEGIES)
+    scenario = _scenario_of_pools(known) if on_pools else _scenario_of_trace(known)
     progress = _Progress() if sys.stderr.isatty() else None
     report = workload_run.run(scenario, strategies, seed=known.seed, progress=progress)
     forms: dict[str, Callable[[], str]] = {
@@ -180,50 +190,64 @@ def _simulated(known: argparse.Namespace) -> str:
     return forms[known.output]()
 
 
-def _scenario(known: argparse.Namespace) -> "Scenario":
-    from cli.simulation import workload_run
+def _scenario_of_trace(known: argparse.Namespace) -> "Scenario":
+    from cli.simulation.workload import workload_run
 
-    is_trace = known.workload.suffix == ".csv"
-    if is_trace and known.trace_times:
-        return workload_run.trace_history(known.nodes, known.workload)
-    if is_trace:
-        inflate = known.inflate or _DEFAULT_INFLATE
-        return workload_run.trace_experiment(
-            known.nodes, known.workload, inflate=inflate, seed=known.seed
-        )
-    if known.nodes is not None:
+    if known.workload.suffix != ".csv":
         return workload_run.workload_on_trace_nodes(known.nodes, known.workload)
-    from cli.simulation.simulated_cluster import cluster_of
-
-    snapshot = _snapshot(known)
-    cluster, notes = cluster_of(snapshot)
-    partial = [f"partial: {gap}" for gap in snapshot.gaps]
-    return workload_run.workload_on(
-        cluster, known.workload, name=snapshot.origin, notes=[*notes, *partial]
+    if known.trace_times:
+        return workload_run.trace_history(known.nodes, known.workload)
+    inflate = known.inflate or _DEFAULT_INFLATE
+    return workload_run.trace_experiment(
+        known.nodes, known.workload, inflate=inflate, seed=known.seed
     )
 
 
-def _snapshot(known: argparse.Namespace) -> "Snapshot":
+def _scenario_of_pools(known: argparse.Namespace) -> "Scenario":
+    from cli.simulation.workload import pool_run
+
+    cluster = pool_run.PoolCluster(
+        objects=_objects(known),
+        snapshot_of=_snapshot,
+        username=known.user,
+        groups=tuple(known.group or ()),
+    )
+    if known.workload.suffix != ".csv":
+        return pool_run.workload_on_pools(cluster, known.workload)
+    return pool_run.trace_on_pools(
+        cluster,
+        known.workload,
+        pool=known.pool,
+        inflate=None if known.trace_times else known.inflate or _DEFAULT_INFLATE,
+        seed=known.seed,
+    )
+
+
+def _snapshot(objects: "ClusterObjects") -> "Snapshot":
     from cli.simulation.snapshot import take_snapshot
     from server.system_clock import SystemClock
 
-    clock = SystemClock()
+    return take_snapshot(objects, SystemClock().instant())
+
+
+def _objects(known: argparse.Namespace) -> "ClusterObjects":
+    """Return the cluster's objects: from files, or by LISTs."""
     if known.cluster:
         from cli.simulation.object_files import read_cluster
 
-        return take_snapshot(read_cluster(known.cluster), clock.instant())
+        return read_cluster(known.cluster)
     import asyncio
 
     from cli.simulation.live_cluster import read_live_cluster
     from kube.config.connection import BadConfigurationError
+    from server.system_clock import SystemClock
 
     try:
-        objects = asyncio.run(
-            read_live_cluster(clock, kubeconfig=known.kubeconfig, context=known.context)
+        return asyncio.run(
+            read_live_cluster(SystemClock(), kubeconfig=known.kubeconfig, context=known.context)
         )
     except BadConfigurationError as error:
         raise CommandLineError(f"{error}; or give the cluster's objects with --cluster") from error
-    return take_snapshot(objects, clock.instant())
 
 
 class _Progress:

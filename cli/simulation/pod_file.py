@@ -1,5 +1,6 @@
 """The pod of a question: from a file with a Pod, or with an object that has a pod template."""
 
+import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +38,28 @@ class AskedPod:
     def ref(self) -> str:
         return f"{self.namespace}/{self.pod.metadata.name}"
 
+    def created(
+        self, name: str, *, namespace: str, uid: str, at: dt.datetime, after_s: float
+    ) -> "AskedPod":
+        """Return another pod with the same spec, created some seconds after a moment."""
+        try:
+            moment = (at + dt.timedelta(seconds=after_s)).isoformat()
+        except OverflowError:
+            moment = ""
+        manifest = self.manifest | {
+            "metadata": self.manifest["metadata"]
+            | {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": moment}
+        }
+        metadata = msgspec.structs.replace(
+            self.pod.metadata,
+            name=name,
+            namespace=namespace,
+            uid=uid,
+            creation_timestamp=moment,
+        )
+        pod = msgspec.structs.replace(self.pod, metadata=metadata)
+        return AskedPod(manifest, pod, self.is_template)
+
     def encoded(self) -> bytes:
         return msgspec.json.encode(self.manifest)
 
@@ -72,6 +95,26 @@ def read_pod(file: "Path", *, namespace: str | None) -> AskedPod:
             f"{file} has {count}; give one Pod, or one object with a pod template, such as a Job"
         )
     return found[0]
+
+
+def pod_of_template(template: "Object", name: str, namespace: str, *, where: str) -> AskedPod:
+    """Return the pod of a pod template.
+
+    Raises:
+        BadInputError: it is none; the text begins with `where`.
+    """
+    item = {
+        "kind": "PodTemplate",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"template": template},
+    }
+    try:
+        asked = asked_pod(item)
+    except (*UNDECODABLE, TypeError, AttributeError) as error:
+        raise BadInputError(f"{where}: the template cannot be decoded: {error}") from error
+    if asked is None:
+        raise BadInputError(f"{where}: the template has no spec")
+    return asked
 
 
 def asked_pod(item: "Object", namespace: str | None = None) -> AskedPod | None:

@@ -153,11 +153,11 @@ class _Run:
             self._cluster.release(number)
 
     def _retry(self, node: int) -> None:
-        """Place waiting pods, by arrival. None fits on any other node, since none did before."""
-        heads = [(pods[0], kind) for kind, pods in self._waiting.items()]
+        """Place waiting pods, by priority and arrival. None fits on any other node, since none did before."""
+        heads = [(self._turn(pods[0]), kind) for kind, pods in self._waiting.items()]
         heapq.heapify(heads)
         while heads:
-            number, kind = heapq.heappop(heads)
+            (_, number), kind = heapq.heappop(heads)
             placed = self._cluster.place_on(number, node)
             if placed is None:
                 continue  # what is placed meanwhile makes no room for this kind
@@ -166,9 +166,12 @@ class _Run:
             pods = self._waiting[kind]
             pods.popleft()
             if pods:
-                heapq.heappush(heads, (pods[0], kind))
+                heapq.heappush(heads, (self._turn(pods[0]), kind))
             else:
                 del self._waiting[kind]
+
+    def _turn(self, number: int) -> tuple[int, int]:
+        return -self._demands[number].priority, number
 
     def _record(self) -> None:
         curve = self._curve

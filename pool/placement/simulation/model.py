@@ -59,6 +59,38 @@ class Cluster(msgspec.Struct, frozen=True):
     nodes: tuple[SimulatedNode, ...]
     """In the order that decides among equally good nodes: the first wins."""
 
+    def sizes(self) -> "list[PoolSize]":
+        """Return the size of each pool."""
+        return [self._size(pool) for pool in self.pools]
+
+    def _size(self, pool: SimulatedPool) -> "PoolSize":
+        by_node = [
+            [device for device in node.devices if device.pool == pool.name] for node in self.nodes
+        ]
+        units = [sum(device.capacity for device in devices) for devices in by_node]
+        devices = [device for some in by_node for device in some]
+        return PoolSize(
+            name=pool.name,
+            units_per_device=pool.units_per_device,
+            devices=len(devices),
+            units=sum(units),
+            largest_node=max(units, default=0),
+            taken_devices=sum(1 - one.free / one.capacity for one in devices if one.capacity),
+        )
+
+
+class PoolSize(msgspec.Struct, frozen=True):
+    """What a pool has at the start of a simulation."""
+
+    name: str
+    units_per_device: int
+    devices: int
+    units: int
+    largest_node: int
+    """Units of its largest node."""
+    taken_devices: float
+    """Devices that others than the pods of the workload have, parts of devices included."""
+
 
 class SimulatedPod(msgspec.Struct, frozen=True):
     """A pod of the workload."""

@@ -113,12 +113,8 @@ def experiment(
         seed: of Go's generator; 42 to 51 are the published ones.
     """
     random = GoRandom(seed)
-    random.int63()
-    by_name = sorted(pods, key=lambda pod: pod.name)
-    arrivals = list(by_name)
-    random.shuffle(arrivals)
-    capacity = sum(node.devices for node in nodes) * WHOLE_DEVICE
-    _tune(arrivals, by_name, wanted=inflate * capacity, random=random)
+    devices = sum(node.devices for node in nodes)
+    arrivals = _drawn(pods, wanted=inflate * devices * WHOLE_DEVICE, random=random)
     for _ in range(_INFORMERS):
         random.int63()
     ordered = sorted(nodes, key=lambda node: node.name)
@@ -129,16 +125,26 @@ def experiment(
     return cluster, Workload(tuple(_simulated(pod, unit) for pod in arrivals), targets(pods))
 
 
+def drawn(pods: "Sequence[TracePod]", *, devices: int, inflate: float, seed: int) -> list[TracePod]:
+    """Return the pods of the experiment on a cluster of so many devices, in the order of their arrival."""
+    return _drawn(pods, wanted=inflate * devices * WHOLE_DEVICE, random=GoRandom(seed))
+
+
+def in_time(pods: "Iterable[TracePod]") -> "Iterator[tuple[TracePod, float, float | None]]":
+    """Yield pods as they arrived, with the time of that and their duration."""
+    for pod in sorted(pods, key=lambda pod: (pod.created_s or 0, pod.name)):
+        created = pod.created_s or 0
+        lasted = None if pod.deleted_s is None else float(max(0, pod.deleted_s - created))
+        yield pod, float(created), lasted
+
+
 def history(nodes: "Sequence[TraceNode]", pods: "Sequence[TracePod]") -> tuple[Cluster, Workload]:
     """Return the trace in its own time: pods arrive and end as they did; nodes are in the order of their names."""
     unit = unit_milli(pods)
-    ordered = sorted(pods, key=lambda pod: (pod.created_s or 0, pod.name))
-    timed = []
-    for pod in ordered:
-        created = pod.created_s or 0
-        lasted = None if pod.deleted_s is None else float(max(0, pod.deleted_s - created))
-        one = _simulated(pod, unit)
-        timed.append(msgspec.structs.replace(one, arrival_s=float(created), duration_s=lasted))
+    timed = [
+        msgspec.structs.replace(_simulated(pod, unit), arrival_s=arrival_s, duration_s=duration_s)
+        for pod, arrival_s, duration_s in in_time(pods)
+    ]
     cluster = cluster_of(sorted(nodes, key=lambda node: node.name), unit)
     return cluster, Workload(tuple(timed), targets(pods))
 
@@ -171,6 +177,15 @@ def cluster_of(nodes: "Sequence[TraceNode]", unit: int) -> Cluster:
             for node in nodes
         ),
     )
+
+
+def _drawn(pods: "Sequence[TracePod]", *, wanted: float, random: GoRandom) -> list[TracePod]:
+    random.int63()
+    by_name = sorted(pods, key=lambda pod: pod.name)
+    arrivals = list(by_name)
+    random.shuffle(arrivals)
+    _tune(arrivals, by_name, wanted=wanted, random=random)
+    return arrivals
 
 
 def _tune(

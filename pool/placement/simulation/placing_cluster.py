@@ -1,7 +1,7 @@
 """What the engine asks of a cluster: place a pod, take its end, and tell figures.
 
 `ranked_nodes` answers for nodes of a trace. A copy of a live allocation state answers with the server's own decisions;
-it is the command's (`cli.simulation.snapshot_cluster`), since those decisions are above this package.
+it is the command's (`cli.simulation.workload.snapshot_cluster`), since those decisions are above this package.
 """
 
 from typing import TYPE_CHECKING, Protocol
@@ -11,6 +11,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
+    from pool.placement.simulation.model import PoolSize
     from pool.placement.simulation.results import IdleCause, RefusalCause
 
 
@@ -36,6 +37,8 @@ class PodDemand(msgspec.Struct, frozen=True):
     """Of all devices."""
     devices: float = 0.0
     """The same in devices."""
+    priority: int = 0
+    """Of waiting pods the highest is tried first."""
 
 
 class PlacingCluster(Protocol):
@@ -48,6 +51,14 @@ class PlacingCluster(Protocol):
     @property
     def demands(self) -> "Sequence[PodDemand]":
         """What each pod asks for."""
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes there are."""
+
+    @property
+    def sizes(self) -> "Sequence[PoolSize]":
+        """The pools at the start."""
 
     @property
     def capacity_milli(self) -> int:
@@ -69,6 +80,9 @@ class PlacingCluster(Protocol):
 
     def release(self, number: int) -> None:
         """Take the end of a pod, or that a refused one does not wait."""
+
+    def notes(self) -> "Sequence[str]":
+        """Say what of the cluster is left out, and what was found beside the figures."""
 
     def idle(self, unplaced: "Sequence[int]") -> "dict[IdleCause, int]":
         """Return the free milli of all devices by cause, given the pods that were never placed."""

@@ -68,6 +68,8 @@ class RankedNodes:
         self._scoring = scoring_of(strategy, start)
         self.strategy = self._scoring.name
         self._ranking = Ranking(self._nodes, self._scoring)
+        self.sizes = cluster.sizes()
+        self.node_count = len(cluster.nodes)
         self._losses = Losses(targets)
         for node in self._nodes:
             self._measure(node)
@@ -107,6 +109,10 @@ class RankedNodes:
             node, choice = placed
             node.release(self._ask_by_pod[number], self._pods[number].memory_mib, choice)
             self._changed(node)
+
+    def notes(self) -> "Sequence[str]":
+        """Return nothing: the figures say all."""
+        return ()
 
     def idle(self, unplaced: "Sequence[int]") -> "dict[IdleCause, int]":
         """Return the free milli by cause."""

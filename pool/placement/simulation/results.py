@@ -20,13 +20,15 @@ class Mode(Enum):
 class RefusalCause(Enum):
     """The first requirement, in this order, that no node met together with those before it."""
 
+    EXCLUDED = "Excluded"
+    """No node of the pool is open to the pod: by readiness, labels or taints."""
     MODEL = "Model"
     DEVICES = "Devices"
+    TOPOLOGY = "Topology"
+    """Nodes have enough free units, and not on devices that the pod may have together."""
     CPU = "Cpu"
     MEMORY = "Memory"
     PODS = "Pods"
-    TOPOLOGY = "Topology"
-    """Nodes have enough free units, and not on devices that the pod may have together."""
     DENIED = "Denied"
     """Admission denies the pod: it never waits."""
 
@@ -36,6 +38,8 @@ class IdleCause(Enum):
 
     NOT_ASKED = "NotAsked"
     """Every pod of the pool was placed."""
+    EXCLUDED = "Excluded"
+    """The node is not open to such a pod: by readiness, labels or taints."""
     MODEL = "Model"
     """No such pod takes this model."""
     HOLE = "HoleTooSmall"

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.simulation.chart import WIDTH, Line, Panel, svg
+from cli.simulation.workload.chart import WIDTH, Line, Panel, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

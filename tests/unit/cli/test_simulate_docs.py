@@ -11,7 +11,7 @@ import yaml
 from api.kinds.gpupool import GPUPool, SlicePlacement
 from cli.main import run
 from cli.simulate import _parser
-from cli.simulation.workload_file import read_workload
+from cli.simulation.workload.workload_file import read_workload
 from inventory.pools.spec_rules import spec_faults
 from pool.placement.simulation.strategies import STRATEGIES
 from tests.support.cluster_objects import (

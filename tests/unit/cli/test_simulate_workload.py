@@ -233,7 +233,11 @@ def test_an_unknown_strategy_is_refused_with_the_nearest_name(
             ["--workload", "w", "--nodes", "n", "--cluster", "c"],
             "--nodes and --cluster are two clusters: give one of them",
         ),
-        (["--workload", "w.csv"], "the pod list of the openb trace needs its node list"),
+        (["--workload", "w", "--pool", "p"], "--pool goes with the openb trace on a cluster of pools"),
+        (
+            ["--workload", "w.csv", "--nodes", "n", "--pool", "p"],
+            "--pool goes with the openb trace on a cluster of pools",
+        ),
         (
             ["--workload", "w.csv", "--nodes", "n", "--trace-times", "--inflate", "2"],
             "--trace-times and --inflate contradict each other",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Iterator, Sequence
 
-    from pool.placement.simulation.model import Cluster, SimulatedPod, Workload
+    from pool.placement.simulation.model import PoolSize, SimulatedPod
     from pool.placement.simulation.results import Result
 
     _Hours = dict[tuple[str, str], float]
@@ -98,7 +98,7 @@ class RunReport(AnswerModel, frozen=True, omit_defaults=False):
 
 
 def report_of(
-    result: "Result", cluster: "Cluster", workload: "Workload", *, axis: Axis
+    result: "Result", pods: "Sequence[SimulatedPod]", pools: "Sequence[PoolSize]", *, axis: Axis
 ) -> StrategyReport:
     """Return the report of one run."""
     capacity = max(1, result.capacity_milli)
@@ -106,11 +106,11 @@ def report_of(
     waits = [wait for wait in result.waited_s if not math.isnan(wait)]
     is_time = axis is Axis.TIME
     lost = curve.fragmentation_milli
-    busy = _busy_hours(result, workload, cluster) if is_time else {}
+    busy = _busy_hours(result, pods, pools) if is_time else {}
     return StrategyReport(
         strategy=result.strategy,
         seed=result.seed,
-        pods=len(workload.pods),
+        pods=len(pods),
         not_placed=sum(one.refused for one in result.refused.values()),
         allocated=_mean(result, curve.allocated_milli) if is_time else result.allocation,
         peak_allocated=max(curve.allocated_milli, default=0) / capacity,
@@ -125,48 +125,41 @@ def report_of(
         waited=sum(wait > 0 for wait in waits),
         mean_wait_s=sum(waits) / len(waits) if waits else 0.0,
         longest_wait_s=max(waits, default=0.0),
-        hours_by_pool=_by_pool(busy, result, cluster) if is_time else {},
+        hours_by_pool=_by_pool(busy, result, pools) if is_time else {},
         hours_by_namespace=_by_namespace(busy),
         curve=list(_points(result, axis)),
     )
 
 
-def excess_notes(cluster: "Cluster", workload: "Workload") -> "Iterator[str]":
+def excess_notes(pods: "Sequence[SimulatedPod]", pools: "Sequence[PoolSize]") -> "Iterator[str]":
     """Say which pods no node of the empty cluster could take, and where the demand exceeds the devices."""
-    devices: defaultdict[str, int] = defaultdict(int)
-    largest: defaultdict[str, int] = defaultdict(int)
-    for node in cluster.nodes:
-        of_node: defaultdict[str, int] = defaultdict(int)
-        for device in node.devices:
-            of_node[device.pool] += device.capacity
-        for pool, units in of_node.items():
-            devices[pool] += units
-            largest[pool] = max(largest[pool], units)
     asked: defaultdict[str, int] = defaultdict(int)
     too_large: defaultdict[str, int] = defaultdict(int)
-    for pod in workload.pods:
-        if pod.pool:
+    size_of = {pool.name: pool for pool in pools}
+    for pod in pods:
+        if pod.pool in size_of:
             asked[pod.pool] += pod.units if pod.duration_s is None else 0
-            too_large[pod.pool] += pod.units > largest[pod.pool]
-    for pool in sorted(asked):
-        if too_large[pool]:
+            too_large[pod.pool] += pod.units > size_of[pod.pool].largest_node
+    for name in sorted(asked):
+        size = size_of[name]
+        if too_large[name]:
             yield (
-                f"pods that ask pool {pool} for more than its largest node has, {largest[pool]} units,"
-                f" and are never placed: {too_large[pool]}"
+                f"pods that ask pool {name} for more than its largest node has, {size.largest_node} units,"
+                f" and are never placed: {too_large[name]}"
             )
-        if asked[pool] > devices[pool]:
+        if asked[name] > size.units:
             yield (
-                f"the workload is larger than the cluster: pods that never end ask pool {pool} for"
-                f" {asked[pool]} units, it has {devices[pool]}; at least"
-                f" {1 - devices[pool] / asked[pool]:.0%} of the demand is not placed"
+                f"the workload is larger than the cluster: pods that never end ask pool {name} for"
+                f" {asked[name]} units, it has {size.units}; at least"
+                f" {1 - size.units / asked[name]:.0%} of the demand is not placed"
             )
 
 
-def demand_of(cluster: "Cluster", pods: "Sequence[SimulatedPod]") -> float:
+def demand_of(pods: "Sequence[SimulatedPod]", pools: "Sequence[PoolSize]") -> float:
     """Return the devices that all pods ask for, as a share of the cluster's."""
-    per_device = {pool.name: pool.units_per_device for pool in cluster.pools}
-    asked = sum(pod.units / per_device[pod.pool] for pod in pods if pod.pool)
-    there = sum(len(node.devices) for node in cluster.nodes)
+    per_device = {pool.name: pool.units_per_device for pool in pools}
+    asked = sum(pod.units / per_device[pod.pool] for pod in pods if pod.pool in per_device)
+    there = sum(pool.devices for pool in pools)
     return asked / there if there else 0.0
 
 
@@ -199,12 +192,14 @@ def _mean(result: "Result", values: "array[int] | array[float]") -> float:
     return area / (times[-1] - times[0]) / capacity
 
 
-def _busy_hours(result: "Result", workload: "Workload", cluster: "Cluster") -> "_Hours":
+def _busy_hours(
+    result: "Result", pods: "Sequence[SimulatedPod]", pools: "Sequence[PoolSize]"
+) -> "_Hours":
     """Return the device-hours of the workload's pods by (pool, namespace), until the last event."""
-    per_device = {pool.name: pool.units_per_device for pool in cluster.pools}
+    per_device = {pool.name: pool.units_per_device for pool in pools}
     end_s = result.curve.time_s[-1] if result.curve.time_s else 0.0
     busy: _Hours = defaultdict(float)
-    for pod, waited_s in zip(workload.pods, result.waited_s, strict=True):
+    for pod, waited_s in zip(pods, result.waited_s, strict=True):
         if not pod.pool or math.isnan(waited_s):
             continue
         start_s = pod.arrival_s + waited_s
@@ -214,18 +209,18 @@ def _busy_hours(result: "Result", workload: "Workload", cluster: "Cluster") -> "
     return busy
 
 
-def _by_pool(busy: "_Hours", result: "Result", cluster: "Cluster") -> dict[str, DeviceHours]:
+def _by_pool(
+    busy: "_Hours", result: "Result", pools: "Sequence[PoolSize]"
+) -> dict[str, DeviceHours]:
     """Return the busy and idle device-hours; what pods had before the workload is busy all the time."""
     times = result.curve.time_s
     hours = (times[-1] - times[0]) / _HOUR_S if times else 0.0
     found: dict[str, DeviceHours] = {}
-    for pool in cluster.pools:
-        devices = [one for node in cluster.nodes for one in node.devices if one.pool == pool.name]
-        taken = sum(1 - one.free / one.capacity for one in devices if one.capacity)
+    for pool in pools:
         own = sum(count for (name, _), count in busy.items() if name == pool.name)
-        all_busy = own + taken * hours
+        all_busy = own + pool.taken_devices * hours
         found[pool.name] = DeviceHours(
-            busy=all_busy, idle=max(0.0, len(devices) * hours - all_busy)
+            busy=all_busy, idle=max(0.0, pool.devices * hours - all_busy)
         )
     return found
 
@@ -240,6 +235,7 @@ def _by_namespace(busy: "_Hours") -> dict[str, DeviceHours]:
 
 IDLE_TEXTS: Final = {
     IdleCause.NOT_ASKED.value: "not asked for",
+    IdleCause.EXCLUDED.value: "node excluded",
     IdleCause.MODEL.value: "model not wanted",
     IdleCause.HOLE.value: "hole too small",
     IdleCause.TOPOLOGY.value: "not together",

@@ -4,13 +4,13 @@ from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from cli.simulation import chart
-from cli.simulation.run_report import IDLE_TEXTS, Axis
+from cli.simulation.workload import chart
+from cli.simulation.workload.run_report import IDLE_TEXTS, Axis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from cli.simulation.run_report import Point, RunReport, StrategyReport
+    from cli.simulation.workload.run_report import Point, RunReport, StrategyReport
 
 _ZOOM_FROM: Final = 0.8
 """Arrived demand from which strategies differ; a panel shows it enlarged."""

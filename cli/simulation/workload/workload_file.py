@@ -4,6 +4,7 @@ docs/placement.md describes the format. A group is one entry of `pods`; `count` 
 """
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from api.quantity import parse_decimal, parse_duration_s
 from api.text import nearest, truncate
 from cli.simulation.errors import BadInputError
 from pool.demand import MAX_UNITS
-from pool.placement.simulation.model import SimulatedPod, Workload
+from pool.placement.simulation.model import SimulatedPod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,13 +48,24 @@ class PodGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     """Between two pods of the group; 0: together."""
     duration: str | int | float | None = None
     """From placement to end; left out: a pod never ends."""
+    template: dict[str, Any] | None = None
+    """Pod template, as in a Job, in place of pool, units, cpu, memory and models."""
 
 
 class WorkloadFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pods: tuple[PodGroup, ...]
 
 
-def read_workload(file: "Path") -> Workload:
+@dataclass(frozen=True, slots=True)
+class ReadWorkload:
+    """Pods in the order of their arrival."""
+
+    pods: tuple[SimulatedPod, ...]
+    templates: "tuple[dict[str, Any] | None, ...]"
+    """By pod: its template, where it has one. Then its sizes are in that alone."""
+
+
+def read_workload(file: "Path") -> ReadWorkload:
     """Read a workload; pods are in the order of their arrival, and of the file where they arrive together.
 
     Raises:
@@ -73,16 +85,19 @@ def read_workload(file: "Path") -> Workload:
     if not 0 < total <= _MOST_PODS:
         raise BadInputError(f"{file} has {total} pods; a workload has 1 to {_MOST_PODS}")
     pods = [
-        pod
+        (pod, group.template)
         for position, group in enumerate(groups)
         for pod in _pods_of(group, f"{file}: pods[{position}] ({group.name})")
     ]
-    return Workload(tuple(sorted(pods, key=lambda pod: pod.arrival_s)))
+    pods.sort(key=lambda pair: pair[0].arrival_s)
+    return ReadWorkload(tuple(pod for pod, _ in pods), tuple(template for _, template in pods))
 
 
 def _pods_of(group: PodGroup, where: str) -> "Iterator[SimulatedPod]":
     if (group.units > 0) != bool(group.pool):
         raise BadInputError(f"{where}: give pool and units, or neither")
+    if group.template is not None and (group.pool or group.cpu or group.memory or group.models):
+        raise BadInputError(f"{where}: give a template, or pool, units, cpu, memory and models")
     arrival, every = (
         _seconds(value, f"{where}.{name}")
         for name, value in (("arrival", group.arrival), ("every", group.every))

@@ -1,0 +1,1 @@
+"""Workloads in time: their files, the clusters that place them, and reports."""
