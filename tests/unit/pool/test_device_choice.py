@@ -39,7 +39,9 @@ def devices(draw: st.DrawFn, *, kubelet: bool = True) -> DeviceRules:
         device_topology=draw(st.sampled_from(DeviceTopology)),
     )
     policy = KubeletTopology(
-        draw(st.sampled_from(TopologyManagerPolicy)), draw(st.sampled_from(TopologyManagerScope))
+        draw(st.sampled_from(TopologyManagerPolicy)),
+        draw(st.sampled_from(TopologyManagerScope)),
+        knows_numa_nodes=draw(st.booleans()),
     )
     return device_rules(pool, facts, (slices,) * count, kubelet=policy if kubelet else None)
 

@@ -1,4 +1,7 @@
-"""containerd, unmodified, with roots of its own; runc and the CNI plugins are Debian's."""
+"""containerd, unmodified, with roots of its own; runc and the CNI plugins are Debian's.
+
+runc is called through a script (`numa.runc_without_cpusets`).
+"""
 
 import asyncio
 import json
@@ -7,7 +10,7 @@ import subprocess
 from typing import TYPE_CHECKING, final
 
 from tests.cluster.environment import polling
-from tests.cluster.node.environment import images, paths
+from tests.cluster.node.environment import images, numa, paths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,6 +138,6 @@ use_internal_loopback = true
 [{runc}]
 runtime_type = 'io.containerd.runc.v2'
 [{runc}.options]
-BinaryName = '{programs.debian / "runc"}'
+BinaryName = '{numa.runc_without_cpusets(programs.debian / "runc")}'
 Root = '{paths.CONTAINERD_STATE / "runc"}'
 """

@@ -13,13 +13,14 @@ import pytest
 from agent.kubelet.pod_resources import PodResources
 from server.system_clock import SystemClock
 from tests.cluster.environment import pods, polling
+from tests.cluster.node.environment import numa, paths
 from tests.cluster.node.stories.devices import ISLAND
 from tests.cluster.node.stories.pools import EVENTS, INVENTORIES
 from tests.cluster.node.stories.test_assigned_devices import a_container, check
 from tests.cluster.system.objects import devices_of, units_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Collection
 
     from tests.cluster.environment.client import JsonObject
     from tests.cluster.node.stories.agents import Agent
@@ -39,6 +40,10 @@ AT_ONCE: Final = 12
 SHAPES: Final = ((1,), (2,), (1, 1), (4,), (1,), (2, 2), (2,), (1, 2))
 """Devices of the pods' containers, in turn."""
 TURNS: Final = 4
+STATIC_PODS: Final = 20
+STATIC_PODS_IF_LONG: Final = 200
+RESERVED_CPUS: Final = "0,1"
+"""One of each NUMA node."""
 REJECTED: Final = ("GPUDevicesSubstituted", "GPUDevicesRefused", "GPUAllocationMismatch")
 
 
@@ -51,7 +56,14 @@ async def aligned(
     async with pools.node.kubelet.aligning(policy, scope):
         await pools.node.wait_ready()
         await pools.offers(whole, 8)
-        await _shows(pools, {"topologyManagerPolicy": policy, "topologyManagerScope": scope})
+        await _shows(
+            pools,
+            {
+                "topologyManagerPolicy": policy,
+                "topologyManagerScope": scope,
+                "alignedResources": [],
+            },
+        )
         # Until its first pod kubelet counts what pods had that ended while it was away.
         await pools.run(pools.node.a_pod("first"))
         await pools.delete("first")
@@ -125,14 +137,16 @@ async def test_pods_that_ended_are_replaced_on_a_full_node_again_and_again(
     assert (calls.count("allocated"), calls.count("devices selected")) == (TURNS, TURNS)
 
 
-async def test_with_cpus_to_align_kubelet_is_told_numa_nodes_and_decides(
-    pools: "Pools", whole: str
-):
-    """Processor 0 is the system's, so that only the other NUMA node has one to give."""
+@pytest.fixture
+async def beside_cpus(
+    request: pytest.FixtureRequest, pools: "Pools", whole: str
+) -> "AsyncIterator[Pools]":
+    """The pools, on a kubelet with this policy that gives CPUs of their own to Guaranteed pods."""
+    policy, scope = POLICIES[request.param]
     node = pools.node
     kubelet = PodResources(node.pod_resources_directory, SystemClock())
-    static = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
-    async with node.kubelet.aligning("single-numa-node", **static):
+    static = {"cpuManagerPolicy": "static", "reservedSystemCPUs": RESERVED_CPUS}
+    async with node.kubelet.aligning(policy, scope, **static):
         await node.wait_ready()
         await pools.offers(whole, 8)
 
@@ -140,17 +154,89 @@ async def test_with_cpus_to_align_kubelet_is_told_numa_nodes_and_decides(
             return whole in await kubelet.numa_resources()
 
         await polling.eventually(is_told, what="kubelet is told NUMA nodes", within=60)
-        pod = pools.a_pod("pinned", whole, 2)
-        pod["spec"]["containers"][0]["resources"]["limits"] |= {"cpu": "1", "memory": "16Mi"}
-        await pools.run(pod)
-
-        seen = await pools.seen("pinned")
-        node_of = {device.uuid: device.minor // ISLAND for device in pools.devices.devices}
-        assert [node_of[unit] for unit in seen.units] == [1, 1]
+        await _shows(
+            pools,
+            {
+                "topologyManagerPolicy": policy,
+                "topologyManagerScope": scope,
+                "alignedResources": ["cpu"],
+            },
+        )
+        yield pools
         await pools.clear()
         await kubelet.close()
     await node.wait_ready()
     await pools.offers(whole, 8)
+
+
+@pytest.mark.parametrize("beside_cpus", POLICIES, indirect=True)
+async def test_beside_static_cpus_pods_get_what_they_were_bound_with_near_their_cpus(
+    beside_cpus: "Pools", whole: str, agent: "Agent", *, is_long: bool
+):
+    """One pod after the other; the oldest ones end where no NUMA node has room for the next one."""
+    pools, before = beside_cpus, agent.process.logs()
+    running: dict[str, list[str]] = {}
+    containers = 0
+    for number in range(STATIC_PODS_IF_LONG if is_long else STATIC_PODS):
+        shape, name = SHAPES[number % len(SHAPES)], f"static-{number}"
+        while not _has_room(pools, running.values(), sum(shape)):
+            oldest = next(iter(running))
+            await pools.delete(oldest)
+            del running[oldest]
+        found = await pools.run(_a_guaranteed_pod(pools, name, whole, shape))
+        running[name] = units_of(found)
+        containers += len(shape)
+        for container, units in devices_of(found).items():
+            seen = await pools.seen(name, container)
+            assert sorted(seen.units) == sorted(units)
+            cpus = _cpus_of(found["metadata"]["uid"], container)
+            assert len(cpus) == len(units)
+            assert {numa.numa_node_of_cpu(cpu) for cpu in cpus} == {
+                _numa_node_of(pools, unit) for unit in units
+            }
+
+    said = [json.loads(line) for line in agent.process.logs().removeprefix(before).splitlines()]
+    of_pool = [line for line in said if line.get("resource") == whole]
+    outcomes = Counter(line["outcome"] for line in of_pool if "outcome" in line)
+    # Where as many devices of the NUMA node are free as the container wants, kubelet takes them unasked.
+    assert outcomes.keys() <= {"promised"}, dict(outcomes)
+    assert [line["event"] for line in of_pool].count("allocated") == containers
+    events = (await pools.api.get(EVENTS))["items"]
+    assert [one["note"] for one in events if _is_of(one, pools, REJECTED)] == []
+
+
+def _has_room(pools: "Pools", used: "Collection[list[str]]", units: int) -> bool:
+    """Whether a NUMA node has so many devices that no pod has."""
+    taken = Counter(_numa_node_of(pools, one) for some in used for one in some)
+    return any(taken[node] + units <= ISLAND for node in range(numa.NODES))
+
+
+def _a_guaranteed_pod(
+    pools: "Pools", name: str, resource: str, shape: tuple[int, ...]
+) -> "JsonObject":
+    """Return a pod whose containers have as many CPUs of their own as devices."""
+    pod = pools.a_pod(name, resource, shape[0])
+    pod["spec"]["containers"] += [
+        a_container(f"other-{at}", resource, units) for at, units in enumerate(shape[1:])
+    ]
+    for container, units in zip(pod["spec"]["containers"], shape, strict=True):
+        container["resources"]["limits"] |= {"cpu": str(units), "memory": "16Mi"}
+    return pod
+
+
+def _cpus_of(uid: str, container: str) -> list[int]:
+    """Return the CPUs that kubelet has given to a container alone."""
+    state = json.loads((paths.KUBELET_ROOT / "cpu_manager_state").read_text(encoding="utf-8"))
+    return [
+        cpu
+        for part in state["entries"][uid][container].split(",")
+        for first, _, last in [part.partition("-")]
+        for cpu in range(int(first), int(last or first) + 1)
+    ]
+
+
+def _numa_node_of(pools: "Pools", unit: str) -> int:
+    return {device.uuid: device.minor // ISLAND for device in pools.devices.devices}[unit]
 
 
 def _a_short_pod(pools: "Pools", resource: str, number: int) -> "JsonObject":
@@ -181,7 +267,7 @@ def _is_of(event: "JsonObject", pools: "Pools", reasons: "tuple[str, ...]") -> b
     return is_here and event["reason"] in reasons
 
 
-async def _shows(pools: "Pools", wanted: dict[str, str]) -> None:
+async def _shows(pools: "Pools", wanted: "JsonObject") -> None:
     async def does() -> bool:
         status = await pools.api.status(f"{INVENTORIES}/{pools.node.name}")
         assert status.get("kubelet") == wanted, f"{status.get('kubelet')}"
