@@ -97,24 +97,24 @@ def read_pod(file: "Path", *, namespace: str | None) -> AskedPod:
     return found[0]
 
 
-def pod_of_template(template: "Object", name: str, namespace: str, *, where: str) -> AskedPod:
-    """Return the pod of a pod template.
+def pod_of_object(item: "Object", *, where: str) -> AskedPod | None:
+    """Return the pod of a Pod, or of an object with a template; None for an object without pods.
 
     Raises:
-        BadInputError: it is none; the text begins with `where`.
+        BadInputError: it cannot be decoded; the text begins with `where`.
     """
-    item = {
-        "kind": "PodTemplate",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"template": template},
-    }
     try:
-        asked = asked_pod(item)
+        return asked_pod(item)
     except (*UNDECODABLE, TypeError, AttributeError) as error:
-        raise BadInputError(f"{where}: the template cannot be decoded: {error}") from error
-    if asked is None:
-        raise BadInputError(f"{where}: the template has no spec")
-    return asked
+        raise BadInputError(f"{where}: the pod cannot be decoded: {error}") from error
+
+
+def pods_of_object(item: "Object") -> int:
+    """Return how many pods an object keeps running at once; 1 where it does not say."""
+    spec = item.get("spec") or {}
+    spec = (spec.get("jobTemplate") or {}).get("spec") or spec
+    count = spec.get("replicas", spec.get("parallelism", 1))
+    return count if isinstance(count, int) and count >= 0 else 1
 
 
 def asked_pod(item: "Object", namespace: str | None = None) -> AskedPod | None:

@@ -11,7 +11,7 @@ from api.kinds.gpupool import Strategy
 from api.text import nearest
 from cli.simulation.errors import BadInputError
 from cli.simulation.node_resources import requests_of
-from cli.simulation.pod_file import pod_of_template
+from cli.simulation.pod_file import pod_of_object
 from cli.simulation.pod_scheduling import PodCreator, question_of, request_of
 from cli.simulation.workload.run_report import Axis
 from cli.simulation.workload.snapshot_cluster import POOL_SPEC, SnapshotCluster, WorkloadPod
@@ -80,8 +80,8 @@ def workload_on_pools(cluster: PoolCluster, file: "Path") -> Scenario:
     found = read_workload(file)
     writer = _PodWriter(cluster, str(file))
     pods = [
-        writer.from_template(pod, template) if template is not None else writer.from_sizes(pod)
-        for pod, template in zip(found.pods, found.templates, strict=True)
+        writer.from_object(pod, item) if item is not None else writer.from_sizes(pod)
+        for pod, item in zip(found.pods, found.objects, strict=True)
     ]
     return _scenario(cluster, pods, axis=axis_of(found.pods), name=str(file))
 
@@ -198,27 +198,29 @@ class _PodWriter:
         spec = self._specs.get(key)
         if spec is None:
             spec = self._specs[key] = self._read(
-                pod, _template_of(pod, self._resource(pod), self._nodes(pod))
+                pod, _object_of(pod, self._resource(pod), self._nodes(pod))
             )
         return self._created(pod, spec, kind=key)
 
-    def from_template(self, pod: SimulatedPod, template: "Object") -> WorkloadPod:
-        """Return a pod by its template."""
-        key = id(template)
+    def from_object(self, pod: SimulatedPod, item: "Object") -> WorkloadPod:
+        """Return a pod of an object."""
+        key = id(item)
         spec = self._specs.get(key)
         if spec is None:
-            spec = self._specs[key] = self._read(pod, template)
+            spec = self._specs[key] = self._read(pod, item)
         question = question_of(spec, self._snapshot)
         if question is not None:
             pod = msgspec.structs.replace(pod, pool=question.pool.name, units=question.demand.units)
         return self._created(pod, spec, kind=key)
 
-    def _read(self, pod: SimulatedPod, template: "Object") -> "AskedPod":
-        namespace, _, name = pod.name.rpartition("/")
-        asked = pod_of_template(template, name, namespace, where=f"{self._file}: pod {pod.name}")
+    def _read(self, pod: SimulatedPod, item: "Object") -> "AskedPod":
+        where = f"{self._file}: pod {pod.name}"
+        asked = pod_of_object(item, where=where)
+        if asked is None:
+            raise BadInputError(f"{where}: the template has no spec")
         demand = request_of(asked, PodCreator()).demand()
         if isinstance(demand, Denied):
-            raise BadInputError(f"{self._file}: pod {pod.name}: {demand.text}")
+            raise BadInputError(f"{where}: {demand.text}")
         return asked
 
     def _created(self, pod: SimulatedPod, spec: "AskedPod", *, kind: object) -> WorkloadPod:
@@ -272,17 +274,16 @@ class _PodWriter:
         return products.most_common(1)[0][0] if products else ""
 
 
-def _template_of(pod: SimulatedPod, resource: str, nodes: "Sequence[NodeName] | None") -> "Object":
-    """Return the template of a pod with one container."""
+def _object_of(pod: SimulatedPod, resource: str, nodes: "Sequence[NodeName] | None") -> "Object":
+    """Return a Pod with one container."""
     requests = {"cpu": f"{pod.cpu_milli}m", "memory": f"{pod.memory_mib}Mi"}
     limits = {resource: str(pod.units)} if resource else {}
-    spec: Object = {
-        "containers": [{"name": "main", "resources": {"requests": requests, "limits": limits}}]
-    }
+    main = {"name": "main", "resources": {"requests": requests, "limits": limits}}
+    spec: Object = {"containers": [main]}
     if nodes is not None:
         named = {"key": "metadata.name", "operator": "In", "values": list(nodes)}
         required = {"nodeSelectorTerms": [{"matchFields": [named]}]}
         spec["affinity"] = {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
         }
-    return {"spec": spec}
+    return {"kind": "Pod", "metadata": {}, "spec": spec}

@@ -17,6 +17,7 @@ from cli.simulation.pod_scheduling import (
     fitting_nodes,
     objection,
     question_of,
+    reachable,
     stored_pod,
 )
 from cli.simulation.workload.free_devices import FreeDevices, left_out
@@ -93,6 +94,7 @@ class SnapshotCluster:
         self.node_count = len(self._devices.nodes)
         self.capacity_milli = self._devices.capacity_milli
         self.taken_milli = self.capacity_milli - self._devices.free_milli()
+        self._open: dict[Hashable, list[NodeName]] = {}
         self._node_of: dict[int, NodeName] = {}
         self._changes = 0
         self._ranked_s = 0.0
@@ -162,7 +164,15 @@ class SnapshotCluster:
     def _bind(
         self, number: int, question: "PoolQuestion", names: "list[NodeName] | None"
     ) -> PlacedPod | None:
-        fitting, _ = fitting_nodes(question, self._snapshot, names)
+        fitting: list[NodeName] = []
+        own = self._snapshot.state.reader.reservation_of(question.uid)
+        if own is not None and own.node is not None and names is None:
+            # filter passes a pod with reserved units on their node alone: no other one need be asked about.
+            fitting, _ = fitting_nodes(question, self._snapshot, [own.node])
+        if not fitting:
+            fitting, _ = fitting_nodes(
+                question, self._snapshot, names or self._open_to(number, question)
+            )
         chosen = choose_node(question, self._snapshot, fitting)
         if chosen is None:
             return None
@@ -170,6 +180,14 @@ class SnapshotCluster:
         self.placed[number] = chosen.placed
         self._occupy(number, chosen.placed.node)
         return PlacedPod(self._position[chosen.placed.node], self._devices.positions(chosen.placed))
+
+    def _open_to(self, number: int, question: "PoolQuestion") -> "list[NodeName]":
+        """Return the pool's nodes that the pod may go to; nodes do not change during a simulation."""
+        kind = self._pods[number].kind
+        known = self._open.get(kind)
+        if known is None:
+            known = self._open[kind] = sorted(reachable(question, self._snapshot))
+        return known
 
     def _bind_plain(self, number: int, names: "list[NodeName]") -> PlacedPod | None:
         """Bind a pod without units where most CPU is left, as kube-scheduler prefers by default."""

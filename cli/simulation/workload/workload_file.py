@@ -1,4 +1,4 @@
-"""A workload as a YAML or JSON file: groups of pods with arrival and duration.
+"""A workload as a YAML or JSON file: groups of pods with arrival and duration, or Kubernetes objects with pods.
 
 docs/placement.md describes the format. A group is one entry of `pods`; `count` and `every` repeat it.
 """
@@ -13,6 +13,8 @@ import yaml
 from api.quantity import parse_decimal, parse_duration_s
 from api.text import nearest, truncate
 from cli.simulation.errors import BadInputError
+from cli.simulation.object_files import read_objects
+from cli.simulation.pod_file import pod_of_object, pods_of_object
 from pool.demand import MAX_UNITS
 from pool.placement.simulation.model import SimulatedPod
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from decimal import Decimal
     from pathlib import Path
+
+    from cli.simulation.object_files import Object
 
 _MOST_PODS: Final = 1_000_000
 _MIB: Final = 2**20
@@ -61,8 +65,8 @@ class ReadWorkload:
     """Pods in the order of their arrival."""
 
     pods: tuple[SimulatedPod, ...]
-    templates: "tuple[dict[str, Any] | None, ...]"
-    """By pod: its template, where it has one. Then its sizes are in that alone."""
+    objects: "tuple[Object | None, ...]"
+    """By pod: the object whose pod it is, where there is one. Then its sizes are in that alone."""
 
 
 def read_workload(file: "Path") -> ReadWorkload:
@@ -72,7 +76,10 @@ def read_workload(file: "Path") -> ReadWorkload:
         BadInputError: it cannot be read; the group and the field are named.
     """
     try:
-        content: Any = yaml.safe_load(file.read_bytes())
+        documents: list[Any] = list(yaml.safe_load_all(file.read_bytes()))
+        if any(isinstance(document, dict) and "kind" in document for document in documents):
+            return _of_objects(file)
+        content = documents[0] if len(documents) == 1 else None
         groups = msgspec.convert(content, WorkloadFile).pods
     except OSError as error:
         raise BadInputError(f"{file} cannot be read: {error.strerror}") from error
@@ -81,16 +88,43 @@ def read_workload(file: "Path") -> ReadWorkload:
         raise BadInputError(f"{file} is no YAML: {truncate(said)}") from error
     except msgspec.ValidationError as error:
         raise BadInputError(f"{file} is no workload: {_hinted(str(error))}") from error
-    total = sum(group.count for group in groups)
-    if not 0 < total <= _MOST_PODS:
-        raise BadInputError(f"{file} has {total} pods; a workload has 1 to {_MOST_PODS}")
+    _check_number(sum(group.count for group in groups), file)
     pods = [
-        (pod, group.template)
+        (pod, None if group.template is None else _object_of(group))
         for position, group in enumerate(groups)
         for pod in _pods_of(group, f"{file}: pods[{position}] ({group.name})")
     ]
     pods.sort(key=lambda pair: pair[0].arrival_s)
-    return ReadWorkload(tuple(pod for pod, _ in pods), tuple(template for _, template in pods))
+    return ReadWorkload(tuple(pod for pod, _ in pods), tuple(item for _, item in pods))
+
+
+def _of_objects(file: "Path") -> ReadWorkload:
+    """Return the pods of Kubernetes objects: all arrive together, and never end."""
+    pods: list[SimulatedPod] = []
+    objects: list[Object] = []
+    for position, item in enumerate(read_objects(file), start=1):
+        asked = pod_of_object(item, where=f"{file}: object {position}")
+        count = 0 if asked is None else pods_of_object(item)
+        _check_number(len(pods) + count + 1, file)
+        for number in range(count):
+            suffix = f"-{number}" if count > 1 else ""
+            pods.append(SimulatedPod(f"{asked.ref}{suffix}" if asked is not None else ""))
+            objects.append(item)
+    _check_number(len(pods), file)
+    return ReadWorkload(tuple(pods), tuple(objects))
+
+
+def _object_of(group: PodGroup) -> "Object":
+    return {
+        "kind": "PodTemplate",
+        "metadata": {"name": group.name, "namespace": group.namespace},
+        "spec": {"template": group.template},
+    }
+
+
+def _check_number(pods: int, file: "Path") -> None:
+    if not 0 < pods <= _MOST_PODS:
+        raise BadInputError(f"{file} has {pods} pods; a workload has 1 to {_MOST_PODS}")
 
 
 def _pods_of(group: PodGroup, where: str) -> "Iterator[SimulatedPod]":

@@ -124,9 +124,10 @@ def workload_on_trace_nodes(nodes: "Path", file: "Path") -> Scenario:
     except openb.TraceError as error:
         raise BadInputError(str(error)) from error
     cluster, found = openb.cluster_of(read, _TRACE_UNIT), read_workload(file)
-    if any(template is not None for template in found.templates):
+    if any(item is not None for item in found.objects):
         raise BadInputError(
-            f"{file} has pod templates, and nodes of a trace take none; give pool, units, cpu and memory"
+            f"{file} has Pods or pod templates, and nodes of a trace have no pools for them; give groups with pool,"
+            " units, cpu and memory, or a cluster of pools"
         )
     pools = {pool.name: pool for pool in cluster.pools}
     for pod in found.pods:

@@ -233,7 +233,10 @@ def test_an_unknown_strategy_is_refused_with_the_nearest_name(
             ["--workload", "w", "--nodes", "n", "--cluster", "c"],
             "--nodes and --cluster are two clusters: give one of them",
         ),
-        (["--workload", "w", "--pool", "p"], "--pool goes with the openb trace on a cluster of pools"),
+        (
+            ["--workload", "w", "--pool", "p"],
+            "--pool goes with the openb trace on a cluster of pools",
+        ),
         (
             ["--workload", "w.csv", "--nodes", "n", "--pool", "p"],
             "--pool goes with the openb trace on a cluster of pools",
