@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from api.names import NodeName, PoolName
-    from pool.model import Demand, Instant, PodFacts, PoolFacts
+    from pool.model import Demand, Instant, PodFacts, PoolFacts, UnitlessPod
     from pool.placement.planner import Placed
     from pool.pods.reported import AllocationMismatch, PodReport
 
@@ -188,6 +188,18 @@ class AllocationState:
             self._account_deleted(facts)
         return [one for one in ended if one.reservation.has_units]
 
+    def observe_unitless(self, pod: "UnitlessPod") -> None:
+        """Apply an observed pod that requests no units; one that has ended takes nothing."""
+        self.index.set_requests(pod.uid, pod.node, pod.requests)
+
+    def unitless_pods(self) -> "list[PodUid]":
+        """Return the pods without units that take CPU or memory."""
+        return [uid for uid in self.index.requests.pods() if self._pods.get(uid) is None]
+
+    def discard_unitless(self, uid: PodUid) -> None:
+        """Drop a deleted pod that requested no units."""
+        self.index.set_requests(uid, None)
+
     def expire(self, now: "Instant") -> list[Ended]:
         """End overdue reservations, and the newness of devices; return ended reservations with units."""
         self.index.settle_new_devices(now.monotonic)
@@ -261,7 +273,7 @@ class AllocationState:
             self._claim(reservation)
         if facts is not None:
             self._pods.pending.stop_waiting(facts)
-            self.index.set_cpu(uid, placed.node, facts.cpu_milli)
+            self.index.set_requests(uid, placed.node, facts.requests)
         return reservation
 
     def written(self, uid: PodUid) -> None:
@@ -316,7 +328,7 @@ class AllocationState:
             return self._drop(reservation)
         self.ledger.confirm(reservation.id, facts.uid, facts.name)
         self.index.set_assumed(reservation.id, reservation.units)
-        self.index.set_cpu(facts.uid, reservation.node, facts.cpu_milli)
+        self.index.set_requests(facts.uid, reservation.node, facts.requests)
         return []
 
     def _observe_bound(self, facts: "PodFacts", before: "PodFacts | None") -> list[Ended]:
@@ -337,7 +349,7 @@ class AllocationState:
             )
         self.index.set_observed(facts.uid, actual.units)
         self.index.set_unaccounted(facts.uid, actual.missing)
-        self.index.set_cpu(facts.uid, node, facts.cpu_milli)
+        self.index.set_requests(facts.uid, node, facts.requests)
         self._mismatches.check(facts, actual, self.index)
 
     def _bound(self, uid: PodUid) -> "PodFacts | None":
@@ -376,7 +388,7 @@ class AllocationState:
         self._mismatches.forget(facts.uid)
         self.index.set_observed(facts.uid, ())
         self.index.set_unaccounted(facts.uid, {})
-        self.index.set_cpu(facts.uid, None, 0)
+        self.index.set_requests(facts.uid, None)
         return self._drop(self._reservation_of(facts))
 
     def _reservation_of(self, facts: "PodFacts") -> Reservation | None:
@@ -443,7 +455,7 @@ class AllocationState:
         self.ledger.end(reservation.id, end)
         self.index.set_assumed(reservation.id, ())
         if reservation.uid is not None and end is not End.BOUND:
-            self.index.set_cpu(reservation.uid, None, 0)
+            self.index.set_requests(reservation.uid, None)
         ended = Ended(reservation, end)
         if self._on_end is not None and reservation.has_units:
             self._on_end(ended)

@@ -1,37 +1,91 @@
-"""CPU of pods and nodes, as kube-scheduler counts it; placement weighs it, and kube-scheduler decides by it."""
+"""CPU and memory of pods and nodes, as kube-scheduler counts them; placement weighs them, and kube-scheduler decides by them.
 
+Quantities that are not valid count as none: the API server stores no such pod.
+"""
+
+import functools
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from api.quantity import parse_milli
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from api.foreign.core import Container, PodContainers
+    from api.foreign.core import Container, PodSpec, ResourceRequirements
+
+    Quantities = Mapping[str, str | int | float]
 
 CPU: Final = "cpu"
+MEMORY: Final = "memory"
+_MILLI_MIB: Final = 1000 * 2**20
 
 
-def requested_cpu_milli(spec: "PodContainers") -> int:
-    """Return the CPU that a pod requests: its sidecars and containers, or more while it starts.
+class ComputeResources(msgspec.Struct, frozen=True, gc=False):
+    """An amount of CPU and memory."""
 
-    Init containers run one after the other, each beside the sidecars that were started before it.
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+
+NOTHING: Final = ComputeResources()
+
+
+def requested(spec: "PodSpec") -> ComputeResources:
+    """Return what a pod requests: of its containers or for the whole pod, and the overhead of its runtime class."""
+    return _shared(_requested(spec, CPU), -(-_requested(spec, MEMORY) // _MILLI_MIB))
+
+
+def resources_of(cpu: str, memory: str) -> ComputeResources:
+    """Return an amount of CPU and memory that is given as quantities.
+
+    Raises:
+        ValueError: one is no quantity, or is negative.
+    """
+    return _shared(parse_milli(cpu), -(-parse_milli(memory) // _MILLI_MIB))
+
+
+def allocatable(quantities: "Quantities | None") -> "tuple[int | None, int | None]":
+    """Return the CPU milli and memory MiB of a node's list of resources; None where it names none, or no valid quantity."""
+    cpu, memory = _milli(quantities, CPU), _milli(quantities, MEMORY)
+    return cpu, None if memory is None else memory // _MILLI_MIB
+
+
+def _requested(spec: "PodSpec", resource: str) -> int:
+    """Return thousandths of a resource.
+
+    Sidecars and containers run together. Init containers run one after the other, each beside the sidecars that were
+    started before it.
     """
     sidecars = starting = 0
     for container in spec.init_containers or ():
-        cpu = _requested(container)
+        amount = _of_container(container, resource)
         if container.restart_policy == "Always":
-            sidecars += cpu
+            sidecars += amount
             starting = max(starting, sidecars)
         else:
-            starting = max(starting, sidecars + cpu)
-    running = sidecars + sum(map(_requested, spec.containers or ()))
-    return max(starting, running)
+            starting = max(starting, sidecars + amount)
+    running = sidecars + sum(_of_container(one, resource) for one in spec.containers or ())
+    whole = _of(spec.resources, resource)
+    amount = max(starting, running) if whole is None else whole
+    return amount + (_milli(spec.overhead, resource) or 0)
 
 
-def cpu_milli(quantities: "Mapping[str, str | int | float] | None") -> int | None:
-    """Return the CPU of a list of resources; None where it names none, or no valid quantity."""
-    value = quantities.get(CPU) if quantities else None
+def _of_container(container: "Container", resource: str) -> int:
+    return _of(container.resources, resource) or 0
+
+
+def _of(resources: "ResourceRequirements | None", resource: str) -> int | None:
+    """Return a request; a limit without a request is the request."""
+    if resources is None:
+        return None
+    found = _milli(resources.requests, resource)
+    return found if found is not None else _milli(resources.limits, resource)
+
+
+def _milli(quantities: "Quantities | None", resource: str) -> int | None:
+    value = quantities.get(resource) if quantities else None
     if value is None:
         return None
     try:
@@ -40,9 +94,7 @@ def cpu_milli(quantities: "Mapping[str, str | int | float] | None") -> int | Non
         return None
 
 
-def _requested(container: "Container") -> int:
-    """Return the CPU of a container; a limit without a request is its request."""
-    resources = container.resources
-    if resources is None:
-        return 0
-    return cpu_milli(resources.requests) or cpu_milli(resources.limits) or 0
+@functools.lru_cache(maxsize=1024)
+def _shared(cpu_milli: int, memory_mib: int) -> ComputeResources:
+    """Return one object for equal requests, which thousands of pods have."""
+    return ComputeResources(cpu_milli, memory_mib)

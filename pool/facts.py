@@ -19,7 +19,7 @@ from api.names import (
     PodUid,
     PoolName,
 )
-from pool.compute_resources import cpu_milli, requested_cpu_milli
+from pool.compute_resources import NOTHING, allocatable, requested
 from pool.demand import demand_of, named_resources, units_by_resource
 from pool.model import (
     Demand,
@@ -30,6 +30,7 @@ from pool.model import (
     PodFacts,
     PodPhase,
     PoolFacts,
+    UnitlessPod,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
     from api.kinds.gpupool import GPUPool
+    from pool.model import AnyPod
     from pool.pods.reported import PodReport
 
 
@@ -89,6 +91,7 @@ def _link(peer: str, type_: str, count: int) -> DeviceLink:
 
 
 def node_facts(node: "Node") -> NodeFacts:
+    cpu_milli, memory_mib = allocatable(node.status.allocatable)
     return NodeFacts(
         name=NodeName(intern(node.metadata.name)),
         is_ready=node.is_ready,
@@ -99,7 +102,20 @@ def node_facts(node: "Node") -> NodeFacts:
         resource_version=node.metadata.resource_version,
         uid=node.metadata.uid,
         owns_present_label=node.metadata.owns_label(PRESENT_LABEL_MANAGER, PRESENT_LABEL),
-        cpu_milli=cpu_milli(node.status.allocatable),
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+    )
+
+
+def observed_pod(pod: "Pod") -> "AnyPod | None":
+    """Return the facts of a pod that requests units, or takes CPU and memory of a node; None for any other."""
+    facts = pod_facts(pod)
+    if facts is not None or not pod.spec.node_name:
+        return facts
+    return UnitlessPod(
+        PodUid(pod.metadata.uid),
+        NodeName(intern(pod.spec.node_name)),
+        NOTHING if pod.is_terminal else requested(pod.spec),
     )
 
 
@@ -145,7 +161,7 @@ def _facts_of(pod: "Pod") -> PodFacts | None:
         priority=pod.spec.priority or 0,
         is_gated=bool(pod.spec.scheduling_gates),
         astray=astray,
-        cpu_milli=requested_cpu_milli(pod.spec),
+        requests=requested(pod.spec),
     )
 
 

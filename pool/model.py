@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from api.kinds.gpupool import DeviceTopology, SlicePlacement
+from pool.compute_resources import NOTHING, ComputeResources
 from pool.node_affinity import RequiredNodeAffinity, Tolerations
 from pool.refusal import NodeReason
 
@@ -154,6 +155,8 @@ class NodeFacts:
     """Whether this control plane set `api.names.PRESENT_LABEL`."""
     cpu_milli: int | None = None
     """CPU that pods can be given; None where the Node does not tell."""
+    memory_mib: int | None = None
+    """Memory that pods can be given."""
 
     @property
     def is_placeable(self) -> bool:
@@ -193,8 +196,8 @@ class PodFacts:
     """(resource, units) by pool, of a bound pod that admission would have denied: it names several pools, or an
     invalid quantity. `demand` names the first of its pools, and its devices are unknown.
     """
-    cpu_milli: int = 0
-    """CPU that the pod requests."""
+    requests: ComputeResources = NOTHING
+    """CPU and memory that the pod requests."""
 
     @property
     def ref(self) -> str:
@@ -208,8 +211,20 @@ class PodFacts:
             and self.devices == other.devices
             and self.demand == other.demand
             and self.astray == other.astray
-            and self.cpu_milli == other.cpu_milli
+            and self.requests == other.requests
         )
+
+
+class UnitlessPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod that is bound and requests no units: it takes CPU and memory of its node."""
+
+    uid: "PodUid"
+    node: "NodeName"
+    requests: ComputeResources
+    """Nothing once it has ended."""
+
+
+AnyPod = PodFacts | UnitlessPod
 
 
 def created_at(pod: PodFacts) -> "dt.datetime | None":

@@ -45,6 +45,6 @@ def free_room(costs: PlacementCosts, nodes: "Iterable[PoolNode]") -> tuple[int, 
         if rest is None or not node.is_reservable:
             continue
         free += sum(rest.devices)
-        for place, room in enumerate(costs.rooms(rest.devices, rest.cpu_milli)):
+        for place, room in enumerate(costs.rooms(rest)):
             rooms[place] += room
     return free, rooms

@@ -27,7 +27,7 @@ from kube.leader_election import LeaderElection, LeaseTerms
 from kube.resources import PODS
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
-from pool.facts import pod_facts
+from pool.facts import observed_pod
 from pool.index.device_index import DeviceIndex
 from reconciler.caches import Caches
 from reconciler.controller_spec import ControllerContext
@@ -140,7 +140,7 @@ class ControlPlane:
         self.informers = {
             **build_informers(self.caches, client, settings, clock=clock),
             PODS.plural: Informer(
-                client, PODS, Pod, sink=self.bound_pods, clock=clock, project=pod_facts
+                client, PODS, Pod, sink=self.bound_pods, clock=clock, project=observed_pod
             ),
         }
         leadership = settings.leadership

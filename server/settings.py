@@ -376,6 +376,8 @@ class UsualPodsSettings(_Section):
     """Units that each of them requests."""
     cpu: QuantityText = "0"
     """CPU that each of them requests."""
+    memory: QuantityText = "0"
+    """Memory that each of them requests."""
     pods: Annotated[float, Field(gt=0)] = 1.0
     """How many of them there are, against the others."""
 

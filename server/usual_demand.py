@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from api.quantity import parse_milli
+from pool.compute_resources import resources_of
 from pool.model import ContainerRole
 from pool.placement.fragmentation.recent_demand import AskedShape, RecentDemands
 from pool.placement.unit_request import UnitRequest
@@ -16,6 +16,6 @@ def recent_demands(settings: "DemandSettings") -> RecentDemands:
     usual: dict[str, list[tuple[AskedShape, float]]] = {}
     for one in settings.usual:
         request = UnitRequest(one.units, ((ContainerRole.MAIN, one.units),))
-        shape = AskedShape(request, parse_milli(one.cpu))
+        shape = AskedShape(request, resources_of(one.cpu, one.memory))
         usual.setdefault(one.pool, []).append((shape, one.pods))
     return RecentDemands(settings.half_life_s, usual=usual)

@@ -6,14 +6,13 @@ Each kind is decoded and projected by the same types and functions as in the ser
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-from api.foreign.core import Namespace, Pod
+from api.foreign.core import Namespace, Node, Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from cli.simulation.node_resources import (
     BoundPod,
     Resources,
-    SizedNode,
     allocatable_of,
     bound_pod,
 )
@@ -25,14 +24,14 @@ from kube.resources import (
     NODES,
     PODS,
 )
-from pool.facts import node_facts, pod_facts
+from pool.facts import node_facts, observed_pod
 from reconciler.sinks.device_sink import ObservedDevice, observe_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kube.resources import Resource
-    from pool.model import NodeFacts, PodFacts
+    from pool.model import AnyPod, NodeFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class ObservedNode:
 class ObservedPod:
     """A pod that names a pool, occupies resources of a node, or both."""
 
-    facts: "PodFacts | None"
+    facts: "AnyPod | None"
     bound: BoundPod | None
 
 
@@ -62,12 +61,12 @@ class ListedKind:
     """Nothing can be said without the list."""
 
 
-def _observed_node(node: SizedNode) -> ObservedNode:
+def _observed_node(node: Node) -> ObservedNode:
     return ObservedNode(node_facts(node), allocatable_of(node))
 
 
 def _observed_pod(pod: Pod) -> ObservedPod | None:
-    observed = ObservedPod(pod_facts(pod), bound_pod(pod))
+    observed = ObservedPod(observed_pod(pod), bound_pod(pod))
     return observed if observed.facts is not None or observed.bound is not None else None
 
 
@@ -88,7 +87,7 @@ LISTED: Final = (
     ),
     ListedKind(
         resource=NODES,
-        item_type=SizedNode,
+        item_type=Node,
         project=_observed_node,
         without="every node with devices counts as ready, without taints and with no label but its"
         " hostname, and its CPU and memory are unknown",

@@ -1,38 +1,23 @@
 """CPU, memory and number of pods: kube-scheduler's other limits of a node.
 
-The control plane does not know them, and a simulation should: a node without CPU takes no pod, whatever its devices.
+The server only weighs them, and a simulation decides by them: a node without CPU takes no pod, whatever its devices.
 """
 
-import functools
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.foreign.core import Node, NodeStatus, PodContainers
 from api.quantity import parse_decimal
+from pool.compute_resources import allocatable, requested
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from api.foreign.core import Container, Pod
+    from api.foreign.core import Node, Pod, PodSpec
 
-    _Amount = Callable[[Container], int]
-
-_MIB: Final = 2**20
 _DEFAULT_PODS: Final = 110
 """kubelet's default of --max-pods."""
-
-
-class SizedNodeStatus(NodeStatus, frozen=True):
-    allocatable: dict[str, str | int | float] | None = None
-
-
-class SizedNode(Node, frozen=True):
-    """A Node with its allocatable resources."""
-
-    status: SizedNodeStatus = SizedNodeStatus()
 
 
 class Resources(msgspec.Struct, frozen=True):
@@ -79,25 +64,24 @@ class BoundPod:
     requests: Resources
 
 
-def allocatable_of(node: SizedNode) -> Resources | None:
+def allocatable_of(node: "Node") -> Resources | None:
     """Return a node's allocatable resources; None where it does not report them."""
     found = node.status.allocatable
     if not found or "cpu" not in found or "memory" not in found:
         return None
     pods = found.get("pods")
+    cpu, memory = allocatable(found)
     return Resources(
-        _milli(found["cpu"]),
-        _mib(found["memory"]),
+        cpu or 0,
+        memory or 0,
         _DEFAULT_PODS if pods is None else int(parse_decimal(str(pods))),
     )
 
 
-def requests_of(spec: PodContainers) -> Resources:
-    """Return a pod's requests, counted as kube-scheduler does: a limit without a request is the request."""
-    return Resources(
-        _peak(spec, lambda one: _milli(_request(one, "cpu"))),
-        _peak(spec, lambda one: _mib(_request(one, "memory"))),
-    )
+def requests_of(spec: "PodSpec") -> Resources:
+    """Return a pod's requests."""
+    found = requested(spec)
+    return Resources(found.cpu_milli, found.memory_mib)
 
 
 def bound_pod(pod: "Pod") -> BoundPod | None:
@@ -116,33 +100,3 @@ def free_by_node(
         if pod.node in free:
             free[pod.node] = free[pod.node].without(pod.requests)
     return free
-
-
-def _peak(spec: PodContainers, amount: "_Amount") -> int:
-    """Return the most that runs at once: sidecars and containers, or one init container beside earlier sidecars."""
-    sidecars = peak = 0
-    for one in spec.init_containers or ():
-        if one.restart_policy == "Always":
-            sidecars += amount(one)
-            peak = max(peak, sidecars)
-        else:
-            peak = max(peak, sidecars + amount(one))
-    return max(peak, sidecars + sum(amount(one) for one in spec.containers or ()))
-
-
-def _request(container: "Container", name: str) -> str | int | float:
-    resources = container.resources
-    if resources is None:
-        return 0
-    requested = (resources.requests or {}).get(name)
-    return (resources.limits or {}).get(name, 0) if requested is None else requested
-
-
-@functools.cache
-def _milli(quantity: str | float) -> int:
-    return math.ceil(parse_decimal(str(quantity)) * 1000)
-
-
-@functools.cache
-def _mib(quantity: str | float) -> int:
-    return math.ceil(parse_decimal(str(quantity)) / _MIB)

@@ -14,17 +14,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
 from api.kinds.gpupool import DeviceTopology, Strategy
+from pool.compute_resources import NOTHING, ComputeResources
 from pool.errors import InvariantViolatedError
 from pool.index.change_log import ChangeLog
-from pool.index.cpu_claims import CpuClaims
 from pool.index.device_claims import DeviceClaims
 from pool.index.devices import DeviceEntry, Devices
 from pool.index.new_devices import NewDevices
-from pool.index.node_view import Rest, summarize
+from pool.index.node_requests import NodeRequests
+from pool.index.node_view import summarize
 from pool.index.pool_state import PoolState
 from pool.index.unaccounted import UnaccountedPods
 from pool.layout import layout_of
 from pool.placement.device_rules import DeviceRules, device_rules
+from pool.placement.fragmentation.placement_costs import Rest
 from pool.placement.fragmentation.recent_demand import RecentDemands, unit_milli
 
 if TYPE_CHECKING:
@@ -61,8 +63,8 @@ class DeviceIndex:
         self._withheld: set[DeviceName] = set()
         # devices that are to leave their pool, whatever their objects say yet
         self._new = NewDevices()
-        self.cpu = CpuClaims()
-        """Of pods with units, by node."""
+        self.requests = NodeRequests()
+        """CPU and memory, of pods with and without units."""
 
     def replace_pool(self, facts: "PoolFacts") -> None:
         state = self._state(facts.name)
@@ -203,13 +205,15 @@ class DeviceIndex:
         for place in self.unaccounted.replace(pod, units):
             self._mark_resource(*place)
 
-    def set_cpu(self, pod: "PodUid", node: "NodeName | None", cpu_milli: int) -> None:
-        """Set the node on which a pod with units requests CPU; None to end that."""
-        for name in self.cpu.replace(pod, node, cpu_milli):
+    def set_requests(
+        self, pod: "PodUid", node: "NodeName | None", requests: ComputeResources = NOTHING
+    ) -> None:
+        """Set what a pod requests of its node; None to end that."""
+        for name in self.requests.replace(pod, node, requests):
             for pool in self.pools_on(name):
-                facts = self._pools[pool].facts
-                if facts is not None and facts.strategy is Strategy.LEAST_FRAGMENTATION:
-                    self._mark(pool, name)
+                state = self._pools[pool]
+                if state.facts and state.facts.strategy is Strategy.LEAST_FRAGMENTATION:
+                    state.mark(name)
 
     def rank(self, costs: "PlacementCosts") -> None:
         """Order the nodes of a pool by these costs, unless the pool has changed since they were derived."""
@@ -217,17 +221,27 @@ class DeviceIndex:
         if state is not None and state.facts == costs.pool:
             state.rank(costs)
 
-    def free_cpu(self, node: "NodeName", *, without: "PodUid | None" = None) -> int | None:
-        """Return the CPU of a node that no pod with units requests; None where the node does not tell.
+    def free_cpu_and_memory(
+        self, node: "NodeName", *, without: "PodUid | None" = None
+    ) -> tuple[int | None, int | None]:
+        """Return the CPU and memory of a node that no pod requests; None where the node does not tell.
 
         Args:
-            node: that has the CPU.
+            node: that has them.
             without: pod that does not count.
         """
         facts = self._nodes.get(node)
-        if facts is None or facts.cpu_milli is None:
-            return None
-        return facts.cpu_milli - self.cpu.on(node, without=without)
+        if facts is None:
+            return None, None
+        taken, cpu, memory = (
+            self.requests.on(node, without=without),
+            facts.cpu_milli,
+            facts.memory_mib,
+        )
+        return (
+            None if cpu is None else cpu - taken.cpu_milli,
+            None if memory is None else memory - taken.memory_mib,
+        )
 
     def rest_of(
         self,
@@ -243,7 +257,9 @@ class DeviceIndex:
             for entry in self.devices_on(pool.name, node)
         )
         unit = unit_milli(pool)
-        return Rest(tuple(count * unit for count in free), self.free_cpu(node, without=uid))
+        return Rest(
+            tuple(count * unit for count in free), *self.free_cpu_and_memory(node, without=uid)
+        )
 
     def pool_of(self, resource: str) -> "PoolFacts | None":
         """Return the pool that serves a resource."""
@@ -486,7 +502,7 @@ class DeviceIndex:
         if pool_facts is not None and pool_facts.strategy is Strategy.LEAST_FRAGMENTATION:
             free = sorted(entry.free.bit_count() for entry in entries)
             unit = unit_milli(pool_facts)
-            rest = Rest(tuple(count * unit for count in free), self.free_cpu(node))
+            rest = Rest(tuple(count * unit for count in free), *self.free_cpu_and_memory(node))
         pods = self.unaccounted.at(pool_facts.resource, node) if pool_facts is not None else None
         return summarize(
             entries,

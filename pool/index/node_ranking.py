@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from api.names import NodeName
-    from pool.index.node_view import PoolNode, Rest
-    from pool.placement.fragmentation.placement_costs import PlacementCosts
+    from pool.index.node_view import PoolNode
+    from pool.placement.fragmentation.placement_costs import PlacementCosts, Rest
     from pool.placement.fragmentation.target_workload import TargetShape
     from pool.placement.unit_request import UnitRequest
 
@@ -53,8 +53,7 @@ class NodeRanking:
 
     def value_lost(self, request: "UnitRequest", rest: "Rest") -> int:
         """Return the milli by which the request lowers the value of what is left of a node."""
-        shape = self.costs.shape(request)
-        return STEP * self.costs.lost(rest.devices, rest.cpu_milli, shape)
+        return STEP * self.costs.lost(rest, self.costs.shape(request))
 
 
 @final
@@ -92,6 +91,6 @@ class _Order:
         if node is None or rest is None or not node.is_reservable or node.free < self._units:
             self._place.pop(name, None)
             return None
-        cost = costs.of(rest.devices, rest.cpu_milli, self._shape)
+        cost = costs.of(rest, self._shape)
         place = self._place[name] = cost, node.free - self._units, name
         return place

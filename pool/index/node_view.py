@@ -21,20 +21,12 @@ if TYPE_CHECKING:
     from api.names import NodeName
     from pool.index.devices import DeviceEntry
     from pool.placement.device_rules import Counts, DeviceRules
+    from pool.placement.fragmentation.placement_costs import Rest
     from pool.placement.room import RoomFault
     from pool.placement.unit_request import UnitRequest
 
 MAX_SCORE: Final = 9
 """Best score by strategy; 10 is left for the node of the pod's own reservation."""
-
-
-class Rest(msgspec.Struct, frozen=True, gc=False):
-    """What is left of a node."""
-
-    devices: tuple[int, ...]
-    """Free milli of each device in ascending order."""
-    cpu_milli: int | None
-    """CPU that no pod with units requests; None where it is unknown."""
 
 
 class PoolNode(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +57,7 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
     """Why the whole pool allocates no units, where that is so."""
     room: "Room | None" = None
     """Units by device, where more than their number decides."""
-    rest: Rest | None = None
+    rest: "Rest | None" = None
     """What decides the value of the node, with strategy LeastFragmentation (`pool.index.node_ranking`)."""
 
     def without_reservation(self, units: int, available: "Counts") -> "PoolNode":
@@ -109,7 +101,7 @@ def summarize(
     is_placeable: bool,
     closed: NodeReason | None = None,
     devices: "DeviceRules | None" = None,
-    rest: Rest | None = None,
+    rest: "Rest | None" = None,
 ) -> PoolNode | None:
     """Return a node's figures; None when its devices have no units.
 

@@ -60,7 +60,7 @@ class UsefulDevices:
                     continue
                 entries = self._index.devices_on(pool.name, name)
                 rests = tuple(unit * entry.free.bit_count() for entry in entries)
-                cpu = self._index.free_cpu(name)
+                cpu, _ = self._index.free_cpu_and_memory(name)
                 free += sum(rests)
                 lost += loss.of(_ANY_MODEL, _PLENTY_OF_CPU if cpu is None else cpu, rests)
                 idle = sum(

@@ -1,7 +1,8 @@
-"""`pod.index`: pods that request a pool's resource, into the allocation state.
+"""`pod.index`: pods that request a pool's resource, and what other pods take of their nodes, into the allocation state.
 
 All pods of the cluster are watched, not only labelled ones: a pod that requests units counts however it was
-created. `pool.facts.pod_facts` projects each pod when it is decoded, and drops the others.
+created, and a node whose CPU is in use takes no pod with units. `pool.facts.observed_pod` projects each pod when it is
+decoded.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -14,7 +15,7 @@ from kube.event_recorder import ObjectReference
 from kube.resources import PODS
 from manifests.install.rbac import PolicyRule
 from pool.errors import InvariantViolatedError
-from pool.model import PodPhase
+from pool.model import PodPhase, UnitlessPod
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
-    from pool.model import Instant, PodFacts
+    from pool.model import AnyPod, Instant, PodFacts
 
 ACTION: Final = "Reserving"
 """Of Events about reservations and bound pods."""
@@ -50,7 +51,7 @@ class PodSink:
         self._now = now
         self._recorder = recorder
 
-    def replace_all(self, items: "Sequence[PodFacts]") -> None:
+    def replace_all(self, items: "Sequence[AnyPod]") -> None:
         """Take over a full list; pods that are not in it are removed.
 
         Bound pods come first, so that a reservation restored from an annotation cannot take their units.
@@ -58,23 +59,40 @@ class PodSink:
         for _ in self.replacing(items):
             pass
 
-    def replacing(self, items: "Sequence[PodFacts]") -> "Iterator[None]":
+    def replacing(self, items: "Sequence[AnyPod]") -> "Iterator[None]":
         """Take over a full list in steps: removed, ended, bound, then pending pods.
 
         Earlier ones free units that later ones may use.
         """
-        uids = {facts.uid for facts in items}
+        yield from self._replacing_unitless([one for one in items if isinstance(one, UnitlessPod)])
+        pods = [one for one in items if not isinstance(one, UnitlessPod)]
+        uids = {facts.uid for facts in pods}
         for gone in steps([pod.uid for pod in self._reader.pods() if pod.uid not in uids]):
             for uid in gone:
                 self._allocation_state.discard_pod(uid)
             yield
-        for some in steps(sorted(items, key=_turn)):
+        for some in steps(sorted(pods, key=_turn)):
             for facts in some:
                 self._observe(facts)
             yield
 
-    def upsert(self, item: "PodFacts") -> None:
-        if self._observe(item):
+    def _replacing_unitless(self, items: "Sequence[UnitlessPod]") -> "Iterator[None]":
+        uids = {pod.uid for pod in items}
+        for gone in steps(
+            [one for one in self._allocation_state.unitless_pods() if one not in uids]
+        ):
+            for uid in gone:
+                self._allocation_state.discard_unitless(uid)
+            yield
+        for some in steps(items):
+            for pod in some:
+                self._allocation_state.observe_unitless(pod)
+            yield
+
+    def upsert(self, item: "AnyPod") -> None:
+        if isinstance(item, UnitlessPod):
+            self._allocation_state.observe_unitless(item)
+        elif self._observe(item):
             _log.info(
                 "pod bound",
                 pod=item.ref,
@@ -84,8 +102,11 @@ class PodSink:
                 resource=item.demand.resource,
             )
 
-    def discard(self, item: "PodFacts") -> None:
-        self._allocation_state.discard_pod(item.uid)
+    def discard(self, item: "AnyPod") -> None:
+        if isinstance(item, UnitlessPod):
+            self._allocation_state.discard_unitless(item.uid)
+        else:
+            self._allocation_state.discard_pod(item.uid)
 
     def _observe(self, pod: "PodFacts") -> bool:
         """Take over a pod; say whether it is newly bound, or bound again after an end that was undone."""

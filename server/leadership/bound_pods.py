@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from kube.decoding import Listing
     from kube.informer import SteppingSink
-    from pool.model import PodFacts
+    from pool.model import AnyPod, PodFacts
 
 BOUND: Final = "spec.nodeName!="
 
@@ -33,7 +33,7 @@ BOUND: Final = "spec.nodeName!="
 class BoundPods:
     """Sink of the informer of pods, which also reads the bound pods into the wrapped sink."""
 
-    def __init__(self, client: "KubeClient", sink: "SteppingSink[PodFacts]") -> None:
+    def __init__(self, client: "KubeClient", sink: "SteppingSink[AnyPod]") -> None:
         self._client = client
         self._sink = sink
         self._gone: set[PodUid] = set()
@@ -55,20 +55,20 @@ class BoundPods:
         if self._read is not None and not _is_later(self._read.resource_version, version):
             self._read = None
 
-    def replace_all(self, items: "Sequence[PodFacts]") -> None:
+    def replace_all(self, items: "Sequence[AnyPod]") -> None:
         """Pass on a full list; deletions of the meantime are unknown, so a read under way is repeated."""
         self._was_relisted = True
         self._sink.replace_all(self._with_later(items))
 
-    def replacing(self, items: "Sequence[PodFacts]") -> "Iterator[None]":
+    def replacing(self, items: "Sequence[AnyPod]") -> "Iterator[None]":
         """Pass on a full list in steps; like `replace_all`."""
         self._was_relisted = True
         return self._sink.replacing(self._with_later(items))
 
-    def upsert(self, item: "PodFacts") -> None:
+    def upsert(self, item: "AnyPod") -> None:
         self._sink.upsert(item)
 
-    def discard(self, item: "PodFacts") -> None:
+    def discard(self, item: "AnyPod") -> None:
         if self._is_reading:
             self._gone.add(item.uid)
         self._sink.discard(item)
@@ -101,7 +101,7 @@ class BoundPods:
             PODS, Pod, pod_facts, label_selector=POOL_LABEL, field_selector=BOUND
         )
 
-    def _with_later(self, items: "Sequence[PodFacts]") -> "Sequence[PodFacts]":
+    def _with_later(self, items: "Sequence[AnyPod]") -> "Sequence[AnyPod]":
         """Return the informer's list plus the pods that only a newer read has."""
         if self._read is None:
             return items

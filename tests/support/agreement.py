@@ -160,7 +160,8 @@ def nothing_is_left(allocation_state: AllocationState, now: float) -> None:
     unaccounted = allocation_state.index.unaccounted
     assert (unaccounted._units_by_place, unaccounted._units_by_pod) == ({}, {})
     assert allocation_state.index.claims.duplicates() == {}
-    assert (allocation_state.index.cpu._by_pod, allocation_state.index.cpu._by_node) == ({}, {})
+    requests = allocation_state.index.requests
+    assert (requests._by_pod, requests._totals) == ({}, {})
     assert (
         len(allocation_state._reports),
         len(allocation_state._mismatches),

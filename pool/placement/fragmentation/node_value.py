@@ -3,7 +3,8 @@
     V = H - S + B, in milli of devices
     H = sum over devices of v(rest): the expected fill of each rest
     S = E[(X - c)+] / r: what will be stranded because CPU runs out; X ~ Normal(r H, s^2 H) is the CPU that pods
-        filling H ask, c the free CPU, r the target workload's CPU per device, s its deviation
+        filling H ask, c the free CPU, r the target workload's CPU per device, s its deviation; the same with memory,
+        and S is the larger of both
     B = room for pods of several devices (`room_prices`), which becomes rare first
 
 Everything is in closed form or in tables that one target workload and one model have; no node is looked at but the
@@ -18,7 +19,7 @@ from pool.placement.fragmentation.room_prices import RoomPrices
 from pool.placement.fragmentation.target_workload import WHOLE_DEVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 
@@ -57,22 +58,30 @@ class NodeValue:
         self._whole = whole
         self.fill: Sequence[float] = expected_fill(shapes, whole)
         """v by free milli of one device."""
-        self._cpu_rate, self._deviation = _cpu_per_device(shapes)
+        self._cpu = _Beside(shapes, lambda shape: shape.cpu_milli)
+        self._memory = _Beside(shapes, lambda shape: shape.memory_mib)
         rooms = RoomPrices(target) if prices is None else prices
         takes = [shape for shape in rooms.shapes if not shape.models or model in shape.models]
         self._rooms = sorted(takes, key=lambda shape: shape.devices)
         self._least = self._rooms[0].devices if self._rooms else whole + 1
 
-    def of_state(self, rests: "Sequence[int]", cpu_milli: int | None) -> float:
-        """Return V of free milli by device and free CPU; None where CPU is unknown."""
+    def of_state(
+        self, rests: "Sequence[int]", cpu_milli: int | None, memory_mib: int | None = None
+    ) -> float:
+        """Return V of free milli by device, free CPU and free memory; None where one is unknown."""
         fill = self.fill
-        return self.of(sum(fill[rest] for rest in rests), rests.count(self._whole), cpu_milli)
+        filled = sum(fill[rest] for rest in rests)
+        return self.of(filled, rests.count(self._whole), cpu_milli, memory_mib=memory_mib)
 
-    def of(self, filled: float, idle: int, cpu_milli: int | None) -> float:
-        """Return V of an expected fill H, a number of idle devices and free CPU."""
+    def of(
+        self, filled: float, idle: int, cpu_milli: int | None, *, memory_mib: int | None = None
+    ) -> float:
+        """Return V of an expected fill H, a number of idle devices, free CPU and free memory."""
         value = filled
         if cpu_milli is not None and filled > 0:
-            value -= self._stranded(filled, cpu_milli)
+            value -= self._cpu.stranded(filled, cpu_milli)
+        if memory_mib is not None and filled > 0:
+            value = min(value, filled - self._memory.stranded(filled, memory_mib))
         if idle >= self._least:
             for shape in self._rooms:  # RoomShape.room, without its call
                 room = idle // shape.devices
@@ -80,21 +89,36 @@ class NodeValue:
                     break
                 if cpu_milli is not None and cpu_milli < room * shape.cpu_milli:
                     room = cpu_milli // shape.cpu_milli
+                if memory_mib is not None and memory_mib < room * shape.memory_mib:
+                    room = memory_mib // shape.memory_mib
                 value += shape.price * room
         return value
 
-    def _stranded(self, filled: float, cpu_milli: int) -> float:
-        if not self._cpu_rate:
+
+class _Beside:
+    """What pods ask beside devices, CPU or memory: how much for a milli of devices, and its deviation."""
+
+    __slots__ = ("_deviation", "_rate")
+
+    def __init__(
+        self, shapes: "Sequence[tuple[TargetShape, float]]", amount: "Callable[[TargetShape], int]"
+    ) -> None:
+        self._rate, self._deviation = _per_device(shapes, amount)
+
+    def stranded(self, filled: float, free: int) -> float:
+        """Return the milli of an expected fill that it is not enough for."""
+        rate = self._rate
+        if not rate:
             return 0.0
-        mean = self._cpu_rate * filled - cpu_milli
+        mean = rate * filled - free
         deviation = self._deviation * sqrt(filled)
         if mean < -6 * deviation:
             return 0.0
         if mean > 6 * deviation:
-            return mean / self._cpu_rate
+            return mean / rate
         z = mean / deviation
         excess = deviation * (exp(-z * z / 2) / _SQRT_2_PI + z * erfc(-z / _SQRT_2) / 2)
-        return excess / self._cpu_rate
+        return excess / rate
 
 
 def expected_fill(
@@ -143,13 +167,15 @@ def _after_offer(
     return value + kept * values[rest]
 
 
-def _cpu_per_device(shapes: "Sequence[tuple[TargetShape, float]]") -> tuple[float, float]:
-    """Return CPU milli for a milli of devices, and its deviation at one milli."""
+def _per_device(
+    shapes: "Sequence[tuple[TargetShape, float]]", amount: "Callable[[TargetShape], int]"
+) -> tuple[float, float]:
+    """Return the amount for a milli of devices, and its deviation at one milli."""
     pods = sum(count for _, count in shapes)
     demand = sum(shape.demand * count for shape, count in shapes)
     if not demand:
         return 0.0, 0.0
-    rate = sum(shape.cpu_milli * count for shape, count in shapes) / demand
-    squares = sum(count * (shape.cpu_milli - rate * shape.demand) ** 2 for shape, count in shapes)
+    rate = sum(amount(shape) * count for shape, count in shapes) / demand
+    squares = sum(count * (amount(shape) - rate * shape.demand) ** 2 for shape, count in shapes)
     variance = (squares / pods) / (demand / pods)
     return rate, sqrt(max(variance, 1e-9))

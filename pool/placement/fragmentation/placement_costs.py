@@ -1,11 +1,13 @@
 """What a placement takes from the value of its node, for strategy LeastFragmentation of a live pool.
 
-The same value as in simulations (`pool.placement.fragmentation.node_value`), of the pool's demand. A pod's CPU is
-taken to be the mean of pods of its size.
+The same value as in simulations (`pool.placement.fragmentation.node_value`), of the pool's demand. A pod's CPU and
+memory are taken to be the means of pods of its size.
 """
 
 import functools
 from typing import TYPE_CHECKING, Final, final
+
+import msgspec
 
 from api.kinds.gpupool import SlicePlacement
 from pool.layout import most_units_of_a_device
@@ -25,11 +27,21 @@ if TYPE_CHECKING:
 
 STEP: Final = 10
 """Milli to which costs are rounded, so that nodes of nearly one value are filled in their order."""
-WITHOUT_CPU: Final = 1 << 24
+INSUFFICIENT: Final = 1 << 24
 """Above every other cost: kube-scheduler is likely to refuse the node."""
 _ANY_MODEL: Final = ""
 _STATES: Final = 1 << 14
 _USUAL_SIZES: Final = (1, 2, 4, 8)
+
+
+class Rest(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """What is left of a node."""
+
+    devices: "Rests"
+    cpu_milli: int | None
+    """CPU that no pod requests; None where it is unknown."""
+    memory_mib: int | None = None
+    """Memory that no pod requests; None where it is unknown."""
 
 
 @final
@@ -43,23 +55,24 @@ class PlacementCosts:
         self._whole = unit_milli(pool) * most_units_of_a_device(pool)
         self._prices = RoomPrices(target)
         self._value = NodeValue(target, _ANY_MODEL, self._prices, whole=self._whole)
-        self._cpu = _cpu_by_size(target)
+        self._means = _means_by_size(target)
         self._of_state = functools.lru_cache(maxsize=_STATES)(self._value.of_state)
         self.of = functools.lru_cache(maxsize=_STATES)(self._of)
 
     def shape(self, request: UnitRequest) -> TargetShape:
-        """Return a request in devices, with the CPU that pods of its size ask for."""
+        """Return a request in devices, with the CPU and memory that pods of its size ask for."""
         shape = target_shape(self.pool, AskedShape(request))
-        cpu = self._cpu.get((shape.milli, shape.devices), 0)
-        return TargetShape(cpu, shape.milli, shape.devices)
+        cpu, memory = self._means.get((shape.milli, shape.devices), (0, 0))
+        return TargetShape(cpu, shape.milli, shape.devices, memory_mib=memory)
 
     def no_room(self) -> list[int]:
         """Return zeros for the sizes of `rooms`."""
         return [0] * len(self._prices.shapes)
 
-    def rooms(self, rests: "Rests", cpu_milli: int | None) -> tuple[int, ...]:
+    def rooms(self, rest: Rest) -> tuple[int, ...]:
         """Return how many pods of each size of several devices a node has room for."""
-        return self._prices.rooms(_ANY_MODEL, rests.count(self._whole), cpu_milli)
+        idle = rest.devices.count(self._whole)
+        return self._prices.rooms(_ANY_MODEL, idle, rest.cpu_milli, memory_mib=rest.memory_mib)
 
     def reprice(self, free_milli: int, rooms: "Iterable[int]") -> bool:
         """Price the room that all nodes have together; say whether costs have changed by that."""
@@ -69,16 +82,24 @@ class PlacementCosts:
         self.of.cache_clear()
         return True
 
-    def lost(self, rests: "Rests", cpu_milli: int | None, shape: TargetShape) -> int:
+    def lost(self, rest: Rest, shape: TargetShape) -> int:
         """Return what the value of a node loses by a pod, in steps of `STEP` milli."""
-        after = rests_after(rests, shape)
-        cpu_after = None if cpu_milli is None else cpu_milli - shape.cpu_milli
-        return round((self._of_state(rests, cpu_milli) - self._of_state(after, cpu_after)) / STEP)
+        cpu, memory = rest.cpu_milli, rest.memory_mib
+        before = self._of_state(rest.devices, cpu, memory)
+        after = self._of_state(
+            rests_after(rest.devices, shape),
+            None if cpu is None else cpu - shape.cpu_milli,
+            None if memory is None else memory - shape.memory_mib,
+        )
+        return round((before - after) / STEP)
 
-    def _of(self, rests: "Rests", cpu_milli: int | None, shape: TargetShape) -> int:
-        """Return the cost by which nodes are ordered: the loss, and whether CPU is enough."""
-        has_cpu = cpu_milli is None or cpu_milli >= shape.cpu_milli
-        return self.lost(rests, cpu_milli, shape) + (0 if has_cpu else WITHOUT_CPU)
+    def _of(self, rest: Rest, shape: TargetShape) -> int:
+        """Return the cost by which nodes are ordered: the loss, and whether CPU and memory are enough."""
+        cpu, memory = rest.cpu_milli, rest.memory_mib
+        is_enough = (cpu is None or cpu >= shape.cpu_milli) and (
+            memory is None or memory >= shape.memory_mib
+        )
+        return self.lost(rest, shape) + (0 if is_enough else INSUFFICIENT)
 
 
 def rests_after(rests: "Rests", shape: TargetShape) -> "Rests":
@@ -108,12 +129,18 @@ def usual_workload(pool: "PoolFacts") -> TargetWorkload:
     return TargetWorkload.of(target_shape(pool, AskedShape(UnitRequest(units))) for units in sizes)
 
 
-def _cpu_by_size(target: TargetWorkload) -> dict[tuple[int, int], int]:
-    """Return the mean CPU of pods by (milli, devices)."""
-    weights: dict[tuple[int, int], float] = {}
-    sums: dict[tuple[int, int], float] = {}
+def _means_by_size(target: TargetWorkload) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return the mean CPU and memory of pods by (milli, devices)."""
+    sums: dict[tuple[int, int], tuple[float, float, float]] = {}
     for shape, weight in target.shapes:
         size = shape.milli, shape.devices
-        weights[size] = weights.get(size, 0.0) + weight
-        sums[size] = sums.get(size, 0.0) + weight * shape.cpu_milli
-    return {size: round(sums[size] / weights[size]) for size in weights}
+        pods, cpu, memory = sums.get(size, (0.0, 0.0, 0.0))
+        sums[size] = (
+            pods + weight,
+            cpu + weight * shape.cpu_milli,
+            memory + weight * shape.memory_mib,
+        )
+    return {
+        size: (round(cpu / pods), round(memory / pods))
+        for size, (pods, cpu, memory) in sums.items()
+    }

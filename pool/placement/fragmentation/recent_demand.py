@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from api.kinds.gpupool import AllocationMode, SlicePlacement
+from pool.compute_resources import NOTHING, ComputeResources
 from pool.layout import most_units_of_a_device
 from pool.model import created_at
 from pool.placement.fragmentation.target_workload import WHOLE_DEVICE, TargetShape, TargetWorkload
@@ -36,7 +37,7 @@ class AskedShape(msgspec.Struct, frozen=True, cache_hash=True):
     """What a pod asked for, in units: a pool that is divided anew measures it anew."""
 
     request: UnitRequest
-    cpu_milli: int = 0
+    requests: ComputeResources = NOTHING
 
 
 @final
@@ -115,7 +116,7 @@ class RecentDemands:
             if len(self._by_resource) >= MAX_RESOURCES:
                 return
             self._by_resource[resource] = RecentDemand(self._half_life_s)
-        shape = AskedShape(request_by_containers(pod.demand), pod.cpu_milli)
+        shape = AskedShape(request_by_containers(pod.demand), pod.requests)
         self._by_resource[resource].observe(shape, created.timestamp())
 
     def of(self, pool: "PoolFacts") -> TargetWorkload:
@@ -157,8 +158,9 @@ def target_shape(pool: "PoolFacts", asked: AskedShape) -> TargetShape:
         pool.mode is AllocationMode.TIME_SLICE
         and pool.slice_placement is SlicePlacement.SAME_DEVICE
     )
+    cpu, memory = asked.requests.cpu_milli, asked.requests.memory_mib
     if not is_same_device:
-        return TargetShape(asked.cpu_milli, unit, request.units)
+        return TargetShape(cpu, unit, request.units, memory_mib=memory)
     largest = max((units for _, units in request.containers), default=request.units)
     of_one = min(largest, size)
-    return TargetShape(asked.cpu_milli, unit * of_one, -(-request.units // of_one))
+    return TargetShape(cpu, unit * of_one, -(-request.units // of_one), memory_mib=memory)

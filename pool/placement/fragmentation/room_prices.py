@@ -25,20 +25,23 @@ _FIXED_EXPONENT: Final = 0.25
 class RoomShape:
     """A shape of several devices."""
 
-    __slots__ = ("cpu_milli", "devices", "models", "price")
+    __slots__ = ("cpu_milli", "devices", "memory_mib", "models", "price")
 
     def __init__(self, shape: "TargetShape", price: float) -> None:
         self.devices = shape.devices
         self.cpu_milli = shape.cpu_milli
+        self.memory_mib = shape.memory_mib
         self.models = shape.models
         self.price = price
         """Milli that room for one such pod is worth."""
 
-    def room(self, idle: int, cpu_milli: int | None) -> int:
-        """Return how many such pods idle devices and free CPU are enough for; None: CPU is unknown."""
+    def room(self, idle: int, cpu_milli: int | None, memory_mib: int | None = None) -> int:
+        """Return how many such pods idle devices, CPU and memory are enough for; None: that is unknown."""
         pods = idle // self.devices
-        if pods and cpu_milli is not None and self.cpu_milli:
-            return min(pods, cpu_milli // self.cpu_milli)
+        if pods and cpu_milli is not None and cpu_milli < pods * self.cpu_milli:
+            pods = cpu_milli // self.cpu_milli
+        if pods and memory_mib is not None and memory_mib < pods * self.memory_mib:
+            pods = memory_mib // self.memory_mib
         return pods
 
 
@@ -59,17 +62,23 @@ class RoomPrices:
             sum(
                 other.demand * count / demand / other.demand
                 for other, count in large
-                if other.devices >= shape.devices and other.cpu_milli >= shape.cpu_milli
+                if other.devices >= shape.devices
+                and other.cpu_milli >= shape.cpu_milli
+                and other.memory_mib >= shape.memory_mib
             )
             for shape, _ in large
         ]
         self._scarcity = [0.0] * len(large)
 
-    def rooms(self, model: str, idle: int, cpu_milli: int | None) -> tuple[int, ...]:
+    def rooms(
+        self, model: str, idle: int, cpu_milli: int | None, *, memory_mib: int | None = None
+    ) -> tuple[int, ...]:
         """Return the room of a node by shape."""
         return tuple(
             [
-                shape.room(idle, cpu_milli) if not shape.models or model in shape.models else 0
+                shape.room(idle, cpu_milli, memory_mib)
+                if not shape.models or model in shape.models
+                else 0
                 for shape in self.shapes
             ]
         )

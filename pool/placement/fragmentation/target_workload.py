@@ -24,6 +24,8 @@ class TargetShape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     devices: int
     models: tuple[str, ...] = ()
     """Device models that such a pod takes; empty: all."""
+    memory_mib: int = 0
+    """0 where memory is not weighed, as in published experiments."""
 
     @property
     def demand(self) -> int:

@@ -9,7 +9,7 @@ from api.foreign.core import Pod
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.resources import PODS
-from pool.model import PodFacts, PodPhase
+from pool.model import AnyPod, PodFacts, PodPhase
 from server.leadership.bound_pods import BoundPods
 from simulator.node.kubelet import register_node
 from tests.support.builders import a_pod_facts
@@ -19,22 +19,24 @@ from tests.support.running_server import ADMIN_TOKEN, Cluster
 
 
 class Shown:
-    """A sink; which pods there are, and where."""
+    """A sink; which pods with units there are, and where."""
 
     def __init__(self) -> None:
         self.pods: dict[str, PodFacts] = {}
 
-    def replace_all(self, items: Sequence[PodFacts]) -> None:
-        self.pods = {item.name: item for item in items}
+    def replace_all(self, items: Sequence[AnyPod]) -> None:
+        self.pods = {item.name: item for item in items if isinstance(item, PodFacts)}
 
-    def replacing(self, items: Sequence[PodFacts]) -> Iterator[None]:
+    def replacing(self, items: Sequence[AnyPod]) -> Iterator[None]:
         self.replace_all(items)
         yield
 
-    def upsert(self, item: PodFacts) -> None:
+    def upsert(self, item: AnyPod) -> None:
+        assert isinstance(item, PodFacts)
         self.pods[item.name] = item
 
-    def discard(self, item: PodFacts) -> None:
+    def discard(self, item: AnyPod) -> None:
+        assert isinstance(item, PodFacts)
         self.pods.pop(item.name, None)
 
 

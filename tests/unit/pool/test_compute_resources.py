@@ -1,4 +1,4 @@
-"""CPU of pods and nodes."""
+"""CPU and memory of pods and nodes."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from api.foreign.core import Node, Pod
-from pool.compute_resources import cpu_milli, requested_cpu_milli
+from pool.compute_resources import NOTHING, ComputeResources, allocatable, requested, resources_of
 from pool.facts import node_facts
 
 
@@ -19,8 +19,11 @@ def sidecar(cpu: str) -> dict[str, Any]:
 
 
 def of(*main: dict[str, Any], init: tuple[dict[str, Any], ...] = ()) -> int:
-    body = {"spec": {"containers": list(main), "initContainers": list(init)}}
-    return requested_cpu_milli(msgspec.convert(body, Pod).spec)
+    return all_of(containers=list(main), initContainers=list(init)).cpu_milli
+
+
+def all_of(**spec: Any) -> ComputeResources:
+    return requested(msgspec.convert({"spec": spec}, Pod).spec)
 
 
 def test_containers_add_up():
@@ -50,11 +53,44 @@ def test_init_containers_count_as_they_run(init, expected):
 
 def test_an_unreadable_quantity_counts_as_none():
     assert of(a_container("many"), a_container("1")) == 1000
-    assert cpu_milli({"cpu": "-1"}) is None
-    assert cpu_milli({"memory": "1Gi"}) is None
+    assert allocatable({"cpu": "-1", "memory": "x"}) == (None, None)
+    assert allocatable({"memory": "1Gi"}) == (None, 1024)
+    assert allocatable(None) == (None, None)
+
+
+def test_memory_is_counted_like_cpu():
+    small = {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    large = {"resources": {"limits": {"memory": "2.5Gi"}}}
+    starting = {"resources": {"requests": {"memory": "4000000000"}}}
+    assert all_of(containers=[small, large]) == ComputeResources(1000, 3584)
+    assert all_of(containers=[small], initContainers=[starting]).memory_mib == 3815, "rounded up"
+    assert all_of(containers=[{}]) == NOTHING
+
+
+def test_requests_of_the_whole_pod_count_in_place_of_its_containers():
+    container = {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    pod = {"requests": {"cpu": "3"}, "limits": {"cpu": "4"}}
+    assert all_of(containers=[container] * 2, resources=pod) == ComputeResources(3000, 2048)
+
+
+def test_the_overhead_of_a_runtime_class_counts():
+    container = {"resources": {"requests": {"cpu": "1"}}}
+    overhead = {"cpu": "250m", "memory": "120Mi"}
+    assert all_of(containers=[container], overhead=overhead) == ComputeResources(1250, 120)
+
+
+def test_amounts_may_be_given_as_quantities():
+    assert resources_of("500m", "1Gi") == ComputeResources(500, 1024)
+    with pytest.raises(ValueError, match="many"):
+        resources_of("many", "0")
 
 
 def test_a_node_tells_what_it_can_give_to_pods():
-    body = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "95500m"}}}
-    assert node_facts(msgspec.convert(body, Node)).cpu_milli == 95_500
-    assert node_facts(msgspec.convert({"metadata": {"name": "n1"}}, Node)).cpu_milli is None
+    body = {
+        "metadata": {"name": "n1"},
+        "status": {"allocatable": {"cpu": "95500m", "memory": "1023Ki"}},
+    }
+    known = node_facts(msgspec.convert(body, Node))
+    assert (known.cpu_milli, known.memory_mib) == (95_500, 0), "rounded down"
+    unknown = node_facts(msgspec.convert({"metadata": {"name": "n1"}}, Node))
+    assert (unknown.cpu_milli, unknown.memory_mib) == (None, None)

@@ -10,9 +10,10 @@ from api.annotations import ReservationNote, encode_devices
 from api.foreign.core import Node, NodeTaint, Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
-from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION
-from pool.facts import device_facts, node_facts, pod_facts, pool_facts
-from pool.model import DeviceFacts, NodeFacts, PodFacts, PodPhase, PoolFacts
+from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, NodeName, PodUid
+from pool.compute_resources import NOTHING, ComputeResources
+from pool.facts import device_facts, node_facts, observed_pod, pod_facts, pool_facts
+from pool.model import DeviceFacts, NodeFacts, PodFacts, PodPhase, PoolFacts, UnitlessPod
 from tests.support.allocation_state import unit_ids
 
 NOTE = ReservationNote(id="r", pool="a100", expires_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
@@ -219,6 +220,20 @@ def test_a_reservation_that_cannot_be_read_is_none(text: str) -> None:
 )
 def test_a_pod_that_asks_for_no_unit_of_a_single_pool_is_not_kept(limits: dict[str, Any]) -> None:
     assert pod_facts(a_pod(limits)) is None
+
+
+def test_a_pod_without_units_is_what_it_takes_of_its_node() -> None:
+    limits = {"cpu": "2", "memory": "1Gi", "gpu.deckhouse.io/a100": "0"}
+    assert observed_pod(a_pod(limits)) is None
+    running = observed_pod(a_pod(limits, nodeName="n1"))
+    assert running == UnitlessPod(PodUid("u"), NodeName("n1"), ComputeResources(2000, 1024))
+    ended = observed_pod(a_pod(limits, nodeName="n1", status={"phase": "Succeeded"}))
+    assert ended == UnitlessPod(PodUid("u"), NodeName("n1"), NOTHING)
+    with_units = {"gpu.deckhouse.io/a100": "1", "cpu": "2"}
+    facts = observed_pod(a_pod(with_units, nodeName="n1"))
+    assert facts == pod_facts(a_pod(with_units, nodeName="n1"))
+    assert isinstance(facts, PodFacts)
+    assert facts.requests == ComputeResources(2000)
 
 
 A, B = "gpu.deckhouse.io/a", "gpu.deckhouse.io/b"

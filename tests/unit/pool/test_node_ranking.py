@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from api.kinds.gpupool import SlicePlacement, Strategy
 from api.names import NodeName, PodUid, PoolName, UnitId
+from pool.compute_resources import NOTHING, ComputeResources
 from pool.index.device_index import DeviceIndex
-from pool.model import PodPhase, PoolFacts
+from pool.model import PodPhase, PoolFacts, UnitlessPod
 from pool.placement.fragmentation.placement_costs import PlacementCosts
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 from pool.placement.planner import Placed
@@ -120,32 +121,79 @@ def test_pods_that_ask_for_cpu_go_where_enough_is_left():
     for number in range(8):
         placed = plan_reservation(allocation_state, a_demand(1))
         assert isinstance(placed, Placed)
-        pod = a_pod_facts(f"p{number}", 1, cpu_milli=16_000)
+        pod = a_pod_facts(f"p{number}", 1, requests=ComputeResources(16_000))
         allocation_state.observe_pod(pod, at(0))
         commit_to(allocation_state, pod, node=placed.node)
         seen.append(placed.node)
     assert (seen.count("n1"), seen.count("n2")) == (4, 4)
-    assert index.free_cpu(NodeName("n1")) == index.free_cpu(NodeName("n2")) == 0
-    assert index.free_cpu(NodeName("n3")) is None
+    assert [free(index, node) for node in ("n1", "n2")] == [(0, None)] * 2
+    assert free(index, "n3") == (None, None)
 
 
-def test_cpu_is_that_of_pods_with_units_for_as_long_as_they_have_them():
-    allocation_state = some_allocation_state(
-        devices=[a_device("n1")], nodes=[a_node("n1", cpu_milli=64_000)]
+def free(index: DeviceIndex, node: str) -> tuple[int | None, int | None]:
+    return index.free_cpu_and_memory(NodeName(node))
+
+
+GIB = 1024
+
+
+def test_devices_without_memory_go_to_pods_that_ask_for_little():
+    """Pods of one device ask for 128 GiB, pods of two for 8; n2 has the memory for two of the former."""
+    target = TargetWorkload(
+        (
+            (TargetShape(1_000, 1000, 1, memory_mib=128 * GIB), 1.0),
+            (TargetShape(1_000, 1000, 2, memory_mib=8 * GIB), 1.0),
+        )
     )
+    index = an_index(n1=8, n2=8)
+    for node in ("n1", "n2"):
+        index.replace_node(a_node(node, cpu_milli=64_000, memory_mib=2048 * GIB))
+    ranked(index, target)
+    assert (best(index, 1), best(index, 2)) == ("n1", "n1")
+    index.set_requests(PodUid("cache"), NodeName("n2"), ComputeResources(0, 1792 * GIB))
+    assert (best(index, 1), best(index, 2)) == ("n1", "n2")
+    index.set_requests(PodUid("cache"), NodeName("n2"), ComputeResources(0, 2047 * GIB))
+    assert (best(index, 1), best(index, 2)) == ("n1", "n1"), "not enough for either"
+
+
+def test_a_pod_without_units_takes_cpu_and_memory_of_its_node():
+    allocation_state = some_allocation_state(
+        devices=[a_device("n1")], nodes=[a_node("n1", cpu_milli=64_000, memory_mib=1000)]
+    )
+    pod = UnitlessPod(PodUid("u"), NodeName("n1"), ComputeResources(3_000, 100))
+    for _ in range(2):
+        allocation_state.observe_unitless(pod)
+        assert free(allocation_state.index, "n1") == (61_000, 900)
+    assert allocation_state.unitless_pods() == ["u"]
+    allocation_state.observe_unitless(UnitlessPod(pod.uid, pod.node, NOTHING))
+    assert free(allocation_state.index, "n1") == (64_000, 1000)
+    allocation_state.observe_unitless(pod)
+    allocation_state.discard_unitless(pod.uid)
+    allocation_state.discard_unitless(pod.uid)
+    assert free(allocation_state.index, "n1") == (64_000, 1000)
+    assert allocation_state.unitless_pods() == []
+
+
+def test_a_pod_with_units_requests_for_as_long_as_it_has_them():
+    allocation_state = some_allocation_state(
+        devices=[a_device("n1")], nodes=[a_node("n1", cpu_milli=64_000, memory_mib=2048)]
+    )
+    index = allocation_state.index
     node = NodeName("n1")
-    pending = a_pod_facts("p", 1, cpu_milli=4_000)
+    pending = a_pod_facts("p", 1, requests=ComputeResources(4_000, 1024))
     allocation_state.observe_pod(pending, at(0))
-    assert allocation_state.index.free_cpu(node) == 64_000
+    assert free(index, "n1") == (64_000, 2048)
     bound = dataclasses.replace(
         pending, phase=PodPhase.BOUND, node=node, devices={"c0": (UnitId("GPU-n1-0"),)}
     )
     allocation_state.observe_pod(bound, at(1))
-    assert allocation_state.index.free_cpu(node) == 60_000
-    allocation_state.observe_pod(dataclasses.replace(bound, cpu_milli=8_000), at(2))
-    assert allocation_state.index.free_cpu(node) == 56_000, "it was resized in place"
+    assert free(index, "n1") == (60_000, 1024)
+    allocation_state.observe_pod(
+        dataclasses.replace(bound, requests=ComputeResources(8_000, 1024)), at(2)
+    )
+    assert free(index, "n1") == (56_000, 1024), "it was resized in place"
     allocation_state.observe_pod(dataclasses.replace(bound, phase=PodPhase.ENDED), at(3))
-    assert allocation_state.index.free_cpu(node) == 64_000
+    assert free(index, "n1") == (64_000, 2048)
 
 
 FRACTIONS = a_slice_pool(
@@ -177,7 +225,8 @@ def test_the_order_is_that_of_an_index_that_is_read_once(steps):
             if node != "n3" or slot < 10
         )
         index.set_observed(PodUid(f"on-{node}"), taken)
-        index.set_cpu(PodUid(f"on-{node}"), NodeName(node), 1_000 * len(taken))
+        requests = ComputeResources(1_000 * len(taken), 10 * len(taken))
+        index.set_requests(PodUid(f"on-{node}"), NodeName(node), requests)
         request = state.request_of(a_demand(units, pool="slices"))
         assert state.ranking is not None
         state.nodes()

@@ -8,9 +8,10 @@ from structlog.testing import capture_logs
 
 from api.kinds.gpudevice import GPUDevice
 from api.meta import ObjectMeta
-from api.names import PoolName
+from api.names import NodeName, PodUid, PoolName
 from pool.allocation_state import AllocationState
-from pool.model import PodFacts, PodPhase
+from pool.compute_resources import NOTHING, ComputeResources
+from pool.model import PodFacts, PodPhase, UnitlessPod
 from reconciler.sinks.device_sink import DeviceSink, ObservedDevice
 from reconciler.sinks.node_sink import NodeSink
 from reconciler.sinks.pod_sink import PodSink
@@ -54,6 +55,30 @@ def test_a_list_leaves_exactly_its_pods():
     sink.replace_all([a_bound_pod("b", "GPU-n1-1"), a_bound_pod("c", "GPU-n1-2")])
     assert {pod.name for pod in allocation_state.reader.pods()} == {"b", "c"}
     assert capacity(allocation_state) == (1, 0, 2)
+
+
+def test_a_list_leaves_exactly_what_its_pods_without_units_take():
+    allocation_state = some_allocation_state(devices=some_devices(3))
+    sink = a_sink(allocation_state)
+
+    def takes(uid: str, cpu_milli: int, node: str = "n1") -> UnitlessPod:
+        return UnitlessPod(PodUid(uid), NodeName(node), ComputeResources(cpu_milli, 10))
+
+    def taken(node: str = "n1") -> ComputeResources:
+        return allocation_state.index.requests.on(NodeName(node))
+
+    with_units = a_bound_pod("a", "GPU-n1-0", requests=ComputeResources(4_000))
+    sink.replace_all([with_units, takes("b", 100), takes("c", 200), takes("far", 1, "n9")])
+    assert taken() == ComputeResources(4_300, 20)
+    assert taken("n9") == ComputeResources(1, 10)
+    sink.replace_all([with_units, takes("c", 250)])
+    assert taken() == ComputeResources(4_250, 10)
+    assert taken("n9") == NOTHING
+    sink.upsert(takes("c", 300))
+    assert taken() == ComputeResources(4_300, 10)
+    sink.discard(takes("c", 300))
+    assert taken() == ComputeResources(4_000)
+    assert capacity(allocation_state) == (2, 0, 1)
 
 
 def test_a_pod_that_came_back_under_its_name_is_another_pod():

@@ -64,6 +64,30 @@ def test_devices_for_which_cpu_will_run_out_are_worth_nothing() -> None:
     assert values[-1] == pytest.approx(value.of_state([1000] * 4, None))
 
 
+def test_the_scarcer_of_cpu_and_memory_decides() -> None:
+    shape = TargetShape(10_000, 1000, 1, memory_mib=1000)
+    value = NodeValue(TargetWorkload.of([shape]), "a")
+    rests = [1000] * 8
+    by_cpu, by_memory = value.of_state(rests, 20_000), value.of_state(rests, None, 3000)
+    assert by_cpu == pytest.approx(2000)
+    assert by_memory == pytest.approx(3000)
+    assert value.of_state(rests, 20_000, 3000) == by_cpu
+    assert value.of_state(rests, 80_000, 3000) == pytest.approx(by_memory, abs=1)
+    without = NodeValue(TargetWorkload.of([WHOLE]), "a")
+    assert without.of_state(rests, None, 0) == 8000, "no pod asks for memory"
+
+
+def test_room_for_large_pods_ends_with_the_memory() -> None:
+    target = TargetWorkload.of([TargetShape(1000, 1000, 2, memory_mib=100)])
+    prices = RoomPrices(target)
+    assert prices.rooms("a", 8, 8_000, memory_mib=None) == (4,)
+    assert prices.rooms("a", 8, 8_000, memory_mib=399) == (3,)
+    assert prices.rooms("a", 8, 2_000, memory_mib=399) == (2,)
+    value = NodeValue(target, "a", prices)
+    rooms = [value.of(0, 8, 8_000, memory_mib=memory) for memory in (400, 399, 99)]
+    assert rooms == [4 * prices.shapes[0].price, 3 * prices.shapes[0].price, 0]
+
+
 def test_idle_devices_together_are_worth_more_than_apart_if_pods_ask_for_several() -> None:
     target = TargetWorkload.of([LARGE, *[WHOLE] * 20])
     value = NodeValue(target, "a")

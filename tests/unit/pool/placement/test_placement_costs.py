@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from api.kinds.gpupool import SlicePlacement
 from pool.placement.fragmentation.placement_costs import (
-    WITHOUT_CPU,
+    INSUFFICIENT,
     PlacementCosts,
+    Rest,
     rests_after,
     usual_workload,
 )
@@ -23,8 +24,14 @@ def costs(*shapes: tuple[TargetShape, float], pool=WHOLE) -> PlacementCosts:
     return PlacementCosts(pool, TargetWorkload(shapes))
 
 
-def cost(found: PlacementCosts, units: int, *rests: int, cpu: int | None = None) -> int:
-    return found.of(rests, cpu, found.shape(UnitRequest(units)))
+def cost(
+    found: PlacementCosts,
+    units: int,
+    *rests: int,
+    cpu: int | None = None,
+    memory: int | None = None,
+) -> int:
+    return found.of(Rest(rests, cpu, memory), found.shape(UnitRequest(units)))
 
 
 @pytest.mark.parametrize(
@@ -56,13 +63,25 @@ def test_a_rest_that_other_pods_would_fill_better_costs_more():
 
 def test_a_node_without_the_cpu_is_the_last_resort():
     found = costs((TargetShape(16_000, 1000, 1), 1))
-    assert cost(found, 1, *(1000,) * 8, cpu=15_999) > WITHOUT_CPU
-    assert cost(found, 1, 1000, cpu=16_000) < WITHOUT_CPU
+    assert cost(found, 1, *(1000,) * 8, cpu=15_999) > INSUFFICIENT
+    assert cost(found, 1, 1000, cpu=16_000) < INSUFFICIENT
 
 
-def test_the_cpu_of_a_size_is_the_mean_of_its_pods():
-    found = costs((TargetShape(2_000, 1000, 1), 3), (TargetShape(6_000, 1000, 1), 1))
-    assert found.shape(UnitRequest(1)) == TargetShape(3_000, 1000, 1)
+def test_a_node_without_the_memory_is_the_last_resort():
+    found = costs((TargetShape(1_000, 1000, 1, memory_mib=64), 1))
+    assert cost(found, 1, *(1000,) * 8, cpu=16_000, memory=63) > INSUFFICIENT
+    assert cost(found, 1, 1000, cpu=16_000, memory=64) < INSUFFICIENT
+    assert cost(found, 1, 1000, memory=64) < INSUFFICIENT
+    lost = found.lost(Rest((1000,), 16_000, 63), found.shape(UnitRequest(1)))
+    assert lost < INSUFFICIENT, "a loss is one of the value alone"
+
+
+def test_the_cpu_and_memory_of_a_size_are_the_means_of_its_pods():
+    found = costs(
+        (TargetShape(2_000, 1000, 1, memory_mib=100), 3),
+        (TargetShape(6_000, 1000, 1, memory_mib=500), 1),
+    )
+    assert found.shape(UnitRequest(1)) == TargetShape(3_000, 1000, 1, memory_mib=200)
     assert found.shape(UnitRequest(2)) == TargetShape(0, 1000, 2), "nothing is known of that size"
 
 
@@ -76,8 +95,8 @@ def test_sizes_are_the_usual_ones_before_a_pool_has_pods():
 def test_room_for_large_pods_costs_more_when_it_is_scarce():
     found = costs((TargetShape(0, 1000, 1), 1), (TargetShape(0, 1000, 8), 1))
     empty = (1000,) * 8
-    assert found.rooms(empty, None) == (1,)
-    assert found.rooms(empty, 0) == (1,)
+    assert found.rooms(Rest(empty, None)) == (1,)
+    assert found.rooms(Rest(empty, 0, 0)) == (1,)
     assert found.reprice(800_000, [100])
     plenty = cost(found, 1, *empty)
     assert not found.reprice(800_000, [100])

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.kinds.gpupool import AllocationMode, SlicePlacement
+from pool.compute_resources import ComputeResources
 from pool.model import ContainerRole
 from pool.placement.fragmentation.recent_demand import (
     MAX_SHAPES,
@@ -24,7 +25,9 @@ POOL = a_pool()
 
 
 def asks(units: int, cpu_milli: int = 0) -> AskedShape:
-    return AskedShape(UnitRequest(units, ((ContainerRole.MAIN, units),)), cpu_milli)
+    return AskedShape(
+        UnitRequest(units, ((ContainerRole.MAIN, units),)), ComputeResources(cpu_milli)
+    )
 
 
 def weights(demand: RecentDemand) -> dict[int, float]:
@@ -130,9 +133,9 @@ def test_units_are_measured_in_devices(pool, asked, expected):
 def test_pods_count_for_the_resource_that_they_ask_for():
     demands = RecentDemands()
     created = dt.datetime(2026, 1, 1, tzinfo=dt.UTC).isoformat()
-    pod = a_pod_facts(units=2, created=created, cpu_milli=700)
+    pod = a_pod_facts(units=2, created=created, requests=ComputeResources(700, 50))
     demands.observe(pod)
-    assert demands.of(POOL).shapes == ((TargetShape(700, 1000, 2), 1.0),)
+    assert demands.of(POOL).shapes == ((TargetShape(700, 1000, 2, memory_mib=50), 1.0),)
     assert demands.of(a_pool("other")).shapes == ()
     demands.forget(POOL.resource)
     assert demands.of(POOL).shapes == ()

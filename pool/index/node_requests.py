@@ -1,0 +1,73 @@
+"""CPU and memory that pods request on their nodes, whether they have units or not."""
+
+from typing import TYPE_CHECKING, final
+
+import msgspec
+
+from pool.compute_resources import NOTHING, ComputeResources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from api.names import NodeName, PodUid
+
+
+class _NodeTotal(msgspec.Struct, gc=False):
+    """Sums over the pods of one node."""
+
+    pods: int = 0
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+    def move(self, requests: ComputeResources, sign: int) -> None:
+        # Exact: whole numbers, and the ones taken away are those that were added.
+        self.pods += sign
+        self.cpu_milli += sign * requests.cpu_milli
+        self.memory_mib += sign * requests.memory_mib
+
+
+@final
+class NodeRequests:
+    """Requests by pod, and their sums by node; nodes without devices are among them, since they may get some."""
+
+    def __init__(self) -> None:
+        self._by_pod: dict[PodUid, tuple[NodeName, ComputeResources]] = {}
+        self._totals: dict[NodeName, _NodeTotal] = {}
+
+    def replace(
+        self, pod: "PodUid", node: "NodeName | None", requests: ComputeResources
+    ) -> "set[NodeName]":
+        """Set the node and requests of a pod, None to end them; return the nodes whose sums changed."""
+        before = self._by_pod.get(pod)
+        after = (node, requests) if node is not None and requests != NOTHING else None
+        if before == after:
+            return set()
+        changed: set[NodeName] = set()
+        if before is not None:
+            changed.add(before[0])
+            del self._by_pod[pod]
+            total = self._totals[before[0]]
+            total.move(before[1], -1)
+            if not total.pods:
+                del self._totals[before[0]]
+        if after is not None:
+            changed.add(after[0])
+            self._by_pod[pod] = after
+            self._totals.setdefault(after[0], _NodeTotal()).move(after[1], 1)
+        return changed
+
+    def on(self, node: "NodeName", *, without: "PodUid | None" = None) -> ComputeResources:
+        """Return what the pods of a node request, one pod left out."""
+        total = self._totals.get(node)
+        if total is None:
+            return NOTHING
+        own = self._by_pod.get(without) if without is not None else None
+        if own is None or own[0] != node:
+            return ComputeResources(total.cpu_milli, total.memory_mib)
+        return ComputeResources(
+            total.cpu_milli - own[1].cpu_milli, total.memory_mib - own[1].memory_mib
+        )
+
+    def pods(self) -> "Iterable[PodUid]":
+        """Return the pods that request anything, to be read and not kept."""
+        return self._by_pod.keys()
