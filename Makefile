@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 UV := $(BUILD)/uv/bin/uv
 INSTALLED := $(VENV)/.installed
 SECOND_LANE := tests/cluster/node tests/cluster/image tests/cluster/chart tests/cluster/uninstall
-PACKAGES := admission agent api certs cli demo inventory kube manifests pool reconciler scheduler server simulator telemetry
+PACKAGES := admission agent api certs cli demo inventory kube manifests operands pool reconciler scheduler server simulator telemetry
 SOURCES := $(PACKAGES) packaging tests
 
 export UV_PYTHON_DOWNLOADS := never
@@ -127,7 +127,7 @@ proto: install ## generate kubelet's gRPC messages from their .proto files
 
 .PHONY: golden
 golden: install ## regenerate the golden manifests and docs/settings.md
-	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/unit/manifests tests/unit/test_lessons.py tests/unit/cli/test_settings_reference.py
+	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/unit/manifests tests/unit/operands tests/unit/test_lessons.py tests/unit/cli/test_settings_reference.py
 
 .PHONY: presubmit
 presubmit: test cluster-test ## what CI runs

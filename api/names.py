@@ -72,6 +72,9 @@ POOL_FINALIZER: Final = f"{GROUP}/pool"
 CONFIG_HASH_ANNOTATION: Final = f"{GROUP}/config-hash"
 """On a pool's workloads: hash of the whole desired object, so that fields no longer set are detected."""
 
+OPERAND_LABEL: Final = f"{GROUP}/operand"
+"""On every object of an operand: its state, such as `gfd`."""
+
 TRUST_HASH_ANNOTATION: Final = f"{GROUP}/trusted-authorities"
 """On the pod template of kube-scheduler's Deployment: digest of the CAs that its pods read when they start."""
 

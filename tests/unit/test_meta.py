@@ -26,6 +26,7 @@ PACKAGES = (
     "inventory",
     "kube",
     "manifests",
+    "operands",
     "pool",
     "reconciler",
     "scheduler",

@@ -1,0 +1,30 @@
+"""Manifests of the states, shipped in the package: `operands/assets/<state>/NNNN_<kind>.yaml`, applied in their order."""
+
+import copy
+import importlib.resources
+from functools import cache
+from typing import Any
+
+import yaml
+
+Json = dict[str, Any]
+
+_DIRECTORY = importlib.resources.files("operands") / "assets"
+
+
+def asset_names(state: str) -> list[str]:
+    """Return the file names of a state, in order."""
+    return sorted(
+        entry.name for entry in (_DIRECTORY / state).iterdir() if entry.name.endswith(".yaml")
+    )
+
+
+def load_assets(state: str) -> list[Json]:
+    """Return the manifests of a state, to be changed by the caller."""
+    return copy.deepcopy(_parsed(state))
+
+
+@cache
+def _parsed(state: str) -> list[Json]:
+    texts = ((_DIRECTORY / state / name).read_text(encoding="utf-8") for name in asset_names(state))
+    return [document for text in texts for document in yaml.safe_load_all(text)]

@@ -1,0 +1,74 @@
+"""States: one piece of GPU software each, with declared needs in place of a fixed order.
+
+The needs order the output and the writes. On a node the order is kept by init containers, which wait for files
+in `/run/nvidia/validations`, so no state waits for another one's pods here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Generic, TypeVar, final
+
+from operands.errors import StateOrderError
+
+Json = dict[str, Any]
+Settings = TypeVar("Settings")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedKinds:
+    """Optional kinds that the cluster serves; nothing else about a cluster changes what is rendered."""
+
+    kinds: frozenset[str] = frozenset()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperandState(Generic[Settings]):
+    """One state of the operands of an installation."""
+
+    name: str
+    """Value of the label that all of its objects have."""
+    needs: tuple[str, ...] = ()
+    """Names of states before it; a need that is disabled is no need."""
+    is_enabled: Callable[[Settings], bool]
+    build: Callable[[Settings], list[Json]]
+    """Returns its objects, those of optional kinds among them."""
+
+    def objects(self, settings: Settings, served: ServedKinds) -> list[Json]:
+        """Return the desired objects: none of a disabled state, none of kinds that the cluster lacks."""
+        if not self.is_enabled(settings):
+            return []
+        return [
+            one
+            for one in self.build(settings)
+            if one["kind"] not in OPTIONAL_KINDS or one["kind"] in served.kinds
+        ]
+
+
+OPTIONAL_KINDS = frozenset({"ServiceMonitor", "VerticalPodAutoscaler"})
+"""Kinds of CRDs that a cluster may lack."""
+ALL_KINDS_SERVED = ServedKinds(kinds=OPTIONAL_KINDS)
+
+
+def in_order(states: "Iterable[OperandState[Settings]]") -> tuple[OperandState[Settings], ...]:
+    """Return the states, each after those that it needs; otherwise in the given order.
+
+    Raises:
+        StateOrderError: a need is unknown, two states have one name, or the needs form a circle.
+    """
+    by_name: dict[str, OperandState[Settings]] = {}
+    for state in states:
+        if state.name in by_name:
+            raise StateOrderError(f"two states are called {state.name}")
+        by_name[state.name] = state
+    for state in by_name.values():
+        if unknown := sorted(set(state.needs) - by_name.keys()):
+            raise StateOrderError(f"state {state.name} needs {', '.join(unknown)}: no such state")
+    graph: Mapping[str, Sequence[str]] = {name: one.needs for name, one in by_name.items()}
+    try:
+        order = tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        raise StateOrderError(f"states need each other: {' -> '.join(error.args[1])}") from error
+    return tuple(by_name[name] for name in order)

@@ -1,0 +1,49 @@
+"""State `validator`: checks driver, toolkit and CUDA of a node in init containers, then watches the node's units."""
+
+from typing import Any, Final
+
+from operands.asset_files import load_assets
+from operands.operand_settings import BootstrapOperands
+from operands.operand_state import OperandState
+from operands.transforms import (
+    finish,
+    pod_spec_of,
+    set_options,
+    set_security,
+    the,
+    without_container,
+)
+
+NAME: Final = "validator"
+_NVIDIA_FS: Final = "nvidia-fs-validation"
+_GDRCOPY: Final = "gdrcopy-validation"
+
+
+def _build(settings: BootstrapOperands) -> list[dict[str, Any]]:
+    objects = load_assets(NAME)
+    validator, daemon_set = settings.validator, the(objects, "DaemonSet")
+    set_options(daemon_set, "validator", validator.options)
+    for name, is_wanted in (
+        (_NVIDIA_FS, validator.validates_nvidia_fs),
+        (_GDRCOPY, validator.validates_gdrcopy),
+    ):
+        if not is_wanted:
+            without_container(daemon_set, name)
+    spec = pod_spec_of(daemon_set)
+    for one in spec["initContainers"]:
+        one |= {
+            key: spec["containers"][0][key]
+            for key in ("resources",)
+            if key in spec["containers"][0]
+        }
+    every = frozenset(one["name"] for one in (*spec["initContainers"], *spec["containers"]))
+    # Device files of the node are opened, some of which appear while it runs.
+    set_security(daemon_set, privileged=every)
+    return finish(NAME, objects, settings)
+
+
+STATE: Final = OperandState(
+    name=NAME,
+    is_enabled=lambda settings: settings.runs_validator,
+    build=_build,
+)

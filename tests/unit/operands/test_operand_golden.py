@@ -1,0 +1,127 @@
+"""Objects of the operands are those that were read and approved: `UPDATE_GOLDEN=1` rewrites the files."""
+
+import json
+import os
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from manifests.yaml import render
+from operands.bootstrap_states import BOOTSTRAP_STATES, build_operands
+from operands.operand_settings import BootstrapOperands
+from operands.operand_state import ALL_KINDS_SERVED, OPTIONAL_KINDS, ServedKinds
+from operands.transforms import pod_spec_of
+from tests.unit.operands.operand_cases import ALL_ON, CASES, DEFAULT, NVML
+
+GOLDEN = Path(__file__).parent / "golden"
+VERSIONS = [f"1.{minor}" for minor in range(30, 38)]
+EACH_CASE = [pytest.param(settings, id=name) for name, settings in CASES.items()]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_objects_are_the_approved_ones(name: str):
+    """A case besides the full one is approved by its differences from that: the objects that differ."""
+    full = [] if name == "all-on" else build_operands(ALL_ON, ALL_KINDS_SERVED)
+    text = render(one for one in build_operands(CASES[name], ALL_KINDS_SERVED) if one not in full)
+    file = GOLDEN / f"{name}.yaml"
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8"), "run `make golden` and read the difference"
+
+
+@pytest.mark.parametrize("settings", EACH_CASE)
+def test_every_version_of_kubernetes_takes_the_objects(settings: BootstrapOperands):
+    """Optional kinds are checked in the cluster's suite, against the definitions of their projects."""
+    documents = build_operands(settings, ServedKinds())
+    newest = VERSIONS[-1:]
+    for version in VERSIONS if settings is ALL_ON else newest:
+        for document in documents:
+            kubernetes_validate.validate(document, version, strict=True)
+
+
+@pytest.mark.parametrize("settings", EACH_CASE)
+def test_objects_can_be_told_and_found(settings: BootstrapOperands):
+    for state in BOOTSTRAP_STATES:
+        for one in state.objects(settings, ALL_KINDS_SERVED):
+            labels = one["metadata"]["labels"]
+            assert labels["gpu.deckhouse.io/operand"] == state.name
+            assert labels["app.kubernetes.io/part-of"] == "gpu-control-plane"
+            is_in_cluster = one["kind"] in {"ClusterRole", "ClusterRoleBinding"}
+            assert one["metadata"].get("namespace") == (None if is_in_cluster else "gpu")
+
+
+@pytest.mark.parametrize("settings", EACH_CASE)
+def test_no_two_objects_have_one_name_and_no_two_daemon_sets_select_the_same_pods(
+    settings: BootstrapOperands,
+):
+    objects = build_operands(settings, ALL_KINDS_SERVED)
+    names = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    assert len(names) == len(set(names))
+    selectors = [
+        json.dumps(one["spec"]["selector"]) for one in objects if one["kind"] == "DaemonSet"
+    ]
+    assert len(selectors) == len(set(selectors))
+
+
+@pytest.mark.parametrize("settings", EACH_CASE)
+def test_containers_run_the_images_of_the_settings_under_a_security_context_of_ours(
+    settings: BootstrapOperands,
+):
+    for one in build_operands(settings, ALL_KINDS_SERVED):
+        if one["kind"] != "DaemonSet":
+            continue
+        spec = pod_spec_of(one)
+        for container in (*spec["containers"], *spec.get("initContainers", ())):
+            assert container["image"] in settings.images
+            context = container["securityContext"]
+            assert context.get("privileged") or context["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.parametrize("settings", EACH_CASE)
+def test_mounts_have_volumes_and_volumes_have_mounts(settings: BootstrapOperands):
+    for one in build_operands(settings, ALL_KINDS_SERVED):
+        if one["kind"] == "DaemonSet":
+            spec = pod_spec_of(one)
+            containers = (*spec["containers"], *spec.get("initContainers", ()))
+            mounted = {mount["name"] for c in containers for mount in c["volumeMounts"]}
+            unused = {"validations"} if not settings.runs_validator else set()
+            assert mounted | unused == {volume["name"] for volume in spec["volumes"]} | unused
+
+
+def test_optional_kinds_are_left_out_where_the_cluster_does_not_serve_them():
+    with_them = {one["kind"] for one in build_operands(ALL_ON, ALL_KINDS_SERVED)}
+    without = {one["kind"] for one in build_operands(ALL_ON, ServedKinds())}
+    assert with_them - without == OPTIONAL_KINDS
+
+
+def test_validation_of_file_systems_and_of_gdrcopy_is_absent_by_default():
+    (daemon_set,) = (
+        one
+        for one in build_operands(DEFAULT, ServedKinds())
+        if one["metadata"]["name"] == "gpu-node-validator" and one["kind"] == "DaemonSet"
+    )
+    names = [one["name"] for one in pod_spec_of(daemon_set)["initContainers"]]
+    assert names == ["driver-validation", "toolkit-validation", "cuda-validation"]
+
+
+def test_nvml_needs_no_daemon_set_of_dcgm():
+    names = {
+        one["metadata"]["name"]
+        for one in build_operands(NVML, ServedKinds())
+        if one["kind"] == "DaemonSet"
+    }
+    assert names == {"gpu-node-validator", "gpu-feature-discovery"}
+
+
+def test_an_external_operator_leaves_nothing_to_us():
+    assert build_operands(CASES["external"], ALL_KINDS_SERVED) == []
+
+
+def test_golden_files_are_those_of_the_cases():
+    assert {file.stem for file in GOLDEN.iterdir()} == CASES.keys()
+    assert all(
+        list(yaml.safe_load_all(file.read_text(encoding="utf-8"))) is not None
+        for file in GOLDEN.iterdir()
+    )
