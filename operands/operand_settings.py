@@ -30,7 +30,7 @@ class DcgmMigStrategy(Enum):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodPlacement:
+class PlacementTerms:
     """Where the pods of all operands run."""
 
     affinity: Json = field(default_factory=dict)
@@ -125,7 +125,7 @@ class BootstrapOperands:
     is_own: bool = True
     """False: another operator runs all of them."""
     kubelet_directory: str = "/var/lib/kubelet"
-    placement: PodPlacement = PodPlacement()
+    placement: PlacementTerms = PlacementTerms()
     runtime_class: str = ""
     """RuntimeClass of NVIDIA's images; empty: the node's default runtime."""
     validator: ValidatorSettings = ValidatorSettings()

@@ -10,7 +10,7 @@ from api.names import CONFIG_HASH_ANNOTATION, OPERAND_LABEL
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from operands.operand_settings import BootstrapOperands, OperandOptions, PodPlacement
+    from operands.operand_settings import BootstrapOperands, OperandOptions, PlacementTerms
 
 Json = dict[str, Any]
 
@@ -112,7 +112,7 @@ def set_runtime_class(daemon_set: Json, settings: "BootstrapOperands") -> None:
         pod_spec_of(daemon_set)["runtimeClassName"] = settings.runtime_class
 
 
-def set_placement(daemon_set: Json, placement: "PodPlacement") -> None:
+def set_placement(daemon_set: Json, placement: "PlacementTerms") -> None:
     spec = pod_spec_of(daemon_set)
     if placement.affinity:
         spec["affinity"] = placement.affinity

@@ -11,7 +11,7 @@ from operands.operand_settings import (
     MetricsSource,
     MonitorSettings,
     OperandOptions,
-    PodPlacement,
+    PlacementTerms,
     ValidatorSettings,
 )
 
@@ -27,7 +27,7 @@ def options(name: str, **fields) -> OperandOptions:
 ALL_ON = BootstrapOperands(
     namespace="gpu",
     own_image=OWN,
-    placement=PodPlacement(
+    placement=PlacementTerms(
         affinity={
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
