@@ -16,6 +16,7 @@ from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
 from manifests.install.installation import excluded_namespaces
 from manifests.install.leadership_policy import build_fencing_policies
+from manifests.install.node_feature_rule import build_node_feature_rule
 from manifests.install.scheduler import (
     ApiConnection,
     ExtenderEndpoint,
@@ -51,6 +52,7 @@ class RenderTarget(Enum):
     POLICY = "policy"
     SCHEDULER_CONFIG = "scheduler-config"
     ALERTS = "alerts"
+    FEATURES = "features"
     EXAMPLES = "examples"
     ALL = "all"
 
@@ -62,6 +64,7 @@ DESCRIPTIONS: Final = {
     RenderTarget.WEBHOOKS: "webhook configurations; the server injects caBundle",
     RenderTarget.SCHEDULER_CONFIG: "configuration of a stock kube-scheduler with the extender",
     RenderTarget.ALERTS: "PrometheusRule with the alerts",
+    RenderTarget.FEATURES: "NodeFeatureRule by which Node Feature Discovery labels nodes with a device",
     RenderTarget.EXAMPLES: "pools and pods to start from",
     RenderTarget.ALL: "an installation as the chart makes it, for kubectl apply --server-side",
 }
@@ -103,6 +106,8 @@ def render_target(target: RenderTarget, options: "argparse.Namespace") -> str:
     match target:
         case RenderTarget.CRDS:
             return render(build_crds())
+        case RenderTarget.FEATURES:
+            return render([build_node_feature_rule()])
         case RenderTarget.EXAMPLES:
             return "---\n".join(example_text(name) for name in example_names())
         case RenderTarget.ALL:
@@ -142,7 +147,7 @@ def _of_one_installation(target: RenderTarget, options: "argparse.Namespace") ->
             return render([_scheduler_configuration(options, namespace)])
         case RenderTarget.ALERTS:
             return render([build_alert_rules(namespace)])
-        case RenderTarget.CRDS | RenderTarget.EXAMPLES | RenderTarget.ALL:
+        case RenderTarget.CRDS | RenderTarget.FEATURES | RenderTarget.EXAMPLES | RenderTarget.ALL:
             raise ValueError(f"{target.value} needs no names")
 
 

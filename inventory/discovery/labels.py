@@ -25,6 +25,9 @@ from inventory.products import product_of_label
 
 COUNT_LABEL: Final = f"{GROUP}/device-count"
 SLOT_PREFIX: Final = f"{GROUP}/device."
+KERNEL_LABEL: Final = f"{GROUP}/kernel.version.full"
+OS_LABEL: Final = f"{GROUP}/os.id"
+OS_VERSION_LABEL: Final = f"{GROUP}/os.version_id"
 _NFD_PRESENT: Final = (
     "feature.node.kubernetes.io/pci-10de.present",
     "feature.node.kubernetes.io/pci-0302_10de.present",

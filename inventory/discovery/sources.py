@@ -147,8 +147,8 @@ class AttributeReader:
         self.bad.add(BadFeature(self._source.value, f"{self._prefix}{key}", shown))
 
 
-_NVIDIA: Final = "10de"
-_GPU_CLASSES: Final = frozenset({"0300", "0302"})
+NVIDIA: Final = "10de"
+GPU_CLASSES: Final = frozenset({"0300", "0302"})
 """VGA and 3D controllers; NVIDIA's audio functions, bridges and NVSwitches have others."""
 _LABEL_PREFIXES: Final = ("nvidia.com/", "gpu.deckhouse.io/", "feature.node.kubernetes.io/pci-")
 
@@ -234,8 +234,8 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
 def _is_on_bus(listed: "PciInstances | None") -> bool:
     elements = (listed.elements if listed is not None else None) or ()
     return any(
-        parsing.hex_id(one.attributes.vendor) == _NVIDIA
-        and parsing.pci_class(one.attributes.class_) in _GPU_CLASSES
+        parsing.hex_id(one.attributes.vendor) == NVIDIA
+        and parsing.pci_class(one.attributes.class_) in GPU_CLASSES
         for one in elements
     )
 

@@ -14,6 +14,7 @@ from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
 from manifests.install.leadership_policy import build_fencing_policies
+from manifests.install.node_feature_rule import build_node_feature_rule
 from manifests.install.scheduler import (
     ApiConnection,
     ExtenderEndpoint,
@@ -95,6 +96,7 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
         pool_objects.a_pool("small", mode=pool_objects.SLICES, slices_per_device=4),
         settings=WorkloadSettings(image="k8s-device-plugin:patched", plugin=PluginKind.NVIDIA),
     ),
+    "node-feature-rule": lambda: [build_node_feature_rule()],
     "agent-policy": build_agent_policy,
     "agent-rbac": lambda: [
         *rbac.build_node_agent_rbac(rights.RBAC, namespaced_rules=rights.NAMESPACED_RBAC),
