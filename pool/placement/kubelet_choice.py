@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from api.kinds.gpunodeinventory import TopologyManagerScope
 from api.kinds.gpupool import DeviceTopology
 from pool.demand import reused_units
+from pool.errors import InvariantViolatedError
 from pool.model import ContainerRole
 from pool.placement.compliance import units_by_numa_node
 from pool.placement.distinct_devices import take_distinct
@@ -75,7 +76,10 @@ class _Admission:
     """One pod, container by container."""
 
     def __init__(self, devices: "DeviceRules", free: "Counts", containers: "Containers") -> None:
+        if devices.kubelet is None:
+            raise InvariantViolatedError("kubelet has no policy, and chooses no NUMA nodes")
         self.left = list(free)
+        self._kubelet = devices.kubelet
         self._devices = devices
         self._containers = containers
         self._reused = list(reused_units(containers))
@@ -86,19 +90,15 @@ class _Admission:
 
     def allowed(self, at: int) -> int | None:
         """Return the mask of the devices from which kubelet takes the container's; None where it rejects the pod."""
-        kubelet = self._devices.kubelet
-        every = (1 << len(self.left)) - 1
-        if kubelet is None:
-            return every
         units = self._containers[at][1]
-        if kubelet.scope is TopologyManagerScope.POD:
+        if self._kubelet.scope is TopologyManagerScope.POD:
             if self._of_pod is not None:
                 return self._of_pod
             units = sum(units for _, units in self._containers) - sum(self._reused)
         numa = self._devices.topology.numa
         reusable = [self._reusable.count(position) for position in range(len(numa))]
         nodes = next_numa_nodes(
-            kubelet,
+            self._kubelet,
             units_by_numa_node(self._devices.capacity, numa),
             units_by_numa_node(self.left, numa),
             units=units,
@@ -107,7 +107,7 @@ class _Admission:
         if isinstance(nodes, Unaligned):
             return None
         if nodes is None:
-            self._of_pod = every
+            self._of_pod = (1 << len(numa)) - 1
         else:
             self._of_pod = sum(1 << on for on, node in enumerate(numa) if node in nodes)
         return self._of_pod

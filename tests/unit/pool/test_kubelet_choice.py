@@ -8,10 +8,12 @@ import pytest
 
 from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
 from api.kinds.gpupool import SlicePlacement
+from pool.errors import InvariantViolatedError
 from pool.model import ContainerDemand, ContainerRole, KubeletTopology
 from pool.placement.compliance import with_reused
 from pool.placement.device_choice import choose
 from pool.placement.device_rules import device_rules
+from pool.placement.kubelet_choice import choose_as_kubelet
 from tests.support.builders import a_device, a_pool, a_slice_pool
 from tests.support.kubelet_topology import Kubelet, RejectedError
 
@@ -179,3 +181,9 @@ def test_slices_of_one_device_are_chosen_on_the_numa_nodes_of_kubelet(
     devices = [a_device(index=at, numa_node=at // 2) for at in range(4)]
     pool = a_slice_pool(slices=4, slice_placement=SlicePlacement.SAME_DEVICE)
     assert choose(device_rules(pool, devices, (4,) * 4, kubelet=kubelet), free, pod) == want
+
+
+def test_without_a_policy_there_is_no_choice_of_kubelet():
+    node = device_rules(a_pool(), [a_device(index=0)], (1,))
+    with pytest.raises(InvariantViolatedError):
+        choose_as_kubelet(node, (1,), [(MAIN, 1)], preference=[0])
