@@ -22,6 +22,7 @@ from cli.simulation.pod_scheduling import (
 )
 from cli.simulation.workload.free_devices import FreeDevices, left_out
 from cli.simulation.workload.refusal_causes import Lack, cause_of, idle_causes, lack_of
+from pool.compute_resources import requested
 from pool.layout import most_units_of_a_device
 from pool.model import Constraints, PodPhase
 from pool.placement.fragmentation.recent_demand import AskedShape, target_shape, unit_milli
@@ -265,6 +266,8 @@ class SnapshotCluster:
                 for of_pool in shapes.values():
                     of_pool.append(TargetShape(cpu, 0, 0))
             else:
-                asked = AskedShape(request_by_containers(question.demand), cpu)
+                asked = AskedShape(
+                    request_by_containers(question.demand), requested(pod.asked.pod.spec)
+                )
                 shapes[question.pool.name].append(target_shape(question.pool, asked))
         return {pool: TargetWorkload.of(of_pool) for pool, of_pool in shapes.items()}
