@@ -14,6 +14,7 @@ from cli.simulation.workload.run_report import (
     report_of,
 )
 from cli.simulation.workload.workload_file import read_workload
+from pool.errors import InvariantViolatedError
 from pool.placement.same_device import is_valid_size, nearest_sizes
 from pool.placement.simulation import openb
 from pool.placement.simulation.engine import run_workload
@@ -148,7 +149,22 @@ def axis_of(pods: "Sequence[SimulatedPod]") -> Axis:
 def run(
     scenario: Scenario, strategies: "Sequence[str]", *, seed: int, progress: "Progress | None"
 ) -> RunReport:
-    """Simulate each strategy on the same cluster and workload."""
+    """Simulate each strategy on the same cluster and workload.
+
+    Raises:
+        BadInputError: the cluster's objects contradict each other.
+    """
+    try:
+        return _reported(scenario, strategies, seed=seed, progress=progress)
+    except InvariantViolatedError as error:
+        raise BadInputError(
+            f"the objects of {scenario.cluster_name} contradict each other: {error}"
+        ) from error
+
+
+def _reported(
+    scenario: Scenario, strategies: "Sequence[str]", *, seed: int, progress: "Progress | None"
+) -> RunReport:
     reports = []
     said: dict[str, list[str]] = {}
     sizes: Sequence[PoolSize] = ()
