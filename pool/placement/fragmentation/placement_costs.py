@@ -29,12 +29,17 @@ STEP: Final = 10
 """Milli to which costs are rounded, so that nodes of nearly one value are filled in their order."""
 INSUFFICIENT: Final = 1 << 24
 """Above every other cost: kube-scheduler is likely to refuse the node."""
+_CPU_STEP: Final = 500
+_MEMORY_STEP: Final = 1024
+"""Milli and MiB to which free CPU and memory are rounded down where a loss is kept: what pods without units request
+differs a little from node to node. The difference of two values hardly moves with it.
+"""
 _ANY_MODEL: Final = ""
 _STATES: Final = 1 << 14
 _USUAL_SIZES: Final = (1, 2, 4, 8)
 
 
-class Rest(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class Rest(msgspec.Struct, frozen=True, gc=False):
     """What is left of a node."""
 
     devices: "Rests"
@@ -57,7 +62,7 @@ class PlacementCosts:
         self._value = NodeValue(target, _ANY_MODEL, self._prices, whole=self._whole)
         self._means = _means_by_size(target)
         self._of_state = functools.lru_cache(maxsize=_STATES)(self._value.of_state)
-        self.of = functools.lru_cache(maxsize=_STATES)(self._of)
+        self._lost = functools.lru_cache(maxsize=_STATES)(self._lost_in_steps)
 
     def shape(self, request: UnitRequest) -> TargetShape:
         """Return a request in devices, with the CPU and memory that pods of its size ask for."""
@@ -79,27 +84,39 @@ class PlacementCosts:
         if not self._prices.observe(free_milli, rooms):
             return False
         self._of_state.cache_clear()
-        self.of.cache_clear()
+        self._lost.cache_clear()
         return True
 
     def lost(self, rest: Rest, shape: TargetShape) -> int:
         """Return what the value of a node loses by a pod, in steps of `STEP` milli."""
         cpu, memory = rest.cpu_milli, rest.memory_mib
-        before = self._of_state(rest.devices, cpu, memory)
-        after = self._of_state(
-            rests_after(rest.devices, shape),
-            None if cpu is None else cpu - shape.cpu_milli,
-            None if memory is None else memory - shape.memory_mib,
+        return self._lost(
+            rest.devices,
+            None if cpu is None else cpu // _CPU_STEP,
+            None if memory is None else memory // _MEMORY_STEP,
+            shape,
         )
-        return round((before - after) / STEP)
 
-    def _of(self, rest: Rest, shape: TargetShape) -> int:
+    def of(self, rest: Rest, shape: TargetShape) -> int:
         """Return the cost by which nodes are ordered: the loss, and whether CPU and memory are enough."""
         cpu, memory = rest.cpu_milli, rest.memory_mib
         is_enough = (cpu is None or cpu >= shape.cpu_milli) and (
             memory is None or memory >= shape.memory_mib
         )
         return self.lost(rest, shape) + (0 if is_enough else INSUFFICIENT)
+
+    def _lost_in_steps(  # noqa: PLR0917  # the key of what is kept
+        self, rests: "Rests", cpu: int | None, memory: int | None, shape: TargetShape
+    ) -> int:
+        cpu_milli = None if cpu is None else cpu * _CPU_STEP
+        memory_mib = None if memory is None else memory * _MEMORY_STEP
+        before = self._of_state(rests, cpu_milli, memory_mib)
+        after = self._of_state(
+            rests_after(rests, shape),
+            None if cpu_milli is None else cpu_milli - shape.cpu_milli,
+            None if memory_mib is None else memory_mib - shape.memory_mib,
+        )
+        return round((before - after) / STEP)
 
 
 def rests_after(rests: "Rests", shape: TargetShape) -> "Rests":
