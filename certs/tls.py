@@ -28,7 +28,7 @@ from telemetry.metrics import CERTIFICATE_NOT_AFTER
 if TYPE_CHECKING:
     import asyncio
     import datetime as dt
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from certs.bundle import KeyPair, ServingBundle
 
@@ -42,8 +42,12 @@ _log = structlog.get_logger()
 class ServingContext:
     """The server's TLS, reloaded in place; what `context` returns is the same for ever."""
 
-    def __init__(self) -> None:
-        """Hold nothing yet: handshakes are refused until the first `load`."""
+    def __init__(self, protocols: "Sequence[str]" = ()) -> None:
+        """Hold nothing yet: handshakes are refused until the first `load`.
+
+        `protocols` are offered to clients that ask for one (ALPN), the first for preference.
+        """
+        self._protocols: Final = tuple(protocols)
         self.scheduler: Final = ClientAuthorities()
         """Those of kube-scheduler's certificate."""
         self.api_server: Final = ClientAuthorities()
@@ -52,7 +56,7 @@ class ServingContext:
         self._loaded: ServingBundle | None = None
         self._current: ssl.SSLContext | None = None
         self._not_after: dt.datetime | None = None
-        self._context = _server_context()
+        self._context = _server_context(self._protocols)
         self._context.sni_callback = self._hand_over
 
     @property
@@ -111,7 +115,7 @@ class ServingContext:
             pair = _usable(bundle.pair, "tls.crt and tls.key")
             own = decode_authorities(bundle.trust_pem, "ca.crt")
             scheduler = own if clients.scheduler is None else clients.scheduler
-            context = _server_context()
+            context = _server_context(self._protocols)
             _present(context, pair)
             _trust(context, (*scheduler, *clients.api_server))
         except UnusableBundleError:
@@ -162,7 +166,7 @@ def peer_common_name(transport: "asyncio.BaseTransport | None") -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _server_context() -> ssl.SSLContext:
+def _server_context(protocols: "Sequence[str]") -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
@@ -170,6 +174,8 @@ def _server_context() -> ssl.SSLContext:
     # A resumed session would go on with a client certificate whose CA is trusted no longer.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
+    if protocols:
+        context.set_alpn_protocols(protocols)
     return context
 
 

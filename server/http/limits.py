@@ -33,8 +33,11 @@ class Limits:
     linger_s: float = 2.0
     """The rest of a refused body is read for so long, so that the peer reads the refusal."""
     pipelined: int = 128
-    """Requests of a connection that wait for their answers. Neither the API server nor kube-scheduler
-    sends one before the answer to the last."""
+    """Requests of a connection that wait for their answers. By HTTP/1.1 neither the API server nor
+    kube-scheduler sends one before the answer to the last; by HTTP/2 these are its streams, and Go's client
+    opens another connection beyond them."""
+    idle_frames: int = 256
+    """Of HTTP/2, in a row, that bring neither a request nor an answer on. A health check is one every 30 s."""
     answer_s: float = 30.0
     """In which a peer reads an answer, beyond what the system's buffers hold: a scrape of /metrics ends
     within 10 s."""

@@ -12,7 +12,8 @@ import structlog
 from server.http.body import LargeBodies
 from server.http.connections import Acceptor, ConnectionLimiter
 from server.http.limits import Limits
-from server.http.protocol import HttpProtocol, PortState
+from server.http.negotiated_protocol import NegotiatedProtocol
+from server.http.protocol import PortState
 from server.http.replies import ReplyEncoder
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Port:
         with listener:
             await Acceptor(
                 listener,
-                lambda slot: HttpProtocol(self._state, slot),
+                lambda slot: NegotiatedProtocol(self._state, slot),
                 self._context,
                 limiter=self._state.limiter,
                 limits=self._limits,

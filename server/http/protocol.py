@@ -11,7 +11,7 @@ import asyncio
 import enum
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast, final
+from typing import TYPE_CHECKING, Final, Protocol, cast, final
 
 import structlog
 
@@ -59,6 +59,16 @@ class Wait(enum.Enum):
     """Answers that are on their way, and the peer's end of TLS."""
 
 
+class OpenConnection(Protocol):
+    """A connection as the port sees it."""
+
+    def finish(self) -> "asyncio.Future[None] | None":
+        """Close after the requests under way; None where there are none."""
+
+    def close(self) -> None:
+        """Close, with the answers so far delivered. Idempotent."""
+
+
 @final
 @dataclass(slots=True, kw_only=True)
 class PortState:
@@ -70,7 +80,7 @@ class PortState:
     encoder: ReplyEncoder
     tasks: asyncio.TaskGroup
     large_bodies: LargeBodies
-    connections: "set[HttpProtocol]" = field(default_factory=set)
+    connections: set[OpenConnection] = field(default_factory=set)
     is_draining: bool = False
     """Whether each connection ends with its next answer."""
 
@@ -169,7 +179,7 @@ class HttpProtocol(asyncio.Protocol):
             try:
                 answer = self._answer_to(request)
             except Exception:  # noqa: BLE001  # the per-request boundary
-                answer = _failed()
+                answer = failed_reply()
             if isinstance(answer, Reply):
                 self._send(request, answer)
             elif answer is not None:
@@ -233,7 +243,7 @@ class HttpProtocol(asyncio.Protocol):
         try:
             reply = await answer
         except Exception:  # noqa: BLE001  # the per-request boundary
-            reply = _failed()
+            reply = failed_reply()
         self._deciding = None
         # Dropped meanwhile, it may not have been told so yet.
         if not (self._is_over or self._transport.is_closing()):
@@ -359,7 +369,7 @@ def _endpoint_of(request: Request) -> "Endpoint":
     return request.endpoint
 
 
-def _failed() -> Reply:
+def failed_reply() -> Reply:
     """Answer inside an exception's handler."""
     TASK_FAILURES.labels("answering").inc()
     _log.exception("request failed")

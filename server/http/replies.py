@@ -46,10 +46,6 @@ class ReplyEncoder:
 
         Without a body, as HEAD is answered, the length is that of the body all the same.
         """
-        second = int(self._clock.monotonic())
-        if second != self._second:
-            self._second = second
-            self._date = format_datetime(self._clock.utc_now(), usegmt=True).encode()
         key = (reply.status, reply.content_type)
         start = self._starts.get(key)
         if start is None:
@@ -57,11 +53,35 @@ class ReplyEncoder:
         return b"%bContent-Length: %d\r\nDate: %b\r\n%b%b\r\n%b" % (
             start,
             len(reply.body),
-            self._date,
+            self._now(),
             reply.headers,
             connection,
             reply.body if has_body else b"",
         )
+
+    def fields(self, reply: Reply, *, has_body: bool = True) -> list[tuple[bytes, bytes]]:
+        """Return the head as HTTP/2 has it: names in lower case, the status as one of them.
+
+        The length is told where there is no body; the end of a stream tells it otherwise.
+        """
+        fields = [
+            (b":status", b"%d" % reply.status),
+            (b"content-type", reply.content_type.encode()),
+            (b"date", self._now()),
+        ]
+        if not has_body:
+            fields.append((b"content-length", b"%d" % len(reply.body)))
+        for line in reply.headers.splitlines():
+            name, _, value = line.partition(b": ")
+            fields.append((name.lower(), value))
+        return fields
+
+    def _now(self) -> bytes:
+        second = int(self._clock.monotonic())
+        if second != self._second:
+            self._second = second
+            self._date = format_datetime(self._clock.utc_now(), usegmt=True).encode()
+        return self._date
 
 
 def _start(reply: Reply) -> bytes:

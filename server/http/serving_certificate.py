@@ -9,6 +9,7 @@ from certs.mounted import MountedCertificates
 from certs.rotation import CertificateRotation
 from certs.tls import ServingContext
 from manifests import constants
+from server.http.negotiated_protocol import PROTOCOLS
 
 if TYPE_CHECKING:
     import ssl
@@ -24,7 +25,7 @@ class ServingCertificate:
     """Keeps the port's TLS context loaded."""
 
     def __init__(self, settings: "Settings", client: "KubeClient", clock: "Clock") -> None:
-        self._serving = ServingContext()
+        self._serving = ServingContext(PROTOCOLS)
         self._source = self._build_source(settings, client, clock)
         self._clients = ClientAuthorityFiles(
             ClientFiles(

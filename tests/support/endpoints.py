@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from server.http.body import LargeBodies, Unread
 from server.http.connections import ConnectionLimiter
+from server.http.http2_protocol import Http2Protocol
 from server.http.listener import Port
 from server.http.protocol import HttpProtocol, PortState
 from server.http.replies import TEXT, Reply, ReplyEncoder
@@ -115,9 +116,11 @@ class MemoryTransport(asyncio.Transport):
 class OneConnection:
     """A connection in memory; what is fed while nothing is read comes when reading goes on."""
 
-    def __init__(self, state: PortState) -> None:
+    def __init__(
+        self, state: PortState, protocol: type[HttpProtocol | Http2Protocol] = HttpProtocol
+    ) -> None:
         self.slot = state.limiter.acquire(lambda: None)
-        self.protocol = HttpProtocol(state, self.slot)
+        self.protocol = protocol(state, self.slot)
         self.transport = MemoryTransport(self.protocol)
         self.protocol.connection_made(self.transport)
         self._waiting: deque[bytes] = deque()

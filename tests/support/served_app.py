@@ -21,6 +21,7 @@ from server.http.app import Handlers, build_routes
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
 from server.http.limits import Limits
 from server.http.listener import Port
+from server.http.negotiated_protocol import PROTOCOLS
 from server.http.readiness import Readiness
 from server.http.routes import Routes
 from server.settings import ListenSettings
@@ -105,7 +106,7 @@ class ServedApp:
     """Common names that may call webhooks; anybody where there is none."""
 
     def __post_init__(self) -> None:
-        self.serving = ServingContext()
+        self.serving = ServingContext(PROTOCOLS)
         self.serving.load(
             ServingBundle(trust_pem=self.authority.trust_pem, pair=self.authority.serving)
         )
@@ -200,7 +201,7 @@ async def on_a_port(served: ServedApp, limits: Limits | None = None) -> AsyncIte
 def hang_up(port: Port) -> None:
     """Drop the connections that are left: one that says goodbye in TLS would outlive the test."""
     for connection in port._state.connections:
-        connection._transport.abort()
+        connection._transport.abort()  # type: ignore[attr-defined]  # each protocol has one
 
 
 def sample(name: str, **labels: str) -> float:

@@ -1,0 +1,144 @@
+"""Streams of an HTTP/2 connection, and the bodies on them: how much of them may be on its way.
+
+A body is acknowledged as it is read, so that the peer's windows are open. One of a caller without
+authentication is so only in its turn among all large bodies, except for the small bodies of a connection,
+which together are no larger than one small body may be: by streams a connection takes no more memory than by
+HTTP/1.1, but for one window.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+from h2.connection import H2Connection
+
+from server.http.routes import Headers, ShownPage
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from server.http.body import LargeBodies
+    from server.http.limits import Limits
+    from server.http.replies import Reply
+    from server.http.routes import Endpoint
+
+_FIRST_WINDOW: Final = 2**16 - 1
+"""Of a connection, by the protocol; no smaller one can be had."""
+
+
+@final
+class Stream(msgspec.Struct, eq=False):
+    """A request from its head to its answer."""
+
+    number: int
+    method: bytes
+    headers: Headers
+    is_complete: bool
+    """Whether nothing of it is to come."""
+    endpoint: "Endpoint | None" = None
+    """What its body is read for."""
+    page: ShownPage | None = None
+    reply: "Reply | None" = None
+    """The answer, where the head or a fault of the body decides it."""
+    is_abandoned: bool = False
+    """Whether nobody waits for its answer."""
+    deadline: "asyncio.TimerHandle | None" = None
+    """Of its body."""
+
+    parts: list[bytes] = msgspec.field(default_factory=list)
+    size: int = 0
+    unacknowledged: int = 0
+    """Bytes by which its window is to be opened again."""
+    held: int = 0
+    """Bytes that wait for the body's turn; the connection's window is smaller by them too."""
+    reserved: int = 0
+    """Its share of what the small bodies of the connection may have together."""
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether its body is read, or will be."""
+        return self.endpoint is not None and self.reply is None and not self.is_complete
+
+    def clear_deadline(self) -> None:
+        if self.deadline is not None:
+            self.deadline.cancel()
+            self.deadline = None
+
+
+def window_of(limits: "Limits") -> int:
+    """Return how many bytes may be on their way on a stream, and on a connection."""
+    return max(_FIRST_WINDOW, 2 * limits.large_body_bytes)
+
+
+@final
+class InboundBodies:
+    """The bodies of one connection."""
+
+    def __init__(self, codec: H2Connection, large: "LargeBodies", limits: "Limits") -> None:
+        self._codec = codec
+        self._large = large
+        self._limits = limits
+        self._worth = window_of(limits) // 2
+        # bytes by which a window is opened at a time
+        self._unacknowledged = 0
+        self._reserved = 0
+
+    def open_window(self) -> None:
+        """Make the connection's window as large as a stream's."""
+        more = window_of(self._limits) - _FIRST_WINDOW
+        if more:
+            self._codec.increment_flow_control_window(more)
+
+    def take_turns(self, stream: Stream, length: int | None, flush: "Callable[[], None]") -> None:
+        """Let a body of a caller without authentication wait for others, unless it is small."""
+        if length is not None and self._reserved + length <= self._limits.large_body_bytes:
+            stream.reserved = length
+            self._reserved += length
+            return
+
+        def on_turn() -> None:
+            self._acknowledge(stream, stream.held)
+            stream.held = 0
+            flush()
+
+        self._large.add(stream, on_turn)
+
+    def read(self, stream: Stream, part: bytes, flow: int) -> bool:
+        """Take a part of the body, of `flow` bytes with its padding; return whether it is small enough."""
+        stream.size += len(part)
+        if stream.size > self._limits.body_bytes:
+            self.discard(flow)
+            return False
+        stream.parts.append(part)
+        if self._large.is_waiting(stream):
+            stream.held += flow
+        else:
+            self._acknowledge(stream, flow)
+        return True
+
+    def discard(self, flow: int) -> None:
+        """Count what nobody reads, or has read: other streams go on."""
+        self._unacknowledged += flow
+
+    def acknowledge(self) -> None:
+        """Open the connection's window again, in steps that are worth a frame."""
+        if self._unacknowledged >= self._worth:
+            self._codec.increment_flow_control_window(self._unacknowledged)
+            self._unacknowledged = 0
+
+    def release(self, stream: Stream) -> None:
+        """Forget the body, and let the next one have its turn. Idempotent."""
+        stream.clear_deadline()
+        stream.parts = []
+        self._reserved -= stream.reserved
+        stream.reserved = 0
+        self.discard(stream.held)
+        stream.held = 0
+        self._large.remove(stream)
+
+    def _acknowledge(self, stream: Stream, flow: int) -> None:
+        self.discard(flow)
+        stream.unacknowledged += flow
+        if stream.unacknowledged >= self._worth and stream.is_read:
+            self._codec.increment_flow_control_window(stream.unacknowledged, stream.number)
+            stream.unacknowledged = 0
