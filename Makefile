@@ -108,7 +108,7 @@ bench-cluster: install ## pods a second on an unmodified Kubernetes, beside no e
 .PHONY: manifests
 manifests: install ## print everything a cluster needs into build/manifests
 	@mkdir -p $(BUILD)/manifests
-	@for target in all crds rbac webhooks policy scheduler-config alerts examples; do \
+	@for target in all crds rbac webhooks policy scheduler-config operands alerts examples; do \
 	  $(BIN)/gpu-control-plane render $$target > $(BUILD)/manifests/$$target.yaml; \
 	  echo $(BUILD)/manifests/$$target.yaml; done
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from server.settings import Settings
+
 
 class RenderTarget(Enum):
     """What can be printed."""
@@ -51,6 +53,7 @@ class RenderTarget(Enum):
     RBAC = "rbac"
     POLICY = "policy"
     SCHEDULER_CONFIG = "scheduler-config"
+    OPERANDS = "operands"
     ALERTS = "alerts"
     FEATURES = "features"
     EXAMPLES = "examples"
@@ -63,6 +66,7 @@ DESCRIPTIONS: Final = {
     RenderTarget.POLICY: "ValidatingAdmissionPolicies: what users, server and agents may write",
     RenderTarget.WEBHOOKS: "webhook configurations; the server injects caBundle",
     RenderTarget.SCHEDULER_CONFIG: "configuration of a stock kube-scheduler with the extender",
+    RenderTarget.OPERANDS: "operands of nodes that the server applies by its settings, for a look",
     RenderTarget.ALERTS: "PrometheusRule with the alerts",
     RenderTarget.FEATURES: "NodeFeatureRule by which Node Feature Discovery labels nodes with a device",
     RenderTarget.EXAMPLES: "pools and pods to start from",
@@ -145,6 +149,8 @@ def _of_one_installation(target: RenderTarget, options: "argparse.Namespace") ->
             )
         case RenderTarget.SCHEDULER_CONFIG:
             return render([_scheduler_configuration(options, namespace)])
+        case RenderTarget.OPERANDS:
+            return render(_operands(options, namespace))
         case RenderTarget.ALERTS:
             return render([build_alert_rules(namespace)])
         case RenderTarget.CRDS | RenderTarget.FEATURES | RenderTarget.EXAMPLES | RenderTarget.ALL:
@@ -167,21 +173,36 @@ def _all_objects(options: "argparse.Namespace") -> list[dict[str, Any]]:
     return build_installed_objects(installation)
 
 
-def _own_objects(options: "argparse.Namespace") -> OwnObjects:
-    """Return what the server has, by its settings where they are given; without them, any image."""
-    from server.controllers.settings import workload_settings
+def _operands(options: "argparse.Namespace", namespace: str) -> list[dict[str, Any]]:
+    from operands.bootstrap_states import build_operands
+    from operands.operand_state import ALL_KINDS_SERVED
+    from server.controllers.settings import bootstrap_operands
+
+    settings = _load_settings(options)
+    operands = bootstrap_operands(settings.model_copy(update={"namespace": namespace}))
+    return build_operands(operands, ALL_KINDS_SERVED)
+
+
+def _load_settings(options: "argparse.Namespace") -> "Settings":
     from server.settings import BadSettingsError, load_settings
 
     try:
-        settings = load_settings([], options.settings)
+        return load_settings([], options.settings)
     except BadSettingsError as error:
         raise CommandLineError(str(error)) from error
+
+
+def _own_objects(options: "argparse.Namespace") -> OwnObjects:
+    """Return what the server has, by its settings where they are given; without them, any image."""
+    from server.controllers.settings import operand_images
+
+    settings = _load_settings(options)
     return OwnObjects(
         namespace=options.namespace or settings.namespace,
         lease=options.lease or settings.leadership.lease,
         serving_secret=settings.tls.secret,
         scheduler_deployment=settings.scheduler.deployment,
-        images=workload_settings(settings).images if options.settings else None,
+        images=operand_images(settings) if options.settings else None,
     )
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from cli.command_parser import CommandParser
 
-_NAMESPACED: Final = ("rbac", "policy", "webhooks", "scheduler-config", "alerts")
+_NAMESPACED: Final = ("rbac", "policy", "webhooks", "scheduler-config", "operands", "alerts")
 TARGETS_OF_FLAGS: Final[dict[str, tuple[str, ...]]] = {
     "values": ("all",),
     "kube_version": ("all",),

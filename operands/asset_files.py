@@ -9,6 +9,8 @@ import yaml
 
 Json = dict[str, Any]
 
+_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's, where PyYAML has it: ten times as fast."""
 _DIRECTORY = importlib.resources.files("operands") / "assets"
 
 
@@ -27,4 +29,6 @@ def load_assets(state: str) -> list[Json]:
 @cache
 def _parsed(state: str) -> list[Json]:
     texts = ((_DIRECTORY / state / name).read_text(encoding="utf-8") for name in asset_names(state))
-    return [document for text in texts for document in yaml.safe_load_all(text)]
+    return [
+        document for text in texts for document in yaml.load_all(text, _Loader)
+    ]  # a safe loader

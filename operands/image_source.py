@@ -35,7 +35,7 @@ def resolve_image(source: ImageSource, *, setting: str, default: str = "") -> st
     missing = [name for name, value in given.items() if not value]
     if not missing:
         separator = "@" if version.startswith(_DIGEST) else ":"
-        return f"{repository.rstrip('/')}/{image}{separator}{version}"
+        return f"{repository.removesuffix('/')}/{image}{separator}{version}"
     if len(missing) == len(given):
         if default:
             return default

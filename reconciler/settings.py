@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from inventory.health.device import HealthDebounceTerms
     from inventory.readiness.software import BootstrapTerms
     from manifests.node.device_plugin import WorkloadSettings
+    from operands.operand_settings import BootstrapOperands
 
 
 @final
@@ -45,6 +46,7 @@ class ControllerSettings:
     """Settings of all controllers of a leader."""
 
     workloads: "WorkloadSettings"
+    operands: "BootstrapOperands"
     inventory: "InventoryTerms"
     bootstrap: "BootstrapTerms"
     health: "HealthDebounceTerms"

@@ -5,26 +5,15 @@ GPU_CONTROL_PLANE_LISTEN__PORT=9443 gpu-control-plane serve
 gpu-control-plane serve --show-settings
 """
 
-import ipaddress
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, ValidationError, model_validator
 
 from api.names import DEFAULT_SCHEDULER_NAME, MANAGED_LABEL
 from api.nodefiles.poolconfig import PLUGINS_DIRECTORY, HandOut
-from api.quantity import canonical_quantity
-from certs.bundle import Requirements
 from inventory.health.device import IGNORED_XIDS
-from inventory.readiness.software import Requirement
 from manifests.constants import (
     CONTAINER_PORT,
     DEFAULT_NAMESPACE,
@@ -38,37 +27,29 @@ from manifests.constants import (
 from manifests.node.daemonset import KUBELET_DIRECTORY
 from manifests.node.device_plugin import PluginKind, PluginMode
 from pool.placement.fragmentation.recent_demand import HALF_LIFE_S
+from server.bootstrap_settings import BootstrapSettings
 from server.setting_fields import setting_fields
+from server.setting_sections import (
+    DnsName,
+    HostPath,
+    IpAddress,
+    NodeRequirementSettings,
+    Port,
+    PullPolicy,
+    QuantityText,
+    ResourcesSettings,
+    Seconds,
+    Section,
+    TolerationSettings,
+)
 from server.setting_sources import GivenSettings
 from telemetry.logs import LogFormat, LogLevel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Port = Annotated[int, Field(ge=1, le=65535)]
-Seconds = Annotated[float, Field(gt=0)]
 
-
-def _checked_dns_name(text: str) -> str:
-    return Requirements(dns_names=(text.lower(),)).dns_names[0]
-
-
-def _checked_ip_address(text: str) -> str:
-    return str(ipaddress.ip_address(text))
-
-
-DnsName = Annotated[str, AfterValidator(_checked_dns_name)]
-IpAddress = Annotated[str, AfterValidator(_checked_ip_address)]
-QuantityText = Annotated[str, AfterValidator(canonical_quantity)]
-HostPath = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$", max_length=255)]
-"""An absolute path, without `..` and without a slash at its end."""
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class ListenSettings(_Section):
+class ListenSettings(Section):
     """The TLS port."""
 
     host: str = "0.0.0.0"  # noqa: S104  # a pod's own network; every binding path is authenticated
@@ -85,7 +66,7 @@ class ListenSettings(_Section):
     """Most open connections. An API server has one for each of its requests in flight, at most some hundreds."""
 
 
-class TlsSettings(_Section):
+class TlsSettings(Section):
     """Source of the serving certificate."""
 
     source: Literal["SelfSigned", "Files"] = "SelfSigned"
@@ -110,7 +91,7 @@ class TlsSettings(_Section):
         return self
 
 
-class WebhookCallerSettings(_Section):
+class WebhookCallerSettings(Section):
     """Callers of the webhooks (docs/operations.md, "Who calls the webhooks")."""
 
     client_ca_file: Path | None = None
@@ -127,7 +108,7 @@ class WebhookCallerSettings(_Section):
         return self.client_ca_file is not None and self.require_certificate
 
 
-class ExtenderSettings(_Section):
+class ExtenderSettings(Section):
     """Callers of the extender's paths: by client certificate, bearer token, or either."""
 
     client_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
@@ -140,7 +121,7 @@ class ExtenderSettings(_Section):
     """Time that the Binding of a pod may take. Below kube-scheduler's httpTimeout of 5 s, so that it always gets a response."""
 
 
-class LeadershipSettings(_Section):
+class LeadershipSettings(Section):
     """Leader election by a Lease."""
 
     enabled: bool = True
@@ -167,7 +148,7 @@ class LeadershipSettings(_Section):
         return self
 
 
-class InventorySettings(_Section):
+class InventorySettings(Section):
     """Sources of devices."""
 
     node_features: bool = True
@@ -185,31 +166,7 @@ class InventorySettings(_Section):
     """Time after a Node's deletion until its devices are deleted; pods of such a node are deleted after 40 s."""
 
 
-class BootstrapSettings(_Section):
-    """Conditions of a node that is ready for pooling (docs/operations.md, "Node readiness")."""
-
-    validator: Requirement = Requirement.IF_PRESENT
-    """Whether the node needs a ready pod of NVIDIA's operator validator."""
-    gfd: Requirement = Requirement.IF_PRESENT
-    """Whether the node needs a ready pod of gpu-feature-discovery."""
-    dcgm: Requirement = Requirement.IF_PRESENT
-    """Whether the node needs a ready pod of DCGM."""
-    dcgm_exporter: Requirement = Requirement.IF_PRESENT
-    """Whether the node needs a ready pod of dcgm-exporter."""
-    namespaces: tuple[DnsName, ...] = ()
-    """Trusted namespaces of operand pods, besides our own. None by default: where users may create namespaces,
-    the first to take a missing name would be trusted."""
-    good_samples: int = Field(default=3, ge=1)
-    """Consecutive good samples until a node becomes ready."""
-    bad_samples: int = Field(default=3, ge=1)
-    """Consecutive bad samples until a node becomes unready."""
-    period_s: Seconds = 10.0
-    """Checks of a node that are closer together than this are one sample."""
-    heartbeat_freshness_s: Seconds = 120.0
-    """Age of a heartbeat after which monitoring is missing."""
-
-
-class HealthSettings(_Section):
+class HealthSettings(Section):
     """Conditions of a faulted device."""
 
     dcgm: bool = True
@@ -228,64 +185,8 @@ class HealthSettings(_Section):
     """Xids that an application causes, which are no fault of the device."""
 
 
-class TolerationSettings(_Section):
-    """A toleration, as in a pod."""
-
-    key: str = ""
-    """Key of the taint; empty with `operator: Exists`: every taint."""
-    operator: Literal["Exists", "Equal"] = "Equal"
-    """Comparison of the taint's value; Exists: any value."""
-    value: str = ""
-    """Value of the taint."""
-    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
-    """Effect of the taint; empty: every effect."""
-
-    @model_validator(mode="after")
-    def _as_the_api_server_takes_it(self) -> Self:
-        if self.operator == "Exists" and self.value:
-            raise ValueError("a toleration with operator Exists has no value")
-        if self.operator == "Equal" and not self.key:
-            raise ValueError("a toleration without a key needs operator Exists")
-        return self
-
-
-class NodeRequirementSettings(_Section):
-    """An expression on the labels of a node, as in a node affinity."""
-
-    key: str
-    """Key of the label."""
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    """Comparison of the label's value."""
-    values: tuple[str, ...] = ()
-    """Values to compare with."""
-
-    @model_validator(mode="after")
-    def _as_many_values_as_the_operator_takes(self) -> Self:
-        count = len(self.values)
-        is_right = {
-            "In": count > 0,
-            "NotIn": count > 0,
-            "Exists": count == 0,
-            "DoesNotExist": count == 0,
-            "Gt": count == 1,
-            "Lt": count == 1,
-        }
-        if not is_right[self.operator]:
-            raise ValueError(f"operator {self.operator} does not take {count} values")
-        return self
-
-
-class ResourcesSettings(_Section):
-    """Resources of a container."""
-
-    requests: dict[str, QuantityText] = {"cpu": "10m", "memory": "96Mi"}
-    """Requests by resource."""
-    limits: dict[str, QuantityText] = {"memory": "256Mi"}
-    """Limits by resource."""
-
-
-class _DaemonSetSettings(_Section):
-    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+class _DaemonSetSettings(Section):
+    image_pull_policy: PullPolicy | None = None
     """When nodes pull the image; if omitted, the API server's default for its tag."""
     image_pull_secrets: tuple[DnsName, ...] = ()
     """Secrets of our namespace with the registry's credentials."""
@@ -340,7 +241,7 @@ class NodeAgentRolloutSettings(_DaemonSetSettings):
     """Expressions that a node with devices has to satisfy besides, all of them."""
 
 
-class KubeletSettings(_Section):
+class KubeletSettings(Section):
     """Directories of kubelet on the nodes."""
 
     directory: HostPath = KUBELET_DIRECTORY
@@ -349,7 +250,7 @@ class KubeletSettings(_Section):
     """Directory with the sockets of device plugins; a constant of kubelet, not below its root."""
 
 
-class PodSecuritySettings(_Section):
+class PodSecuritySettings(Section):
     """Pod security of our namespace."""
 
     label_namespace: bool = True
@@ -357,7 +258,7 @@ class PodSecuritySettings(_Section):
     too), which the node agents need. A level that another client set stays, and is reported."""
 
 
-class SchedulerSettings(_Section):
+class SchedulerSettings(Section):
     """Our kube-scheduler."""
 
     deployment: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = (
@@ -367,7 +268,7 @@ class SchedulerSettings(_Section):
     reads the extender's CA at start only. Empty, or of no Deployment: you restart it."""
 
 
-class UsualPodsSettings(_Section):
+class UsualPodsSettings(Section):
     """Pods that are expected in a pool."""
 
     pool: str = ""
@@ -382,7 +283,7 @@ class UsualPodsSettings(_Section):
     """How many of them there are, against the others."""
 
 
-class DemandSettings(_Section):
+class DemandSettings(Section):
     """Demand for which strategy LeastFragmentation keeps free devices useful, and by which gpupool_fragmentation is measured."""
 
     half_life_s: Seconds = HALF_LIFE_S
@@ -393,7 +294,7 @@ class DemandSettings(_Section):
     an eighth, a quarter, half and a whole of a device."""
 
 
-class Settings(_Section):
+class Settings(Section):
     """All settings."""
 
     kubeconfig: Path | None = None

@@ -18,6 +18,7 @@ from manifests.install.installation import (
 )
 from manifests.install.rbac import group_subjects
 from manifests.install.values import ChartValues
+from server.controllers.settings import named_operand_images
 from server.setting_fields import setting_fields
 from server.setting_sources import GivenSettings
 from server.settings import BadSettingsError, Settings
@@ -70,8 +71,9 @@ def build_installation(
             f"settings.namespace is {settings.namespace}, and the installation's is {namespace}:"
             " leave it out"
         )
-    images = (settings.device_plugin.image, settings.node_agent.image)
-    for one in images:
+    images = {settings.device_plugin.image, settings.node_agent.image}
+    images |= set(named_operand_images(settings))
+    for one in sorted(images):
         _check_pinned(one)
     return Installation(
         values=values,
@@ -88,7 +90,7 @@ def build_installation(
         port=settings.listen.port,
         lease=settings.leadership.lease,
         serving_secret=settings.tls.secret,
-        operand_images=tuple(sorted(set(images))),
+        operand_images=tuple(sorted(images)),
         pull_secrets=[{"name": name} for name in image.pull_secrets],
         viewer_subjects=group_subjects(values.pool_viewers),
         serving_issuer=values.tls.cert_manager.issuer_ref or OWN_ISSUER,

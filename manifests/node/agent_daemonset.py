@@ -92,7 +92,7 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
     ]
     spec: Json = {
         "serviceAccountName": constants.NODE_AGENT,
-        "affinity": {"nodeAffinity": _on_nodes_with_devices(settings.agent.node_affinity)},
+        "affinity": {"nodeAffinity": on_nodes_with_devices(settings.agent.node_affinity)},
         # NVML names processes by the pids of the node.
         "hostPID": True,
         **build_pod_spec(container, volumes, settings.agent.pods),
@@ -104,7 +104,7 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
     return [signed(body)]
 
 
-def _on_nodes_with_devices(further: "Sequence[SelectorRequirement]") -> Json:
+def on_nodes_with_devices(further: "Sequence[SelectorRequirement]") -> Json:
     """Return the affinity to nodes with the label of either source; our label set to `false` wins."""
     more = [msgspec.to_builtins(one) for one in further]
     ours = {"key": PRESENT_LABEL, "operator": "In", "values": ["true"]}

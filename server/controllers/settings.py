@@ -1,7 +1,10 @@
 """The server's settings in the terms of the controllers."""
 
+import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from api.foreign.core import Toleration
 from api.meta import SelectorOperator, SelectorRequirement
@@ -10,17 +13,32 @@ from inventory.discovery.node import InventoryTerms
 from inventory.health.device import IGNORED_XIDS, HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms, Operand
 from manifests.constants import SCHEDULER_SECRET
+from manifests.node.agent_daemonset import on_nodes_with_devices
 from manifests.node.daemonset import KubeletDirectories, PodSettings
 from manifests.node.device_plugin import NodeAgentSettings, WorkloadSettings, names_registry
+from operands.errors import ImageSourceError
+from operands.operand_settings import (
+    BootstrapOperands,
+    DcgmSettings,
+    ExporterSettings,
+    GfdSettings,
+    MetricsSource,
+    MonitorSettings,
+    OperandOptions,
+    PlacementTerms,
+    ValidatorSettings,
+)
 from reconciler.installation.scheduler_trust import AUTHORITIES_KEY
 from reconciler.settings import ControllerSettings, EndpointTerms, SchedulerTerms
+from server.bootstrap_settings import OperandImageSettings
 from server.settings import BadSettingsError
 
 if TYPE_CHECKING:
+    from server.bootstrap_settings import OperandSection
+    from server.setting_sections import NodeRequirementSettings
     from server.settings import (
         DevicePluginSettings,
         NodeAgentRolloutSettings,
-        NodeRequirementSettings,
         Settings,
     )
 
@@ -30,6 +48,7 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
     workloads = workload_settings(settings)
     return ControllerSettings(
         workloads=workloads,
+        operands=bootstrap_operands(settings),
         inventory=InventoryTerms(
             managed_label=inventory.managed_label,
             is_managed_by_default=inventory.managed_by_default,
@@ -45,7 +64,8 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
         ),
         heartbeat_freshness_s=inventory.freshness_s,
         scheduler=_scheduler_terms(settings),
-        is_labelling_namespace=settings.pod_security.label_namespace and bool(workloads.images),
+        is_labelling_namespace=settings.pod_security.label_namespace
+        and bool(operand_images(settings)),
         is_labelling_nodes=inventory.label_nodes,
         is_scraping=health.dcgm,
         scrape_period_s=health.scrape_period_s,
@@ -81,10 +101,10 @@ def _bootstrap_terms(settings: "Settings") -> BootstrapTerms:
     terms = settings.bootstrap
     return BootstrapTerms(
         requirements={
-            Operand.VALIDATOR: terms.validator,
-            Operand.GFD: terms.gfd,
-            Operand.DCGM: terms.dcgm,
-            Operand.DCGM_EXPORTER: terms.dcgm_exporter,
+            Operand.VALIDATOR: terms.validator.requirement,
+            Operand.GFD: terms.gfd.requirement,
+            Operand.DCGM: terms.dcgm.requirement,
+            Operand.DCGM_EXPORTER: terms.dcgm_exporter.requirement,
         },
         debounce=DebounceTerms(
             good_samples=terms.good_samples,
@@ -125,6 +145,111 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
     )
 
 
+def operand_images(settings: "Settings") -> tuple[str, ...]:
+    """Return the images of all containers of our DaemonSets."""
+    found = {*workload_settings(settings).images, *bootstrap_operands(settings).images}
+    return tuple(sorted(found))
+
+
+def named_operand_images(settings: "Settings") -> tuple[str, ...]:
+    """Return the images that settings of operands name, whether these run or not: as the chart finds them."""
+    found = set()
+    for name in ("validator", "gfd", "dcgm", "dcgm_exporter"):
+        image: OperandImageSettings = getattr(settings.bootstrap, name).image
+        with contextlib.suppress(ImageSourceError):
+            found.add(image.resolved(f"bootstrap.{name}"))
+    return tuple(sorted(found))
+
+
+def bootstrap_operands(settings: "Settings") -> BootstrapOperands:
+    """Return the operands of nodes, placed as the node agent is."""
+    terms, workloads = settings.bootstrap, workload_settings(settings)
+    agent, exporter = workloads.agent, terms.dcgm_exporter
+    validator, gfd, dcgm = terms.validator, terms.gfd, terms.dcgm
+    is_validating = agent.is_enabled if validator.enabled is None else validator.enabled
+    uses_nvml = exporter.source is MetricsSource.NVML
+    own_image = workloads.agent_image
+    return BootstrapOperands(
+        namespace=settings.namespace,
+        own_image=own_image,
+        is_own=terms.operands == "Own",
+        kubelet_directory=settings.kubelet.directory,
+        runtime_class=terms.runtime_class,
+        placement=PlacementTerms(
+            affinity={"nodeAffinity": on_nodes_with_devices(agent.node_affinity)},
+            node_selector=agent.node_selector,
+            tolerations=tuple(msgspec.to_builtins(one) for one in agent.pods.tolerations),
+            priority_class=agent.pods.priority_class,
+        ),
+        validator=ValidatorSettings(
+            options=_options("validator", settings, is_enabled=is_validating, default=own_image),
+            validates_nvidia_fs=validator.enable_nvidia_fs_validation,
+            validates_gdrcopy=validator.enable_gdrcopy_validation,
+        ),
+        gfd=GfdSettings(
+            options=_options("gfd", settings, is_enabled=gfd.enabled),
+            sleep_interval_s=gfd.sleep_interval_s,
+            uses_node_feature_api=gfd.node_feature_api,
+            features_dir=gfd.features_dir,
+            fails_on_init_error=gfd.fail_on_init_error,
+            host_sys_path=gfd.host_sys_path,
+            config_map=gfd.config_map,
+            default_config=gfd.default_config,
+        ),
+        dcgm=DcgmSettings(
+            options=_options("dcgm", settings, is_enabled=dcgm.enabled),
+            mig_strategy=dcgm.mig_strategy,
+            hostengine_arguments=dcgm.hostengine_arguments,
+            proftester_flags=dcgm.proftester_flags,
+        ),
+        exporter=ExporterSettings(
+            options=_options(
+                "dcgm_exporter",
+                settings,
+                # The node agents serve the metrics of NVML.
+                is_enabled=exporter.enabled and (agent.is_enabled or not uses_nvml),
+                default=own_image if uses_nvml else None,
+            ),
+            source=exporter.source,
+            port=exporter.port,
+            collectors=exporter.collectors,
+            labels=exporter.labels,
+            annotations=exporter.annotations,
+            monitor=MonitorSettings(
+                is_enabled=exporter.service_monitor.enabled,
+                interval=exporter.service_monitor.interval,
+                labels=exporter.service_monitor.labels,
+                annotations=exporter.service_monitor.annotations,
+            ),
+        ),
+    )
+
+
+def _options(
+    name: str, settings: "Settings", *, is_enabled: bool, default: str | None = None
+) -> OperandOptions:
+    """Return the options of one operand; our image has the node agent's pull settings by default."""
+    operand: OperandSection = getattr(settings.bootstrap, name)
+    if settings.bootstrap.operands != "Own" or not is_enabled:
+        return OperandOptions()
+    agent = settings.node_agent
+    is_ours = operand.image == OperandImageSettings()
+    inherited = agent.image_pull_policy if is_ours else None
+    secrets = dict.fromkeys((*operand.image_pull_secrets, *agent.image_pull_secrets))
+    return OperandOptions(
+        is_enabled=True,
+        image=default
+        if is_ours and default is not None
+        else operand.image.resolved(f"bootstrap.{name}"),
+        image_pull_policy=operand.image_pull_policy or inherited or "",
+        image_pull_secrets=tuple(secrets),
+        requests=operand.resources.requests,
+        limits=operand.resources.limits,
+        args=operand.args,
+        env=operand.env,
+    )
+
+
 def _pod_settings(settings: "DevicePluginSettings | NodeAgentRolloutSettings") -> PodSettings:
     return PodSettings(
         image_pull_policy=settings.image_pull_policy or "",
@@ -150,11 +275,12 @@ def check_images(settings: "Settings") -> None:
     Raises:
         BadSettingsError: one does not; container runtimes would take it from docker.io.
     """
-    unnamed = [one for one in workload_settings(settings).images if not names_registry(one)]
+    images = operand_images(settings)
+    unnamed = [one for one in images if not names_registry(one)]
     if unnamed:
         raise BadSettingsError(
-            f"device_plugin.image, node_agent.image: {', '.join(repr(one) for one in unnamed)} names no"
+            f"device_plugin.image, node_agent.image, bootstrap: {', '.join(repr(one) for one in unnamed)} names no"
             " registry, and privileged DaemonSets are made of it: set them to what `make image` built, as"
             " registry.example.com/gpu-control-plane@sha256:..., or make no DaemonSets"
-            " (device_plugin.mode None, node_agent.enabled false)"
+            " (device_plugin.mode None, node_agent.enabled false, bootstrap.operands External)"
         )

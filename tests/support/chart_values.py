@@ -89,7 +89,18 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
             "pod_security": {"label_namespace": False},
             "health": {"ignored_xids": [13, 31]},
             "device_plugin": {"image": "registry.test/plugin:2", "image_pull_policy": "Never"},
-            "bootstrap": {"namespaces": ["operands"]},
+            "bootstrap": {
+                "namespaces": ["operands"],
+                "gfd": {
+                    "enabled": True,
+                    "image": {
+                        "repository": "registry.example.com/nvidia",
+                        "image": "gfd",
+                        "version": "sha256:" + "0b" * 32,
+                    },
+                },
+                "dcgm_exporter": {"image": {"image": "registry.example.com/dcgm-exporter:4.2"}},
+            },
         }
     },
 }

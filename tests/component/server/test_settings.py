@@ -122,8 +122,8 @@ def test_scheduler_name_can_be_switched_off() -> None:
             id="not a level",
         ),
         pytest.param(
-            {"bootstrap": {"gfd": "IF_PRESENT"}},
-            "{}: bootstrap.gfd is 'IF_PRESENT'; expected: Required, IfPresent or Ignored",
+            {"bootstrap": {"gfd": {"requirement": "IF_PRESENT"}}},
+            "{}: bootstrap.gfd.requirement is 'IF_PRESENT'; expected: Required, IfPresent or Ignored",
             id="not of the enumeration",
         ),
         pytest.param(

@@ -37,7 +37,18 @@
 {{/* Images of the DaemonSets that the server makes, as a JSON list. */}}
 {{- define "gpu-control-plane.operandImages" -}}
 {{- $settings := include "gpu-control-plane.settings" . | fromYaml -}}
-{{- list $settings.device_plugin.image $settings.node_agent.image | uniq | sortAlpha | toJson -}}
+{{- $images := list $settings.device_plugin.image $settings.node_agent.image -}}
+{{- $bootstrap := $settings.bootstrap | default dict -}}
+{{- range $name := list "validator" "gfd" "dcgm" "dcgm_exporter" -}}
+{{- $given := (index $bootstrap $name | default dict).image | default dict -}}
+{{- if and $given.repository $given.image $given.version -}}
+{{- $separator := ternary "@" ":" (hasPrefix "sha256:" $given.version) -}}
+{{- $images = append $images (printf "%s/%s%s%s" (trimSuffix "/" $given.repository) $given.image $separator $given.version) -}}
+{{- else if and $given.image (not $given.repository) (not $given.version) -}}
+{{- $images = append $images $given.image -}}
+{{- end -}}
+{{- end -}}
+{{- $images | uniq | sortAlpha | toJson -}}
 {{- end -}}
 
 {{/* References of the pull secrets. */}}

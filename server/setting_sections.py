@@ -1,0 +1,90 @@
+"""Types and sections that settings share: the base of every section, names, quantities, pods' resources and tolerations."""
+
+import ipaddress
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from api.quantity import canonical_quantity
+from certs.bundle import Requirements
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Seconds = Annotated[float, Field(gt=0)]
+PullPolicy = Literal["Always", "IfNotPresent", "Never"]
+
+
+def _checked_dns_name(text: str) -> str:
+    return Requirements(dns_names=(text.lower(),)).dns_names[0]
+
+
+def _checked_ip_address(text: str) -> str:
+    return str(ipaddress.ip_address(text))
+
+
+DnsName = Annotated[str, AfterValidator(_checked_dns_name)]
+IpAddress = Annotated[str, AfterValidator(_checked_ip_address)]
+QuantityText = Annotated[str, AfterValidator(canonical_quantity)]
+HostPath = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$", max_length=255)]
+"""An absolute path, without `..` and without a slash at its end."""
+
+
+class Section(BaseModel):
+    """A section of settings: unknown names are refused, docstrings are descriptions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class TolerationSettings(Section):
+    """A toleration, as in a pod."""
+
+    key: str = ""
+    """Key of the taint; empty with `operator: Exists`: every taint."""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    """Comparison of the taint's value; Exists: any value."""
+    value: str = ""
+    """Value of the taint."""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+    """Effect of the taint; empty: every effect."""
+
+    @model_validator(mode="after")
+    def _as_the_api_server_takes_it(self) -> Self:
+        if self.operator == "Exists" and self.value:
+            raise ValueError("a toleration with operator Exists has no value")
+        if self.operator == "Equal" and not self.key:
+            raise ValueError("a toleration without a key needs operator Exists")
+        return self
+
+
+class NodeRequirementSettings(Section):
+    """An expression on the labels of a node, as in a node affinity."""
+
+    key: str
+    """Key of the label."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    """Comparison of the label's value."""
+    values: tuple[str, ...] = ()
+    """Values to compare with."""
+
+    @model_validator(mode="after")
+    def _as_many_values_as_the_operator_takes(self) -> Self:
+        count = len(self.values)
+        is_right = {
+            "In": count > 0,
+            "NotIn": count > 0,
+            "Exists": count == 0,
+            "DoesNotExist": count == 0,
+            "Gt": count == 1,
+            "Lt": count == 1,
+        }
+        if not is_right[self.operator]:
+            raise ValueError(f"operator {self.operator} does not take {count} values")
+        return self
+
+
+class ResourcesSettings(Section):
+    """Resources of a container."""
+
+    requests: dict[str, QuantityText] = {"cpu": "10m", "memory": "96Mi"}
+    """Requests by resource."""
+    limits: dict[str, QuantityText] = {"memory": "256Mi"}
+    """Limits by resource."""
