@@ -7,6 +7,8 @@ AgentError
 ├── DriverUnavailableError   the driver is missing, or does not answer
 │   └── SessionStaleError    the NVML session has to be opened again (`agent.nvml.errors`)
 ├── PartitioningError        the driver rejects a partitioning step
+├── ReadyFilesError          a file of the validator cannot be written
+├── StepFailedError          a step of the validator did not pass until its deadline
 └── AgentUnusableError       the API server is required, and its configuration is unusable
 """
 
@@ -44,6 +46,14 @@ class DriverUnavailableError(AgentError):
 
 class PartitioningError(AgentError):
     """The driver rejects a partitioning step; the text has the step and the cause."""
+
+
+class ReadyFilesError(AgentError):
+    """A file of the validator cannot be written; the text names it, the cause and the cure."""
+
+
+class StepFailedError(AgentError):
+    """A step of the validator did not pass until its deadline; the text names it and has the cause."""
 
 
 class AgentUnusableError(AgentError):

@@ -4,6 +4,7 @@ gpu-control-plane serve [--settings FILE] [--show-settings] [--SECTION.SETTING V
 gpu-control-plane render TARGET [...]
 gpu-control-plane demo
 gpu-control-plane agent --node NODE --roles inventory,health,mig,device-plugin [...]
+gpu-control-plane validate STEP [--wait] [...]
 gpu-control-plane simulate --pod FILE | --workload FILE [--cluster PATH ...] [...]
 gpu-control-plane uninstall [--force] [--delete-crds] [--dry-run] [...]
 
@@ -27,6 +28,7 @@ COMMANDS: Final = {
     "render": "print manifests as YAML",
     "demo": "show the main job on an in-memory cluster",
     "agent": "on a GPU node: discover devices, watch their health, partition them, offer them to kubelet",
+    "validate": "on a GPU node: check a part of its software (driver, toolkit, CUDA), or wait for it",
     "simulate": "say what would become of a pod or a workload, and change nothing",
     "uninstall": "remove the control plane from a cluster",
 }
@@ -75,6 +77,10 @@ def _run_command(command: str, arguments: "Sequence[str]") -> int:
             from cli.agent import run_agent_command
 
             return run_agent_command(arguments)
+        case "validate":
+            from cli.node_validation import run_validate
+
+            return run_validate(arguments)
         case "simulate":
             from cli.simulate import run_simulate
 

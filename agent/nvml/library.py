@@ -77,11 +77,11 @@ class _Function:
 _LOADED: Final = _LoadedLibrary()
 
 
-def find_libraries(driver_root: Path) -> "Iterator[Path]":
+def find_libraries(driver_root: Path, name: str = NAME) -> "Iterator[Path]":
     """Yield the libraries under a root, the likeliest first; links are followed within that root."""
     for root in _ROOTS:
         for folder in _FOLDERS:
-            found = real_path(driver_root / root, driver_root / root / folder / NAME)
+            found = real_path(driver_root / root, driver_root / root / folder / name)
             if found is not None and found.is_file():
                 yield found
 

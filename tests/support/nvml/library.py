@@ -1,6 +1,6 @@
-"""A `libnvidia-ml.so.1` without a device, and what stands in its devices.
+"""A `libnvidia-ml.so.1` and a `libcuda.so.1` without a device, and what stands in its devices.
 
-The library (nvml.c, mig.c, state.c) is compiled once with the machine's C compiler and needs only libc to be
+The library (nvml.c, mig.c, cuda.c, state.c) speaks both ABIs: its two files are copies. It is compiled once with the machine's C compiler and needs only libc to be
 loaded, so that it can be mounted into a pod. It reads a file `nvml.state` beside it (or what the environment
 variable FAKE_NVML_STATE names) anew at every call, and writes what NVML's callers change, so that any number
 of processes see one node. A test needs a library file of its own, since a process loads one path once.
@@ -8,14 +8,17 @@ of processes see one node. A test needs a library file of its own, since a proce
 Keys of the file, a line each (`<n>` is the number of a device, whose order is NVML's):
 
     generation, driver, cuda, init          the driver; `init` is what nvmlInit returns
-    hang.<function> forever|<seconds>       `hang.*` is every function
+    hang.<function> forever|<seconds>       `hang.*` is every function, of CUDA too
     fail.<function> <code> <skip> <times>   times -1: always; code -1: the process is killed there
     gpu.<n>.address|uuid|minor|name|memory|capability|power|max_power|temperature|shutdown_temperature
             |ecc|remap_failed|lost|events|processes|graphics_processes|mps_processes
+    gpu.<n>.other_uuid                      shown in place of the UUID with every second call
     gpu.<n>.nvlink.<link> <address>|switch|inactive
     gpu.<n>.topology.<m> <level of nvmlGpuTopologyLevel_t>
     gpu.<n>.mig.current|pending|needs_reset, gpu.<n>.profile.<p>, gpu.<n>.gi.<i>, gpu.<n>.ci.<i>.<j>,
     gpu.<n>.busy.<i>                       see mig.c; what is not there is not supported
+    gpu.<n>.compute_mode 0|2|3, gpu.<n>.held  CUDA's compute mode; a process has an exclusive device
+    gpu.<n>.cuda_free_bytes|cuda_flips|cuda_uuid  memory that CUDA may take; it copies wrongly; it shows another UUID
     event.<serial> <n> <type> <data>        delivered once to each event set that was made before
     listening, listened                     event sets that are waited on now, and ever were
 """
@@ -33,10 +36,11 @@ from pathlib import Path
 from typing import Final, final
 
 SOURCES: Final = tuple(
-    Path(__file__).parent / name for name in ("nvml.c", "mig.c", "state.c", "fake.h")
+    Path(__file__).parent / name for name in ("nvml.c", "mig.c", "cuda.c", "state.c", "fake.h")
 )
 BUILD: Final = Path(__file__).parents[3] / "build" / "fake-nvml"
 LIBRARY_NAME: Final = "libnvidia-ml.so.1"
+CUDA_LIBRARY_NAME: Final = "libcuda.so.1"
 STATE_NAME: Final = "nvml.state"
 
 XID: Final = 8
@@ -229,11 +233,13 @@ class FakeNvml:
         """Put a library of its own and its state into the directory, which may be mounted elsewhere."""
         directory.mkdir(parents=True, exist_ok=True)
         self.library = directory / LIBRARY_NAME
+        self.cuda_library = directory / CUDA_LIBRARY_NAME
         self.state = directory / STATE_NAME
-        # Beside its place first: a process that has loaded the file must not see it change.
-        fresh = directory / f"{LIBRARY_NAME}.new"
-        shutil.copy2(compiled(*defines), fresh)
-        fresh.replace(self.library)
+        for library in (self.library, self.cuda_library):
+            # Beside its place first: a process that has loaded the file must not see it change.
+            fresh = directory / f"{library.name}.new"
+            shutil.copy2(compiled(*defines), fresh)
+            fresh.replace(library)
         self._write(
             {"generation": "1", "driver": "570.86.15", "cuda": "12080", "init": "0"}
             | {

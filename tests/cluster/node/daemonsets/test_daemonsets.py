@@ -136,7 +136,7 @@ async def test_other_ways_to_hand_out(
     if way == "Devices":
         assert seen.files == pools.files_of(units_of(pod))
         assert seen.visible == "void"
-        library = "/usr/local/nvidia/lib64/libcuda.so.1"
+        library = "/usr/local/nvidia/lib64/libnvidia-cfg.so.1"
         said = await pools.node.exec(pools.namespace, "two", ["cat", library])
         assert said == "a library of the driver"
     else:

@@ -45,8 +45,10 @@ class NodeDevices:
         libraries.mkdir(parents=True)
         (DRIVER_ROOT / _OURS).touch()
         self.driver = FakeNvml(libraries, *self.devices)
-        (libraries / "libcuda.so.570.86.15").write_bytes(b"a library of the driver")
+        self.driver.cuda_library.rename(libraries / "libcuda.so.570.86.15")
         (libraries / "libcuda.so.1").symlink_to("libcuda.so.570.86.15")
+        (libraries / "libnvidia-cfg.so.570.86.15").write_bytes(b"a library of the driver")
+        (libraries / "libnvidia-cfg.so.1").symlink_to("libnvidia-cfg.so.570.86.15")
 
     @property
     def uuids(self) -> list[str]:
