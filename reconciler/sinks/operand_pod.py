@@ -13,6 +13,7 @@ import msgspec
 
 from api.meta import Model, ObjectMeta
 from api.names import POOL_LABEL, NodeName
+from api.text import truncate
 from inventory.readiness.software import Operand
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class _OperandSpec(Model, frozen=True):
 
 class _Terminated(Model, frozen=True):
     exit_code: int = -1
+    message: str = ""
 
 
 class _ContainerState(Model, frozen=True):
@@ -74,6 +76,15 @@ class _ContainerStatus(Model, frozen=True):
     name: str = ""
     ready: bool = False
     state: _ContainerState = _ContainerState()
+    last_state: _ContainerState = _ContainerState()
+
+    @property
+    def cause(self) -> str:
+        """Return the termination message of its last failure; the same while kubelet starts it again."""
+        for ended in (self.state.terminated, self.last_state.terminated):
+            if ended is not None and ended.exit_code != 0 and ended.message:
+                return truncate(" ".join(ended.message.split()))
+        return ""
 
 
 class _Condition(Model, frozen=True):
@@ -85,6 +96,7 @@ class _OperandStatus(Model, frozen=True):
     pod_ip: str = msgspec.field(default="", name="podIP")
     conditions: list[_Condition] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
 
 
 class OperandPodObject(Model, frozen=True):
@@ -107,6 +119,8 @@ class OperandPod:
     is_ready: bool = False
     waits_for: str = ""
     """The init container that has not succeeded; empty where all have."""
+    cause: str = ""
+    """Termination message of that container, or of the container that is not ready."""
     passed: frozenset[str] = frozenset()
     ip: str = ""
     port: int = 0
@@ -116,9 +130,10 @@ class OperandPod:
         """Return the reason that the pod is not ready; empty where it is."""
         if self.is_ready:
             return ""
+        cause = f": {self.cause}" if self.cause else ""
         if self.waits_for:
-            return f"pod {self.ref}: init container {self.waits_for} has not succeeded"
-        return f"pod {self.ref} is not ready"
+            return f"pod {self.ref}: init container {self.waits_for} has not succeeded{cause}"
+        return f"pod {self.ref} is not ready{cause}"
 
 
 def projection(terms: OperandTerms) -> "Callable[[OperandPodObject], OperandPod | None]":
@@ -143,12 +158,18 @@ def _operand_pod(pod: OperandPodObject, operand: Operand, terms: OperandTerms) -
         one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ()
     )
     is_exporter = operand is Operand.DCGM_EXPORTER
+    waits_for = next((one for one in inits if not _has_passed(one)), None)
+    held_up = [waits_for] if waits_for else pod.status.container_statuses or ()
     return OperandPod(
         ref=f"{pod.metadata.namespace}/{pod.metadata.name}",
         operand=operand,
         node=NodeName(intern(pod.spec.node_name)),
         is_ready=is_ready,
-        waits_for=next((one.name for one in inits if one.name not in passed), ""),
+        waits_for=waits_for.name if waits_for else "",
+        # A pod that is ready has no cause: a difference in it would be a change of the node.
+        cause=""
+        if is_ready
+        else next((one.cause for one in held_up if not one.ready and one.cause), ""),
         passed=passed,
         ip=pod.status.pod_ip if is_exporter else "",
         port=_metrics_port(pod.spec, terms) if is_exporter else 0,

@@ -14,10 +14,14 @@ def an_operand_pod(
     ip: str = "10.0.0.7",
     labels: Mapping[str, str] = {},
     inits: Mapping[str, int | None] = {},
+    messages: Mapping[str, str] = {},
     ports: Sequence[Mapping[str, Any]] | None = None,
     **metadata: Any,
 ) -> dict[str, Any]:
-    """Return a pod; `inits` are its init containers with their exit codes, None for a running one."""
+    """Return a pod; `inits` are its init containers with their exit codes, None for a running one.
+
+    `messages` are termination messages of the last runs of containers, which failed.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -34,7 +38,13 @@ def an_operand_pod(
         "status": {
             "podIP": ip,
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-            "initContainerStatuses": [_init(one, code) for one, code in inits.items()],
+            "initContainerStatuses": [
+                _init(one, code) | _failed(messages.get(one)) for one, code in inits.items()
+            ],
+            "containerStatuses": [
+                {"name": "main", "ready": ready, "state": {"running": {}}}
+                | _failed(messages.get("main"))
+            ],
         },
     }
 
@@ -44,3 +54,9 @@ def _init(name: str, exit_code: int | None) -> dict[str, Any]:
     if exit_code is not None:
         state = {"terminated": {"exitCode": exit_code}}
     return {"name": name, "ready": exit_code == 0, "state": state}
+
+
+def _failed(message: str | None) -> dict[str, Any]:
+    if message is None:
+        return {}
+    return {"lastState": {"terminated": {"exitCode": 1, "message": message}}}

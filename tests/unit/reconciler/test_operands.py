@@ -88,6 +88,20 @@ def test_what_holds_a_pod_up_is_named():
     assert known().message == ""
 
 
+def test_the_termination_message_of_what_holds_a_pod_up_is_its_cause():
+    """It stays the same while kubelet starts the container again and again."""
+    messages = {"driver-validation": "driver:\n no card", "main": "plugin: no units"}
+    failed = known(ready=False, inits={"driver-validation": None}, messages=messages)
+    assert failed.message == (
+        "pod gpu-operator/gfd-n1: init container driver-validation has not succeeded: driver: no card"
+    )
+    assert known(ready=False, inits={"driver-validation": 1}, messages=messages) == failed
+    late = known(ready=False, inits={"driver-validation": 0}, messages=messages)
+    assert late.message == "pod gpu-operator/gfd-n1 is not ready: plugin: no units"
+    assert known(messages=messages) == known()
+    assert len(known(ready=False, messages={"main": "x" * 4096}).cause) == 256
+
+
 @pytest.mark.parametrize(
     ("ports", "port"),
     [
