@@ -32,6 +32,8 @@ class NodeReason(Enum):
     """Enough free units, but not on as few NUMA nodes as kubelet's topologyManagerPolicy demands."""
     KUBELET_REJECTS = "KubeletRejects"
     """The same without any pod."""
+    KUBELET_CHOOSES = "KubeletChooses"
+    """Enough free units that comply, but not on the NUMA nodes that kubelet chooses by itself."""
     POOL_CHANGING = "PoolChanging"
     """The pool allocates no units until its new allocation is in effect."""
     POOL_ENDING = "PoolEnding"
@@ -50,6 +52,7 @@ _RESOLVABLE: Final = frozenset(
         NodeReason.NOT_ALIGNED,
         NodeReason.NO_DEVICE_WITH_ROOM,
         NodeReason.KUBELET_WOULD_REJECT,
+        NodeReason.KUBELET_CHOOSES,
     }
 )
 

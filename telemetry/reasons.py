@@ -171,6 +171,10 @@ _SET_FAULTS: Final = {
         "{wanted} requested, but kubelet rejects the pod on this node: its topologyManagerPolicy is {policy}, and one"
         " NUMA node has at most {largest}"
     ),
+    NodeReason.KUBELET_CHOOSES: (
+        "{wanted} requested and {free} free, but kubelet, which aligns devices with other resources of this node,"
+        " would choose a NUMA node on which not all containers get the devices that they need"
+    ),
 }
 """Texts of nodes with enough free units, where sets of devices are constrained."""
 

@@ -54,6 +54,13 @@ class DeviceRules(msgspec.Struct, frozen=True, cache_hash=True):
         """Return the value for a kubelet without a policy."""
         return self if self.kubelet is None else structs.replace(self, kubelet=None)
 
+    def without_choice_of_kubelet(self) -> "DeviceRules":
+        """Return the value for a kubelet of the same policy that gives what pods are bound with."""
+        if self.kubelet is None or not self.kubelet.knows_numa_nodes:
+            return self
+        kubelet = structs.replace(self.kubelet, knows_numa_nodes=False)
+        return structs.replace(self, kubelet=kubelet)
+
     @property
     def prefers_aligned(self) -> bool:
         """Whether nodes differ in the connections of the devices that a pod would get."""

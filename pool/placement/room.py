@@ -57,6 +57,8 @@ def _fault(room: Room, request: "UnitRequest") -> RoomFault:
     devices, available, healthy = room.devices, room.available, room.healthy
     is_resolvable = fits(devices, healthy, request)
     units = available if is_resolvable else healthy
+    if is_resolvable and fits(devices.without_choice_of_kubelet(), units, request):
+        return RoomFault(NodeReason.KUBELET_CHOOSES, most_aligned(devices, units))
     if devices.kubelet is not None and fits(devices.without_kubelet(), units, request):
         return RoomFault(
             NodeReason.KUBELET_WOULD_REJECT if is_resolvable else NodeReason.KUBELET_REJECTS,

@@ -36,6 +36,7 @@ _APART: Final = frozenset(
         NodeReason.CANNOT_ALIGN,
         NodeReason.KUBELET_WOULD_REJECT,
         NodeReason.KUBELET_REJECTS,
+        NodeReason.KUBELET_CHOOSES,
     }
 )
 _REFUSALS: Final = {

@@ -341,6 +341,18 @@ def test_kubelets_policy_refuses_what_kubelet_would_reject() -> None:
     assert refusal(allocation_state, 2) is None
 
 
+def test_where_kubelet_chooses_it_must_find_a_place_for_each_container_in_turn() -> None:
+    """It gives the first container NUMA node 0, where alone the second one has room."""
+    allocation_state = a_state(0, 0, 0, 1, 1, 1, device_topology=NONE)
+    take(allocation_state, 3)
+    allocation_state.index.replace_kubelet(N1, SINGLE)
+    assert refusal(allocation_state, 2, 3) is None
+    allocation_state.index.replace_kubelet(N1, structs.replace(SINGLE, knows_numa_nodes=True))
+    found = refusal(allocation_state, 2, 3)
+    assert found is not None
+    assert (found.reason, found.wanted, found.free) == (NodeReason.KUBELET_CHOOSES, 5, 5)
+
+
 def test_what_kubelet_never_admits_is_final() -> None:
     allocation_state = a_state(0, 0, 1, 1)
     allocation_state.index.replace_kubelet(N1, SINGLE)

@@ -43,6 +43,10 @@ TEXTS = {
         "GPU pool whole: 9 requested, but kubelet rejects the pod on this node: its topologyManagerPolicy is"
         " restricted, and one NUMA node has at most 4"
     ),
+    NodeReason.KUBELET_CHOOSES: (
+        "GPU pool whole: 9 requested and 1 free, but kubelet, which aligns devices with other resources of this node,"
+        " would choose a NUMA node on which not all containers get the devices that they need"
+    ),
     NodeReason.POOL_CHANGING: (
         "GPU pool whole: pool is in maintenance and takes no pods until its new allocation is in effect"
         " (3 of 8 used on this node)"
