@@ -64,9 +64,7 @@ async def aligned(
                 "alignedResources": [],
             },
         )
-        # Until its first pod kubelet counts what pods had that ended while it was away.
-        await pools.run(pools.node.a_pod("first"))
-        await pools.delete("first")
+        await _forget_ended_pods(pools)
         yield pools
         await pools.clear()
     await pools.node.wait_ready()
@@ -162,6 +160,7 @@ async def beside_cpus(
                 "alignedResources": ["cpu"],
             },
         )
+        await _forget_ended_pods(pools)
         yield pools
         await pools.clear()
         await kubelet.close()
@@ -237,6 +236,12 @@ def _cpus_of(uid: str, container: str) -> list[int]:
 
 def _numa_node_of(pools: "Pools", unit: str) -> int:
     return {device.uuid: device.minor // ISLAND for device in pools.devices.devices}[unit]
+
+
+async def _forget_ended_pods(pools: "Pools") -> None:
+    """Until its first pod kubelet counts what pods had that ended while it was away."""
+    await pools.run(pools.node.a_pod("first"))
+    await pools.delete("first")
 
 
 def _a_short_pod(pools: "Pools", resource: str, number: int) -> "JsonObject":
