@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from admission.decision import Denied
 from api.kinds.gpupool import SlicePlacement
+from api.names import PodUid
 from cli.simulation.pod_scheduling import (
     admit,
     bind,
@@ -24,7 +25,7 @@ from cli.simulation.workload.free_devices import FreeDevices, left_out
 from cli.simulation.workload.refusal_causes import Lack, cause_of, idle_causes, lack_of
 from pool.compute_resources import requested
 from pool.layout import most_units_of_a_device
-from pool.model import Constraints, PodPhase
+from pool.model import Constraints, PodPhase, UnitlessPod
 from pool.placement.fragmentation.recent_demand import AskedShape, target_shape, unit_milli
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 from pool.placement.simulation.placing_cluster import PlacedPod, PodDemand
@@ -129,9 +130,11 @@ class SnapshotCluster:
     def release(self, number: int) -> None:
         """Delete a pod, bound or not."""
         pod, snapshot = self._pods[number], self._snapshot
-        node = self._node_of.pop(number, None)
-        if self.demands[number].pool and number not in self.denials:
-            snapshot.state.discard_pod(stored_pod(pod.asked).uid)
+        node, uid = self._node_of.pop(number, None), PodUid(pod.asked.pod.metadata.uid)
+        if self.demands[number].pool:
+            snapshot.state.discard_pod(uid)
+        else:
+            snapshot.state.discard_unitless(uid)
         self.placed.pop(number, None)
         if node is not None:
             if node in snapshot.free:
@@ -211,6 +214,8 @@ class SnapshotCluster:
                 best = cpu, name
         if best is None:
             return None
+        uid = PodUid(pod.asked.pod.metadata.uid)
+        snapshot.state.observe_unitless(UnitlessPod(uid, best[1], requested(spec)))
         self._occupy(number, best[1])
         return PlacedPod(self._position[best[1]])
 

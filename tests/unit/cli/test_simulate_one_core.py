@@ -99,6 +99,8 @@ def a_cluster(rng: random.Random) -> list[Object]:
 def a_group(rng: random.Random, number: int) -> Object:
     """Return a pod of one or two containers in time."""
     pool = rng.choice(list(POOLS))
+    if not rng.randrange(8):
+        return {"name": f"p{number}", "cpu": 6, "arrival": number * 10, "duration": 100}
     containers = [
         {
             "name": name,
@@ -143,14 +145,14 @@ class Compared:
         assert (found is RefusalCause.DENIED) is (expected.verdict is Verdict.DENIED)
         self._agree(number, expected)
         if found is not RefusalCause.DENIED:
-            self._store(number)
+            self._store(number, found)
         return found
 
     def place_on(self, number: int, node: int) -> PlacedPod | None:
         expected = self._asked(number)
         found = self._cluster.place_on(number, node)
         self._agree(number, expected)
-        self._store(number)
+        self._store(number, found)
         return found
 
     def release(self, number: int) -> None:
@@ -183,12 +185,14 @@ class Compared:
             )
             self.compared += 1
 
-    def _store(self, number: int) -> None:
+    def _store(self, number: int, found: PlacedPod | RefusalCause | None) -> None:
         stored = copied(self._cluster._pods[number].asked.manifest)
         placed = self._cluster.placed.get(number)
         if placed is not None:
             stored["metadata"]["annotations"] = {DEVICES_ANNOTATION: encode_devices(placed.devices)}
-            stored["spec"] = {**stored["spec"], "nodeName": placed.node}
+        if isinstance(found, PlacedPod):
+            node = self._cluster._nodes[found.node]
+            stored["spec"] = {**stored["spec"], "nodeName": node}
             stored["status"] = {"phase": "Running"}
         self._stored[number] = stored
 
