@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from api.names import NodeName
+    from cli.simulation.node_resources import Resources
     from cli.simulation.pod_scheduling import PoolQuestion
     from cli.simulation.snapshot import Snapshot
     from cli.simulation.workload.free_devices import FreeDevices
@@ -68,13 +69,18 @@ def lack_of(question: "PoolQuestion", node: "NodeName", snapshot: "Snapshot") ->
     refusal = index.view(question.pool.name, question.demand).refusals.get(node)
     if refusal is not None:
         return Lack.TOPOLOGY if refusal.reason in _APART else Lack.UNITS
+    return lack_of_resources(free, question.requests)
+
+
+def lack_of_resources(free: "Resources | None", wanted: "Resources") -> Lack:
+    """Return which resource of a node does not suffice; one of unknown size has all."""
     if free is None:
         return Lack.NOTHING
-    if free.cpu_milli < question.requests.cpu_milli:
+    if free.cpu_milli < wanted.cpu_milli:
         return Lack.CPU
-    if free.memory_mib < question.requests.memory_mib:
+    if free.memory_mib < wanted.memory_mib:
         return Lack.MEMORY
-    return Lack.PODS if free.pods < question.requests.pods else Lack.NOTHING
+    return Lack.PODS if free.pods < wanted.pods else Lack.NOTHING
 
 
 def cause_of(lack: Lack) -> RefusalCause:

@@ -22,7 +22,13 @@ from cli.simulation.pod_scheduling import (
     stored_pod,
 )
 from cli.simulation.workload.free_devices import FreeDevices, left_out
-from cli.simulation.workload.refusal_causes import Lack, cause_of, idle_causes, lack_of
+from cli.simulation.workload.refusal_causes import (
+    Lack,
+    cause_of,
+    idle_causes,
+    lack_of,
+    lack_of_resources,
+)
 from pool.compute_resources import requested
 from pool.layout import most_units_of_a_device
 from pool.model import Constraints, PodPhase, UnitlessPod
@@ -80,7 +86,7 @@ class SnapshotCluster:
         self.strategy = strategy
         self.placed: dict[int, Placed] = {}
         """Where pods are now, with their units by name; for pods that name a pool."""
-        self.denials: dict[int, str] = {}
+        self.denials: dict[int, Denied] = {}
         """Pod -> why admission denies it."""
         self._snapshot = snapshot
         self._pods = pods
@@ -88,7 +94,11 @@ class SnapshotCluster:
         for uid in waiting:
             snapshot.state.discard_pod(uid)
         self._left_out = len(waiting)
-        self.demands = [self._demand(pod) for pod in pods]
+        by_kind: dict[Hashable, PodDemand] = {}
+        for pod in pods:
+            if pod.kind not in by_kind:
+                by_kind[pod.kind] = self._demand(pod)
+        self.demands = [by_kind[pod.kind] for pod in pods]
         self._nodes = sorted(snapshot.index.nodes)
         self._position = {name: position for position, name in enumerate(self._nodes)}
         self._devices = FreeDevices(snapshot, self._targets())
@@ -111,11 +121,11 @@ class SnapshotCluster:
         self._rank(pod.simulated.arrival_s)
         decision = admit(pod.asked, snapshot, pod.creator)
         if isinstance(decision, Denied):
-            self.denials[number] = decision.text
+            self.denials[number] = decision
             return RefusalCause.DENIED
         question = question_of(pod.asked, snapshot)
         if question is None:
-            return self._bind_plain(number, self._nodes) or RefusalCause.CPU
+            return self._bind_plain(number, self._nodes) or self._cause_of_plain(pod)
         snapshot.state.observe_pod(stored_pod(pod.asked), snapshot.admission.now())
         return self._bind(number, question, None) or self._cause(question)
 
@@ -146,12 +156,14 @@ class SnapshotCluster:
         found = list(left_out(self._snapshot))
         if self._left_out:
             found.append(f"pods that wait in the cluster are left out: {self._left_out}")
-        by_text: dict[str, list[int]] = {}
-        for number, text in self.denials.items():
-            by_text.setdefault(text, []).append(number)
+        by_reason: dict[tuple[str, str], list[int]] = {}
+        for number, denied in self.denials.items():
+            key = self.demands[number].pool, denied.reason.value
+            by_reason.setdefault(key, []).append(number)
         found += [
-            f"pods that admission denies: {len(numbers)}, the first is {self._pods[numbers[0]].simulated.name}: {text}"
-            for text, numbers in by_text.items()
+            f"pods that admission denies: {len(numbers)}, the first is"
+            f" {self._pods[numbers[0]].simulated.name}: {self.denials[numbers[0]].text}"
+            for numbers in by_reason.values()
         ]
         return found
 
@@ -196,12 +208,7 @@ class SnapshotCluster:
     def _bind_plain(self, number: int, names: "list[NodeName]") -> PlacedPod | None:
         """Bind a pod without units where most CPU is left, as kube-scheduler prefers by default."""
         pod, snapshot = self._pods[number], self._snapshot
-        spec = pod.asked.pod.spec
-        constraints = Constraints(
-            node_selector=spec.node_selector,
-            affinity=spec.affinity,
-            tolerations=spec.tolerations or (),
-        )
+        constraints = _constraints(pod)
         best: tuple[int, NodeName] | None = None
         for name in names:
             free = snapshot.free.get(name)
@@ -215,7 +222,7 @@ class SnapshotCluster:
         if best is None:
             return None
         uid = PodUid(pod.asked.pod.metadata.uid)
-        snapshot.state.observe_unitless(UnitlessPod(uid, best[1], requested(spec)))
+        snapshot.state.observe_unitless(UnitlessPod(uid, best[1], requested(pod.asked.pod.spec)))
         self._occupy(number, best[1])
         return PlacedPod(self._position[best[1]])
 
@@ -239,6 +246,15 @@ class SnapshotCluster:
     def _cause(self, question: "PoolQuestion") -> RefusalCause:
         nodes = self._snapshot.index.state(question.pool.name).devices_by_node
         lacks = (lack_of(question, node, self._snapshot) for node in nodes)
+        return cause_of(max(lacks, default=Lack.ACCESS))
+
+    def _cause_of_plain(self, pod: WorkloadPod) -> RefusalCause:
+        snapshot, constraints = self._snapshot, _constraints(pod)
+        lacks = [
+            lack_of_resources(snapshot.free.get(name), pod.requests)
+            for name in self._nodes
+            if objection(snapshot.index.nodes[name], constraints) is None
+        ]
         return cause_of(max(lacks, default=Lack.ACCESS))
 
     def _demand(self, pod: WorkloadPod) -> PodDemand:
@@ -276,3 +292,13 @@ class SnapshotCluster:
                 )
                 shapes[question.pool.name].append(target_shape(question.pool, asked))
         return {pool: TargetWorkload.of(of_pool) for pool, of_pool in shapes.items()}
+
+
+def _constraints(pod: WorkloadPod) -> Constraints:
+    """Return the constraints of a pod without a pool."""
+    spec = pod.asked.pod.spec
+    return Constraints(
+        node_selector=spec.node_selector,
+        affinity=spec.affinity,
+        tolerations=spec.tolerations or (),
+    )

@@ -108,9 +108,12 @@ def test_groups_of_the_creator_open_a_pool(simulate: Simulating):
 
 def test_a_pool_that_rejects_waiting_pods_denies_them(simulate: Simulating):
     cluster = [a_pool_object(reservation={"whenExhausted": "Reject"}), *a_node("n1", 1)]
-    groups = [{"name": "a", "pool": "whole", "units": 1, "count": 2, "duration": "1h"}]
-    one = simulate(groups, *cluster)["strategies"][0]
-    assert (one["notPlaced"], one["waited"]) == (1, 0)
+    groups = [{"name": "a", "pool": "whole", "units": 1, "count": 3, "duration": "1h"}]
+    found = simulate(groups, *cluster)
+    one = found["strategies"][0]
+    assert (one["notPlaced"], one["waited"]) == (2, 0)
+    (note,) = [note for note in found["notes"] if "denies" in note]
+    assert note.startswith("pods that admission denies: 2, the first is default/a-1: pool whole")
 
 
 def test_a_pod_that_no_node_could_ever_align_is_denied_with_the_reason(simulate: Simulating):
@@ -176,6 +179,19 @@ def test_a_refusal_has_a_cause(simulate: Simulating, *, group: Object, cause: st
     (found,) = one["strategies"]
     assert found["refusalCauses"] == {cause: 1}
     assert found["idle"][idle] == pytest.approx(2 / 15, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("group", "cause"),
+    [({"cpu": "65"}, "Cpu"), ({"memory": "1Ti"}, "Memory"), ({"models": ["L4"]}, "Excluded")],
+)
+def test_a_refusal_of_a_pod_without_units_has_a_cause(
+    simulate: Simulating, *, group: Object, cause: str
+):
+    tainted = a_node_object("n3", taints=[{"key": "x", "effect": "NoSchedule"}])
+    cluster = [*two_nodes(), tainted, a_device_object("n3", 0, product="L4")]
+    one = simulate([{"name": "web", **group}], *cluster)["strategies"][0]
+    assert one["refusalCauses"] == {cause: 1}
 
 
 def test_a_template_has_everything_that_a_pod_has(simulate: Simulating):
