@@ -20,6 +20,8 @@ from tests.cluster.environment import (
 from tests.support import ports
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.cluster.environment import control_plane as control_planes
     from tests.cluster.environment import processes
 
@@ -157,6 +159,7 @@ class KubeScheduler:
         *,
         configuration: str,
         name: str = "kube-scheduler",
+        environment: "Mapping[str, str] | None" = None,
     ) -> None:
         """`name` names the log file; a second scheduler of the same run needs another."""
         self._control_plane = control_plane
@@ -177,6 +180,7 @@ class KubeScheduler:
                 # Metrics without a token, besides what may be read so by default.
                 "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
             ],
+            env=environment,
         )
         self.configure(configuration)
 

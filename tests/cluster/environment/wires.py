@@ -31,6 +31,8 @@ class Wire:
         self._open.set()
         self.held = 0
         """Bytes kept back since `hold`."""
+        self.connections = 0
+        """Made so far."""
         self._server: asyncio.Server | None = None
         self._ends: set[asyncio.StreamWriter] = set()
 
@@ -64,6 +66,7 @@ class Wire:
         self._target = target
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         with contextlib.suppress(OSError):
             async with self._closing(writer):
                 if self._target is not None:

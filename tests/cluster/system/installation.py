@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, final
 import aiohttp
 import yaml
 
+from manifests.install import scheduler_deployment
 from manifests.yaml import render
 from simulator.node.nfd import node_feature_crd
 from tests.cluster.environment import client, components, polling, server_process
@@ -285,6 +286,7 @@ class GpuSystem:
             self._control_plane,
             configuration=self.scheduler_configuration,
             name=f"{self._prefix}gpu-scheduler",
+            environment=scheduler_deployment.ENVIRONMENT,
         )
 
     def _save(self, name: str, encoded: str) -> Path:

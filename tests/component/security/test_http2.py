@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -21,6 +21,9 @@ from tests.component.security.peers import WITHIN_S, Peer, address
 from tests.support.reviews import a_pod_object, a_review
 from tests.support.scheduling import binding_args
 from tests.support.served_app import TOKEN, ServedApp
+
+if TYPE_CHECKING:
+    import ssl
 
 REVIEW = a_review(a_pod_object(gpus=None))
 
