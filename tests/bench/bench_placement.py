@@ -24,6 +24,7 @@ from pool.placement.simulation import openb
 from pool.placement.simulation.ranked_nodes import simulate
 from pool.placement.simulation.strategies import STRATEGIES
 from tests.bench.bench_placement_sets import measure_sets
+from tests.bench.bench_pool_workload import measure_pool_workload
 from tests.bench.bench_what_if import measure_what_if
 from tests.bench.derived_workloads import DERIVED, derive
 from tests.bench.report import Result, at_least, at_most, checked
@@ -84,6 +85,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
     """Measure the choice of devices, then strategies on the trace and on what is derived from it."""
     results = measure_sets(sizes.placement_questions)
     results += measure_what_if(sizes.what_if_nodes, sizes.what_if_questions)
+    results += measure_pool_workload(sizes.workload_nodes)
     folder = folder_of(sizes)
     if folder is None:
         seeds: Sequence[int] = SEEDS[: sizes.placement_seeds]

@@ -32,7 +32,7 @@ LIMIT_MS: Final = 1_000.0
 def measure_what_if(nodes: int, questions: int) -> list[Result]:
     """Ask so many times about a pod that is placed, and about one that waits."""
     snapshot = take_snapshot(
-        _objects(World(nodes=nodes, pods=nodes * DEVICES * 3 // 4, pool_count=1)), at(0)
+        objects_of(World(nodes=nodes, pods=nodes * DEVICES * 3 // 4, pool_count=1)), at(0)
     )
     free = snapshot.index.state(PoolName(WHOLE)).largest_free()
     if free == DEVICES:
@@ -43,7 +43,8 @@ def measure_what_if(nodes: int, questions: int) -> list[Result]:
     ]
 
 
-def _objects(world: World) -> ClusterObjects:
+def objects_of(world: World) -> ClusterObjects:
+    """Return the objects of a world as a snapshot is made of them."""
     found = ClusterObjects(origin="benchmark")
     sources = {
         GPU_POOLS: world.pools,

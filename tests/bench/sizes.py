@@ -72,6 +72,8 @@ class Sizes:
     what_if_nodes: int
     """Of the cluster of which one pod is asked about."""
     what_if_questions: int
+    workload_nodes: int
+    """Of the cluster on which a workload is simulated."""
     placement_reads_trace: bool
     trace: Path | None = None
     """A folder with `openb_pod_list_default.csv`; without one, a day is made up by seed."""
@@ -135,6 +137,7 @@ FULL = Sizes(
     placement_seeds=10,
     what_if_nodes=5_000,
     what_if_questions=20,
+    workload_nodes=500,
     placement_reads_trace=True,
 )
 
@@ -181,5 +184,6 @@ QUICK = Sizes(
     placement_seeds=1,
     what_if_nodes=20,
     what_if_questions=2,
+    workload_nodes=20,
     placement_reads_trace=False,
 )

@@ -51,11 +51,13 @@ class Cluster:
         return a_list(*({key: one[key] for key in one if key != "kind"} for one in found))
 
     async def ask(self, pod: Object, *flags: str) -> int:
+        asked = a_list_file(self._directory / "pod.json", pod)
+        return await self.simulate("--pod", str(asked), *flags)
+
+    async def simulate(self, *flags: str) -> int:
         config = self._directory / "kubeconfig"
         config.write_text(yaml.safe_dump(a_kubeconfig(self.api.url)))
-        asked = a_list_file(self._directory / "pod.json", pod)
-        arguments = ["simulate", "--pod", str(asked), "--kubeconfig", str(config), *flags]
-        return await asyncio.to_thread(run, arguments)
+        return await asyncio.to_thread(run, ["simulate", "--kubeconfig", str(config), *flags])
 
 
 def a_kubeconfig(url: str) -> dict[str, Any]:
@@ -84,6 +86,20 @@ async def test_a_live_cluster_is_read_by_lists_alone(
     answer = json.loads(capsys.readouterr().out)
     assert answer["decision"]["placement"]["node"] == "n1"
     assert "partial" not in answer
+    assert {seen.method for seen in cluster.api.seen} == {"GET"}
+
+
+async def test_a_workload_runs_on_a_live_cluster_and_a_part_of_it(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    groups = [{"name": "a", "pool": "whole", "units": 4, "count": 3}]
+    workload = tmp_path / "workload.yaml"
+    workload.write_text(yaml.safe_dump({"pods": groups}))
+    cluster.objects, cluster.forbidden = two_nodes(), {"pods"}
+    assert await cluster.simulate("--workload", str(workload), "--output", "json") == OK
+    report = json.loads(capsys.readouterr().out)
+    assert report["strategies"][0]["notPlaced"] == 1
+    assert report["notes"][0].startswith("partial: pods may not be listed with this account: units")
     assert {seen.method for seen in cluster.api.seen} == {"GET"}
 
 
