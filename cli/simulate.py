@@ -56,6 +56,10 @@ def _parser() -> CommandParser:
         ("--pod", "question: this Pod, or the pod template of an object such as a Job"),
         ("--workload", "question: pods in time (YAML), or the pod list of the openb trace (*.csv)"),
         ("--nodes", "cluster: node list of the openb trace, in place of pools; for --workload"),
+        (
+            "--demand",
+            "settings file of the server: its `demand` says which pods a pool without any expects",
+        ),
         ("--file", "write the result there instead of to standard output"),
     ):
         parser.add_argument(flag, type=Path, metavar="FILE", help=text)
@@ -141,6 +145,8 @@ def _check(known: argparse.Namespace) -> None:
         if known.output in _PICTURES:
             raise CommandLineError(f"--output {known.output} goes with --workload, not --pod")
         return
+    if known.nodes is not None and known.demand is not None:
+        raise CommandLineError("--demand goes with a cluster of pools, not with --nodes")
     if known.nodes is not None and known.cluster:
         raise CommandLineError("--nodes and --cluster are two clusters: give one of them")
     if known.trace_times and known.inflate is not None:
@@ -160,7 +166,7 @@ def _answer(known: argparse.Namespace) -> str:
 
     asked = read_pod(known.pod, namespace=known.namespace)
     caller = PodCreator.of(asked, username=known.user, groups=known.group or ())
-    answer = answer_for(asked, _snapshot(_objects(known)), caller)
+    answer = answer_for(asked, _taking_snapshots(known)(_objects(known)), caller)
     if known.output == "json":
         return msgspec.json.format(msgspec.json.encode(answer)).decode() + "\n"
     return text_of(answer)
@@ -208,7 +214,7 @@ def _scenario_of_pools(known: argparse.Namespace) -> "Scenario":
 
     cluster = pool_run.PoolCluster(
         objects=_objects(known),
-        snapshot_of=_snapshot,
+        snapshot_of=_taking_snapshots(known),
         username=known.user,
         groups=tuple(known.group or ()),
     )
@@ -223,11 +229,22 @@ def _scenario_of_pools(known: argparse.Namespace) -> "Scenario":
     )
 
 
-def _snapshot(objects: "ClusterObjects") -> "Snapshot":
+def _taking_snapshots(known: argparse.Namespace) -> "Callable[[ClusterObjects], Snapshot]":
+    from cli.simulation.errors import BadInputError
     from cli.simulation.snapshot import take_snapshot
+    from server.settings import BadSettingsError, DemandSettings, load_settings
     from server.system_clock import SystemClock
+    from server.usual_demand import recent_demands
 
-    return take_snapshot(objects, SystemClock().instant())
+    demand = DemandSettings()
+    if known.demand is not None:
+        try:
+            demand = load_settings((), known.demand).demand
+        except BadSettingsError as error:
+            raise BadInputError(str(error)) from error
+    return lambda objects: take_snapshot(
+        objects, SystemClock().instant(), demands=recent_demands(demand)
+    )
 
 
 def _objects(known: argparse.Namespace) -> "ClusterObjects":

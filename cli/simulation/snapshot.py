@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cli.simulation.cluster_objects import ClusterObjects
+    from pool.placement.fragmentation.recent_demand import RecentDemands
     from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting
 
 HOSTNAME: str = "kubernetes.io/hostname"
@@ -54,9 +55,17 @@ class Snapshot:
         return self.caches.index
 
 
-def take_snapshot(objects: "ClusterObjects", now: Instant) -> Snapshot:
-    """Return the state that a server has once it has started with these objects."""
-    catalog, index = Catalog(), DeviceIndex()
+def take_snapshot(
+    objects: "ClusterObjects", now: Instant, *, demands: "RecentDemands | None" = None
+) -> Snapshot:
+    """Return the state that a server has once it has started with these objects.
+
+    Args:
+        objects: of the cluster.
+        now: the moment.
+        demands: without pods; those of the default settings where they are left out.
+    """
+    catalog, index = Catalog(), DeviceIndex(demands)
     state = AllocationState(index)
     caches = Caches(index, state, catalog)
     caches.device_sink.replace_all(objects.devices)

@@ -66,6 +66,40 @@ def test_a_pod_that_fits_gets_a_node_and_devices_by_name(ask: Asking):
     assert "changes" not in answer
 
 
+def test_the_demand_of_the_servers_settings_decides_where_a_pool_has_no_pods_of_known_age(
+    ask: Asking,
+):
+    """n2 has three devices free: room for one pod of three, which n1 keeps."""
+    cluster = [*two_nodes(), a_bound_pod_object("other", "n2", [0])]
+    settings = ask.directory / "settings.yaml"
+    flags = ("--demand", str(settings))
+
+    def node(*usual: Object) -> str:
+        settings.write_text(yaml.safe_dump({"demand": {"usual": list(usual)}, "drain_s": 3}))
+        answer = ask(a_pod_object(units=1), *cluster, flags=flags)
+        return str(answer["decision"]["placement"]["node"])
+
+    assert ask(a_pod_object(units=1), *cluster)["decision"]["placement"]["node"] == "n2"
+    assert node({"units": 4}) == "n2"
+    assert node({"units": 3}) == "n1"
+    assert node({"units": 3}, {"pool": "whole", "units": 4, "cpu": "8", "memory": "64Gi"}) == "n2"
+
+
+def test_a_demand_that_is_no_setting_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(a_pod_object()))
+    settings = tmp_path / "settings.yaml"
+    for content, said in (
+        ({"demand": {"usual": [{"units": 0}]}}, "demand.usual"),
+        ({"demnd": {}}, "demand"),
+    ):
+        settings.write_text(yaml.safe_dump(content))
+        flags = ["--pod", str(tmp_path / "pod.yaml"), "--cluster", str(tmp_path)]
+        assert run(["simulate", *flags, "--demand", str(settings)]) == FAILED
+        shown = capsys.readouterr().err
+        assert said in shown
+        assert "Traceback" not in shown
+
+
 def test_the_text_names_node_devices_and_strategy(ask: Asking):
     shown = ask.text(a_pod_object(units=1), *two_nodes())
     assert "pod default/mine: would be placed now (1 unit of gpu.deckhouse.io/whole)\n" in shown

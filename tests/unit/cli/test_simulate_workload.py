@@ -228,6 +228,10 @@ def test_an_unknown_strategy_is_refused_with_the_nearest_name(
         ([], "give either --pod FILE or --workload FILE"),
         (["--pod", "p", "--workload", "w"], "give either --pod FILE or --workload FILE"),
         (["--pod", "p", "--nodes", "n"], "--nodes goes with --workload, not --pod"),
+        (
+            ["--workload", "w", "--nodes", "n", "--demand", "d"],
+            "--demand goes with a cluster of pools, not with --nodes",
+        ),
         (["--pod", "p", "--output", "svg"], "--output svg goes with --workload, not --pod"),
         (
             ["--workload", "w", "--nodes", "n", "--cluster", "c"],
