@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from agent.roles.inventory_role import InventoryRole
     from agent.roles.plugin_role import PluginRole
+    from agent.roles.validator_role import ValidatorRole
     from api.clock import Clock
     from kube.config.connection import Connection
 
@@ -38,7 +39,7 @@ class Agent:
         serves_all = AgentRole.DEVICE_PLUGIN in roles and settings.config is None
         self._dependencies = dependencies
         self._objects: NodeObjects | None = None
-        if AgentRole.MIG in roles or serves_all:
+        if roles & {AgentRole.MIG, AgentRole.VALIDATOR} or serves_all:
             self._objects = NodeObjects(dependencies.client, dependencies.clock, node=settings.node)
         self._plugin: PluginRole | None = None
         # Each role imports its own libraries: NVML's module, and gRPC's server.
@@ -51,6 +52,11 @@ class Agent:
             from agent.roles import inventory_role  # noqa: PLC0415
 
             self._inventory = inventory_role.InventoryRole(dependencies, self._objects)
+        self._validator: ValidatorRole | None = None
+        if AgentRole.VALIDATOR in roles and self._objects is not None:
+            from agent.roles import validator_role  # noqa: PLC0415
+
+            self._validator = validator_role.ValidatorRole(dependencies, self._objects)
 
     @property
     def is_alive(self) -> bool:
@@ -60,6 +66,8 @@ class Agent:
     @property
     def missing(self) -> list[str]:
         """Conditions that the node's pods still wait for."""
+        if self._validator is not None:
+            return self._validator.missing
         missing = (
             []
             if self._dependencies.pod_informer.synced.is_set()
@@ -74,14 +82,15 @@ class Agent:
             ExceptionGroup: a task failed, which none may.
         """
         tasks: dict[str, Coroutine[Any, Any, object]] = {
-            "pods": self._dependencies.pod_informer.run(),
             "events": self._dependencies.events.run(),
         }
+        if self._validator is None:  # It needs no pods, and has no right to watch them.
+            tasks["pods"] = self._dependencies.pod_informer.run()
         if self._objects is not None:
             tasks |= {
                 f"objects.{number}": one.run() for number, one in enumerate(self._objects.informers)
             }
-        for role in (self._plugin, self._inventory):
+        for role in (self._plugin, self._inventory, self._validator):
             tasks |= role.tasks() if role is not None else {}
         try:
             async with asyncio.TaskGroup() as group:
@@ -96,6 +105,8 @@ class Agent:
         A task whose group was cancelled stays cancelled in Python before 3.11.3, and there a bounded wait that runs out then
         ends as a cancellation.
         """
+        if self._validator is not None:
+            self._validator.close()
         await self._dependencies.kubelet.close()
         if self._inventory is not None:
             await self._inventory.close()

@@ -13,6 +13,10 @@ from api.nodefiles.poolconfig import PLUGINS_DIRECTORY, HandOut
 PROBES_PORT = 8081
 CDI_KIND = "gpu.deckhouse.io/gpu"
 """Kind of the agent's CDI specification, which names devices and MIG instances by UUID."""
+VALIDATIONS_DIRECTORY = "/run/nvidia/validations"
+"""Directory of the validator's files; its name is that of NVIDIA's GPU Operator."""
+TERMINATION_LOG = "/run/termination-log"
+"""`terminationMessagePath` of our containers: not below /dev, which may be the node's."""
 
 
 class AgentRole(Enum):
@@ -27,6 +31,8 @@ class AgentRole(Enum):
     """Partitions devices into the MIG instances of their pools; with inventory."""
     DEVICE_PLUGIN = "device-plugin"
     """Advertises the devices of one pool, or of all pools, to kubelet."""
+    VALIDATOR = "validator"
+    """Keeps the validator's files true after its init containers (`gpu-control-plane validate`) wrote them; alone."""
 
 
 @final
@@ -61,6 +67,10 @@ class AgentSettings:
     sysfs: Path = Path("/sys")
     nvml_library: Path | None = None
     """None searches under the driver's root."""
+    steps: tuple[str, ...] = ("driver", "toolkit", "cuda")
+    """Steps that the role validator keeps true (`agent.validator.steps`)."""
+    validations_directory: Path = Path(VALIDATIONS_DIRECTORY)
+    termination_log: Path = Path(TERMINATION_LOG)
     host: str = "0.0.0.0"  # noqa: S104  # the pod's own network; probes and metrics only
     port: int = PROBES_PORT
     kubeconfig: Path | None = None
@@ -77,6 +87,8 @@ class AgentSettings:
         if alone and AgentRole.INVENTORY not in self.roles:
             names = " and ".join(sorted(role.value for role in alone))
             raise ValueError(f"{names} requires the role inventory: add it to --roles")
+        if AgentRole.VALIDATOR in self.roles and len(self.roles) > 1:
+            raise ValueError("validator is a role alone: its pod ends with the cause of a failure")
         if self.config is not None and AgentRole.DEVICE_PLUGIN not in self.roles:
             raise ValueError("--config is for the role device-plugin")
         if self.pool and self.config is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.settings import AgentRole, AgentSettings
+from agent.validator.steps import OF_THE_NODE
 from api.nodefiles.poolconfig import HandOut
 from cli.command_parser import CommandLineError, CommandParser, complain
 from cli.exit_status import FAILED, OK
@@ -44,6 +45,12 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
         metavar="CODE,…",
         help="Xids that are no fault of a device, in place of the default ones; empty: all are faults",
     )
+    agent.add_argument(
+        "--steps",
+        type=_steps,
+        metavar="STEP,…",
+        help="steps that the validator keeps true (driver,toolkit,cuda)",
+    )
     for name, text in (
         ("config", "device list of one pool; without it the agent serves all pools of the node"),
         ("plugins-directory", "kubelet's directory of device plugins"),
@@ -55,6 +62,8 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
         ("sysfs", "the kernel's sysfs, for the PCI bus"),
         ("procfs", "the kernel's procfs, for the driver's capabilities"),
         ("nvml-library", "libnvidia-ml.so.1; without it the one under the driver's root"),
+        ("validations-directory", "the validator's files"),
+        ("termination-log", "kubelet's file for the cause of the validator's failure"),
         ("kubeconfig", "credentials; without it the pod's service account"),
     ):
         default = _default(name.replace("-", "_"))
@@ -120,6 +129,14 @@ def _roles(text: str) -> frozenset[AgentRole]:
         return frozenset(AgentRole(part.strip()) for part in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: choose among {_ROLES}") from None
+
+
+def _steps(text: str) -> tuple[str, ...]:
+    known = {step.value for step in OF_THE_NODE}
+    steps = tuple(part.strip() for part in text.split(","))
+    if unknown := sorted(set(steps) - known):
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: choose among {', '.join(sorted(known))}")
+    return steps
 
 
 def _hand_out(text: str) -> HandOut:

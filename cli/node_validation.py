@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.errors import StepFailedError
-from agent.settings import CDI_KIND
-from agent.validator.ready_files import VALIDATIONS_DIRECTORY
+from agent.settings import CDI_KIND, TERMINATION_LOG, VALIDATIONS_DIRECTORY
 from agent.validator.step_run import DEADLINE_S, RETRY_S, StepTimes
 from agent.validator.steps import OF_THE_NODE, ValidationStep
-from agent.validator.termination_log import TERMINATION_LOG
 from api.nodefiles.poolconfig import HandOut
 from cli.command_parser import CommandLineError, CommandParser, complain
 from cli.exit_status import FAILED, OK

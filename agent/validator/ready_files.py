@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from agent.validator.steps import ValidationStep
 
-VALIDATIONS_DIRECTORY: Final = "/run/nvidia/validations"
 _DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CURES: Final = {

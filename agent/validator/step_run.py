@@ -14,7 +14,7 @@ from agent.errors import ReadyFilesError, StepFailedError
 from agent.validator.steps import Failed, Passed, ValidationStep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from agent.validator.ready_files import ReadyFiles
     from agent.validator.steps import Outcome, StepCheck
@@ -52,8 +52,11 @@ async def run_step(
     *,
     clock: "Clock",
     times: StepTimes,
+    voids: "Sequence[ValidationStep] | None" = None,
 ) -> None:
     """Return once the step has passed and its file is there.
+
+    The files of `voids` go first: by default those of the step and of all later ones.
 
     Raises:
         StepFailedError: it has not passed until the deadline, or its file cannot be written.
@@ -61,7 +64,7 @@ async def run_step(
     ends = clock.monotonic() + times.deadline_s
     cause = ""
     try:
-        files.remove(reversed(steps_from(step)))
+        files.remove(reversed(steps_from(step) if voids is None else voids))
         while True:
             outcome = await _look(check, max(ends - clock.monotonic(), LEAST_S))
             if isinstance(outcome, Passed):
@@ -101,10 +104,3 @@ async def _look(check: "StepCheck", within_s: float) -> "Outcome":
             return await check.look()
     except TimeoutError:
         return Failed("the check does not end: see NVRM in the node's kernel log")
-
-
-def missing_steps(
-    checks: "Mapping[ValidationStep, StepCheck]", files: "ReadyFiles"
-) -> list[ValidationStep]:
-    """Return the steps without their file, in order."""
-    return [step for step in checks if not files.has(step)]

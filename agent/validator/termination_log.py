@@ -9,7 +9,6 @@ from typing import Final
 
 from api.text import truncate
 
-TERMINATION_LOG: Final = "/run/termination-log"
 MAX_LENGTH: Final = 512
 """kubelet keeps 4096 bytes; the operand's message has this many characters."""
 
