@@ -290,8 +290,8 @@ class DemandSettings(Section):
     """Time after which a pod of the pool counts half. The demand is that of the pods that the server has seen, and after a
     restart of those that exist."""
     usual: tuple[UsualPodsSettings, ...] = ()
-    """Pods of a pool before it has any. Without them pods of 1, 2, 4 and 8 units are expected, with slicePlacement SameDevice of
-    an eighth, a quarter, half and a whole of a device."""
+    """Pods of a pool before it has any: `pool`, `units`, `cpu`, `memory` and `pods` (docs/placement.md). Without them pods of
+    1, 2, 4 and 8 units are expected, with slicePlacement SameDevice of an eighth, a quarter, half and a whole of a device."""
 
 
 class Settings(Section):
