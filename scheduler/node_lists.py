@@ -64,8 +64,9 @@ class Findings:
     filtered: "Filtered | None" = None
     filtered_at: tuple[int, int] = (-1, -1)
     """`FitView.refusals_moved`, and the index's generation where the answer rests on more than the view."""
-    scored: "Scored | None" = None
-    scored_at: int = -1
+    scores: bytes = b""
+    """prioritize's body by the view alone."""
+    scores_at: int = -1
     """`FitView.scores_moved`."""
     _items: "Sequence[bytes | None] | None" = None
     _items_at: int = -1

@@ -46,22 +46,22 @@ def no_scores(names: "list[NodeName]") -> bytes:
 
 def _scored(asked: UnitDemand, candidates: "Candidates", context: "ExtenderContext") -> Scored:
     view = context.index.view(asked.pool.name, asked.demand)
-    scored = _as_view_says(candidates, view, context)
+    body = _as_view_says(candidates, view, context)
     best, lost = _preferred(asked, context), None
     if best is None:
         best = _cheapest(asked, candidates, context)
         if best is not None:
             lost = context.index.state(asked.pool.name).value_lost(asked.demand, best)
-    if best is None or best not in candidates.names:
-        return scored
-    body = _with_own(scored.body, best, view.scores.get(best, 0))
-    return Scored(body, best, OWN_SCORE, lost)
+    if best is not None and best in candidates.names:
+        return Scored(_with_own(body, best, view.scores.get(best, 0)), best, OWN_SCORE, lost)
+    best = _first_best(candidates.names, view)
+    return Scored(body, best, 0 if best is None else view.scores[best])
 
 
-def _as_view_says(candidates: "Candidates", view: "FitView", context: "ExtenderContext") -> Scored:
+def _as_view_says(candidates: "Candidates", view: "FitView", context: "ExtenderContext") -> bytes:
     found = candidates.findings(view)
-    if found.scored is not None and found.scored_at == view.scores_moved:
-        return found.scored
+    if found.scores_at == view.scores_moved:
+        return found.scores
     names = candidates.names
     items = found.take_items(view)
     if items is None:
@@ -70,11 +70,8 @@ def _as_view_says(candidates: "Candidates", view: "FitView", context: "ExtenderC
         item if item is not None else encode_priority(name, 0)
         for name, item in zip(names, items, strict=True)
     ]
-    best = _first_best(names, view)
-    score = 0 if best is None else view.scores[best]
-    scored = Scored(join_priorities(written), best, score)
-    found.scored, found.scored_at = scored, view.scores_moved
-    return scored
+    found.scores, found.scores_at = join_priorities(written), view.scores_moved
+    return found.scores
 
 
 def _first_best(names: "list[NodeName]", view: "FitView") -> "NodeName | None":
