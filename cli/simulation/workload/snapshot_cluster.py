@@ -127,7 +127,12 @@ class SnapshotCluster:
         if question is None:
             return self._bind_plain(number, self._nodes) or self._cause_of_plain(pod)
         snapshot.state.observe_pod(stored_pod(pod.asked), snapshot.admission.now())
-        return self._bind(number, question, None) or self._cause(question)
+        placed = self._bind(number, question, None)
+        if placed is not None:
+            return placed
+        # The server keeps the units for the pool's ttl, in which a node with CPU may come.
+        snapshot.state.release(question.uid)
+        return self._cause(question)
 
     def place_on(self, number: int, node: int) -> PlacedPod | None:
         """Bind a waiting pod to a node, if that takes it now."""

@@ -194,6 +194,16 @@ def test_a_refusal_of_a_pod_without_units_has_a_cause(
     assert one["refusalCauses"] == {cause: 1}
 
 
+def test_a_waiting_pod_keeps_no_units_from_others(simulate: Simulating):
+    cluster = [a_pool_object(), a_node_object("n1", cpu="4"), a_device_object("n1", 0)]
+    groups = [
+        {"name": "large", "pool": "whole", "units": 1, "cpu": 8, "duration": "1h"},
+        {"name": "small", "pool": "whole", "units": 1, "cpu": 1, "arrival": 1, "duration": "1h"},
+    ]
+    one = simulate(groups, *cluster)["strategies"][0]
+    assert (one["notPlaced"], one["refusalCauses"], one["waited"]) == (1, {"Cpu": 1}, 0)
+
+
 def test_a_template_has_everything_that_a_pod_has(simulate: Simulating):
     cluster = [*two_nodes(), a_bound_pod_object("x", "n1", [0, 1, 2])]
     spec = {
