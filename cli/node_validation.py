@@ -28,6 +28,11 @@ def run_validate(arguments: "Sequence[str]") -> int:
     Raises:
         CommandLineError: the flags cannot be used.
     """
+    return _run(validate_parser().parse_flags(arguments))
+
+
+def validate_parser() -> CommandParser:
+    """Return the parser of the command's flags."""
     parser = CommandParser(
         "validate", "One step of the validation of this GPU node, until it passes or its deadline."
     )
@@ -70,7 +75,7 @@ def run_validate(arguments: "Sequence[str]") -> int:
         metavar="PATH",
         help="libnvidia-ml.so.1; without it the one under the driver's root",
     )
-    return _run(parser.parse_flags(arguments))
+    return parser
 
 
 def _run(known: "argparse.Namespace") -> int:
@@ -114,8 +119,6 @@ async def _step(known: "argparse.Namespace") -> None:
     Raises:
         StepFailedError: it did not pass.
     """
-    from agent.validator.checked_node import CheckedNode
-    from agent.validator.checks import checks_of
     from agent.validator.ready_files import ReadyFiles
     from agent.validator.step_run import run_step, wait_for_file
     from server.system_clock import SystemClock
@@ -127,6 +130,9 @@ async def _step(known: "argparse.Namespace") -> None:
     if known.wait:
         await wait_for_file(step, files, clock=clock, times=times)
         return
+    from agent.validator.checked_node import CheckedNode
+    from agent.validator.checks import checks_of
+
     node = CheckedNode(
         driver_root=Path(known.driver_root),
         dev_root=Path(known.dev_root),

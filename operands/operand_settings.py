@@ -62,6 +62,8 @@ class OperandOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatorSettings:
     options: OperandOptions = OperandOptions()
+    hand_out_arguments: tuple[str, ...] = ()
+    """How containers get their devices: what the runtime needs for it is validated."""
     validates_nvidia_fs: bool = False
     validates_gdrcopy: bool = False
 

@@ -6,6 +6,7 @@ from operands.asset_files import load_assets
 from operands.operand_settings import BootstrapOperands
 from operands.operand_state import OperandState
 from operands.transforms import (
+    container_of,
     finish,
     pod_spec_of,
     set_options,
@@ -17,12 +18,13 @@ from operands.transforms import (
 NAME: Final = "validator"
 _NVIDIA_FS: Final = "nvidia-fs-validation"
 _GDRCOPY: Final = "gdrcopy-validation"
+_TOOLKIT: Final = "toolkit-validation"
+_SUFFIX: Final = "-validation"
 
 
 def _build(settings: BootstrapOperands) -> list[dict[str, Any]]:
     objects = load_assets(NAME)
     validator, daemon_set = settings.validator, the(objects, "DaemonSet")
-    set_options(daemon_set, "validator", validator.options)
     for name, is_wanted in (
         (_NVIDIA_FS, validator.validates_nvidia_fs),
         (_GDRCOPY, validator.validates_gdrcopy),
@@ -30,12 +32,15 @@ def _build(settings: BootstrapOperands) -> list[dict[str, Any]]:
         if not is_wanted:
             without_container(daemon_set, name)
     spec = pod_spec_of(daemon_set)
-    for one in spec["initContainers"]:
-        one |= {
-            key: spec["containers"][0][key]
-            for key in ("resources",)
-            if key in spec["containers"][0]
-        }
+    steps = [one["name"].removesuffix(_SUFFIX) for one in spec["initContainers"]]
+    container_of(daemon_set, NAME)["args"] += ["--steps", ",".join(steps)]
+    for name in (_TOOLKIT, NAME):
+        container_of(daemon_set, name)["args"] += validator.hand_out_arguments
+    set_options(daemon_set, NAME, validator.options)
+    resources = spec["containers"][0].get("resources")
+    if resources:
+        for one in spec["initContainers"]:
+            one["resources"] = resources
     every = frozenset(one["name"] for one in (*spec["initContainers"], *spec["containers"]))
     # Device files of the node are opened, some of which appear while it runs.
     set_security(daemon_set, privileged=every)

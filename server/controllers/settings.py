@@ -183,6 +183,7 @@ def bootstrap_operands(settings: "Settings") -> BootstrapOperands:
         ),
         validator=ValidatorSettings(
             options=_options("validator", settings, is_enabled=is_validating, default=own_image),
+            hand_out_arguments=tuple(workloads.hand_out_arguments()),
             validates_nvidia_fs=validator.enable_nvidia_fs_validation,
             validates_gdrcopy=validator.enable_gdrcopy_validation,
         ),
