@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
 """On the node, the winning one last."""
-MAX_BYTES: Final = 8 * 1024 * 1024
-"""The agent's own has 300 bytes a device; nvidia-ctk's for eight devices has 200 KB."""
+MAX_BYTES: Final = 1024 * 1024
+"""The agent's own has 300 bytes a device and 20 KB of mounts; nvidia-ctk's are of the same order."""
+_YAML: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _VERSION: Final = re.compile(r"v?(0\.[3-9]|1\.[0-9])\.\d+", re.ASCII)
 _HOOKS: Final = frozenset(
     {"prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"}

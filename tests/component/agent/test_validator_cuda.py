@@ -1,5 +1,7 @@
 """The validator's step `cuda`: each device in a child process, with a libcuda of the tests' own."""
 
+import asyncio
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,6 +123,34 @@ async def test_a_library_that_is_none_is_named(node: ValidatedNode):
 async def test_a_missing_library_is_named(node: ValidatedNode):
     node.nvml.cuda_library.unlink()
     assert "there is no libcuda.so.1 under" in cause_of(await look(node))
+
+
+async def test_the_child_has_no_credentials(
+    node: ValidatedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Of the environment it has PATH and its device; a library of the node's runs in it."""
+    monkeypatch.setenv("KUBERNETES_TOKEN", "secret")
+    node.nvml.hang("cuInit")
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(look(node))
+        children: list[Path] = []
+        async with asyncio.timeout(LIMIT_S):
+            while not children:
+                await asyncio.sleep(0.01)
+                children = environments_with(UUID)
+        names = {line.split(b"=")[0] for line in children[0].read_bytes().split(b"\0") if line}
+        node.nvml.unhang()
+        await task
+    assert names == {b"PATH", b"CUDA_VISIBLE_DEVICES"}
+
+
+def environments_with(uuid: str) -> list[Path]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"CUDA_VISIBLE_DEVICES={uuid}".encode() in path.read_bytes():
+                found.append(path)
+    return found
 
 
 async def test_without_a_driver_nothing_is_tried(node: ValidatedNode):
