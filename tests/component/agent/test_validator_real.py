@@ -1,0 +1,29 @@
+"""The steps `driver` and `cuda` on a real device, where the machine has one: nothing on it is changed."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.nvml.library import find_libraries
+from agent.validator.checked_node import CheckedNode
+from agent.validator.cuda_check import CudaCheck
+from agent.validator.driver_check import DriverCheck
+from server.system_clock import SystemClock
+from tests.support.validated_node import text_of
+
+
+@pytest.fixture
+def node() -> CheckedNode:
+    if next(find_libraries(Path("/")), None) is None or not Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has no NVIDIA driver")
+    return CheckedNode()
+
+
+async def test_the_driver_passes(node: CheckedNode):
+    assert text_of(await DriverCheck(node, SystemClock()).look()).startswith("driver ")
+
+
+async def test_memory_of_every_idle_device_is_copied_to_and_from(node: CheckedNode):
+    if node.cuda_library() is None:
+        pytest.skip("this machine has NVIDIA's driver without libcuda")
+    assert text_of(await CudaCheck(node, SystemClock()).look()).startswith("copied on ")
