@@ -121,7 +121,9 @@ def test_values_of_enumerations_are_shown_as_they_are_written(capsys: pytest.Cap
     with pytest.raises(SystemExit):
         run(["serve", "--help"])
     shown = capsys.readouterr().out
-    assert "--bootstrap.gfd.requirement  Required, IfPresent or Ignored (default IfPresent)" in shown
+    assert (
+        "--bootstrap.gfd.requirement  Required, IfPresent or Ignored (default IfPresent)" in shown
+    )
     assert "IF_PRESENT" not in shown
 
 
