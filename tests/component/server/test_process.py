@@ -98,7 +98,9 @@ async def test_image_without_a_registry_ends_the_process_with_a_line() -> None:
         async with a_process("serve", "--device_plugin.image", image) as process:
             status, _, err = await end_of(process)
         assert status == MISUSED
-        assert f"device_plugin.image, node_agent.image: {image!r} names no registry" in err
+        assert (
+            f"device_plugin.image, node_agent.image, bootstrap: {image!r} names no registry" in err
+        )
 
 
 async def test_no_command_prints_what_there_is() -> None:
