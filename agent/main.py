@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import structlog
 
+from agent.api_access import connect
 from agent.api_cache import NodeObjects
 from agent.context import AgentContext
 from agent.errors import AgentUnusableError
@@ -13,8 +14,6 @@ from agent.probes import serving_probes
 from agent.settings import AgentRole, AgentSettings
 from kube.client import KubeClient
 from kube.config.connection import BadConfigurationError
-from kube.config.discovery import load_configuration
-from kube.config.service_account import is_in_pod, load_service_account
 from telemetry.tasks import StoppedError, start_all, stop_signals
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from agent.roles.plugin_role import PluginRole
     from agent.roles.validator_role import ValidatorRole
     from api.clock import Clock
-    from kube.config.connection import Connection
 
 _log = structlog.get_logger()
 
@@ -122,7 +120,7 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
     """
     async with AsyncExitStack() as stack:
         try:
-            connection = await _connect(settings, clock)
+            connection = await connect(settings, clock)
         except BadConfigurationError as error:
             raise AgentUnusableError(str(error)) from error
         client = await stack.enter_async_context(
@@ -136,13 +134,6 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
         )
         # In a task of its own, see `close`.
         await asyncio.gather(agent.run())
-
-
-async def _connect(settings: AgentSettings, clock: "Clock") -> "Connection":
-    if settings.kubeconfig is None and is_in_pod():
-        return load_service_account()
-    kubeconfig = None if settings.kubeconfig is None else str(settings.kubeconfig)
-    return await load_configuration(clock, kubeconfig=kubeconfig)
 
 
 async def _until_signalled() -> NoReturn:

@@ -31,5 +31,18 @@ NAMESPACED_RBAC: Final = (
     ),
 )
 """Rules of the node agent in its namespace, where it publishes its NodeFeature."""
+DETECTOR_RBAC: Final = (
+    # Its Node owns the published NodeFeature, so that both are deleted together.
+    PolicyRule(resources=("nodes",), verbs=("get",)),
+)
+"""Cluster-wide rules of the node detector."""
+DETECTOR_NAMESPACED_RBAC: Final = (
+    PolicyRule(
+        group="nfd.k8s-sigs.io",
+        resources=("nodefeatures",),
+        verbs=("create", "delete", "get", "patch"),
+    ),
+)
+"""Rules of the node detector in its namespace."""
 PLUGIN_RBAC: Final = _OF_BOTH
 """Rules of a pool's own device plugin."""

@@ -33,6 +33,8 @@ class AgentRole(Enum):
     """Advertises the devices of one pool, or of all pools, to kubelet."""
     VALIDATOR = "validator"
     """Keeps the validator's files true after its init containers (`gpu-control-plane validate`) wrote them; alone."""
+    DETECT = "detect"
+    """Tells whether the node has a device, where no node agent runs yet; alone in its process."""
 
 
 @final
@@ -83,6 +85,8 @@ class AgentSettings:
         """
         if not self.roles:
             raise ValueError("an agent needs a role")
+        if AgentRole.DETECT in self.roles and len(self.roles) > 1:
+            raise ValueError("detect runs alone: an agent with other roles reads the bus itself")
         alone = {AgentRole.HEALTH, AgentRole.MIG} & self.roles
         if alone and AgentRole.INVENTORY not in self.roles:
             names = " and ".join(sorted(role.value for role in alone))

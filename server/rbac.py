@@ -10,6 +10,7 @@ from manifests.install.rbac import (
     build_device_plugin_rbac,
     build_namespace,
     build_node_agent_rbac,
+    build_node_detector_rbac,
     build_rbac,
     build_scheduler_rbac,
     build_user_roles,
@@ -58,6 +59,11 @@ def build_agent_roles(namespace: str) -> "list[dict[str, Any]]":
     return [
         *build_node_agent_rbac(
             agents.RBAC, namespaced_rules=agents.NAMESPACED_RBAC, namespace=namespace
+        ),
+        *build_node_detector_rbac(
+            agents.DETECTOR_RBAC,
+            namespaced_rules=agents.DETECTOR_NAMESPACED_RBAC,
+            namespace=namespace,
         ),
         *build_device_plugin_rbac(agents.PLUGIN_RBAC, namespace),
     ]

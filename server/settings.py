@@ -24,7 +24,7 @@ from manifests.constants import (
     SERVING_SECRET,
     VALIDATING_CONFIGURATION,
 )
-from manifests.node.daemonset import KUBELET_DIRECTORY
+from manifests.node.daemonset import DETECTOR_PODS, KUBELET_DIRECTORY, LINUX
 from manifests.node.device_plugin import PluginKind, PluginMode
 from pool.placement.fragmentation.recent_demand import HALF_LIFE_S
 from server.bootstrap_settings import BootstrapSettings
@@ -241,6 +241,28 @@ class NodeAgentRolloutSettings(_DaemonSetSettings):
     """Expressions that a node with devices has to satisfy besides, all of them."""
 
 
+class NodeDetectorRolloutSettings(_DaemonSetSettings):
+    """The node detector, which tells on which nodes a device is: 25 MiB of memory on every node, and no write while
+    nothing changes (docs/operations.md, "Which nodes have the node agent").
+    """
+
+    enabled: bool = True
+    """Whether the node detector is deployed, where the node agent is. Off where NFD or NVIDIA's GPU Operator labels
+    the nodes that have a device, or an administrator does; beside them it does no harm."""
+    image: str = ""
+    """Image of the node detector; empty: the node agent's."""
+    resources: ResourcesSettings = ResourcesSettings(
+        requests=dict(DETECTOR_PODS.requests), limits=dict(DETECTOR_PODS.limits)
+    )
+    """Resources of the container."""
+    tolerations: tuple[TolerationSettings, ...] = (TolerationSettings(operator="Exists"),)
+    """Tolerations of the detector's pods; by default it runs on nodes with any taint."""
+    node_selector: dict[str, str] = dict(LINUX)
+    """Labels that a node needs for the detector to run there."""
+    node_affinity: tuple[NodeRequirementSettings, ...] = ()
+    """Expressions that such a node has to satisfy besides, all of them."""
+
+
 class KubeletSettings(Section):
     """Directories of kubelet on the nodes."""
 
@@ -335,6 +357,7 @@ class Settings(Section):
     health: HealthSettings = HealthSettings()
     device_plugin: DevicePluginSettings = DevicePluginSettings()
     node_agent: NodeAgentRolloutSettings = NodeAgentRolloutSettings()
+    node_detector: NodeDetectorRolloutSettings = NodeDetectorRolloutSettings()
     kubelet: KubeletSettings = KubeletSettings()
     pod_security: PodSecuritySettings = PodSecuritySettings()
     scheduler: SchedulerSettings = SchedulerSettings()

@@ -71,7 +71,9 @@ def build_installation(
             f"settings.namespace is {settings.namespace}, and the installation's is {namespace}:"
             " leave it out"
         )
-    images = {settings.device_plugin.image, settings.node_agent.image}
+    images = {
+        one.image for one in (settings.device_plugin, settings.node_agent, settings.node_detector)
+    }
     images |= set(named_operand_images(settings))
     for one in sorted(images):
         _check_pinned(one)

@@ -4,26 +4,41 @@ All node agents share one service account, and RBAC cannot divide its rights by 
 adds the pod's node to the token that kubelet requests (Kubernetes 1.30; before that behind a
 feature gate). An agent may therefore write only objects of the node in its token. A token stolen
 from one node cannot speak for others: neither hide their devices nor invent devices or allocations.
+The detector, which runs on every node, reports the labels that number the node's devices, and
+nothing else: nfd-master would set any other label on the Node too.
 
 A token without a node, requested by hand and bound to no pod, may write none of these objects.
 Events are not covered, and reading is RBAC's: every agent reads all pods.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from api.foreign.nodefeature import NODE_NAME_LABEL
 from api.names import GROUP
+from inventory.discovery.labels import COUNT_LABEL, SLOT_PREFIX
 from manifests import constants
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NODE_EXTRA: Final = "authentication.kubernetes.io/node-name"
 """Of userInfo; github.com/kubernetes/enhancements, KEP 4193."""
 
 _OWN: Final = f"request.userInfo.?extra[?'{NODE_EXTRA}'].orValue([])"
 _IS_OWN_FEATURE: Final = (
-    f"one.metadata.name == '{constants.AGENT_FEATURE_PREFIX}' + variables.own[0]"
+    "one.metadata.name == variables.prefix + variables.own[0]"
     f" && one.metadata.?labels[?'{NODE_NAME_LABEL}'].orValue('') == variables.own[0]"
 )
 """The name too: an object of a foreign name would keep that node's agent from writing at all."""
+_ONLY_NUMBERS_DEVICES: Final = (
+    "(dyn(object).spec.?labels.orValue({})"
+    f".all(k, k == '{COUNT_LABEL}' || k.startsWith('{SLOT_PREFIX}'))"
+    + "".join(
+        f" && dyn(object).spec.?features.?{kind}.orValue({{}}).size() == 0"
+        for kind in ("flags", "attributes", "instances")
+    )
+    + ")"
+)
 _IS_OWN: Final = (
     "request.resource.resource == 'nodefeatures'"
     f" ? {_IS_OWN_FEATURE} : one.metadata.name == variables.own[0]"
@@ -33,8 +48,9 @@ _IS_OWN: Final = (
 def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dict[str, Any]]:
     accounts = [
         constants.service_account_username(namespace, name)
-        for name in (constants.DEVICE_PLUGIN, constants.NODE_AGENT)
+        for name in (constants.DEVICE_PLUGIN, constants.NODE_AGENT, constants.NODE_DETECTOR)
     ]
+    detector = constants.service_account_username(namespace, constants.NODE_DETECTOR)
     metadata = {"name": constants.AGENT_POLICY, "labels": dict(constants.LABELS)}
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -45,7 +61,9 @@ def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dic
             "matchConstraints": {
                 "matchPolicy": "Equivalent",
                 "resourceRules": [
-                    _rule("nfd.k8s-sigs.io", "nodefeatures"),
+                    _rule(
+                        "nfd.k8s-sigs.io", "nodefeatures", operations=("CREATE", "UPDATE", "DELETE")
+                    ),
                     _rule(GROUP, "gpunodeinventories", "gpunodeinventories/status"),
                 ],
             },
@@ -55,7 +73,20 @@ def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dic
                     "expression": f"request.userInfo.username in {sorted(accounts)!r}",
                 }
             ],
-            "variables": [{"name": "own", "expression": _OWN}],
+            "variables": [
+                {"name": "own", "expression": _OWN},
+                {
+                    "name": "isDetector",
+                    "expression": f"request.userInfo.username == '{detector}'",
+                },
+                {
+                    "name": "prefix",
+                    "expression": (
+                        f"variables.isDetector ? '{constants.DETECTOR_FEATURE_PREFIX}'"
+                        f" : '{constants.AGENT_FEATURE_PREFIX}'"
+                    ),
+                },
+            ],
             "validations": [
                 {
                     "expression": "variables.own.size() == 1",
@@ -73,8 +104,16 @@ def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dic
                     ),
                     "messageExpression": (
                         "'the agent of node ' + variables.own[0] + ' writes no other node: its"
-                        f" GPUNodeInventory has that name, its NodeFeature {constants.AGENT_FEATURE_PREFIX}'"
+                        " GPUNodeInventory has that name, its NodeFeature ' + variables.prefix"
                         f" + variables.own[0] + ' and the label {NODE_NAME_LABEL}'"
+                    ),
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": f"!variables.isDetector || object == null || {_ONLY_NUMBERS_DEVICES}",
+                    "message": (
+                        "the NodeFeature of a node detector has the labels"
+                        f" {COUNT_LABEL} and {SLOT_PREFIX}*, and no features"
                     ),
                     "reason": "Forbidden",
                 },
@@ -90,11 +129,13 @@ def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dic
     return [policy, binding]
 
 
-def _rule(group: str, *resources: str) -> dict[str, Any]:
+def _rule(
+    group: str, *resources: str, operations: "Sequence[str]" = ("CREATE", "UPDATE")
+) -> dict[str, Any]:
     return {
         "apiGroups": [group],
         "apiVersions": ["v1alpha1"],
-        "operations": ["CREATE", "UPDATE"],
+        "operations": list(operations),
         "scope": "*",
         "resources": list(resources),
     }

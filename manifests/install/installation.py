@@ -92,6 +92,7 @@ def base_settings(values: "ChartValues", *, namespace: str, image: str) -> Json:
         "namespace": namespace,
         "device_plugin": dict(operand),
         "node_agent": dict(operand),
+        "node_detector": dict(operand),
     }
     if values.tls.uses_cert_manager:
         settings["tls"] = {"source": "Files", "directory": SERVING_DIRECTORY}

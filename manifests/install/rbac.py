@@ -176,6 +176,17 @@ def build_node_agent_rbac(
     )
 
 
+def build_node_detector_rbac(
+    rules: "Sequence[PolicyRule]",
+    *,
+    namespaced_rules: "Sequence[PolicyRule]",
+    namespace: str = constants.DEFAULT_NAMESPACE,
+) -> list[dict[str, Any]]:
+    return build_account_with_rights(
+        constants.NODE_DETECTOR, rules, namespaced_rules=namespaced_rules, namespace=namespace
+    )
+
+
 def build_device_plugin_rbac(
     rules: "Sequence[PolicyRule]", namespace: str = constants.DEFAULT_NAMESPACE
 ) -> list[dict[str, Any]]:

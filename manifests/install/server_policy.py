@@ -253,12 +253,12 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
         f" == '{constants.SERVICE_NAME}'"
         " : request.resource.resource == 'leases'"
         f" ? one.metadata.name == '{own.lease}'"
-        f" : one.metadata.name == '{constants.NODE_AGENT}'"
+        f" : one.metadata.name in {cel_list((constants.NODE_AGENT, constants.NODE_DETECTOR))}"
         f" || one.metadata.name.startsWith('{constants.DEVICE_PLUGIN}-')"
         f" || one.metadata.name.startsWith('{constants.MIG_CONFIG}-')"
     )
     template = "dyn(object).spec.template.spec"
-    accounts = (constants.DEVICE_PLUGIN, constants.NODE_AGENT)
+    accounts = (constants.DEVICE_PLUGIN, constants.NODE_AGENT, constants.NODE_DETECTOR)
     is_daemon_set = "object != null && request.resource.resource == 'daemonsets'"
     rules = [
         {

@@ -56,6 +56,14 @@ class PodSettings:
 DEFAULT_DIRECTORIES: Final = KubeletDirectories()
 AGENT_PODS: Final = PodSettings(tolerations=(Toleration(operator="Exists"),))
 PLUGIN_PODS: Final = PodSettings()
+DETECTOR_PODS: Final = PodSettings(
+    # It idles at 23 MiB; a report takes 50 MiB more for a second.
+    requests={"cpu": "1m", "memory": "32Mi"},
+    limits={"memory": "128Mi"},
+    tolerations=(Toleration(operator="Exists"),),
+)
+LINUX: Final = {"kubernetes.io/os": "linux"}
+"""kubelet labels every node with its operating system."""
 
 
 def workload_labels(name: str, instance: str = "") -> dict[str, str]:

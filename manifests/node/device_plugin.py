@@ -39,6 +39,8 @@ from manifests import constants
 from manifests.node.daemonset import (
     AGENT_PODS,
     DEFAULT_DIRECTORIES,
+    DETECTOR_PODS,
+    LINUX,
     PLUGIN_PODS,
     KubeletDirectories,
     PodSettings,
@@ -121,6 +123,22 @@ class NodeAgentSettings:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDetectorSettings:
+    """Settings of the node detector (`manifests.node.detector_daemonset`)."""
+
+    is_enabled: bool = True
+    """Without it NFD, NVIDIA's components or an administrator label the nodes that have a device."""
+    image: str = ""
+    """Empty: the node agent's image."""
+    node_selector: "Mapping[str, str]" = field(default_factory=lambda: dict(LINUX))
+    """Labels that a node needs for the detector to run there."""
+    node_affinity: "tuple[SelectorRequirement, ...]" = ()
+    """Expressions that such a node has to satisfy besides."""
+    pods: PodSettings = DETECTOR_PODS
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSettings:
     """Settings that all pools share."""
 
@@ -135,6 +153,7 @@ class WorkloadSettings:
     """Of the pools' device plugins."""
     kubelet: KubeletDirectories = DEFAULT_DIRECTORIES
     agent: NodeAgentSettings = NodeAgentSettings()
+    detector: NodeDetectorSettings = NodeDetectorSettings()
 
     def __post_init__(self) -> None:
         if self.mode is PluginMode.PER_NODE:
@@ -152,11 +171,22 @@ class WorkloadSettings:
         return self.agent.image or ours
 
     @property
+    def is_detecting(self) -> bool:
+        """Return whether the node detector runs: where its label starts no node agent, it has no use."""
+        return self.detector.is_enabled and self.agent.is_enabled
+
+    @property
+    def detector_image(self) -> str:
+        """Return the image of the node detector, which is always ours."""
+        return self.detector.image or self.agent_image
+
+    @property
     def images(self) -> tuple[str, ...]:
         """Return the images of all containers of our DaemonSets."""
         plugin = {self.image} if self.mode is PluginMode.PER_POOL else set()
         agent = {self.agent_image} if self.agent.is_enabled else set()
-        return tuple(sorted(plugin | agent))
+        detector = {self.detector_image} if self.is_detecting else set()
+        return tuple(sorted(plugin | agent | detector))
 
     def hand_out_arguments(self) -> list[str]:
         """Return the agents' arguments for the way in which containers get their devices."""

@@ -20,6 +20,7 @@ from kube.event_recorder import ObjectReference
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from manifests.node.agent_daemonset import build_node_agent
+from manifests.node.detector_daemonset import build_node_detector
 from manifests.node.device_plugin import (
     UnservablePoolError,
     build_pool_workloads,
@@ -153,7 +154,7 @@ class PoolWorkloads:
     async def _desired(self, name: "PoolName") -> list[Json]:
         """Return the pool's objects; the same ones as long as nothing changes."""
         if name == ALL_POOLS:
-            return build_node_agent(self._settings)
+            return [*build_node_agent(self._settings), *build_node_detector(self._settings)]
         pool = self._catalog.pools.get(name)
         if pool is None or not _may_run(pool):
             self._desired_by_pool.pop(name, None)

@@ -174,7 +174,9 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
         Stage.NODE_FEATURES: [
             one
             for one in await reading.all_of(NODE_FEATURES, namespace=own.namespace)
-            if one.name.startswith(constants.AGENT_FEATURE_PREFIX)
+            if one.name.startswith(
+                (constants.AGENT_FEATURE_PREFIX, constants.DETECTOR_FEATURE_PREFIX)
+            )
         ],
         Stage.FINALIZERS: [
             one

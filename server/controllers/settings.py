@@ -15,7 +15,12 @@ from inventory.readiness.software import BootstrapTerms, Operand
 from manifests.constants import SCHEDULER_SECRET
 from manifests.node.agent_daemonset import on_nodes_with_devices
 from manifests.node.daemonset import KubeletDirectories, PodSettings
-from manifests.node.device_plugin import NodeAgentSettings, WorkloadSettings, names_registry
+from manifests.node.device_plugin import (
+    NodeAgentSettings,
+    NodeDetectorSettings,
+    WorkloadSettings,
+    names_registry,
+)
 from operands.errors import ImageSourceError
 from operands.operand_settings import (
     BootstrapOperands,
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from server.settings import (
         DevicePluginSettings,
         NodeAgentRolloutSettings,
+        NodeDetectorRolloutSettings,
         Settings,
     )
 
@@ -121,6 +127,7 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
     The default Xids are not named: DaemonSets that an earlier version made without them stay as they are.
     """
     plugin, agent = settings.device_plugin, settings.node_agent
+    detector = settings.node_detector
     ignored = frozenset(settings.health.ignored_xids)
     return WorkloadSettings(
         image=plugin.image,
@@ -141,6 +148,13 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
             node_selector={**plugin.node_selector, **agent.node_selector},
             node_affinity=tuple(_requirement(one) for one in agent.node_affinity),
             pods=_pod_settings(agent),
+        ),
+        detector=NodeDetectorSettings(
+            is_enabled=detector.enabled,
+            image=detector.image,
+            node_selector=detector.node_selector,
+            node_affinity=tuple(_requirement(one) for one in detector.node_affinity),
+            pods=_pod_settings(detector),
         ),
     )
 
@@ -251,7 +265,9 @@ def _options(
     )
 
 
-def _pod_settings(settings: "DevicePluginSettings | NodeAgentRolloutSettings") -> PodSettings:
+def _pod_settings(
+    settings: "DevicePluginSettings | NodeAgentRolloutSettings | NodeDetectorRolloutSettings",
+) -> PodSettings:
     return PodSettings(
         image_pull_policy=settings.image_pull_policy or "",
         image_pull_secrets=settings.image_pull_secrets,
@@ -280,7 +296,7 @@ def check_images(settings: "Settings") -> None:
     unnamed = [one for one in images if not names_registry(one)]
     if unnamed:
         raise BadSettingsError(
-            f"device_plugin.image, node_agent.image, bootstrap: {', '.join(repr(one) for one in unnamed)} names no"
+            f"device_plugin.image, node_agent.image, node_detector.image, bootstrap: {', '.join(repr(one) for one in unnamed)} names no"
             " registry, and privileged DaemonSets are made of it: set them to what `make image` built, as"
             " registry.example.com/gpu-control-plane@sha256:..., or make no DaemonSets"
             " (device_plugin.mode None, node_agent.enabled false, bootstrap.operands External)"

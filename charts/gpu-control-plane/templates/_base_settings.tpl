@@ -16,6 +16,13 @@ node_agent:
   image_pull_secrets:
   {{- toYaml . | nindent 2 }}
   {{- end }}
+node_detector:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 tls:
   source: Files
   directory: /etc/gpu-control-plane/tls
@@ -31,6 +38,13 @@ device_plugin:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 node_agent:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_detector:
   image: {{ include "gpu-control-plane.image" . | quote }}
   image_pull_policy: {{ .Values.image.pullPolicy | quote }}
   {{- with .Values.image.pullSecrets }}

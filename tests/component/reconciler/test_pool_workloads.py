@@ -318,7 +318,10 @@ async def test_one_agent_serves_all_pools_where_that_is_the_mode(workloads: Work
     )
     await per_node.settle(ALL_POOLS)
     await per_node.settle()
-    assert await per_node.names() == {"DaemonSet/gpu-node-agent"}
+    assert await per_node.names() == {
+        "DaemonSet/gpu-node-agent",
+        "DaemonSet/gpu-node-detector",
+    }
     assert await per_node.settle() == []
     assert await per_node.settle(ALL_POOLS) == []
     back = Workloads(workloads.cluster)
@@ -328,6 +331,7 @@ async def test_one_agent_serves_all_pools_where_that_is_the_mode(workloads: Work
         f"ConfigMap/{NAME}",
         f"DaemonSet/{NAME}",
         "DaemonSet/gpu-node-agent",
+        "DaemonSet/gpu-node-detector",
     }
 
 

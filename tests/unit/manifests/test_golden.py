@@ -33,6 +33,7 @@ from manifests.install.webhooks import (
     build_validating_configuration,
 )
 from manifests.node.agent_daemonset import build_node_agent
+from manifests.node.detector_daemonset import build_node_detector
 from manifests.node.device_plugin import PluginKind, PluginMode, WorkloadSettings
 from manifests.yaml import render
 from server.rbac import build_hook
@@ -100,8 +101,12 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "agent-policy": build_agent_policy,
     "agent-rbac": lambda: [
         *rbac.build_node_agent_rbac(rights.RBAC, namespaced_rules=rights.NAMESPACED_RBAC),
+        *rbac.build_node_detector_rbac(
+            rights.DETECTOR_RBAC, namespaced_rules=rights.DETECTOR_NAMESPACED_RBAC
+        ),
         *rbac.build_device_plugin_rbac(rights.PLUGIN_RBAC),
     ],
+    "node-detector": lambda: build_node_detector(pool_objects.SETTINGS),
     "node-agent": lambda: build_node_agent(pool_objects.SETTINGS),
     "node-agent-of-all-pools": lambda: build_node_agent(
         WorkloadSettings(image="gpu-control-plane:1.0", mode=PluginMode.PER_NODE)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent.detection.report import detector_feature_name
 from agent.inventory.node_feature import feature_name
 from agent.settings import AgentRole, AgentSettings
 from api.foreign.core import Affinity
@@ -18,7 +19,7 @@ from cli.agent import add_arguments, settings_of
 from inventory.health.device import IGNORED_XIDS
 from manifests import constants
 from manifests.install.agent_policy import build_agent_policy
-from manifests.node import agent_daemonset
+from manifests.node import agent_daemonset, detector_daemonset
 from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.device_plugin import (
     NodeAgentSettings,
@@ -68,9 +69,8 @@ def test_roles_follow_the_mode(mode: PluginMode, roles: frozenset[AgentRole]):
 
 def test_roles_are_called_as_the_agent_calls_them():
     """The validator is a DaemonSet of its own."""
-    assert {*agent_daemonset.ROLES, agent_daemonset.PLUGIN_ROLE} == {
-        role.value for role in AgentRole if role is not AgentRole.VALIDATOR
-    }
+    roles = {*agent_daemonset.ROLES, agent_daemonset.PLUGIN_ROLE, detector_daemonset.ROLE}
+    assert roles == {role.value for role in AgentRole if role is not AgentRole.VALIDATOR}
 
 
 def test_a_pools_plugin_does_nothing_else():
@@ -122,7 +122,10 @@ def test_the_servers_ignored_xids_reach_the_agent(
 def test_the_policy_knows_under_which_name_an_agent_publishes():
     policy, _ = build_agent_policy()
     assert feature_name(NodeName("n1")) == f"{constants.AGENT_FEATURE_PREFIX}n1"
-    assert constants.AGENT_FEATURE_PREFIX in policy["spec"]["validations"][1]["expression"]
+    assert detector_feature_name("n1") == f"{constants.DETECTOR_FEATURE_PREFIX}n1"
+    (prefix,) = (one for one in policy["spec"]["variables"] if one["name"] == "prefix")
+    for expected in (constants.AGENT_FEATURE_PREFIX, constants.DETECTOR_FEATURE_PREFIX):
+        assert f"'{expected}'" in prefix["expression"]
 
 
 def test_directories_are_mounted_where_the_agent_looks_for_them():
