@@ -7,11 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.rbac import NAMESPACED_RBAC, PLUGIN_RBAC, RBAC
+from agent.detection.report import detected_labels, detector_feature_name
+from agent.driver.pci import PciDevice
+from agent.rbac import (
+    DETECTOR_NAMESPACED_RBAC,
+    DETECTOR_RBAC,
+    NAMESPACED_RBAC,
+    PLUGIN_RBAC,
+    RBAC,
+)
 from api.foreign.nodefeature import NODE_NAME_LABEL
 from manifests import constants
 from manifests.install.agent_policy import build_agent_policy
-from manifests.install.rbac import build_device_plugin_rbac, build_node_agent_rbac
+from manifests.install.rbac import (
+    build_device_plugin_rbac,
+    build_node_agent_rbac,
+    build_node_detector_rbac,
+)
 from manifests.yaml import render
 from tests.cluster.environment import client, kubeconfigs, polling
 from tests.cluster.manifests.conftest import created, install_node_features
@@ -58,6 +70,26 @@ def a_feature(node: str, *, name: str | None = None) -> dict[str, Any]:
     }
 
 
+def a_report(node: str, *, name: str | None = None, **spec: Any) -> dict[str, Any]:
+    """The NodeFeature of a node's detector, or something that looks like it."""
+    device = PciDevice(
+        address="0000:3b:00.0",
+        vendor="10de",
+        device="2330",
+        class_="0302",
+        numa_node=0,
+        driver=None,
+    )
+    features: dict[str, Any] = {"flags": {}, "attributes": {}, "instances": {}}
+    return a_feature(node) | {
+        "metadata": {
+            "name": detector_feature_name(node if name is None else name),
+            "labels": {NODE_NAME_LABEL: node},
+        },
+        "spec": {"labels": detected_labels([device]), "features": features, **spec},
+    }
+
+
 async def write_feature(api: client.ApiClient, site: Site, feature: dict[str, Any]) -> Any:
     """Apply it as the agent does: created where it is not there, patched where it is."""
     path = f"{site.features}/{feature['metadata']['name']}"
@@ -95,6 +127,11 @@ async def site(
         [
             *build_node_agent_rbac(
                 RBAC, namespaced_rules=NAMESPACED_RBAC, namespace=installed.namespace
+            ),
+            *build_node_detector_rbac(
+                DETECTOR_RBAC,
+                namespaced_rules=DETECTOR_NAMESPACED_RBAC,
+                namespace=installed.namespace,
             ),
             *build_device_plugin_rbac(PLUGIN_RBAC, installed.namespace),
         ]
@@ -241,3 +278,59 @@ async def test_agents_may_do_what_they_have_to_and_no_more(site: Site, log_in: "
         await write_inventory(plugin, site.mine)
     with is_refused("cannot patch resource"):
         await write_feature(plugin, site, a_feature(site.mine))
+
+
+async def test_a_detector_tells_of_its_own_node_and_takes_it_back(site: Site, log_in: "LogIn"):
+    detector = await log_in(site.mine, constants.NODE_DETECTOR)
+    for _ in range(2):
+        await write_feature(detector, site, a_report(site.mine))
+    feature = f"{site.features}/{detector_feature_name(site.mine)}"
+    assert (await detector.get(feature))["spec"]["labels"]["gpu.deckhouse.io/device-count"] == "1"
+    assert (await detector.get(f"/api/v1/nodes/{site.mine}"))["kind"] == "Node"
+    await detector.delete(feature)
+
+
+async def test_a_detector_tells_of_no_other_node(
+    site: Site, log_in: "LogIn", api: client.ApiClient
+):
+    detector = await log_in(site.mine, constants.NODE_DETECTOR)
+    for feature in (
+        a_report(site.other),
+        a_report(site.other, name=site.mine),
+        a_report(site.mine, name=site.other),
+        a_feature(site.mine),
+    ):
+        with is_refused(REFUSED):
+            await write_feature(detector, site, feature)
+    for others in (a_report(site.other), a_feature(site.mine)):
+        await write_feature(api, site, others)
+        with is_refused(REFUSED):
+            await detector.delete(f"{site.features}/{others['metadata']['name']}")
+        await api.delete(f"{site.features}/{others['metadata']['name']}")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"labels": {"topology.example.com/zone": "a"}}, id="a label of others"),
+        pytest.param({"labels": {"gpu.deckhouse.io/present": "true"}}, id="the servers label"),
+        pytest.param(
+            {"features": {"instances": {"nvidia.com/gpu": {"elements": []}}}}, id="features"
+        ),
+    ],
+)
+async def test_a_detector_tells_of_nothing_but_devices(
+    site: Site, log_in: "LogIn", spec: dict[str, Any]
+):
+    detector = await log_in(site.mine, constants.NODE_DETECTOR)
+    with is_refused("the NodeFeature of a node detector has"):
+        await write_feature(detector, site, a_report(site.mine, **spec))
+
+
+async def test_a_detector_may_do_nothing_else(site: Site, log_in: "LogIn"):
+    detector = await log_in(site.mine, constants.NODE_DETECTOR)
+    for path in ("/api/v1/pods", "/api/v1/nodes", site.features, INVENTORIES):
+        with is_refused("cannot list resource"):
+            await detector.get(path)
+    with is_refused("cannot patch resource"):
+        await write_inventory(detector, site.mine)
