@@ -242,9 +242,7 @@ class NodeAgentRolloutSettings(_DaemonSetSettings):
 
 
 class NodeDetectorRolloutSettings(_DaemonSetSettings):
-    """The node detector, which tells on which nodes a device is: 25 MiB of memory on every node, and no write while
-    nothing changes (docs/operations.md, "Which nodes have the node agent").
-    """
+    """The node detector, which tells on which nodes a device is (docs/operations.md, "Which nodes have the node agent")."""
 
     enabled: bool = True
     """Whether the node detector is deployed, where the node agent is. Off where NFD or NVIDIA's GPU Operator labels

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from manifests.install.node_feature_rule import build_node_feature_rule
 from manifests.yaml import render
+from tests.cluster.environment import definitions
 from tests.support.published_crds import published_crd
 
 if TYPE_CHECKING:
@@ -13,9 +14,9 @@ CRD = "nodefeaturerules.nfd.k8s-sigs.io"
 
 
 async def test_strict_validation_accepts_the_rule(kubectl: "Kubectl"):
-    definition = render([published_crd(CRD)])
-    await kubectl("apply", "--server-side", "-f", "-", stdin=definition)
-    await kubectl("wait", "--for=condition=Established", f"crd/{CRD}")
+    definition = published_crd(CRD)
+    await kubectl("apply", "--server-side", "-f", "-", stdin=render([definition]))
+    await definitions.until_served(kubectl, [definition])
     rule = render([build_node_feature_rule()])
     await kubectl("apply", "--server-side", "--validate=strict", "-f", "-", stdin=rule)
     await kubectl("delete", f"crd/{CRD}")
