@@ -120,8 +120,9 @@ def build_pod_spec(
     spec: Json = {
         "terminationGracePeriodSeconds": 10,
         "containers": [_with_settings(container, settings)],
-        "volumes": list(volumes),
     }
+    if volumes:
+        spec["volumes"] = list(volumes)
     if settings.priority_class:
         spec["priorityClassName"] = settings.priority_class
     if settings.image_pull_secrets:

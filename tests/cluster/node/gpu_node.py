@@ -4,6 +4,7 @@ Fixtures for the conftest of a package that installs our system as pods; `gpu_no
 """
 
 import asyncio
+import contextlib
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,18 +50,25 @@ def labelled_gpu_node(  # all that has to be there before
     shared_root: None,
 ) -> "Iterator[RealNode]":
     """The node, labelled, while kube-scheduler binds the pods that name no scheduler of ours."""
+
+    async def label() -> None:
+        async with client.open_client(control_plane.kubeconfig()) as api:
+            labels = {"metadata": {"labels": {_GPU_LABEL: "true"}}}
+            await api.patch(f"{nodes.NODES}/{node.name}", labels)
+
+    with default_scheduler(control_plane):
+        asyncio.run(label())
+        yield node
+
+
+@contextlib.contextmanager
+def default_scheduler(control_plane: "ControlPlane") -> "Iterator[None]":
+    """Run the kube-scheduler of the cluster."""
     scheduler = components.KubeScheduler(
         control_plane, configuration=_STOCK, name=f"default-scheduler-{secrets.token_hex(3)}"
     )
-
-    async def start() -> None:
-        await scheduler.start()
-        async with client.open_client(control_plane.kubeconfig()) as api:
-            label = {"metadata": {"labels": {_GPU_LABEL: "true"}}}
-            await api.patch(f"{nodes.NODES}/{node.name}", label)
-
     try:
-        asyncio.run(start())
-        yield node
+        asyncio.run(scheduler.start())
+        yield
     finally:
         scheduler.kill9()

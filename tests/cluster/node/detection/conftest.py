@@ -1,0 +1,60 @@
+"""A node without any label, and our system as pods; the node's PCI bus is a directory of the test's."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.node.gpu_node import (  # noqa: F401  # fixtures
+    default_scheduler,
+    devices_in_dev,
+    root_is_shared,
+)
+from tests.cluster.system.installation import GpuSystem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.environment.kubectl import Kubectl
+    from tests.cluster.node.environment.real_node import RealNode
+    from tests.cluster.node.stories.devices import NodeDevices
+
+
+@pytest.fixture(scope="package")
+def system(  # all that has to be there before
+    control_plane: "ControlPlane",
+    kubectl: "Kubectl",
+    node: "RealNode",
+    devices: "NodeDevices",
+    reachable_services: None,
+    shared_root: None,
+    built_image: "tuple[Path, str]",
+) -> "Iterator[GpuSystem]":
+    """The server without operands, whose images are not to be had here."""
+    tar, name = built_image
+    settings = {"device_plugin": {"image": name}, "bootstrap": {"operands": "External"}}
+    made = GpuSystem(control_plane, kubectl, prefix="bare-", settings=settings)
+
+    async def start() -> None:
+        await node.import_image(tar)
+        await made.install()
+
+    with default_scheduler(control_plane):
+        try:
+            asyncio.run(start())
+            yield made
+            asyncio.run(made.check_rights())
+        finally:
+            asyncio.run(made.uninstall())
+
+
+@pytest.fixture
+def bus(tmp_path: "Path") -> "Path":
+    """The directory that the detector has as /sys/bus/pci; its user is not root."""
+    made = tmp_path / "pci"
+    (made / "devices").mkdir(parents=True)
+    for one in (made, made / "devices"):
+        one.chmod(0o755)
+    return made
