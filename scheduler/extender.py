@@ -111,14 +111,11 @@ def _facts(pod: "ExtenderPod", asked: "PodDemand", **figures: int) -> "Mapping[s
 
 
 def _best_facts(asked: "PodDemand", scored: "Scored") -> "Mapping[str, object]":
-    """Return the best node, and what made it the best."""
-    if scored.best is None or not isinstance(asked, UnitDemand):
+    """Return the strategy that scored, and the one best node where there is one."""
+    if not scored.any_fits or not isinstance(asked, UnitDemand):
         return {}
-    return {
-        "node": scored.best,
-        "score": scored.score,
-        **_strategy_facts(asked.pool, scored.value_lost),
-    }
+    facts = _strategy_facts(asked.pool, scored.value_lost)
+    return facts if scored.best is None else {"node": scored.best, **facts}
 
 
 def _strategy_facts(pool: "PoolFacts", value_lost: int | None) -> "Mapping[str, object]":

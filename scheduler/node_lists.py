@@ -47,12 +47,12 @@ class Filtered:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """prioritize's reply: the body, and the first of the nodes with the best score."""
+    """prioritize's reply."""
 
     body: bytes
+    any_fits: bool
     best: "NodeName | None" = None
-    """None when no node fits."""
-    score: int = 0
+    """The node that is better than all others; None where the best by score are equal, and kube-scheduler chooses."""
     value_lost: int | None = None
     """Milli of devices by which the pod lowers the value of the best node, where that made it the best."""
 
@@ -64,9 +64,9 @@ class Findings:
     filtered: "Filtered | None" = None
     filtered_at: tuple[int, int] = (-1, -1)
     """`FitView.refusals_moved`, and the index's generation where the answer rests on more than the view."""
-    scores: bytes = b""
-    """prioritize's body by the view alone."""
-    scores_at: int = -1
+    scored: "Scored | None" = None
+    """prioritize's reply by the view alone."""
+    scored_at: int = -1
     """`FitView.scores_moved`."""
     _items: "Sequence[bytes | None] | None" = None
     _items_at: int = -1

@@ -31,12 +31,12 @@ def score_names(
     """Score every name, in their order; a node that does not fit has 0."""
     match asked:
         case NoDemand():
-            return Outcome.NOT_OURS, Scored(no_scores(candidates.names))
+            return Outcome.NOT_OURS, Scored(no_scores(candidates.names), any_fits=False)
         case ImpossibleDemand():
-            return Outcome.IMPOSSIBLE, Scored(no_scores(candidates.names))
+            return Outcome.IMPOSSIBLE, Scored(no_scores(candidates.names), any_fits=False)
         case UnitDemand():
             scored = _scored(asked, candidates, context)
-            return Outcome.NONE_FITS if scored.best is None else Outcome.FITS, scored
+            return Outcome.FITS if scored.any_fits else Outcome.NONE_FITS, scored
 
 
 def no_scores(names: "list[NodeName]") -> bytes:
@@ -46,22 +46,22 @@ def no_scores(names: "list[NodeName]") -> bytes:
 
 def _scored(asked: UnitDemand, candidates: "Candidates", context: "ExtenderContext") -> Scored:
     view = context.index.view(asked.pool.name, asked.demand)
-    body = _as_view_says(candidates, view, context)
+    scored = _as_view_says(candidates, view, context)
     best, lost = _preferred(asked, context), None
     if best is None:
         best = _cheapest(asked, candidates, context)
         if best is not None:
             lost = context.index.state(asked.pool.name).value_lost(asked.demand, best)
     if best is not None and best in candidates.names:
-        return Scored(_with_own(body, best, view.scores.get(best, 0)), best, OWN_SCORE, lost)
-    best = _first_best(candidates.names, view)
-    return Scored(body, best, 0 if best is None else view.scores[best])
+        body = _with_own(scored.body, best, view.scores.get(best, 0))
+        return Scored(body, any_fits=True, best=best, value_lost=lost)
+    return scored
 
 
-def _as_view_says(candidates: "Candidates", view: "FitView", context: "ExtenderContext") -> bytes:
+def _as_view_says(candidates: "Candidates", view: "FitView", context: "ExtenderContext") -> Scored:
     found = candidates.findings(view)
-    if found.scores_at == view.scores_moved:
-        return found.scores
+    if found.scored is not None and found.scored_at == view.scores_moved:
+        return found.scored
     names = candidates.names
     items = found.take_items(view)
     if items is None:
@@ -70,19 +70,9 @@ def _as_view_says(candidates: "Candidates", view: "FitView", context: "ExtenderC
         item if item is not None else encode_priority(name, 0)
         for name, item in zip(names, items, strict=True)
     ]
-    found.scores, found.scores_at = join_priorities(written), view.scores_moved
-    return found.scores
-
-
-def _first_best(names: "list[NodeName]", view: "FitView") -> "NodeName | None":
-    """Return the first name with the best score; None where none fits."""
-    scores = view.scores
-    top = max(scores.values(), default=0)
-    # Mostly a name has the best score of the whole pool, and one of the first.
-    first = next((name for name in names if scores.get(name) == top), None)
-    if first is not None:
-        return first
-    return max((name for name in names if name in scores), key=scores.__getitem__, default=None)
+    scored = Scored(join_priorities(written), any_fits=any(items))
+    found.scored, found.scored_at = scored, view.scores_moved
+    return scored
 
 
 def _with_own(body: bytes, node: "NodeName", score: int) -> bytes:
