@@ -1,0 +1,79 @@
+"""The validator's DaemonSet on a real kubelet: its steps pass one after the other, and a failure says its cause."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from operands.operand_settings import BootstrapOperands, OperandOptions, ValidatorSettings
+from operands.operand_state import ServedKinds
+from operands.states import validator
+from tests.cluster.environment import polling
+from tests.cluster.node.daemonsets.test_daemonsets import OURS, agents, ready
+from tests.cluster.system.installation import NAMESPACE
+
+if TYPE_CHECKING:
+    from tests.cluster.environment.kubectl import Kubectl
+    from tests.cluster.node.stories.devices import NodeDevices
+    from tests.cluster.node.stories.pools import Pools
+    from tests.cluster.system.installation import GpuSystem
+
+NAME = "gpu-node-validator"
+VALIDATIONS = Path("/run/nvidia/validations")
+INVENTORIES = "/apis/gpu.deckhouse.io/v1alpha1/gpunodeinventories"
+FILES = ["cuda-ready", "driver-ready", "plugin-ready", "toolkit-ready"]
+
+
+def files() -> list[str]:
+    return sorted(path.name for path in VALIDATIONS.iterdir()) if VALIDATIONS.exists() else []
+
+
+async def test_a_node_is_validated_and_a_missing_driver_is_named(
+    pools: "Pools",
+    devices: "NodeDevices",
+    installed_as_pods: "GpuSystem",
+    image_name: str,
+    kubectl: "Kubectl",
+):
+    settings = BootstrapOperands(
+        namespace=NAMESPACE,
+        own_image=image_name,
+        validator=ValidatorSettings(options=OperandOptions(is_enabled=True, image=image_name)),
+    )
+    objects = validator.STATE.objects(settings, ServedKinds())
+    await kubectl.apply_yaml(objects)
+    first = await ready(pools, NAME)
+    assert files() == FILES
+    text = (VALIDATIONS / "driver-ready").read_text(encoding="utf-8")
+    assert "NVIDIA_DRIVER_ROOT=/run/nvidia/driver" in text
+
+    async def is_shown() -> bool:
+        shown = await operand(pools)
+        return bool(shown.get("ready"))
+
+    await polling.eventually(is_shown, what="the operand is shown", within=60)
+
+    devices.driver.unload_driver()
+    try:
+        (pod,) = await agents(pools, NAME)
+        await pools.api.delete(f"{OURS}/{pod['metadata']['name']}")
+
+        async def is_explained() -> bool:
+            shown = await operand(pools)
+            assert "init container driver-validation has not succeeded" in shown.get("message", "")
+            return "NVML: Driver Not Loaded" in shown["message"]
+
+        await polling.eventually(is_explained, what="the cause is shown", within=120)
+        assert files() == []
+    finally:
+        devices.driver.restart_driver()
+    await ready(pools, NAME, other_than=first)
+    assert files() == FILES
+    await kubectl("delete", "daemonset", NAME, "--namespace", NAMESPACE, "--wait=true")
+    await polling.eventually(lambda: not files(), what="the files go with the pod", within=60)
+
+
+async def operand(pools: "Pools") -> dict[str, Any]:
+    status = await pools.api.status(f"{INVENTORIES}/{pools.node.name}")
+    found = [one for one in status.get("operands", []) if one["name"] == "validator"]
+    assert found, f"no validator in {status}"
+    shown: dict[str, Any] = found[0]
+    return shown
