@@ -83,7 +83,11 @@ async def test_a_wrong_result_is_named(node: ValidatedNode):
 
 async def test_a_call_that_hangs_is_named_in_time(node: ValidatedNode):
     node.nvml.hang("cuCtxCreate_v2")
-    assert f"device {UUID}: cuCtxCreate_v2 does not return" in cause_of(await look(node, 1.0))
+    cause = ""
+    for within_s in (1.0, 5.0, LIMIT_S):  # A busy machine may not be there after a second.
+        if "cuCtxCreate_v2" not in cause:
+            cause = cause_of(await look(node, within_s))
+    assert f"device {UUID}: cuCtxCreate_v2 does not return" in cause
 
 
 async def test_a_child_that_is_killed_is_named(node: ValidatedNode):
@@ -133,24 +137,23 @@ async def test_the_child_has_no_credentials(
     node.nvml.hang("cuInit")
     async with asyncio.TaskGroup() as group:
         task = group.create_task(look(node))
-        children: list[Path] = []
+        found: list[bytes] = []
         async with asyncio.timeout(LIMIT_S):
-            while not children:
+            while not found:
                 await asyncio.sleep(0.01)
-                children = environments_with(UUID)
-        names = {line.split(b"=")[0] for line in children[0].read_bytes().split(b"\0") if line}
+                found = environments_with(UUID)
+        names = {line.split(b"=")[0] for line in found[0].split(b"\0") if line}
         node.nvml.unhang()
         await task
     assert names == {b"PATH", b"CUDA_VISIBLE_DEVICES"}
 
 
-def environments_with(uuid: str) -> list[Path]:
+def environments_with(uuid: str) -> list[bytes]:
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            if f"CUDA_VISIBLE_DEVICES={uuid}".encode() in path.read_bytes():
-                found.append(path)
-    return found
+            found.append(path.read_bytes())
+    return [one for one in found if f"CUDA_VISIBLE_DEVICES={uuid}".encode() in one]
 
 
 async def test_without_a_driver_nothing_is_tried(node: ValidatedNode):

@@ -162,6 +162,8 @@ async def test_a_step_that_fails_ends_the_process_with_its_cause(
     node: ValidatedNode, cluster: Cluster, tmp_path: Path
 ):
     """Files of good steps stay: kubelet starts the container again."""
+    for step in DEFAULT_STEPS:
+        node.files.write(step, {})
     with pytest.raises(ExceptionGroup) as raised:  # noqa: PT012  # the block is what fails
         async with running(node, cluster, deadline_s=0.2) as role:
             await until(lambda: role.missing == [])

@@ -7,6 +7,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,10 @@ from agent.validator.step_run import StepTimes, run_step, wait_for_file
 from agent.validator.steps import Failed, Outcome, Passed, ValidationStep
 from cli.exit_status import FAILED, MISUSED, OK
 from cli.main import run
-from server.system_clock import SystemClock
+from tests.support.loop_clock import LoopClock
 from tests.support.nvml.library import a_device
 from tests.support.polling import LIMIT_S, until
 from tests.support.validated_node import ValidatedNode
-
-SOON = StepTimes(deadline_s=0.2, retry_s=0.02)
-PATIENT = StepTimes(deadline_s=LIMIT_S, retry_s=0.02)
 
 
 class Scripted:
@@ -45,64 +43,77 @@ def node(tmp_path: Path) -> ValidatedNode:
     return ValidatedNode(tmp_path, a_device(0))
 
 
-async def run_with(
-    node: ValidatedNode, check: Scripted, times: StepTimes, step: ValidationStep
-) -> None:
-    await run_step(step, check, node.files, clock=SystemClock(), times=times)
+async def run_with(node: ValidatedNode, check: Scripted, step: ValidationStep) -> float:
+    """Run a step in virtual time; return how long it took."""
+    clock = LoopClock()
+    begun = clock.monotonic()
+    await run_step(step, check, node.files, clock=clock, times=StepTimes())
+    return clock.monotonic() - begun
 
 
+@pytest.mark.looptime
 async def test_a_step_is_repeated_until_it_passes(node: ValidatedNode):
     check = Scripted(Failed("no driver"), Failed("no driver"), Passed("driver", {"A": "b"}))
-    await run_with(node, check, PATIENT, ValidationStep.DRIVER)
+    assert await run_with(node, check, ValidationStep.DRIVER) == 10
     assert check.looks == 3
     assert node.ready() == ["driver"]
 
 
+@pytest.mark.looptime
 async def test_a_step_ends_at_its_deadline_with_its_last_cause(node: ValidatedNode):
+    check = Scripted(Failed("no driver"), Failed("no files"))
     with pytest.raises(StepFailedError, match="driver: no files"):
-        await run_with(
-            node, Scripted(Failed("no driver"), Failed("no files")), SOON, ValidationStep.DRIVER
-        )
+        await run_with(node, check, ValidationStep.DRIVER)
+    assert LoopClock().monotonic() == 60
+    assert check.looks == 13
     assert node.ready() == []
 
 
+@pytest.mark.looptime
 async def test_the_files_of_a_step_and_of_later_ones_go_before_its_first_look(node: ValidatedNode):
     """They are those of a killed pod."""
     for step in ValidationStep:
         node.files.write(step, {})
     with pytest.raises(StepFailedError):
-        await run_with(node, Scripted(Failed("no")), SOON, ValidationStep.TOOLKIT)
+        await run_with(node, Scripted(Failed("no")), ValidationStep.TOOLKIT)
     assert node.ready() == ["driver", "nvidia-fs", "gdrcopy"]
 
 
-async def test_a_check_that_never_ends_is_ended(node: ValidatedNode, monkeypatch):
+@pytest.mark.looptime
+async def test_a_check_that_never_ends_is_ended(node: ValidatedNode):
     class Endless(Scripted):
         async def look(self) -> Outcome:
             await asyncio.Event().wait()
             return Passed("never")
 
-    monkeypatch.setattr("agent.validator.step_run.LEAST_S", 0.05)
     with pytest.raises(StepFailedError, match="cuda: the check does not end"):
-        await run_with(node, Endless(Failed("")), SOON, ValidationStep.CUDA)
+        await run_with(node, Endless(Failed("")), ValidationStep.CUDA)
+    assert LoopClock().monotonic() == 60
 
 
+@pytest.mark.looptime
 async def test_files_that_cannot_be_written_end_the_step_with_their_cause(
     node: ValidatedNode, tmp_path: Path
 ):
     (tmp_path / "validations").symlink_to(tmp_path)
     with pytest.raises(StepFailedError, match="symbolic link: remove it"):
-        await run_with(node, Scripted(Passed("good")), PATIENT, ValidationStep.DRIVER)
+        await run_with(node, Scripted(Passed("good")), ValidationStep.DRIVER)
 
 
+@pytest.mark.looptime
 async def test_a_file_is_waited_for(node: ValidatedNode):
-    clock = SystemClock()
+    clock = LoopClock()
+    wait = partial(
+        wait_for_file, ValidationStep.TOOLKIT, node.files, clock=clock, times=StepTimes()
+    )
     with pytest.raises(StepFailedError, match="the validator has not written toolkit-ready"):
-        await wait_for_file(ValidationStep.TOOLKIT, node.files, clock=clock, times=SOON)
+        await wait()
+    begun = clock.monotonic()
     async with asyncio.TaskGroup() as group:
-        group.create_task(
-            wait_for_file(ValidationStep.TOOLKIT, node.files, clock=clock, times=PATIENT)
-        )
+        group.create_task(wait())
+        await asyncio.sleep(12)
         node.files.write(ValidationStep.TOOLKIT, {})
+    assert clock.monotonic() - begun == 15
 
 
 # --- as a process --------------------------------------------------------------------------------
