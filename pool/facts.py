@@ -104,6 +104,7 @@ def node_facts(node: "Node") -> NodeFacts:
         owns_present_label=node.metadata.owns_label(PRESENT_LABEL_MANAGER, PRESENT_LABEL),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
+        kernel=intern(node.status.node_info.kernel_version),
     )
 
 

@@ -153,6 +153,8 @@ class NodeFacts:
     """For owner references: a node that is deleted and recreated has another one."""
     owns_present_label: bool = False
     """Whether this control plane set `api.names.PRESENT_LABEL`."""
+    kernel: str = ""
+    """Release of its kernel, as kubelet says."""
     cpu_milli: int | None = None
     """CPU that pods can be given; None where the Node does not tell."""
     memory_mib: int | None = None

@@ -12,9 +12,7 @@ while a device is reset.
 import os
 import random
 import signal
-import sys
 import time
-import traceback
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from agent.driver.pci import read_devices
@@ -120,18 +118,10 @@ class _Child:
 
     def _run(self, devices: "tuple[PciDevice, ...]") -> NoReturn:
         """Report, and end this process, which is the child."""
-        status = _FAILED
-        try:
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
-                signal.signal(number, signal.SIG_DFL)
-            signal.alarm(REPORT_DEADLINE_S)
-            status = _SUCCEEDED if self._report(devices) else _FAILED
-        except Exception:  # noqa: BLE001  # the process ends below; the text must not be lost
-            traceback.print_exc()
-        finally:
-            # Not sys.exit: what the parent registered for its end is the parent's.
-            sys.stderr.flush()
-            os._exit(status)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.alarm(REPORT_DEADLINE_S)
+        raise SystemExit(_SUCCEEDED if self._report(devices) else _FAILED)
 
     def stop(self, _number: int, _frame: object) -> NoReturn:
         if self._pid:

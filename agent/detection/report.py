@@ -135,15 +135,13 @@ def report_devices(
     settings: "AgentSettings", devices: "Sequence[PciDevice]", clock: "Clock"
 ) -> bool:
     """Report once; return whether the API server has what the bus shows. A failure is logged."""
-    lines = configure_logs("info")
+    configure_logs("info")
     try:
         asyncio.run(_report(settings, devices, clock))
     except (KubeError, BadConfigurationError, OSError) as error:
         name = f"{settings.namespace}/{detector_feature_name(settings.node)}"
         _log.warning("NodeFeature not written", name=name, error=one_line(str(error)))
         return False
-    finally:
-        lines.flush()
     return True
 
 

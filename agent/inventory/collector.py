@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 
 import structlog
 
+from agent.driver.libraries import host_of
 from agent.driver.pci import read_devices
 from agent.errors import DriverUnavailableError
 from agent.inventory.node_devices import (
@@ -33,6 +34,7 @@ from agent.inventory.node_devices import (
     known_uuids_after,
     published_of,
 )
+from agent.inventory.os_release import read_operating_system
 from kube.errors import one_line
 from telemetry.metrics import TASK_FAILURES
 
@@ -270,7 +272,12 @@ class InventoryCollector:
             return
         if look is not None:
             self._files.write(devices, look)
-        published = published_of(devices, look, self.kubelet())
+        published = published_of(
+            devices,
+            look,
+            self.kubelet(),
+            system=read_operating_system(host_of(self._paths.driver_root)),
+        )
         if published.rejected != self._rejected:
             self._rejected = published.rejected
             _log.warning("invalid facts left out", keys=list(published.rejected))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from agent.health.states import DeviceHealthState, HealthState
+from agent.inventory.os_release import OperatingSystem
 from api.foreign.nodefeature import AgentDevice, AgentNode
 from api.nodefiles.node_devices_file import NodeDevice, NodeDevices, NodeInstance, SharedParts
 from inventory.discovery import parsing
@@ -153,6 +154,8 @@ def published_of(
     devices: "Iterable[NodeDeviceFacts]",
     look: "DriverSnapshot | None",
     kubelet: "KubeletConfiguration | None" = None,
+    *,
+    system: OperatingSystem | None = None,
 ) -> PublishedFeatures:
     """Return the content to publish; the same facts give the same texts."""
     devices_attributes: list[Mapping[str, str]] = []
@@ -172,6 +175,9 @@ def published_of(
         node.add(AgentNode.TOPOLOGY_SCOPE, scope.value, parsing.topology_scope)
         aligned = ",".join(kubelet.aligned_resources)
         node.add(AgentNode.ALIGNED_RESOURCES, aligned, parsing.resources)
+    if system is not None:
+        node.add(AgentNode.OS, system.id, parsing.version)
+        node.add(AgentNode.OS_VERSION, system.version_id, parsing.version)
     rejected += node.rejected
     return PublishedFeatures(
         devices=tuple(devices_attributes), node=node.texts, rejected=tuple(rejected)

@@ -184,9 +184,16 @@ class NodeCondition(Model, frozen=True):
     status: str = ""
 
 
+class NodeSystemInfo(Model, frozen=True):
+    """What kubelet says about the machine."""
+
+    kernel_version: str = ""
+
+
 class NodeStatus(Model, frozen=True):
     allocatable: dict[str, str | int | float] | None = None
     conditions: list[NodeCondition] | None = None
+    node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class Node(Model, frozen=True):

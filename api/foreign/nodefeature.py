@@ -9,8 +9,7 @@ The node agent publishes its findings in the same kind, under names of our group
 
 * `spec.features.instances["gpu.deckhouse.io/device"]`: one element for each device of the node, with
   the attributes of `AgentDevice`. The list is complete: a device that is not listed is absent.
-* `spec.features.attributes["gpu.deckhouse.io/node"]`: `driver.version`, `cuda.version`,
-  `toolkit.version`.
+* `spec.features.attributes["gpu.deckhouse.io/node"]`: the attributes of `AgentNode`.
 * `metadata.annotations["gpu.deckhouse.io/heartbeat"]`: time of the agent's last scan, as RFC 3339.
 """
 
@@ -72,6 +71,8 @@ class AgentNode:
     DRIVER_VERSION: Final = "driver.version"
     CUDA_VERSION: Final = "cuda.version"
     TOOLKIT_VERSION: Final = "toolkit.version"
+    OS: Final = "os.id"
+    OS_VERSION: Final = "os.version_id"
     TOPOLOGY_POLICY: Final = "kubelet.topologyManagerPolicy"
     TOPOLOGY_SCOPE: Final = "kubelet.topologyManagerScope"
     ALIGNED_RESOURCES: Final = "kubelet.alignedResources"

@@ -63,6 +63,17 @@ class DriverVersions(Model, frozen=True):
     """Version of the container toolkit."""
 
 
+class NodeSystem(Model, frozen=True):
+    """Kernel and operating system of the node, which decide about its driver."""
+
+    kernel: str = ""
+    """Release of the kernel, such as 6.8.0-45-generic."""
+    os: str = ""
+    """ID of the operating system, such as ubuntu."""
+    os_version: str = ""
+    """Version of the operating system, such as 22.04; empty where it has none."""
+
+
 class OperandStatus(Model, frozen=True, omit_defaults=False):
     """A component of the node's GPU software, as its pod on the node reports it."""
 
@@ -131,6 +142,7 @@ class GPUNodeInventoryStatus(Model, frozen=True):
     """Names of the node's GPUDevices."""
     device_counts: DeviceCounts = DeviceCounts()
     driver: DriverVersions = DriverVersions()
+    system: NodeSystem = NodeSystem()
     kubelet: KubeletConfiguration | None = None
     """The kubelet's settings; absent while they are unknown, which counts as policy none."""
     managed: bool = True

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, final
 
+from api.kinds.gpunodeinventory import NodeSystem
 from api.names import GROUP, PRESENT_LABEL
 from inventory.discovery import parsing
 from inventory.discovery.sources import (
@@ -28,6 +29,9 @@ SLOT_PREFIX: Final = f"{GROUP}/device."
 KERNEL_LABEL: Final = f"{GROUP}/kernel.version.full"
 OS_LABEL: Final = f"{GROUP}/os.id"
 OS_VERSION_LABEL: Final = f"{GROUP}/os.version_id"
+_KERNEL: Final = (KERNEL_LABEL, "feature.node.kubernetes.io/kernel-version.full")
+_OS: Final = (OS_LABEL, "feature.node.kubernetes.io/system-os_release.ID")
+_OS_VERSION: Final = (OS_VERSION_LABEL, "feature.node.kubernetes.io/system-os_release.VERSION_ID")
 _NFD_PRESENT: Final = (
     "feature.node.kubernetes.io/pci-10de.present",
     "feature.node.kubernetes.io/pci-0302_10de.present",
@@ -60,6 +64,8 @@ class LabelReport:
     of_one_model: int | None = None
     """Number of devices of the model that `common` is about."""
     versions: Versions = field(default_factory=Versions)
+    system: NodeSystem = field(default_factory=NodeSystem)
+    """By our NodeFeatureRule, or by nfd-worker."""
     bad: frozenset[BadFeature] = frozenset()
 
 
@@ -87,6 +93,11 @@ def label_report(labels: Mapping[str, str]) -> LabelReport:
         devices=counted if counted is not None else len(slots) or None,
         of_one_model=None if withheld else of_one_model,
         versions=versions,
+        system=NodeSystem(
+            kernel=gfd.first(_KERNEL, parsing.version) or "",
+            os=gfd.first(_OS, parsing.version) or "",
+            os_version=gfd.first(_OS_VERSION, parsing.version) or "",
+        ),
         bad=frozenset(bad | rule.bad | gfd.bad),
     )
 

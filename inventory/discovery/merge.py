@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from api.kinds.gpunodeinventory import KubeletConfiguration
+from api.kinds.gpunodeinventory import KubeletConfiguration, NodeSystem
 from inventory.discovery.labels import LabelReport
 from inventory.discovery.sources import (
     BadFeature,
@@ -52,6 +52,7 @@ class MergedReport:
     has_devices: bool
     """Whether any source reports a device, even an invalid one."""
     versions: Versions
+    system: NodeSystem
     kubelet: KubeletConfiguration | None
     heartbeat: dt.datetime | None
     is_silent: bool
@@ -103,6 +104,7 @@ def merge(
         has_devices=labels.has_devices
         or any(one.agent is not None or one.instances is not None for one in features),
         versions=_first_versions([*(one.versions for one in features), labels.versions]),
+        system=_first_system([*(one.system for one in features), labels.system]),
         kubelet=next((one.kubelet for one in features if one.kubelet is not None), None),
         heartbeat=heartbeat,
         is_silent=is_silent,
@@ -199,4 +201,14 @@ def _first_versions(reported: Sequence[Versions]) -> Versions:
         driver=next((one.driver for one in reported if one.driver is not None), None),
         cuda=next((one.cuda for one in reported if one.cuda is not None), None),
         toolkit=next((one.toolkit for one in reported if one.toolkit is not None), None),
+    )
+
+
+def _first_system(reported: Sequence[NodeSystem]) -> NodeSystem:
+    """Return kernel and operating system; ID and version are of one source, since they belong together."""
+    system = next((one for one in reported if one.os), NodeSystem())
+    return NodeSystem(
+        kernel=next((one.kernel for one in reported if one.kernel), ""),
+        os=system.os,
+        os_version=system.os_version,
     )

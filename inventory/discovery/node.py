@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final, final
 
 from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
-from api.kinds.gpunodeinventory import DriverVersions
+from api.kinds.gpunodeinventory import DriverVersions, NodeSystem
 from api.names import MANAGED_LABEL
 from api.text import listed as listing
 from inventory.discovery.merge import MergedReport
@@ -108,6 +108,20 @@ def versions_of(merged: MergedReport, known: DriverVersions) -> DriverVersions:
         version=reported.driver or known.version,
         cuda_version=reported.cuda or known.cuda_version,
         toolkit_version=reported.toolkit or known.toolkit_version,
+    )
+
+
+def system_of(merged: MergedReport, known: NodeSystem, *, kernel: str) -> NodeSystem:
+    """Return kernel and operating system of the node; what no source reports keeps its last value.
+
+    `kernel` is what kubelet says, which is the running one; labels may be of the last start.
+    """
+    reported = merged.system
+    system = reported if reported.os else known
+    return NodeSystem(
+        kernel=kernel or reported.kernel or known.kernel,
+        os=system.os,
+        os_version=system.os_version,
     )
 
 

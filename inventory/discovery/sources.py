@@ -19,7 +19,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, Final, final
 
 from api.foreign.nodefeature import HEARTBEAT_ANNOTATION, AgentDevice, AgentNode
-from api.kinds.gpunodeinventory import KubeletConfiguration
+from api.kinds.gpunodeinventory import KubeletConfiguration, NodeSystem
 from api.text import truncate
 from inventory.discovery import parsing
 
@@ -112,6 +112,8 @@ class FeatureReport:
     heartbeat: dt.datetime | None = None
     kubelet: KubeletConfiguration | None = None
     """Settings of the node's kubelet, by the node agent."""
+    system: NodeSystem = field(default_factory=NodeSystem)
+    """By the node agent."""
     bad: frozenset[BadFeature] = frozenset()
 
 
@@ -150,7 +152,13 @@ class AttributeReader:
 NVIDIA: Final = "10de"
 GPU_CLASSES: Final = frozenset({"0300", "0302"})
 """VGA and 3D controllers; NVIDIA's audio functions, bridges and NVSwitches have others."""
-_LABEL_PREFIXES: Final = ("nvidia.com/", "gpu.deckhouse.io/", "feature.node.kubernetes.io/pci-")
+_LABEL_PREFIXES: Final = (
+    "nvidia.com/",
+    "gpu.deckhouse.io/",
+    "feature.node.kubernetes.io/pci-",
+    "feature.node.kubernetes.io/kernel-version.full",
+    "feature.node.kubernetes.io/system-os_release.",
+)
 
 _AGENT_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]]] = {
     "uuid": ((AgentDevice.UUID,), parsing.uuid),
@@ -226,6 +234,10 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
             topology_manager_policy=policy,
             topology_manager_scope=scope,
             aligned_resources=aligned or [],
+        ),
+        system=NodeSystem(
+            os=reading.read(AgentNode.OS, parsing.version) or "",
+            os_version=reading.read(AgentNode.OS_VERSION, parsing.version) or "",
         ),
         bad=frozenset(bad | reading.bad),
     )

@@ -151,6 +151,8 @@ _INVENTORY_COLUMNS: Final = (
     _Column(name="Driver", path=".status.driver.version"),
     _Column(name="Phase", path=".status.phase", is_wide=True),
     _Column(name="CUDA", path=".status.driver.cudaVersion", is_wide=True),
+    _Column(name="Kernel", path=".status.system.kernel", is_wide=True),
+    _Column(name="OS", path=".status.system.os", is_wide=True),
 )
 
 _TERM_COLUMNS: Final = (

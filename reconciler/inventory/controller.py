@@ -217,6 +217,7 @@ class NodeInventory:
             faulted=sum(one.is_faulted for one in devices if one.name in names),
             managed=is_managed(node.labels, self._terms),
             managed_label=self._terms.managed_label,
+            kernel=node.kernel,
             incomplete=incomplete,
         )
         now = self._now().utc

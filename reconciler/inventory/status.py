@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from api.kinds.gpunodeinventory import DeviceCounts, GPUNodeInventoryStatus
 from api.status_conditions import format_time, is_condition_true, new_condition
-from inventory.discovery.node import versions_of
+from inventory.discovery.node import system_of, versions_of
 from inventory.discovery.plan import device_shows, own_status
 from telemetry.conditions import (
     DeviceCondition,
@@ -68,6 +68,8 @@ class Judged:
     """How many of them report a fault."""
     managed: bool
     managed_label: str
+    kernel: str
+    """By its kubelet; empty where it does not say."""
     """The label that decides it."""
     incomplete: "IncompleteInventory | None"
 
@@ -96,6 +98,7 @@ def inventory_status(
         devices=sorted(judged.names),
         device_counts=DeviceCounts(total=len(judged.names), faulted=judged.faulted),
         driver=versions_of(merged, shown.driver),
+        system=system_of(merged, shown.system, kernel=judged.kernel),
         kubelet=merged.kubelet,
         managed=judged.managed,
         last_heartbeat=shown.last_heartbeat if beat is None else format_time(beat),
@@ -133,6 +136,7 @@ def shows_inventory(
         sorted(shown.devices or ()) == (wanted.devices or [])
         and _our_counts(shown) == _our_counts(wanted)
         and shown.driver == wanted.driver
+        and shown.system == wanted.system
         and shown.kubelet == wanted.kubelet
         and shown.managed is wanted.managed
         and (not merged.is_silent or shown.last_heartbeat == wanted.last_heartbeat)
@@ -146,6 +150,7 @@ def inventory_body(wanted: GPUNodeInventoryStatus) -> dict[str, object]:
         "devices": wanted.devices,
         "deviceCounts": _our_counts(wanted),
         "driver": wanted.driver,
+        "system": wanted.system,
         "managed": wanted.managed,
         "conditions": wanted.conditions,
     }

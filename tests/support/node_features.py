@@ -9,6 +9,8 @@ import json
 import uuid
 from typing import Any
 
+from agent.detection.report import detected_labels, detector_feature_name
+from agent.driver.pci import PciDevice
 from api.foreign.nodefeature import (
     AGENT_ATTRIBUTES,
     AGENT_INSTANCES,
@@ -50,6 +52,22 @@ def a_node_feature(
         },
         "spec": {"features": features, "labels": labels or {}},
     }
+
+
+def detector_feature(node: str, count: int) -> Json:
+    """What our detector tells of a node with so many devices."""
+    devices = [
+        PciDevice(
+            address=address_of(number),
+            vendor="10de",
+            device="2330",
+            class_="0302",
+            numa_node=0,
+            driver=None,
+        )
+        for number in range(count)
+    ]
+    return a_node_feature(detector_feature_name(node), node, labels=detected_labels(devices))
 
 
 def address_of(number: int) -> str:

@@ -13,6 +13,7 @@ from tests.component.reconciler.inventory_run import InventoryRun, an_inventory_
 from tests.support.node_features import (
     agent_device,
     agent_feature,
+    detector_feature,
     gfd_labels,
     gpu_feature,
     nfd_feature,
@@ -68,6 +69,7 @@ async def test_a_label_of_any_source_suffices(run: InventoryRun, labels: dict[st
     [
         pytest.param(nfd_feature("n1"), id="NFD's, with labels"),
         pytest.param(gpu_feature("n1", 1), id="NVML's"),
+        pytest.param(detector_feature("n1", 1), id="our detector's"),
         pytest.param(agent_feature("n1", [agent_device("n1", 0)]), id="our agent's"),
         pytest.param(
             agent_feature("n1", [{"uuid": "GPU-1"}]), id="our agent's, of an unknown address"
@@ -266,3 +268,32 @@ async def test_a_refused_write_is_tried_again(run: InventoryRun):
     with pytest.raises(Forbidden):
         await reconciled(run)
     assert await value(run) == "true"
+
+
+async def test_a_detected_device_is_labelled_known_and_forgotten(run: InventoryRun):
+    detected = detector_feature("n1", 1)
+    await run.publish(detected)
+    assert await value(run) == "true"
+    await run.settle()
+    status, reason, message = condition(await run.inventory(), "InventoryIncomplete")
+    assert (status, reason) == ("True", "AddressesMissing"), message
+    await run.publish(agent_feature("n1", [agent_device("n1", 0)], heartbeat=run.now()))
+    await run.settle()
+    assert condition(await run.inventory(), "InventoryIncomplete")[0] == "False"
+    await run.withdraw(detected)
+    await run.publish(agent_feature("n1", [], heartbeat=run.now()))
+    await run.settle()
+    assert await reconciled(run) == GONE_S
+    run.time.seconds += GONE_S
+    assert await value(run) is None
+
+
+async def test_a_detected_device_that_is_gone_leaves_anothers_label(run: InventoryRun):
+    detected = detector_feature("n1", 1)
+    await run.label_all({PRESENT_LABEL: "true"})
+    await run.publish(detected)
+    assert await value(run) == "true"
+    await run.withdraw(detected)
+    for _ in range(2):
+        run.time.seconds += GONE_S
+        assert await value(run) == "true"

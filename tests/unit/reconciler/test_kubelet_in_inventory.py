@@ -21,7 +21,9 @@ from tests.support.builders import EPOCH
 if TYPE_CHECKING:
     from inventory.discovery.merge import MergedReport
 
-JUDGED = Judged(names=[], faulted=0, managed=True, managed_label="enabled", incomplete=None)
+JUDGED = Judged(
+    names=[], faulted=0, managed=True, kernel="", managed_label="enabled", incomplete=None
+)
 NONE = KubeletConfiguration()
 SINGLE = KubeletConfiguration(
     topology_manager_policy=TopologyManagerPolicy.SINGLE_NUMA_NODE,
