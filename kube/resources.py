@@ -126,6 +126,9 @@ NETWORK_POLICIES: Final = Resource(
 SERVICE_MONITORS: Final = _monitoring("servicemonitors", "ServiceMonitor")
 POD_MONITORS: Final = _monitoring("podmonitors", "PodMonitor")
 PROMETHEUS_RULES: Final = _monitoring("prometheusrules", "PrometheusRule")
+VERTICAL_POD_AUTOSCALERS: Final = Resource(
+    "autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler", namespaced=True
+)
 CERTIFICATES: Final = _cert_manager("certificates", "Certificate")
 ISSUERS: Final = _cert_manager("issuers", "Issuer")
 SELF_SUBJECT_ACCESS_REVIEWS: Final = Resource(

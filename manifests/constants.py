@@ -48,6 +48,17 @@ NODE_DETECTOR: Final = "gpu-node-detector"
 """Name of the node detector's DaemonSet and service account."""
 MIG_CONFIG: Final = "gpu-mig"
 """Prefix of the names of a pool's ConfigMaps for mig-parted."""
+NODE_AGENT_METRICS: Final = f"{NODE_AGENT}-metrics"
+"""Service of the node agents, where they serve the metrics of devices."""
+OPERANDS: Final = (
+    "gpu-node-validator",
+    "gpu-feature-discovery",
+    "gpu-dcgm",
+    "gpu-dcgm-exporter",
+)
+"""DaemonSets of the operands, each with a service account of its name."""
+OPERAND_OBJECTS: Final = (*OPERANDS, NODE_AGENT_METRICS)
+"""Names of all objects of the operands (`operands/assets`)."""
 AGENT_FEATURE_PREFIX: Final = f"{NAME}-agent-"
 """Prefix of the name of an agent's NodeFeature; the node's name follows."""
 DETECTOR_FEATURE_PREFIX: Final = f"{NAME}-detector-"

@@ -6,14 +6,12 @@ from typing import Any
 Json = Mapping[str, Any]
 
 
-def unready_reason(kind: str, live: "Json | None") -> str:
-    """Return why an object is not ready yet; empty where it is.
+def unready_reason(kind: str, live: "Json") -> str:
+    """Return why an object that exists is not ready yet; empty where it is.
 
     A DaemonSet is ready when all nodes that it selects run an available pod of its last template, of which
     there may be none. Every other kind is ready as soon as it exists.
     """
-    if live is None:
-        return "does not exist"
     return _of_daemon_set(live) if kind == "DaemonSet" else ""
 
 

@@ -74,10 +74,15 @@ def set_env(container: Json, values: "Mapping[str, str]") -> None:
     left = dict(values)
     for number, one in enumerate(env):
         if one["name"] in left:
-            env[number] = {"name": one["name"], "value": left.pop(one["name"])}
-    env += [{"name": name, "value": value} for name, value in left.items()]
+            env[number] = _variable(one["name"], left.pop(one["name"]))
+    env += [_variable(name, value) for name, value in left.items()]
     if not env:
         del container["env"]
+
+
+def _variable(name: str, value: str) -> Json:
+    """Return the variable as the API server shows it: an empty value is left out."""
+    return {"name": name, "value": value} if value else {"name": name}
 
 
 def set_options(daemon_set: Json, main: str, options: "OperandOptions") -> None:

@@ -171,6 +171,11 @@ BOOTSTRAP_CONDITION = gauge(
 BOOTSTRAP_READY = gauge(
     "gpu_bootstrap_ready", "1 where the node's devices may be given to pools, else 0.", ["node"]
 )
+BOOTSTRAP_HANDLER_ERRORS = counter(
+    "gpu_bootstrap_handler_errors_total",
+    "Objects of operands that the API server refused, by operand; `operands` where a kind cannot be read.",
+    ["handler"],
+)
 POOL_ASSIGNMENTS = gauge("gpupool_assignments", "Devices that belong to the pool.", ["pool"])
 POOL_NODE_SLOTS = gauge("gpupool_node_slots", "Units of the pool on a node.", ["pool", "node"])
 POOL_CONDITION = gauge(

@@ -83,6 +83,8 @@ class EventReason(Enum):
 
     NAMESPACE_RESTRICTED = "GPUNamespaceRestricted"
     """On our Namespace: the pod security that another client enforces keeps our DaemonSets' pods out."""
+    OPERAND_NOT_APPLIED = "GPUOperandNotApplied"
+    """On an object of an operand: the API server refuses it; the other operands go on."""
     SCHEDULER_RESTARTED = "GPUSchedulerRestarted"
     """On kube-scheduler's Deployment: the CAs that it trusts changed."""
 

@@ -40,6 +40,7 @@ _PLACES: Final = (
 _SYSTEM_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Such taints close and drain nodes; a pool's taints may have any other key."""
 
+_RBAC: Final = "rbac.authorization.k8s.io"
 _SECRET_TYPES: Final = ("kubernetes.io/tls", "Opaque")
 """Not `kubernetes.io/service-account-token`, which creates a token of the account that it names."""
 
@@ -108,16 +109,18 @@ def build_server_policies(
         "resourceRules": [
             _rule("", "v1", "namespaces", "nodes", operations=("UPDATE",)),
             _rule("", "v1", "pods/eviction", operations=("CREATE",)),
+            _rule(_RBAC, "v1", "clusterroles", "clusterrolebindings"),
         ]
     }
     in_namespace = {
         # Leases of nodes are renewed all the time: they are left out before anything is evaluated.
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": own.namespace}},
         "resourceRules": [
-            _rule("", "v1", "configmaps", "secrets"),
+            _rule("", "v1", "configmaps", "secrets", "serviceaccounts", "services"),
             _rule("apps", "v1", "daemonsets", "deployments"),
             _rule("coordination.k8s.io", "v1", "leases"),
             _rule("discovery.k8s.io", "v1", "endpointslices"),
+            _rule(_RBAC, "v1", "rolebindings", "roles"),
         ],
     }
     return [
@@ -129,6 +132,7 @@ def build_server_policies(
                 *_node_rules(),
                 _namespace_rule(own.namespace),
                 _eviction_rule(excluded_namespaces),
+                _cluster_role_rule(own.namespace),
             ],
         ),
         *_policy(
@@ -209,6 +213,25 @@ def _namespace_rule(namespace: str) -> dict[str, str]:
     }
 
 
+def _cluster_role_rule(namespace: str) -> dict[str, str]:
+    """Restrict roles in the whole cluster to those of operands, and their bindings to our namespace."""
+    names = cel_list(constants.OPERANDS)
+    return {
+        "expression": (
+            "!(request.resource.resource in ['clusterroles', 'clusterrolebindings'])"
+            f" || [object, oldObject].filter(one, one != null).all(one, one.metadata.name in {names}"
+            " && (request.resource.resource == 'clusterroles' || dyn(one).roleRef.name == one.metadata.name"
+            " && dyn(one).?subjects.orValue([]).all(s, s.kind == 'ServiceAccount'"
+            f" && s.?namespace.orValue('') == '{namespace}' && s.name == one.metadata.name)))"
+        ),
+        "message": (
+            "the GPU control plane writes no ClusterRole but those of its operands, and binds each to the operand's"
+            " own account"
+        ),
+        "reason": "Forbidden",
+    }
+
+
 def _deployment_rule() -> dict[str, str]:
     unchanged = (
         same_but("metadata", _KEPT_BY_API_SERVER),
@@ -243,6 +266,7 @@ def _eviction_rule(excluded_namespaces: "Sequence[str]") -> dict[str, str]:
 
 def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
     ours = (own.serving_secret, constants.SCHEDULER_SECRET, constants.RESERVATION_KEY_SECRET)
+    daemon_sets = (constants.NODE_AGENT, constants.NODE_DETECTOR, *constants.OPERANDS)
     named = (
         f"request.resource.resource == 'secrets' ? one.metadata.name in {cel_list(ours)}"
         " : request.resource.resource == 'deployments'"
@@ -253,12 +277,19 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
         f" == '{constants.SERVICE_NAME}'"
         " : request.resource.resource == 'leases'"
         f" ? one.metadata.name == '{own.lease}'"
-        f" : one.metadata.name in {cel_list((constants.NODE_AGENT, constants.NODE_DETECTOR))}"
+        " : request.resource.resource in ['roles', 'rolebindings', 'serviceaccounts', 'services']"
+        f" ? one.metadata.name in {cel_list(constants.OPERAND_OBJECTS)}"
+        f" : one.metadata.name in {cel_list(daemon_sets)}"
         f" || one.metadata.name.startsWith('{constants.DEVICE_PLUGIN}-')"
         f" || one.metadata.name.startsWith('{constants.MIG_CONFIG}-')"
     )
     template = "dyn(object).spec.template.spec"
-    accounts = (constants.DEVICE_PLUGIN, constants.NODE_AGENT, constants.NODE_DETECTOR)
+    accounts = (
+        constants.DEVICE_PLUGIN,
+        constants.NODE_AGENT,
+        constants.NODE_DETECTOR,
+        *constants.OPERANDS,
+    )
     is_daemon_set = "object != null && request.resource.resource == 'daemonsets'"
     rules = [
         {
@@ -282,7 +313,7 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
                 f" && !{template}.?automountServiceAccountToken.orValue(true)"
             ),
             "message": (
-                f"pods of the GPU control plane's DaemonSets run as {' or '.join(accounts)},"
+                "pods of the GPU control plane's DaemonSets run as accounts of its agents and operands,"
                 " or without a token"
             ),
             "reason": "Forbidden",

@@ -31,13 +31,14 @@ from manifests.node.device_plugin import (
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.pool.plugin_config import COALESCE_S, plugin_config_facts
 from reconciler.pool.validation_cache import validity_cache
+from reconciler.runtime.desired_fields import has_fields
 from reconciler.runtime.expectations import Expectations
 from reconciler.sinks.live_workloads import ALL_POOLS
 from telemetry.conditions import PoolCondition
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from api.kinds.gpupool import GPUPool
     from api.meta import ObjectMeta
@@ -239,38 +240,7 @@ def _may_run(pool: "GPUPool") -> bool:
 
 def is_there(desired: "Mapping[str, Any]", live: ConfigMap | DaemonSet) -> bool:
     """Say whether a live object has every field of the desired one, its digest among them."""
-    shown = msgspec.to_builtins(live)
-    fields = {key: value for key, value in desired.items() if key not in {"apiVersion", "kind"}}
-    return _is_within(fields, shown)
-
-
-def _is_within(wanted: object, shown: object) -> bool:
-    """Say whether the live value has every desired field.
-
-    Items of keyed lists are found by their key, since an apply leaves those of others there; all other
-    lists are one value.
-    """
-    match wanted, shown:
-        case dict(), dict():
-            return all(
-                key in shown and _is_within(value, shown[key]) for key, value in wanted.items()
-            )
-        case list(), list():
-            key = _key_of(wanted)
-            if key is None:
-                return len(wanted) == len(shown) and all(map(_is_within, wanted, shown))
-            by_key = {one.get(key): one for one in shown}
-            return all(_is_within(one, by_key.get(one[key])) for one in wanted)
-        case _:
-            return wanted == shown
-
-
-def _key_of(items: "Sequence[object]") -> str | None:
-    """Return the merge key of a list's items; None for an atomic list."""
-    for key in ("mountPath", "uid", "name"):
-        if items and all(isinstance(one, dict) and key in one for one in items):
-            return key
-    return None
+    return has_fields(desired, msgspec.to_builtins(live))
 
 
 def _initial(context: ControllerContext) -> "list[PoolName]":

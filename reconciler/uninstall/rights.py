@@ -4,10 +4,17 @@ The hook leaves what Helm applied to Helm, so it needs no right on roles, Servic
 administrator who runs the command without `--keep-applied` needs these rights too.
 """
 
+from typing import TYPE_CHECKING
+
 from api.names import GROUP
 from manifests import constants
 from manifests.install.rbac import PolicyRule
 from manifests.install.server_policy import OwnObjects
+from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
+from reconciler.operands.rights import names_by_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _REGISTRATION = "admissionregistration.k8s.io"
 POLICIES = (
@@ -30,6 +37,7 @@ def cluster_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
         PolicyRule(resources=("namespaces",), verbs=("get", "patch"), names=(own.namespace,)),
         PolicyRule(group=GROUP, resources=("gpupools",), verbs=("list", "patch")),
         PolicyRule(group=GROUP, resources=("gpucontrolplaneterms",), verbs=one, names=(own.lease,)),
+        *_operands(namespaced=False),
         PolicyRule(
             group=_REGISTRATION,
             resources=("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
@@ -51,6 +59,16 @@ def cluster_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
     )
 
 
+def _operands(*, namespaced: bool) -> "Iterator[PolicyRule]":
+    """Yield the rights on objects of operands, which the server made."""
+    for kind, names in names_by_kind().items():
+        resource = OPERAND_RESOURCES[kind]
+        if resource.namespaced is namespaced and kind not in {"ConfigMap", "DaemonSet"}:
+            target = (resource.plural,)
+            yield PolicyRule(group=resource.group, resources=target, verbs=("list",))
+            yield PolicyRule(group=resource.group, resources=target, verbs=("delete",), names=names)
+
+
 def namespaced_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
     """Return the rights in the namespace of the control plane."""
     listed = ("delete", "list")
@@ -60,6 +78,7 @@ def namespaced_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
         PolicyRule(group="apps", resources=("deployments/scale",), verbs=("patch",)),
         PolicyRule(group="apps", resources=("daemonsets",), verbs=listed),
         PolicyRule(resources=("configmaps",), verbs=listed),
+        *_operands(namespaced=True),
         PolicyRule(group="nfd.k8s-sigs.io", resources=("nodefeatures",), verbs=listed),
         PolicyRule(
             group="coordination.k8s.io",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from api.foreign.core import ManagedFieldsEntry, Node, NodeMetadata, Pod
 from api.meta import Model, ObjectMeta
-from api.names import POOL_LABEL
+from api.names import OPERAND_LABEL, POOL_LABEL
 from kube.errors import NotFound
 from kube.leader_election import Lease
 from kube.resources import (
@@ -48,6 +48,8 @@ from kube.resources import (
 )
 from manifests import constants
 from pool.facts import node_facts, pod_facts
+from reconciler.operands.live_operands import LABEL_SELECTOR as OPERANDS
+from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
 from reconciler.uninstall.removal_plan import (
     Found,
     FoundLease,
@@ -313,8 +315,17 @@ def _valid_until(lease: Lease) -> dt.datetime | None:
 
 
 async def _agents(reading: _Reading, namespace: str) -> list[FoundObject]:
-    """Return the DaemonSets of the control plane, and the ConfigMaps of pools."""
+    """Return the DaemonSets of the control plane, the ConfigMaps of pools, and all objects of operands."""
+    operands: list[FoundObject] = []
+    for resource in OPERAND_RESOURCES.values():
+        if resource != DAEMON_SETS:
+            operands += await reading.all_of(
+                resource,
+                namespace=namespace if resource.namespaced else None,
+                label_selector=OPERANDS,
+            )
     return [
+        *operands,
         *await reading.all_of(DAEMON_SETS, namespace=namespace, label_selector=PART_OF_US),
         *await reading.all_of(
             CONFIG_MAPS, namespace=namespace, label_selector=f"{PART_OF_US},{POOL_LABEL}"
@@ -366,7 +377,7 @@ _ISSUED_CA: Final = f"{constants.NAME}-ca"
 async def _applied(reading: _Reading, namespace: str) -> list[FoundObject]:
     found: list[FoundObject] = []
     for resource in _APPLIED_IN_NAMESPACE:
-        selector = f"{PART_OF_US},!{POOL_LABEL}"
+        selector = f"{PART_OF_US},!{POOL_LABEL},!{OPERAND_LABEL}"
         found += await reading.all_of(resource, namespace=namespace, label_selector=selector)
     authority = await reading.named(SECRETS, _ISSUED_CA, namespace=namespace)
     found += [one for one in authority if one.is_issued]
@@ -374,7 +385,8 @@ async def _applied(reading: _Reading, namespace: str) -> list[FoundObject]:
         ROLE_BINDINGS, namespace=_SYSTEM_NAMESPACE, label_selector=PART_OF_US
     )
     for resource in _APPLIED_IN_CLUSTER:
-        found += await reading.all_of(resource, label_selector=PART_OF_US)
+        selector = f"{PART_OF_US},!{OPERAND_LABEL}"
+        found += await reading.all_of(resource, label_selector=selector)
     return found
 
 

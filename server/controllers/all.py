@@ -12,6 +12,7 @@ from reconciler.device import health, state
 from reconciler.installation import pod_security, scheduler_trust, service_endpoint
 from reconciler.inventory import controller as inventory
 from reconciler.inventory import present_label
+from reconciler.operands import controller as operands
 from reconciler.pod import binding_recovery, nomination, requeue
 from reconciler.pool import (
     index_changes,
@@ -33,6 +34,7 @@ CONTROLLERS: "Final[tuple[ControllerSpec | TaskSpec, ...]]" = (
     inventory.SPEC,
     present_label.SPEC,
     scraper.SPEC,
+    operands.SPEC,
     readiness.SPEC,
     health.SPEC,
     pool_conflicts.SPEC,

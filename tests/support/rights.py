@@ -39,7 +39,7 @@ def our_rights() -> set[Right]:
 
 
 def asked_by(request: LoggedRequest) -> set[Right]:
-    """Return the rights that a request takes; an informer's list and its watch are one path.
+    """Return the rights that a request takes.
 
     An apply of a whole object takes the right to create it, too, where it is not there.
     """
@@ -54,7 +54,7 @@ def asked_by(request: LoggedRequest) -> set[Right]:
     resource = "/".join((rest[0], *rest[2:]))
     verbs: tuple[str, ...]
     if request.method == "GET":
-        verbs = ("get",) if name else ("list", "watch")
+        verbs = ("get",) if name else ("watch",) if "watch=" in request.query else ("list",)
     elif request.method == "PATCH" and "force=" in request.query and len(rest) == 2:
         verbs = ("create", "patch")
     else:

@@ -67,9 +67,14 @@ async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
     assert DECLARED - ASKED == ELSEWHERE
 
 
-ELSEWHERE = {"gpu_informer_decode_errors", "gpu_pods_nominated"}
-"""No API server in memory stores what we cannot read (`tests/component/kube/test_client_requests.py`), and
-only the tail of a long queue is nominated (`tests/component/reconciler/test_nominating.py`)."""
+ELSEWHERE = {
+    "gpu_bootstrap_handler_errors",
+    "gpu_informer_decode_errors",
+    "gpu_pods_nominated",
+}
+"""No object of an operand is refused here (`tests/component/reconciler/test_node_operands.py`), no API server in memory
+stores what we cannot read (`tests/component/kube/test_client_requests.py`), and only the tail of a long queue is
+nominated (`tests/component/reconciler/test_nominating.py`)."""
 
 CONTROLLERS = {
     "device.assignment",

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from api.names import POOL_FINALIZER, POOL_TAINTS_ANNOTATION
@@ -36,6 +36,9 @@ from manifests.install.webhooks import (
     build_validating_configuration,
 )
 from manifests.node.agent_daemonset import build_node_agent
+from operands.bootstrap_states import build_operands
+from operands.operand_state import ServedKinds
+from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
 from reconciler.uninstall.removal import Removal, RemovalOptions
 from reconciler.uninstall.survey import RemovalScope
 from server.rbac import build_roles
@@ -43,6 +46,7 @@ from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import node_feature_crd
 from tests.support.loop_clock import LoopClock
 from tests.unit.manifests import pool_objects
+from tests.unit.operands.operand_cases import ALL_ON
 
 Json = dict[str, Any]
 
@@ -225,6 +229,8 @@ async def _add_what_the_server_makes(cluster: InstalledCluster) -> None:
     for body in workloads:
         resource = DAEMON_SETS if body["kind"] == "DaemonSet" else CONFIG_MAPS
         await client.create(resource, body)
+    for body in build_operands(replace(ALL_ON, namespace=NAMESPACE), ServedKinds()):
+        await client.create(OPERAND_RESOURCES[body["kind"]], body)
     for name in ("n1", "n2"):
         await mark_node(client, name)
         await client.create(NODE_FEATURES, _node_feature(name))

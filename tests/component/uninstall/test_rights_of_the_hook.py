@@ -3,6 +3,7 @@
 import pytest
 
 from kube.resources import NAMESPACES
+from manifests.constants import OPERAND_OBJECTS
 from manifests.install.rbac import build_account_with_rights
 from reconciler.uninstall.rights import cluster_rules, namespaced_rules
 from tests.component.uninstall.installed_cluster import OWN, InstalledCluster
@@ -10,8 +11,16 @@ from tests.support.rights import allows, asked_by, granted_by
 
 pytestmark = pytest.mark.looptime
 
-UNUSED = {("gpu-scheduler", "update")}
-"""kube-scheduler's Lease is deleted only; one rule names both Leases."""
+UNUSED = {
+    ("gpu-scheduler", "update"),
+    *(
+        (name, "delete")
+        for name in OPERAND_OBJECTS
+        if name not in {"gpu-dcgm", "gpu-node-validator"}
+    ),
+}
+"""kube-scheduler's Lease is deleted only; one rule names both Leases. The cluster serves no ServiceMonitors and no
+VerticalPodAutoscalers, and has one source of metrics."""
 
 
 def granted() -> set[tuple[str, str, str, str, str]]:

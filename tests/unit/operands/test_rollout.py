@@ -24,7 +24,6 @@ ALL = {
 @pytest.mark.parametrize(
     ("live", "expected"),
     [
-        pytest.param(None, "does not exist", id="missing"),
         pytest.param(a_daemon_set(), "", id="no node"),
         pytest.param(a_daemon_set(**ALL), "", id="all"),
         pytest.param(
@@ -60,4 +59,3 @@ def test_a_daemon_set_is_ready_when_all_of_its_nodes_have_an_available_pod(live,
 
 def test_another_object_is_ready_when_it_exists():
     assert unready_reason("Service", {"metadata": {}}) == ""
-    assert unready_reason("Service", None) == "does not exist"

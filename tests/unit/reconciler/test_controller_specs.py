@@ -58,6 +58,7 @@ def test_names_are_those_of_metrics_logs_and_tasks():
         "node.dcgm",
         "node.exports",
         "node.inventory",
+        "node.operands",
         "node.pool-marks",
         "node.present-label",
         "pod.nominating",

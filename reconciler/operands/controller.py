@@ -1,0 +1,204 @@
+"""`node.operands`: the objects of the operands in our namespace are those that the settings ask for.
+
+What is desired is pure (`operands.bootstrap_states`) and depends on the settings and on the optional kinds that the
+cluster serves. An object is written where it lacks a field of the desired one, by one server-side apply, and deleted
+by its state's label where no state wants it. An object that cannot be written stops no other.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+import structlog
+
+from api.names import OPERAND_LABEL
+from api.text import truncate
+from kube.errors import ApiError, NotFound
+from kube.event_recorder import ObjectReference
+from manifests import constants
+from manifests.node.device_plugin import signed
+from operands.bootstrap_states import BOOTSTRAP_STATES
+from operands.rollout import unready_reason
+from reconciler.controller_spec import ControllerSpec
+from reconciler.operands import rights
+from reconciler.operands.live_operands import RESOURCES, LiveOperands, ObjectName, read_operands
+from reconciler.runtime.desired_fields import has_fields
+from telemetry.metrics import BOOTSTRAP_HANDLER_ERRORS
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from kube.client import KubeClient
+    from kube.event_recorder import EventRecorder
+    from operands.operand_settings import BootstrapOperands
+
+Json = dict[str, Any]
+
+FIELD_MANAGER: Final = "gpu-control-plane/operands"
+ACTION: Final = "ApplyOperand"
+"""Of events."""
+KEY: Final = "operands"
+RECHECK_S: Final = 10.0
+"""An object that was edited is put back within this, and a kind that comes is used."""
+MAX_NOTE: Final = 512
+
+_log = structlog.get_logger()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """An object that the API server did not let us write or read."""
+
+    state: str
+    kind: str
+    name: str
+    error: ApiError
+
+    @property
+    def text(self) -> str:
+        return f"{self.kind} {self.name or '*'}: {self.error}"
+
+
+@final
+class NodeOperands:
+    """Reconciles the objects of all operands."""
+
+    def __init__(
+        self, client: "KubeClient", settings: "BootstrapOperands", recorder: "EventRecorder"
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._recorder = recorder
+        self._answered: dict[ObjectName, Json] = {}
+        self._reported = ""
+        self._unready: dict[str, str] = {}
+
+    async def reconcile(self, _key: str) -> float | None:
+        """Write differences, delete what no state wants; look again while an operand is on."""
+        live = await read_operands(self._client, self._settings.namespace)
+        desired = self._desired(live)
+        refused = [
+            _Refused("", kind, "", error)
+            for kind, error in live.unreadable.items()
+            if desired or kind == "DaemonSet"
+        ]
+        for name, (state, body) in desired.items():
+            if name[0] not in live.unreadable:
+                refused += await self._apply(state, body, live.objects.get(name))
+        for name, found in reversed(list(live.objects.items())):
+            if name not in desired:
+                refused += await self._delete(name, found)
+        self._report(refused)
+        self._note_rollouts(desired, live)
+        return RECHECK_S if desired or refused else None
+
+    def _desired(self, live: LiveOperands) -> dict[ObjectName, tuple[str, Json]]:
+        return {
+            (one["kind"], one["metadata"]["name"]): (state.name, signed(one))
+            for state in BOOTSTRAP_STATES
+            for one in state.objects(self._settings, live.served)
+        }
+
+    async def _apply(self, state: str, body: Json, found: Json | None) -> list[_Refused]:
+        kind, name = body["kind"], body["metadata"]["name"]
+        # An object that the API server stores otherwise than we write it is written once.
+        if found is not None and (
+            has_fields(body, found) or self._answered.get((kind, name)) == _content(found)
+        ):
+            return []
+        try:
+            written = await self._client.apply(RESOURCES[kind], body, field_manager=FIELD_MANAGER)
+        except ApiError as error:
+            return [_Refused(state, kind, name, error)]
+        self._answered[kind, name] = _content(written.decode(dict[str, Any]))
+        _log.info("operand applied", operand=state, kind=kind, object=name)
+        return []
+
+    async def _delete(self, name: ObjectName, found: Json) -> list[_Refused]:
+        kind, meta = name[0], found["metadata"]
+        state = meta["labels"][OPERAND_LABEL]
+        if meta.get("deletionTimestamp"):
+            return []
+        self._answered.pop(name, None)
+        try:
+            with contextlib.suppress(NotFound):
+                await self._client.delete(
+                    RESOURCES[kind], name[1], namespace=meta.get("namespace"), uid=meta["uid"]
+                )
+        except ApiError as error:
+            return [_Refused(state, kind, name[1], error)]
+        _log.info("operand deleted", operand=state, kind=kind, object=name[1])
+        return []
+
+    def _report(self, refused: list[_Refused]) -> None:
+        """Count every refusal, and report the first one once."""
+        for one in refused:
+            BOOTSTRAP_HANDLER_ERRORS.labels(one.state or KEY).inc()
+        text = refused[0].text if refused else ""
+        if text == self._reported:
+            return
+        self._reported = text
+        if not refused:
+            _log.info("operands applied again")
+            return
+        first, others = refused[0], len(refused) - 1
+        more = f"; and {others} more objects" if others else ""
+        note = (
+            f"{truncate(text, MAX_NOTE)}{more}. The other operands go on. If a right is missing, render rbac and"
+            " policy again with the settings of the server; otherwise correct the setting of this operand"
+        )
+        resource = RESOURCES[first.kind]
+        self._recorder.warning(
+            ObjectReference(
+                api_version=resource.api_version,
+                kind=first.kind,
+                name=first.name or constants.NAME,
+                namespace=self._settings.namespace if resource.namespaced else "",
+            ),
+            EventReason.OPERAND_NOT_APPLIED,
+            note,
+            action=ACTION,
+        )
+        _log.warning("operand cannot be applied", error=text, others=others)
+
+    def _note_rollouts(
+        self, desired: Mapping[ObjectName, tuple[str, Json]], live: LiveOperands
+    ) -> None:
+        """Log when an operand becomes ready, or ceases to be."""
+        unready: dict[str, str] = {}
+        for name, (state, _) in desired.items():
+            # One that was not there is written now, and judged at the next look.
+            found = live.objects.get(name)
+            if found is not None and (reason := unready_reason(name[0], found)):
+                unready.setdefault(state, f"{' '.join(name)}: {reason}")
+        states = {state for state, _ in desired.values()}
+        for state in sorted(states - unready.keys() & self._unready.keys()):
+            _log.info("operand is ready", operand=state)
+        for state, reason in unready.items():
+            if state not in self._unready:
+                _log.info("operand is not ready", operand=state, reason=reason)
+        self._unready = unready
+
+
+def _content(shown: Json) -> Json:
+    """Return what a write of ours may have set: neither status nor what every write changes."""
+    meta = shown["metadata"]
+    kept = {key: meta.get(key) for key in ("labels", "annotations")}
+    return {
+        key: value
+        for key, value in shown.items()
+        if key not in {"apiVersion", "kind", "metadata", "status"}
+    } | {"metadata": kept}
+
+
+SPEC: Final = ControllerSpec(
+    name="node.operands",
+    rbac=rights.RBAC,
+    namespaced_rbac=rights.NAMESPACED_RBAC,
+    triggers=(),
+    initial=lambda _context: (KEY,),
+    build=lambda context: (
+        NodeOperands(context.client, context.settings.operands, context.recorder).reconcile
+    ),
+)

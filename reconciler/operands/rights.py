@@ -1,0 +1,55 @@
+"""Rights of `node.operands`, by the manifests of all states: on their objects by name, and those that it passes on.
+
+The API server lets nobody grant a right that it lacks. So the server holds what the roles of the operands have, and
+needs neither `escalate` nor `bind`.
+"""
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from manifests.install.rbac import PolicyRule
+from operands.asset_files import load_assets
+from operands.bootstrap_states import BOOTSTRAP_STATES
+from reconciler.operands.live_operands import RESOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ASSETS: Final = tuple(one for state in BOOTSTRAP_STATES for one in load_assets(state.name))
+_OF_POOLS_TOO: Final = frozenset({"ConfigMap", "DaemonSet"})
+"""Kinds on which `pool.workloads` has the same rights, for any name."""
+
+
+def names_by_kind() -> dict[str, tuple[str, ...]]:
+    """Return the names of all objects that operands may have."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for one in _ASSETS:
+        found[one["kind"]].add(one["metadata"]["name"])
+    return {kind: tuple(sorted(names)) for kind, names in sorted(found.items())}
+
+
+def _on_objects(*, namespaced: bool) -> "Iterator[PolicyRule]":
+    for kind, names in names_by_kind().items():
+        resource = RESOURCES[kind]
+        if resource.namespaced is namespaced and kind not in _OF_POOLS_TOO:
+            target = (resource.plural,)
+            # A create carries no name: `manifests.install.server_policy` limits that.
+            yield PolicyRule(group=resource.group, resources=target, verbs=("create", "list"))
+            yield PolicyRule(
+                group=resource.group, resources=target, verbs=("delete", "patch"), names=names
+            )
+
+
+def _passed_on(kind: str) -> "Iterator[PolicyRule]":
+    for one in _ASSETS:
+        for rule in one["rules"] if one["kind"] == kind else ():
+            for group in rule["apiGroups"]:
+                yield PolicyRule(
+                    group=group, resources=tuple(rule["resources"]), verbs=tuple(rule["verbs"])
+                )
+
+
+PASSED_ON: Final = tuple(_passed_on("ClusterRole"))
+PASSED_ON_IN_NAMESPACE: Final = tuple(_passed_on("Role"))
+RBAC: Final = (*_on_objects(namespaced=False), *PASSED_ON)
+NAMESPACED_RBAC: Final = (*_on_objects(namespaced=True), *PASSED_ON_IN_NAMESPACE)
