@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
 from kube.errors import Forbidden, Invalid
-from kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, DAEMON_SETS, SERVICE_ACCOUNTS
+from kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SERVICE_ACCOUNTS
 from manifests.install.rbac import build_rbac
 from manifests.install.server_policy import OwnObjects, build_server_policies
 from manifests.yaml import render
@@ -22,7 +23,7 @@ from reconciler.operands.controller import KEY, NodeOperands
 from reconciler.operands.live_operands import read_operands
 from reconciler.operands.rights import NAMESPACED_RBAC, RBAC
 from server.system_clock import SystemClock
-from tests.cluster.environment import polling
+from tests.cluster.environment import definitions, polling
 from tests.support.recorded_events import RecordedEvents
 from tests.unit.operands.operand_cases import ALL_ON, CASES, NVML
 
@@ -183,9 +184,8 @@ async def test_an_edit_is_put_back_once(operands: Operands, kubectl):
     place = ("daemonset", "gpu-dcgm", "-n", operands.namespace)
     await kubectl("patch", *place, "--type=merge", "-p", patch)
     await server.reconcile(KEY)
-    after = await operands.client.get(
-        DAEMON_SETS, dict[str, Any], "gpu-dcgm", namespace=operands.namespace
-    )
+    live = await read_operands(operands.client, operands.namespace)
+    after = live.objects["DaemonSet", "gpu-dcgm"]
     assert after["spec"]["template"]["spec"]["hostPID"] is True
     before = await operands.versions()
     await server.reconcile(KEY)
@@ -210,7 +210,7 @@ async def test_roles_other_than_those_of_operands_are_refused(operands: Operands
         },
         "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
     }
-    assert "its operands" in await refusal(operands.client, CLUSTER_ROLE_BINDINGS, binding)
+    assert "writes no ClusterRole but" in await refusal(operands.client, CLUSTER_ROLE_BINDINGS, binding)
 
 
 async def test_monitors_are_those_of_their_project_and_come_with_it(operands: Operands, kubectl):
@@ -222,7 +222,7 @@ async def test_monitors_are_those_of_their_project_and_come_with_it(operands: Op
     assert (await operands.versions()).keys() == operands.names(NVML)
     await kubectl("apply", "--server-side", "-f", str(file))
     try:
-        await kubectl("wait", "--for=condition=Established", f"crd/{MONITORS}")
+        await definitions.until_served(kubectl, [yaml.safe_load(file.read_text(encoding="utf-8"))])
 
         async def is_made() -> bool:
             await server.reconcile(KEY)
