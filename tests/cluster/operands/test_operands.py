@@ -210,7 +210,9 @@ async def test_roles_other_than_those_of_operands_are_refused(operands: Operands
         },
         "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
     }
-    assert "writes no ClusterRole but" in await refusal(operands.client, CLUSTER_ROLE_BINDINGS, binding)
+    assert "writes no ClusterRole but" in await refusal(
+        operands.client, CLUSTER_ROLE_BINDINGS, binding
+    )
 
 
 async def test_monitors_are_those_of_their_project_and_come_with_it(operands: Operands, kubectl):

@@ -85,6 +85,7 @@ CONTROLLERS = {
     "node.dcgm",
     "node.exports",
     "node.inventory",
+    "node.operands",
     "node.pool-marks",
     "node.present-label",
     "pool.conflict",
