@@ -3,15 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from operands.operand_settings import BootstrapOperands, OperandOptions, ValidatorSettings
-from operands.operand_state import ServedKinds
-from operands.states import validator
 from tests.cluster.environment import polling
 from tests.cluster.node.daemonsets.test_daemonsets import OURS, agents, ready
-from tests.cluster.system.installation import NAMESPACE
 
 if TYPE_CHECKING:
-    from tests.cluster.environment.kubectl import Kubectl
     from tests.cluster.node.stories.devices import NodeDevices
     from tests.cluster.node.stories.pools import Pools
     from tests.cluster.system.installation import GpuSystem
@@ -27,19 +22,9 @@ def files() -> list[str]:
 
 
 async def test_a_node_is_validated_and_a_missing_driver_is_named(
-    pools: "Pools",
-    devices: "NodeDevices",
-    installed_as_pods: "GpuSystem",
-    image_name: str,
-    kubectl: "Kubectl",
+    pools: "Pools", devices: "NodeDevices", installed_as_pods: "GpuSystem"
 ):
-    settings = BootstrapOperands(
-        namespace=NAMESPACE,
-        own_image=image_name,
-        validator=ValidatorSettings(options=OperandOptions(is_enabled=True, image=image_name)),
-    )
-    objects = validator.STATE.objects(settings, ServedKinds())
-    await kubectl.apply_yaml(objects)
+    """The server applies it by default."""
     first = await ready(pools, NAME)
     assert files() == FILES
     text = (VALIDATIONS / "driver-ready").read_text(encoding="utf-8")
@@ -67,8 +52,6 @@ async def test_a_node_is_validated_and_a_missing_driver_is_named(
         devices.driver.restart_driver()
     await ready(pools, NAME, other_than=first)
     assert files() == FILES
-    await kubectl("delete", "daemonset", NAME, "--namespace", NAMESPACE, "--wait=true")
-    await polling.eventually(lambda: not files(), what="the files go with the pod", within=60)
 
 
 async def operand(pools: "Pools") -> dict[str, Any]:
