@@ -246,8 +246,8 @@ class NodeDetectorRolloutSettings(_DaemonSetSettings):
 
     enabled: bool = True
     """Whether the node detector is deployed, where the node agent is. Off where NFD or NVIDIA's GPU Operator labels
-    the nodes that have a device, or an administrator does; beside them it does no harm. A detector takes 25 MiB of memory on every node, and writes nothing while nothing
-    changes."""
+    the nodes that have a device, or an administrator does; beside them it does no harm. A detector takes
+    25 MiB of memory on every node, and writes nothing while nothing changes."""
     image: str = ""
     """Image of the node detector; empty: the node agent's."""
     resources: ResourcesSettings = ResourcesSettings(
