@@ -5,6 +5,7 @@ from typing import Any
 
 from manifests import constants
 from manifests.install.server_policy import OwnObjects
+from reconciler.operands import rights
 from server.rbac import build_roles
 from simulator.apiserver.requestlog import LoggedRequest
 from tests.support.running_server import SERVER_USER
@@ -36,6 +37,19 @@ def our_rights() -> set[Right]:
     ]
     assert {role["kind"] for role in roles} == {"ClusterRole", "Role"}
     return set().union(*map(granted_by, roles))
+
+
+def rights_of_operands() -> set[Right]:
+    """Return the rights of `node.operands`: on all that operands may have, and those that it grants to them."""
+    of = [(rights.RBAC, "*"), (rights.NAMESPACED_RBAC, constants.DEFAULT_NAMESPACE)]
+    return {
+        (namespace, rule.group, resource, name, verb)
+        for rules, namespace in of
+        for rule in rules
+        for resource in rule.resources
+        for name in rule.names or ("*",)
+        for verb in rule.verbs
+    }
 
 
 def asked_by(request: LoggedRequest) -> set[Right]:
