@@ -119,7 +119,7 @@ def every_operand(source: str) -> dict[str, Any]:
     return {
         "gfd": {"enabled": True, "image": image},
         "dcgm": {"enabled": source == "DCGM", "image": image},
-        "dcgm_exporter": {"source": source, "image": image},
+        "dcgm_exporter": {"enabled": True, "source": source, "image": image},
     }
 
 
