@@ -9,11 +9,9 @@ waits for its reader, or a page is awaited, no other request is decided.
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final, cast, final
+from typing import TYPE_CHECKING, cast, final
 
 import structlog
-from h2.config import H2Configuration
-from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import (
     ConnectionTerminated,
@@ -26,37 +24,23 @@ from h2.events import (
     WindowUpdated,
 )
 from h2.exceptions import ProtocolError
-from h2.settings import SettingCodes, Settings
 
 from kube.errors import one_line
-from server.http.body import BROKEN_OFF, late, refusal_of_body, too_large
+from server.http.body import BROKEN_OFF, late, too_large
 from server.http.frames import FrameLimitError, FrameReader, goaway
-from server.http.protocol import PortState, Wait, failed_reply
+from server.http.http2_codec import bound_table, codec_of
+from server.http.peer_connection import PeerConnection, PortState, Wait, failed_reply, settled
 from server.http.replies import Reply, error_reply
 from server.http.routes import ShownPage
-from server.http.streams import InboundBodies, Stream, window_of
-from telemetry.metrics import CONNECTIONS_DROPPED, TASK_FAILURES
+from server.http.streams import InboundBodies, OutboundBodies, Stream
+from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from server.http.body import Unread
     from server.http.connections import ConnectionSlot
-    from server.http.limits import Limits
     from server.http.routes import Answer, Headers
-
-_CONFIG: Final = H2Configuration(
-    client_side=False,
-    header_encoding=None,
-    # No field is passed on, so what nobody looks at need not be well-formed; it costs a third of a request.
-    validate_inbound_headers=False,
-    normalize_inbound_headers=False,
-    # Answers are the server's own.
-    validate_outbound_headers=False,
-    normalize_outbound_headers=False,
-)
-_TABLE_BYTES: Final = 512
-"""Of fields that answers repeat, though peers hold more: each field is looked for in all of them."""
 
 _log = structlog.get_logger()
 
@@ -67,53 +51,39 @@ class Http2Protocol(asyncio.Protocol):
 
     def __init__(self, port: PortState, slot: "ConnectionSlot") -> None:
         self._port = port
-        self._slot = slot
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport
+        self._connection = PeerConnection(port, slot)
         self._frames = FrameReader(port.limits)
-        self._codec = _codec(port.limits, self._frames.frame_bytes)
+        self._codec = codec_of(port.limits, self._frames.frame_bytes)
         self._bodies = InboundBodies(self._codec, port.large_bodies, port.limits)
         self._streams: dict[int, Stream] = {}
         # all that are not answered; of those that are abandoned, all that are decided
         self._queue: deque[Stream] = deque()
         self._deciding: dict[Stream, asyncio.Task[None]] = {}
         self._awaited_page: Stream | None = None
-        self._unsent: deque[tuple[Stream, memoryview]] = deque()
+        self._unsent = OutboundBodies(self._codec)
         self._given_up = 0
         # requests that the peer reset, beyond those that were answered
-        self._is_over = self._is_last = False
-        self._is_writable = True
-        self._is_paused = False
-        self._wait = Wait.FIRST_REQUEST
-        self._deadline: asyncio.TimerHandle | None = None
-        self._deadline_frame = 0
-        # number of the frame that the deadline is of
-        self._answered_at = 0.0
-        self._finished: asyncio.Future[None] | None = None
+        self._is_last = False
+        # whether the peer was told so
 
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say what may be sent; the handshake is over."""
-        self._transport = cast("asyncio.Transport", transport)
-        self._slot.drop = self._transport.abort
-        self._port.connections.add(self)
+        self._connection.open(self, cast("asyncio.Transport", transport))
         self._codec.initiate_connection()
         self._bodies.open_window()
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Awaited decisions go on: they may have written already."""
-        self._is_over = True
-        self._port.connections.discard(self)
-        self._port.limiter.release(self._slot)
-        self._clear_deadline()
+        self._connection.lose()
         self._abandon_all()
-        self._finish()
 
     def data_received(self, data: bytes) -> None:
         """Read on; `data` may be empty: so uvloop reports the end of a handshake."""
-        if self._is_over:
+        if self._connection.is_over:
             return
         try:
             self._feed(data)
@@ -129,11 +99,11 @@ class Http2Protocol(asyncio.Protocol):
         self._advance()
 
     def pause_writing(self) -> None:
-        self._is_writable = False
+        self._connection.is_writable = False
         self._watch()
 
     def resume_writing(self) -> None:
-        self._is_writable = True
+        self._connection.is_writable = True
         self._advance()
 
     # What the port calls.
@@ -144,23 +114,32 @@ class Http2Protocol(asyncio.Protocol):
             self.close()
             return None
         self._send_away()
-        self._finished = self._loop.create_future()
-        return self._finished
+        return self._connection.finished()
 
     def close(self) -> None:
         """Close, with the answers so far delivered. Idempotent."""
-        if self._is_over:
+        if self._connection.is_over:
             return
         self._send_away()
         for task in self._deciding.values():
             task.cancel()
         self._hang_up()
 
+    # What the connection calls.
+
+    def expire(self, wait: Wait) -> None:
+        """Close, unless requests wait for their decisions or bodies."""
+        if not self._streams:
+            self.close()
+            return
+        self._connection.note_use()
+        self._connection.set_deadline()
+
     # Events.
 
     def _feed(self, data: bytes) -> None:
         for frame in self._frames.feed(data):
-            if self._is_over:
+            if self._connection.is_over:
                 return
             for event in self._codec.receive_data(frame):
                 self._take(event)
@@ -180,8 +159,7 @@ class Http2Protocol(asyncio.Protocol):
             case WindowUpdated():
                 self._send_bodies()
             case RemoteSettingsChanged():
-                encoder = self._codec.encoder
-                encoder.header_table_size = min(encoder.header_table_size, _TABLE_BYTES)
+                bound_table(self._codec)
                 self._send_bodies()
             case ConnectionTerminated():
                 # h2 sends nothing after it; Go's client closes its connections without one.
@@ -197,7 +175,8 @@ class Http2Protocol(asyncio.Protocol):
             # It has been told so, or its abandoned requests are decided still.
             self._codec.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             return
-        self._port.limiter.mark_active(self._slot)
+        self._connection.mark_active()
+        self._connection.note_use()
         fields = event.headers or []
         headers: dict[bytes, bytes] = {}
         for name, value in fields:
@@ -231,11 +210,8 @@ class Http2Protocol(asyncio.Protocol):
             stream.page = route
             return
         length = _length_of(headers)
-        refusal = route.refusal_of(self._transport, headers) or refusal_of_body(
-            headers, length, self._port.limits
-        )
-        if refusal is not None:
-            stream.reply = route.answer_unread(refusal, self._remote())
+        stream.reply = self._connection.refusal_of(route, headers, length)
+        if stream.reply is not None:
             return
         stream.endpoint = route
         if stream.is_complete:
@@ -258,7 +234,7 @@ class Http2Protocol(asyncio.Protocol):
             return
         if part:
             self._frames.note_progress()
-            self._port.limiter.mark_active(self._slot)
+            self._connection.mark_active()
         if not self._bodies.read(stream, part, flow):
             self._refuse_body(stream, too_large(self._port.limits))
 
@@ -279,7 +255,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def _refuse_body(self, stream: Stream, unread: "Unread") -> None:
         assert stream.endpoint is not None, "its body is read for one"
-        stream.reply = stream.endpoint.answer_unread(unread, self._remote())
+        stream.reply = stream.endpoint.answer_unread(unread, self._connection.remote())
         self._bodies.release(stream)
         self._queue.append(stream)
 
@@ -295,14 +271,14 @@ class Http2Protocol(asyncio.Protocol):
         """Forget a request; one that is decided goes on, and counts as one until it is."""
         stream.is_abandoned = True
         if stream.is_read and stream.endpoint is not None:
-            stream.endpoint.answer_unread(BROKEN_OFF, self._remote())
+            stream.endpoint.answer_unread(BROKEN_OFF, self._connection.remote())
         self._bodies.release(stream)
         if stream in self._deciding:
             return
         del self._streams[stream.number]
         if stream in self._queue:
             self._queue.remove(stream)
-        self._unsent = deque(one for one in self._unsent if one[0] is not stream)
+        self._unsent.remove(stream)
 
     def _abandon_all(self) -> None:
         for stream in tuple(self._streams.values()):
@@ -329,7 +305,8 @@ class Http2Protocol(asyncio.Protocol):
         self._watch()
 
     def _may_answer(self) -> bool:
-        is_read = self._is_writable and not self._unsent and not self._is_over
+        connection = self._connection
+        is_read = connection.is_writable and not self._unsent and not connection.is_over
         return is_read and bool(self._queue) and self._awaited_page is None
 
     def _answer_to(self, stream: Stream) -> "Answer":
@@ -347,15 +324,11 @@ class Http2Protocol(asyncio.Protocol):
         self._deciding[stream] = self._port.tasks.create_task(work, name="request")
 
     async def _send_awaited(self, stream: Stream, answer: "Awaitable[Reply]") -> None:
-        try:
-            reply = await answer
-        except Exception:  # noqa: BLE001  # the per-request boundary
-            reply = failed_reply()
+        reply = await settled(answer)
         del self._deciding[stream]
         if self._awaited_page is stream:
             self._awaited_page = None
-        # Dropped meanwhile, it may not have been told so yet.
-        if self._is_over or self._transport.is_closing():
+        if self._connection.is_gone():
             return
         if stream.is_abandoned:
             del self._streams[stream.number]
@@ -365,34 +338,23 @@ class Http2Protocol(asyncio.Protocol):
 
     def _send(self, stream: Stream, reply: Reply) -> None:
         self._bodies.release(stream)
-        self._answered_at = self._loop.time()
+        self._connection.note_use()
         self._given_up = max(0, self._given_up - 1)
         has_body = stream.method != b"HEAD" and bool(reply.body)
         fields = self._port.encoder.fields(reply, has_body=has_body)
         self._codec.send_headers(stream.number, fields, end_stream=not has_body)
         if has_body:
-            self._unsent.append((stream, memoryview(reply.body)))
+            self._unsent.add(stream, reply.body)
             self._send_bodies()
         else:
             self._end(stream)
 
     def _send_bodies(self) -> None:
         """Send as much of the answers as the peer's windows let through."""
-        codec = self._codec
-        while self._unsent:
-            stream, rest = self._unsent[0]
-            window = codec.local_flow_control_window(stream.number)
-            size = min(len(rest), window, codec.max_outbound_frame_size)
-            if size <= 0:
-                return
-            is_end = size == len(rest)
-            codec.send_data(stream.number, rest[:size].tobytes(), end_stream=is_end)
+        for stream, is_end in self._unsent.send():
             self._frames.note_progress()
             if is_end:
-                self._unsent.popleft()
                 self._end(stream)
-            else:
-                self._unsent[0] = (stream, rest[size:])
 
     def _end(self, stream: Stream) -> None:
         """Forget a request that is answered."""
@@ -411,7 +373,7 @@ class Http2Protocol(asyncio.Protocol):
         if not self._is_last:
             self._is_last = True
             self._flush()
-            self._transport.write(goaway(self._codec.highest_inbound_stream_id))
+            self._connection.transport.write(goaway(self._codec.highest_inbound_stream_id))
 
     def _break_off(self, error: Exception) -> None:
         """Hang up on a peer whose bytes have no further meaning."""
@@ -420,117 +382,36 @@ class Http2Protocol(asyncio.Protocol):
 
     def _hang_up(self) -> None:
         """Close; awaited decisions go on. Idempotent."""
-        if self._is_over:
+        if self._connection.is_over:
             return
         self._write()
-        self._is_over = self._is_last = True
+        self._is_last = self._connection.is_over = True
         self._abandon_all()
-        self._watch()
-        self._transport.close()
-        self._finish()
+        self._connection.close()
 
     def _flush(self) -> None:
-        if not self._is_over:
+        if not self._connection.is_over:
             self._bodies.acknowledge()
             self._write()
 
     def _write(self) -> None:
         sent = self._codec.data_to_send()
         if sent:
-            self._transport.write(sent)
+            self._connection.transport.write(sent)
 
-    def _finish(self) -> None:
-        if self._finished is not None and not self._finished.done():
-            self._finished.set_result(None)
-
-    def _remote(self) -> str | None:
-        peer = self._transport.get_extra_info("peername")
-        return str(peer[0]) if peer else None
-
-    # Deadlines.
+    # What is waited for.
 
     def _watch(self) -> None:
-        """Set the deadline of what is waited for now; begin, or cease, to read."""
-        is_held = not (self._is_writable or self._is_over)
-        if is_held != self._is_paused:
-            self._is_paused = is_held
-            (self._transport.pause_reading if is_held else self._transport.resume_reading)()
         wait = self._waits_for()
         frame = self._frames.count if wait is Wait.HEAD else 0
-        if wait is self._wait and frame == self._deadline_frame:
-            return
-        self._wait, self._deadline_frame = wait, frame
-        self._clear_deadline()
-        within_s = self._within_s()
-        if within_s is not None:
-            self._deadline = self._loop.call_later(within_s, self._expire)
+        self._connection.watch(wait, frame, is_held=not self._connection.is_writable)
 
     def _waits_for(self) -> Wait:
-        if self._is_over:
-            return Wait.GOODBYE
-        if self._unsent or not self._is_writable:
+        if self._unsent or not self._connection.is_writable:
             return Wait.READER
         if self._frames.awaits_rest:
             return Wait.HEAD
         return Wait.REQUEST if self._codec.highest_inbound_stream_id else Wait.FIRST_REQUEST
-
-    def _within_s(self) -> float | None:
-        limits = self._port.limits
-        match self._wait:
-            case Wait.HEAD:
-                return limits.head_s
-            case Wait.REQUEST:
-                # Not moved with every request: checked when it is over.
-                now = self._loop.time()
-                idle_since = now if self._streams else self._answered_at
-                return max(0.0, idle_since + limits.keep_alive_s - now)
-            case Wait.READER | Wait.GOODBYE:
-                return limits.answer_s
-            case _:
-                return None
-
-    def _expire(self) -> None:
-        self._deadline = None
-        match self._wait:
-            case Wait.REQUEST if self._within_s():
-                self._wait = Wait.FIRST_REQUEST
-                self._watch()
-            case Wait.REQUEST:
-                self.close()
-            case Wait.HEAD:
-                self._drop("head")
-            case Wait.READER:
-                self._drop("answer")
-            case _:
-                self._transport.abort()
-
-    def _drop(self, cause: str) -> None:
-        if self._port.limiter.release(self._slot):
-            CONNECTIONS_DROPPED.labels(cause).inc()
-            self._transport.abort()
-
-    def _clear_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-
-def _codec(limits: "Limits", frame_bytes: int) -> H2Connection:
-    codec = H2Connection(_CONFIG)
-    codec.local_settings = Settings(
-        client=False,
-        initial_values={
-            SettingCodes.MAX_CONCURRENT_STREAMS: limits.pipelined,
-            SettingCodes.INITIAL_WINDOW_SIZE: window_of(limits),
-            SettingCodes.MAX_FRAME_SIZE: frame_bytes,
-            SettingCodes.MAX_HEADER_LIST_SIZE: limits.head_bytes,
-        },
-    )
-    # In force before the peer has acknowledged them.
-    codec.max_inbound_frame_size = frame_bytes
-    codec.decoder.max_header_list_size = limits.head_bytes
-    codec.encoder.header_table_size = _TABLE_BYTES
-    return codec
 
 
 def _length_of(headers: "Headers") -> int | None:

@@ -13,7 +13,7 @@ from server.http.body import LargeBodies
 from server.http.connections import Acceptor, ConnectionLimiter
 from server.http.limits import Limits
 from server.http.negotiated_protocol import NegotiatedProtocol
-from server.http.protocol import PortState
+from server.http.peer_connection import PortState
 from server.http.replies import ReplyEncoder
 
 if TYPE_CHECKING:

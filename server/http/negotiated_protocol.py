@@ -4,7 +4,8 @@ import asyncio
 from typing import TYPE_CHECKING, cast, final
 
 from server.http.http2_protocol import Http2Protocol
-from server.http.protocol import HttpProtocol, PortState
+from server.http.peer_connection import PortState
+from server.http.protocol import HttpProtocol
 
 if TYPE_CHECKING:
     from server.http.connections import ConnectionSlot

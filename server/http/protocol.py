@@ -4,35 +4,26 @@ One way in: bytes → `RequestReader` → the endpoint → one write. A synchron
 `data_received` returns; only an awaited one has a task. While the first request waits, for its decision or its
 peer, no further bytes are read: requests that are sent ahead wait in the system's buffers.
 
-A connection waits for one thing at a time (`Wait`), and each has its deadline in `Limits`.
+A connection waits for one thing at a time (`server.http.peer_connection.Wait`).
 """
 
 import asyncio
-import enum
 from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, cast, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 import structlog
 
 from kube.errors import one_line
-from server.http.body import (
-    BROKEN_OFF,
-    LargeBodies,
-    late,
-    refusal_of_body,
-    unreadable,
-)
-from server.http.replies import CONTINUE, Reply, ReplyEncoder, error_reply
+from server.http.body import BROKEN_OFF, late, unreadable
+from server.http.peer_connection import PeerConnection, PortState, Wait, failed_reply, settled
+from server.http.replies import CONTINUE, Reply, error_reply
 from server.http.request_reader import MalformedRequestError, Phase, Request, RequestReader
-from server.http.routes import Answer, Routes, ShownPage
-from telemetry.metrics import CONNECTIONS_DROPPED, TASK_FAILURES
+from server.http.routes import Answer, ShownPage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from server.http.connections import ConnectionLimiter, ConnectionSlot
-    from server.http.limits import Limits
+    from server.http.connections import ConnectionSlot
     from server.http.routes import Endpoint
 
 _CLOSE: Final = b"Connection: close\r\n"
@@ -41,95 +32,34 @@ _KEEP: Final = b"Connection: keep-alive\r\n"
 _log = structlog.get_logger()
 
 
-class Wait(enum.Enum):
-    """What a connection waits for."""
-
-    FIRST_REQUEST = enum.auto()
-    """Without a deadline: clients open connections in advance."""
-    REQUEST = enum.auto()
-    HEAD = enum.auto()
-    BODY = enum.auto()
-    DECISION = enum.auto()
-    """Without a deadline here."""
-    READER = enum.auto()
-    """The peer reads no answers."""
-    REST = enum.auto()
-    """Of a body that is discarded."""
-    GOODBYE = enum.auto()
-    """Answers that are on their way, and the peer's end of TLS."""
-
-
-class OpenConnection(Protocol):
-    """A connection as the port sees it."""
-
-    def finish(self) -> "asyncio.Future[None] | None":
-        """Close after the requests under way; None where there are none."""
-
-    def close(self) -> None:
-        """Close, with the answers so far delivered. Idempotent."""
-
-
-@final
-@dataclass(slots=True, kw_only=True)
-class PortState:
-    """What the connections of one port share."""
-
-    routes: Routes
-    limits: "Limits"
-    limiter: "ConnectionLimiter"
-    encoder: ReplyEncoder
-    tasks: asyncio.TaskGroup
-    large_bodies: LargeBodies
-    connections: set[OpenConnection] = field(default_factory=set)
-    is_draining: bool = False
-    """Whether each connection ends with its next answer."""
-
-
 @final
 class HttpProtocol(asyncio.Protocol):
     """One connection."""
 
     def __init__(self, port: PortState, slot: "ConnectionSlot") -> None:
         self._port = port
-        self._slot = slot
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport
+        self._connection = PeerConnection(port, slot)
         self._requests: deque[Request] = deque()
         self._reader = RequestReader(self._requests, port.limits)
         self._deciding: asyncio.Task[None] | None = None
-        self._is_over = False
-        self._is_writable = True
-        self._is_paused = False
-        self._wait = Wait.FIRST_REQUEST
-        self._deadline: asyncio.TimerHandle | None = None
-        self._deadline_head = 0
-        # number of the head that the deadline is of
-        self._answered_at = 0.0
-        self._finished: asyncio.Future[None] | None = None
 
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to listen; the handshake, if any, is over."""
-        self._transport = cast("asyncio.Transport", transport)
-        self._slot.drop = self._transport.abort
-        self._port.connections.add(self)
+        self._connection.open(self, cast("asyncio.Transport", transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """An awaited decision goes on: it may have written already."""
-        self._is_over = True
-        self._port.connections.discard(self)
-        self._port.limiter.release(self._slot)
+        self._connection.lose()
         self._port.large_bodies.remove(self)
-        self._clear_deadline()
         if self._requests and self._requests[0].phase is Phase.READING:
-            _endpoint_of(self._requests[0]).answer_unread(BROKEN_OFF, self._remote())
+            _endpoint_of(self._requests[0]).answer_unread(BROKEN_OFF, self._connection.remote())
         self._requests.clear()
-        self._finish()
 
     def data_received(self, data: bytes) -> None:
         """Read on; `data` may be empty: so uvloop reports the end of a handshake."""
-        if not data or self._is_over or self._reader.is_over:
+        if not data or self._connection.is_over or self._reader.is_over:
             return
         try:
             has_progress = self._reader.feed(data)
@@ -137,15 +67,15 @@ class HttpProtocol(asyncio.Protocol):
             has_progress = True
             self._break_off(error)
         if has_progress:
-            self._port.limiter.mark_active(self._slot)
+            self._connection.mark_active()
         self._advance()
 
     def pause_writing(self) -> None:
-        self._is_writable = False
+        self._connection.is_writable = False
         self._watch()
 
     def resume_writing(self) -> None:
-        self._is_writable = True
+        self._connection.is_writable = True
         self._advance()
 
     # What the port calls.
@@ -155,26 +85,32 @@ class HttpProtocol(asyncio.Protocol):
         if not self._requests:
             self.close()
             return None
-        self._finished = self._loop.create_future()
-        return self._finished
+        return self._connection.finished()
 
     def close(self) -> None:
         """Close, with the answers so far delivered. Idempotent."""
-        if self._is_over:
+        if self._connection.is_over:
             return
-        self._is_over = True
         self._requests.clear()
         if self._deciding is not None:
             self._deciding.cancel()
-        self._watch()
-        self._transport.close()
-        self._finish()
+        self._connection.close()
+
+    # What the connection calls.
+
+    def expire(self, wait: Wait) -> None:
+        """Refuse a body that is late; otherwise close."""
+        if wait is Wait.BODY:
+            self._requests[0].fault = late(self._port.limits)
+            self._advance()
+        else:
+            self.close()
 
     # Requests, from the head to the answer.
 
     def _advance(self) -> None:
         """Answer the requests that can be answered."""
-        while self._requests and self._is_writable:
+        while self._requests and self._connection.is_writable:
             request = self._requests[0]
             try:
                 answer = self._answer_to(request)
@@ -203,7 +139,7 @@ class HttpProtocol(asyncio.Protocol):
             return None
         endpoint = _endpoint_of(request)
         if request.fault is not None:
-            return endpoint.answer_unread(request.fault, self._remote())
+            return endpoint.answer_unread(request.fault, self._connection.remote())
         return endpoint.answer(b"".join(request.parts))
 
     def _answer_to_head(self, request: Request) -> Answer | None:
@@ -216,20 +152,18 @@ class HttpProtocol(asyncio.Protocol):
         if isinstance(route, ShownPage):
             return route.show(request.headers)
         request.endpoint = route
-        limits = self._port.limits
         headers = request.headers
-        refusal = route.refusal_of(self._transport, headers) or refusal_of_body(
-            headers, request.length, limits
-        )
+        refusal = self._connection.refusal_of(route, headers, request.length)
         if refusal is not None:
-            return route.answer_unread(refusal, self._remote())
+            return refusal
         expected = headers.get(b"expect")
         if expected is not None and not request.is_old:
             if expected.lower() != b"100-continue":
                 return error_reply(417)
             if not request.is_readable:
-                self._transport.write(CONTINUE)
-        is_small = request.length is not None and request.length <= limits.large_body_bytes
+                self._connection.transport.write(CONTINUE)
+        large = self._port.limits.large_body_bytes
+        is_small = request.length is not None and request.length <= large
         if not (route.knows_callers or is_small or request.is_readable):
             self._port.large_bodies.add(self, self._watch)
         return None
@@ -240,13 +174,9 @@ class HttpProtocol(asyncio.Protocol):
         self._deciding = self._port.tasks.create_task(work, name="request")
 
     async def _send_awaited(self, request: Request, answer: "Awaitable[Reply]") -> None:
-        try:
-            reply = await answer
-        except Exception:  # noqa: BLE001  # the per-request boundary
-            reply = failed_reply()
+        reply = await settled(answer)
         self._deciding = None
-        # Dropped meanwhile, it may not have been told so yet.
-        if not (self._is_over or self._transport.is_closing()):
+        if not self._connection.is_gone():
             self._send(request, reply)
             self._advance()
 
@@ -255,10 +185,11 @@ class HttpProtocol(asyncio.Protocol):
         request.parts.clear()
         request.is_last = request.is_last or self._port.is_draining
         self._port.large_bodies.remove(self)
-        self._answered_at = self._loop.time()
+        self._connection.note_use()
         connection = _CLOSE if request.is_last else _KEEP if request.is_old else b""
         has_body = request.method != b"HEAD"
-        self._transport.write(self._port.encoder.encode(reply, connection, has_body=has_body))
+        reply_bytes = self._port.encoder.encode(reply, connection, has_body=has_body)
+        self._connection.transport.write(reply_bytes)
 
     def _break_off(self, error: MalformedRequestError) -> None:
         """Let the connection end with the answer to what is malformed."""
@@ -272,39 +203,20 @@ class HttpProtocol(asyncio.Protocol):
         request.fault = request.fault or unreadable(str(error))
         request.is_complete = request.is_last = True
 
-    def _remote(self) -> str | None:
-        peer = self._transport.get_extra_info("peername")
-        return str(peer[0]) if peer else None
-
-    def _finish(self) -> None:
-        if self._finished is not None and not self._finished.done():
-            self._finished.set_result(None)
-
-    # Deadlines, and whether to read on.
+    # What is waited for.
 
     def _watch(self) -> None:
-        """Set the deadline of what is waited for now; begin, or cease, to read."""
         wait = self._waits_for()
         is_held = (
             wait is Wait.DECISION
             or wait is Wait.READER
             or (wait is Wait.BODY and self._port.large_bodies.is_waiting(self))
         )
-        if is_held != self._is_paused:
-            self._is_paused = is_held
-            (self._transport.pause_reading if is_held else self._transport.resume_reading)()
         head = 0 if wait is Wait.REQUEST else self._reader.heads
-        if wait is not self._wait or head != self._deadline_head:
-            self._wait, self._deadline_head = wait, head
-            self._clear_deadline()
-            within_s = self._within_s()
-            if within_s is not None:
-                self._deadline = self._loop.call_later(within_s, self._expire)
+        self._connection.watch(wait, head, is_held=is_held)
 
     def _waits_for(self) -> Wait:
-        if self._is_over:
-            return Wait.GOODBYE
-        if not self._is_writable:
+        if not self._connection.is_writable:
             return Wait.READER
         if self._requests:
             match self._requests[0].phase:
@@ -318,59 +230,7 @@ class HttpProtocol(asyncio.Protocol):
             return Wait.HEAD
         return Wait.REQUEST if self._reader.heads else Wait.FIRST_REQUEST
 
-    def _within_s(self) -> float | None:
-        limits = self._port.limits
-        match self._wait:
-            case Wait.HEAD:
-                return limits.head_s
-            case Wait.BODY:
-                return limits.body_s
-            case Wait.REST:
-                return limits.linger_s
-            case Wait.REQUEST:
-                # Not moved with every answer: checked when it is over.
-                return max(0.0, self._answered_at + limits.keep_alive_s - self._loop.time())
-            case Wait.READER | Wait.GOODBYE:
-                return limits.answer_s
-            case Wait.FIRST_REQUEST | Wait.DECISION:
-                return None
-
-    def _expire(self) -> None:
-        self._deadline = None
-        match self._wait:
-            case Wait.BODY:
-                self._requests[0].fault = late(self._port.limits)
-                self._advance()
-            case Wait.REQUEST if self._within_s():
-                self._wait = Wait.FIRST_REQUEST
-                self._watch()
-            case Wait.REQUEST | Wait.REST:
-                self.close()
-            case Wait.HEAD:
-                self._drop("head")
-            case Wait.READER:
-                self._drop("answer")
-            case _:
-                self._transport.abort()
-
-    def _drop(self, cause: str) -> None:
-        if self._port.limiter.release(self._slot):
-            CONNECTIONS_DROPPED.labels(cause).inc()
-            self._transport.abort()
-
-    def _clear_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
 
 def _endpoint_of(request: Request) -> "Endpoint":
     assert request.endpoint is not None, "its body is read for one"
     return request.endpoint
-
-
-def failed_reply() -> Reply:
-    """Answer inside an exception's handler."""
-    TASK_FAILURES.labels("answering").inc()
-    _log.exception("request failed")
-    return error_reply(500)

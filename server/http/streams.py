@@ -6,6 +6,7 @@ which together are no larger than one small body may be: by streams a connection
 HTTP/1.1, but for one window.
 """
 
+from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -15,7 +16,7 @@ from server.http.routes import Headers, ShownPage
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from server.http.body import LargeBodies
     from server.http.limits import Limits
@@ -142,3 +143,39 @@ class InboundBodies:
         if stream.unacknowledged >= self._worth and stream.is_read:
             self._codec.increment_flow_control_window(stream.unacknowledged, stream.number)
             stream.unacknowledged = 0
+
+
+@final
+class OutboundBodies:
+    """The answers of one connection, sent one after the other; true while there is one."""
+
+    def __init__(self, codec: H2Connection) -> None:
+        self._codec = codec
+        self._rests: deque[tuple[Stream, memoryview]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._rests)
+
+    def add(self, stream: Stream, body: bytes) -> None:
+        self._rests.append((stream, memoryview(body)))
+
+    def remove(self, stream: Stream) -> None:
+        """Forget an answer that nobody waits for. Idempotent."""
+        self._rests = deque(one for one in self._rests if one[0] is not stream)
+
+    def send(self) -> "Iterator[tuple[Stream, bool]]":
+        """Send what the peer's windows let through; yield for each part its stream, and whether it is the last."""
+        codec = self._codec
+        while self._rests:
+            stream, rest = self._rests[0]
+            window = codec.local_flow_control_window(stream.number)
+            size = min(len(rest), window, codec.max_outbound_frame_size)
+            if size <= 0:
+                return
+            is_end = size == len(rest)
+            codec.send_data(stream.number, rest[:size].tobytes(), end_stream=is_end)
+            if is_end:
+                self._rests.popleft()
+            else:
+                self._rests[0] = (stream, rest[size:])
+            yield stream, is_end

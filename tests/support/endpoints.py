@@ -11,7 +11,8 @@ from server.http.body import LargeBodies, Unread
 from server.http.connections import ConnectionLimiter
 from server.http.http2_protocol import Http2Protocol
 from server.http.listener import Port
-from server.http.protocol import HttpProtocol, PortState
+from server.http.peer_connection import PortState
+from server.http.protocol import HttpProtocol
 from server.http.replies import TEXT, Reply, ReplyEncoder
 from server.http.routes import Routes
 from server.settings import ListenSettings

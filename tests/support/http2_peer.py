@@ -16,7 +16,7 @@ from h2.events import (
 )
 
 from server.http.http2_protocol import Http2Protocol
-from server.http.protocol import PortState
+from server.http.peer_connection import PortState
 from tests.support.endpoints import OneConnection
 
 _GOAWAY = 7

@@ -201,7 +201,7 @@ async def on_a_port(served: ServedApp, limits: Limits | None = None) -> AsyncIte
 def hang_up(port: Port) -> None:
     """Drop the connections that are left: one that says goodbye in TLS would outlive the test."""
     for connection in port._state.connections:
-        connection._transport.abort()  # type: ignore[attr-defined]  # each protocol has one
+        connection._connection.transport.abort()  # type: ignore[attr-defined]  # each protocol has one
 
 
 def sample(name: str, **labels: str) -> float:

@@ -16,7 +16,8 @@ from server.http.body import LargeBodies
 from server.http.connections import Acceptor, ConnectionLimiter
 from server.http.limits import Limits
 from server.http.listener import Port
-from server.http.protocol import HttpProtocol, PortState
+from server.http.peer_connection import PortState
+from server.http.protocol import HttpProtocol
 from server.http.replies import TEXT, Reply, ReplyEncoder
 from server.http.routes import Routes
 from server.settings import ListenSettings

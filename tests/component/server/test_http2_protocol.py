@@ -12,7 +12,7 @@ from h2.settings import SettingCodes
 from structlog.testing import capture_logs
 
 from server.http.limits import Limits
-from server.http.protocol import PortState
+from server.http.peer_connection import PortState
 from server.http.routes import Routes
 from tests.support.endpoints import AnsweredBy, awaited, port_state, text
 from tests.support.http2_peer import Http2Peer

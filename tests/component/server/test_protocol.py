@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from server.http.limits import Limits
-from server.http.protocol import PortState
+from server.http.peer_connection import PortState
 from server.http.routes import Routes
 from tests.support.endpoints import AnsweredBy, OneConnection, awaited, port_state, text
 from tests.support.served_app import sample

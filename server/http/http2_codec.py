@@ -1,0 +1,49 @@
+"""h2 as this port uses it: what it checks, and the settings that the peer is told."""
+
+from typing import TYPE_CHECKING, Final
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.settings import SettingCodes, Settings
+
+from server.http.streams import window_of
+
+if TYPE_CHECKING:
+    from server.http.limits import Limits
+
+_CONFIG: Final = H2Configuration(
+    client_side=False,
+    header_encoding=None,
+    # No field is passed on, so what nobody looks at need not be well-formed; it costs a third of a request.
+    validate_inbound_headers=False,
+    normalize_inbound_headers=False,
+    # Answers are the server's own.
+    validate_outbound_headers=False,
+    normalize_outbound_headers=False,
+)
+_TABLE_BYTES: Final = 512
+"""Of fields that answers repeat, though peers hold more: each field is looked for in all of them."""
+
+
+def codec_of(limits: "Limits", frame_bytes: int) -> H2Connection:
+    """Return the server's side of a new connection with frames of at most so many bytes."""
+    codec = H2Connection(_CONFIG)
+    codec.local_settings = Settings(
+        client=False,
+        initial_values={
+            SettingCodes.MAX_CONCURRENT_STREAMS: limits.pipelined,
+            SettingCodes.INITIAL_WINDOW_SIZE: window_of(limits),
+            SettingCodes.MAX_FRAME_SIZE: frame_bytes,
+            SettingCodes.MAX_HEADER_LIST_SIZE: limits.head_bytes,
+        },
+    )
+    # In force before the peer has acknowledged them.
+    codec.max_inbound_frame_size = frame_bytes
+    codec.decoder.max_header_list_size = limits.head_bytes
+    bound_table(codec)
+    return codec
+
+
+def bound_table(codec: H2Connection) -> None:
+    """Keep the table of sent fields small, whatever size the peer allows."""
+    codec.encoder.header_table_size = min(codec.encoder.header_table_size, _TABLE_BYTES)
