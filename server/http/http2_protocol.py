@@ -281,7 +281,8 @@ class Http2Protocol(asyncio.Protocol):
         self._unsent.remove(stream)
 
     def _abandon_all(self) -> None:
-        for stream in tuple(self._streams.values()):
+        # The latest first: none gets the turn of another and opens a window that is closed with the rest.
+        for stream in reversed(tuple(self._streams.values())):
             if not stream.is_abandoned:
                 self._abandon(stream)
 

@@ -369,6 +369,19 @@ async def test_body_is_asked_for_only_where_it_is_awaited() -> None:
         assert peer.answered[number].body == b"body"
 
 
+async def test_bodies_that_take_turns_on_one_connection_end_with_it() -> None:
+    async with serving() as served:
+        peer = served.connect()
+        await peer.exchange()
+        for _ in range(2):
+            peer.request("/open", b"x" * 70_000, ends=False)
+            await peer.exchange()
+        with capture_logs() as logs:
+            await peer.send(frame(SETTINGS, stream=1))
+        assert peer.transport.is_closed
+        assert [one["event"] for one in logs] == ["malformed HTTP request"]
+
+
 async def test_large_bodies_of_strangers_take_turns() -> None:
     async with serving() as served:
         first, second = served.connect(), served.connect()
