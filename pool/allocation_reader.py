@@ -16,7 +16,7 @@ from pool.model import PodPhase
 from pool.placement.device_choice import fits
 from pool.placement.planner import Placed, PlacementRefused, complies_with, is_intact, plan_devices
 from pool.refusal import NodeReason, NodeRefusal
-from pool.reservations.conflicts import free_units_without, recoverable_units, units_within_reach
+from pool.reservations.conflicts import free_units_without, units_within_reach
 from pool.reservations.reservation import Reservation, ReservationPhase
 
 if TYPE_CHECKING:
@@ -170,10 +170,9 @@ class AllocationReader:
             and reservation.node == node
             and reservation.phase.is_confirmed  # as long as it is not, its units count as free
         ):
-            mine = recoverable_units(reservation, pool.name, self._index)
             entries = self._index.devices_on(pool.name, node)
             available = free_units_without({reservation.id}, entries, self._index)
-            summary = summary.without_reservation(mine, available)
+            summary = summary.without_reservation(available)
         return refusal_of(summary, state.request_of(demand))
 
     def bound_to(self, uid: "PodUid") -> AlreadyBound | None:

@@ -13,6 +13,8 @@ from api.names import MAX_SLICES_PER_DEVICE, UnitId
 from api.units import SLICE_SEPARATOR, slices_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pool.model import DeviceFacts, PoolFacts
 
 _MOST_COMPUTE_SLICES: Final = 7
@@ -39,23 +41,32 @@ class Layout:
     def count(self) -> int:
         return len(self.ids)
 
-    def mask_of(self, unit: UnitId) -> int:
-        """Return the unit's bit; all bits when the device has no such unit.
+    def mask_of(self, units: "Iterable[UnitId]") -> int:
+        """Return the bits of the units; all bits when the device has no such unit.
 
         A pod from before a repartitioning (a whole device that was sliced later) has an unknown part of the device,
         so no unit of the device may be allocated until that pod ends.
         """
+        ids, mask, slot = self.ids, 0, -1
+        for unit in units:
+            slot += 1  # mostly the units of a pod follow each other
+            if slot >= len(ids) or ids[slot] != unit:
+                try:
+                    slot = self._slot_of(unit)
+                except ValueError:
+                    return self.full
+            mask |= 1 << slot
+        return mask
+
+    def _slot_of(self, unit: UnitId) -> int:
         if len(self.ids) > _FEW:
             # A slice's number is its slot; a search takes microseconds at a hundred slices.
             number = unit.rpartition(SLICE_SEPARATOR)[2]
             if number.isdecimal() and number.isascii() and len(number) <= _MOST_DIGITS:
                 slot = int(number)
                 if slot < len(self.ids) and self.ids[slot] == unit:
-                    return 1 << slot
-        try:
-            return 1 << self.ids.index(unit)
-        except ValueError:
-            return self.full
+                    return slot
+        return self.ids.index(unit)
 
 
 NO_UNITS = Layout(())

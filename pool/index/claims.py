@@ -6,10 +6,10 @@ The index has two of them, observed and assumed, which are never merged.
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
-from api.units import part_of
+from api.units import part_of, units_by_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from api.names import UnitId
 
@@ -32,17 +32,12 @@ class Claims(Generic[Owner]):
         before = self._units_by_owner.get(owner, ())
         if before == units:
             return set()
-        changed = set()
-        for unit in before:
-            part = part_of(unit)
-            if part not in changed:
-                changed.add(part)
-                self._drop(owner, part)
-        for unit in units:
-            part = part_of(unit)
+        changed = set(map(part_of, before))
+        for part in changed:
+            self._drop(owner, part)
+        for part, some in units_by_part(units).items():
             changed.add(part)
-            claims = self._claims_by_part.setdefault(part, {})
-            claims[owner] = (*claims.get(owner, ()), unit)
+            self._claims_by_part.setdefault(part, {})[owner] = tuple(some)
         if units:
             self._units_by_owner[owner] = units
         else:
@@ -56,11 +51,9 @@ class Claims(Generic[Owner]):
         """Say whether several owners have units of this device or MIG instance."""
         return len(self._claims_by_part.get(part, ())) > 1
 
-    def on(self, part: str) -> "Iterator[tuple[Owner, UnitId]]":
-        """Yield owners and their units of this device or MIG instance."""
-        for owner, units in self._claims_by_part.get(part, _NO_CLAIMS).items():
-            for unit in units:
-                yield owner, unit
+    def has_any_of(self, owners: "Collection[Owner]", part: str) -> bool:
+        """Say whether any of these owners has units of this device or MIG instance."""
+        return not self._claims_by_part.get(part, _NO_CLAIMS).keys().isdisjoint(owners)
 
     def owners_on(self, part: str) -> "Iterable[tuple[Owner, tuple[UnitId, ...]]]":
         """Return each owner with its units of this device or MIG instance, to be read and not kept."""

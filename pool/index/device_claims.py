@@ -6,12 +6,12 @@ unit slot of one device (`pool.layout.Layout`).
 
 from typing import TYPE_CHECKING, Any, final
 
-from api.units import part_of
+from api.units import part_of, units_by_part
 from pool.index.claims import Claims
 from pool.index.duplicate_claims import DuplicateClaims
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from api.names import DeviceName, PodUid, ReservationId, UnitId
     from pool.index.devices import DeviceEntry, Devices
@@ -51,12 +51,9 @@ class DeviceClaims:
     def assumed_masks(self, entry: "DeviceEntry") -> tuple[int, int]:
         """Recompute the masks of units that reservations have: all, and the confirmed ones."""
         assumed = confirmed = 0
-        bit_of = entry.layout.mask_of
         for part in entry.parts:
             for owner, units in self.assumed.owners_on(part):
-                mask = 0
-                for unit in units:
-                    mask |= bit_of(unit)
+                mask = entry.layout.mask_of(units)
                 assumed |= mask
                 if owner not in self.unconfirmed:
                     confirmed |= mask
@@ -68,9 +65,9 @@ class DeviceClaims:
         Another device that claims the UUID may be partitioned otherwise, and there each unit would be all of it.
         """
         masks: dict[DeviceName, int] = {}
-        for unit in units:
-            for name in self._devices.with_part(part_of(unit))[:1]:
-                masks[name] = masks.get(name, 0) | self._devices[name].layout.mask_of(unit)
+        for part, some in units_by_part(units).items():
+            for name in self._devices.with_part(part)[:1]:
+                masks[name] = masks.get(name, 0) | self._devices[name].layout.mask_of(some)
         return masks
 
     def exclusive_masks(self, reservation: "ReservationId") -> "dict[DeviceName, int]":
@@ -86,14 +83,22 @@ class DeviceClaims:
 
     def assumed_without(self, entry: "DeviceEntry", gone: "Collection[ReservationId]") -> int:
         """Return the mask of units that other reservations than these have."""
-        return _mask_of(entry, self.assumed, lambda owner: owner not in gone)
+        return _mask_without(entry, self.assumed, gone, of_all=entry.assumed)
 
-    def confirmed_without(self, entry: "DeviceEntry", gone: "Collection[ReservationId]") -> int:
+    def confirmed_without(
+        self, entry: "DeviceEntry", gone: "Collection[PodUid | ReservationId]"
+    ) -> int:
         """Return the mask of units that other confirmed reservations than these have."""
-        unseen = self.unconfirmed
-        return _mask_of(
-            entry, self.assumed, lambda owner: owner not in gone and owner not in unseen
+        return _mask_without(
+            entry, self.assumed, gone, of_all=entry.confirmed, ignored=self.unconfirmed
         )
+
+    def taken_without(
+        self, entry: "DeviceEntry", gone: "Collection[PodUid | ReservationId]"
+    ) -> int:
+        """Return the mask of units that other bound pods and confirmed reservations than these have."""
+        observed = _mask_without(entry, self.observed, gone, of_all=entry.observed)
+        return observed | self.confirmed_without(entry, gone)
 
     def unconfirmed_on(self, entry: "DeviceEntry", mask: int) -> "set[ReservationId]":
         """Return the unconfirmed reservations that have some of these units of a device."""
@@ -102,8 +107,8 @@ class DeviceClaims:
         return {
             owner
             for part in entry.parts
-            for owner, unit in self.assumed.on(part)
-            if owner in self.unconfirmed and mask & entry.layout.mask_of(unit)
+            for owner, units in self.assumed.owners_on(part)
+            if owner in self.unconfirmed and mask & entry.layout.mask_of(units)
         }
 
     def holders(
@@ -111,13 +116,6 @@ class DeviceClaims:
     ) -> "Mapping[PodUid | ReservationId, tuple[UnitId, ...]]":
         """Return the units of a device by bound pod and by reservation."""
         return _owners(entry, self.observed, self.assumed)
-
-    def confirmed_holders(
-        self, entry: "DeviceEntry"
-    ) -> "Mapping[PodUid | ReservationId, tuple[UnitId, ...]]":
-        """Return the holders without unconfirmed reservations."""
-        found = self.holders(entry)
-        return {owner: units for owner, units in found.items() if owner not in self.unconfirmed}
 
     def occupants(self, entry: "DeviceEntry") -> "Mapping[PodUid, tuple[UnitId, ...]]":
         """Return the units of a device by bound pod, also those of an earlier partitioning."""
@@ -132,19 +130,33 @@ def _owners(entry: "DeviceEntry", *relations: Claims[Any]) -> "dict[Any, tuple[U
     found: dict[Any, tuple[UnitId, ...]] = {}
     for claims in relations:
         for part in entry.parts:
-            for owner, unit in claims.on(part):
-                found[owner] = (*found.get(owner, ()), unit)
+            for owner, units in claims.owners_on(part):
+                found[owner] = (*found.get(owner, ()), *units)
     return found
 
 
-def _mask_of(
+def _mask_without(
     entry: "DeviceEntry",
-    claims: "Claims[ReservationId]",
-    counts: "Callable[[ReservationId], bool]",
+    claims: Claims[Any],
+    gone: "Collection[str]",
+    *,
+    of_all: int,
+    ignored: "Collection[str]" = (),
 ) -> int:
+    """Return the mask of units that other owners than these have.
+
+    Args:
+        entry: the device.
+        claims: one of the relations.
+        gone: few owners, mostly of no unit of the device.
+        of_all: the mask as the entry has it, with those owners.
+        ignored: owners whose units that mask does not have.
+    """
+    if not of_all or not any(claims.has_any_of(gone, part) for part in entry.parts):
+        return of_all
     mask = 0
     for part in entry.parts:
-        for owner, unit in claims.on(part):
-            if counts(owner):
-                mask |= entry.layout.mask_of(unit)
+        for owner, units in claims.owners_on(part):
+            if owner not in gone and owner not in ignored:
+                mask |= entry.layout.mask_of(units)
     return mask

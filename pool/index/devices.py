@@ -65,11 +65,9 @@ class DeviceEntry:
     def mask_of(self, claims: "Claims[Any]") -> int:
         """Recompute the mask of units that these claims have."""
         mask = 0
-        bit_of = self.layout.mask_of
         for part in self.parts:
             for units in claims.units_on(part):
-                for unit in units:
-                    mask |= bit_of(unit)
+                mask |= self.layout.mask_of(units)
         return mask
 
     @property

@@ -44,8 +44,9 @@ class DuplicateClaims(Generic[Owner]):
 def _shared(part: str, claims: "Claims[Owner]") -> dict[UnitId, frozenset[Owner]]:
     """Return the units of one UUID with several owners; a whole device overlaps its slices."""
     owners: dict[UnitId, set[Owner]] = {}
-    for owner, unit in claims.on(part):
-        owners.setdefault(unit, set()).add(owner)
+    for owner, units in claims.owners_on(part):
+        for unit in units:
+            owners.setdefault(unit, set()).add(owner)
     whole = owners.get(UnitId(part))
     if whole is not None:
         whole.update(*owners.values())

@@ -60,8 +60,9 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
     rest: "Rest | None" = None
     """What decides the value of the node, with strategy LeastFragmentation (`pool.index.node_ranking`)."""
 
-    def without_reservation(self, units: int, available: "Counts") -> "PoolNode":
-        """Return the node as the owner of these reserved units sees it, with what that may get of each device."""
+    def without_reservation(self, available: "Counts") -> "PoolNode":
+        """Return the node as the owner of a confirmed reservation sees it, which may get these units of each device."""
+        units = sum(available) - self.free - self.unconfirmed
         room = self.room
         if room is not None:
             room = msgspec.structs.replace(room, available=available)

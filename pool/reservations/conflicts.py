@@ -1,11 +1,11 @@
-"""Units of reservations compared with the index: conflicts, recoverable units, units freed by evictions."""
+"""Units of reservations compared with the index: conflicts, units within reach, units freed by evictions."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from api.names import DeviceName, PodUid, PoolName, ReservationId
+    from api.names import DeviceName, PodUid, ReservationId
     from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
     from pool.placement.device_rules import Counts
@@ -72,20 +72,6 @@ def _entries_of(
             yield entry, mask
 
 
-def recoverable_units(reservation: "Reservation", pool: "PoolName", index: "DeviceIndex") -> int:
-    """Count the units of a reservation that are usable, still of this pool, and no other stored pod's.
-
-    A device may change its node or pool under a reservation; units reserved there do not count here.
-    """
-    count = 0
-    for entry, mask in _entries_of(reservation, index):
-        is_here = (entry.facts.node, entry.facts.pool) == (reservation.node, pool)
-        if is_here and entry.is_usable:
-            others = entry.observed | index.claims.confirmed_without(entry, {reservation.id})
-            count += (mask & ~others).bit_count()
-    return count
-
-
 def free_units_without(
     gone: "Collection[PodUid | ReservationId]",
     entries: "Iterable[DeviceEntry]",
@@ -93,23 +79,11 @@ def free_units_without(
 ) -> "Counts":
     """Count, by device, the units that a stored pod could have if these holders were gone."""
     return tuple(
-        (entry.layout.full & ~_taken_without(gone, entry, index)).bit_count()
+        (entry.layout.full & ~index.claims.taken_without(entry, gone)).bit_count()
         if entry.is_usable
         else 0
         for entry in entries
     )
-
-
-def _taken_without(
-    gone: "Collection[PodUid | ReservationId]", entry: "DeviceEntry", index: "DeviceIndex"
-) -> int:
-    mask = 0
-    for owner, units in index.claims.confirmed_holders(entry).items():
-        if owner in gone:
-            continue
-        for unit in units:
-            mask |= entry.layout.mask_of(unit)
-    return mask
 
 
 def _free_units(

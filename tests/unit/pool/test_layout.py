@@ -75,12 +75,12 @@ def test_a_device_that_is_outside_of_the_pool_or_of_all_bounds_has_no_units(devi
 
 def test_a_unit_takes_its_own_slot() -> None:
     layout = layout_of(a_device(uuid="G", pool="slices"), a_slice_pool(slices=4))
-    assert layout.mask_of(UnitId("G::2")) == 0b0100
+    assert layout.mask_of((UnitId("G::2"),)) == 0b0100
 
 
 def test_a_unit_of_another_cut_takes_the_whole_device() -> None:
     layout = layout_of(a_device(uuid="G", pool="slices"), a_slice_pool(slices=4))
-    assert layout.mask_of(UnitId("G")) == layout.mask_of(UnitId("G::7")) == 0b1111
+    assert layout.mask_of((UnitId("G"),)) == layout.mask_of((UnitId("G::7"),)) == 0b1111
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_part_of_a_unit_is_the_device_or_instance_that_it_belongs_to(
 
 def test_each_slice_of_a_hundred_is_its_own_bit() -> None:
     layout = Layout(slices_of("GPU-1", 100))
-    assert [layout.mask_of(UnitId(str(unit))) for unit in layout.ids] == [
+    assert [layout.mask_of((UnitId(str(unit)),)) for unit in layout.ids] == [
         1 << slot for slot in range(100)
     ]
 
@@ -102,4 +102,4 @@ def test_each_slice_of_a_hundred_is_its_own_bit() -> None:
 @pytest.mark.parametrize("unit", ["GPU-2::7", "GPU-1", "GPU-1::100", "GPU-1::07", "GPU-1::٣", "7"])
 def test_a_unit_that_is_none_of_a_hundred_slices_takes_the_whole_device(unit: str) -> None:
     layout = Layout(slices_of("GPU-1", 100))
-    assert layout.mask_of(UnitId(unit)) == layout.full
+    assert layout.mask_of((UnitId(unit),)) == layout.full
