@@ -39,12 +39,12 @@ def our_rights() -> set[Right]:
     return set().union(*map(granted_by, roles))
 
 
-def rights_of_operands() -> set[Right]:
+def rights_of_operands(namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
     """Return the rights of `node.operands`: on all that operands may have, and those that it grants to them."""
-    of = [(rights.RBAC, "*"), (rights.NAMESPACED_RBAC, constants.DEFAULT_NAMESPACE)]
+    of = [(rights.RBAC, "*"), (rights.NAMESPACED_RBAC, namespace)]
     return {
-        (namespace, rule.group, resource, name, verb)
-        for rules, namespace in of
+        (place, rule.group, resource, name, verb)
+        for rules, place in of
         for rule in rules
         for resource in rule.resources
         for name in rule.names or ("*",)
