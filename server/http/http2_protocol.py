@@ -12,35 +12,25 @@ from collections import deque
 from typing import TYPE_CHECKING, cast, final
 
 import structlog
+from h2 import events
 from h2.errors import ErrorCodes
-from h2.events import (
-    ConnectionTerminated,
-    DataReceived,
-    Event,
-    RemoteSettingsChanged,
-    RequestReceived,
-    StreamEnded,
-    StreamReset,
-    WindowUpdated,
-)
 from h2.exceptions import ProtocolError
 
 from kube.errors import one_line
-from server.http.body import BROKEN_OFF, late, too_large
+from server.http.body import late
 from server.http.frames import FrameLimitError, FrameReader, goaway
 from server.http.http2_codec import bound_table, codec_of
 from server.http.peer_connection import PeerConnection, PortState, Wait, failed_reply, settled
 from server.http.replies import Reply, error_reply
 from server.http.routes import ShownPage
-from server.http.streams import InboundBodies, OutboundBodies, Stream
+from server.http.streams import InboundBodies, OutboundBodies, Stream, stream_of
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from server.http.body import Unread
     from server.http.connections import ConnectionSlot
-    from server.http.routes import Answer, Headers
+    from server.http.routes import Answer
 
 _log = structlog.get_logger()
 
@@ -55,13 +45,13 @@ class Http2Protocol(asyncio.Protocol):
         self._connection = PeerConnection(port, slot)
         self._frames = FrameReader(port.limits)
         self._codec = codec_of(port.limits, self._frames.frame_bytes)
-        self._bodies = InboundBodies(self._codec, port.large_bodies, port.limits)
         self._streams: dict[int, Stream] = {}
         # all that are not answered; of those that are abandoned, all that are decided
         self._queue: deque[Stream] = deque()
+        self._bodies = InboundBodies(self._codec, port, self._connection, readable=self._queue)
         self._deciding: dict[Stream, asyncio.Task[None]] = {}
         self._awaited_page: Stream | None = None
-        self._unsent = OutboundBodies(self._codec)
+        self._unsent = OutboundBodies(self._codec, port.encoder)
         self._given_up = 0
         # requests that the peer reset, beyond those that were answered
         self._is_last = False
@@ -106,7 +96,7 @@ class Http2Protocol(asyncio.Protocol):
         self._connection.is_writable = True
         self._advance()
 
-    # What the port calls.
+    # What the port and the deadline call.
 
     def finish(self) -> "asyncio.Future[None] | None":
         """Close after the requests under way; None where there are none."""
@@ -125,8 +115,6 @@ class Http2Protocol(asyncio.Protocol):
             task.cancel()
         self._hang_up()
 
-    # What the connection calls.
-
     def expire(self, wait: Wait) -> None:
         """Close, unless requests wait for their decisions or bodies."""
         if not self._streams:
@@ -144,49 +132,38 @@ class Http2Protocol(asyncio.Protocol):
             for event in self._codec.receive_data(frame):
                 self._take(event)
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: events.Event) -> None:
         match event:
-            case RequestReceived():
+            case events.RequestReceived():
                 self._open(event)
-            case DataReceived():
+            case events.DataReceived():
                 self._read(event)
-            case StreamEnded():
-                self._complete(event.stream_id)
-            case StreamReset():
-                stream = self._streams.get(event.stream_id)
-                if stream is not None:
-                    self._give_up(stream)
-            case WindowUpdated():
+            case events.StreamEnded():
+                self._bodies.complete(self._streams.get(event.stream_id))
+            case events.StreamReset():
+                self._give_up(self._streams.get(event.stream_id))
+            case events.WindowUpdated():
                 self._send_bodies()
-            case RemoteSettingsChanged():
+            case events.RemoteSettingsChanged():
                 bound_table(self._codec)
                 self._send_bodies()
-            case ConnectionTerminated():
+            case events.ConnectionTerminated():
                 # h2 sends nothing after it; Go's client closes its connections without one.
                 self._hang_up()
             case _:
                 pass
 
-    def _open(self, event: RequestReceived) -> None:
-        number = event.stream_id
-        assert number is not None, "h2 sets it"
+    def _open(self, event: events.RequestReceived) -> None:
         limits = self._port.limits
+        stream = stream_of(event)
         if self._is_last or len(self._streams) >= limits.pipelined:
             # It has been told so, or its abandoned requests are decided still.
-            self._codec.reset_stream(number, ErrorCodes.REFUSED_STREAM)
+            self._codec.reset_stream(stream.number, ErrorCodes.REFUSED_STREAM)
             return
         self._connection.mark_active()
         self._connection.note_use()
-        fields = event.headers or []
-        headers: dict[bytes, bytes] = {}
-        for name, value in fields:
-            # Of two the first counts, for all readers alike.
-            headers.setdefault(name, value)
-        stream = Stream(
-            number, headers.get(b":method", b""), headers, event.stream_ended is not None
-        )
-        self._streams[number] = stream
-        if len(fields) > limits.head_fields:
+        self._streams[stream.number] = stream
+        if len(event.headers or ()) > limits.head_fields:
             stream.reply = error_reply(431)
         else:
             try:
@@ -200,67 +177,31 @@ class Http2Protocol(asyncio.Protocol):
 
     def _begin(self, stream: Stream) -> None:
         """Find what answers it, or its body is read for."""
-        headers = stream.headers
-        path = headers.get(b":path", b"").partition(b"?")[0]
-        route = self._port.routes.of(stream.method, path)
+        route = self._port.routes.of(stream.method, stream.path)
         if isinstance(route, Reply):
             stream.reply = route
-            return
-        if isinstance(route, ShownPage):
+        elif isinstance(route, ShownPage):
             stream.page = route
-            return
-        length = _length_of(headers)
-        stream.reply = self._connection.refusal_of(route, headers, length)
-        if stream.reply is not None:
-            return
-        stream.endpoint = route
-        if stream.is_complete:
-            return
-        expected = headers.get(b"expect")
-        if expected is not None:
-            if expected.lower() != b"100-continue":
-                stream.reply = error_reply(417)
-                return
-            self._codec.send_headers(stream.number, [(b":status", b"100")])
-        if not route.knows_callers:
-            self._bodies.take_turns(stream, length, self._flush)
+        elif refusal := self._connection.refusal_of(route, stream.headers, stream.length):
+            stream.reply = refusal
+        else:
+            stream.endpoint = route
+            if not stream.is_complete:
+                self._bodies.ask_for(stream, self._flush)
 
-    def _read(self, event: DataReceived) -> None:
-        assert event.stream_id is not None, "h2 sets it"
-        stream = self._streams.get(event.stream_id)
-        part, flow = event.data or b"", event.flow_controlled_length or 0
-        if stream is None or not stream.is_read:
-            self._bodies.discard(flow)
-            return
-        if part:
+    def _read(self, event: events.DataReceived) -> None:
+        if self._bodies.read(self._streams.get(event.stream_id or 0), event):
             self._frames.note_progress()
             self._connection.mark_active()
-        if not self._bodies.read(stream, part, flow):
-            self._refuse_body(stream, too_large(self._port.limits))
-
-    def _complete(self, number: int | None) -> None:
-        stream = self._streams.get(number or 0)
-        if stream is None or stream.is_complete:
-            return
-        was_read = stream.is_read
-        stream.is_complete = True
-        stream.clear_deadline()
-        if was_read:
-            self._queue.append(stream)
 
     def _expire_body(self, stream: Stream) -> None:
-        stream.deadline = None
-        self._refuse_body(stream, late(self._port.limits))
+        self._bodies.refuse(stream, late(self._port.limits))
         self._advance()
 
-    def _refuse_body(self, stream: Stream, unread: "Unread") -> None:
-        assert stream.endpoint is not None, "its body is read for one"
-        stream.reply = stream.endpoint.answer_unread(unread, self._connection.remote())
-        self._bodies.release(stream)
-        self._queue.append(stream)
-
-    def _give_up(self, stream: Stream) -> None:
+    def _give_up(self, stream: Stream | None) -> None:
         """Forget a request that the peer reset, unless it does nothing else."""
+        if stream is None:
+            return
         self._given_up += 1
         if self._given_up > self._port.limits.pipelined:
             text = "more requests are given up than are answered"
@@ -270,9 +211,7 @@ class Http2Protocol(asyncio.Protocol):
     def _abandon(self, stream: Stream) -> None:
         """Forget a request; one that is decided goes on, and counts as one until it is."""
         stream.is_abandoned = True
-        if stream.is_read and stream.endpoint is not None:
-            stream.endpoint.answer_unread(BROKEN_OFF, self._connection.remote())
-        self._bodies.release(stream)
+        self._bodies.break_off(stream)
         if stream in self._deciding:
             return
         del self._streams[stream.number]
@@ -341,11 +280,7 @@ class Http2Protocol(asyncio.Protocol):
         self._bodies.release(stream)
         self._connection.note_use()
         self._given_up = max(0, self._given_up - 1)
-        has_body = stream.method != b"HEAD" and bool(reply.body)
-        fields = self._port.encoder.fields(reply, has_body=has_body)
-        self._codec.send_headers(stream.number, fields, end_stream=not has_body)
-        if has_body:
-            self._unsent.add(stream, reply.body)
+        if self._unsent.begin(stream, reply):
             self._send_bodies()
         else:
             self._end(stream)
@@ -413,8 +348,3 @@ class Http2Protocol(asyncio.Protocol):
         if self._frames.awaits_rest:
             return Wait.HEAD
         return Wait.REQUEST if self._codec.highest_inbound_stream_id else Wait.FIRST_REQUEST
-
-
-def _length_of(headers: "Headers") -> int | None:
-    length = headers.get(b"content-length", b"")
-    return int(length) if length.isdigit() else None

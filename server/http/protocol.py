@@ -78,7 +78,7 @@ class HttpProtocol(asyncio.Protocol):
         self._connection.is_writable = True
         self._advance()
 
-    # What the port calls.
+    # What the port and the deadline call.
 
     def finish(self) -> "asyncio.Future[None] | None":
         """Close after the requests under way; None where there are none."""
@@ -95,8 +95,6 @@ class HttpProtocol(asyncio.Protocol):
         if self._deciding is not None:
             self._deciding.cancel()
         self._connection.close()
-
-    # What the connection calls.
 
     def expire(self, wait: Wait) -> None:
         """Refuse a body that is late; otherwise close."""

@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 from h2.connection import H2Connection
+from h2.events import DataReceived, RequestReceived
 
+from server.http.body import BROKEN_OFF, too_large
+from server.http.replies import error_reply
 from server.http.routes import Headers, ShownPage
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
 
-    from server.http.body import LargeBodies
+    from server.http.body import Unread
     from server.http.limits import Limits
-    from server.http.replies import Reply
-    from server.http.routes import Endpoint
+    from server.http.peer_connection import PeerConnection, PortState
+    from server.http.replies import Reply, ReplyEncoder
+from server.http.routes import Endpoint
 
 _FIRST_WINDOW: Final = 2**16 - 1
 """Of a connection, by the protocol; no smaller one can be had."""
@@ -56,6 +60,16 @@ class Stream(msgspec.Struct, eq=False):
     """Its share of what the small bodies of the connection may have together."""
 
     @property
+    def path(self) -> bytes:
+        return self.headers.get(b":path", b"").partition(b"?")[0]
+
+    @property
+    def length(self) -> int | None:
+        """Of the body, as declared."""
+        length = self.headers.get(b"content-length", b"")
+        return int(length) if length.isdigit() else None
+
+    @property
     def is_read(self) -> bool:
         """Return whether its body is read, or will be."""
         return self.endpoint is not None and self.reply is None and not self.is_complete
@@ -66,6 +80,16 @@ class Stream(msgspec.Struct, eq=False):
             self.deadline = None
 
 
+def stream_of(event: RequestReceived) -> Stream:
+    """Return a new request; of two headers the first counts, for all readers alike."""
+    assert event.stream_id is not None, "h2 sets it"
+    headers: dict[bytes, bytes] = {}
+    for name, value in event.headers or ():
+        headers.setdefault(name, value)
+    is_complete = event.stream_ended is not None
+    return Stream(event.stream_id, headers.get(b":method", b""), headers, is_complete)
+
+
 def window_of(limits: "Limits") -> int:
     """Return how many bytes may be on their way on a stream, and on a connection."""
     return max(_FIRST_WINDOW, 2 * limits.large_body_bytes)
@@ -73,12 +97,21 @@ def window_of(limits: "Limits") -> int:
 
 @final
 class InboundBodies:
-    """The bodies of one connection."""
+    """The bodies of one connection; a request whose body is there, or will not be, is appended to `readable`."""
 
-    def __init__(self, codec: H2Connection, large: "LargeBodies", limits: "Limits") -> None:
+    def __init__(
+        self,
+        codec: H2Connection,
+        port: "PortState",
+        connection: "PeerConnection",
+        *,
+        readable: deque[Stream],
+    ) -> None:
         self._codec = codec
-        self._large = large
-        self._limits = limits
+        self._large = port.large_bodies
+        self._limits = limits = port.limits
+        self._connection = connection
+        self._readable = readable
         self._worth = window_of(limits) // 2
         # bytes by which a window is opened at a time
         self._unacknowledged = 0
@@ -90,8 +123,21 @@ class InboundBodies:
         if more:
             self._codec.increment_flow_control_window(more)
 
-    def take_turns(self, stream: Stream, length: int | None, flush: "Callable[[], None]") -> None:
-        """Let a body of a caller without authentication wait for others, unless it is small."""
+    def ask_for(self, stream: Stream, flush: "Callable[[], None]") -> None:
+        """Let a body come, one of a caller without authentication in its turn."""
+        assert stream.endpoint is not None, "its body is read for one"
+        expected = stream.headers.get(b"expect")
+        if expected is not None:
+            if expected.lower() != b"100-continue":
+                stream.reply = error_reply(417)
+                return
+            self._codec.send_headers(stream.number, [(b":status", b"100")])
+        if not stream.endpoint.knows_callers:
+            self._take_turns(stream, flush)
+
+    def _take_turns(self, stream: Stream, flush: "Callable[[], None]") -> None:
+        """Let a body wait for others, unless it is small."""
+        length = stream.length
         if length is not None and self._reserved + length <= self._limits.large_body_bytes:
             stream.reserved = length
             self._reserved += length
@@ -104,18 +150,48 @@ class InboundBodies:
 
         self._large.add(stream, on_turn)
 
-    def read(self, stream: Stream, part: bytes, flow: int) -> bool:
-        """Take a part of the body, of `flow` bytes with its padding; return whether it is small enough."""
+    def read(self, stream: Stream | None, event: DataReceived) -> bool:
+        """Take a part of a body; return whether it brought a request on."""
+        part, flow = event.data or b"", event.flow_controlled_length or 0
+        if stream is None or not stream.is_read:
+            self.discard(flow)
+            return False
         stream.size += len(part)
         if stream.size > self._limits.body_bytes:
             self.discard(flow)
-            return False
-        stream.parts.append(part)
-        if self._large.is_waiting(stream):
-            stream.held += flow
+            self.refuse(stream, too_large(self._limits))
         else:
-            self._acknowledge(stream, flow)
-        return True
+            stream.parts.append(part)
+            if self._large.is_waiting(stream):
+                stream.held += flow
+            else:
+                self._acknowledge(stream, flow)
+        return bool(part)
+
+    def complete(self, stream: Stream | None) -> None:
+        """Note the end of a request, unless it is answered or had no body."""
+        if stream is None or stream.is_complete:
+            return
+        if stream.is_read:
+            self._readable.append(stream)
+        stream.is_complete = True
+        stream.clear_deadline()
+
+    def refuse(self, stream: Stream, unread: "Unread") -> None:
+        """Let a body that is read be answered before its end."""
+        stream.reply = self._unread(stream, unread)
+        self.release(stream)
+        self._readable.append(stream)
+
+    def break_off(self, stream: Stream) -> None:
+        """Forget the body of a request that nobody waits for."""
+        if stream.is_read:
+            self._unread(stream, BROKEN_OFF)
+        self.release(stream)
+
+    def _unread(self, stream: Stream, unread: "Unread") -> "Reply":
+        assert stream.endpoint is not None, "its body is read for one"
+        return stream.endpoint.answer_unread(unread, self._connection.remote())
 
     def discard(self, flow: int) -> None:
         """Count what nobody reads, or has read: other streams go on."""
@@ -149,15 +225,22 @@ class InboundBodies:
 class OutboundBodies:
     """The answers of one connection, sent one after the other; true while there is one."""
 
-    def __init__(self, codec: H2Connection) -> None:
+    def __init__(self, codec: H2Connection, encoder: "ReplyEncoder") -> None:
         self._codec = codec
+        self._encoder = encoder
         self._rests: deque[tuple[Stream, memoryview]] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._rests)
 
-    def add(self, stream: Stream, body: bytes) -> None:
-        self._rests.append((stream, memoryview(body)))
+    def begin(self, stream: Stream, reply: "Reply") -> bool:
+        """Send the head of an answer; return whether a body follows."""
+        has_body = stream.method != b"HEAD" and bool(reply.body)
+        fields = self._encoder.fields(reply, has_body=has_body)
+        self._codec.send_headers(stream.number, fields, end_stream=not has_body)
+        if has_body:
+            self._rests.append((stream, memoryview(reply.body)))
+        return has_body
 
     def remove(self, stream: Stream) -> None:
         """Forget an answer that nobody waits for. Idempotent."""
