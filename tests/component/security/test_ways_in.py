@@ -216,15 +216,6 @@ async def test_certificate_is_no_way_in(served: ServedApp, stranger, version) ->
     assert_nothing_bound(served, answer)
 
 
-async def test_http_2_is_not_spoken(served: ServedApp) -> None:
-    context = served.tls()
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    async with await tls(served, context) as peer:
-        assert peer._writer.get_extra_info("ssl_object").selected_alpn_protocol() != "h2"
-        await peer.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
-        assert await peer.status() in {0, 400}
-
-
 async def test_requests_behind_a_refused_one_are_judged_one_by_one(served: ServedApp) -> None:
     """What one of a connection may, the next one may not by that."""
     served.extender_setup.pending()
