@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, UnitId
+from api.units import slices_of
 from pool.index.change_log import Changes
 from pool.index.claims import Claims
 from pool.index.device_index import DeviceIndex
@@ -196,6 +197,25 @@ def test_a_device_of_an_unknown_pool_that_is_gone_leaves_nothing_behind() -> Non
     index.discard_device(D0)
     assert set(index._pools) == {WHOLE}
     assert (index.devices._names_by_part, index.devices._names_by_node) == ({}, {})
+
+
+def test_units_of_a_holder_that_is_gone_are_not_taken_unless_another_has_them() -> None:
+    index = some_allocation_state(
+        a_slice_pool(slices=4), devices=some_devices(1, pool="slices")
+    ).index
+    slices = slices_of("GPU-n1-0", 4)
+    one, other, loose = ReservationId("one"), ReservationId("other"), ReservationId("loose")
+    index.set_observed(PodUid("p"), slices[:1])
+    index.set_assumed(one, slices[1:3])
+    index.set_assumed(other, slices[2:3])
+    index.set_assumed(loose, slices[3:], is_confirmed=False)
+    entry = index.devices.get(D0)
+    assert entry is not None
+    assert index.claims.taken_without(entry, ()) == 0b0111
+    assert index.claims.taken_without(entry, {one}) == 0b0101
+    assert index.claims.taken_without(entry, {one, other}) == 0b0001
+    assert index.claims.taken_without(entry, {PodUid("p"), loose}) == 0b0110
+    assert index.claims.assumed_without(entry, {one}) == 0b1100
 
 
 def test_a_reservation_reserves_alone_what_no_other_reserves() -> None:

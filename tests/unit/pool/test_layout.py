@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from api.kinds.gpupool import AllocationMode
 from api.names import UnitId
@@ -97,6 +99,16 @@ def test_each_slice_of_a_hundred_is_its_own_bit() -> None:
     assert [layout.mask_of((UnitId(str(unit)),)) for unit in layout.ids] == [
         1 << slot for slot in range(100)
     ]
+
+
+@pytest.mark.parametrize("count", [4, 100])
+@given(data=st.data())
+def test_units_in_any_order_are_the_bits_of_each(count: int, data: st.DataObject) -> None:
+    layout = Layout(slices_of("GPU-1", count))
+    slots = data.draw(st.lists(st.integers(0, count - 1), unique=True))
+    units = [layout.ids[slot] for slot in slots]
+    assert layout.mask_of(units) == sum(1 << slot for slot in slots)
+    assert layout.mask_of([*units, UnitId("GPU-1")]) == layout.full
 
 
 @pytest.mark.parametrize("unit", ["GPU-2::7", "GPU-1", "GPU-1::100", "GPU-1::07", "GPU-1::٣", "7"])
