@@ -1,6 +1,7 @@
 """A node that nobody labelled becomes ready by its device alone: detector, label, agent, inventory, readiness."""
 
 import json
+import platform
 import shutil
 import time
 from typing import TYPE_CHECKING, Any
@@ -116,6 +117,11 @@ async def test_a_bare_node_becomes_ready(
     assert shown is not None
     count = str(len(devices.devices))
     assert shown["spec"]["labels"]["gpu.deckhouse.io/device-count"] == count
+
+    inventory = await api.get(f"{INVENTORIES}/{node.name}")
+    machine = inventory["status"]["system"]
+    assert machine["kernel"] == platform.release()
+    assert machine["os"] == platform.freedesktop_os_release()["ID"]
 
     # The detector takes back what it said; the label stays where a GPUDevice is.
     for function in (bus / "devices").iterdir():
