@@ -226,6 +226,19 @@ async def test_peer_whose_buffers_are_full_is_asked_nothing_more() -> None:
         assert later.status == 200
 
 
+async def test_connection_stays_after_a_request_that_is_given_up_at_once() -> None:
+    async with serving() as served:
+        peer = served.connect()
+        await asyncio.sleep(2 * LIMITS.keep_alive_s)
+        number = peer.request("/known", b"begin", ends=False)
+        peer.codec.reset_stream(number)
+        await peer.exchange()
+        await asyncio.sleep(LIMITS.keep_alive_s - 1)
+        assert not peer.transport.is_closed
+        await asyncio.sleep(2)
+        assert peer.transport.is_closed
+
+
 async def test_idle_connection_is_closed_so_long_after_its_last_answer() -> None:
     async with serving() as served:
         unused, used = served.connect(), served.connect()
