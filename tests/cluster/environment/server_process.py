@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, final
 
 import yaml
 
-from manifests import constants
 from tests.cluster.environment import polling
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class ServerProcess:
 
     async def until_standing_by(self) -> None:
         """Return when it answers, and says that it does not lead."""
-        probe = polling.https_probe(self.url + constants.READINESS_PATH, ca_file=None)
+        probe = polling.https_probe(self.url + "/readyz", ca_file=None)
 
         async def says_so() -> bool:
             why = await probe()

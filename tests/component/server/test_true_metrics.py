@@ -41,6 +41,7 @@ from tests.support.running_server import Cluster, a_server
 
 
 async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
+    ASKED.clear()  # of other tests in this process
     await cluster.install_discovery()
     async with a_server(cluster, observe_within_s=1.0, **IMPATIENT) as server:
         await server.until_ready()
