@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, final
 import aiohttp
 import yaml
 
-from manifests.install import scheduler_deployment
 from manifests.yaml import render
 from simulator.node.nfd import node_feature_crd
 from tests.cluster.environment import client, components, polling, server_process
@@ -49,6 +48,11 @@ ADVERTISED = "192.0.2.1"
 """Of the servers, where a test installs their Service; nothing connects to it (RFC 5737)."""
 
 _MOUNTED = ("ca.crt", "scheduler.crt", "scheduler.key")
+_SCHEDULER_ENVIRONMENT = {
+    "HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5",
+    "HTTP2_PING_TIMEOUT_SECONDS": "5",
+}
+"""As docs/operations.md says."""
 
 _SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -286,7 +290,7 @@ class GpuSystem:
             self._control_plane,
             configuration=self.scheduler_configuration,
             name=f"{self._prefix}gpu-scheduler",
-            environment=scheduler_deployment.ENVIRONMENT,
+            environment=_SCHEDULER_ENVIRONMENT,
         )
 
     def _save(self, name: str, encoded: str) -> Path:
