@@ -35,6 +35,8 @@ from manifests.install.webhooks import (
     build_validating_configuration,
 )
 from manifests.monitoring.alerts import build_alert_rules
+from manifests.monitoring.dashboards.config_maps import DASHBOARDS, build_dashboards
+from manifests.monitoring.dashboards.grafana_json import dashboard_text
 from manifests.yaml import render
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class RenderTarget(Enum):
     SCHEDULER_CONFIG = "scheduler-config"
     OPERANDS = "operands"
     ALERTS = "alerts"
+    DASHBOARDS = "dashboards"
     FEATURES = "features"
     EXAMPLES = "examples"
     ALL = "all"
@@ -68,6 +71,7 @@ DESCRIPTIONS: Final = {
     RenderTarget.SCHEDULER_CONFIG: "configuration of a stock kube-scheduler with the extender",
     RenderTarget.OPERANDS: "operands of nodes that the server applies by its settings, for a look",
     RenderTarget.ALERTS: "PrometheusRule with the alerts",
+    RenderTarget.DASHBOARDS: "ConfigMaps with the dashboards for Grafana",
     RenderTarget.FEATURES: "NodeFeatureRule by which Node Feature Discovery labels nodes with a device",
     RenderTarget.EXAMPLES: "pools and pods to start from",
     RenderTarget.ALL: "an installation as the chart makes it, for kubectl apply --server-side",
@@ -153,6 +157,8 @@ def _of_one_installation(target: RenderTarget, options: "argparse.Namespace") ->
             return render(_operands(options, namespace))
         case RenderTarget.ALERTS:
             return render([build_alert_rules(namespace)])
+        case RenderTarget.DASHBOARDS:
+            return _dashboards(options.board, namespace)
         case RenderTarget.CRDS | RenderTarget.FEATURES | RenderTarget.EXAMPLES | RenderTarget.ALL:
             raise ValueError(f"{target.value} needs no names")
 
@@ -171,6 +177,15 @@ def _all_objects(options: "argparse.Namespace") -> list[dict[str, Any]]:
     except BadSettingsError as error:
         raise CommandLineError(str(error)) from error
     return build_installed_objects(installation)
+
+
+def _dashboards(board: str | None, namespace: str) -> str:
+    if board is None:
+        return render(build_dashboards(namespace))
+    boards = {one.uid: one for one in DASHBOARDS}
+    if board not in boards:
+        raise no_such("dashboard", board, list(boards), listed_by=f"{PROGRAM} render dashboards")
+    return dashboard_text(boards[board])
 
 
 def _operands(options: "argparse.Namespace", namespace: str) -> list[dict[str, Any]]:

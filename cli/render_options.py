@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
     from cli.command_parser import CommandParser
 
-_NAMESPACED: Final = ("rbac", "policy", "webhooks", "scheduler-config", "operands", "alerts")
+_NAMESPACED: Final = (
+    "rbac",
+    "policy",
+    "webhooks",
+    "scheduler-config",
+    "operands",
+    "alerts",
+    "dashboards",
+)
 TARGETS_OF_FLAGS: Final[dict[str, tuple[str, ...]]] = {
     "values": ("all",),
     "kube_version": ("all",),
@@ -27,6 +35,7 @@ TARGETS_OF_FLAGS: Final[dict[str, tuple[str, ...]]] = {
     "resource": ("scheduler-config",),
     "user": ("policy",),
     "lease": ("rbac", "policy"),
+    "board": ("dashboards",),
 }
 """Option -> the targets that it changes; with others it would have no effect, and is refused."""
 
@@ -72,6 +81,12 @@ def add_render_flags(parser: "CommandParser") -> None:
         parser,
         "user",
         "user that may write our annotations (the server's service account); may be repeated",
+        metavar="NAME",
+    )
+    _add(
+        parser,
+        "board",
+        "print the JSON of one dashboard instead, as Grafana imports it, e.g. gpu-node",
         metavar="NAME",
     )
     _add(parser, "lease", "the server's Lease (gpu-control-plane)", metavar="NAME")

@@ -27,6 +27,8 @@ SCHEDULER_SECRET: Final = f"{NAME}-scheduler"
 """The part that kube-scheduler mounts: its key pair and the CA's certificate."""
 RESERVATION_KEY_SECRET: Final = f"{NAME}-reservations"
 """Key with which all replicas sign and verify the reservations in pods."""
+DASHBOARD_LABELS: Final = MappingProxyType({"grafana_dashboard": "1"})
+"""Of the dashboards' ConfigMaps: what the sidecar of Grafana's chart looks for by default."""
 POOL_VIEWER: Final = f"{NAME}-pool-viewer"
 """ClusterRole that reads GPUPools."""
 

@@ -42,6 +42,7 @@ from manifests.install.webhooks import (
     build_validating_configuration,
 )
 from manifests.monitoring.alerts import build_alert_rules
+from manifests.monitoring.dashboards.config_maps import build_dashboards
 from manifests.monitoring.monitors import build_pod_monitor, build_service_monitor
 from server.rbac import build_agent_roles, build_hook, build_server_roles
 
@@ -183,6 +184,12 @@ def _monitoring(installation: "Installation") -> "Iterator[ObjectGroup]":
         name="alerts",
         objects=[build_alert_rules(namespace, rule.labels)],
         needs=("monitoring.prometheus_rule.enabled",),
+    )
+    dashboards = values.dashboards
+    yield ObjectGroup(
+        name="dashboards",
+        objects=build_dashboards(namespace, dashboards.labels, dashboards.annotations),
+        needs=("monitoring.dashboards.enabled",),
     )
 
 

@@ -217,8 +217,18 @@ class ScrapeValues(MonitorValues):
     interval: Duration = "30s"
 
 
+class DashboardValues(_Values):
+    """Dashboards in ConfigMaps, as the sidecar of Grafana's chart loads them."""
+
+    enabled: bool = False
+    labels: dict[str, str] = Field(default_factory=lambda: {**constants.DASHBOARD_LABELS})
+    """Labels that the sidecar looks for."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations of the ConfigMaps, for instance the sidecar's `grafana_folder`."""
+
+
 class MonitoringValues(_Values):
-    """Objects of the Prometheus operator, whose CRDs must exist."""
+    """Objects of the Prometheus operator, whose CRDs must exist, and dashboards."""
 
     service_monitor: ScrapeValues = ScrapeValues()
     """Metrics of the servers."""
@@ -226,6 +236,8 @@ class MonitoringValues(_Values):
     """Metrics of node agents and device plugins."""
     prometheus_rule: MonitorValues = MonitorValues()
     """Alerts (docs/operations.md)."""
+    dashboards: DashboardValues = DashboardValues()
+    """Dashboards in ConfigMaps, as the sidecar of Grafana's chart loads them."""
 
 
 class UninstallValues(_Values):

@@ -177,7 +177,12 @@ def _with_files(group: ObjectGroup, tokens: Tokens) -> tuple[list[Json], dict[st
     files: dict[str, str] = {}
     for one in group.objects:
         document = one
-        if "{{" in str(one):
+        if one["kind"] == "ConfigMap" and "{{" in str(one):
+            texts = {f"files/{group.name}/{name}": text for name, text in one["data"].items()}
+            files |= texts
+            data = {Path(name).name: tokens.lines(f'.Files.Get "{name}"') for name in texts}
+            document = {**one, "data": data}
+        elif "{{" in str(one):
             name = f"files/{group.name}.yaml"
             files[name] = yaml.safe_dump(
                 one["spec"], sort_keys=False, allow_unicode=True, width=100

@@ -72,6 +72,11 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
             "serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prom"}},
             "podMonitor": {"enabled": True, "interval": "1m", "labels": {"release": "prom"}},
             "prometheusRule": {"enabled": True, "labels": {"release": "prom"}},
+            "dashboards": {
+                "enabled": True,
+                "labels": {"dashboards": "yes"},
+                "annotations": {"grafana_folder": "GPU"},
+            },
         }
     },
     "no-hook": {"uninstall": {"enabled": False}},

@@ -22,6 +22,7 @@ VALUES = {
     "resource": "gpu.deckhouse.io/train",
     "user": "system:serviceaccount:gpu:server",
     "lease": "gpu.lease",
+    "board": "gpu-node",
 }
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 FLAGS = [

@@ -30,6 +30,7 @@ EVERYTHING: dict[str, Any] = {
         "serviceMonitor": {"enabled": True},
         "podMonitor": {"enabled": True},
         "prometheusRule": {"enabled": True},
+        "dashboards": {"enabled": True},
     },
     "tls": {"source": "CertManager"},
 }
