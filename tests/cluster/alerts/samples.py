@@ -1,0 +1,147 @@
+"""An hour of samples of every metric: ours as the code declares them, and those of other programs.
+
+Two nodes. On `n1` the pod `ml/trainer` has a whole device and works; two pods share another one. `n2` is not
+ready, `ml/notebook` has a MIG instance there and does nothing. `ml/waiting` is pending, `ml/done` has ended.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from api.kinds.gpudevice import DeviceState
+from pool.reservations.reservation import End, ReservationPhase
+from telemetry import agent_metrics, metrics
+from telemetry.conditions import PoolCondition
+from tests.support.foreign_series import DCGM_FIELDS
+
+START: Final = 1_700_000_000
+STEP_S: Final = 60
+COUNT: Final = 61
+END: Final = START + STEP_S * (COUNT - 1)
+"""When the last samples are of."""
+
+
+@dataclass(frozen=True)
+class Series:
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    value: float = 1.0
+    growth: float = 0.0
+    """A minute."""
+
+    def lines(self) -> Iterator[str]:
+        shown = ",".join(f'{name}="{value}"' for name, value in self.labels.items())
+        for index in range(COUNT):
+            yield f"{self.name}{{{shown}}} {self.value + self.growth * index} {START + STEP_S * index}\n"
+
+
+_VALUES: Final[dict[str, tuple[str, ...]]] = {
+    "pool": ("train", "small-units"),
+    "node": ("n1", "n2"),
+    "state": tuple(state.value for state in DeviceState),
+    "condition": tuple(condition.value for condition in PoolCondition),
+    "phase": tuple(phase.value for phase in ReservationPhase),
+    "end": tuple(end.value for end in End),
+    "verb": ("filter", "bind"),
+    "outcome": ("ok", "failed"),
+    "topology": ("any", "aligned"),
+}
+"""Label -> its values; other labels have one."""
+
+
+def _ours() -> Iterator[Series]:
+    for home in (metrics, agent_metrics):
+        for metric in vars(home).values():
+            if isinstance(metric, Counter | Gauge | Histogram) and metric._name not in _APART:
+                names = metric._labelnames
+                for values in itertools.product(*(_VALUES.get(name, ("a",)) for name in names)):
+                    yield from _of_metric(metric, dict(zip(names, values, strict=True)))
+
+
+def _of_metric(metric: Counter | Gauge | Histogram, labels: Mapping[str, str]) -> Iterator[Series]:
+    name = metric._name
+    match metric:
+        case Counter():
+            yield Series(f"{name}_total", labels, growth=1)
+        case Gauge():
+            yield Series(name, labels)
+        case Histogram():
+            for index, bound in enumerate(metric._upper_bounds, start=1):
+                le = "+Inf" if bound == float("inf") else str(bound)
+                yield Series(f"{name}_bucket", {**labels, "le": le}, growth=index)
+            yield Series(f"{name}_count", labels, growth=len(metric._upper_bounds))
+            yield Series(f"{name}_sum", labels, growth=0.5)
+
+
+_APART: Final = ("gpu_bootstrap_node_phase", "gpu_bootstrap_condition", "gpu_bootstrap_ready")
+"""Gauges whose series differ by node."""
+
+
+def _of_nodes() -> Iterator[Series]:
+    phase, condition, ready = _APART
+    yield Series(ready, {"node": "n1"}, 1)
+    yield Series(ready, {"node": "n2"}, 0)
+    yield Series(phase, {"node": "n1", "phase": "Ready"})
+    yield Series(phase, {"node": "n2", "phase": "Validating"})
+    for node, one in (
+        ("n1", "ReadyForPooling"),
+        ("n1", "GFDReady"),
+        ("n2", "DriverMissing"),
+        ("n2", "ToolkitMissing"),
+        ("n2", "MonitoringMissing"),
+    ):
+        yield Series(condition, {"node": node, "condition": one})
+
+
+def _of_devices() -> Iterator[Series]:
+    whole = {"gpu": "0", "UUID": "GPU-a", "device": "nvidia0", "Hostname": "n1"}
+    shared = {"gpu": "1", "UUID": "GPU-b", "device": "nvidia1", "Hostname": "n1"}
+    # Scraped with `honorLabels` on n1; without, the page's labels are renamed, and the exporter's come first.
+    instance = {
+        "gpu": "0",
+        "UUID": "GPU-c",
+        "device": "nvidia0",
+        "Hostname": "n2",
+        "GPU_I_ID": "7",
+        "GPU_I_PROFILE": "1g.10gb",
+        "namespace": "gpu-control-plane",
+        "pod": "gpu-dcgm-exporter-x",
+    }
+    for name in DCGM_FIELDS:
+        is_busy = name == "DCGM_FI_DEV_GPU_UTIL"
+        value = 80 if is_busy else 1000
+        yield Series(name, {**whole, "namespace": "ml", "pod": "trainer"}, value, not is_busy)
+        for pod in ("one", "other"):
+            yield Series(name, {**shared, "namespace": "web", "pod": pod}, value / 2, not is_busy)
+        renamed = {"exported_namespace": "ml", "exported_pod": "notebook"}
+        yield Series(name, {**instance, **renamed}, 0 if is_busy else 500, not is_busy)
+
+
+_PODS: Final = (
+    ("ml", "trainer", "gpu_deckhouse_io_train", 2, "Running"),
+    ("ml", "notebook", "gpu_deckhouse_io_small_units", 1, "Running"),
+    ("ml", "waiting", "gpu_deckhouse_io_train", 8, "Pending"),
+    ("ml", "done", "gpu_deckhouse_io_train", 4, "Succeeded"),
+    ("web", "one", "gpu_deckhouse_io_small_units", 1, "Running"),
+    ("web", "other", "gpu_deckhouse_io_small_units", 1, "Running"),
+)
+
+
+def _of_pods() -> Iterator[Series]:
+    for namespace, pod, resource, units, now in _PODS:
+        of = {"namespace": namespace, "pod": pod, "uid": f"uid-{pod}"}
+        container = {**of, "container": "main", "node": "n1"}
+        requests = "kube_pod_container_resource_requests"
+        yield Series(requests, {**container, "resource": resource, "unit": "integer"}, units)
+        yield Series(requests, {**container, "resource": "cpu", "unit": "core"}, 4)
+        for phase in ("Pending", "Running", "Succeeded", "Failed", "Unknown"):
+            yield Series("kube_pod_status_phase", {**of, "phase": phase}, phase == now)
+
+
+def openmetrics_text() -> str:
+    """Return all samples as promtool imports them."""
+    series = itertools.chain(_ours(), _of_nodes(), _of_devices(), _of_pods())
+    return "".join(line for one in series for line in one.lines()) + "# EOF\n"
