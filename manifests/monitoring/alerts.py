@@ -156,6 +156,43 @@ ALERTS: Final = (
         "node {{ $labels.node }} has GPUs but no driver",
     ),
     Alert(
+        "GPUToolkitMissing",
+        Severity.WARNING,
+        'max by (node) (gpu_bootstrap_condition{condition="ToolkitMissing"}) == 1',
+        "15m",
+        "NVIDIA's container toolkit is not ready on node {{ $labels.node }}",
+    ),
+    Alert(
+        "GPUFeatureDiscoveryMissing",
+        Severity.WARNING,
+        'max by (node) (gpu_bootstrap_node_phase{phase="GFD"}) == 1',
+        "15m",
+        "GPU feature discovery is not ready on node {{ $labels.node }}",
+    ),
+    Alert(
+        "GPUMonitoringMissing",
+        Severity.WARNING,
+        'max by (node) (gpu_bootstrap_condition{condition="MonitoringMissing"}) == 1',
+        "15m",
+        "DCGM or its exporter is not ready, or does not answer, on node {{ $labels.node }}",
+    ),
+    Alert(
+        "GPUNodeNotReady",
+        Severity.WARNING,
+        "max by (node, phase) (gpu_bootstrap_node_phase"
+        '{phase!="Ready",phase!="Disabled"}) == 1'
+        " and on (node) gpu_inventory_devices_total > 0",
+        "15m",
+        "node {{ $labels.node }} stays in phase {{ $labels.phase }}: its devices are given to no pool",
+    ),
+    Alert(
+        "GPUOperandNotApplied",
+        Severity.WARNING,
+        "sum by (handler) (rate(gpu_bootstrap_handler_errors_total[10m])) > 0",
+        "15m",
+        "the API server refuses objects of the operand {{ $labels.handler }}",
+    ),
+    Alert(
         "GPUPluginNotRegistered",
         Severity.WARNING,
         "gpu_agent_plugin_registered == 0",

@@ -1,7 +1,8 @@
 """An hour of samples of every metric: ours as the code declares them, and those of other programs.
 
-Two nodes. On `n1` the pod `ml/trainer` has a whole device and works; two pods share another one. `n2` is not
-ready, `ml/notebook` has a MIG instance there and does nothing. `ml/waiting` is pending, `ml/done` has ended.
+Three nodes. On `n1` the pod `ml/trainer` has a whole device and works; two pods share another one. `n2` is not
+ready, `ml/notebook` has a MIG instance there and does nothing; `n3` waits for feature discovery. `ml/waiting` is
+pending, `ml/done` has ended.
 """
 
 import itertools
@@ -86,6 +87,7 @@ def _of_nodes() -> Iterator[Series]:
     yield Series(ready, {"node": "n2"}, 0)
     yield Series(phase, {"node": "n1", "phase": "Ready"})
     yield Series(phase, {"node": "n2", "phase": "Validating"})
+    yield Series(phase, {"node": "n3", "phase": "GFD"})
     for node, one in (
         ("n1", "ReadyForPooling"),
         ("n1", "GFDReady"),

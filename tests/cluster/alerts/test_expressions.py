@@ -22,7 +22,7 @@ VARIABLES = {**CHOSEN, "$__rate_interval": "5m", "$__range": "1h"}
 ELSE_ZERO = " or vector(0)"
 SELECTOR = re.compile(r"\bgpu(?:pool)?_[a-z_]+(?:\{[^}]*\})?")
 
-EXPRESSIONS = {
+EXPRESSIONS: dict[str, str] = {
     f"{one.uid}: {panel['title']} {target['refId']}": target["expr"]
     for one in DASHBOARDS
     for panel in json.loads(dashboard_text(one))["panels"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
+from api.kinds.gpunodeinventory import BootstrapPhase
 from manifests.monitoring.alerts import ALERTS, Alert, build_alert_rules
 from pool.reservations.reservation import End, ReservationPhase
 from telemetry import agent_metrics, metrics
@@ -20,7 +21,7 @@ METRICS = {
     if isinstance(metric, Counter | Gauge | Histogram)
 }
 VALUES = {
-    "phase": {phase.value for phase in ReservationPhase},
+    "phase": {one.value for kind in (ReservationPhase, BootstrapPhase) for one in kind},
     "end": {end.value for end in End},
     "verb": {"filter", "prioritize", "preempt", "bind"},
     "outcome": {"failed"},
@@ -30,7 +31,7 @@ VALUES = {
 
 NAME = re.compile(r"\bgpu(?:pool)?_[a-z_]+")
 SELECTED = re.compile(r"\b(gpu(?:pool)?_[a-z_]+)\{([^}]*)\}")
-MATCHER = re.compile(r'^(\w+)="(\w+)"$')
+MATCHER = re.compile(r'^(\w+)!?="(\w+)"$')
 GROUPED = re.compile(r"\b(?:by|on) \(([^)]*)\)")
 ROW = re.compile(
     r"^\| `(GPU\w+)` \| (\w+) \| `([^`]+)` for (\w+) \| (.+) \| (.+) \|$", re.MULTILINE
