@@ -60,6 +60,11 @@ class EventReason(Enum):
     CONTRADICTORY_LINKS = "GPUContradictoryLinks"
     """On the node's inventory: two devices report different links between each other."""
 
+    DRIVER_MISSING = "GPUDriverMissing"
+    """On the node's inventory, as the next three: a part of the node's software is not ready."""
+    TOOLKIT_MISSING = "GPUToolkitMissing"
+    FEATURE_DISCOVERY_MISSING = "GPUFeatureDiscoveryMissing"
+    MONITORING_MISSING = "GPUMonitoringMissing"
     NODE_WITHOUT_POOL = "GPUNodeWithoutPool"
     """On the node's inventory: the node is ready for pooling, and no pool has one of its devices."""
     UNASSIGNED_DEVICE = "GPUUnassignedDevice"

@@ -23,6 +23,7 @@ from reconciler.controller_spec import (
 from reconciler.dcgm.scraper import dcgm_scraper
 from reconciler.readiness.gauges import BootstrapGauges
 from reconciler.readiness.readiness_conditions import OURS, conditions_of, recalled
+from reconciler.readiness.readiness_events import record_missing
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
 from reconciler.sinks.agent_reports import AgentReports
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from inventory.readiness.phases import BootstrapState, NodeReadiness
     from inventory.readiness.software import BootstrapTerms
     from kube.client import KubeClient
+    from kube.event_recorder import EventRecorder
     from kube.store import Store
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant
@@ -88,7 +90,7 @@ class NodeSources:
 
 @final
 class NodeBootstrap:
-    """Evaluates one node, writes changed fields, and sets its gauges."""
+    """Evaluates one node, writes changed fields, records what is missing, and sets its gauges."""
 
     def __init__(
         self,
@@ -96,11 +98,13 @@ class NodeBootstrap:
         sources: NodeSources,
         *,
         terms: "BootstrapTerms",
+        recorder: "EventRecorder",
         now: "Callable[[], Instant]",
     ) -> None:
         self._writer = StatusWriter(client, GPU_NODE_INVENTORIES, FIELD_MANAGER)
         self._sources = sources
         self._terms = terms
+        self._recorder = recorder
         self._now = now
         self._remembered: dict[NodeName, BootstrapState] = {}
         self._expected: Expectations[NodeName, _Part] = Expectations(now)
@@ -130,11 +134,14 @@ class NodeBootstrap:
         )
         wanted = _part_of(readiness, conditions)
         self._gauges.show(node, readiness, conditions)
-        if wanted != shown:
-            await self._write(node, wanted)
+        if wanted != shown and await self._write(node, wanted):
+            record_missing(
+                self._recorder, inventory, shown=shown.conditions, written=wanted.conditions
+            )
         return readiness.look_again_s
 
-    async def _write(self, node: NodeName, wanted: "_Part") -> None:
+    async def _write(self, node: NodeName, wanted: "_Part") -> bool:
+        """Write our part; return False where the inventory is gone."""
         status = {
             "phase": wanted.phase,
             "operands": [_operand_body(one) for one in wanted.operands],
@@ -143,6 +150,7 @@ class NodeBootstrap:
         written = await self._writer.apply(node, status)
         if written is not None:
             self._expected.expect(node, wanted, written)
+        return written is not None
 
     def _shown(self, node: NodeName, inventory: "GPUNodeInventory") -> "_Part":
         """Return our part of the status, with a write that the watch has not shown yet."""
@@ -213,6 +221,7 @@ def _build(context: ControllerContext) -> "Reconcile":
             heartbeats=(context.shared(dcgm_scraper).heartbeat_age_s, agents.heartbeat_age_s),
         ),
         terms=settings.bootstrap,
+        recorder=context.recorder,
         now=context.now,
     )
     context.ending.callback(bootstrap.forget_gauges)

@@ -79,7 +79,14 @@ class Process:
             index=self.allocation_state.index,
             heartbeats=(lambda _node: None, lambda _node: self.heartbeat_age_s),
         )
-        self.bootstrap = NodeBootstrap(client, sources, terms=BootstrapTerms(), now=time.now)
+        self.bootstrap_recorder = Recorder()
+        self.bootstrap = NodeBootstrap(
+            client,
+            sources,
+            terms=BootstrapTerms(),
+            recorder=self.bootstrap_recorder,
+            now=time.now,
+        )
         speaking = HealthSources(
             page=lambda _node: self.page,
             reports=lambda _node: self.reports,

@@ -66,6 +66,39 @@ async def test_the_steps_of_the_validator_tell_driver_and_toolkit_apart(world: W
     assert (await world.inventory())["phase"] == "ValidatingFailed"
 
 
+async def test_a_part_that_is_missing_is_reported_once(world: World):
+    recorder = world.process.bootstrap_recorder
+    inits: dict[str, int | None] = {"driver-validation": 0, "toolkit-validation": None}
+    await world.run_operand(VALIDATOR, ready=False, inits=inits)
+    await world.process.look(times=2)
+    assert recorder.events == []
+    await world.process.look(times=4)
+    (event,) = recorder.taken()
+    assert (event.reason, event.regarding.kind) == ("GPUToolkitMissing", "GPUNodeInventory")
+    assert (event.type, event.regarding.name) == ("Warning", "n1")
+    assert "nvidia-operator-validator-n1" in event.note
+    await world.run_operand(VALIDATOR)
+    await world.process.look(times=4)
+    assert recorder.taken() == []
+    await world.run_operand(VALIDATOR, ready=False, inits=inits)
+    await world.process.look(times=4)
+    assert recorder.seen() == [("GPUToolkitMissing", "GPUNodeInventory", "n1")]
+
+
+async def test_each_part_has_its_event(world: World):
+    recorder = world.process.bootstrap_recorder
+    inits: dict[str, int | None] = {"driver-validation": None, "toolkit-validation": None}
+    await world.run_operand(VALIDATOR, ready=False, inits=inits)
+    await world.run_operand(GFD, ready=False)
+    await world.run_operand(EXPORTER, ready=False)
+    await world.process.look(times=5)
+    assert {reason for reason, _, _ in recorder.seen()} >= {
+        "GPUDriverMissing",
+        "GPUFeatureDiscoveryMissing",
+        "GPUMonitoringMissing",
+    }
+
+
 async def test_an_operand_that_restarts_changes_no_condition(world: World):
     await world.run_operand(GFD)
     await world.process.look(times=3)
