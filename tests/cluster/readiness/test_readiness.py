@@ -48,7 +48,7 @@ PERIOD_S = 0.2
 class Recorder(RecordedEvents):
     @property
     def reasons(self) -> list[str]:
-        return [one.reason for one in self.events]
+        return [one.reason for one in self.events if one.regarding.kind == "GPUDevice"]
 
 
 @dataclass
