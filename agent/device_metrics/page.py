@@ -1,0 +1,130 @@
+"""The page of the devices' metrics in Prometheus' exposition format, with dcgm-exporter's labels: pure.
+
+A device that one container has is a series of each field, with the container's labels. A device in time slices has a
+series of the fields of usage for each container that has some, with the values of the whole device: the driver knows no others.
+Its other fields are one series, of the pool alone: 16 devices of 64 slices would have 25,000 series otherwise. A
+partitioned device has one series of each field, and one of its memory for each MIG instance.
+"""
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agent.device_metrics.holders import Holder, Holders
+from agent.driver.device_fields import DeviceField
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from agent.driver.device_fields import DeviceSample
+
+STALE: Final = "gpu_device_metrics_stale"
+_STALE_HELP: Final = (
+    f"# HELP {STALE} 1 where the driver did not answer in time: values are the last known, or absent.\n"
+    f"# TYPE {STALE} gauge\n{STALE} "
+)
+_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_NOBODY: Final = Holders({})
+
+
+class DevicePage(NamedTuple):
+    content: bytes
+    implausible: "Sequence[DeviceField]"
+    """The field of each value that was left out."""
+
+
+class _Series(NamedTuple):
+    """The label sets of a sample, for the fields of usage and for the others."""
+
+    sample: "DeviceSample"
+    usage: list[str]
+    others: list[str]
+
+
+def page_of(
+    samples: "Iterable[DeviceSample]",
+    holders: "Mapping[str, Holders]",
+    *,
+    pools: "Mapping[str, str]",
+    node: str,
+    is_stale: bool = False,
+) -> DevicePage:
+    """Return the page.
+
+    Args:
+        samples: values of the devices.
+        holders: of each device and MIG instance that some container has, by UUID.
+        pools: pool of each device, by UUID; devices without one are absent.
+        node: name of the node.
+        is_stale: whether the values are those of an earlier page.
+    """
+    every = [_series(one, holders, pools, node=node) for one in samples]
+    content = bytearray(f"{_STALE_HELP}{int(is_stale)}\n".encode())
+    implausible: list[DeviceField] = []
+    for field in DeviceField:
+        terms = field.value
+        is_empty = True
+        for sample, usage, others in every:
+            value = sample.values.get(field)
+            if value is None:
+                continue
+            # A value that is no number is not below the bound, either.
+            if not 0 <= value <= terms.most:
+                implausible.append(field)
+                continue
+            if is_empty:
+                content += (
+                    f"# HELP {terms.name} {terms.help}\n# TYPE {terms.name} {terms.type}\n".encode()
+                )
+                is_empty = False
+            end = f"}} {_number(value)}\n"
+            labels = usage if terms.is_usage else others
+            # One text a device, because a shared one has a line for each container.
+            content += (f"{terms.name}{{" + f"{end}{terms.name}{{".join(labels) + end).encode()
+    return DevicePage(bytes(content), implausible)
+
+
+def _series(
+    sample: "DeviceSample",
+    holders: "Mapping[str, Holders]",
+    pools: "Mapping[str, str]",
+    *,
+    node: str,
+) -> _Series:
+    device = _device_labels(sample, node)
+    held = holders.get(sample.unit or sample.uuid, _NOBODY)
+    own = Holder(pools.get(sample.uuid, ""), "", "", "")
+    containers = list(held.containers) or [own]
+    if held.is_shared:
+        own = Holder(containers[0].pool, "", "", "")
+    usage = [device + _holder_labels(one) for one in containers]
+    return _Series(sample, usage, [device + _holder_labels(own)] if held.is_shared else usage)
+
+
+def _device_labels(sample: "DeviceSample", node: str) -> str:
+    """Return the labels of dcgm-exporter; `pci_bus_id` as NVML spells it."""
+    domain, _, rest = sample.address.partition(":")
+    labels = {
+        "gpu": str(sample.index),
+        "UUID": sample.uuid,
+        "pci_bus_id": f"{domain:0>8}:{rest.upper()}",
+        "device": f"nvidia{sample.minor}" if sample.minor >= 0 else "",
+        "modelName": sample.product,
+        "Hostname": node,
+    }
+    if sample.gpu_instance is not None:
+        labels |= {"GPU_I_PROFILE": sample.profile, "GPU_I_ID": str(sample.gpu_instance)}
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _holder_labels(holder: Holder) -> str:
+    """Return the labels that have a value: an absent label is an empty one."""
+    pairs = zip(Holder._fields, holder, strict=True)
+    return "".join(f',{name}="{_escaped(value)}"' for name, value in pairs if value)
+
+
+def _escaped(value: str) -> str:
+    return value.translate(_ESCAPES)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == math.floor(value) else repr(value)
