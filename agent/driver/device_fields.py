@@ -1,6 +1,6 @@
 """The fields of a device's metrics, under DCGM's names and units (dcgm_fields.h, dcgm-exporter's default counters)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
@@ -114,7 +114,7 @@ class DeviceSample:
     """Of the device."""
     minor: int
     product: str
-    values: "Mapping[DeviceField, float]"
+    values: "Mapping[DeviceField, float]" = field(default_factory=dict)
     """Without those that the driver does not support."""
     gpu_instance: int | None = None
     """Of a MIG instance; with it profile and unit are set."""
@@ -131,4 +131,4 @@ class DeviceSamples:
     samples: tuple[DeviceSample, ...]
     """By NVML's number, and by GPU instance; a device comes before its instances."""
     changed: int = 0
-    """Devices left out because their UUID changed while they were read."""
+    """Number of devices that were left out: their UUID changed while they were read."""

@@ -1,8 +1,8 @@
 """The node's NVIDIA driver through NVML: the real `agent.driver.port.Driver`.
 
 Calls are made in a thread (`agent.nvml.call_thread`) and events are waited for in another
-(`agent.nvml.driver_events`), so that a driver that hangs blocks nothing else, and the process can end meanwhile. At
-worst there are three stuck threads of each.
+(`agent.nvml.driver_events`), and metrics are read in a third one, so that a driver that hangs blocks nothing else, and
+the process can end meanwhile. At worst there are three stuck threads of each.
 
 **Sessions.** NVML is initialised with the first call, and stays so: events need it, and Xids are reported in no
 other way. A session is closed and opened again when the driver went away or came back, when devices came or went on
@@ -32,6 +32,7 @@ from telemetry.conditions import AgentDegraded
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
+    from agent.driver.device_fields import DeviceSamples
     from agent.driver.port import DriverEvent, DriverSnapshot
     from agent.nvml.mig import MigDevice
     from api.clock import Clock
@@ -92,6 +93,15 @@ class NvmlDriver:
             NvmlSession.close,
             retry_s=retry_s,
         )
+        # A session of its own, so that a call for metrics that hangs keeps no other one waiting.
+        self._measurements = CallThread(
+            clock,
+            lambda: NvmlSession(clock, load=self._load, bus=bus, known={}),
+            NvmlSession.close,
+            retry_s=retry_s,
+        )
+        self._is_measuring = False
+        """The thread of the measurements may have its session open."""
         self._kept: dict[DriverEvent, None] = {}  # Events that wait, in order, each once.
         self._renewal = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -102,6 +112,21 @@ class NvmlDriver:
     async def look(self) -> "DriverSnapshot":
         """As `Driver.look`; takes five seconds at most, or ten where the session has to be opened again."""
         return await self._renewing("look", NvmlSession.look, self._look_s)
+
+    async def measure(self, within_s: float) -> "DeviceSamples":
+        """Return the metrics of all devices that answer.
+
+        A session that is stale is closed by the next `look`.
+
+        Raises:
+            DriverUnavailableError: the driver is missing, goes away, or does not answer within that time.
+        """
+        if self._renewal.locked():
+            raise DriverUnavailableError(
+                AgentDegraded.DRIVER_FAILS, "NVML: the driver is opened again; no metrics meanwhile"
+            )
+        self._is_measuring = True
+        return await self._measurements.call("measure", NvmlSession.measure, within_s)
 
     async def wait_for_events(self, within_s: float) -> "Sequence[DriverEvent]":
         """As `Driver.wait_for_events`. Events before the first call are not reported.
@@ -155,6 +180,7 @@ class NvmlDriver:
         """
         await self._close_session()
         self._calls.end()
+        self._measurements.end()
 
     def _load(self) -> str:
         return load_library(self._library, self._driver_root)
@@ -193,6 +219,9 @@ class NvmlDriver:
             events = self._events
             if events is not None:
                 await self._end(events)
+            if self._is_measuring:
+                await self._measurements.call("close", NvmlSession.close, self._look_s)
+                self._is_measuring = False
             await self._calls.call("close", NvmlSession.close, self._look_s)
             yield
         self._changed.set()

@@ -123,6 +123,23 @@ class MigDevice:
             processes=len(set().union(*(_processes(handle, queries) for handle in handles))),
         )
 
+    def instances(
+        self, queries: NvmlQueries, profiles_of: "ProfilesOf"
+    ) -> list[tuple[DriverInstance, Handle]] | None:
+        """Return the instances with handles, None where MIG is off; without those that have no compute instance.
+
+        Raises:
+            DeviceLostError: it is lost.
+        """
+        modes = queries.ask(None, pynvml.nvmlDeviceGetMigMode, self._handle)
+        if modes is None or not modes[0]:
+            return None
+        profiles = profiles_of(self._uuid, self._handle, is_enabled=True, queries=queries)
+        devices = self._mig_devices(queries)
+        handles = {one.uuid: one.handle for some in devices.values() for one in some}
+        found = self._instances(profiles, devices, queries)
+        return [(one, handles[one.uuid]) for one in found if one.uuid]
+
     def set_mode(self, *, is_enabled: bool) -> bool:
         """Set the MIG mode; return whether it is in effect."""
         mode = pynvml.NVML_DEVICE_MIG_ENABLE if is_enabled else pynvml.NVML_DEVICE_MIG_DISABLE

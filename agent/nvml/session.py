@@ -5,12 +5,15 @@ when it is initialised and not later: a session is stale when the bus has other 
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import pynvml
 
+from agent.driver.device_fields import DeviceSample, DeviceSamples
 from agent.driver.port import DriverDevice, DriverSnapshot
 from agent.nvml.convert import address_of, cuda_version_of, watts_of
+from agent.nvml.device_samples import device_samples
 from agent.nvml.errors import (
     DeviceLostError,
     Handle,
@@ -107,9 +110,7 @@ class NvmlSession:
             DriverUnavailableError: there is no driver.
             SessionStaleError: there is another driver, or the bus has other devices; `close` helps.
         """
-        self.open()
-        if self._bus() != self._on_bus:
-            raise _another("NVML: devices came or went since its initialisation")
+        self._renew()
         queries = NvmlQueries()
         try:
             version: str = pynvml.nvmlSystemGetDriverVersion()
@@ -130,6 +131,29 @@ class NvmlSession:
             devices=tuple(sorted(devices, key=lambda device: device.address)),
         )
 
+    def measure(self) -> DeviceSamples:
+        """Read the metrics of all devices that answer.
+
+        Raises:
+            DriverUnavailableError: as `look`.
+        """
+        self._renew()
+        try:
+            count: int = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as error:
+            raise unavailable(error) from error
+        queries = NvmlQueries()
+        found: list[DeviceSample] = []
+        changed = 0
+        for index in range(count):
+            try:
+                samples = self._samples(index, queries)
+            except DeviceLostError:
+                continue
+            changed += samples is None
+            found += samples or ()
+        return DeviceSamples(tuple(found), changed)
+
     def device(self, uuid: str) -> MigDevice:
         """Return a device to be partitioned.
 
@@ -144,6 +168,28 @@ class NvmlSession:
             if is_session_stale(error):
                 raise unavailable(error) from error
             raise DeviceLostError from error
+
+    def _renew(self) -> None:
+        self.open()
+        if self._bus() != self._on_bus:
+            raise _another("NVML: devices came or went since its initialisation")
+
+    def _samples(self, index: int, queries: NvmlQueries) -> tuple[DeviceSample, ...] | None:
+        identity, handle = _identify(index, queries)
+        device = DeviceSample(
+            index=index,
+            address=identity.address,
+            uuid=identity.uuid,
+            minor=identity.minor,
+            product=queries.ask("", pynvml.nvmlDeviceGetName, handle),
+        )
+        mig = MigDevice(identity.uuid, handle)
+        return device_samples(
+            device,
+            handle,
+            instances=partial(mig.instances, queries, self._profiles_of),
+            queries=queries,
+        )
 
     def _devices(self, count: int, queries: NvmlQueries) -> list[DriverDevice]:
         reached: dict[Identity, Handle] = {}  # identity -> handle

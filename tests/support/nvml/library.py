@@ -12,6 +12,8 @@ Keys of the file, a line each (`<n>` is the number of a device, whose order is N
     fail.<function> <code> <skip> <times>   times -1: always; code -1: the process is killed there
     gpu.<n>.address|uuid|minor|name|memory|capability|power|max_power|temperature|shutdown_temperature
             |ecc|remap_failed|lost|events|processes|graphics_processes|mps_processes
+    gpu.<n>.utilisation|memory_utilisation|used|milliwatts|sm_clock|memory_clock|throttle, gpu.<n>.field.<id>,
+    gpu.<n>.memory.<i>|used.<i>             metrics; field: of nvmlDeviceGetFieldValues; i: a GPU instance
     gpu.<n>.other_uuid                      shown in place of the UUID with every second call
     gpu.<n>.nvlink.<link> <address>|switch|inactive
     gpu.<n>.topology.<m> <level of nvmlGpuTopologyLevel_t>

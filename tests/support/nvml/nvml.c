@@ -281,11 +281,60 @@ EXPORT int nvmlDeviceGetTotalEccErrors(handle device, int type, int counter, uns
 
 struct memory { unsigned long long total, free, used; };
 EXPORT int nvmlDeviceGetMemoryInfo(handle device, struct memory *memory) {
-    long long read = 0;
-    int result = number(__func__, device, "memory", &read);
-    memory->total = memory->free = (unsigned long long)read << 20;
-    memory->used = 0;
+    ENTER();
+    struct named named;
+    int result = resolve(device, &named);
+    if (result != SUCCESS) return leave(result);
+    long long total = 0, used = 0;
+    bool is_known;
+    if (named.kind == MIG_DEVICE) {
+        is_known = number_of(&total, "gpu.%u.memory.%u", named.gpu, named.gi);
+        number_of(&used, "gpu.%u.used.%u", named.gpu, named.gi);
+    } else {
+        is_known = number_of(&total, "gpu.%u.memory", named.gpu);
+        number_of(&used, "gpu.%u.used", named.gpu);
+    }
+    if (!is_known) return leave(NOT_SUPPORTED);
+    memory->total = (unsigned long long)total << 20;
+    memory->used = (unsigned long long)used << 20;
+    memory->free = memory->total - memory->used;
+    return leave(SUCCESS);
+}
+
+/* ---- metrics ---- */
+
+struct utilisation { unsigned gpu, memory; };
+EXPORT int nvmlDeviceGetUtilizationRates(handle device, struct utilisation *found) {
+    long long gpu = 0, memory = 0;
+    int result = number(__func__, device, "utilisation", &gpu);
+    if (result == SUCCESS) result = number(__func__, device, "memory_utilisation", &memory);
+    *found = (struct utilisation){(unsigned)gpu, (unsigned)memory};
     return result;
+}
+
+NUMBER(nvmlDeviceGetPowerUsage, "milliwatts", unsigned, 1)
+NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, "throttle", unsigned long long, 1)
+
+EXPORT int nvmlDeviceGetClockInfo(handle device, int clock, unsigned *found) {
+    long long read = 0;
+    int result = number(__func__, device, clock == 1 ? "sm_clock" : "memory_clock", &read);
+    *found = (unsigned)read;
+    return result;
+}
+
+/* nvmlFieldValue_t; each value is one of 64 bits without a sign. */
+struct field { unsigned id, scope; long long timestamp, latency; int type, result; unsigned long long value; };
+EXPORT int nvmlDeviceGetFieldValues(handle device, int count, struct field *fields) {
+    ENTER();
+    struct named named;
+    RESOLVE(device, named, DEVICE);
+    for (int i = 0; i < count; i++) {
+        long long read = 0;
+        fields[i].result = number_of(&read, "gpu.%u.field.%u", named.gpu, fields[i].id) ? SUCCESS : NOT_SUPPORTED;
+        fields[i].type = 3;
+        fields[i].value = (unsigned long long)read;
+    }
+    return leave(SUCCESS);
 }
 
 EXPORT int nvmlDeviceGetCudaComputeCapability(handle device, int *major, int *minor) {

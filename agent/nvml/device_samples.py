@@ -1,0 +1,123 @@
+"""Values of the fields of `agent.driver.device_fields`, from NVML. Blocking, for the thread of a session.
+
+Ten calls a device: most fields are read together. A device whose UUID is another one afterwards is left out, since no
+value can be told to be of the one or of the other.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pynvml
+
+from agent.driver.device_fields import DeviceField, DeviceSample
+from agent.nvml.errors import Handle, NvmlQueries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from agent.driver.port import DriverInstance
+
+_MIB: Final = 1024 * 1024
+_CLOCKS: Final = {
+    DeviceField.SM_CLOCK: pynvml.NVML_CLOCK_SM,
+    DeviceField.MEM_CLOCK: pynvml.NVML_CLOCK_MEM,
+}
+_TOGETHER: Final = {
+    DeviceField.MEMORY_TEMP: pynvml.NVML_FI_DEV_MEMORY_TEMP,
+    DeviceField.TOTAL_ENERGY_CONSUMPTION: pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
+    DeviceField.ECC_SBE_VOL_TOTAL: pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL,
+    DeviceField.ECC_DBE_VOL_TOTAL: pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL,
+    DeviceField.ECC_SBE_AGG_TOTAL: pynvml.NVML_FI_DEV_ECC_SBE_AGG_TOTAL,
+    DeviceField.ECC_DBE_AGG_TOTAL: pynvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL,
+    DeviceField.UNCORRECTABLE_REMAPPED_ROWS: pynvml.NVML_FI_DEV_REMAPPED_UNC,
+    DeviceField.CORRECTABLE_REMAPPED_ROWS: pynvml.NVML_FI_DEV_REMAPPED_COR,
+    DeviceField.ROW_REMAP_FAILURE: pynvml.NVML_FI_DEV_REMAPPED_FAILURE,
+    DeviceField.NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL: pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL,
+    DeviceField.NVLINK_CRC_DATA_ERROR_COUNT_TOTAL: pynvml.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL,
+    DeviceField.NVLINK_REPLAY_ERROR_COUNT_TOTAL: pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL,
+    DeviceField.NVLINK_RECOVERY_ERROR_COUNT_TOTAL: pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL,
+}
+"""Read by one nvmlDeviceGetFieldValues."""
+_MEMBERS: Final = {
+    pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
+    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
+    pynvml.NVML_VALUE_TYPE_SIGNED_INT: "siVal",
+}
+"""nvmlValueType_t -> member of the union."""
+
+
+def device_samples(
+    device: DeviceSample,
+    handle: Handle,
+    *,
+    instances: "Callable[[], Iterable[tuple[DriverInstance, Handle]] | None]",
+    queries: NvmlQueries,
+) -> "tuple[DeviceSample, ...] | None":
+    """Return the samples of a device and of its MIG instances; None where it is another one by now.
+
+    Args:
+        device: what identifies it, without values.
+        handle: of the session.
+        instances: reads the MIG instances; returns None for a device that is not partitioned.
+        queries: makes the calls.
+
+    Raises:
+        DeviceLostError: it is lost.
+    """
+    parts = instances()
+    values = dict(_values(handle, queries))
+    if parts is None:
+        values |= _memory(handle, queries)
+    found = [replace(device, values=values)]
+    found += (
+        replace(
+            device,
+            values=_memory(part, queries),
+            gpu_instance=instance.gpu_instance,
+            profile=instance.profile,
+            unit=instance.uuid,
+        )
+        for instance, part in parts or ()
+    )
+    is_same = queries.ask("", pynvml.nvmlDeviceGetUUID, handle) == device.uuid
+    return tuple(found) if is_same else None
+
+
+def _values(handle: Handle, queries: NvmlQueries) -> "Iterator[tuple[DeviceField, float]]":
+    ask = queries.ask
+    utilisation = ask(None, pynvml.nvmlDeviceGetUtilizationRates, handle)
+    if utilisation is not None:
+        yield DeviceField.GPU_UTIL, utilisation.gpu
+        yield DeviceField.MEM_COPY_UTIL, utilisation.memory
+    milliwatts = ask(None, pynvml.nvmlDeviceGetPowerUsage, handle)
+    single = {
+        DeviceField.GPU_TEMP: ask(
+            None, pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU
+        ),
+        DeviceField.POWER_USAGE: None if milliwatts is None else milliwatts / 1000,
+        DeviceField.CLOCK_THROTTLE_REASONS: ask(
+            None, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle
+        ),
+    } | {
+        field: ask(None, pynvml.nvmlDeviceGetClockInfo, handle, clock)
+        for field, clock in _CLOCKS.items()
+    }
+    yield from ((field, value) for field, value in single.items() if value is not None)
+    together = ask((), pynvml.nvmlDeviceGetFieldValues, handle, list(_TOGETHER.values()))
+    for field, one in zip(_TOGETHER, together, strict=False):
+        member = _MEMBERS.get(one.valueType)
+        if one.nvmlReturn == pynvml.NVML_SUCCESS and member is not None:
+            yield field, getattr(one.value, member)
+
+
+def _memory(handle: Handle, queries: NvmlQueries) -> dict[DeviceField, float]:
+    memory = queries.ask(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
+    if memory is None:
+        return {}
+    return {
+        DeviceField.FB_USED: memory.used // _MIB,
+        DeviceField.FB_FREE: memory.free // _MIB,
+    }

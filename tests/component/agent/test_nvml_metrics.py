@@ -1,0 +1,136 @@
+"""Metrics read through NVML: what a driver supports, MIG instances, and a driver that lies or hangs."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.driver.device_fields import DeviceField
+from agent.errors import DriverUnavailableError
+from telemetry.conditions import AgentDegraded
+from tests.component.agent.nvml_node import nvml_node
+from tests.support.nvml.library import a_device
+from tests.support.polling import LIMIT_S
+
+FIRST, SECOND = a_device(0), a_device(1)
+METRICS = {
+    "utilisation": 37,
+    "memory_utilisation": 12,
+    "used": 1024,
+    "milliwatts": 411_250,
+    "sm_clock": 1980,
+    "memory_clock": 2619,
+    "throttle": 4,
+    "field.82": 51,
+    "field.83": 123_456_789,
+    "field.3": 1,
+    "field.4": 2,
+    "field.5": 3,
+    "field.6": 4,
+    "field.142": 5,
+    "field.143": 6,
+    "field.145": 1,
+    "field.38": 7,
+    "field.45": 8,
+    "field.52": 9,
+    "field.59": 10,
+}
+
+
+async def test_every_field_is_read_in_its_unit(tmp_path: Path):
+    async with nvml_node(tmp_path, FIRST, SECOND) as node:
+        node.nvml.set(FIRST.uuid, **METRICS)
+        found = await node.driver.measure(LIMIT_S)
+    sample = found.samples[0]
+    assert (sample.index, sample.address, sample.uuid) == (0, "0000:10:00.0", FIRST.uuid)
+    assert (sample.minor, sample.product, sample.gpu_instance) == (0, FIRST.name, None)
+    assert sample.values == {
+        DeviceField.GPU_UTIL: 37,
+        DeviceField.MEM_COPY_UTIL: 12,
+        DeviceField.FB_USED: 1024,
+        DeviceField.FB_FREE: 81559 - 1024,
+        DeviceField.GPU_TEMP: 41,
+        DeviceField.MEMORY_TEMP: 51,
+        DeviceField.POWER_USAGE: 411.25,
+        DeviceField.TOTAL_ENERGY_CONSUMPTION: 123_456_789,
+        DeviceField.SM_CLOCK: 1980,
+        DeviceField.MEM_CLOCK: 2619,
+        DeviceField.CLOCK_THROTTLE_REASONS: 4,
+        DeviceField.ECC_SBE_VOL_TOTAL: 1,
+        DeviceField.ECC_DBE_VOL_TOTAL: 2,
+        DeviceField.ECC_SBE_AGG_TOTAL: 3,
+        DeviceField.ECC_DBE_AGG_TOTAL: 4,
+        DeviceField.CORRECTABLE_REMAPPED_ROWS: 5,
+        DeviceField.UNCORRECTABLE_REMAPPED_ROWS: 6,
+        DeviceField.ROW_REMAP_FAILURE: 1,
+        DeviceField.NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL: 7,
+        DeviceField.NVLINK_CRC_DATA_ERROR_COUNT_TOTAL: 8,
+        DeviceField.NVLINK_REPLAY_ERROR_COUNT_TOTAL: 9,
+        DeviceField.NVLINK_RECOVERY_ERROR_COUNT_TOTAL: 10,
+    }
+    # The second one supports no more than every device does.
+    assert found.samples[1].values.keys() == {
+        DeviceField.FB_USED,
+        DeviceField.FB_FREE,
+        DeviceField.GPU_TEMP,
+    }
+
+
+async def test_partitioned_device_has_its_memory_by_instance(tmp_path: Path):
+    device = a_device(0, is_mig_enabled=True)
+    async with nvml_node(tmp_path, device) as node:
+        parts = {"gi.7": "0 4", "ci.7.0": "1 MIG-a", "gi.8": "2 5", "memory.7": 9856, "used.7": 56}
+        node.nvml.set(device.uuid, **parts)
+        found = await node.driver.measure(LIMIT_S)
+    whole, instance = found.samples
+    assert whole.values.keys() == {DeviceField.GPU_TEMP}
+    assert (instance.uuid, instance.unit) == (device.uuid, "MIG-a")
+    assert (instance.gpu_instance, instance.profile) == (7, "1g.10gb")
+    assert instance.values == {DeviceField.FB_USED: 56, DeviceField.FB_FREE: 9800}
+
+
+async def test_lost_device_is_left_out(tmp_path: Path):
+    async with nvml_node(tmp_path, FIRST, SECOND) as node:
+        await node.driver.measure(LIMIT_S)
+        node.nvml.lose(FIRST.uuid)
+        found = await node.driver.measure(LIMIT_S)
+    assert [one.uuid for one in found.samples] == [SECOND.uuid]
+    assert found.changed == 0
+
+
+async def test_device_whose_uuid_changes_meanwhile_is_left_out_and_counted(tmp_path: Path):
+    async with nvml_node(tmp_path, FIRST, SECOND) as node:
+        node.nvml.set(FIRST.uuid, other_uuid="GPU-another")
+        found = await node.driver.measure(LIMIT_S)
+    assert [one.uuid for one in found.samples] == [SECOND.uuid]
+    assert found.changed == 1
+
+
+async def test_call_that_hangs_is_given_up_and_no_other_call_waits(tmp_path: Path):
+    async with nvml_node(tmp_path, FIRST) as node:
+        node.nvml.hang("nvmlDeviceGetFieldValues")
+        with pytest.raises(DriverUnavailableError) as raised:
+            await node.driver.measure(0.05)
+        assert raised.value.reason is AgentDegraded.DRIVER_HANGS
+        # It still hangs.
+        assert [one.uuid for one in (await node.driver.look()).devices] == [FIRST.uuid]
+        node.nvml.unhang()
+
+
+async def test_measuring_follows_a_driver_that_was_loaded_again(tmp_path: Path):
+    async with nvml_node(tmp_path, FIRST) as node:
+        await node.driver.look()
+        await node.driver.measure(LIMIT_S)
+        node.nvml.restart_driver()
+        with pytest.raises(DriverUnavailableError):
+            await node.driver.measure(LIMIT_S)
+        await node.driver.look()
+        assert len((await node.driver.measure(LIMIT_S)).samples) == 1
+
+
+async def test_mode_of_a_device_changes_while_metrics_are_read(tmp_path: Path):
+    """Only a device that no session has open can change its mode."""
+    async with nvml_node(tmp_path, FIRST) as node:
+        await node.driver.measure(LIMIT_S)
+        assert await node.driver.set_mig(FIRST.uuid, is_enabled=True)
+        assert node.nvml.read()["gpu.0.mig.current"] == "1"
+        assert len((await node.driver.measure(LIMIT_S)).samples) == 1
