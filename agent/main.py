@@ -19,6 +19,7 @@ from telemetry.tasks import StoppedError, start_all, stop_signals
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from agent.device_metrics.source import DeviceMetrics
     from agent.roles.inventory_role import InventoryRole
     from agent.roles.plugin_role import PluginRole
     from agent.roles.validator_role import ValidatorRole
@@ -55,6 +56,11 @@ class Agent:
             from agent.roles import validator_role  # noqa: PLC0415
 
             self._validator = validator_role.ValidatorRole(dependencies, self._objects)
+
+    @property
+    def device_metrics(self) -> "DeviceMetrics | None":
+        """The page of the devices' metrics; None without the role telemetry."""
+        return self._inventory.device_metrics if self._inventory is not None else None
 
     @property
     def is_alive(self) -> bool:
@@ -128,7 +134,9 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
         )
         agent = Agent(AgentContext(settings, client, clock, connection=connection))
         stack.push_async_callback(agent.close)
-        await stack.enter_async_context(serving_probes(agent, settings.host, settings.port))
+        await stack.enter_async_context(
+            serving_probes(agent, settings.host, settings.port, device_metrics=agent.device_metrics)
+        )
         _log.info(
             "started", node=settings.node, roles=sorted(role.value for role in settings.roles)
         )

@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast, final
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from manifests.constants import LIVENESS_PATH, METRICS_PATH, READINESS_PATH
+from manifests.constants import (
+    DEVICE_METRICS_PATH,
+    LIVENESS_PATH,
+    METRICS_PATH,
+    READINESS_PATH,
+)
 from telemetry.metrics import REGISTRY, TASK_FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
 WITHIN_S: Final = 5.0
 """Maximum duration of a connection; kubelet's time-out is the same."""
@@ -26,6 +31,7 @@ MAX_HEAD_BYTES: Final = 2 * 1024
 MAX_CONNECTIONS: Final = 32
 TASK: Final = "probes"
 _END: Final = b"\r\n\r\n"
+_DEVICES: Final = DEVICE_METRICS_PATH.encode("ascii")
 _TEXT: Final = "text/plain; charset=utf-8"
 
 _log = structlog.get_logger()
@@ -41,6 +47,16 @@ class ProcessHealth(Protocol):
     @property
     def missing(self) -> "Sequence[str]":
         """Conditions that readiness still waits for."""
+
+
+class DevicePages(Protocol):
+    """Pages of the devices' metrics, which take time; `agent.device_metrics.source.DeviceMetrics`."""
+
+    def ask(self, answer: "Callable[[bytes], None]") -> None:
+        """Have it called once with the page."""
+
+    def forget(self, answer: "Callable[[bytes], None]") -> None:
+        """Undo `ask`."""
 
 
 class ProbeResponse(NamedTuple):
@@ -81,9 +97,19 @@ def answer_to(head: bytes, health: ProcessHealth) -> ProbeResponse:
     return ProbeResponse(HTTPStatus.NOT_FOUND)
 
 
+def _asks_for_devices(head: bytes) -> bool:
+    words = head.partition(b"\r\n")[0].split(b" ")
+    return len(words) == 3 and words[0] == b"GET" and words[1].partition(b"?")[0] == _DEVICES
+
+
 @asynccontextmanager
 async def serving_probes(
-    health: ProcessHealth, host: str, port: int, *, within_s: float = WITHIN_S
+    health: ProcessHealth,
+    host: str,
+    port: int,
+    *,
+    device_metrics: DevicePages | None = None,
+    within_s: float = WITHIN_S,
 ) -> "AsyncIterator[None]":
     """Serve inside the context; open connections are closed at its end.
 
@@ -94,7 +120,9 @@ async def serving_probes(
     TASK_FAILURES.labels(TASK)
     open_: dict[_Connection, None] = {}
     # the oldest first
-    server = await loop.create_server(lambda: _Connection(health, open_, within_s), host, port)
+    server = await loop.create_server(
+        lambda: _Connection(health, device_metrics, open_, within_s=within_s), host, port
+    )
     try:
         yield
     finally:
@@ -110,9 +138,15 @@ class _Connection(asyncio.Protocol):
     """One request, one answer, within the callbacks of the transport."""
 
     def __init__(
-        self, health: ProcessHealth, open_: "dict[_Connection, None]", within_s: float
+        self,
+        health: ProcessHealth,
+        device_metrics: DevicePages | None,
+        open_: "dict[_Connection, None]",
+        *,
+        within_s: float,
     ) -> None:
         self._health = health
+        self._device_metrics = device_metrics
         self._within_s = within_s
         self._open = open_
         self._head = b""
@@ -136,13 +170,20 @@ class _Connection(asyncio.Protocol):
         self._head += data
         if len(self._head) > MAX_HEAD_BYTES:
             self._answer(ProbeResponse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
-        elif _END in self._head:
+        elif _END not in self._head:
+            return
+        elif self._device_metrics is not None and _asks_for_devices(self._head):
+            self._is_answered = True
+            self._device_metrics.ask(self._answer_page)
+        else:
             self._answer(self._response())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
+        if self._device_metrics is not None:
+            self._device_metrics.forget(self._answer_page)
 
     def abort(self) -> None:
         """Close the connection without an answer."""
@@ -156,6 +197,9 @@ class _Connection(asyncio.Protocol):
             TASK_FAILURES.labels(TASK).inc()
             _log.error("probe not answered", exc_info=error)
             return ProbeResponse(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _answer_page(self, content: bytes) -> None:
+        self._answer(ProbeResponse(HTTPStatus.OK, content, CONTENT_TYPE_LATEST))
 
     def _answer(self, answer: ProbeResponse) -> None:
         self._is_answered = True

@@ -29,6 +29,8 @@ class AgentRole(Enum):
     faults (a lost device, heat, error counters) without it, too."""
     MIG = "mig"
     """Partitions devices into the MIG instances of their pools; with inventory."""
+    TELEMETRY = "telemetry"
+    """Serves the metrics of the node's devices; with inventory."""
     DEVICE_PLUGIN = "device-plugin"
     """Advertises the devices of one pool, or of all pools, to kubelet."""
     VALIDATOR = "validator"
@@ -87,7 +89,7 @@ class AgentSettings:
             raise ValueError("an agent needs a role")
         if AgentRole.DETECT in self.roles and len(self.roles) > 1:
             raise ValueError("detect runs alone: an agent with other roles reads the bus itself")
-        alone = {AgentRole.HEALTH, AgentRole.MIG} & self.roles
+        alone = {AgentRole.HEALTH, AgentRole.MIG, AgentRole.TELEMETRY} & self.roles
         if alone and AgentRole.INVENTORY not in self.roles:
             names = " and ".join(sorted(role.value for role in alone))
             raise ValueError(f"{names} requires the role inventory: add it to --roles")

@@ -119,6 +119,8 @@ READINESS_PATH: Final = "/readyz"
 SYNCED_PATH: Final = f"{READINESS_PATH}/synced"
 """Also 200 for a replica that stands by: the readiness of a pod where the leader is found otherwise."""
 METRICS_PATH: Final = "/metrics"
+DEVICE_METRICS_PATH: Final = "/metrics/devices"
+"""Of node agents: metrics of their devices."""
 
 
 def service_account_username(namespace: str, name: str = SERVICE_ACCOUNT) -> str:

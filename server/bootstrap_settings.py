@@ -189,6 +189,12 @@ class BootstrapSettings(Section):
     def runs_dcgm_exporter(self) -> bool:
         return self.dcgm_exporter.enabled and self.dcgm_exporter.source is MetricsSource.DCGM
 
+    @property
+    def exports_nvml(self) -> bool:
+        """Whether the node agents serve the metrics of devices."""
+        exporter = self.dcgm_exporter
+        return self.operands == "Own" and exporter.enabled and exporter.source is MetricsSource.NVML
+
     @model_validator(mode="after")
     def _operands_have_images(self) -> Self:
         if self.operands == "External":

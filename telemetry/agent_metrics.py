@@ -20,6 +20,11 @@ DRIVER_EVENTS = counter(
     "Events of the driver, by kind and by effect on the device (fault, ignored).",
     ["kind", "verdict"],
 )
+DEVICE_VALUES_DROPPED = counter(
+    "gpu_agent_device_values_dropped_total",
+    "Values left out of the devices' metrics: implausible ones, by field; or uuid_changed, for a whole device.",
+    ["field"],
+)
 PUBLISHED = counter(
     "gpu_agent_publications_total",
     "Publications of the agent, by content (features, heartbeat, cards, cdi, allocations, condition)"

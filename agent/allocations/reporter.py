@@ -32,7 +32,7 @@ from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from agent.allocations.entries import Entries
     from agent.kubelet.node_pods import NodePod, NodePods
@@ -161,6 +161,10 @@ class AllocationReporter:
     def allocated_units(self, uid: PodUid) -> set[str]:
         """Return the known units of a pod."""
         return {unit for entry in self._known.get(uid, ()) for unit in entry.units}
+
+    def entries(self) -> "Iterable[ContainerDevices]":
+        """Return all known entries, as `status.allocations` has them."""
+        return (entry for uid in sorted(self._known) for entry in self._known[uid])
 
     def follow(self) -> None:
         """Read again which pods run and which have terminated."""

@@ -22,7 +22,7 @@ from telemetry.agent_metrics import DEVICES, DRIVER_EVENTS
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from agent.driver.port import DriverEvent, DriverSnapshot
     from agent.health.states import DeviceHealthState
@@ -79,6 +79,8 @@ class HealthWatch:
         self._on_change = on_change
         self._backoff = Backoff(base_s=_BASE_S, cap_s=_CAP_S)
         self._complaint = ""
+        self._xids: dict[str, int] = {}
+        # UUID -> the last Xid since the driver was loaded
         TASK_FAILURES.labels(TASK)
         for kind in EventKind:
             for effect in EventEffect:
@@ -88,6 +90,11 @@ class HealthWatch:
     def health(self, uuid: str) -> "DeviceHealthState":
         return self._tracker.health(uuid)
 
+    @property
+    def xids(self) -> "Mapping[str, int]":
+        """The last Xid by UUID, since the driver was loaded or this process started; the empty UUID is every device."""
+        return self._xids
+
     def observe(self, look: "DriverSnapshot", *, on_bus: "Collection[str] | None" = None) -> None:
         """Record a snapshot that the driver returned just now (see `HealthTracker.observe`)."""
         self._note(self._tracker.observe(look, self._clock.monotonic(), on_bus=on_bus))
@@ -95,6 +102,7 @@ class HealthWatch:
     def unavailable(self, error: DriverUnavailableError) -> None:
         """Record that the driver did not answer: the states stay."""
         if error.is_absent:
+            self._xids.clear()
             self._tracker.driver_restarted(self._clock.monotonic())
 
     async def run(self) -> NoReturn:
@@ -124,6 +132,8 @@ class HealthWatch:
         for event in events:
             effect = self._tracker.effect_of(event)
             DRIVER_EVENTS.labels(event.kind.value, effect.value).inc()
+            if event.kind is EventKind.XID:
+                self._xids[event.uuid] = event.code
             _log.info(
                 "driver event",
                 kind=event.kind.value,

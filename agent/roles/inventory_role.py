@@ -1,4 +1,4 @@
-"""The roles inventory, health and mig: every part with access to the driver, and the reporters of its results."""
+"""The roles inventory, health, mig and telemetry: every part with access to the driver, and the reporters of its results."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
@@ -8,6 +8,7 @@ from msgspec import structs
 
 from agent.allocations.reporter import AllocationReporter
 from agent.allocations.unit_holders import UnitHolders
+from agent.device_metrics.source import DeviceLabelSources, DeviceMetrics
 from agent.driver.pci import read_devices
 from agent.errors import DriverUnavailableError
 from agent.files import file_identity
@@ -153,6 +154,16 @@ class InventoryRole:
             objects.subscribe(partitioner.trigger)
             self._devices.partitioning = lambda: partitioner.partitioning
 
+        self.device_metrics: DeviceMetrics | None = None
+        """The page of the devices' metrics; None without the role telemetry."""
+        if AgentRole.TELEMETRY in settings.roles:
+            self.device_metrics = DeviceMetrics(
+                self._driver,
+                self._label_sources(),
+                dependencies.clock,
+                node=settings.node,
+            )
+
     def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
         """Return the tasks by name; each runs until cancelled."""
         tasks: dict[str, Coroutine[Any, Any, object]] = {
@@ -167,6 +178,8 @@ class InventoryRole:
         }
         if AgentRole.HEALTH in self._dependencies.settings.roles:
             tasks["health"] = self.health.run()
+        if self.device_metrics is not None:
+            tasks["device.metrics"] = self.device_metrics.run()
         if self._partitioner is not None:
             tasks["mig"] = self._partitioner.run()
         return tasks
@@ -192,6 +205,28 @@ class InventoryRole:
         if resource.startswith(RESOURCE_PREFIX):
             return True
         return self._objects is not None and self._objects.is_of_a_pool(resource)
+
+    def _label_sources(self) -> DeviceLabelSources:
+        follows_events = AgentRole.HEALTH in self._dependencies.settings.roles
+        return DeviceLabelSources(
+            allocations=self._reporter.entries,
+            pools=self._pools_of_devices,
+            resources=self._pools_of_resources,
+            xids=(lambda: self.health.xids) if follows_events else None,
+        )
+
+    def _pools_of_devices(self) -> dict[str, str]:
+        """Return UUID -> pool."""
+        return {
+            device.status.uuid: device.status.pool_ref.name
+            for device in (self._objects.devices() if self._objects is not None else ())
+            if device.status.pool_ref is not None
+        }
+
+    def _pools_of_resources(self) -> dict[str, str]:
+        """Return resource -> pool."""
+        pools = self._objects.pools() if self._objects is not None else {}
+        return {pool.resource_name: name for name, pool in pools.items()}
 
     def _units_in_use(self) -> "Collection[str] | None":
         """Return the units that live pods are assigned or were allocated; None while that is unknown."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 ROLES: Final = ("inventory", "health", "mig")
+TELEMETRY_ROLE: Final = "telemetry"
 PLUGIN_ROLE: Final = "device-plugin"
 CDI_DIRECTORY: Final = "/var/run/cdi"
 """Directory of CDI specifications that last until the node restarts."""
@@ -51,7 +52,11 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
     """
     if not settings.agent.is_enabled:
         return []
-    serves = settings.mode is PluginMode.PER_NODE
+    roles = [*ROLES]
+    if settings.agent.exports_metrics:
+        roles.append(TELEMETRY_ROLE)
+    if settings.mode is PluginMode.PER_NODE:
+        roles.append(PLUGIN_ROLE)
     container = build_agent_container(
         constants.NODE_AGENT,
         settings.agent_image,
@@ -59,7 +64,7 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
             "--namespace",
             settings.namespace,
             "--roles",
-            ",".join([*ROLES, PLUGIN_ROLE] if serves else ROLES),
+            ",".join(roles),
             *settings.hand_out_arguments(),
             *_xid_arguments(settings.agent.ignored_xids),
             "--driver-root",

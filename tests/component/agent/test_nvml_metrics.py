@@ -1,15 +1,25 @@
 """Metrics read through NVML: what a driver supports, MIG instances, and a driver that lies or hangs."""
 
+import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from agent.context import AgentContext
 from agent.driver.device_fields import DeviceField
+from agent.driver.port import DriverEvent, EventKind
 from agent.errors import DriverUnavailableError
+from agent.roles.inventory_role import InventoryRole
+from agent.settings import AgentRole, AgentSettings
+from server.system_clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.nvml_node import nvml_node
 from tests.support.nvml.library import a_device
 from tests.support.polling import LIMIT_S
+
+if TYPE_CHECKING:
+    from kube.client import KubeClient
 
 FIRST, SECOND = a_device(0), a_device(1)
 METRICS = {
@@ -134,3 +144,41 @@ async def test_mode_of_a_device_changes_while_metrics_are_read(tmp_path: Path):
         assert await node.driver.set_mig(FIRST.uuid, is_enabled=True)
         assert node.nvml.read()["gpu.0.mig.current"] == "1"
         assert len((await node.driver.measure(LIMIT_S)).samples) == 1
+
+
+async def test_role_serves_what_the_driver_and_its_events_tell(tmp_path: Path):
+    async with nvml_node(tmp_path, FIRST) as node:
+        node.nvml.set(FIRST.uuid, **METRICS)
+        settings = AgentSettings(
+            node="n1",
+            roles=frozenset({AgentRole.INVENTORY, AgentRole.HEALTH, AgentRole.TELEMETRY}),
+            namespace="ours",
+            run_directory=tmp_path,
+            sysfs=tmp_path,
+            nvml_library=node.nvml.library,
+        )
+        # Nothing is asked of this client.
+        client = cast("KubeClient", None)
+        role = InventoryRole(AgentContext(settings, client, SystemClock()), None)
+        tasks = role.tasks()
+        serving = tasks.pop("device.metrics")
+        for other in tasks.values():
+            other.close()
+        role.health.take([DriverEvent(uuid=FIRST.uuid, kind=EventKind.XID, code=31)])
+        assert role.device_metrics is not None
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        role.device_metrics.ask(answered.set_result)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(serving)
+            lines = (await answered).decode().splitlines()
+            task.cancel()
+        await role.close()
+    values = {line.partition("{")[0]: line.rpartition(" ")[2] for line in lines if "{" in line}
+    assert values.keys() == {field.value.name for field in DeviceField}
+    assert values["DCGM_FI_DEV_XID_ERRORS"] == "31"
+    assert values["DCGM_FI_DEV_POWER_USAGE"] == "411.25"
+
+
+def test_telemetry_needs_the_inventory():
+    with pytest.raises(ValueError, match="telemetry requires the role inventory"):
+        AgentSettings(node="n1", roles=frozenset({AgentRole.TELEMETRY}), namespace="ours")

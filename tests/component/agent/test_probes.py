@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +33,20 @@ def health() -> Health:
 async def port(health: Health, unused_tcp_port: int) -> AsyncIterator[int]:
     async with serving_probes(health, "127.0.0.1", unused_tcp_port):
         yield unused_tcp_port
+
+
+@dataclass
+class Pages:
+    waiting: list[Callable[[bytes], None]] = field(default_factory=list)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def ask(self, answer: Callable[[bytes], None]) -> None:
+        self.waiting.append(answer)
+        self.asked.set()
+
+    def forget(self, answer: Callable[[bytes], None]) -> None:
+        with contextlib.suppress(ValueError):
+            self.waiting.remove(answer)
 
 
 async def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
@@ -190,3 +204,38 @@ async def test_the_port_is_closed_after_the_end(health: Health, unused_tcp_port:
     await close(writer)
     with pytest.raises(aiohttp.ClientConnectionError):
         await ask(unused_tcp_port, "/livez")
+
+
+async def test_page_of_devices_comes_once_it_is_made(unused_tcp_port: int):
+    pages = Pages()
+    port = unused_tcp_port
+    async with (
+        serving_probes(Health(), "127.0.0.1", port, device_metrics=pages),
+        asyncio.TaskGroup() as group,
+    ):
+        asking = group.create_task(ask(port, "/metrics/devices"))
+        await pages.asked.wait()
+        # The others do not wait for it.
+        assert await ask(port, "/livez") == (200, "")
+        pages.waiting[0](b"page\n")
+        assert await asking == (200, "page\n")
+
+
+async def test_page_of_devices_is_not_made_for_a_client_that_has_left(unused_tcp_port: int):
+    pages = Pages()
+    port = unused_tcp_port
+    async with serving_probes(Health(), "127.0.0.1", port, device_metrics=pages, within_s=0.05):
+        assert await say(port, b"GET /metrics/devices HTTP/1.1\r\n\r\n") == b""
+        assert pages.asked.is_set()
+        assert pages.waiting == []
+
+
+async def test_agent_without_the_role_has_no_page_of_devices(port: int):
+    assert (await ask(port, "/metrics/devices"))[0] == 404
+
+
+async def test_page_of_devices_is_only_read(unused_tcp_port: int):
+    pages = Pages()
+    async with serving_probes(Health(), "127.0.0.1", unused_tcp_port, device_metrics=pages):
+        assert (await ask(unused_tcp_port, "/metrics/devices", "POST"))[0] == 405
+    assert pages.waiting == []

@@ -28,7 +28,7 @@ from manifests.node.device_plugin import (
     WorkloadSettings,
 )
 from pool.node_affinity import RequiredNodeAffinity
-from server.controllers.settings import workload_settings
+from server.controllers.settings import bootstrap_operands, workload_settings
 from server.settings import Settings
 from tests.unit.manifests.pool_objects import TAINT, a_pool, objects_of
 
@@ -67,9 +67,39 @@ def test_roles_follow_the_mode(mode: PluginMode, roles: frozenset[AgentRole]):
     assert (parsed.roles, parsed.namespace, parsed.config) == (roles, "gpus", None)
 
 
+@pytest.mark.parametrize(
+    ("bootstrap", "exports"),
+    [
+        pytest.param({"dcgm_exporter": {"enabled": True}}, True, id="from NVML"),
+        pytest.param({"dcgm_exporter": {"enabled": False}}, False, id="off"),
+        pytest.param(
+            {"dcgm_exporter": {"enabled": True}, "operands": "External"}, False, id="external"
+        ),
+        pytest.param(
+            {"dcgm_exporter": {"enabled": True, "source": "DCGM", "image": {"image": "a/b:1"}}},
+            False,
+            id="from DCGM",
+        ),
+    ],
+)
+def test_agent_serves_metrics_where_the_operand_leads_to_them(
+    bootstrap: dict[str, Any], exports: bool
+):
+    plugin = {"image": "plugin:1"}
+    ours = Settings.model_validate({"device_plugin": plugin, "bootstrap": bootstrap})
+    parsed = understood(pod_of(build_node_agent(workload_settings(ours))))
+    assert (AgentRole.TELEMETRY in parsed.roles) is exports
+    assert bootstrap_operands(ours).exports_nvml is exports
+
+
 def test_roles_are_called_as_the_agent_calls_them():
     """The validator is a DaemonSet of its own."""
-    roles = {*agent_daemonset.ROLES, agent_daemonset.PLUGIN_ROLE, detector_daemonset.ROLE}
+    roles = {
+        *agent_daemonset.ROLES,
+        agent_daemonset.TELEMETRY_ROLE,
+        agent_daemonset.PLUGIN_ROLE,
+        detector_daemonset.ROLE,
+    }
     assert roles == {role.value for role in AgentRole if role is not AgentRole.VALIDATOR}
 
 

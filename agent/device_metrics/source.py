@@ -1,0 +1,163 @@
+"""Answers requests for the page of the devices' metrics, within a second.
+
+The driver is read when a page is asked for, and once a second at most, however many ask. A driver that does not answer
+in time leaves the last known values for a minute; the page tells so.
+"""
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
+
+import structlog
+
+from agent.device_metrics.holders import holders_of
+from agent.device_metrics.page import page_of
+from agent.driver.device_fields import DeviceField
+from agent.errors import DriverUnavailableError
+from kube.errors import one_line
+from telemetry.agent_metrics import DEVICE_VALUES_DROPPED
+from telemetry.metrics import TASK_FAILURES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from agent.driver.device_fields import DeviceSample, DeviceSamples
+    from api.clock import Clock
+    from api.kinds.gpunodeinventory import ContainerDevices
+
+WITHIN_S: Final = 0.9
+"""For the driver; the text of the largest page takes a tenth of a second at most."""
+FRESH_S: Final = 1.0
+"""A page is given to all who ask so soon after it."""
+KNOWN_S: Final = 60.0
+"""Age of values that are not shown any more."""
+TASK: Final = "device.metrics"
+UUID_CHANGED: Final = "uuid_changed"
+"""In place of a field."""
+
+_log = structlog.get_logger()
+
+
+class MeasuredDriver(Protocol):
+    """`measure` of `agent.nvml.driver.NvmlDriver`."""
+
+    async def measure(self, within_s: float) -> "DeviceSamples":
+        """Return the metrics of all devices that answer.
+
+        Raises:
+            DriverUnavailableError: the driver cannot be asked.
+        """
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceLabelSources:
+    """What the roles of the agent know of the node's devices; each is asked for each page."""
+
+    allocations: "Callable[[], Iterable[ContainerDevices]]" = tuple
+    """The devices that kubelet gave to containers."""
+    pools: "Callable[[], Mapping[str, str]]" = dict
+    """UUID of a device -> its pool."""
+    resources: "Callable[[], Mapping[str, str]]" = dict
+    """Resource -> pool, of pools with a resource name of their own."""
+    xids: "Callable[[], Mapping[str, int]] | None" = None
+    """UUID -> the last Xid; the empty UUID is every device. None where no events are followed."""
+
+
+@final
+class DeviceMetrics:
+    """The page; `run` makes it."""
+
+    def __init__(
+        self, driver: MeasuredDriver, sources: DeviceLabelSources, clock: "Clock", *, node: str
+    ) -> None:
+        self._driver = driver
+        self._sources = sources
+        self._clock = clock
+        self._node = node
+        self._waiting: dict[Callable[[bytes], None], None] = {}
+        self._asked = asyncio.Event()
+        self._samples: tuple[DeviceSample, ...] = ()
+        self._measured_at = float("-inf")
+        self._page = b""
+        self._made_at = float("-inf")
+        self._complaint = ""
+        TASK_FAILURES.labels(TASK)
+
+    def ask(self, answer: "Callable[[bytes], None]") -> None:
+        """Have it called once with the page; it must be quick, and not raise."""
+        self._waiting[answer] = None
+        self._asked.set()
+
+    def forget(self, answer: "Callable[[bytes], None]") -> None:
+        """Undo `ask`; one that was answered is forgotten already."""
+        self._waiting.pop(answer, None)
+
+    async def run(self) -> NoReturn:
+        """Answer until cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            if self._clock.monotonic() >= self._made_at + FRESH_S:
+                await self._make()
+            waiting, self._waiting = self._waiting, {}
+            for answer in waiting:
+                answer(self._page)
+
+    async def _make(self) -> None:
+        is_stale = not await self._measure()
+        now = self._clock.monotonic()
+        if now > self._measured_at + KNOWN_S:
+            self._samples = ()
+        sources = self._sources
+        page = page_of(
+            self._with_xids(),
+            holders_of(sources.allocations(), sources.resources()),
+            pools=sources.pools(),
+            node=self._node,
+            is_stale=is_stale,
+        )
+        if not is_stale:
+            for field in page.implausible:
+                DEVICE_VALUES_DROPPED.labels(field.name.lower()).inc()
+        self._page, self._made_at = page.content, now
+
+    async def _measure(self) -> bool:
+        """Read the driver; return whether it answered."""
+        try:
+            # Its thread may be busy with a call whose page was given up.
+            async with asyncio.timeout(WITHIN_S):
+                measured = await self._driver.measure(WITHIN_S)
+        except (DriverUnavailableError, TimeoutError) as error:
+            self._fail(error)
+            return False
+        self._complaint = ""
+        DEVICE_VALUES_DROPPED.labels(UUID_CHANGED).inc(measured.changed)
+        self._samples, self._measured_at = measured.samples, self._clock.monotonic()
+        return True
+
+    def _fail(self, error: DriverUnavailableError | TimeoutError) -> None:
+        TASK_FAILURES.labels(TASK).inc()
+        if isinstance(error, DriverUnavailableError) and error.is_absent:
+            self._samples = ()
+        text = one_line(str(error)) or "the driver did not answer in time"
+        if text != self._complaint:
+            self._complaint = text
+            _log.warning("metrics of devices are stale", error=text)
+
+    def _with_xids(self) -> "Iterable[DeviceSample]":
+        if self._sources.xids is None:
+            return self._samples
+        xids = self._sources.xids()
+        return [
+            one
+            if one.gpu_instance is not None
+            else replace(
+                one,
+                values={
+                    **one.values,
+                    DeviceField.XID_ERRORS: xids.get(one.uuid, xids.get("", 0)),
+                },
+            )
+            for one in self._samples
+        ]
