@@ -52,26 +52,26 @@ class ProcessHealth(Protocol):
 class DevicePages(Protocol):
     """Pages of the devices' metrics, which take time; `agent.device_metrics.source.DeviceMetrics`."""
 
-    def ask(self, answer: "Callable[[bytes], None]") -> None:
+    def ask(self, answer: "Callable[[bytearray], None]") -> None:
         """Have it called once with the page."""
 
-    def forget(self, answer: "Callable[[bytes], None]") -> None:
+    def forget(self, answer: "Callable[[bytearray], None]") -> None:
         """Undo `ask`."""
 
 
 class ProbeResponse(NamedTuple):
     status: HTTPStatus
-    content: bytes = b""
+    content: bytes | bytearray = b""
     content_type: str = _TEXT
 
-    def encoded(self) -> bytes:
+    def head(self) -> bytes:
         head = (
             f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\n"
             f"Content-Type: {self.content_type}\r\n"
             f"Content-Length: {len(self.content)}\r\n"
             "Connection: close\r\n\r\n"
         )
-        return head.encode("ascii") + self.content
+        return head.encode("ascii")
 
 
 def answer_to(head: bytes, health: ProcessHealth) -> ProbeResponse:
@@ -198,11 +198,11 @@ class _Connection(asyncio.Protocol):
             _log.error("probe not answered", exc_info=error)
             return ProbeResponse(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _answer_page(self, content: bytes) -> None:
+    def _answer_page(self, content: bytearray) -> None:
         self._answer(ProbeResponse(HTTPStatus.OK, content, CONTENT_TYPE_LATEST))
 
     def _answer(self, answer: ProbeResponse) -> None:
         self._is_answered = True
         if self._transport is not None:
-            self._transport.write(answer.encoded())
+            self._transport.writelines((answer.head(), answer.content))
             self._transport.close()

@@ -27,7 +27,8 @@ _NOBODY: Final = Holders({})
 
 
 class DevicePage(NamedTuple):
-    content: bytes
+    content: bytearray
+    """Not copied into bytes: it may have two megabytes."""
     implausible: "Sequence[DeviceField]"
     """The field of each value that was left out."""
 
@@ -80,7 +81,7 @@ def page_of(
             labels = usage if terms.is_usage else others
             # One text a device, because a shared one has a line for each container.
             content += (f"{terms.name}{{" + f"{end}{terms.name}{{".join(labels) + end).encode()
-    return DevicePage(bytes(content), implausible)
+    return DevicePage(content, implausible)
 
 
 def _series(

@@ -75,21 +75,21 @@ class DeviceMetrics:
         self._sources = sources
         self._clock = clock
         self._node = node
-        self._waiting: dict[Callable[[bytes], None], None] = {}
+        self._waiting: dict[Callable[[bytearray], None], None] = {}
         self._asked = asyncio.Event()
         self._samples: tuple[DeviceSample, ...] = ()
         self._measured_at = float("-inf")
-        self._page = b""
+        self._page = bytearray()
         self._made_at = float("-inf")
         self._complaint = ""
         TASK_FAILURES.labels(TASK)
 
-    def ask(self, answer: "Callable[[bytes], None]") -> None:
+    def ask(self, answer: "Callable[[bytearray], None]") -> None:
         """Have it called once with the page; it must be quick, and not raise."""
         self._waiting[answer] = None
         self._asked.set()
 
-    def forget(self, answer: "Callable[[bytes], None]") -> None:
+    def forget(self, answer: "Callable[[bytearray], None]") -> None:
         """Undo `ask`; one that was answered is forgotten already."""
         self._waiting.pop(answer, None)
 
@@ -106,6 +106,7 @@ class DeviceMetrics:
 
     async def _make(self) -> None:
         is_stale = not await self._measure()
+        self._page = bytearray()  # The one before is freed first.
         now = self._clock.monotonic()
         if now > self._measured_at + KNOWN_S:
             self._samples = ()

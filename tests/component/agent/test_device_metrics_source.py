@@ -65,7 +65,7 @@ async def metrics(driver: MeasuredDouble) -> AsyncIterator[DeviceMetrics]:
 
 
 async def page(metrics: DeviceMetrics) -> str:
-    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    answered: asyncio.Future[bytearray] = asyncio.get_running_loop().create_future()
     metrics.ask(answered.set_result)
     return (await answered).decode()
 
@@ -102,7 +102,7 @@ async def test_nothing_is_read_without_a_request(metrics: DeviceMetrics, driver:
 
 
 async def test_request_that_was_given_up_is_not_answered(metrics: DeviceMetrics):
-    answers: list[bytes] = []
+    answers: list[bytearray] = []
     metrics.ask(answers.append)
     metrics.forget(answers.append)
     metrics.forget(answers.append)

@@ -166,7 +166,7 @@ async def test_role_serves_what_the_driver_and_its_events_tell(tmp_path: Path):
             other.close()
         role.health.take([DriverEvent(uuid=FIRST.uuid, kind=EventKind.XID, code=31)])
         assert role.device_metrics is not None
-        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[bytearray] = asyncio.get_running_loop().create_future()
         role.device_metrics.ask(answered.set_result)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(serving)

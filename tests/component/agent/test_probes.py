@@ -37,14 +37,14 @@ async def port(health: Health, unused_tcp_port: int) -> AsyncIterator[int]:
 
 @dataclass
 class Pages:
-    waiting: list[Callable[[bytes], None]] = field(default_factory=list)
+    waiting: list[Callable[[bytearray], None]] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def ask(self, answer: Callable[[bytes], None]) -> None:
+    def ask(self, answer: Callable[[bytearray], None]) -> None:
         self.waiting.append(answer)
         self.asked.set()
 
-    def forget(self, answer: Callable[[bytes], None]) -> None:
+    def forget(self, answer: Callable[[bytearray], None]) -> None:
         with contextlib.suppress(ValueError):
             self.waiting.remove(answer)
 
@@ -217,7 +217,7 @@ async def test_page_of_devices_comes_once_it_is_made(unused_tcp_port: int):
         await pages.asked.wait()
         # The others do not wait for it.
         assert await ask(port, "/livez") == (200, "")
-        pages.waiting[0](b"page\n")
+        pages.waiting[0](bytearray(b"page\n"))
         assert await asking == (200, "page\n")
 
 
