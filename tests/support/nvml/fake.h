@@ -41,6 +41,8 @@ void take_away(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* nvml.c: every exported function begins with `enter`, which is true while the lock is held, and ends with
  * `leave`, so that orders to hang, fail or kill hold for each of them. */
+/* How often this process has NVML open. */
+unsigned sessions(void);
 int enter(const char *function);
 int leave(int result);
 #define ENTER() do { int entered = enter(__func__); if (entered != SUCCESS) return entered; } while (0)

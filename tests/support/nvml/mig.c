@@ -97,7 +97,7 @@ EXPORT int nvmlDeviceSetMigMode(handle device, unsigned mode, int *activation) {
     if (!begin_change()) return leave(NO_PERMISSION);
     int result = SUCCESS;
     bool is_change = mode != flag(named.gpu, "mig.current");
-    if (is_change && (instances_of(named.gpu).count > 0 || has_value(value_of("gpu.%u.processes", named.gpu))))
+    if (is_change && (sessions() > 1 || instances_of(named.gpu).count > 0 || has_value(value_of("gpu.%u.processes", named.gpu))))
         result = IN_USE;
     else {
         put(mode ? "1" : "0", "gpu.%u.mig.pending", named.gpu);

@@ -132,6 +132,8 @@ EXPORT int nvmlInitWithFlags(unsigned flags) {
 
 EXPORT int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
+unsigned sessions(void) { return initialised; }
+
 EXPORT int nvmlShutdown(void) {
     ENTER();
     if (initialised == 0) return leave(UNINITIALIZED);
