@@ -141,8 +141,7 @@ class ExporterOperandSettings(OperandSection):
     enabled: bool = False
     """Whether metrics of devices are exported."""
     source: MetricsSource = MetricsSource.NVML
-    """NVML: Service and ServiceMonitor of the node agents, which do not serve these metrics yet. DCGM: NVIDIA's
-    dcgm-exporter, which needs an image."""
+    """NVML: the node agents serve them, under DCGM's names. DCGM: NVIDIA's dcgm-exporter, which needs an image."""
     resources: ResourcesSettings = ResourcesSettings(
         requests={"cpu": "50m", "memory": "128Mi"}, limits={"memory": "512Mi"}
     )
