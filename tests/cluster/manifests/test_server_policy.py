@@ -370,7 +370,7 @@ async def test_it_writes_no_other_workload(server, api):
     daemon_set["metadata"].pop("ownerReferences", None)
     spec = daemon_set["spec"]["template"]["spec"]
     for change, text in (
-        ({"serviceAccountName": "gpu-control-plane"}, "run as gpu-device-plugin or gpu-node-agent"),
+        ({"serviceAccountName": "gpu-control-plane"}, "run as accounts of its agents and operands"),
         ({"containers": [{**spec["containers"][0], "image": "other:1"}]}, f"run {IMAGE}"),
         ({"initContainers": [{"name": "first", "image": "other:1"}]}, f"run {IMAGE}"),
         (
