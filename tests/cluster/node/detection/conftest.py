@@ -39,7 +39,9 @@ def system(  # all that has to be there before
     made = GpuSystem(control_plane, kubectl, prefix="bare-", settings=settings)
 
     async def start() -> None:
-        # A server of a suite before this one has labelled the node.
+        # A suite before this one has left its devices, for which our server labels the node.
+        for kind in ("gpudevices", "gpunodeinventories"):
+            await kubectl("delete", kind, "--all", check=False)
         await kubectl("label", "node", node.name, f"{PRESENT_LABEL}-")
         await node.import_image(tar)
         await made.install()
