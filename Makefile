@@ -20,7 +20,7 @@ SOURCES := $(PACKAGES) packaging tests
 export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
 export PYTHONPATH := packaging
-# With it each worker of pytest and each process of a test compiles every module anew: a third of the time.
+# With it each worker of pytest and each process of a test compiles every module again: a third of the time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help

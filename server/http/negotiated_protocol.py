@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, cast, final
 
-from server.http.http2_protocol import Http2Protocol
+from server.http.http2.http2_protocol import Http2Protocol
 from server.http.peer_connection import PortState
 from server.http.protocol import HttpProtocol
 

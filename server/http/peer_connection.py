@@ -1,6 +1,6 @@
 """A connection, whichever protocol is spoken on it: its slot, its deadline, its end.
 
-`server.http.protocol` and `server.http.http2_protocol` say what it waits for (`Wait`); how long, and what
+`server.http.protocol` and `server.http.http2.http2_protocol` say what it waits for (`Wait`); how long, and what
 follows when it is over, is the same for both. There is one timer a connection.
 """
 

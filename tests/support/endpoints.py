@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from server.http.body import LargeBodies, Unread
 from server.http.connections import ConnectionLimiter
-from server.http.http2_protocol import Http2Protocol
+from server.http.http2.http2_protocol import Http2Protocol
 from server.http.listener import Port
 from server.http.peer_connection import PortState
 from server.http.protocol import HttpProtocol

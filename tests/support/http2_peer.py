@@ -15,7 +15,7 @@ from h2.events import (
     StreamReset,
 )
 
-from server.http.http2_protocol import Http2Protocol
+from server.http.http2.http2_protocol import Http2Protocol
 from server.http.peer_connection import PortState
 from tests.support.endpoints import OneConnection
 

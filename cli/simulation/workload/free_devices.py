@@ -26,7 +26,7 @@ _ANY_MODEL = ""
 
 @final
 class FreeDevices:
-    """Figures of the devices that a workload may get; those of a changed node are taken anew."""
+    """Figures of the devices that a workload may get; those of a changed node are taken again."""
 
     def __init__(self, snapshot: "Snapshot", targets: "Mapping[str, TargetWorkload]") -> None:
         """Measure every node.

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 POOL_SPEC: Final = "PoolSpec"
 """Stands for the strategy of each pool's own spec."""
 _RANKED_EVERY: Final = 16
-"""Changes after which nodes are valued anew at the latest; the server does so every few seconds."""
+"""Changes after which nodes are valued again at the latest; the server does so every few seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +243,7 @@ class SnapshotCluster:
         self._devices.measure(node)
 
     def _rank(self, now_s: float) -> None:
-        """Value nodes anew for strategy LeastFragmentation, as the server does every few seconds."""
+        """Value nodes again for strategy LeastFragmentation, as the server does every few seconds."""
         if now_s > self._ranked_s or self._changes >= _RANKED_EVERY:
             rank_nodes(self._snapshot.index)
             self._ranked_s, self._changes = now_s, 0

@@ -11,6 +11,8 @@ DOMAIN: Final = "gpu.deckhouse.io"
 NAMES: Final = (
     "gpu-control-plane",
     "gpu-node-agent",
+    "gpu-node-detector",
+    "gpu-node-validator",
     "gpu-device-plugin",
     "gpu-scheduler",
     "gpu-mig",

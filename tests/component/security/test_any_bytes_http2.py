@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from server.http.http2_protocol import Http2Protocol
+from server.http.http2.http2_protocol import Http2Protocol
 from server.http.limits import Limits
 from server.http.routes import Routes
 from tests.component.security.test_any_bytes import in_hex, pieces

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "gpu"
 _OURS: Final = re.compile(
-    r"gpu\.deckhouse\.io|gpu-control-plane|gpu-node-agent|gpu-node-detector|gpu-device-plugin|gpu-scheduler|gpu-mig"
+    r"gpu\.deckhouse\.io|gpu-control-plane|gpu-node-agent|gpu-node-detector|gpu-node-validator|gpu-device-plugin|gpu-scheduler|gpu-mig"
 )
 _GROUP: Final = "gpu.deckhouse.io"
 _KEPT: Final = {

@@ -6,7 +6,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.settings import SettingCodes, Settings
 
-from server.http.streams import window_of
+from server.http.http2.streams import window_of
 
 if TYPE_CHECKING:
     from server.http.limits import Limits

@@ -1,6 +1,6 @@
 """HTTP/2 on one connection: each stream is a request, answered when it can be, whatever other streams wait for.
 
-kube-scheduler speaks it, and needs one connection for all its calls (design 0003). `server.http.frames` bounds
+kube-scheduler speaks it, and needs one connection for all its calls (design 0003). `server.http.http2.frames` bounds
 what comes, h2 checks and decodes it, and requests meet the same routes, limits and authentication as by HTTP/1.1.
 
 A body has a deadline of its own; the connection waits for one more thing at a time (`Wait`). While an answer
@@ -18,12 +18,12 @@ from h2.exceptions import ProtocolError
 
 from kube.errors import one_line
 from server.http.body import late
-from server.http.frames import FrameLimitError, FrameReader, goaway
-from server.http.http2_codec import bound_table, codec_of
+from server.http.http2.frames import FrameLimitError, FrameReader, goaway
+from server.http.http2.http2_codec import bound_table, codec_of
+from server.http.http2.streams import InboundBodies, OutboundBodies, Stream, stream_of
 from server.http.peer_connection import PeerConnection, PortState, Wait, failed_reply, settled
 from server.http.replies import Reply, error_reply
 from server.http.routes import ShownPage
-from server.http.streams import InboundBodies, OutboundBodies, Stream, stream_of
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
