@@ -51,14 +51,15 @@ def labelled_gpu_node(  # all that has to be there before
 ) -> "Iterator[RealNode]":
     """The node, labelled, while kube-scheduler binds the pods that name no scheduler of ours."""
 
-    async def label() -> None:
+    async def label(value: str | None) -> None:
         async with client.open_client(control_plane.kubeconfig()) as api:
-            labels = {"metadata": {"labels": {_GPU_LABEL: "true"}}}
+            labels = {"metadata": {"labels": {_GPU_LABEL: value}}}
             await api.patch(f"{nodes.NODES}/{node.name}", labels)
 
     with default_scheduler(control_plane):
-        asyncio.run(label())
+        asyncio.run(label("true"))
         yield node
+        asyncio.run(label(None))
 
 
 @contextlib.contextmanager

@@ -151,8 +151,7 @@ async def test_the_api_server_takes_every_object_strictly(kubectl, namespace, na
     objects = build_operands(replace(CASES[name], namespace=namespace), ServedKinds())
     if objects:
         text = render(objects)
-        # Servers of tests before this one have left objects of the cluster.
-        options = ("--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
+        options = ("--server-side", "--dry-run=server", "--validate=strict")
         await kubectl("apply", *options, "-f", "-", stdin=text)
 
 

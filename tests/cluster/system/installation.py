@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, final
 import aiohttp
 import yaml
 
+from api.names import OPERAND_LABEL
 from manifests.yaml import render
 from simulator.node.nfd import node_feature_crd
 from tests.cluster.environment import client, components, polling, server_process
@@ -82,6 +83,9 @@ async def remove(
             await api.patch(path, {"metadata": {"finalizers": None}})
     kinds = "gpupools,gpudevices,gpunodeinventories,gpucontrolplaneterms"
     await kubectl("delete", *options, "--all", kinds, timeout_s=120)
+    # What the server made for operands, beyond its namespace.
+    roles = "clusterroles,clusterrolebindings"
+    await kubectl("delete", *options, "-l", OPERAND_LABEL, roles, timeout_s=120)
     async with client.open_client(control_plane.kubeconfig()) as api:
         # Nothing can be made in a namespace that is on its way out.
         await until_gone(api, f"/api/v1/namespaces/{NAMESPACE}", within=60)

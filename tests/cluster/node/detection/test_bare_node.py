@@ -6,8 +6,6 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from api.names import PRESENT_LABEL
 from manifests.constants import DETECTOR_FEATURE_PREFIX, NODE_DETECTOR
 from tests.cluster.environment import client, nodes, polling
@@ -77,8 +75,6 @@ def plug(bus: "Path", devices: "NodeDevices") -> None:
         made.rename(bus / "devices" / function.name)
 
 
-# On a node that no suite has used before: what others leave makes the server label it.
-@pytest.mark.long
 async def test_a_bare_node_becomes_ready(
     system: "GpuSystem",
     node: "RealNode",
