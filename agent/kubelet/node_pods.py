@@ -5,7 +5,7 @@ assigned devices come from here. `agent.plugin.pod_identification` identifies th
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 from api.annotations import decode_devices
@@ -46,8 +46,9 @@ class NodePod:
     is_ended: bool
     """None of its containers will run again."""
     is_contradicted: bool = False
-    """Its phase says ended, and its containers are shown running: kubelet goes by the phase, drops the
-    pod's devices, and does not list it any more."""
+    """Its phase says ended, or said so, and its containers are shown running: kubelet goes by the phase,
+    drops the pod's devices for good, and does not list it. kubelet corrects the phase within ten seconds,
+    and may admit a pod by the old one after that."""
     containers: tuple[ContainerRequest, ...]
     """Those with extended resources, in kubelet's allocation order: init containers and sidecars in the
     order of the spec, then the others."""
@@ -142,8 +143,11 @@ class NodePods:
         return None
 
     def _put(self, item: NodePod) -> None:
-        if item.uid not in self._by_uid:
+        known = self._by_uid.get(item.uid)
+        if known is None:
             self._uids.setdefault((item.namespace, item.name), []).append(item.uid)
+        elif known.is_contradicted and not item.is_ended:
+            item = replace(item, is_contradicted=True)
         self._by_uid[item.uid] = item
 
     def _drop(self, uid: PodUid) -> None:

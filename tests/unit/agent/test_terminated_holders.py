@@ -88,6 +88,18 @@ def test_a_phase_that_running_containers_contradict_ends_nothing(here: Node) -> 
     assert here.why() == STILL
 
 
+def test_a_phase_that_kubelet_took_back_ends_nothing_before_kubelet_lists_the_pod(
+    here: Node,
+) -> None:
+    """kubelet admits a pod by the old phase: it reads the corrected one afterwards."""
+    here.tell("GPU-1", is_given=True)
+    here.show("Succeeded", runs=True)
+    here.show(runs=True)
+    assert here.why() == STILL
+    here.show("Succeeded")
+    assert here.why() is None
+
+
 def test_a_pod_that_kubelet_lists_without_what_it_gave_has_it_still(here: Node) -> None:
     """Its user had called it ended, and its node has taken that back."""
     here.show()
