@@ -138,7 +138,7 @@ class ServiceMonitorSettings(Section):
 class ExporterOperandSettings(OperandSection):
     """Metrics of devices."""
 
-    enabled: bool = False
+    enabled: bool = True
     """Whether metrics of devices are exported."""
     source: MetricsSource = MetricsSource.NVML
     """NVML: the node agents serve them, under DCGM's names. DCGM: NVIDIA's dcgm-exporter, which needs an image."""

@@ -93,6 +93,7 @@ WRITES = (
     "PATCH serviceaccounts by operands",
     "PATCH clusterroles by operands",
     "PATCH clusterrolebindings by operands",
+    "PATCH services by operands",
     "PATCH daemonsets by operands",
     "PATCH nodes",
     "PATCH nodes by present-label",
