@@ -23,6 +23,8 @@ DRIVER_ROOT = Path("/run/nvidia/driver")
 """Where NVIDIA's driver container mounts its root; containers get the libraries from there."""
 _OURS = ".of-gpu-node-tests"
 SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
+_NULL = os.makedev(1, 3)
+"""/dev/null, which stands for a device; a driver's major number is another one."""
 _INSTANCES = 8
 """GPU instances of a device whose capabilities are there from the start."""
 
@@ -98,17 +100,21 @@ class NodeDevices:
 @contextlib.contextmanager
 def devices_of_the_machine(directory: Path, count: int) -> "Iterator[NodeDevices]":
     """Yield devices whose files are in /dev, where a driver has them and DaemonSets look."""
-    made = NodeDevices(directory, count)
     files = [Path("/dev") / name for name in (*SHARED, *(f"nvidia{n}" for n in range(count)))]
-    there = [str(file) for file in files if file.exists()]
-    if there:
-        raise AssertionError(f"this machine has devices of its own: {', '.join(there)}")
-    for file in files:
-        os.mknod(file, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-    yield made
-    for file in files:
+    there = [file for file in files if file.exists()]
+    if own := [str(file) for file in there if file.stat().st_rdev != _NULL]:
+        raise AssertionError(f"this machine has devices of its own: {', '.join(own)}")
+    for file in there:  # of a session that was killed
         file.unlink()
-    made.remove()
+    made = NodeDevices(directory, count)
+    for file in files:
+        os.mknod(file, 0o666 | stat.S_IFCHR, _NULL)
+    try:
+        yield made
+    finally:
+        for file in files:
+            file.unlink()
+        made.remove()
 
 
 def _linked(number: int, count: int) -> NvmlDevice:
