@@ -1,10 +1,12 @@
 """A fake kubelet with device plugin for many nodes: registers nodes, runs and ends pods.
 
-Allocatable is set at registration. A pod runs from its binding until it is deleted or finished.
+Allocatable is set at registration. A pod runs from its binding until it is deleted or finished: its init containers
+succeed one after the other, then its containers start. A container that ends with an error is started again.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NoReturn, final
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import structlog
 
@@ -12,14 +14,20 @@ from api.foreign.core import Pod
 from kube.errors import KubeError, NotFound
 from kube.informer import Informer
 from kube.resources import NODES, PODS
+from simulator.node.container_runtime import ContainerFailedError, InstantRuntime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from api.clock import Clock
     from kube.client import KubeClient
+    from simulator.node.container_runtime import ContainerRuntime
 
 START_S: Final = 0.05
+RETRY_S: Final = 0.5
+"""Until a container that has failed is started again; a real kubelet begins with 10 s."""
+
+Json = dict[str, Any]
 
 _log = structlog.get_logger()
 
@@ -59,12 +67,18 @@ async def register_node(
 class FakeKubelet:
     """Runs the pods of all nodes."""
 
-    def __init__(self, client: "KubeClient", clock: "Clock") -> None:
+    def __init__(
+        self, client: "KubeClient", clock: "Clock", runtime: "ContainerRuntime | None" = None
+    ) -> None:
         self._client = client
         self._clock = clock
+        self._runtime = runtime or InstantRuntime()
         self._work: asyncio.Queue[Pod] = asyncio.Queue()
         # every change of a bound pod; unbounded, since a cluster in memory is small
-        self._running: set[str] = set()
+        self._starts: dict[str, asyncio.Task[None] | None] = {}
+        # uid -> the task that starts its containers, or did
+        self._passed: defaultdict[str, set[str]] = defaultdict(set)
+        # uid -> init containers that have succeeded
 
     async def run(self) -> NoReturn:
         informer = Informer(self._client, PODS, Pod, sink=self, clock=self._clock)
@@ -77,7 +91,12 @@ class FakeKubelet:
 
     async def finish(self, pod: Pod) -> None:
         """Let the containers of a running pod exit successfully."""
-        await self._set_phase(pod, "Succeeded")
+        await self._write(pod, {"phase": "Succeeded", "conditions": _ready("False")})
+
+    def restart(self, pod: Pod) -> None:
+        """Let the containers of a running pod end, and start them again; its init containers do not run again."""
+        self._stop(pod)
+        self._work.put_nowait(pod)
 
     def replace_all(self, items: "Sequence[Pod]") -> None:
         for item in items:
@@ -89,14 +108,22 @@ class FakeKubelet:
             self._work.put_nowait(item)
 
     def discard(self, item: Pod) -> None:
-        self._running.discard(item.metadata.uid)
+        self._stop(item)
+        self._passed.pop(item.metadata.uid, None)
+
+    def _stop(self, pod: Pod) -> None:
+        task = self._starts.pop(pod.metadata.uid, None)
+        if task is not None:
+            task.cancel()
 
     async def _sync(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
         try:
             if pod.metadata.deletion_timestamp is not None:
+                self._stop(pod)
                 await self._end(pod)
-            elif pod.metadata.uid not in self._running and not pod.is_terminal:
-                self._running.add(pod.metadata.uid)
+            elif uid not in self._starts and not pod.is_terminal:
+                self._starts[uid] = asyncio.current_task()
                 await self._start(pod)
         except NotFound:
             return
@@ -110,13 +137,55 @@ class FakeKubelet:
         )
 
     async def _start(self, pod: Pod) -> None:
-        await asyncio.sleep(START_S)
-        await self._set_phase(pod, "Running")
+        """Return once all containers run."""
+        uid = pod.metadata.uid
+        inits = [one.name for one in pod.spec.init_containers or ()]
+        for name in inits:
+            if name not in self._passed[uid]:
+                await self._start_container(pod, name)
+                self._passed[uid].add(name)
+                await self._write(pod, {"initContainerStatuses": self._of_inits(pod)})
+        names = [one.name for one in pod.spec.containers or ()]
+        for name in names:
+            await self._start_container(pod, name)
+        status = {"phase": "Running", "conditions": _ready("True")}
+        await self._write(pod, status | {"containerStatuses": _statuses(names, up=names)})
 
-    async def _set_phase(self, pod: Pod, phase: str) -> None:
+    async def _start_container(self, pod: Pod, name: str) -> None:
+        """Return once the container is up; its failures are shown meanwhile."""
+        shown = ""
+        while True:
+            await asyncio.sleep(START_S)
+            try:
+                await self._runtime.start(pod, name)
+            except ContainerFailedError as error:
+                if shown != str(error):
+                    shown = str(error)
+                    await self._write(pod, self._failed(pod, name, shown))
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+    def _failed(self, pod: Pod, name: str, message: str) -> Json:
+        ended = {name: message}
+        names = [one.name for one in pod.spec.containers or ()]
+        if name in names:
+            return {
+                "phase": "Running",
+                "conditions": _ready("False"),
+                "containerStatuses": _statuses(names, up=(), ended=ended),
+            }
+        return {
+            "conditions": _ready("False"),
+            "initContainerStatuses": self._of_inits(pod, ended=ended),
+        }
+
+    def _of_inits(self, pod: Pod, *, ended: "Mapping[str, str] | None" = None) -> list[Json]:
+        names = [one.name for one in pod.spec.init_containers or ()]
+        return _statuses(names, up=self._passed[pod.metadata.uid], ended=ended)
+
+    async def _write(self, pod: Pod, status: Json) -> None:
         meta = pod.metadata
-        ready = "True" if phase == "Running" else "False"
-        status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
         await self._client.merge_patch(
             PODS,
             {"status": status},
@@ -124,3 +193,23 @@ class FakeKubelet:
             namespace=meta.namespace,
             subresource="status",
         )
+
+
+def _ready(status: str) -> list[Json]:
+    return [{"type": "Ready", "status": status}]
+
+
+def _statuses(
+    names: "Iterable[str]", *, up: "Iterable[str]", ended: "Mapping[str, str] | None" = None
+) -> list[Json]:
+    """Return the statuses of containers, of which some are up, or have ended with a message."""
+    messages = ended or {}
+    return [
+        {"name": name, "ready": name in up}
+        | (
+            {"lastState": {"terminated": {"exitCode": 1, "message": messages[name]}}}
+            if name in messages
+            else {}
+        )
+        for name in names
+    ]

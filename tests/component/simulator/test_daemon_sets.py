@@ -1,0 +1,183 @@
+"""Pods of DaemonSets are on the nodes that their template allows, and kubelet runs their containers in order."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from api.foreign.core import Pod
+from kube.client import KubeClient
+from kube.config.connection import StaticConnection
+from kube.errors import NotFound
+from kube.resources import DAEMON_SETS, NAMESPACES, NODES, PODS
+from simulator.apiserver.server import InMemoryApiServer
+from simulator.node.container_runtime import ContainerFailedError
+from simulator.node.daemon_sets import FakeDaemonSets
+from simulator.node.kubelet import FakeKubelet, register_node
+from tests.support.loop_clock import LoopClock
+from tests.support.polling import until_async
+
+NAMESPACE = "gpu-control-plane"
+POD = "tool-n1"
+
+pytestmark = pytest.mark.looptime
+
+
+@dataclass
+class FailingRuntime:
+    """Notes the containers that it starts; some fail."""
+
+    started: list[str] = field(default_factory=list)
+    messages: dict[str, str] = field(default_factory=dict)
+    """Container -> message of its failure."""
+
+    async def start(self, pod: Pod, container: str) -> None:
+        self.started.append(f"{pod.metadata.name}/{container}")
+        if container in self.messages:
+            raise ContainerFailedError(self.messages[container])
+
+
+@dataclass
+class Nodes:
+    client: KubeClient
+    kubelet: FakeKubelet
+    runtime: FailingRuntime
+
+    async def pod(self, name: str = POD) -> dict[str, Any]:
+        return await self.client.get(PODS, dict[str, Any], name, namespace=NAMESPACE)
+
+    async def names(self) -> list[str]:
+        found = await self.client.list_(PODS, Pod, namespace=NAMESPACE)
+        return sorted(one.metadata.name for one in found.items)
+
+    async def is_ready(self) -> bool:
+        with contextlib.suppress(NotFound):
+            conditions = (await self.pod())["status"].get("conditions")
+            return bool(conditions == [{"type": "Ready", "status": "True"}])
+        return False
+
+    async def label(self, node: str, value: str | None) -> None:
+        labels = {"metadata": {"labels": {"example.test/device": value}}}
+        await self.client.merge_patch(NODES, labels, name=node)
+
+
+@pytest.fixture
+async def nodes(server: InMemoryApiServer) -> AsyncIterator[Nodes]:
+    """Two nodes without the label that the DaemonSet selects."""
+    clock, runtime = LoopClock(), FailingRuntime()
+    async with KubeClient(StaticConnection(server.url), clock) as client:
+        await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        for node in ("n1", "n2"):
+            await register_node(client, node, {})
+        kubelet = FakeKubelet(client, clock, runtime)
+        sets = FakeDaemonSets(client, clock, namespace=NAMESPACE)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one.run()) for one in (kubelet, sets)]
+            yield Nodes(client, kubelet, runtime)
+            for task in tasks:
+                task.cancel()
+
+
+async def apply_daemon_set(client: KubeClient) -> None:
+    labels = {"app": "tool"}
+    spec = {
+        "nodeSelector": {"example.test/device": "yes"},
+        "initContainers": [{"name": name, "image": "i"} for name in ("first", "second")],
+        "containers": [{"name": "main", "image": "i"}],
+    }
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "tool", "namespace": NAMESPACE},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+    await client.apply(DAEMON_SETS, body, field_manager="test")
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    with contextlib.suppress(TimeoutError):
+        await until_async(holds)
+    assert await holds()
+
+
+async def test_pods_follow_the_labels_of_nodes_and_go_with_their_daemon_set(nodes: Nodes):
+    async def is_on(*names: str) -> bool:
+        return await nodes.names() == [f"tool-{name}" for name in names]
+
+    await apply_daemon_set(nodes.client)
+    await nodes.label("n1", "yes")
+    await eventually(lambda: is_on("n1"))
+    await nodes.label("n2", "yes")
+    await eventually(lambda: is_on("n1", "n2"))
+    await nodes.label("n2", None)
+    await eventually(lambda: is_on("n1"))
+    before = (await nodes.pod())["metadata"]["uid"]
+    await nodes.client.delete(PODS, POD, namespace=NAMESPACE)
+
+    async def is_another() -> bool:
+        return await nodes.is_ready() and (await nodes.pod())["metadata"]["uid"] != before
+
+    await eventually(is_another)
+    await nodes.client.delete(DAEMON_SETS, "tool", namespace=NAMESPACE)
+    await eventually(is_on)
+
+
+async def test_init_containers_succeed_one_after_the_other(nodes: Nodes):
+    await apply_daemon_set(nodes.client)
+    await nodes.label("n1", "yes")
+    await eventually(nodes.is_ready)
+    assert nodes.runtime.started == [f"{POD}/{one}" for one in ("first", "second", "main")]
+    status = (await nodes.pod())["status"]
+    assert status["phase"] == "Running"
+    assert status["initContainerStatuses"] == [
+        {"name": name, "ready": True} for name in ("first", "second")
+    ]
+
+
+async def test_an_init_container_that_fails_holds_up_those_after_it(nodes: Nodes):
+    nodes.runtime.messages["second"] = "no driver"
+    await apply_daemon_set(nodes.client)
+    await nodes.label("n1", "yes")
+
+    async def has_failed() -> bool:
+        with contextlib.suppress(NotFound):
+            return "lastState" in str((await nodes.pod())["status"])
+        return False
+
+    await eventually(has_failed)
+    status = (await nodes.pod())["status"]
+    ended = {"terminated": {"exitCode": 1, "message": "no driver"}}
+    assert status["phase"] == "Pending"
+    assert status["initContainerStatuses"] == [
+        {"name": "first", "ready": True},
+        {"name": "second", "ready": False, "lastState": ended},
+    ]
+    nodes.runtime.messages.clear()
+    await eventually(nodes.is_ready)
+    assert nodes.runtime.started.count(f"{POD}/first") == 1
+
+
+async def test_a_container_that_fails_after_a_restart_makes_its_pod_unready(nodes: Nodes):
+    await apply_daemon_set(nodes.client)
+    await nodes.label("n1", "yes")
+    await eventually(nodes.is_ready)
+    nodes.runtime.messages["main"] = "the driver is gone"
+    pod = await nodes.client.get(PODS, Pod, POD, namespace=NAMESPACE)
+    nodes.kubelet.restart(pod)
+
+    async def is_unready() -> bool:
+        return not await nodes.is_ready()
+
+    await eventually(is_unready)
+    status = (await nodes.pod())["status"]
+    ended = {"terminated": {"exitCode": 1, "message": "the driver is gone"}}
+    assert status["containerStatuses"] == [{"name": "main", "ready": False, "lastState": ended}]
+    nodes.runtime.messages.clear()
+    await eventually(nodes.is_ready)
+    assert nodes.runtime.started.count(f"{POD}/second") == 1
