@@ -52,9 +52,11 @@ MIG_CONFIG: Final = "gpu-mig"
 """Prefix of the names of a pool's ConfigMaps for mig-parted."""
 NODE_AGENT_METRICS: Final = f"{NODE_AGENT}-metrics"
 """Service of the node agents, where they serve the metrics of devices."""
+FEATURE_DISCOVERY: Final = "gpu-feature-discovery"
+"""Name of the DaemonSet and service account of NVIDIA's gpu-feature-discovery."""
 OPERANDS: Final = (
     "gpu-node-validator",
-    "gpu-feature-discovery",
+    FEATURE_DISCOVERY,
     "gpu-dcgm",
     "gpu-dcgm-exporter",
 )
@@ -65,6 +67,8 @@ AGENT_FEATURE_PREFIX: Final = f"{NAME}-agent-"
 """Prefix of the name of an agent's NodeFeature; the node's name follows."""
 DETECTOR_FEATURE_PREFIX: Final = f"{NAME}-detector-"
 """Prefix of the name of a detector's NodeFeature; the node's name follows."""
+DISCOVERY_FEATURE_PREFIX: Final = "nvidia-features-for-"
+"""Prefix of the name of a gpu-feature-discovery's NodeFeature; the node's name follows."""
 AGENT_PORT: Final = 8081
 """Ports for probes and metrics of both, in plain HTTP."""
 

@@ -5,7 +5,8 @@ adds the pod's node to the token that kubelet requests (Kubernetes 1.30; before 
 feature gate). An agent may therefore write only objects of the node in its token. A token stolen
 from one node cannot speak for others: neither hide their devices nor invent devices or allocations.
 The detector, which runs on every node, reports the labels that number the node's devices, and
-nothing else: nfd-master would set any other label on the Node too.
+nothing else: nfd-master would set any other label on the Node too. gpu-feature-discovery, an operand
+in NVIDIA's image, reports labels and devices of NVIDIA's names.
 
 A token without a node, requested by hand and bound to no pod, may write none of these objects.
 Events are not covered, and reading is RBAC's: every agent reads all pods.
@@ -13,10 +14,11 @@ Events are not covered, and reading is RBAC's: every agent reads all pods.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from api.foreign.nodefeature import NODE_NAME_LABEL
+from api.foreign.nodefeature import GPU_INSTANCES, NODE_NAME_LABEL
 from api.names import GROUP
 from inventory.discovery.labels import COUNT_LABEL, SLOT_PREFIX
 from manifests import constants
+from manifests.install.policy_expressions import cel_list
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,27 +32,35 @@ _IS_OWN_FEATURE: Final = (
     f" && one.metadata.?labels[?'{NODE_NAME_LABEL}'].orValue('') == variables.own[0]"
 )
 """The name too: an object of a foreign name would keep that node's agent from writing at all."""
-_ONLY_NUMBERS_DEVICES: Final = (
-    "(dyn(object).spec.?labels.orValue({})"
-    f".all(k, k == '{COUNT_LABEL}' || k.startsWith('{SLOT_PREFIX}'))"
-    + "".join(
-        f" && dyn(object).spec.?features.?{kind}.orValue({{}}).size() == 0"
-        for kind in ("flags", "attributes", "instances")
-    )
-    + ")"
-)
+_DISCOVERY_PREFIX: Final = "nvidia.com/"
+"""Of the labels of gpu-feature-discovery; github.com/NVIDIA/k8s-device-plugin, internal/lm."""
 _IS_OWN: Final = (
     "request.resource.resource == 'nodefeatures'"
     f" ? {_IS_OWN_FEATURE} : one.metadata.name == variables.own[0]"
 )
 
 
+def _has_only(*, label: str, instances: "Sequence[str]" = ()) -> str:
+    """Return an expression: of a NodeFeature all labels `k` satisfy `label`, and the features are these instances."""
+    allowed = {"flags": (), "attributes": (), "instances": instances}
+    features = (
+        f"dyn(object).spec.?features.?{kind}.orValue({{}}).all(k, k in {cel_list(names)})"
+        for kind, names in allowed.items()
+    )
+    labels = f"dyn(object).spec.?labels.orValue({{}}).all(k, {label})"
+    return f"({' && '.join((labels, *features))})"
+
+
 def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dict[str, Any]]:
-    accounts = [
+    agent, plugin, detector, discovery = (
         constants.service_account_username(namespace, name)
-        for name in (constants.DEVICE_PLUGIN, constants.NODE_AGENT, constants.NODE_DETECTOR)
-    ]
-    detector = constants.service_account_username(namespace, constants.NODE_DETECTOR)
+        for name in (
+            constants.NODE_AGENT,
+            constants.DEVICE_PLUGIN,
+            constants.NODE_DETECTOR,
+            constants.FEATURE_DISCOVERY,
+        )
+    )
     metadata = {"name": constants.AGENT_POLICY, "labels": dict(constants.LABELS)}
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -70,7 +80,7 @@ def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dic
             "matchConditions": [
                 {
                     "name": "is-an-agent",
-                    "expression": f"request.userInfo.username in {sorted(accounts)!r}",
+                    "expression": f"request.userInfo.username in {cel_list((plugin, discovery, agent, detector))}",
                 }
             ],
             "variables": [
@@ -80,9 +90,14 @@ def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dic
                     "expression": f"request.userInfo.username == '{detector}'",
                 },
                 {
+                    "name": "isDiscovery",
+                    "expression": f"request.userInfo.username == '{discovery}'",
+                },
+                {
                     "name": "prefix",
                     "expression": (
                         f"variables.isDetector ? '{constants.DETECTOR_FEATURE_PREFIX}'"
+                        f" : variables.isDiscovery ? '{constants.DISCOVERY_FEATURE_PREFIX}'"
                         f" : '{constants.AGENT_FEATURE_PREFIX}'"
                     ),
                 },
@@ -110,10 +125,26 @@ def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dic
                     "reason": "Forbidden",
                 },
                 {
-                    "expression": f"!variables.isDetector || object == null || {_ONLY_NUMBERS_DEVICES}",
+                    "expression": (
+                        "!variables.isDetector || object == null || "
+                        + _has_only(label=f"k == '{COUNT_LABEL}' || k.startsWith('{SLOT_PREFIX}')")
+                    ),
                     "message": (
                         "the NodeFeature of a node detector has the labels"
                         f" {COUNT_LABEL} and {SLOT_PREFIX}*, and no features"
+                    ),
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": (
+                        "!variables.isDiscovery || object == null || "
+                        + _has_only(
+                            label=f"k.startsWith('{_DISCOVERY_PREFIX}')", instances=(GPU_INSTANCES,)
+                        )
+                    ),
+                    "message": (
+                        f"the NodeFeature of {constants.FEATURE_DISCOVERY} has labels {_DISCOVERY_PREFIX}*"
+                        f" and instances {GPU_INSTANCES}, and no other features"
                     ),
                     "reason": "Forbidden",
                 },

@@ -2,7 +2,7 @@
 
 import contextlib
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +16,7 @@ from agent.rbac import (
     PLUGIN_RBAC,
     RBAC,
 )
-from api.foreign.nodefeature import NODE_NAME_LABEL
+from api.foreign.nodefeature import GPU_INSTANCES, NODE_NAME_LABEL
 from manifests import constants
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.rbac import (
@@ -25,9 +25,12 @@ from manifests.install.rbac import (
     build_node_detector_rbac,
 )
 from manifests.yaml import render
+from operands.operand_state import ServedKinds
+from operands.states import gfd
 from tests.cluster.environment import client, kubeconfigs, polling
 from tests.cluster.manifests.conftest import created, install_node_features
 from tests.cluster.manifests.objects import a_pod
+from tests.unit.operands.operand_cases import ALL_ON
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -90,6 +93,15 @@ def a_report(node: str, *, name: str | None = None, **spec: Any) -> dict[str, An
     }
 
 
+def a_discovery(node: str, *, name: str | None = None, **spec: Any) -> dict[str, Any]:
+    """The NodeFeature of a node's gpu-feature-discovery, or something that looks like it."""
+    feature = a_feature(node)
+    feature["metadata"]["name"] = f"nvidia-features-for-{node if name is None else name}"
+    features: dict[str, Any] = {"flags": {}, "attributes": {}, "instances": {}}
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H200", "nvidia.com/mig-1g.18gb.count": "7"}
+    return feature | {"spec": {"labels": labels, "features": features, **spec}}
+
+
 async def write_feature(api: client.ApiClient, site: Site, feature: dict[str, Any]) -> Any:
     """Apply it as the agent does: created where it is not there, patched where it is."""
     path = f"{site.features}/{feature['metadata']['name']}"
@@ -105,6 +117,12 @@ async def write_inventory(api: client.ApiClient, node: str) -> Any:
     }
     path = f"{INVENTORIES}/{node}/status"
     return await api.patch(path, body, kind="apply", fieldManager="agent", force="true")
+
+
+def discovery_rbac(namespace: str) -> list[dict[str, Any]]:
+    """Return account and role of gpu-feature-discovery in the namespace, as its operand has them."""
+    objects = gfd.STATE.objects(replace(ALL_ON, namespace=namespace), ServedKinds())
+    return [one for one in objects if one["kind"] in {"ServiceAccount", "Role", "RoleBinding"}]
 
 
 @contextlib.contextmanager
@@ -134,6 +152,7 @@ async def site(
                 namespace=installed.namespace,
             ),
             *build_device_plugin_rbac(PLUGIN_RBAC, installed.namespace),
+            *discovery_rbac(installed.namespace),
         ]
     )
     await install_node_features(kubectl)
@@ -334,3 +353,67 @@ async def test_a_detector_may_do_nothing_else(site: Site, log_in: "LogIn"):
             await detector.get(path)
     with is_refused("cannot patch resource"):
         await write_inventory(detector, site.mine)
+
+
+async def test_feature_discovery_writes_the_node_feature_of_its_own_node(
+    site: Site, log_in: "LogIn", api: client.ApiClient
+):
+    """As its program writes: a create, then updates."""
+    discovery = await log_in(site.mine, constants.FEATURE_DISCOVERY)
+    feature = await discovery.create(site.features, a_discovery(site.mine))
+    place = f"{site.features}/{feature['metadata']['name']}"
+    feature["spec"]["labels"]["nvidia.com/gpu.count"] = "8"
+    element = {"attributes": {"pci.address": "0000:3b:00.0"}}
+    feature["spec"]["features"]["instances"] = {GPU_INSTANCES: {"elements": [element]}}
+    await discovery.replace(place, feature)
+    assert (await discovery.get(place))["spec"]["labels"]["nvidia.com/gpu.count"] == "8"
+    with is_refused("cannot delete resource"):
+        await discovery.delete(place)
+    await api.delete(place)
+
+
+async def test_feature_discovery_writes_no_other_node_feature(
+    site: Site, log_in: "LogIn", api: client.ApiClient
+):
+    discovery = await log_in(site.mine, constants.FEATURE_DISCOVERY)
+    for feature in (
+        a_discovery(site.other),
+        a_discovery(site.other, name=site.mine),
+        a_discovery(site.mine, name=site.other),
+        a_feature(site.mine),
+        a_report(site.mine),
+    ):
+        with is_refused(REFUSED):
+            await discovery.create(site.features, feature)
+    others = await api.create(site.features, a_discovery(site.other))
+    others["spec"]["labels"] = {"nvidia.com/gpu.count": "0"}
+    place = f"{site.features}/{others['metadata']['name']}"
+    with is_refused(REFUSED):
+        await discovery.replace(place, others)
+    await api.delete(place)
+    unbound = await log_in(None, constants.FEATURE_DISCOVERY)
+    with is_refused("the token names no node"):
+        await unbound.create(site.features, a_discovery(site.mine))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"labels": {"topology.example.com/zone": "a"}}, id="a label of others"),
+        pytest.param({"labels": {"gpu.deckhouse.io/present": "true"}}, id="the servers label"),
+        pytest.param(
+            {"features": {"instances": {"gpu.deckhouse.io/device": {"elements": []}}}},
+            id="devices of the node agent",
+        ),
+        pytest.param(
+            {"features": {"attributes": {"gpu.deckhouse.io/node": {"elements": {}}}}},
+            id="facts of the node agent",
+        ),
+    ],
+)
+async def test_feature_discovery_reports_under_names_of_nvidia_only(
+    site: Site, log_in: "LogIn", spec: dict[str, Any]
+):
+    discovery = await log_in(site.mine, constants.FEATURE_DISCOVERY)
+    with is_refused("the NodeFeature of gpu-feature-discovery has labels"):
+        await discovery.create(site.features, a_discovery(site.mine, **spec))

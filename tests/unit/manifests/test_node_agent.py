@@ -154,7 +154,12 @@ def test_the_policy_knows_under_which_name_an_agent_publishes():
     assert feature_name(NodeName("n1")) == f"{constants.AGENT_FEATURE_PREFIX}n1"
     assert detector_feature_name("n1") == f"{constants.DETECTOR_FEATURE_PREFIX}n1"
     (prefix,) = (one for one in policy["spec"]["variables"] if one["name"] == "prefix")
-    for expected in (constants.AGENT_FEATURE_PREFIX, constants.DETECTOR_FEATURE_PREFIX):
+    for expected in (
+        constants.AGENT_FEATURE_PREFIX,
+        constants.DETECTOR_FEATURE_PREFIX,
+        # github.com/NVIDIA/k8s-device-plugin, internal/lm/output.go: nodeFeatureVendorPrefix.
+        "nvidia-features-for-",
+    ):
         assert f"'{expected}'" in prefix["expression"]
 
 
