@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Final, final
 
-from agent.kubelet.node_pods import NodePod, NodePods, node_pod
+from agent.kubelet.node_pods import NodePod, NodePods, any_node_pod, node_pod
 from agent.kubelet.pod_resources import PodResources
 from agent.problems.registry import ProblemRegistry
+from agent.settings import AgentRole
 from api.foreign.core import Pod
 from api.names import NodeName
 from kube.config.connection import StaticConnection
@@ -42,8 +43,10 @@ class AgentContext:
         self.problems = ProblemRegistry()
         self.pods = NodePods()
         on_node = Selection(field_selector=f"spec.nodeName={settings.node}")
+        # Any pod may have a process on a device.
+        project = any_node_pod if AgentRole.TELEMETRY in settings.roles else node_pod
         self.pod_informer: Informer[NodePod] = Informer(
-            client, PODS, Pod, sink=self.pods, clock=clock, project=node_pod, selection=on_node
+            client, PODS, Pod, sink=self.pods, clock=clock, project=project, selection=on_node
         )
         self.kubelet = PodResources(settings.pod_resources_directory, clock)
         self.events = EventRecorder(

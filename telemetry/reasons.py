@@ -39,6 +39,9 @@ class EventReason(Enum):
     ALLOCATION_MISMATCH = "GPUAllocationMismatch"
     """On the pod: kubelet allocated other devices than it was bound with; accounting follows kubelet."""
 
+    PROCESS_UNACCOUNTED = "GPUProcessUnaccounted"
+    """On the pod: it has a process on a device of a pool that kubelet did not give to it."""
+
     DEVICE_PARTITIONED = "GPUPartitioned"
     """On the device: its MIG partitions match its pool, or it is unpartitioned again."""
     PARTITIONING_BLOCKED = "GPUPartitioningHeldUp"

@@ -162,6 +162,12 @@ class AllocationReporter:
         """Return the known units of a pod."""
         return {unit for entry in self._known.get(uid, ()) for unit in entry.units}
 
+    def given_units(self, pod: "NodePod") -> set[str] | None:
+        """Return the units that kubelet gave to a pod; None while it has not named those of each container."""
+        known = self._known.get(pod.uid, ())
+        is_known = is_complete(pod, known, is_of_a_pool=self._is_of_a_pool)
+        return self.allocated_units(pod.uid) if is_known else None
+
     def entries(self) -> "Iterable[ContainerDevices]":
         """Return all known entries, as `status.allocations` has them."""
         return (entry for uid in sorted(self._known) for entry in self._known[uid])

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agent.device_metrics.holders import Holder, Holders
 from agent.driver.device_fields import DeviceField
+from telemetry.device_page import DEVICE_METRICS_STALE, PROCESS_UNACCOUNTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from prometheus_client import Metric
+
+    from agent.device_metrics.unaccounted_processes import UnaccountedDevice
     from agent.driver.device_fields import DeviceSample
 
-STALE: Final = "gpu_device_metrics_stale"
-_STALE_HELP: Final = (
-    f"# HELP {STALE} 1 where the driver did not answer in time: values are the last known, or absent.\n"
-    f"# TYPE {STALE} gauge\n{STALE} "
-)
+[_STALE] = DEVICE_METRICS_STALE.describe()
+[_UNACCOUNTED] = PROCESS_UNACCOUNTED.describe()
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _NOBODY: Final = Holders({})
 
@@ -47,6 +48,7 @@ def page_of(
     *,
     pools: "Mapping[str, str]",
     node: str,
+    unaccounted: "Mapping[UnaccountedDevice, int] | None" = None,
     is_stale: bool = False,
 ) -> DevicePage:
     """Return the page.
@@ -56,10 +58,11 @@ def page_of(
         holders: of each device and MIG instance that some container has, by UUID.
         pools: pool of each device, by UUID; devices without one are absent.
         node: name of the node.
+        unaccounted: processes on devices that their pods were not given.
         is_stale: whether the values are those of an earlier page.
     """
     every = [_series(one, holders, pools, node=node) for one in samples]
-    content = bytearray(f"{_STALE_HELP}{int(is_stale)}\n".encode())
+    content = bytearray(f"{_head(_STALE)}{_STALE.name} {int(is_stale)}\n".encode())
     implausible: list[DeviceField] = []
     for field in DeviceField:
         terms = field.value
@@ -81,7 +84,29 @@ def page_of(
             labels = usage if terms.is_usage else others
             # One text a device, because a shared one has a line for each container.
             content += (f"{terms.name}{{" + f"{end}{terms.name}{{".join(labels) + end).encode()
+    if unaccounted:
+        content += _unaccounted(every, unaccounted, node).encode()
     return DevicePage(content, implausible)
+
+
+def _unaccounted(
+    every: "Iterable[_Series]", counts: "Mapping[UnaccountedDevice, int]", node: str
+) -> str:
+    devices = {
+        one.sample.unit or one.sample.uuid: _device_labels(one.sample, node) for one in every
+    }
+    lines = [
+        f"{_UNACCOUNTED.name}{{{devices[device.unit]}{_holder_labels(device.holder)}}} {count}\n"
+        for device, count in counts.items()
+        if device.unit in devices
+    ]
+    return _head(_UNACCOUNTED) + "".join(lines) if lines else ""
+
+
+def _head(family: "Metric") -> str:
+    """Return the comments before a metric's samples."""
+    name = family.name
+    return f"# HELP {name} {family.documentation}\n# TYPE {name} {family.type}\n"
 
 
 def _series(

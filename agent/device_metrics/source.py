@@ -12,6 +12,7 @@ import structlog
 
 from agent.device_metrics.holders import holders_of
 from agent.device_metrics.page import page_of
+from agent.device_metrics.process_readings import ProcessReadings, ProcessSources
 from agent.driver.device_fields import DeviceField
 from agent.errors import DriverUnavailableError
 from kube.errors import one_line
@@ -41,8 +42,8 @@ _log = structlog.get_logger()
 class MeasuredDriver(Protocol):
     """`measure` of `agent.nvml.driver.NvmlDriver`."""
 
-    async def measure(self, within_s: float) -> "DeviceSamples":
-        """Return the metrics of all devices that answer.
+    async def measure(self, within_s: float, *, reads_processes: bool = False) -> "DeviceSamples":
+        """Return the metrics of all devices that answer, with their processes where that is asked for.
 
         Raises:
             DriverUnavailableError: the driver cannot be asked.
@@ -69,10 +70,17 @@ class DeviceMetrics:
     """The page; `run` makes it."""
 
     def __init__(
-        self, driver: MeasuredDriver, sources: DeviceLabelSources, clock: "Clock", *, node: str
+        self,
+        driver: MeasuredDriver,
+        sources: DeviceLabelSources,
+        clock: "Clock",
+        *,
+        processes: ProcessSources,
+        node: str,
     ) -> None:
         self._driver = driver
         self._sources = sources
+        self._processes = ProcessReadings(processes, clock)
         self._clock = clock
         self._node = node
         self._waiting: dict[Callable[[bytearray], None], None] = {}
@@ -116,6 +124,7 @@ class DeviceMetrics:
             holders_of(sources.allocations(), sources.resources()),
             pools=sources.pools(),
             node=self._node,
+            unaccounted=self._processes.unaccounted,
             is_stale=is_stale,
         )
         if not is_stale:
@@ -125,16 +134,19 @@ class DeviceMetrics:
 
     async def _measure(self) -> bool:
         """Read the driver; return whether it answered."""
+        reads_processes = self._processes.is_due
         try:
             # Its thread may be busy with a call whose page was given up.
             async with asyncio.timeout(WITHIN_S):
-                measured = await self._driver.measure(WITHIN_S)
+                measured = await self._driver.measure(WITHIN_S, reads_processes=reads_processes)
         except (DriverUnavailableError, TimeoutError) as error:
             self._fail(error)
             return False
         self._complaint = ""
         DEVICE_VALUES_DROPPED.labels(UUID_CHANGED).inc(measured.changed)
         self._samples, self._measured_at = measured.samples, self._clock.monotonic()
+        if reads_processes:
+            await self._processes.take(measured.samples, self._sources.pools())
         return True
 
     def _fail(self, error: DriverUnavailableError | TimeoutError) -> None:

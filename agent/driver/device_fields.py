@@ -121,6 +121,9 @@ class DeviceSample:
     profile: str = ""
     unit: str = ""
     """The instance's UUID."""
+    processes: frozenset[int] | None = None
+    """Ids of the processes that use it, in the agent's PID namespace, those of a device's instances apart; None where
+    they were not read."""
 
 
 @final

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 from api.annotations import decode_devices
-from api.names import DEVICES_ANNOTATION, PodUid
+from api.names import DEVICES_ANNOTATION, MIRROR_ANNOTATION, PodUid
 from api.quantity import parse_count
 from pool.model import ContainerRole
 
@@ -38,7 +38,7 @@ class ContainerRequest:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePod:
-    """A pod that is bound to this node and asks for extended resources."""
+    """A pod that is bound to this node."""
 
     uid: PodUid
     namespace: str
@@ -50,7 +50,7 @@ class NodePod:
     drops the pod's devices for good, and does not list it. kubelet corrects the phase within ten seconds,
     and may admit a pod by the old one after that."""
     containers: tuple[ContainerRequest, ...]
-    """Those with extended resources, in kubelet's allocation order: init containers and sidecars in the
+    """Those that ask for extended resources, in kubelet's allocation order: init containers and sidecars in the
     order of the spec, then the others."""
     assigned: "Devices | None"
     """The annotation: container -> units; None where it is absent or malformed."""
@@ -79,8 +79,22 @@ def node_pod(pod: "Pod") -> NodePod | None:
         )
         if request.counts
     )
-    if not containers:
-        return None
+    return _node_pod(pod, containers) if containers else None
+
+
+def any_node_pod(pod: "Pod") -> NodePod:
+    """Project a pod, whatever it requests.
+
+    A static pod has the UID by which kubelet names its cgroup, and by which Events about it are found.
+    """
+    found = node_pod(pod)
+    if found is not None:
+        return found
+    uid = pod.metadata.annotation(MIRROR_ANNOTATION) or pod.metadata.uid
+    return replace(_node_pod(pod, ()), uid=PodUid(uid))
+
+
+def _node_pod(pod: "Pod", containers: tuple[ContainerRequest, ...]) -> NodePod:
     metadata = pod.metadata
     return NodePod(
         uid=PodUid(metadata.uid),
@@ -95,13 +109,17 @@ def node_pod(pod: "Pod") -> NodePod | None:
 
 @final
 class NodePods:
-    """The sink of the pod informer, whose items are projected by `node_pod`."""
+    """The sink of the pod informer, whose items are projected by `node_pod` or `any_node_pod`.
+
+    Pods without extended resources are known by their UIDs alone, and wake no reader of `changed`.
+    """
 
     def __init__(self) -> None:
         self._by_uid: dict[PodUid, NodePod] = {}
         # In the order of their first events, which is that of their bindings.
         self._uids: dict[tuple[str, str], list[PodUid]] = {}
         # namespace, name -> in the same order
+        self._without_resources: dict[PodUid, NodePod] = {}
         self._ended: dict[PodUid, None] = {}
         # The last pods that ended and were deleted then.
         self.changed = asyncio.Event()
@@ -111,28 +129,36 @@ class NodePods:
         uids = {item.uid for item in items}
         for gone in self._by_uid.keys() - uids:
             self._drop(gone)
+        self._without_resources.clear()
         for item in items:
             self._put(item)
         self._notify()
 
     def upsert(self, item: NodePod) -> None:
         self._put(item)
-        self._notify()
+        if item.containers:
+            self._notify()
 
     def discard(self, item: NodePod) -> None:
+        self._without_resources.pop(item.uid, None)
         if item.uid in self._by_uid:
             self._drop(item.uid)
             self._notify()
 
     def get(self, uid: PodUid) -> NodePod | None:
+        """Return a pod with extended resources."""
         return self._by_uid.get(uid)
+
+    def get_any(self, uid: PodUid) -> NodePod | None:
+        """Return a pod, with extended resources or, where they are projected, without."""
+        return self._by_uid.get(uid) or self._without_resources.get(uid)
 
     def is_known_ended(self, uid: PodUid) -> bool:
         """Return whether a deleted pod was shown as ended before; knows the last `MAX_ENDED`."""
         return uid in self._ended
 
     def all(self) -> "Iterable[NodePod]":
-        """Return all pods in the order of their bindings."""
+        """Return all pods with extended resources in the order of their bindings."""
         return self._by_uid.values()
 
     def find(self, namespace: str, name: str) -> NodePod | None:
@@ -143,6 +169,9 @@ class NodePods:
         return None
 
     def _put(self, item: NodePod) -> None:
+        if not item.containers:
+            self._without_resources[item.uid] = item
+            return
         known = self._by_uid.get(item.uid)
         if known is None:
             self._uids.setdefault((item.namespace, item.name), []).append(item.uid)

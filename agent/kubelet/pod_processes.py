@@ -1,16 +1,20 @@
-"""Finds the pods that have processes on the node, by the names of the processes' cgroups.
+"""Finds the pods that have processes on the node, and the pods of processes, by the names of the processes' cgroups.
 
 kubelet names a pod's cgroup for its UID, with dashes (cgroupfs) or underscores (systemd). It drops a pod that is
 deleted by force at once, and the container runtime ends its processes later.
 """
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from api.names import PodUid
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
-    from api.names import PodUid
+_POD: Final = re.compile(rb"pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+"""A static pod's UID is a digest without dashes."""
 
 
 def pods_with_processes(uids: "Collection[PodUid]", procfs: Path = Path("/proc")) -> "set[PodUid]":
@@ -28,6 +32,23 @@ def pods_with_processes(uids: "Collection[PodUid]", procfs: Path = Path("/proc")
         uid = known[cgroups]
         if uid is not None and uid not in found and _runs(process):
             found.add(uid)
+    return found
+
+
+def pods_of_processes(
+    pids: "Iterable[int]", procfs: Path = Path("/proc")
+) -> "dict[int, PodUid | None]":
+    """Return the pod of each process, None for one that is in no pod; without those that have exited.
+
+    A pod may name cgroups below its own for another pod: the outermost counts.
+    """
+    found: dict[int, PodUid | None] = {}
+    for pid in pids:
+        cgroups = _read(procfs / str(pid) / "cgroup")
+        if cgroups:
+            match = _POD.search(cgroups)
+            uid = match and PodUid(match[1].decode().replace("_", "-"))
+            found[pid] = uid or None
     return found
 
 

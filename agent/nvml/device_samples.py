@@ -1,6 +1,6 @@
 """Values of the fields of `agent.driver.device_fields`, from NVML. Blocking, for the thread of a session.
 
-Ten calls a device: most fields are read together. A device whose UUID is another one afterwards is left out, since no
+Ten calls a device, and three for its processes: most fields are read together. A device whose UUID is another one afterwards is left out, since no
 value can be told to be of the one or of the other.
 """
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pynvml
 
 from agent.driver.device_fields import DeviceField, DeviceSample
+from agent.nvml.device_processes import processes_on
 from agent.nvml.errors import Handle, NvmlQueries
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def device_samples(
     *,
     instances: "Callable[[], Iterable[tuple[DriverInstance, Handle]] | None]",
     queries: NvmlQueries,
+    reads_processes: bool,
 ) -> "tuple[DeviceSample, ...] | None":
     """Return the samples of a device and of its MIG instances; None where it is another one by now.
 
@@ -63,6 +65,7 @@ def device_samples(
         handle: of the session.
         instances: reads the MIG instances; returns None for a device that is not partitioned.
         queries: makes the calls.
+        reads_processes: whether the processes are read, too.
 
     Raises:
         DeviceLostError: it is lost.
@@ -71,17 +74,23 @@ def device_samples(
     values = dict(_values(handle, queries))
     if parts is None:
         values |= _memory(handle, queries)
-    found = [replace(device, values=values)]
-    found += (
+    found = [
         replace(
             device,
             values=_memory(part, queries),
             gpu_instance=instance.gpu_instance,
             profile=instance.profile,
             unit=instance.uuid,
+            processes=frozenset(processes_on(part, queries)) if reads_processes else None,
         )
         for instance, part in parts or ()
-    )
+    ]
+    processes = None
+    if reads_processes:
+        # A partitioned device lists those of its instances, too.
+        of_parts = {pid for one in found for pid in one.processes or ()}
+        processes = frozenset(processes_on(handle, queries) - of_parts)
+    found.insert(0, replace(device, values=values, processes=processes))
     is_same = queries.ask("", pynvml.nvmlDeviceGetUUID, handle) == device.uuid
     return tuple(found) if is_same else None
 

@@ -18,6 +18,7 @@ away, nothing is held open. `close` closes everything, and the next call opens i
 
 import asyncio
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
@@ -113,8 +114,8 @@ class NvmlDriver:
         """As `Driver.look`; takes five seconds at most, or ten where the session has to be opened again."""
         return await self._renewing("look", NvmlSession.look, self._look_s)
 
-    async def measure(self, within_s: float) -> "DeviceSamples":
-        """Return the metrics of all devices that answer.
+    async def measure(self, within_s: float, *, reads_processes: bool = False) -> "DeviceSamples":
+        """Return the metrics of all devices that answer, with their processes where that is asked for.
 
         A session that is stale is closed by the next `look`.
 
@@ -126,7 +127,9 @@ class NvmlDriver:
                 AgentDegraded.DRIVER_FAILS, "NVML: the driver is opened again; no metrics meanwhile"
             )
         self._is_measuring = True
-        return await self._measurements.call("measure", NvmlSession.measure, within_s)
+        return await self._measurements.call(
+            "measure", partial(NvmlSession.measure, reads_processes=reads_processes), within_s
+        )
 
     async def wait_for_events(self, within_s: float) -> "Sequence[DriverEvent]":
         """As `Driver.wait_for_events`. Events before the first call are not reported.

@@ -17,6 +17,7 @@ import pynvml
 from agent.driver.port import DriverInstance, Profile
 from agent.errors import PartitioningError
 from agent.nvml.convert import profile_name
+from agent.nvml.device_processes import processes_on
 from agent.nvml.errors import Handle, NvmlQueries, SessionStaleError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class MigDevice:
         """
         modes = queries.ask(None, pynvml.nvmlDeviceGetMigMode, self._handle)
         if modes is None:
-            return MigState(processes=len(_processes(self._handle, queries)))
+            return MigState(processes=len(processes_on(self._handle, queries)))
         is_enabled, is_pending = bool(modes[0]), bool(modes[1])
         profiles = profiles_of(self._uuid, self._handle, is_enabled=is_enabled, queries=queries)
         devices = self._mig_devices(queries) if is_enabled else {}
@@ -120,7 +121,7 @@ class MigDevice:
             is_pending=is_pending if is_pending != is_enabled else None,
             profiles=tuple(Profile(name=one.name, capacity=one.capacity) for one in profiles),
             instances=self._instances(profiles, devices, queries) if is_enabled else (),
-            processes=len(set().union(*(_processes(handle, queries) for handle in handles))),
+            processes=len(set().union(*(processes_on(handle, queries) for handle in handles))),
         )
 
     def instances(
@@ -183,7 +184,7 @@ class MigDevice:
         what = f"destroying GPU instance {gpu_instance}"
         queries = NvmlQueries()
         for device in self._mig_devices(queries).get(gpu_instance, ()):
-            processes = len(_processes(device.handle, queries))
+            processes = len(processes_on(device.handle, queries))
             if processes:  # Before anything of it is destroyed.
                 raise self._refused(what, f"{device.uuid} is used by {processes} processes")
         instance = queries.ask(
@@ -307,18 +308,3 @@ def _compute_instances(instance: Handle, queries: NvmlQueries) -> "Iterator[Any]
             is not None
         ):
             yield from room[: count.value]
-
-
-_PROCESSES = (
-    pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
-    pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
-    pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
-)
-
-
-def _processes(handle: Handle, queries: NvmlQueries) -> set[int]:
-    """Return the ids of the processes that use a device or an instance, in this PID namespace."""
-    found: set[int] = set()
-    for function in _PROCESSES:
-        found.update(process.pid for process in queries.ask((), function, handle))
-    return found

@@ -131,8 +131,8 @@ class NvmlSession:
             devices=tuple(sorted(devices, key=lambda device: device.address)),
         )
 
-    def measure(self) -> DeviceSamples:
-        """Read the metrics of all devices that answer.
+    def measure(self, *, reads_processes: bool) -> DeviceSamples:
+        """Read the metrics of all devices that answer, with their processes where that is asked for.
 
         Raises:
             DriverUnavailableError: as `look`.
@@ -147,7 +147,7 @@ class NvmlSession:
         changed = 0
         for index in range(count):
             try:
-                samples = self._samples(index, queries)
+                samples = self._samples(index, queries, reads_processes=reads_processes)
             except DeviceLostError:
                 continue
             changed += samples is None
@@ -174,7 +174,9 @@ class NvmlSession:
         if self._bus() != self._on_bus:
             raise _another("NVML: devices came or went since its initialisation")
 
-    def _samples(self, index: int, queries: NvmlQueries) -> tuple[DeviceSample, ...] | None:
+    def _samples(
+        self, index: int, queries: NvmlQueries, *, reads_processes: bool
+    ) -> tuple[DeviceSample, ...] | None:
         identity, handle = _identify(index, queries)
         device = DeviceSample(
             index=index,
@@ -189,6 +191,7 @@ class NvmlSession:
             handle,
             instances=partial(mig.instances, queries, self._profiles_of),
             queries=queries,
+            reads_processes=reads_processes,
         )
 
     def _devices(self, count: int, queries: NvmlQueries) -> list[DriverDevice]:

@@ -8,6 +8,8 @@ from msgspec import structs
 
 from agent.allocations.reporter import AllocationReporter
 from agent.allocations.unit_holders import UnitHolders
+from agent.device_metrics.process_pods import ProcessPods
+from agent.device_metrics.process_readings import ProcessSources
 from agent.device_metrics.source import DeviceLabelSources, DeviceMetrics
 from agent.driver.pci import read_devices
 from agent.errors import DriverUnavailableError
@@ -19,7 +21,7 @@ from agent.inventory.kubelet_settings import KubeletConfigurationReader
 from agent.inventory.node_files import NodeFiles, NodePaths, recall_health
 from agent.inventory.publisher import FeaturePublisher
 from agent.kubelet.configuration import KubeletPort
-from agent.kubelet.pod_processes import pods_with_processes
+from agent.kubelet.pod_processes import pods_of_processes, pods_with_processes
 from agent.mig.dependencies import PartitionerDependencies
 from agent.mig.partitioner import Partitioner
 from agent.nvml.driver import NvmlDriver
@@ -161,6 +163,7 @@ class InventoryRole:
                 self._driver,
                 self._label_sources(),
                 dependencies.clock,
+                processes=self._process_sources(),
                 node=settings.node,
             )
 
@@ -213,6 +216,22 @@ class InventoryRole:
             pools=self._pools_of_devices,
             resources=self._pools_of_resources,
             xids=(lambda: self.health.xids) if follows_events else None,
+        )
+
+    def _process_sources(self) -> ProcessSources:
+        settings = self._dependencies.settings
+        pods = ProcessPods(
+            self._dependencies.pods,
+            self._reporter,
+            self._dependencies.events,
+            synced=self._dependencies.pod_informer.synced,
+            namespace=settings.namespace,
+            is_of_a_pool=self._is_of_a_pool,
+        )
+        return ProcessSources(
+            owners_of=partial(pods_of_processes, procfs=settings.processes),
+            pod_of=pods.pod_of,
+            report=pods.report,
         )
 
     def _pools_of_devices(self) -> dict[str, str]:

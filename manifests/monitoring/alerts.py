@@ -207,6 +207,14 @@ ALERTS: Final = (
         "kubelet allocated other devices to pods of pool {{ $labels.pool }} than they were bound with",
     ),
     Alert(
+        "GPUProcessUnaccounted",
+        Severity.WARNING,
+        "max by (Hostname, UUID) (gpu_process_unaccounted) > 0",
+        "5m",
+        "processes use device {{ $labels.UUID }} of node {{ $labels.Hostname }}, which kubelet did not give to their"
+        " pods",
+    ),
+    Alert(
         "GPUNodeWithoutPool",
         Severity.WARNING,
         "(gpu_bootstrap_ready == 1 and on (node) gpu_inventory_devices_total > 0)"

@@ -14,7 +14,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from api.kinds.gpudevice import DeviceState
 from pool.reservations.reservation import End, ReservationPhase
-from telemetry import agent_metrics, metrics
+from telemetry import agent_metrics, device_page, metrics
 from telemetry.conditions import PoolCondition
 from tests.support.foreign_series import DCGM_FIELDS
 
@@ -54,7 +54,7 @@ _VALUES: Final[dict[str, tuple[str, ...]]] = {
 
 
 def _ours() -> Iterator[Series]:
-    for home in (metrics, agent_metrics):
+    for home in (metrics, agent_metrics, device_page):
         for metric in vars(home).values():
             if isinstance(metric, Counter | Gauge | Histogram) and metric._name not in _APART:
                 names = metric._labelnames

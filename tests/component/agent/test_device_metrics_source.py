@@ -1,10 +1,13 @@
 """The page of the devices' metrics: fresh, once a second, and answered while a driver hangs."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
+from dataclasses import replace
 
 import pytest
 
+from agent.device_metrics.holders import Holder
+from agent.device_metrics.process_readings import PROCESSES_EVERY_S, ProcessSources
 from agent.device_metrics.source import (
     FRESH_S,
     KNOWN_S,
@@ -13,8 +16,10 @@ from agent.device_metrics.source import (
     DeviceLabelSources,
     DeviceMetrics,
 )
+from agent.device_metrics.unaccounted_processes import ProcessPod, UnaccountedDevice
 from agent.driver.device_fields import DeviceField, DeviceSample, DeviceSamples
 from agent.errors import DriverUnavailableError
+from api.names import PodUid
 from telemetry.conditions import AgentDegraded
 from tests.support.loop_clock import LoopClock
 from tests.support.metric_samples import Counted
@@ -34,8 +39,10 @@ class MeasuredDouble:
         self.failure: DriverUnavailableError | None = None
         self.hangs = False
         self.changed = 0
+        self.processes: set[int] = set()
+        self.read_processes: list[float] = []
 
-    async def measure(self, within_s: float) -> DeviceSamples:
+    async def measure(self, within_s: float, *, reads_processes: bool = False) -> DeviceSamples:
         assert within_s <= 1.0
         self.asked.append(asyncio.get_running_loop().time())
         if self.hangs:
@@ -46,6 +53,9 @@ class MeasuredDouble:
         sample = DeviceSample(
             index=0, address="0000:10:00.0", uuid=UUID, minor=0, product="A100", values=values
         )
+        if reads_processes:
+            self.read_processes.append(asyncio.get_running_loop().time())
+            sample = replace(sample, processes=frozenset(self.processes))
         return DeviceSamples((sample,), self.changed)
 
 
@@ -54,10 +64,39 @@ def driver() -> MeasuredDouble:
     return MeasuredDouble()
 
 
+class PodsDouble:
+    """Processes with the ids of their pods, and pods with what they were given."""
+
+    def __init__(self) -> None:
+        self.owners: dict[int, PodUid | None] = {}
+        self.pods: dict[PodUid, ProcessPod] = {}
+        self.asked: list[set[int]] = []
+        self.reported: list[UnaccountedDevice] = []
+
+    def run(self, pid: int, pod: str, *devices: str) -> None:
+        uid = PodUid(f"uid-{pod}")
+        self.owners[pid] = uid
+        self.pods[uid] = ProcessPod("team", pod, frozenset(devices))
+
+    def owners_of(self, pids: Collection[int]) -> dict[int, PodUid | None]:
+        self.asked.append(set(pids))
+        return {pid: self.owners[pid] for pid in pids if pid in self.owners}
+
+    def sources(self) -> ProcessSources:
+        return ProcessSources(
+            owners_of=self.owners_of, pod_of=self.pods.get, report=self.reported.append
+        )
+
+
 @pytest.fixture
-async def metrics(driver: MeasuredDouble) -> AsyncIterator[DeviceMetrics]:
+def pods() -> PodsDouble:
+    return PodsDouble()
+
+
+@pytest.fixture
+async def metrics(driver: MeasuredDouble, pods: PodsDouble) -> AsyncIterator[DeviceMetrics]:
     sources = DeviceLabelSources(pools=lambda: {UUID: "whole"}, xids=lambda: {"": 79})
-    metrics = DeviceMetrics(driver, sources, LoopClock(), node="n1")
+    metrics = DeviceMetrics(driver, sources, LoopClock(), processes=pods.sources(), node="n1")
     async with asyncio.TaskGroup() as group:
         task = group.create_task(metrics.run())
         yield metrics
@@ -155,3 +194,90 @@ async def test_left_out_values_are_counted_once(metrics: DeviceMetrics, driver: 
     await page(metrics)
     dropped = counted.growth("gpu_agent_device_values_dropped_total")
     assert dropped == {("gpu_util",): 1, (UUID_CHANGED,): 2}
+
+
+def unaccounted(page: str) -> list[str]:
+    """Return the labels after those of the device, with the value."""
+    lines = [line for line in page.splitlines() if line.startswith("gpu_process_unaccounted{")]
+    return [line.partition('Hostname="n1",')[2] for line in lines]
+
+
+async def test_process_of_a_pod_without_the_device_is_shown_and_reported_once(
+    metrics: DeviceMetrics, driver: MeasuredDouble, pods: PodsDouble
+):
+    driver.processes = {7, 8, 9}
+    pods.run(7, "thief")
+    pods.run(8, "thief")
+    pods.run(9, "holder", UUID)
+    assert unaccounted(await page(metrics)) == []
+    for _ in range(3):
+        await asyncio.sleep(PROCESSES_EVERY_S)
+        text = await page(metrics)
+        assert unaccounted(text) == ['pool="whole",namespace="team",pod="thief"} 2']
+    assert pods.reported == [
+        UnaccountedDevice(UUID, PodUid("uid-thief"), Holder("whole", "team", "thief", ""))
+    ]
+    driver.processes = {9}
+    await asyncio.sleep(PROCESSES_EVERY_S)
+    assert unaccounted(await page(metrics)) == []
+
+
+async def test_pod_that_has_just_been_admitted_is_not_accused(
+    metrics: DeviceMetrics, driver: MeasuredDouble, pods: PodsDouble
+):
+    """Its first process is found before kubelet has told of its device."""
+    await page(metrics)
+    await asyncio.sleep(PROCESSES_EVERY_S)
+    driver.processes = {7}
+    pods.run(7, "new")
+    pages = [await page(metrics)]
+    await asyncio.sleep(PROCESSES_EVERY_S / 2)
+    pages.append(await page(metrics))
+    pods.run(7, "new", UUID)
+    await asyncio.sleep(PROCESSES_EVERY_S / 2)
+    pages.append(await page(metrics))
+    assert [unaccounted(one) for one in pages] == [[], [], []]
+    assert pods.reported == []
+
+
+async def test_processes_are_read_every_ten_seconds_however_many_pages_there_are(
+    metrics: DeviceMetrics, driver: MeasuredDouble
+):
+    for _ in range(21):
+        await page(metrics)
+        await asyncio.sleep(FRESH_S)
+    assert len(driver.asked) == 21
+    assert driver.read_processes == pytest.approx(
+        [driver.asked[0] + PROCESSES_EVERY_S * number for number in range(3)]
+    )
+
+
+async def test_owner_of_a_process_is_read_once_and_a_suspect_s_each_time(
+    metrics: DeviceMetrics, driver: MeasuredDouble, pods: PodsDouble
+):
+    driver.processes = {7, 9}
+    pods.run(7, "thief")
+    pods.run(9, "holder", UUID)
+    for _ in range(3):
+        await page(metrics)
+        await asyncio.sleep(PROCESSES_EVERY_S)
+    assert pods.asked == [{7, 9}, {7}, {7}]
+    # Its number is another process' by now.
+    pods.run(7, "holder", UUID)
+    assert unaccounted(await page(metrics)) == []
+
+
+async def test_unaccounted_processes_go_with_the_known_values(
+    metrics: DeviceMetrics, driver: MeasuredDouble, pods: PodsDouble
+):
+    driver.processes = {7}
+    pods.owners[7] = None
+    await page(metrics)
+    await asyncio.sleep(PROCESSES_EVERY_S)
+    assert unaccounted(await page(metrics)) == ['pool="whole"} 1']
+    assert pods.reported == []
+    driver.failure = HANGS
+    await asyncio.sleep(PROCESSES_EVERY_S)
+    assert unaccounted(await page(metrics)) == ['pool="whole"} 1']
+    await asyncio.sleep(KNOWN_S)
+    assert unaccounted(await page(metrics)) == []

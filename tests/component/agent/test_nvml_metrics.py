@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
 
 FIRST, SECOND = a_device(0), a_device(1)
+NOT_SUPPORTED = 3
 METRICS = {
     "utilisation": 37,
     "memory_utilisation": 12,
@@ -96,6 +97,34 @@ async def test_partitioned_device_has_its_memory_by_instance(tmp_path: Path):
     assert (instance.uuid, instance.unit) == (device.uuid, "MIG-a")
     assert (instance.gpu_instance, instance.profile) == (7, "1g.10gb")
     assert instance.values == {DeviceField.FB_USED: 56, DeviceField.FB_FREE: 9800}
+
+
+async def test_processes_are_read_where_that_is_asked_for(tmp_path: Path):
+    async with nvml_node(tmp_path, FIRST, SECOND) as node:
+        node.nvml.set(FIRST.uuid, processes="7,8", graphics_processes="8,9", mps_processes="10")
+        plain = await node.driver.measure(LIMIT_S)
+        found = await node.driver.measure(LIMIT_S, reads_processes=True)
+    assert [one.processes for one in plain.samples] == [None, None]
+    assert [one.processes for one in found.samples] == [{7, 8, 9, 10}, frozenset()]
+
+
+async def test_process_of_an_instance_is_not_one_of_the_rest_of_its_device(tmp_path: Path):
+    device = a_device(0, is_mig_enabled=True)
+    async with nvml_node(tmp_path, device) as node:
+        parts = {"gi.7": "0 4", "ci.7.0": "1 MIG-a", "gi.8": "2 5", "ci.8.0": "1 MIG-b"}
+        node.nvml.set(device.uuid, **parts, **{"busy.7": "7", "processes": "7,9"})
+        found = await node.driver.measure(LIMIT_S, reads_processes=True)
+    shown = {one.unit or one.uuid: one.processes for one in found.samples}
+    assert shown == {device.uuid: {9}, "MIG-a": {7}, "MIG-b": frozenset()}
+
+
+async def test_processes_that_cannot_be_read_are_none_and_other_values_stay(tmp_path: Path):
+    async with nvml_node(tmp_path, FIRST) as node:
+        node.nvml.run_process(FIRST.uuid, 7)
+        node.nvml.fail("nvmlDeviceGetComputeRunningProcesses_v3", NOT_SUPPORTED, times=-1)
+        [sample] = (await node.driver.measure(LIMIT_S, reads_processes=True)).samples
+    assert sample.processes == frozenset()
+    assert DeviceField.FB_USED in sample.values
 
 
 async def test_lost_device_is_left_out(tmp_path: Path):

@@ -4,10 +4,12 @@ import pytest
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.device_metrics.holders import holders_of
+from agent.device_metrics.holders import Holder, holders_of
 from agent.device_metrics.page import DevicePage, page_of
+from agent.device_metrics.unaccounted_processes import UnaccountedDevice
 from agent.driver.device_fields import DeviceField, DeviceSample
 from api.kinds.gpunodeinventory import ContainerDevices
+from api.names import PodUid
 from inventory.health.dcgm import parse_page
 
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
@@ -42,6 +44,7 @@ def a_page(
     allocations: tuple[ContainerDevices, ...] = (),
     names: dict[str, str] | None = None,
     pools: dict[str, str] | None = None,
+    unaccounted: dict[UnaccountedDevice, int] | None = None,
     is_stale: bool = False,
 ) -> DevicePage:
     return page_of(
@@ -49,6 +52,7 @@ def a_page(
         holders_of(allocations, names or {}),
         pools=pools or {},
         node="n1",
+        unaccounted=unaccounted,
         is_stale=is_stale,
     )
 
@@ -173,6 +177,32 @@ def test_text_of_a_driver_stays_within_its_label():
 def test_page_tells_whether_it_is_stale(is_stale: bool):
     page = a_page(a_sample(), is_stale=is_stale)
     assert f"\ngpu_device_metrics_stale {int(is_stale)}\n" in page.content.decode()
+
+
+def test_unaccounted_processes_have_the_labels_of_device_and_pod():
+    instance = a_sample(values={}, gpu_instance=7, profile="1g.10gb", unit="MIG-a")
+    theirs = Holder("parts", "team", "thief", "")
+    counts = {
+        UnaccountedDevice(UUID, None, Holder("whole", "", "", "")): 1,
+        UnaccountedDevice("MIG-a", PodUid("uid"), theirs): 2,
+        UnaccountedDevice("GPU-gone", None, theirs): 3,
+    }
+    page = a_page(a_sample(), instance, unaccounted=counts)
+    [family] = [
+        one
+        for one in text_string_to_metric_families(page.content.decode())
+        if one.name == "gpu_process_unaccounted"
+    ]
+    host, pod = family.samples
+    assert (host.labels["pool"], host.value) == ("whole", 1)
+    assert host.labels.keys().isdisjoint({"namespace", "pod"})
+    assert (pod.labels["namespace"], pod.labels["pod"], pod.value) == ("team", "thief", 2)
+    assert (pod.labels["UUID"], pod.labels["GPU_I_ID"]) == (UUID, "7")
+
+
+def test_page_without_unaccounted_processes_does_not_mention_them():
+    gone = {UnaccountedDevice("GPU-gone", None, Holder("whole", "", "", "")): 1}
+    assert b"unaccounted" not in a_page(a_sample(), unaccounted=gone).content
 
 
 def test_worst_node_stays_small():

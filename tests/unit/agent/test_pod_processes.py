@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.kubelet.pod_processes import pods_with_processes
+from agent.kubelet.pod_processes import pods_of_processes, pods_with_processes
 from api.names import PodUid
 
 UID = PodUid("0a1b2c3d-0000-4000-8000-00000000000a")
@@ -66,3 +66,26 @@ def test_what_is_no_process_is_passed_over(tmp_path: Path) -> None:
 
 def test_nothing_is_read_where_nobody_is_asked_about(tmp_path: Path) -> None:
     assert pods_with_processes([], tmp_path / "missing") == set()
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "pod"),
+    [
+        pytest.param(f"/kubepods/besteffort/pod{UID}/cafe", UID, id="cgroupfs"),
+        pytest.param(
+            f"/kubepods.slice/kubepods-pod{UNDERSCORED}.slice/cri-cafe.scope", UID, id="systemd"
+        ),
+        pytest.param("/kubepods/pod" + 32 * "a" + "/cafe", 32 * "a", id="static pod"),
+        pytest.param(f"/kubepods/pod{UID}/cafe/pod{OTHER}/b", UID, id="that names another below"),
+        pytest.param("/system.slice/nvidia-persistenced.service", None, id="of the node"),
+        pytest.param("/machine.slice/libpod-cafe.scope", None, id="container without a pod"),
+    ],
+)
+def test_pod_of_a_process(tmp_path: Path, cgroup: str, pod: str | None) -> None:
+    a_process(tmp_path, 8, cgroup, "S")
+    assert pods_of_processes([8], tmp_path) == {8: pod}
+
+
+def test_process_that_is_gone_is_nobody_s(tmp_path: Path) -> None:
+    a_process(tmp_path, 8, "/", "S")
+    assert pods_of_processes([0, 7, 8], tmp_path) == {8: None}

@@ -1,7 +1,10 @@
 """The node's pods: what is kept of them, and in which order."""
 
-from agent.kubelet.node_pods import NodePod, NodePods, node_pod
+import msgspec
+
+from agent.kubelet.node_pods import NodePod, NodePods, any_node_pod, node_pod
 from api.foreign.core import Pod
+from api.names import MIRROR_ANNOTATION, PodUid
 from pool.model import ContainerRole
 from tests.support.bound_pods import RESOURCE, a_bound_pod
 
@@ -60,3 +63,30 @@ def test_of_one_name_the_one_that_has_not_ended_is_found():
     unmoved = pods.changed
     pods.discard(kept(a_bound_pod("q")))
     assert not unmoved.is_set()
+
+
+def test_pods_without_resources_are_known_by_their_ids_alone():
+    pods = NodePods()
+    asking, plain = a_bound_pod("a"), a_bound_pod("b", main={"main": 0})
+    pods.replace_all([any_node_pod(asking), any_node_pod(plain)])
+    before = pods.changed
+    pods.upsert(any_node_pod(plain))
+    assert not before.is_set()
+    assert [pod.name for pod in pods.all()] == ["a"]
+    assert pods.get(PodUid("uid-b")) is pods.find("default", "b") is None
+    found = pods.get_any(PodUid("uid-b"))
+    assert found is not None
+    assert (found.namespace, found.name, found.containers) == ("default", "b", ())
+    assert pods.get_any(PodUid("uid-a")) is pods.get(PodUid("uid-a")) is not None
+    pods.discard(any_node_pod(plain))
+    assert pods.get_any(PodUid("uid-b")) is None
+    pods.upsert(any_node_pod(plain))
+    pods.replace_all([any_node_pod(asking)])
+    assert pods.get_any(PodUid("uid-b")) is None
+
+
+def test_static_pod_has_the_id_that_kubelet_gave_it():
+    shown = a_bound_pod("a", main={"main": 0})
+    metadata = msgspec.structs.replace(shown.metadata, annotations={MIRROR_ANNOTATION: "digest"})
+    found = any_node_pod(msgspec.structs.replace(shown, metadata=metadata))
+    assert found.uid == "digest"

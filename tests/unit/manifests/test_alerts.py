@@ -9,14 +9,14 @@ from prometheus_client import Counter, Gauge, Histogram
 from api.kinds.gpunodeinventory import BootstrapPhase
 from manifests.monitoring.alerts import ALERTS, Alert, build_alert_rules
 from pool.reservations.reservation import End, ReservationPhase
-from telemetry import agent_metrics, metrics
+from telemetry import agent_metrics, device_page, metrics
 from telemetry.conditions import InventoryCondition, PoolCondition
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 
 METRICS = {
     metric._name: metric
-    for home in (metrics, agent_metrics)
+    for home in (metrics, agent_metrics, device_page)
     for metric in vars(home).values()
     if isinstance(metric, Counter | Gauge | Histogram)
 }
