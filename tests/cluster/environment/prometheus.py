@@ -1,4 +1,4 @@
-"""Prometheus of Debian, configured from a ServiceMonitor as the Prometheus operator does.
+"""Prometheus of Debian, configured from ServiceMonitors as the Prometheus operator does.
 
 github.com/prometheus-operator/prometheus-operator: pkg/prometheus/promcfg.go, `generateServiceMonitorConfig`.
 Debian builds it without the discovery of Kubernetes, which is done here once, at the start: Services by the
@@ -6,6 +6,7 @@ monitor's selector, their endpoints by the name of the port.
 """
 
 import base64
+import shutil
 from typing import TYPE_CHECKING, Any, final
 
 import aiohttp
@@ -15,7 +16,7 @@ from tests.cluster.environment import client, polling
 from tests.support import ports
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tests.cluster.environment.control_plane import ControlPlane
@@ -32,29 +33,42 @@ class Prometheus:
         self._control_plane = control_plane
         self._configuration = run.directory / "prometheus.yaml"
         self._ca_file = run.directory / "prometheus-ca.crt"
+        self._data = run.scratch / "prometheus"
         self.url = f"http://127.0.0.1:{ports.free_port()}"
         self.process = run.child(
             "prometheus",
             [
                 str(program),
                 f"--config.file={self._configuration}",
-                f"--storage.tsdb.path={run.scratch / 'prometheus'}",
+                f"--storage.tsdb.path={self._data}",
                 f"--web.listen-address={self.url.removeprefix('http://')}",
             ],
         )
 
-    async def start(self, monitor: "Mapping[str, Any]") -> None:
-        """Scrape what a ServiceMonitor selects; returns when it is ready."""
-        (endpoint,) = monitor["spec"]["endpoints"]
+    async def start(
+        self, *monitors: "Mapping[str, Any]", jobs: "Sequence[Mapping[str, Any]]" = ()
+    ) -> None:
+        """Scrape what ServiceMonitors select, and further jobs; returns when it is ready.
+
+        It knows nothing of what it scraped before an earlier end.
+        """
         async with client.open_client(self._control_plane.kubeconfig()) as api:
-            namespace = monitor["metadata"]["namespace"]
-            self._ca_file.write_bytes(await _read_key(api, namespace, endpoint["tlsConfig"]["ca"]))
-            targets = await selected_targets(api, monitor)
-        job = scrape_job(monitor, targets, ca_file=self._ca_file)
-        self._configuration.write_text(yaml.safe_dump({"scrape_configs": [job]}), encoding="utf-8")
+            made = [*jobs, *[await self._job_of(api, monitor) for monitor in monitors]]
+        self._configuration.write_text(yaml.safe_dump({"scrape_configs": made}), encoding="utf-8")
+        shutil.rmtree(self._data, ignore_errors=True)
         self.process.start()
         ready = polling.https_probe(f"{self.url}/-/ready", ca_file=None)
         await self.process.wait_ready(ready, within=_READY_S)
+
+    async def _job_of(
+        self, api: client.ApiClient, monitor: "Mapping[str, Any]"
+    ) -> "Mapping[str, Any]":
+        (endpoint,) = monitor["spec"]["endpoints"]
+        if "tlsConfig" in endpoint:
+            namespace = monitor["metadata"]["namespace"]
+            content = await _read_key(api, namespace, endpoint["tlsConfig"]["ca"])
+            self._ca_file.write_bytes(content)
+        return scrape_job(monitor, await selected_targets(api, monitor), ca_file=self._ca_file)
 
     def close(self) -> None:
         self.process.kill9()
@@ -79,8 +93,13 @@ class Prometheus:
         return found
 
 
-async def selected_targets(api: client.ApiClient, monitor: "Mapping[str, Any]") -> list[str]:
-    """Return `address:port` of each endpoint that a ServiceMonitor of one endpoint selects."""
+async def selected_targets(
+    api: client.ApiClient, monitor: "Mapping[str, Any]"
+) -> list[dict[str, Any]]:
+    """Return a static configuration of each endpoint that a ServiceMonitor of one endpoint selects.
+
+    The labels are those that the Prometheus operator sets: a page's own of these names are renamed `exported_…`.
+    """
     namespace, spec = monitor["metadata"]["namespace"], monitor["spec"]
     (endpoint,) = spec["endpoints"]
     selector = ",".join(f"{key}={value}" for key, value in spec["selector"]["matchLabels"].items())
@@ -91,7 +110,15 @@ async def selected_targets(api: client.ApiClient, monitor: "Mapping[str, Any]") 
         labelSelector=f"kubernetes.io/service-name in ({','.join(names)})",
     )
     return [
-        f"{address}:{port['port']}"
+        {
+            "targets": [f"{address}:{port['port']}"],
+            "labels": {
+                "namespace": namespace,
+                "service": one["metadata"]["labels"]["kubernetes.io/service-name"],
+                "endpoint": endpoint["port"],
+                "pod": found.get("targetRef", {}).get("name", ""),
+            },
+        }
         for one in slices["items"]
         for port in one.get("ports") or ()
         if port.get("name") == endpoint["port"]
@@ -101,23 +128,26 @@ async def selected_targets(api: client.ApiClient, monitor: "Mapping[str, Any]") 
 
 
 def scrape_job(
-    monitor: "Mapping[str, Any]", targets: list[str], *, ca_file: "Path"
+    monitor: "Mapping[str, Any]", targets: list[dict[str, Any]], *, ca_file: "Path"
 ) -> dict[str, Any]:
     """Return the scrape configuration of a ServiceMonitor of one endpoint."""
     metadata = monitor["metadata"]
     (endpoint,) = monitor["spec"]["endpoints"]
-    return {
+    job = {
         "job_name": f"serviceMonitor/{metadata['namespace']}/{metadata['name']}/0",
-        "scheme": endpoint["scheme"],
+        "scheme": endpoint.get("scheme", "http"),
         "metrics_path": endpoint["path"],
         "scrape_interval": endpoint["interval"],
         "scrape_timeout": endpoint["interval"],
-        "tls_config": {
+        "honor_labels": endpoint.get("honorLabels", False),
+        "static_configs": targets,
+    }
+    if "tlsConfig" in endpoint:
+        job["tls_config"] = {
             "ca_file": str(ca_file),
             "server_name": endpoint["tlsConfig"]["serverName"],
-        },
-        "static_configs": [{"targets": targets}],
-    }
+        }
+    return job
 
 
 async def _read_key(api: client.ApiClient, namespace: str, reference: "Mapping[str, Any]") -> bytes:

@@ -1,0 +1,78 @@
+"""The image that stands for NVIDIA's: our image with a layer of `nvidia_programs`, a shell, and a list of metrics.
+
+NVIDIA's images for GFD, DCGM and dcgm-exporter are three; their programs are here in one, whose entry point is that of
+the exporter, as the others are started by a command.
+"""
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Final
+
+from image import layout
+
+NAME: Final = "localhost/nvidia-programs:1"
+_PROGRAMS: Final = {
+    "gpu-feature-discovery": "feature_discovery",
+    "nv-hostengine": "host_engine",
+    "dcgm-exporter": "exporter",
+}
+_START: Final = "#!/usr/bin/python3.11\nfrom nvidia_programs.{module} import main\n\nmain()\n"
+_SITE: Final = "usr/local/lib/python3.11/dist-packages"
+_PACKAGE: Final = Path(__file__).parent / "nvidia_programs"
+_COLLECTORS: Final = "etc/dcgm-exporter/dcp-metrics-included.csv"
+
+
+def write_nvidia_image(tar: Path, ours: Path, busybox: Path, *, scratch: Path) -> None:
+    """Write the image on top of ours.
+
+    Args:
+        tar: OCI layout to write.
+        ours: OCI layout of our image, of this machine's architecture.
+        busybox: static.
+        scratch: an empty directory on the file system of busybox.
+    """
+    base = _blobs(ours)
+    programs = scratch / "usr/local/bin"
+    programs.mkdir(parents=True)
+    for name, module in _PROGRAMS.items():
+        (programs / name).write_text(_START.format(module=module), encoding="ascii")
+        (programs / name).chmod(0o755)
+    (scratch / "usr/bin").mkdir()
+    (scratch / "usr/bin/sh").hardlink_to(busybox)
+    collectors = scratch / _COLLECTORS
+    collectors.parent.mkdir(parents=True)
+    collectors.write_bytes((_PACKAGE / collectors.name).read_bytes())
+    source = layout.Tree(_PACKAGE, at=f"{_SITE}/nvidia_programs", is_wanted=_is_source)
+    added = layout.build_layer([layout.Tree(scratch), source])
+    config = json.loads(base["config"].content)
+    image = layout.build_image(
+        {one: base[one] for one in base if one != "config"} | {"NVIDIA's programs": added},
+        architecture=config["architecture"],
+        run={"Env": config["config"]["Env"], "Entrypoint": ["dcgm-exporter"]},
+        labels={},
+    )
+    layout.write_layout(tar, [image], name=NAME)
+
+
+def _is_source(path: str) -> bool:
+    return path.endswith(".py")
+
+
+def _blobs(tar: Path) -> dict[str, layout.Blob]:
+    """Return the config of the only image of a layout, and its layers by digest, lowest first."""
+    with tarfile.open(tar) as archive:
+
+        def read(digest: str) -> bytes:
+            file = archive.extractfile(f"blobs/{digest.replace(':', '/')}")
+            assert file is not None
+            return file.read()
+
+        index_file = archive.extractfile("index.json")
+        assert index_file is not None
+        (named,) = json.load(index_file)["manifests"]
+        manifest = json.loads(read(named["digest"]))
+        return {"config": layout.Blob.of("", read(manifest["config"]["digest"]))} | {
+            one["digest"]: layout.Blob.of(one["mediaType"], read(one["digest"]))
+            for one in manifest["layers"]
+        }

@@ -1,0 +1,138 @@
+"""gpu-feature-discovery: the features of a node's devices, as a NodeFeature or as a file for NFD's worker.
+
+Environment: github.com/NVIDIA/k8s-device-plugin, cmd/gpu-feature-discovery/main.go. Output: internal/lm/output.go.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.nvml.driver import NvmlDriver
+from server.system_clock import SystemClock
+
+if TYPE_CHECKING:
+    from agent.driver.port import DriverSnapshot
+
+_DRIVER_ROOT = Path("/driver-root")
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_FAMILIES = {"7": "volta", "8": "ampere", "9": "hopper"}
+
+
+def main() -> None:
+    """Report again and again; ends where the driver cannot be used and GFD_FAIL_ON_INIT_ERROR is true."""
+    # As process 1 of a container it would ignore the signal.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    interval_s = float(os.environ["GFD_SLEEP_INTERVAL"].removesuffix("s"))
+    started = f"{SystemClock().utc_now().timestamp():.0f}"
+    while True:
+        labels = asyncio.run(_labels()) | {"nvidia.com/gfd.timestamp": started}
+        if os.environ["GFD_USE_NODE_FEATURE_API"] == "true":
+            _publish(labels)
+        else:
+            _write(Path(os.environ["GFD_OUTPUT_FILE"]), labels)
+        print(f"{len(labels)} labels", flush=True)
+        time.sleep(interval_s)
+
+
+async def _labels() -> dict[str, str]:
+    driver = NvmlDriver(SystemClock(), driver_root=_DRIVER_ROOT)
+    try:
+        snapshot = await driver.look()
+    finally:
+        await driver.close()
+    return {f"nvidia.com/{key}": value for key, value in _features(snapshot).items()}
+
+
+def _features(snapshot: "DriverSnapshot") -> dict[str, str]:
+    device = snapshot.devices[0]
+    major, minor = (device.compute_capability or ".").split(".")
+    machine = Path(os.environ["GFD_MACHINE_TYPE_FILE"])
+    model = machine.read_text(encoding="utf-8").strip() if machine.exists() else "unknown"
+    return {
+        "cuda.driver-version.full": snapshot.driver_version,
+        "cuda.runtime-version.full": snapshot.cuda_version,
+        "gpu.compute.major": major,
+        "gpu.compute.minor": minor,
+        "gpu.count": str(len(snapshot.devices)),
+        "gpu.family": _FAMILIES.get(major, "undefined"),
+        "gpu.machine": "-".join(model.split()),
+        "gpu.memory": str(device.memory_mib),
+        "gpu.mode": "compute",
+        "gpu.product": "-".join(device.product.split()),
+        "gpu.replicas": "1",
+        "gpu.sharing-strategy": "none",
+        "mig.capable": str(device.is_mig_capable).lower(),
+        "mig.strategy": os.environ["MIG_STRATEGY"],
+    }
+
+
+def _publish(labels: dict[str, str]) -> None:
+    node, namespace = os.environ["NODE_NAME"], os.environ["NAMESPACE"]
+    name = f"nvidia-features-for-{node}"
+    path = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{namespace}/nodefeatures"
+    found = _call("GET", f"{path}/{name}")
+    metadata: dict[str, Any] = {
+        "name": name,
+        "labels": {"nfd.node.kubernetes.io/node-name": node},
+        "ownerReferences": _owners(namespace),
+    }
+    wanted = {
+        "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+        "kind": "NodeFeature",
+        "metadata": metadata,
+        "spec": {"features": {"attributes": {}, "flags": {}, "instances": {}}, "labels": labels},
+    }
+    if found is None:
+        _call("POST", path, wanted)
+        return
+    metadata["resourceVersion"] = found["metadata"]["resourceVersion"]
+    _call("PUT", f"{path}/{name}", wanted)
+
+
+def _owners(namespace: str) -> list[dict[str, Any]]:
+    """Return the DaemonSet, as a GFD does that knows its pod: the NodeFeature goes with it."""
+    name = os.environ.get("POD_NAME", "")
+    pod = _call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}") if name else None
+    owners = (pod or {"metadata": {}})["metadata"].get("ownerReferences", [])
+    return [
+        {key: one[key] for key in ("apiVersion", "kind", "name", "uid")} | {"controller": True}
+        for one in owners
+        if one["kind"] == "DaemonSet"
+    ]
+
+
+def _call(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    """Call the API server as the pod's account; None where there is no such object."""
+    host = os.environ["KUBERNETES_SERVICE_HOST"]
+    port = os.environ["KUBERNETES_SERVICE_PORT"]
+    token = (_ACCOUNT / "token").read_text(encoding="ascii")
+    request = urllib.request.Request(
+        f"https://{host}:{port}{path}",
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+        method=method,
+    )
+    trusted = ssl.create_default_context(cafile=str(_ACCOUNT / "ca.crt"))
+    try:
+        with urllib.request.urlopen(request, context=trusted, timeout=10) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return None
+        print(f"{method} {path}: {error.code} {error.read().decode()}", file=sys.stderr)
+        raise
+
+
+def _write(path: Path, labels: dict[str, str]) -> None:
+    text = "".join(f"{key}={value}\n" for key, value in labels.items())
+    fresh = path.with_name(f".{path.name}")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)

@@ -1,0 +1,109 @@
+"""Pods of the operands' DaemonSets on the node, and what the node's inventory says of them."""
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from tests.cluster.environment import polling
+from tests.cluster.node.operands.switches import DAEMON_SETS
+from tests.cluster.system.installation import NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.cluster.environment.client import ApiClient
+
+    Json = dict[str, Any]
+
+INVENTORIES: Final = "/apis/gpu.deckhouse.io/v1alpha1/gpunodeinventories"
+PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_DAEMON_SETS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
+
+
+@final
+@dataclass(frozen=True)
+class OperandPods:
+    """Of one node."""
+
+    api: "ApiClient"
+    node: str
+
+    @property
+    def node_feature(self) -> str:
+        """Return the path of GFD's NodeFeature."""
+        return (
+            f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures/"
+            f"nvidia-features-for-{self.node}"
+        )
+
+    async def of(self, state: str) -> "list[Json]":
+        """Return the pods of a state that are not going away."""
+        selector = f"gpu.deckhouse.io/operand={state}"
+        found: list[Json] = (await self.api.get(PODS, labelSelector=selector))["items"]
+        return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+
+    async def the(self, state: str, *, other_than: str = "") -> "Json":
+        """Wait for the one pod of a state, with a status of its containers."""
+
+        async def is_there() -> "Json":
+            found = [one for one in await self.of(state) if one["metadata"]["uid"] != other_than]
+            assert len(found) == 1, f"{len(found)} pods of {state}"
+            assert found[0]["status"].get("initContainerStatuses"), f"{found[0]['status']}"
+            return found[0]
+
+        return await polling.eventually(is_there, what=f"pod of {state}", within=60)
+
+    async def ready(self, state: str, *, other_than: str = "") -> "Json":
+        """Wait for the one pod of a state to be ready."""
+
+        async def is_ready() -> "Json":
+            found = await self.the(state, other_than=other_than)
+            assert condition(found, "Ready")["status"] == "True", f"{found['status']}"
+            return found
+
+        return await polling.eventually(is_ready, what=f"{state} ready", within=90)
+
+    async def gone(self, states: "Iterable[str]", *, within: float = 30) -> None:
+        """Wait until these states have neither a DaemonSet nor a pod."""
+        wanted = {DAEMON_SETS[state] for state in states}
+
+        async def are_gone() -> bool:
+            sets = (await self.api.get(_DAEMON_SETS))["items"]
+            left = {one["metadata"]["name"] for one in sets} & wanted
+            pods = [one["metadata"]["name"] for state in states for one in await self._every(state)]
+            assert not left, f"{left}"
+            assert not pods, f"{pods}"
+            return True
+
+        await polling.eventually(are_gone, what=f"{wanted} gone", within=within)
+
+    async def shown(self) -> "dict[str, Json]":
+        """Return `status.operands` of the node's inventory, by name."""
+        status = await self.api.status(f"{INVENTORIES}/{self.node}")
+        return {one["name"]: one for one in status.get("operands", ())}
+
+    async def conditions(self) -> dict[str, str]:
+        """Return the conditions of the node's inventory."""
+        found = await self.api.conditions(f"{INVENTORIES}/{self.node}")
+        return {name: one["status"] for name, one in found.items()}
+
+    async def _every(self, state: str) -> "list[Json]":
+        selector = f"gpu.deckhouse.io/operand={state}"
+        found: list[Json] = (await self.api.get(PODS, labelSelector=selector))["items"]
+        return found
+
+
+def condition(pod: "Json", name: str) -> "Json":
+    found = (one for one in pod["status"].get("conditions", ()) if one["type"] == name)
+    return next(found, {"status": "Unknown"})
+
+
+def container(pod: "Json", name: str) -> "Json":
+    """Return the status of a container, or of an init container; empty where it has none yet."""
+    status = pod["status"]
+    every = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
+    return next((one for one in every if one["name"] == name), {})
+
+
+def at(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text)

@@ -1,0 +1,51 @@
+"""All four operands as DaemonSets on a real kubelet."""
+
+from typing import TYPE_CHECKING
+
+from tests.cluster.environment import polling
+from tests.cluster.node.operands.operand_pods import at, condition, container
+from tests.cluster.node.operands.switches import DAEMON_SETS
+
+if TYPE_CHECKING:
+    from tests.cluster.node.operands.operand_pods import OperandPods
+    from tests.cluster.node.stories.devices import NodeDevices
+
+
+async def test_all_four_become_ready_in_the_order_of_their_needs(
+    operands: "OperandPods", devices: "NodeDevices"
+):
+    pods = {state: await operands.ready(state) for state in DAEMON_SETS}
+
+    # The others start once the validator has written its file for the toolkit.
+    toolkit = container(pods["validator"], "toolkit-validation")["state"]["terminated"]
+    for state, main in (
+        ("gfd", "gpu-feature-discovery"),
+        ("dcgm", "dcgm"),
+        ("dcgm-exporter", "dcgm-exporter"),
+    ):
+        started = container(pods[state], main)["state"]["running"]["startedAt"]
+        assert at(started) >= at(toolkit["finishedAt"])
+    # The exporter asks the engine through its Service, and ends where that has no ready endpoint.
+    since = {
+        state: at(condition(pod, "Ready")["lastTransitionTime"]) for state, pod in pods.items()
+    }
+    assert since["dcgm-exporter"] >= since["dcgm"]
+
+    async def are_shown() -> bool:
+        shown = await operands.shown()
+        assert shown.keys() == DAEMON_SETS.keys(), f"{shown}"
+        assert all(one.get("ready") for one in shown.values()), f"{shown}"
+        conditions = await operands.conditions()
+        assert conditions["ReadyForPooling"] == "True", f"{conditions}"
+        assert conditions["GFDReady"] == "True", f"{conditions}"
+        faults = ("DriverMissing", "ToolkitMissing", "MonitoringMissing")
+        assert [conditions[one] for one in faults] == ["False"] * len(faults), f"{conditions}"
+        return True
+
+    await polling.eventually(are_shown, what="operands and conditions", within=30)
+
+    feature = await operands.api.get(operands.node_feature)
+    labels = feature["spec"]["labels"]
+    assert labels["nvidia.com/gpu.count"] == str(len(devices.devices))
+    assert labels["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3"
+    assert labels["nvidia.com/gpu.memory"] == "81559"
