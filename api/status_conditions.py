@@ -83,8 +83,13 @@ def true_since(shown: Condition | None) -> dt.datetime | None:
     """Return the time at which a condition became True; None where it is not, or the time is malformed."""
     if shown is None or shown.status != "True":
         return None
+    return parse_time(shown.last_transition_time)
+
+
+def parse_time(text: str) -> dt.datetime | None:
+    """Return the moment of a `metav1.Time`; None where it is malformed."""
     try:
-        return dt.datetime.strptime(shown.last_transition_time, _FORMAT).replace(tzinfo=dt.UTC)
+        return dt.datetime.strptime(text, _FORMAT).replace(tzinfo=dt.UTC)
     except ValueError:
         return None
 

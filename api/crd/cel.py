@@ -17,6 +17,7 @@ from api.kinds.gpunodeinventory import (
     MAX_ALLOCATIONS,
     ContainerDevices,
     GPUNodeInventoryStatus,
+    Monitoring,
     OperandStatus,
     PoolDevices,
 )
@@ -254,6 +255,7 @@ LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     (GPUDeviceStatus, "uuid"): {"pattern": f"^({UUID_PATTERN})?$"},
     (GPUNodeInventoryStatus, "allocations"): {"maxItems": MAX_ALLOCATIONS},
     (GPUNodeInventoryStatus, "last_heartbeat"): {"format": "date-time"},
+    (Monitoring, "last_heartbeat"): {"format": "date-time"},
     (LabelSelector, "match_expressions"): {"maxItems": 32},
     (LabelSelector, "match_labels"): {"maxProperties": 64},
     (MIGInstance, "uuid"): {"pattern": f"^{UUID_PATTERN}$"},

@@ -85,6 +85,15 @@ class OperandStatus(Model, frozen=True, omit_defaults=False):
     """Why it is not ready; empty if it is ready or not required."""
 
 
+class Monitoring(Model, frozen=True):
+    """When the metrics of the node's devices last arrived."""
+
+    last_heartbeat: str | None = None
+    """Last time that the node's DCGM exporter answered with its metrics. It is updated together with other fields,
+    when the exporter falls silent, and otherwise every ten minutes at most. It is absent where no exporter was
+    read: with the source NVML the node agent's lastHeartbeat counts."""
+
+
 class PoolDevices(Model, frozen=True):
     """Devices of one pool on the node."""
 
@@ -150,6 +159,7 @@ class GPUNodeInventoryStatus(Model, frozen=True):
     phase: BootstrapPhase | None = None
     operands: list[OperandStatus] | None = None
     """Components of the node's GPU software that were observed."""
+    monitoring: Monitoring = Monitoring()
     last_heartbeat: str | None = None
     """Last heartbeat of the node's agent. It is updated together with other fields, or when the agent
     falls silent, so that a quiet node costs no writes."""

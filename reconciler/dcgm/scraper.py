@@ -21,6 +21,7 @@ from reconciler.dcgm.errors import ExporterUnavailableError
 from telemetry.metrics import HEALTH_SCRAPES
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable
 
     from pool.model import Instant
@@ -97,6 +98,7 @@ class DcgmScraper:
         self._now = now
         self._rng = rng or random.SystemRandom()
         self._nodes: dict[NodeName, _Followed] = {}
+        self._heard: dict[NodeName, dt.datetime] = {}
         self._first, self._later = _Pace(terms.per_second), _Pace(terms.per_second)
         # separate, so that a new node does not wait for a round of all others
         self.changes: EventSource[NodeName] = EventSource()
@@ -117,9 +119,16 @@ class DcgmScraper:
         heard_at = followed.since if followed.seen is None else followed.seen.at
         return self._now().monotonic - heard_at
 
+    def heard_at(self, node: NodeName) -> "dt.datetime | None":
+        """Return when the node's exporter last gave its page, even if there is none to ask any more."""
+        return self._heard.get(node)
+
     async def reconcile(self, node: NodeName) -> float | None:
         """Read the node's exporter if it is due; return when it is due again."""
-        target = self._operands.exporter(node) if node in self._devices.nodes() else None
+        has_devices = node in self._devices.nodes()
+        if not has_devices:
+            self._heard.pop(node, None)
+        target = self._operands.exporter(node) if has_devices else None
         if target is None:
             self._nodes.pop(node, None)
             return None
@@ -149,9 +158,11 @@ class DcgmScraper:
         if followed.backoff.failures:
             _log.info("exporter is read again", node=node)
         followed.backoff.succeed()
-        now = self._now().monotonic
-        followed.due = self._later.slot(now + self._terms.period_s * self._rng.uniform(0.8, 1.0))
-        followed.seen = ExporterSample(now, page)
+        now = self._now()
+        wanted = now.monotonic + self._terms.period_s * self._rng.uniform(0.8, 1.0)
+        followed.due = self._later.slot(wanted)
+        followed.seen = ExporterSample(now.monotonic, page)
+        self._heard[node] = now.utc
         self.changes.publish(node)
 
     def _fail(self, followed: _Followed, node: NodeName, *, outcome: str, why: str) -> None:

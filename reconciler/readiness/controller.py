@@ -1,13 +1,15 @@
 """`node.bootstrap`: readiness of a node's GPU software, and whether its devices may be assigned to pools.
 
-Writes phase, operands and the conditions of `reconciler.readiness.readiness_conditions` of a GPUNodeInventory, whose
+Writes phase, operands, monitoring and the conditions of `reconciler.readiness.readiness_conditions` of a GPUNodeInventory, whose
 other fields are `node.inventory`'s; judging is `inventory.readiness.phases`'s.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
+from api.kinds.gpunodeinventory import Monitoring
 from api.names import GROUP, NodeName
+from api.status_conditions import format_time
 from inventory.readiness.phases import assess_readiness
 from inventory.readiness.software import NodeSoftwareFacts
 from kube.resources import GPU_NODE_INVENTORIES
@@ -21,6 +23,7 @@ from reconciler.controller_spec import (
     devices,
 )
 from reconciler.dcgm.scraper import dcgm_scraper
+from reconciler.readiness.dcgm_heartbeat import is_heartbeat_due
 from reconciler.readiness.gauges import BootstrapGauges
 from reconciler.readiness.readiness_conditions import OURS, conditions_of, recalled
 from reconciler.readiness.readiness_events import record_missing
@@ -29,6 +32,7 @@ from reconciler.runtime.status import StatusWriter
 from reconciler.sinks.agent_reports import AgentReports
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Iterable
 
     from api.kinds.gpunodeinventory import BootstrapPhase, GPUNodeInventory, OperandStatus
@@ -63,6 +67,8 @@ class NodeSources:
     index: "DeviceIndex"
     heartbeats: "tuple[Callable[[NodeName], float | None], ...]"
     """Ages of the node's heartbeats, None without a source; the first known one counts."""
+    dcgm_heard_at: "Callable[[NodeName], dt.datetime | None]"
+    """When the node's DCGM exporter was last heard, None before its first page."""
 
     def sight(self, node: NodeName, inventory: "GPUNodeInventory") -> NodeSoftwareFacts:
         devices = self.devices.on_node(node)
@@ -132,7 +138,13 @@ class NodeBootstrap:
         conditions = conditions_of(
             readiness, shown.conditions, generation=inventory.metadata.generation, now=now.utc
         )
-        wanted = _part_of(readiness, conditions)
+        wanted = _part_of(readiness, conditions, shown.monitoring)
+        heard_at = self._sources.dcgm_heard_at(node)
+        if heard_at is not None and (
+            wanted != shown or self._is_due(shown.monitoring, heard_at, now.utc)
+        ):
+            monitoring = Monitoring(last_heartbeat=format_time(heard_at))
+            wanted = replace(wanted, monitoring=monitoring)
         self._gauges.show(node, readiness, conditions)
         if wanted != shown and await self._write(node, wanted):
             record_missing(
@@ -140,13 +152,19 @@ class NodeBootstrap:
             )
         return readiness.look_again_s
 
+    def _is_due(self, shown: Monitoring, heard_at: "dt.datetime", now: "dt.datetime") -> bool:
+        freshness_s = self._terms.heartbeat_freshness_s
+        return is_heartbeat_due(shown.last_heartbeat, heard_at, now=now, freshness_s=freshness_s)
+
     async def _write(self, node: NodeName, wanted: "_Part") -> bool:
         """Write our part; return False where the inventory is gone."""
-        status = {
+        status: dict[str, object] = {
             "phase": wanted.phase,
             "operands": [_operand_body(one) for one in wanted.operands],
             "conditions": wanted.conditions,
         }
+        if wanted.monitoring != Monitoring():
+            status["monitoring"] = wanted.monitoring
         written = await self._writer.apply(node, status)
         if written is not None:
             self._expected.expect(node, wanted, written)
@@ -162,6 +180,7 @@ class NodeBootstrap:
         return _Part(
             phase=status.phase,
             operands=tuple(sorted(status.operands or (), key=lambda one: one.name)),
+            monitoring=status.monitoring,
             conditions=_in_order(ours),
         )
 
@@ -176,13 +195,17 @@ class _Part:
 
     phase: "BootstrapPhase | None"
     operands: "tuple[OperandStatus, ...]"
+    monitoring: Monitoring
     conditions: "tuple[Condition, ...]"
 
 
-def _part_of(readiness: "NodeReadiness", conditions: "list[Condition]") -> _Part:
+def _part_of(
+    readiness: "NodeReadiness", conditions: "list[Condition]", monitoring: Monitoring
+) -> _Part:
     return _Part(
         phase=readiness.phase,
         operands=tuple(sorted(readiness.operands, key=lambda one: one.name)),
+        monitoring=monitoring,
         conditions=_in_order(conditions),
     )
 
@@ -211,6 +234,7 @@ def _build(context: ControllerContext) -> "Reconcile":
     agents = AgentReports(
         caches.features, freshness_s=settings.heartbeat_freshness_s, now=context.now
     )
+    dcgm = context.shared(dcgm_scraper)
     bootstrap = NodeBootstrap(
         context.client,
         NodeSources(
@@ -218,7 +242,8 @@ def _build(context: ControllerContext) -> "Reconcile":
             devices=caches.devices,
             operands=caches.operands,
             index=context.index,
-            heartbeats=(context.shared(dcgm_scraper).heartbeat_age_s, agents.heartbeat_age_s),
+            heartbeats=(dcgm.heartbeat_age_s, agents.heartbeat_age_s),
+            dcgm_heard_at=dcgm.heard_at,
         ),
         terms=settings.bootstrap,
         recorder=context.recorder,

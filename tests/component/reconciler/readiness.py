@@ -5,7 +5,7 @@ Nothing runs by itself: a test says when the process sees the world, and when it
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from api.foreign.core import Node, Pod
 from api.kinds.gpudevice import GPUDevice
@@ -44,6 +44,9 @@ from tests.support.operands import an_operand_pod
 from tests.support.recorded_events import RecordedEvents
 from tests.support.scheduling import Time
 
+if TYPE_CHECKING:
+    import datetime as dt
+
 Json = dict[str, Any]
 N1 = NodeName("n1")
 DEVICES = ("n1-0", "n1-1")
@@ -72,12 +75,14 @@ class Process:
         self.page: ExporterSample | None = None
         self.reports: dict[str, tuple[str, str]] = {}
         self.heartbeat_age_s: float | None = None
+        self.dcgm_heard_at: dt.datetime | None = None
         sources = NodeSources(
             inventories=self.inventories,
             devices=self.devices.store,
             operands=self.operands,
             index=self.allocation_state.index,
             heartbeats=(lambda _node: None, lambda _node: self.heartbeat_age_s),
+            dcgm_heard_at=lambda _node: self.dcgm_heard_at,
         )
         self.bootstrap_recorder = Recorder()
         self.bootstrap = NodeBootstrap(

@@ -1,9 +1,11 @@
 """What is written of a node's software, when, and what is left alone."""
 
+import datetime as dt
 from collections.abc import AsyncIterator
 
 import pytest
 
+from api.status_conditions import format_time
 from kube.errors import Conflict
 from kube.resources import GPU_NODE_INVENTORIES
 from reconciler.readiness.controller import FIELD_MANAGER, SPEC
@@ -156,6 +158,86 @@ async def test_monitoring_that_falls_silent_takes_the_node_out(world: World):
     world.process.heartbeat_age_s = 121
     await world.process.look(times=3)
     assert (await world.conditions())["MonitoringMissing"] == ("True", "NotReady")
+
+
+async def monitoring(world: World) -> str | None:
+    found: str | None = (await world.inventory()).get("monitoring", {}).get("lastHeartbeat")
+    return found
+
+
+def heard(world: World, age_s: float = 0) -> str:
+    """Have the exporter heard so long ago; return the time as it is shown."""
+    world.process.heartbeat_age_s = age_s
+    world.process.dcgm_heard_at = world.time.now().utc - dt.timedelta(seconds=age_s)
+    return format_time(world.process.dcgm_heard_at)
+
+
+async def test_the_pages_of_an_exporter_cost_a_write_in_ten_minutes(world: World):
+    await world.process.look(times=3)
+    assert await monitoring(world) is None
+    first = heard(world)
+    await world.process.look()
+    assert await monitoring(world) == first
+    world.writes()
+    for _ in range(59):
+        world.time.seconds += 10
+        heard(world)
+        await world.process.look()
+    assert world.writes() == []
+    world.time.seconds += 10
+    last = heard(world)
+    await world.process.look(times=2, every_s=0)
+    assert world.writes() == [STATUS]
+    assert await monitoring(world) == last
+
+
+async def test_the_last_page_of_a_silent_exporter_is_shown_though_its_operand_is_ignored(
+    world: World,
+):
+    """Nothing else changes then."""
+    await world.process.look(times=3)
+    heard(world)
+    await world.process.look()
+    world.time.seconds += 300
+    last = heard(world, age_s=119)
+    world.writes()
+    await world.process.look()
+    assert world.writes() == []
+    world.time.seconds += 2
+    await world.process.look(times=3)
+    assert world.writes() == [STATUS]
+    assert await monitoring(world) == last
+
+
+async def test_with_another_change_the_last_page_is_shown_and_no_change_takes_it_away(
+    world: World,
+):
+    await world.run_operand(EXPORTER)
+    await world.process.look(times=3)
+    heard(world)
+    await world.process.look()
+    world.time.seconds += 60
+    last = heard(world, age_s=7)
+    await world.run_operand(EXPORTER, ready=False)
+    world.writes()
+    await world.process.look()
+    assert await monitoring(world) == last
+    # A new leader has heard nothing yet.
+    await world.restart()
+    await world.process.look(times=4)
+    assert (await world.conditions())["MonitoringMissing"][0] == "True"
+    assert await monitoring(world) == last
+
+
+async def test_a_time_that_a_wrong_clock_wrote_is_corrected(world: World):
+    await world.process.look(times=3)
+    world.time.seconds += 10_000
+    heard(world)
+    await world.process.look()
+    world.time.seconds -= 10_000
+    right = heard(world)
+    await world.process.look()
+    assert await monitoring(world) == right
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3])

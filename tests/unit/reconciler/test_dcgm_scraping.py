@@ -7,7 +7,7 @@ import pytest
 
 from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
 from api.meta import ObjectMeta
-from api.names import NodeName
+from api.names import DeviceName, NodeName
 from inventory.readiness.software import Operand
 from reconciler.dcgm.errors import ExporterUnavailableError
 from reconciler.dcgm.scraper import SPEC, DcgmScraper, ScrapeTerms
@@ -251,3 +251,22 @@ async def test_every_change_of_an_exporter_or_of_devices_has_the_node_looked_at(
         assert woken.taken() == ["n2"]
         setup.operands.upsert(an_exporter_pod("n1", ready=False))
         assert woken.taken() == ["n1"]
+
+
+async def test_when_an_exporter_was_heard_is_known_after_its_end():
+    setup = Setup()
+    setup.add()
+    setup.pages.is_silent = True
+    await setup.read()
+    assert setup.scraping.heard_at(N1) is None
+    setup.pages.is_silent = False
+    setup.time.seconds += 60
+    await setup.read()
+    heard_at = setup.time.now().utc
+    setup.time.seconds += 20
+    setup.operands.replace_all([])
+    await setup.scraping.reconcile(N1)
+    assert setup.scraping.heard_at(N1) == heard_at
+    setup.devices.discard(DeviceName("n1-0"))
+    await setup.scraping.reconcile(N1)
+    assert setup.scraping.heard_at(N1) is None
