@@ -24,7 +24,14 @@ from server.setting_sections import (
     Section,
 )
 
-ScrapeInterval = Annotated[str, Field(pattern=r"^([0-9]+(ms|[smhdwy]))+$")]
+ScrapeInterval = Annotated[
+    str,
+    # As ServiceMonitor has it: from large to small; by the length an empty one is none.
+    Field(
+        pattern="^" + "".join(f"([0-9]+{u})?" for u in ["y", "w", "d", "h", "m", "s", "ms"]) + "$",
+        min_length=2,
+    ),
+]
 ObjectName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
 Word = Annotated[str, Field(pattern=r"^[^\s]+$")]
 
@@ -87,7 +94,7 @@ class GfdOperandSettings(OperandSection):
         requests={"cpu": "10m", "memory": "64Mi"}, limits={"memory": "256Mi"}
     )
     """Resources of the container."""
-    sleep_interval_s: Seconds = 60.0
+    sleep_interval_s: float = Field(default=60.0, ge=1, le=86_400)
     """Time between two looks at the devices."""
     fail_on_init_error: bool = True
     """Whether it ends where it cannot use the driver; otherwise it waits for ever."""
