@@ -20,7 +20,7 @@ import operator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pool.placement.aligned_sets import MOST_EXACT, islands
-from pool.placement.topology import is_aligned, is_island, is_on_one_numa_node, positions
+from pool.placement.topology import is_island, is_on_one_numa_node, positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -73,20 +73,20 @@ def best_set(
     if count > free.bit_count():
         return None
     kept = free if idle is None else free & idle
-    order = _order(preference, len(topology.numa))
+    order = _order(preference, free)
     if len(topology.numa) > MOST_EXACT:
         return _greedy_set(topology, free, count, idle=kept, order=order, aligned_only=aligned_only)
-    classes: list[tuple[int, int]] = []
+    alike = _alike(topology)
     free_key = idle_key = 0
-    for devices, first in _alike(topology):
-        idle_ones, others = devices & kept, devices & free & ~kept
-        classes.append((others, idle_ones))
-        idle_key |= first[idle_ones.bit_count()]
-        free_key |= first[idle_ones.bit_count() + others.bit_count()]
+    for devices, first in alike.classes:
+        free_key |= first[(devices & free).bit_count()]
+        idle_key |= first[(devices & kept).bit_count()]
     best = _best_choices(topology, count, (free_key, idle_key))
     if aligned_only and not best.is_aligned:
         return None
-    return _preferred(classes, best.taken, order)
+    # Of devices that are alike those that share their units are taken first.
+    members = order if kept == free else sorted(order, key=lambda at: kept >> at & 1)
+    return _preferred(alike, best.taken, order=order, members=members)
 
 
 _State = tuple[int, int]
@@ -99,13 +99,22 @@ class _Choices(NamedTuple):
     """Sets that are equal but for the caller's preference."""
 
     is_aligned: bool
-    taken: tuple[tuple[int, ...], ...]
+    taken: "Sequence[tuple[int, ...]]"
     """For each of them, the number of devices taken of each class of `_alike`."""
 
 
+class _Alike(NamedTuple):
+    """The classes of interchangeable devices."""
+
+    classes: tuple[tuple[int, tuple[int, ...]], ...]
+    """Of each the mask, and the masks of its first 0, 1, 2 … devices."""
+    class_of: tuple[int, ...]
+    """Number of the class of each device."""
+
+
 @functools.lru_cache(maxsize=256)
-def _alike(topology: "Topology") -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Return the classes of interchangeable devices, each as mask and the masks of its first 0, 1, 2 … devices.
+def _alike(topology: "Topology") -> _Alike:
+    """Return the classes of interchangeable devices.
 
     Two devices are alike if they are on one NUMA node and connected to every other device in the same way. Exchanging
     two of them changes no connection, so being alike is transitive.
@@ -122,7 +131,8 @@ def _alike(topology: "Topology") -> tuple[tuple[int, tuple[int, ...]], ...]:
     for members in classes:
         first = tuple(itertools.accumulate((1 << position for position in members), initial=0))
         found.append((first[-1], first))
-    return tuple(found)
+    numbers = {at: number for number, members in enumerate(classes) for at in members}
+    return _Alike(tuple(found), tuple(numbers[at] for at in range(len(topology.numa))))
 
 
 def _are_alike(topology: "Topology", one: int, other: int) -> bool:
@@ -135,22 +145,17 @@ def _are_alike(topology: "Topology", one: int, other: int) -> bool:
 @functools.lru_cache(maxsize=1 << 14)
 def _best_choices(topology: "Topology", count: int, state: _State) -> _Choices:
     """Return the sets of best quality that keep the most whole."""
-    best: tuple[Quality, _Rest] | None = None
-    sets: list[int] = []
-    for mask, left in _splits(topology, count, state):
-        quality = _quality(topology, mask)
-        if best is not None and quality < best[0]:
-            continue
-        rank = (quality, _value_of_rest(topology, left))
-        if best is None or rank > best:
-            best, sets = rank, []
-        if rank == best:
-            sets.append(mask)
-    classes = [devices for devices, _ in _alike(topology)]
-    return _Choices(
-        is_aligned(topology, sets[0]),
-        tuple(tuple((mask & devices).bit_count() for devices in classes) for mask in sets),
-    )
+    splits = list(_splits(topology, count, state))
+    qualities = [_quality(topology, mask) for mask, _ in splits]
+    best = max(qualities)
+    found = [split for split, quality in zip(splits, qualities, strict=True) if quality == best]
+    if len(found) > 1:
+        rests = [_value_of_rest(topology, left) for _, left in found]
+        most = max(rests)
+        found = [split for split, rest in zip(found, rests, strict=True) if rest == most]
+    classes = [devices for devices, _ in _alike(topology).classes]
+    taken = [tuple([(mask & devices).bit_count() for devices in classes]) for mask, _ in found]
+    return _Choices(best.is_on_one_numa_node or best.is_island, taken)
 
 
 def _splits(topology: "Topology", count: int, state: _State) -> "Iterator[tuple[int, int]]":
@@ -166,7 +171,7 @@ def _splits(topology: "Topology", count: int, state: _State) -> "Iterator[tuple[
     for region in regions:
         found = [(count, 0, idle & ~region)]
         room = region.bit_count()
-        for devices, first in _alike(topology):
+        for devices, first in _alike(topology).classes:
             inside = (devices & region).bit_count()
             if not inside:
                 continue
@@ -191,10 +196,22 @@ def _quality(topology: "Topology", mask: int) -> Quality:
     if len(members) < 2:
         return _ONE_DEVICE
     nodes = {-1 - at if (node := topology.numa[at]) is None else node for at in members}
-    links = sum(topology.links[one][other] for one, other in itertools.combinations(members, 2))
     return Quality(
-        is_on_one_numa_node(topology, mask), is_island(topology, mask), links, -len(nodes)
+        is_on_one_numa_node(topology, mask),
+        is_island(topology, mask),
+        _links(topology, mask),
+        -len(nodes),
     )
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def _links(topology: "Topology", mask: int) -> int:
+    """Return the sum of the weights of all pairs: those of the first device, and those of the others."""
+    others = mask & (mask - 1)
+    if not others:
+        return 0
+    row = topology.links[(mask ^ others).bit_length() - 1]
+    return sum(row[at] for at in positions(others)) + _links(topology, others)
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -202,45 +219,44 @@ def _value_of_rest(topology: "Topology", left: int) -> _Rest:
     """Return what idle devices are worth: disjoint sets on one NUMA node by size, connections, their number."""
     by_node = [(node & left).bit_count() for node in topology.numa_nodes]
     sets = (sum(number // size for number in by_node) for size in _KEPT_WHOLE)
-    return (*sets, _quality(topology, left).links, left.bit_count())
+    return (*sets, _links(topology, left), left.bit_count())
 
 
 def _preferred(
-    classes: "Iterable[tuple[int, int]]",
-    taken: "Iterable[tuple[int, ...]]",
+    alike: _Alike,
+    taken: "Sequence[tuple[int, ...]]",
+    *,
     order: "Sequence[int]",
+    members: "Iterable[int]",
 ) -> int:
     """Return the set that the order of positions prefers, of these numbers of devices of each class.
 
-    `classes` are the devices of each that share their units, which are taken first, and the idle ones.
+    Args:
+        alike: the classes.
+        taken: for each set the number of devices of each class.
+        order: the free devices, the preferred first.
+        members: the same, in the order in which those of a class are taken.
     """
-    sets = []
-    for numbers in taken:
-        mask = 0
-        for (busy, idle), number in zip(classes, numbers, strict=True):
-            shared = min(number, busy.bit_count())
-            mask |= _first(busy, shared, order) | _first(idle, number - shared, order)
-        sets.append(mask)
-    if len(sets) == 1:
-        return sets[0]
-    return min(
-        sets, key=lambda mask: [at for at, position in enumerate(order) if mask >> position & 1]
-    )
+    bits = [1 << at for at in range(len(alike.class_of))]
+    if len(taken) > 1:
+        # Sets of one size: the largest number has the first position in which two of them differ.
+        for rank, at in enumerate(reversed(order)):
+            bits[at] = 1 << rank
+    sums: list[list[int]] = [[0] for _ in alike.classes]
+    # Of the first 0, 1, 2 … devices of each class.
+    for at in members:
+        some = sums[alike.class_of[at]]
+        some.append(some[-1] + bits[at])
+    best = max(sum(map(operator.getitem, sums, numbers)) for numbers in taken)
+    return best if len(taken) == 1 else sum(1 << at for at in order if best & bits[at])
 
 
-def _first(group: int, number: int, order: "Iterable[int]") -> int:
-    if not number or number == group.bit_count():
-        return group if number else 0
-    members = (1 << position for position in order if group >> position & 1)
-    return sum(itertools.islice(members, number))
-
-
-def _order(preference: "Sequence[int]", count: int) -> "Sequence[int]":
-    """Return all positions, the preferred first."""
-    if not preference:
-        return range(count)
-    others = set(range(count)).difference(preference)
-    return (*preference, *sorted(others)) if others else preference
+def _order(preference: "Sequence[int]", free: int) -> "Sequence[int]":
+    """Return the free positions, the preferred first."""
+    order = [at for at in preference if free >> at & 1]
+    if len(order) < free.bit_count():
+        order += [at for at in positions(free) if at not in order]
+    return order
 
 
 def _greedy_set(

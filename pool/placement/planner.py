@@ -3,8 +3,9 @@
 Plans read and return a value; `pool.allocation_state` carries them out in the same synchronous step.
 """
 
+import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -45,7 +46,7 @@ class PlacementRefused:
     refusal: "NodeRefusal"
 
 
-class _Device(msgspec.Struct):
+class _Device(msgspec.Struct, gc=False):
     """A device while units are being chosen."""
 
     is_new: bool
@@ -109,15 +110,19 @@ def _best(ranked: "Sequence[_Device]", devices: "DeviceRules") -> _Device:
 def _choose(
     ranked: "Sequence[_Device]", demand: "Demand", devices: "DeviceRules"
 ) -> "Choice | None":
-    idle = sum(1 << one.position for one in ranked if one.is_idle)
-    if devices.strategy is Strategy.SPREAD and max(devices.capacity) > 1:
-        idle = 0  # idle devices come first, not last
+    idle = 0
+    if devices.strategy is not Strategy.SPREAD or max(devices.capacity) == 1:
+        # Otherwise idle devices come first, not last.
+        for one in ranked:
+            if one.is_idle:
+                idle |= 1 << one.position
     containers = [(one.role, one.units) for one in demand.containers]
     preference = [one.position for one in ranked]
-    old = [one for one in ranked if not one.is_new]
-    if devices.is_kubelets_choice:
-        old = []  # kubelet does not tell them apart
-    for some in (old, ranked) if 0 < len(old) < len(ranked) else (ranked,):
+    attempts: tuple[Sequence[_Device], ...] = (ranked,)
+    if ranked[-1].is_new and not ranked[0].is_new and not devices.is_kubelets_choice:
+        # kubelet does not tell them apart.
+        attempts = ([one for one in ranked if not one.is_new], ranked)
+    for some in attempts:
         free = [0] * len(devices.capacity)
         for one in some:
             free[one.position] = one.free.bit_count()
@@ -207,14 +212,17 @@ def _ranked(
 ) -> list[_Device]:
     """Return the devices with free units in the order of allocation by strategy alone."""
     sign = 1 if strategy is Strategy.SPREAD else -1
-    ranked: list[tuple[bool, int, DeviceName, _Device]] = []
+    ranked: list[_Device] = []
     for position, entry in enumerate(entries):
-        name = entry.facts.name
-        others = entry.observed | (entry.assumed & ~own.get(name, 0))
-        free = entry.layout.full & ~others
+        layout, others = entry.layout, entry.observed
+        if entry.assumed:
+            others |= entry.assumed & ~own.get(entry.facts.name, 0)
+        free = layout.full & ~others
         if free and entry.is_usable:
             rank = sign * others.bit_count()
-            device = _Device(entry.is_new, rank, position, entry.layout.ids, free, not others)
-            ranked.append((entry.is_new, rank, name, device))
-    ranked.sort()
-    return [device for *_, device in ranked]
+            ranked.append(_Device(entry.is_new, rank, position, layout.ids, free, not others))
+    ranked.sort(key=_by_strategy)  # stable: devices that are alike stay in the order of their names
+    return ranked
+
+
+_by_strategy: Final = operator.attrgetter("is_new", "rank")
