@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 import structlog
 
 from agent.device_metrics.holders import holders_of
+from agent.device_metrics.nvlink_rates import NvlinkRates
 from agent.device_metrics.page import page_of
 from agent.device_metrics.process_readings import ProcessReadings, ProcessSources
 from agent.driver.device_fields import DeviceField
@@ -86,6 +87,7 @@ class DeviceMetrics:
         self._waiting: dict[Callable[[bytearray], None], None] = {}
         self._asked = asyncio.Event()
         self._samples: tuple[DeviceSample, ...] = ()
+        self._nvlink_rates = NvlinkRates()
         self._measured_at = float("-inf")
         self._page = bytearray()
         self._made_at = float("-inf")
@@ -144,7 +146,8 @@ class DeviceMetrics:
             return False
         self._complaint = ""
         DEVICE_VALUES_DROPPED.labels(UUID_CHANGED).inc(measured.changed)
-        self._samples, self._measured_at = measured.samples, self._clock.monotonic()
+        self._measured_at = self._clock.monotonic()
+        self._samples = self._nvlink_rates.added_to(measured.samples, self._measured_at)
         if reads_processes:
             await self._processes.take(measured.samples, self._sources.pools())
         return True

@@ -85,6 +85,15 @@ class DeviceField(Enum):
     ROW_REMAP_FAILURE = FieldTerms(
         "DCGM_FI_DEV_ROW_REMAP_FAILURE", "gauge", "1 where remapping of a row failed.", 1
     )
+    PCIE_REPLAY_COUNTER = FieldTerms(
+        "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "counter", "Retransmissions on the PCIe bus."
+    )
+    NVLINK_BANDWIDTH_TOTAL = FieldTerms(
+        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+        "gauge",
+        "Data sent and received over all NVLinks (in MB/s).",
+        10_000_000,
+    )
     NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL = FieldTerms(
         "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
         "counter",
@@ -121,6 +130,8 @@ class DeviceSample:
     profile: str = ""
     unit: str = ""
     """The instance's UUID."""
+    nvlink_kib: int | None = None
+    """Data sent and received over all NVLinks since the driver was loaded; None where it is not known."""
     processes: frozenset[int] | None = None
     """Ids of the processes that use it, in the agent's PID namespace, those of a device's instances apart; None where
     they were not read."""

@@ -33,12 +33,19 @@ _TOGETHER: Final = {
     DeviceField.UNCORRECTABLE_REMAPPED_ROWS: pynvml.NVML_FI_DEV_REMAPPED_UNC,
     DeviceField.CORRECTABLE_REMAPPED_ROWS: pynvml.NVML_FI_DEV_REMAPPED_COR,
     DeviceField.ROW_REMAP_FAILURE: pynvml.NVML_FI_DEV_REMAPPED_FAILURE,
+    DeviceField.PCIE_REPLAY_COUNTER: pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER,
     DeviceField.NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL: pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL,
     DeviceField.NVLINK_CRC_DATA_ERROR_COUNT_TOTAL: pynvml.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL,
     DeviceField.NVLINK_REPLAY_ERROR_COUNT_TOTAL: pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL,
     DeviceField.NVLINK_RECOVERY_ERROR_COUNT_TOTAL: pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL,
 }
-"""Read by one nvmlDeviceGetFieldValues."""
+"""Read by one nvmlDeviceGetFieldValues, with those of NVLink."""
+_ALL_LINKS: Final = 0xFFFFFFFF
+_NVLINK_KIB: Final = (
+    (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
+    (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS),
+)
+"""Fields with their scopes."""
 _MEMBERS: Final = {
     pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
     pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
@@ -71,7 +78,9 @@ def device_samples(
         DeviceLostError: it is lost.
     """
     parts = instances()
-    values = dict(_values(handle, queries))
+    values = dict(_single_values(handle, queries))
+    together, nvlink_kib = _values_together(handle, queries)
+    values |= together
     if parts is None:
         values |= _memory(handle, queries)
     found = [
@@ -90,12 +99,12 @@ def device_samples(
         # A partitioned device lists those of its instances, too.
         of_parts = {pid for one in found for pid in one.processes or ()}
         processes = frozenset(processes_on(handle, queries) - of_parts)
-    found.insert(0, replace(device, values=values, processes=processes))
+    found.insert(0, replace(device, values=values, nvlink_kib=nvlink_kib, processes=processes))
     is_same = queries.ask("", pynvml.nvmlDeviceGetUUID, handle) == device.uuid
     return tuple(found) if is_same else None
 
 
-def _values(handle: Handle, queries: NvmlQueries) -> "Iterator[tuple[DeviceField, float]]":
+def _single_values(handle: Handle, queries: NvmlQueries) -> "Iterator[tuple[DeviceField, float]]":
     ask = queries.ask
     utilisation = ask(None, pynvml.nvmlDeviceGetUtilizationRates, handle)
     if utilisation is not None:
@@ -115,11 +124,30 @@ def _values(handle: Handle, queries: NvmlQueries) -> "Iterator[tuple[DeviceField
         for field, clock in _CLOCKS.items()
     }
     yield from ((field, value) for field, value in single.items() if value is not None)
-    together = ask((), pynvml.nvmlDeviceGetFieldValues, handle, list(_TOGETHER.values()))
-    for field, one in zip(_TOGETHER, together, strict=False):
-        member = _MEMBERS.get(one.valueType)
-        if one.nvmlReturn == pynvml.NVML_SUCCESS and member is not None:
-            yield field, getattr(one.value, member)
+
+
+def _values_together(
+    handle: Handle, queries: NvmlQueries
+) -> tuple[dict[DeviceField, float], int | None]:
+    """Return the values of `_TOGETHER`, and the data over NVLink."""
+    asked = [*_TOGETHER.values(), *_NVLINK_KIB]
+    found = queries.ask((), pynvml.nvmlDeviceGetFieldValues, handle, asked)
+    values = [_value(one) for one in found]
+    known = zip(_TOGETHER, values, strict=False)
+    of_nvlink = [int(value) for value in values[len(_TOGETHER) :] if value is not None]
+    return (
+        {field: value for field, value in known if value is not None},
+        sum(of_nvlink) if len(of_nvlink) == len(_NVLINK_KIB) else None,
+    )
+
+
+def _value(one: "pynvml.c_nvmlFieldValue_t") -> float | None:
+    """Return the value of an nvmlFieldValue_t; None where the driver has none."""
+    member = _MEMBERS.get(one.valueType)
+    if one.nvmlReturn != pynvml.NVML_SUCCESS or member is None:
+        return None
+    value: float = getattr(one.value, member)
+    return value
 
 
 def _memory(handle: Handle, queries: NvmlQueries) -> dict[DeviceField, float]:

@@ -29,6 +29,7 @@ class PanelUnit(Enum):
     JOULES = "joule"
     MEGAHERTZ = "MHz"
     PER_SECOND = "ops"
+    MEGABYTES_PER_SECOND = "MBs"
     SWITCH = "bool_yes_no"
 
 

@@ -199,8 +199,9 @@ _LINKS: Final = PanelRow(
     (
         DashboardPanel(
             title="NVLink",
-            description="Bandwidth counter of all lanes, as DCGM reports it.",
+            description="Data sent and received over all links, in MB/s.",
             queries=(Query(series.of_devices("NVLINK_BANDWIDTH_TOTAL"), series.DEVICE_LEGEND),),
+            unit=PanelUnit.MEGABYTES_PER_SECOND,
         ),
         DashboardPanel(
             title="NVLink errors",

@@ -44,6 +44,9 @@ METRICS = {
     "field.45": 8,
     "field.52": 9,
     "field.59": 10,
+    "field.94": 11,
+    "field.138": 3_000_000,
+    "field.139": 4_000_000,
 }
 
 
@@ -77,13 +80,16 @@ async def test_every_field_is_read_in_its_unit(tmp_path: Path):
         DeviceField.NVLINK_CRC_DATA_ERROR_COUNT_TOTAL: 8,
         DeviceField.NVLINK_REPLAY_ERROR_COUNT_TOTAL: 9,
         DeviceField.NVLINK_RECOVERY_ERROR_COUNT_TOTAL: 10,
+        DeviceField.PCIE_REPLAY_COUNTER: 11,
     }
+    assert sample.nvlink_kib == 7_000_000
     # The second one supports no more than every device does.
     assert found.samples[1].values.keys() == {
         DeviceField.FB_USED,
         DeviceField.FB_FREE,
         DeviceField.GPU_TEMP,
     }
+    assert found.samples[1].nvlink_kib is None
 
 
 async def test_partitioned_device_has_its_memory_by_instance(tmp_path: Path):
@@ -203,7 +209,9 @@ async def test_role_serves_what_the_driver_and_its_events_tell(tmp_path: Path):
             task.cancel()
         await role.close()
     values = {line.partition("{")[0]: line.rpartition(" ")[2] for line in lines if "{" in line}
-    assert values.keys() == {field.value.name for field in DeviceField}
+    # A rate needs two pages.
+    fields = set(DeviceField) - {DeviceField.NVLINK_BANDWIDTH_TOTAL}
+    assert values.keys() == {field.value.name for field in fields}
     assert values["DCGM_FI_DEV_XID_ERRORS"] == "31"
     assert values["DCGM_FI_DEV_POWER_USAGE"] == "411.25"
 

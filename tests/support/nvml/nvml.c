@@ -332,7 +332,10 @@ EXPORT int nvmlDeviceGetFieldValues(handle device, int count, struct field *fiel
     RESOLVE(device, named, DEVICE);
     for (int i = 0; i < count; i++) {
         long long read = 0;
-        fields[i].result = number_of(&read, "gpu.%u.field.%u", named.gpu, fields[i].id) ? SUCCESS : NOT_SUPPORTED;
+        /* NVML_FI_DEV_NVLINK_THROUGHPUT_*: of all links. */
+        bool is_known = (fields[i].id < 138 || fields[i].id > 141 || fields[i].scope == ~0u)
+            && number_of(&read, "gpu.%u.field.%u", named.gpu, fields[i].id);
+        fields[i].result = is_known ? SUCCESS : NOT_SUPPORTED;
         fields[i].type = 3;
         fields[i].value = (unsigned long long)read;
     }
