@@ -16,7 +16,7 @@ from api.meta import Condition, Model, ObjectMeta
 from api.names import ASSIGNMENT_ANNOTATION
 from certs.tls import client_context
 from demo.control_plane import DemoServer, environment, write_kubeconfig
-from demo.objects import NODES, device_table
+from demo.node_programs import NodePrograms
 from kube.client import MERGE_PATCH, KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import NotFound
@@ -44,8 +44,8 @@ from server.system_clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from simulator.node import nfd
+from simulator.node.daemon_sets import FakeDaemonSets
 from simulator.node.kubelet import FakeKubelet, register_node
-from simulator.node.node_agent import FakeNodeAgent
 from simulator.node.pool_plugins import PoolPlugins
 from simulator.scheduler.extender_client import ExtenderClient
 from simulator.scheduler.fake_scheduler import FakeScheduler, ScheduledNode
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
     from pathlib import Path
     from types import TracebackType
+
+    from simulator.node.node_agent import FakeNodeAgent
 
 SERVER_USER: Final = constants.service_account_username(constants.DEFAULT_NAMESPACE)
 SERVER_TOKEN: Final = "demo-server"  # noqa: S105  # of a cluster that lives for a minute on loopback
@@ -94,16 +96,13 @@ class DemoCluster:
         )
         self.client: KubeClient
         self.kubelet: FakeKubelet
-        self.agents: dict[str, FakeNodeAgent]
+        self.programs: NodePrograms
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.api)
             self.client = await stack.enter_async_context(self._client(ADMIN_TOKEN))
-            self.agents = {
-                node: FakeNodeAgent(self.client, self.clock, node=node, devices=device_table(node))
-                for node in NODES
-            }
+            self.programs = NodePrograms(self.client, self.clock, self._folder / "nodes")
             await self._install()
             await stack.enter_async_context(
                 self.server.serving(self.api.url, SERVER_TOKEN, self.client)
@@ -119,6 +118,15 @@ class DemoCluster:
         trace: "TracebackType | None",
     ) -> None:
         await self._stack.aclose()
+
+    @property
+    def agents(self) -> "dict[str, FakeNodeAgent]":
+        """The node agents, by node."""
+        return self.programs.agents
+
+    async def join(self, node: str) -> None:
+        """Let a node join the cluster; its labels are those that kubelet sets."""
+        await register_node(self.client, node, {})
 
     async def create_pod(self, body: "Mapping[str, Any]") -> list[str]:
         """Create a pod as a user would; return the warnings to the user.
@@ -239,15 +247,13 @@ class DemoCluster:
         return KubeClient(StaticConnection(self.api.url, token=token), self.clock)
 
     async def _install(self) -> None:
-        """Install CRDs and webhooks, and register the nodes."""
+        """Install CRDs and webhooks."""
         for name in (constants.DEFAULT_NAMESPACE, nfd.NAMESPACE, "ml-team", "students"):
             await self.client.create(
                 NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             )
         for crd in (*build_crds(), nfd.node_feature_crd()):
             await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
-        for node in NODES:
-            await register_node(self.client, node, {})
         settings = WebhookSettings(client=UrlClient(base_url=self.server.url))
         await self.client.create(
             MUTATING_WEBHOOK_CONFIGURATIONS, build_mutating_configuration(settings)
@@ -266,8 +272,10 @@ class DemoCluster:
         )
         group = await stack.enter_async_context(_Background())
         group.spawn(FakeScheduler(self.client, extender, self.clock).run(), "kube-scheduler")
-        self.kubelet = FakeKubelet(self.client, self.clock)
+        self.kubelet = FakeKubelet(self.client, self.clock, self.programs)
         group.spawn(self.kubelet.run(), "kubelet")
+        sets = FakeDaemonSets(self.client, self.clock, namespace=constants.DEFAULT_NAMESPACE)
+        group.spawn(sets.run(), "DaemonSets")
         plugins = PoolPlugins(self.client, self.clock, namespace=constants.DEFAULT_NAMESPACE)
         group.spawn(plugins.run(), "device plugins")
 

@@ -19,7 +19,7 @@ from kube.resources import SECRETS
 from manifests import constants
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from api.clock import Clock
@@ -43,6 +43,8 @@ class DemoServer:
         self._log = log
         self._clock = clock
         self._port = _free_port()
+        self._client: KubeClient
+        self._kubeconfig: Path
         self.url = f"https://127.0.0.1:{self._port}"
         self.process: asyncio.subprocess.Process
 
@@ -60,27 +62,39 @@ class DemoServer:
         Raises:
             OSError: it ended, or was not ready in time.
         """
-        kubeconfig = write_kubeconfig(self._folder / "kubeconfig", api_url, token)
-        settings = self._folder / "settings.yaml"
-        settings.write_text(yaml.safe_dump(self._settings(kubeconfig)), encoding="utf-8")
-        with self._log.open("wb") as log:
+        self._client = client
+        self._kubeconfig = write_kubeconfig(self._folder / "kubeconfig", api_url, token)
+        self._log.write_bytes(b"")
+        try:
+            await self._start({})
+            yield
+        finally:
+            await self._stop()
+
+    async def restart(self, bootstrap: "Mapping[str, Any]") -> None:
+        """End the server, and run it with further settings of the section `bootstrap` until it is ready.
+
+        Raises:
+            OSError: as `serving`.
+        """
+        await self._stop()
+        await self._start(bootstrap)
+
+    async def _start(self, bootstrap: "Mapping[str, Any]") -> None:
+        file = self._folder / "settings.yaml"
+        file.write_text(yaml.safe_dump(self._settings(bootstrap)), encoding="utf-8")
+        with self._log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "cli",
-                "serve",
-                "--settings",
-                str(settings),
+                *(sys.executable, "-m", "cli", "serve", "--settings", str(file)),
                 stderr=log,
                 env=environment(),
             )
-        try:
-            await self._wait_ready(client)
-            yield
-        finally:
-            if self.process.returncode is None:
-                self.process.send_signal(signal.SIGTERM)
-                await self.process.wait()
+        await self._wait_ready()
+
+    async def _stop(self) -> None:
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+            await self.process.wait()
 
     async def bundle(self, client: "KubeClient") -> Bundle:
         secret = await client.get(
@@ -88,20 +102,23 @@ class DemoServer:
         )
         return Bundle.from_secret(secret.data)
 
-    def _settings(self, kubeconfig: "Path") -> dict[str, Any]:
+    def _settings(self, bootstrap: "Mapping[str, Any]") -> dict[str, Any]:
         return {
-            "kubeconfig": str(kubeconfig),
+            "kubeconfig": str(self._kubeconfig),
             "listen": {"host": "127.0.0.1", "port": self._port},
             "tls": {"ip_addresses": ["127.0.0.1"]},
             "drain_s": 0,
-            "bootstrap": {"period_s": SAMPLE_EVERY_S},
+            "bootstrap": {"period_s": SAMPLE_EVERY_S, **bootstrap},
             "health": {"period_s": SAMPLE_EVERY_S},
-            "device_plugin": {"image": "registry.example/gpu-control-plane:demo"},
+            "device_plugin": {
+                "image": "registry.example/gpu-control-plane:demo",
+                "hand_out": "Environment",
+            },
         }
 
-    async def _wait_ready(self, client: "KubeClient") -> None:
+    async def _wait_ready(self) -> None:
         deadline = self._clock.monotonic() + START_TIMEOUT_S
-        while not await self._is_ready(client):
+        while not await self._is_ready(self._client):
             if self.process.returncode is not None:
                 raise OSError(f"the server ended with status {self.process.returncode}")
             if self._clock.monotonic() > deadline:

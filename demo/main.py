@@ -1,6 +1,7 @@
 """`gpu-control-plane demo`: the main job on an embedded cluster, narrated and checked.
 
-API server, kube-scheduler, kubelet and the nodes' agents are fakes in this process (`simulator`).
+API server, kube-scheduler, DaemonSet controller, kubelet and the nodes' agents are fakes in this process (`simulator`);
+detector and validator run their real reports and files (`demo.node_programs`).
 The server is the real one, in a process of its own, called over HTTPS with its own certificates, by
 the same handlers as in production. Every claim is checked; the exit status tells whether all of
 them hold.
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 
 from demo.chapters import changes as demo_changes
-from demo.chapters import device_assignment, placement
+from demo.chapters import device_assignment, operand_switch, placement
 from demo.chapters import pods as demo_pods
 from demo.chapters.accounting import accounts
+from demo.chapters.bare_node import bare_node
 from demo.cluster import AdmissionDenied, DemoCluster
 from demo.story import Story, UntrueError
 from kube.errors import KubeError
@@ -32,7 +34,10 @@ LIMIT_S: Final = 120.0
 """Twice the duration on a busy machine."""
 
 CHAPTERS: "Final[tuple[Chapter, ...]]" = (
+    bare_node,
     device_assignment.discovery,
+    operand_switch.switched_on,
+    operand_switch.switched_off,
     device_assignment.manual_assignment,
     device_assignment.assignment_by_product,
     demo_pods.whole_devices,
@@ -66,7 +71,7 @@ async def run_demo(log_file: Path | None, chapters: "Sequence[Chapter]" = CHAPTE
 
 
 async def _narrate(chapters: "Sequence[Chapter]", folder: Path, log: Path) -> None:
-    say("In memory: an API server, a kube-scheduler, a kubelet and node agents.")
+    say("In memory: an API server, a scheduler, a DaemonSet controller, a kubelet, node agents.")
     say("In a process of its own: the real GPU control plane, called over HTTPS as by Kubernetes.")
     say("The demo needs nothing else, and takes less than a minute.")
     async with asyncio.timeout(LIMIT_S), DemoCluster(folder, log) as cluster:

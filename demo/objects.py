@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 DEVICES_PER_NODE: Final = 8
 NODES: Final = ("n1", "n2", "n3")
+BARE_NODE: Final = "n1"
+"""It joins alone, before the others."""
 SLICED_NODE: Final = "n3"
 DEVICES_PER_NUMA_NODE: Final = 4
 SLICED_FROM: Final = 4

@@ -139,13 +139,13 @@ class Story:
         else:
             raise UntrueError(f"{what} is refused")
 
-    async def pod(self, name: str) -> "Pod":
+    async def pod(self, name: str, *, namespace: str = "default") -> "Pod":
         """Return a pod.
 
         Raises:
             UntrueError: it is not there.
         """
-        pod = await self.cluster.pod(name)
+        pod = await self.cluster.pod(name, namespace)
         if pod is None:
             raise UntrueError(f"pod {name} does not exist")
         return pod

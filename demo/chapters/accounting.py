@@ -27,7 +27,8 @@ async def accounts(story: Story) -> None:
         holds=story.cluster.server_pod_reads() == 0,
     )
     pods = sorted(
-        (await story.cluster.client.list_(PODS, Pod)).items, key=lambda pod: pod.metadata.name
+        (await story.cluster.client.list_(PODS, Pod, namespace="default")).items,
+        key=lambda pod: pod.metadata.name,
     )
     holders: dict[str, str] = {}
     for pod in pods:

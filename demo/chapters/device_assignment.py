@@ -35,10 +35,14 @@ BIG_DEVICES = len(NODES) * DEVICES_PER_NODE - SMALL_DEVICES
 
 
 async def discovery(story: Story) -> None:
-    """Let node agents report their devices, and nodes become ready."""
-    story.title(f"{len(NODES)} nodes join, each with {DEVICES_PER_NODE} GPUs")
-    for agent in story.cluster.agents.values():
-        await agent.report()
+    """Let the other nodes join, and become ready."""
+    known = {one.metadata.name for one in await story.cluster.inventories()}
+    joining = [node for node in NODES if node not in known]
+    story.title(
+        f"Nodes {' and '.join(joining)} join in the same way, each with {DEVICES_PER_NODE} GPUs"
+    )
+    for node in joining:
+        await story.cluster.join(node)
     wanted = {
         device_of(gpu, node): gpu.product.replace(" ", "-")
         for node in NODES
@@ -48,9 +52,6 @@ async def discovery(story: Story) -> None:
         f"there are {len(wanted)} GPUDevices with the right products",
         story.cluster.devices,
         lambda found: {name: one.status.product for name, one in found.items()} == wanted,
-    )
-    story.say(
-        "  The agent of each node publishes its devices; the inventory creates a GPUDevice for each:"
     )
     story.say("  $ kubectl get gdev")
     _show(story, devices)

@@ -49,7 +49,11 @@ async def register_node(
             "kind": "Node",
             "metadata": {
                 "name": name,
-                "labels": {"kubernetes.io/hostname": name, **(labels or {})},
+                "labels": {
+                    "kubernetes.io/hostname": name,
+                    "kubernetes.io/os": "linux",
+                    **(labels or {}),
+                },
             },
         },
     )

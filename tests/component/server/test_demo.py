@@ -25,6 +25,9 @@ async def test_the_demo_runs_to_its_end_and_checks_every_claim():
         output, _ = await process.communicate()
     text = output.decode()
     assert process.returncode == 0, text
+    assert "s  ReadyForPooling=True: pools may take the devices\n" in text
+    assert "  n3     gfd         False   " in text
+    assert " s later the operand's objects are gone:\n" in text
     assert "✓ 14 pods were bound, each with exactly one write to the API server" in text
     assert "  train-2 (ended)    n2     GPU-n2-0 … GPU-n2-7 (8)\n" in text
     assert text.endswith("\nEvery claim above was checked.\n")

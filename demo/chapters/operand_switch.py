@@ -1,0 +1,185 @@
+"""The demo's chapters about operands: one is switched on, while a node lacks what it needs, and off."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from api.foreign.core import Pod
+from api.names import OPERAND_LABEL
+from demo.node_programs import VALIDATOR
+from demo.node_sight import conditions_of, inventory_of, is_condition, operand_rows
+from demo.objects import NODES, SLICED_NODE
+from demo.story import Story
+from kube.resources import PODS
+from manifests.constants import DEFAULT_NAMESPACE
+from reconciler.operands.controller import RECHECK_S
+from reconciler.operands.live_operands import read_operands
+from telemetry.conditions import InventoryCondition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from api.kinds.gpunodeinventory import GPUNodeInventory, OperandStatus
+
+BROKEN_NODE: Final = SLICED_NODE
+GFD: Final = "gfd"
+_READY: Final = InventoryCondition.READY_FOR_POOLING
+SETTINGS: "Final[Mapping[str, Any]]" = {
+    GFD: {
+        "enabled": True,
+        "image": {
+            "repository": "registry.example.com/nvidia",
+            "image": "k8s-device-plugin",
+            "version": "v0.19.0",
+        },
+    }
+}
+
+
+async def switched_on(story: Story) -> None:
+    """Take the toolkit from a node, switch an operand on, and show what is not ready; then put it back."""
+    cluster = story.cluster
+    story.title(
+        "An operand is switched on, GPU feature discovery, while a node lacks what it needs"
+    )
+    story.say(f"  NVIDIA's container toolkit is removed from node {BROKEN_NODE}.")
+    cluster.programs.remove_toolkit(BROKEN_NODE)
+    cluster.kubelet.restart(
+        await story.pod(f"{VALIDATOR}-{BROKEN_NODE}", namespace=DEFAULT_NAMESPACE)
+    )
+    found = await _until_nodes(story, "the node without toolkit is not ready", _is_broken)
+    ready = conditions_of(found[NODES.index(BROKEN_NODE)])[_READY.value]
+    story.claim(
+        f"node {BROKEN_NODE}: {ready.type}={ready.status} ({ready.reason}); the others stay ready"
+    )
+    story.say("  Settings of the server:")
+    for line in yaml.safe_dump({"bootstrap": SETTINGS}, sort_keys=False).splitlines():
+        story.say(f"      {line}")
+    await _switch(story, SETTINGS)
+    found = await _until_nodes(story, "only that node has operands that are not ready", _waits)
+    story.table(operand_rows(found))
+    for node, operand in _operands(found):
+        if not operand.ready:
+            story.say(f"  {operand.name} on node {node}:")
+            story.quote(operand.message)
+    story.claim(f"no other node has to wait for node {BROKEN_NODE}")
+    story.say("  the toolkit is installed again")
+    since = cluster.clock.monotonic()
+    cluster.programs.install_toolkit(BROKEN_NODE)
+    await _until_nodes(story, "all nodes are ready", _are_ready)
+    elapsed_s = cluster.clock.monotonic() - since
+    story.claim(
+        f"{elapsed_s:.1f} s later every operand is ready on every node, and every node for pooling"
+    )
+
+
+async def switched_off(story: Story) -> None:
+    """Switch the operand off; its objects and its pods go."""
+    story.title("The operand is switched off again")
+    await _switch(story, {})
+    await story.until(
+        "the pods of GPU feature discovery are gone",
+        lambda: _pods(story),
+        lambda names: not names,
+    )
+    found = await _until_nodes(
+        story,
+        "GPU feature discovery is no operand of the nodes any more",
+        lambda found: _are_ready(found) and all(one.name != GFD for _, one in _operands(found)),
+    )
+    story.claim("so are its pods; no node needs them any more, and every node stays ready:")
+    story.table(operand_rows(found))
+
+
+async def _switch(
+    story: Story,
+    bootstrap: "Mapping[str, Any]",
+) -> None:
+    """Run the server with these settings, and tell how soon the objects of the operand are right."""
+    what = "are there" if bootstrap else "are gone"
+    clock = story.cluster.clock
+    changed = clock.monotonic()
+    before = await _objects(story)
+    await story.cluster.server.restart(bootstrap)
+    served = clock.monotonic()
+    # The DaemonSet is the last to be applied.
+    after = await story.until(
+        f"the objects of the operand {what}",
+        lambda: _objects(story),
+        lambda kinds: "DaemonSet" in kinds if bootstrap else not kinds,
+    )
+    now = clock.monotonic()
+    story.check(
+        f"the server has restarted after {served - changed:.1f} s, and {now - served:.1f} s later the"
+        f" operand's objects {what}:",
+        holds=now - served < RECHECK_S,
+    )
+    story.quote(f"{', '.join(after or before)} gpu-feature-discovery")
+
+
+async def _objects(story: Story) -> list[str]:
+    """Return the kinds of the objects of GPU feature discovery."""
+    live = await read_operands(story.cluster.client, DEFAULT_NAMESPACE)
+    return [
+        kind
+        for (kind, _), one in live.objects.items()
+        if one["metadata"]["labels"][OPERAND_LABEL] == GFD
+    ]
+
+
+async def _pods(story: Story) -> "list[str]":
+    found = await story.cluster.client.list_(
+        PODS, Pod, namespace=DEFAULT_NAMESPACE, label_selector=f"{OPERAND_LABEL}={GFD}"
+    )
+    return [one.metadata.name for one in found.items]
+
+
+async def _until_nodes(
+    story: Story, what: str, holds: "Callable[[Sequence[GPUNodeInventory]], bool]"
+) -> "list[GPUNodeInventory]":
+    """Return the inventories of all nodes, in the nodes' order, once they satisfy the condition."""
+
+    async def read() -> "list[GPUNodeInventory]":
+        return [await inventory_of(story.cluster, node) for node in NODES]
+
+    return await story.until(what, read, holds)
+
+
+def _operands(
+    found: "Sequence[GPUNodeInventory]",
+) -> "list[tuple[str, OperandStatus]]":
+    return [(one.metadata.name, operand) for one in found for operand in one.status.operands or ()]
+
+
+def _is_broken(found: "Sequence[GPUNodeInventory]") -> bool:
+    return _not_ready(found) == [BROKEN_NODE]
+
+
+def _waits(found: "Sequence[GPUNodeInventory]") -> bool:
+    """Return whether both operands run on every node, and neither is ready on the broken one."""
+    ready = {(node, one.name): one.ready for node, one in _operands(found)}
+    broken = found[NODES.index(BROKEN_NODE)]
+    return (
+        ready
+        == {(node, name): node != BROKEN_NODE for node in NODES for name in ("validator", GFD)}
+        and all(one.ready or _has_cause(one) for _, one in _operands(found))
+        and is_condition(broken, InventoryCondition.GFD_READY, "False")
+        and _is_broken(found)
+    )
+
+
+def _has_cause(operand: "OperandStatus") -> bool:
+    """Return whether the message has more than the name of pod and container."""
+    return operand.message.count(": ") > 1
+
+
+def _are_ready(found: "Sequence[GPUNodeInventory]") -> bool:
+    return not _not_ready(found) and all(one.ready for _, one in _operands(found))
+
+
+def _not_ready(found: "Sequence[GPUNodeInventory]") -> list[str]:
+    return [
+        node
+        for node, one in zip(NODES, found, strict=True)
+        if not is_condition(one, _READY, "True")
+    ]
