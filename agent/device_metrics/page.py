@@ -143,9 +143,15 @@ def _device_labels(sample: "DeviceSample", node: str) -> str:
 
 
 def _holder_labels(holder: Holder) -> str:
-    """Return the labels that have a value: an absent label is an empty one."""
+    """Return the labels of the container, which may be empty, and the pool where there is one.
+
+    Prometheus adds the namespace, pod and container that it scrapes where a page does not have these labels, so that a
+    free device would seem to be the agent's.
+    """
     pairs = zip(Holder._fields, holder, strict=True)
-    return "".join(f',{name}="{_escaped(value)}"' for name, value in pairs if value)
+    return "".join(
+        f',{name}="{_escaped(value)}"' for name, value in pairs if value or name != "pool"
+    )
 
 
 def _escaped(value: str) -> str:

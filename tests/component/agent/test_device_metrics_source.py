@@ -116,8 +116,8 @@ def is_stale(page: str) -> bool:
 async def test_page_has_values_pool_and_the_last_xid(metrics: DeviceMetrics):
     text = await page(metrics)
     assert 'DCGM_FI_DEV_GPU_UTIL{gpu="0"' in text
-    assert 'Hostname="n1",pool="whole"} 1\n' in text
-    assert text.endswith('pool="whole"} 79\n')
+    assert 'Hostname="n1",pool="whole",namespace="",pod="",container=""} 1\n' in text
+    assert text.endswith('container=""} 79\n')
     assert not is_stale(text)
 
 
@@ -213,7 +213,7 @@ async def test_process_of_a_pod_without_the_device_is_shown_and_reported_once(
     for _ in range(3):
         await asyncio.sleep(PROCESSES_EVERY_S)
         text = await page(metrics)
-        assert unaccounted(text) == ['pool="whole",namespace="team",pod="thief"} 2']
+        assert unaccounted(text) == ['pool="whole",namespace="team",pod="thief",container=""} 2']
     assert pods.reported == [
         UnaccountedDevice(UUID, PodUid("uid-thief"), Holder("whole", "team", "thief", ""))
     ]
@@ -274,10 +274,10 @@ async def test_unaccounted_processes_go_with_the_known_values(
     pods.owners[7] = None
     await page(metrics)
     await asyncio.sleep(PROCESSES_EVERY_S)
-    assert unaccounted(await page(metrics)) == ['pool="whole"} 1']
+    assert unaccounted(await page(metrics)) == ['pool="whole",namespace="",pod="",container=""} 1']
     assert pods.reported == []
     driver.failure = HANGS
     await asyncio.sleep(PROCESSES_EVERY_S)
-    assert unaccounted(await page(metrics)) == ['pool="whole"} 1']
+    assert unaccounted(await page(metrics)) == ['pool="whole",namespace="",pod="",container=""} 1']
     await asyncio.sleep(KNOWN_S)
     assert unaccounted(await page(metrics)) == []

@@ -73,7 +73,7 @@ def test_labels_are_those_of_dcgm_exporter():
         "# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).",
         "# TYPE DCGM_FI_DEV_GPU_UTIL gauge",
         f'DCGM_FI_DEV_GPU_UTIL{{gpu="0",UUID="{UUID}",pci_bus_id="00000000:10:00.0",device="nvidia3",'
-        'modelName="NVIDIA H100 80GB HBM3",Hostname="n1"} 37',
+        'modelName="NVIDIA H100 80GB HBM3",Hostname="n1",namespace="",pod="",container=""} 37',
     ]
 
 
@@ -100,7 +100,7 @@ def test_whole_device_has_the_labels_of_its_container_in_every_field():
 def test_free_device_has_the_pool_alone():
     [(labels, _)] = series(a_page(a_sample(), pools={UUID: "whole"}), DeviceField.GPU_UTIL)
     assert labels["pool"] == "whole"
-    assert labels.keys().isdisjoint({"namespace", "pod", "container"})
+    assert [labels[name] for name in ("namespace", "pod", "container")] == ["", "", ""]
 
 
 def test_shared_device_has_a_series_for_each_container_in_the_fields_of_usage():
@@ -114,7 +114,7 @@ def test_shared_device_has_a_series_for_each_container_in_the_fields_of_usage():
     assert [labels["pod"] for labels, _ in series(page, DeviceField.GPU_UTIL)] == ["a", "b"]
     [(labels, _)] = series(page, DeviceField.XID_ERRORS)
     assert labels["pool"] == "whole"
-    assert "pod" not in labels
+    assert labels["pod"] == ""
 
 
 def test_series_are_distinct_where_a_pod_replaces_one_of_its_name():
@@ -133,7 +133,7 @@ def test_instance_has_its_own_container():
     assert (labels["UUID"], labels["GPU_I_ID"], labels["GPU_I_PROFILE"]) == (UUID, "7", "1g.10gb")
     assert (labels["pod"], value) == ("p", 7)
     [(labels, _)] = series(page, DeviceField.GPU_UTIL)
-    assert "pod" not in labels
+    assert labels["pod"] == ""
 
 
 def test_pool_with_a_resource_name_of_its_own_is_named():
@@ -195,7 +195,7 @@ def test_unaccounted_processes_have_the_labels_of_device_and_pod():
     ]
     host, pod = family.samples
     assert (host.labels["pool"], host.value) == ("whole", 1)
-    assert host.labels.keys().isdisjoint({"namespace", "pod"})
+    assert (host.labels["namespace"], host.labels["pod"]) == ("", "")
     assert (pod.labels["namespace"], pod.labels["pod"], pod.value) == ("team", "thief", 2)
     assert (pod.labels["UUID"], pod.labels["GPU_I_ID"]) == (UUID, "7")
 
