@@ -1,15 +1,18 @@
 """Metrics read through NVML: what a driver supports, MIG instances, and a driver that lies or hangs."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from agent.context import AgentContext
+from agent.device_metrics.page import page_of
 from agent.driver.device_fields import DeviceField
 from agent.driver.port import DriverEvent, EventKind
 from agent.errors import DriverUnavailableError
+from agent.kubelet.pod_processes import pods_of_processes
 from agent.roles.inventory_role import InventoryRole
 from agent.settings import AgentRole, AgentSettings
 from server.system_clock import SystemClock
@@ -124,6 +127,28 @@ async def test_process_of_an_instance_is_not_one_of_the_rest_of_its_device(tmp_p
     assert shown == {device.uuid: {9}, "MIG-a": {7}, "MIG-b": frozenset()}
 
 
+async def test_values_that_no_device_has_are_left_out_of_the_page(tmp_path: Path):
+    async with nvml_node(tmp_path, FIRST) as node:
+        lies = {"utilisation": 65535, "memory_utilisation": -1, "field.82": -1, "milliwatts": -1}
+        node.nvml.set(FIRST.uuid, **{**METRICS, **lies})
+        found = await node.driver.measure(LIMIT_S)
+    page = page_of(found.samples, {}, pools={}, node="n1")
+    assert set(page.implausible) == {
+        DeviceField.GPU_UTIL,
+        DeviceField.MEM_COPY_UTIL,
+        DeviceField.MEMORY_TEMP,
+        DeviceField.POWER_USAGE,
+    }
+    assert b"DCGM_FI_DEV_SM_CLOCK" in page.content
+
+
+async def test_processes_that_no_device_can_have_are_passed_over(tmp_path: Path):
+    async with nvml_node(tmp_path, FIRST) as node:
+        node.nvml.set(FIRST.uuid, processes=f"0,{2**31},{os.getpid()}")
+        [sample] = (await node.driver.measure(LIMIT_S, reads_processes=True)).samples
+    assert pods_of_processes(sample.processes or ()).keys() == {os.getpid()}
+
+
 async def test_processes_that_cannot_be_read_are_none_and_other_values_stay(tmp_path: Path):
     async with nvml_node(tmp_path, FIRST) as node:
         node.nvml.run_process(FIRST.uuid, 7)
@@ -150,14 +175,20 @@ async def test_device_whose_uuid_changes_meanwhile_is_left_out_and_counted(tmp_p
     assert found.changed == 1
 
 
-async def test_call_that_hangs_is_given_up_and_no_other_call_waits(tmp_path: Path):
+@pytest.mark.parametrize(
+    "function", ["nvmlDeviceGetFieldValues", "nvmlDeviceGetGraphicsRunningProcesses_v3"]
+)
+async def test_call_that_hangs_is_given_up_and_no_other_call_waits(tmp_path: Path, function: str):
     async with nvml_node(tmp_path, FIRST) as node:
-        node.nvml.hang("nvmlDeviceGetFieldValues")
+        node.nvml.hang(function)
         with pytest.raises(DriverUnavailableError) as raised:
-            await node.driver.measure(0.05)
+            await node.driver.measure(0.05, reads_processes=True)
         assert raised.value.reason is AgentDegraded.DRIVER_HANGS
         # It still hangs.
-        assert [one.uuid for one in (await node.driver.look()).devices] == [FIRST.uuid]
+        with pytest.raises(DriverUnavailableError, match="overdue"):
+            await node.driver.measure(0.05)
+        if "Processes" not in function:  # A look counts the processes, too.
+            assert [one.uuid for one in (await node.driver.look()).devices] == [FIRST.uuid]
         node.nvml.unhang()
 
 

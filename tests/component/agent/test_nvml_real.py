@@ -1,7 +1,8 @@
-"""The same driver on a device, where the machine has one: nothing on it is changed."""
+"""The same driver, and the metrics that it reads, on a device, where the machine has one: nothing on it is changed."""
 
 import asyncio
 import dataclasses
+import os
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
@@ -9,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from agent.device_metrics.page import page_of
+from agent.driver.device_fields import DeviceField
 from agent.driver.port import DriverDevice
+from agent.kubelet.pod_processes import pods_of_processes
 from agent.nvml.driver import NvmlDriver
 from agent.nvml.library import find_libraries
 from server.system_clock import SystemClock
@@ -70,3 +74,30 @@ async def test_two_looks_are_alike(driver: NvmlDriver) -> None:
 async def test_quiet_devices_have_no_events(driver: NvmlDriver) -> None:
     assert await driver.wait_for_events(2.0) == ()
     assert (await driver.look()).devices
+
+
+async def test_metrics_of_every_device_are_plausible(driver: NvmlDriver) -> None:
+    look = await driver.look()
+    found = await driver.measure(10.0, reads_processes=True)
+    whole = [one for one in found.samples if one.gpu_instance is None]
+    assert found.changed == 0
+    assert {one.uuid for one in whole} == {one.uuid for one in look.devices}
+    every_device = {DeviceField.GPU_TEMP, DeviceField.SM_CLOCK, DeviceField.MEM_CLOCK}
+    for one in whole:
+        assert every_device <= one.values.keys()
+    page = page_of(found.samples, {}, pools={}, node="n1")
+    assert page.implausible == []
+    memory = {one.uuid: one.memory_mib or 0 for one in look.devices}
+    for one in found.samples:
+        if DeviceField.FB_USED in one.values:
+            size = one.values[DeviceField.FB_USED] + one.values[DeviceField.FB_FREE]
+            assert 0 < size <= memory[one.uuid]
+
+
+async def test_processes_of_devices_are_processes_of_the_machine(driver: NvmlDriver) -> None:
+    """As far as this PID namespace has them."""
+    found = await driver.measure(10.0, reads_processes=True)
+    pids = {pid for one in found.samples for pid in one.processes or ()}
+    assert all(one.processes is not None for one in found.samples)
+    assert os.getpid() not in pids
+    assert pods_of_processes(pids).keys() <= pids
