@@ -10,6 +10,8 @@ from typing import Final
 RESOURCES: Final = "gpu_deckhouse_io_.+"
 """The pools' resources as kube-state-metrics writes them: `_` for every other sign, so also for `-`."""
 NODES: Final = 'Hostname=~"$node"'
+OF_PODS: Final = f'{NODES}, pod!=""'
+"""A device that no pod has shows an empty pod, or the one that is scraped."""
 DEVICE_LEGEND: Final = "{{Hostname}} {{gpu}} {{GPU_I_ID}}"
 
 

@@ -113,7 +113,7 @@ _USE: Final = PanelRow(
             description="A device that several pods share shows its own utilisation for each of them.",
             queries=(
                 Query(
-                    series.of_pods(series.dcgm("GPU_UTIL", series.NODES)),
+                    series.of_pods(series.dcgm("GPU_UTIL", series.OF_PODS)),
                     "{{namespace}}/{{pod}} {{UUID}}",
                 ),
             ),
@@ -125,11 +125,23 @@ _USE: Final = PanelRow(
             description="A device that several pods share shows its own memory for each of them.",
             queries=(
                 Query(
-                    series.of_pods(series.dcgm("FB_USED", series.NODES)),
+                    series.of_pods(series.dcgm("FB_USED", series.OF_PODS)),
                     "{{namespace}}/{{pod}} {{UUID}}",
                 ),
             ),
             unit=PanelUnit.MEBIBYTES,
+            width=12,
+        ),
+        DashboardPanel(
+            title="Processes without a device",
+            description="Processes on devices of pools that kubelet did not give to their pods; without a pod, of the node"
+            " itself. See GPUProcessUnaccounted in docs/operations.md.",
+            queries=(
+                Query(
+                    series.of_pods(f"gpu_process_unaccounted{{{series.NODES}}}"),
+                    "{{Hostname}} {{UUID}} {{namespace}}/{{pod}}",
+                ),
+            ),
             width=12,
         ),
     ),

@@ -225,6 +225,17 @@ CASES = [
         harmless={'gpu_allocation_mismatches_total{pool="b"}': "3x60"},
         text="kubelet allocated other devices to pods of pool a than they were bound with",
     ),
+    Case(
+        "GPUProcessUnaccounted",
+        {
+            'gpu_process_unaccounted{Hostname="n1",UUID="GPU-a",namespace="team",pod="p"}': "_x9 2x60"
+        },
+        silent_at="13m",
+        raised_at="16m",
+        labels={"Hostname": "n1", "UUID": "GPU-a"},
+        harmless={'gpu_process_unaccounted{Hostname="n1",UUID="GPU-b"}': "0x60"},
+        text="processes use device GPU-a of node n1, which kubelet did not give to their pods",
+    ),
 ]
 
 

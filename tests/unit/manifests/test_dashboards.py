@@ -11,13 +11,14 @@ from prometheus_client import Counter, Gauge, Histogram
 from manifests.monitoring.dashboards.board import WIDTH, PanelUnit, Shape
 from manifests.monitoring.dashboards.config_maps import DASHBOARDS, build_dashboards
 from manifests.monitoring.dashboards.grafana_json import TAG, dashboard_text
-from telemetry import metrics
+from telemetry import device_page, metrics
 from tests.support.foreign_series import FOREIGN_SERIES
 
 BOARDS = {one.uid: json.loads(dashboard_text(one)) for one in DASHBOARDS}
 OURS = {
     metric._name + suffix: metric._labelnames
-    for metric in vars(metrics).values()
+    for home in (metrics, device_page)
+    for metric in vars(home).values()
     if isinstance(metric, Counter | Gauge | Histogram)
     for suffix in {Counter: ("_total",), Gauge: ("",), Histogram: ("_bucket", "_count", "_sum")}[
         type(metric)
