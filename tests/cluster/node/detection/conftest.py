@@ -33,9 +33,13 @@ def system(  # all that has to be there before
     shared_root: None,
     built_image: "tuple[Path, str]",
 ) -> "Iterator[GpuSystem]":
-    """The server without operands, whose images are not to be had here."""
+    """The server with its default settings but for the image: operands and steadiness too."""
     tar, name = built_image
-    settings = {"device_plugin": {"image": name}, "bootstrap": {"operands": "External"}}
+    settings: dict[str, dict[str, str]] = {
+        "device_plugin": {"image": name},
+        "bootstrap": {},
+        "health": {},
+    }
     made = GpuSystem(control_plane, kubectl, prefix="bare-", settings=settings)
 
     async def start() -> None:

@@ -1,0 +1,208 @@
+"""A real Prometheus scrapes the devices' metrics of the node, from either source, and the boards show them."""
+
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+from aiohttp import web
+
+from manifests.monitoring.dashboards.config_maps import DASHBOARDS
+from manifests.monitoring.dashboards.grafana_json import dashboard_text
+from tests.cluster.environment import pods as pod_objects
+from tests.cluster.environment import polling
+from tests.cluster.environment.prometheus import selected_targets
+from tests.cluster.node.operands.switches import DAEMON_SETS, GONE_WITHIN_S, POOL
+from tests.cluster.system.installation import until_gone
+from tests.support import ports
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from tests.cluster.environment.client import JsonObject
+    from tests.cluster.environment.prometheus import Prometheus
+    from tests.cluster.node.operands.operand_pods import OperandPods
+    from tests.cluster.node.operands.switches import SwitchedSystem
+    from tests.cluster.node.stories.devices import NodeDevices
+    from tests.cluster.node.stories.pools import Pools
+
+VARIABLES: Final = {
+    "$__rate_interval": "10s",
+    "$__range": "1m",
+    "$node": ".*",
+    "$pool": ".*",
+    "$namespace": ".*",
+    "$resource": ".*",
+}
+ELSE_ZERO: Final = " or vector(0)"
+EXPRESSIONS: Final[dict[str, str]] = {
+    f"{one.uid}: {panel['title']} {target['refId']}": target["expr"]
+    for one in DASHBOARDS
+    for panel in json.loads(dashboard_text(one))["panels"]
+    for target in panel.get("targets", ())
+    if "DCGM_FI_" in target["expr"]
+}
+"""Those of all boards that are about devices' metrics."""
+NOT_OF_NVML: Final = {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER"}
+NOT_BY_DEFAULT: Final = {
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
+    "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+}
+"""Fields that dcgm-exporter has, and that are not in its default list."""
+_FIELD: Final = re.compile(r"DCGM_FI_\w+")
+BUSY, IDLE = "busy", "idle"
+
+
+@pytest.fixture
+async def pod_metrics(pools: "Pools") -> "AsyncIterator[dict[str, Any]]":
+    """A job of what kube-state-metrics says of the pods of the test (docs/metrics/workload/pod-metrics.md)."""
+
+    async def answer(_: web.Request) -> web.Response:
+        found = (await pools.api.get(pod_objects.collection(pools.namespace)))["items"]
+        return web.Response(text="".join(line for one in found for line in pod_series(one)))
+
+    application = web.Application()
+    application.add_routes([web.get("/metrics", answer)])
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    port = ports.free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    yield {
+        "job_name": "kube-state-metrics",
+        "scrape_interval": "1s",
+        "scrape_timeout": "1s",
+        "honor_labels": True,
+        "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
+    }
+    await runner.cleanup()
+
+
+def pod_series(pod: "JsonObject") -> list[str]:
+    metadata, spec = pod["metadata"], pod["spec"]
+    labels = f'namespace="{metadata["namespace"]}",pod="{metadata["name"]}",uid="{metadata["uid"]}"'
+    phase = pod["status"]["phase"]
+    lines = [f'kube_pod_status_phase{{{labels},phase="{phase}"}} 1\n']
+    for one in spec["containers"]:
+        for resource, amount in one["resources"].get("limits", {}).items():
+            named = re.sub(r"\W", "_", resource)
+            lines.append(
+                f'kube_pod_container_resource_requests{{{labels},container="{one["name"]}",'
+                f'node="{spec["nodeName"]}",resource="{named}",unit="integer"}} {amount}\n'
+            )
+    return lines
+
+
+async def test_every_panel_of_devices_has_data_from_dcgm_exporter_and_from_the_node_agent(
+    operands: "OperandPods",
+    pools: "Pools",
+    devices: "NodeDevices",
+    prometheus: "Prometheus",
+    pod_metrics: dict[str, Any],
+    installed_with_operands: "SwitchedSystem",
+    progress: "Callable[[str], None]",
+    tmp_path: "Path",
+):
+    await operands.ready("dcgm-exporter")
+    resource = await pools.make(0, 1, name=POOL)
+    used = {}
+    for name in (BUSY, IDLE):
+        pod = await pools.run(pools.a_pod(name, resource))
+        await pools.reported(pod)
+        (used[name],) = (await pools.allocations(name))["main"]
+    devices.driver.set(used[IDLE], utilisation=0)
+
+    settings = tmp_path / "settings.yaml"
+    monitor = await monitor_of(installed_with_operands, "gpu-dcgm-exporter", settings)
+    await prometheus.start(monitor, jobs=[pod_metrics])
+    await all_shown(prometheus, pools, used, without=NOT_BY_DEFAULT)
+    prometheus.close()
+
+    validator = await operands.ready("validator")
+    await installed_with_operands.use_nvml()
+    started = time.monotonic()
+    await operands.gone(DAEMON_SETS.keys() - {"validator"})
+    took = time.monotonic() - started
+    progress(f"GFD, DCGM and dcgm-exporter were switched off: gone after {took:.1f} s")
+    assert took <= GONE_WITHIN_S
+    assert (await operands.ready("validator"))["metadata"]["uid"] == validator["metadata"]["uid"]
+    # Facts of a GFD that runs no more are no facts of the node.
+    await until_gone(operands.api, operands.node_feature)
+
+    monitor = await monitor_of(installed_with_operands, "gpu-node-agent-metrics", settings)
+    await until_served(operands, monitor)
+    await prometheus.start(monitor, jobs=[pod_metrics])
+    await all_shown(prometheus, pools, used, without=NOT_OF_NVML)
+    (shown,) = await prometheus.query(f'DCGM_FI_DEV_FB_USED{{UUID="{used[BUSY]}"}}')
+    assert shown["pool"] == POOL
+    assert shown["container"] == "main"
+
+
+async def monitor_of(switched: "SwitchedSystem", name: str, file: "Path") -> "JsonObject":
+    """Return the ServiceMonitor of an operand, as the server applies it where the Prometheus operator is."""
+    file.write_text(yaml.safe_dump(switched.now), encoding="utf-8")
+    rendered = await switched.system.render("operands", "--settings", str(file))
+    (found,) = (
+        one
+        for one in yaml.safe_load_all(rendered)
+        if one and (one["kind"], one["metadata"]["name"]) == ("ServiceMonitor", name)
+    )
+    monitor: JsonObject = found
+    return monitor
+
+
+async def until_served(operands: "OperandPods", monitor: "JsonObject") -> None:
+    """Wait for a page where a monitor looks for it: the node agent is started again to serve it."""
+
+    async def is_served() -> bool:
+        targets = await selected_targets(operands.api, monitor)
+        assert len(targets) == 1, f"{targets}"
+        url = f"http://{targets[0]['targets'][0]}{monitor['spec']['endpoints'][0]['path']}"
+        refused = await polling.https_probe(url, ca_file=None)()
+        assert refused is None, refused
+        return True
+
+    await polling.eventually(is_served, what="a page of the devices' metrics", within=60)
+
+
+async def all_shown(
+    prometheus: "Prometheus", pools: "Pools", used: dict[str, str], *, without: set[str]
+) -> None:
+    """Wait until every panel has data but those of some fields, and pods have their own devices."""
+    wanted = {
+        name: text for name, text in EXPRESSIONS.items() if not set(_FIELD.findall(text)) & without
+    }
+    absent = {name: text for name, text in EXPRESSIONS.items() if name not in wanted}
+    assert len(wanted) > 20
+
+    async def have_data() -> bool:
+        empty = [name for name, text in wanted.items() if not await answer(prometheus, text)]
+        assert not empty, f"no data: {empty}; targets: {await prometheus.targets()}"
+        return True
+
+    await polling.eventually(have_data, what="data of all panels", within=60, every=1)
+    # Were one of them there, a panel would say without need that it may be empty.
+    assert [name for name, text in absent.items() if await answer(prometheus, text)] == []
+    by_pod = await answer(prometheus, EXPRESSIONS["gpu-node: Utilisation by pod A"])
+    assert {
+        (one["namespace"], one["pod"], one["Hostname"], one["UUID"], one[""])
+        for one in by_pod
+        if one.get("namespace") == pools.namespace
+    } == {
+        (pools.namespace, BUSY, pools.node.name, used[BUSY], 80),
+        (pools.namespace, IDLE, pools.node.name, used[IDLE], 0),
+    }
+    idle = await answer(prometheus, EXPRESSIONS["gpu-workloads: Which pods are idle A"])
+    assert [one["pod"] for one in idle] == [IDLE]
+    devices = await answer(prometheus, EXPRESSIONS["gpu-node: Temperature A"])
+    assert sorted(one["UUID"] for one in devices) == sorted(pools.devices.uuids)
+
+
+async def answer(prometheus: "Prometheus", expression: str) -> list[dict[str, Any]]:
+    for name, value in VARIABLES.items():
+        expression = expression.replace(name, value)
+    return await prometheus.query(expression.replace(ELSE_ZERO, ""))
