@@ -7,6 +7,7 @@ starts it again. The files of steps that are good stay then. They are removed wh
 """
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
@@ -95,6 +96,7 @@ class ValidatorRole:
         try:
             while True:
                 await self._steps.settle()
+                await self._wait_for_objects()
                 await self._look_at_units()
                 await asyncio.sleep(self._look_s)
         except (StepFailedError, ReadyFilesError) as error:
@@ -110,6 +112,12 @@ class ValidatorRole:
             self._files.remove(reversed(ValidationStep))
         except ReadyFilesError as error:
             _log.warning("validation files not removed", error=str(error))
+
+    async def _wait_for_objects(self) -> None:
+        """Return once the pools are known, so that the first look tells; at most one interval later."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._look_s):
+                await self._objects.synced()
 
     async def _look_at_units(self) -> None:
         missing = await self._missing_units()

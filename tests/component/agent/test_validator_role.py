@@ -65,7 +65,12 @@ def settings_of(node: ValidatedNode) -> AgentSettings:
 
 @asynccontextmanager
 async def running(
-    node: ValidatedNode, cluster: Cluster, *, deadline_s: float = LIMIT_S, plugin_s: float = LIMIT_S
+    node: ValidatedNode,
+    cluster: Cluster,
+    *,
+    deadline_s: float = LIMIT_S,
+    plugin_s: float = LIMIT_S,
+    look_s: float = 0.02,
 ) -> AsyncIterator[ValidatorRole]:
     """Run the role until the end of the block, and close it."""
     clock = SystemClock()
@@ -74,7 +79,7 @@ async def running(
         AgentContext(settings_of(node), cluster.client, clock),
         objects,
         times=StepTimes(deadline_s=deadline_s, retry_s=0.02),
-        look_s=0.02,
+        look_s=look_s,
         plugin_s=plugin_s,
     )
     try:
@@ -129,6 +134,15 @@ async def test_steps_without_files_are_run(node: ValidatedNode, cluster: Cluster
     """The container was started again after its end."""
     async with running(node, cluster) as role:
         assert role.missing
+        await until(lambda: role.missing == [])
+        assert node.ready() == ALL
+
+
+async def test_the_first_look_waits_for_the_pools(node: ValidatedNode, cluster: Cluster):
+    """A node would be ready one interval later."""
+    for step in DEFAULT_STEPS:
+        node.files.write(step, {"BY": "init"})
+    async with running(node, cluster, look_s=10 * LIMIT_S) as role:
         await until(lambda: role.missing == [])
         assert node.ready() == ALL
 
