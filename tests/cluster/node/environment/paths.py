@@ -45,7 +45,7 @@ RUN = RUNTIME / "gpu-control-plane"
 USUAL_CDI = Path("/var/run/cdi")
 """Where a DaemonSet as it is shipped writes CDI specs; containerd reads this one too."""
 
-USUAL = (USUAL_CDI, Path("/run/gpu-control-plane"))
+USUAL = (USUAL_CDI, Path("/run/gpu-control-plane"), Path("/run/nvidia/validations"))
 """What shipped DaemonSets make on a node; deleted at the end where it was not there before."""
 
 NOTES = RUNTIME / "before.json"

@@ -39,6 +39,8 @@ VALUES: Final[dict[str, int]] = {
     # Temperature of memory, energy, ECC errors, remapped rows, CRC errors of NVLink.
     **dict.fromkeys(("field.82", "field.83", "field.3", "field.4"), 5),
     **dict.fromkeys(("field.142", "field.143", "field.145", "field.38"), 1),
+    # Replays of PCIe, data of NVLink.
+    **dict.fromkeys(("field.94", "field.138", "field.139"), 7),
 }
 """What every device's driver says, by the keys of `tests.support.nvml.library`."""
 
