@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from server.http.body import LargeBodies, Unread
 from server.http.connections import ConnectionLimiter
@@ -153,3 +153,71 @@ async def port_state(routes: Routes, limits: "Limits") -> AsyncIterator[PortStat
             tasks=group,
             large_bodies=LargeBodies(limits.large_bodies),
         )
+
+
+class Peer(Protocol):
+    """The other end of a connection in memory."""
+
+    @property
+    def transport(self) -> MemoryTransport: ...
+
+
+P = TypeVar("P", bound=Peer)
+
+
+class Served(Generic[P]):
+    """Routes with one endpoint of each kind, and connections to them."""
+
+    def __init__(self, open_: "Callable[..., P]", page: bytes) -> None:
+        self.known = AnsweredBy()
+        self.finish = asyncio.Event()
+        """Lets `/awaited` answer."""
+        self.state: PortState
+        self.routes = Routes(
+            endpoints={
+                "/known": self.known,
+                "/open": AnsweredBy(knows_callers=False),
+                "/awaited": AnsweredBy(awaited(self.finish.wait)),
+                "/failing": AnsweredBy(_fail),  # type: ignore[arg-type]  # a defect
+                "/failing-later": AnsweredBy(_fail_later),  # type: ignore[arg-type]  # a defect
+            },
+            pages={"/page": lambda _: text(b"page"), "/long": lambda _: text(page)},
+        )
+        self.connections: list[P] = []
+        self._open = open_
+
+    def connect(self, **options: Any) -> P:
+        self.connections.append(self._open(self.state, **options))
+        return self.connections[-1]
+
+
+def _fail(*_: object) -> None:
+    raise ZeroDivisionError("inside")
+
+
+async def _fail_later(*_: object) -> None:
+    raise ZeroDivisionError("inside")
+
+
+@asynccontextmanager
+async def serving_all_kinds(
+    limits: "Limits", open_: "Callable[..., P]", *, long_page: bytes = b""
+) -> AsyncIterator[Served[P]]:
+    """Serve an endpoint of each kind; at the end nothing of the connections is left.
+
+    Args:
+        limits: limits of the port.
+        open_: opens a connection to a port of this state.
+        long_page: what `/long` shows.
+    """
+    served = Served(open_, long_page)
+    async with port_state(served.routes, limits) as state:
+        served.state = state
+        yield served
+        served.finish.set()
+        for one in served.connections:
+            one.transport.close()
+        await asyncio.sleep(0.01)
+        assert state.connections == set()
+        assert len(state.limiter) == 0
+        assert state.large_bodies._free == limits.large_bodies

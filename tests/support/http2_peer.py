@@ -1,6 +1,7 @@
 """A client of HTTP/2 on a connection in memory, by h2."""
 
 import struct
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from h2.config import H2Configuration
@@ -16,10 +17,24 @@ from h2.events import (
 )
 
 from server.http.http2.http2_protocol import Http2Protocol
+from server.http.limits import Limits
 from server.http.peer_connection import PortState
-from tests.support.endpoints import OneConnection
+from tests.support.endpoints import OneConnection, Served, serving_all_kinds
 
 _GOAWAY = 7
+HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 1, 3, 4, 6, 9
+"""Types of frames."""
+GREETED = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+"""The preface of a client, and empty settings."""
+LIMITS = Limits(connections=4, body_bytes=300_000, large_body_bytes=70_000, large_bodies=1)
+LONG = b"x" * 100_000
+"""The page `/long`: more than a window."""
+
+
+def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
+    return (
+        struct.pack(">HBBBL", len(payload) >> 8, len(payload) & 255, kind, flags, stream) + payload
+    )
 
 
 @dataclass
@@ -127,3 +142,7 @@ class Http2Peer:
                 self.answered[event.stream_id or 0].reset = event.error_code
             case _:
                 pass
+
+
+def serving(limits: Limits = LIMITS) -> AbstractAsyncContextManager[Served[Http2Peer]]:
+    return serving_all_kinds(limits, Http2Peer, long_page=LONG)

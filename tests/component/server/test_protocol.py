@@ -1,17 +1,22 @@
 """HTTP/1.1 on one connection in memory: order, deadlines, back-pressure, failures; virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
 
 from server.http.limits import Limits
-from server.http.peer_connection import PortState
 from server.http.routes import Routes
-from tests.support.endpoints import AnsweredBy, OneConnection, awaited, port_state, text
+from tests.support.endpoints import (
+    AnsweredBy,
+    OneConnection,
+    Served,
+    awaited,
+    port_state,
+    serving_all_kinds,
+)
 from tests.support.served_app import sample
 
 pytestmark = pytest.mark.looptime
@@ -33,49 +38,8 @@ def statuses(written: bytes) -> list[int]:
     return [int(line[:3]) for line in lines]
 
 
-class Served:
-    """Routes with one endpoint of each kind, and connections to them."""
-
-    def __init__(self, state: PortState, known: AnsweredBy, finish: asyncio.Event) -> None:
-        self.state = state
-        self.known = known
-        self.finish = finish
-        self.connections: list[OneConnection] = []
-
-    def connect(self) -> OneConnection:
-        self.connections.append(OneConnection(self.state))
-        return self.connections[-1]
-
-
-@asynccontextmanager
-async def serving(limits: Limits = LIMITS) -> AsyncIterator[Served]:
-    known, finish = AnsweredBy(), asyncio.Event()
-
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError("inside")
-
-    async def fail_later(*_: object) -> None:
-        raise ZeroDivisionError("inside")
-
-    routes = Routes(
-        endpoints={
-            "/known": known,
-            "/open": AnsweredBy(knows_callers=False),
-            "/awaited": AnsweredBy(awaited(finish.wait)),
-            "/failing": AnsweredBy(fail),  # type: ignore[arg-type]  # a defect
-            "/failing-later": AnsweredBy(fail_later),  # type: ignore[arg-type]  # a defect
-        },
-        pages={"/page": lambda _: text(b"page")},
-    )
-    async with port_state(routes, limits) as state:
-        served = Served(state, known, finish)
-        yield served
-        finish.set()
-        for one in served.connections:
-            one.transport.close()
-        await asyncio.sleep(0)
-        assert state.connections == set()
-        assert len(state.limiter) == 0
+def serving(limits: Limits = LIMITS) -> AbstractAsyncContextManager[Served[OneConnection]]:
+    return serving_all_kinds(limits, OneConnection)
 
 
 async def test_synchronous_answer_is_written_before_the_data_are_done_with() -> None:
