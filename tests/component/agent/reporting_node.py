@@ -14,12 +14,12 @@ from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
 from api.kubelet.podresources import ContainerUnits, PodUnits
 from api.names import API_VERSION, NodeName, PodUid
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.errors import KubeError
-from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, GPU_NODE_INVENTORIES
+from kube.resources import GPU_NODE_INVENTORIES
 from manifests.install.crds import build_crds
 from pool.model import ContainerRole
 from simulator.apiserver.server import InMemoryApiServer
+from tests.support.client_of_api import an_api_with_client
 from tests.support.loop_clock import LoopClock
 
 WHOLE = "gpu.deckhouse.io/whole"
@@ -134,13 +134,7 @@ class ReportingNode:
 
 @asynccontextmanager
 async def a_reporting_node(*, has_inventory: bool = True) -> AsyncIterator[ReportingNode]:
-    clock = LoopClock()
-    async with (
-        InMemoryApiServer(clock) as api,
-        KubeClient(StaticConnection(api.url), clock) as client,
-    ):
-        for crd in build_crds():
-            await client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
+    async with an_api_with_client(definitions=build_crds()) as (api, client):
         node = ReportingNode(api, client)
         if has_inventory:
             await node.add_inventory()

@@ -22,9 +22,7 @@ from api.names import (
 )
 from inventory.pools.validation import PoolValidity
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.resources import (
-    CUSTOM_RESOURCE_DEFINITIONS,
     GPU_DEVICES,
     GPU_POOLS,
     NODES,
@@ -47,7 +45,7 @@ from reconciler.sinks.pod_sink import PodSink
 from reconciler.sinks.pool_sink import PoolSink
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.metrics import REGISTRY
-from tests.support.loop_clock import LoopClock
+from tests.support.client_of_api import an_api_with_client
 from tests.support.recorded_events import RecordedEvents
 from tests.support.scheduling import Time
 
@@ -205,13 +203,7 @@ class Cluster:
 @asynccontextmanager
 async def a_cluster() -> AsyncIterator[Cluster]:
     """One node with two devices of the pool `whole`, seen by the process."""
-    clock = LoopClock()
-    async with (
-        InMemoryApiServer(clock) as api,
-        KubeClient(StaticConnection(api.url), clock) as client,
-    ):
-        for definition in build_crds():
-            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+    async with an_api_with_client(definitions=build_crds()) as (api, client):
         cluster = Cluster(api, client)
         await cluster.add_pool()
         await cluster.add_node()

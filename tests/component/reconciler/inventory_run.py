@@ -18,13 +18,10 @@ from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, NodeName
 from inventory.discovery.node import InventoryTerms
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.errors import NotFound
 from kube.resources import (
-    CUSTOM_RESOURCE_DEFINITIONS,
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
-    NAMESPACES,
     NODE_FEATURES,
     NODES,
 )
@@ -39,7 +36,7 @@ from reconciler.sinks.node_feature_sink import NodeFeatureSink, observe_feature
 from reconciler.sinks.node_sink import NodeSink
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import NAMESPACE, node_feature_crd
-from tests.support.loop_clock import LoopClock
+from tests.support.client_of_api import an_api_with_client
 from tests.support.recorded_events import RecordedEvents
 from tests.support.scheduling import Time
 
@@ -176,15 +173,8 @@ class InventoryRun:
 @asynccontextmanager
 async def an_inventory_run() -> AsyncIterator[InventoryRun]:
     """A cluster without a node."""
-    clock = LoopClock()
-    async with (
-        InMemoryApiServer(clock) as api,
-        KubeClient(StaticConnection(api.url), clock) as client,
-    ):
-        for definition in (*build_crds(), node_feature_crd()):
-            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await client.create(NAMESPACES, namespace)
+    definitions = (*build_crds(), node_feature_crd())
+    async with an_api_with_client(namespace=NAMESPACE, definitions=definitions) as (api, client):
         api.requests.clear()
         caches = InventoryRun(api, client)
         yield caches

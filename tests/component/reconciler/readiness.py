@@ -14,12 +14,9 @@ from api.names import API_VERSION, NodeName
 from inventory.health.device import ExporterSample, HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.resources import (
-    CUSTOM_RESOURCE_DEFINITIONS,
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
-    NAMESPACES,
     NODES,
     PODS,
 )
@@ -38,8 +35,8 @@ from reconciler.sinks.operand_pod_sink import OperandPodSink
 from reconciler.sinks.pod_sink import PodSink
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.builders import a_pool
+from tests.support.client_of_api import an_api_with_client
 from tests.support.controllers import a_context
-from tests.support.loop_clock import LoopClock
 from tests.support.operands import an_operand_pod
 from tests.support.recorded_events import RecordedEvents
 from tests.support.scheduling import Time
@@ -237,15 +234,11 @@ class World:
 
 @asynccontextmanager
 async def a_world() -> AsyncIterator[World]:
-    clock = LoopClock()
-    async with (
-        InMemoryApiServer(clock) as api,
-        KubeClient(StaticConnection(api.url), clock) as client,
+    definitions = build_crds()
+    async with an_api_with_client(namespace="gpu-operator", definitions=definitions) as (
+        api,
+        client,
     ):
-        for definition in build_crds():
-            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
-        await client.create(NAMESPACES, namespace)
         world = World(api, client)
         await world.add_node()
         for name in DEVICES:

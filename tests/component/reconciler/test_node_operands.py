@@ -8,11 +8,9 @@ import pytest
 
 from api.names import OPERAND_LABEL
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
-    NAMESPACES,
     SERVICE_MONITORS,
     Resource,
 )
@@ -22,7 +20,7 @@ from operands.operand_state import ServedKinds
 from reconciler.operands.controller import KEY, RECHECK_S, NodeOperands
 from reconciler.operands.live_operands import read_operands
 from simulator.apiserver.server import InMemoryApiServer
-from tests.support.loop_clock import LoopClock
+from tests.support.client_of_api import an_api_with_client
 from tests.support.metric_samples import Counted
 from tests.support.recorded_events import RecordedEvents
 from tests.unit.operands.operand_cases import ALL_ON, CASES, NVML
@@ -68,13 +66,7 @@ def names_of(settings: BootstrapOperands, *kinds: str) -> set[tuple[str, str]]:
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    clock = LoopClock()
-    async with (
-        InMemoryApiServer(clock) as api,
-        KubeClient(StaticConnection(api.url), clock) as client,
-    ):
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await client.create(NAMESPACES, namespace)
+    async with an_api_with_client(namespace=NAMESPACE) as (api, client):
         yield Cluster(api, client)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.errors import Forbidden
 from kube.resources import NAMESPACES
 from manifests.constants import POD_SECURITY_ENFORCE, POD_SECURITY_LABELS
@@ -14,8 +13,8 @@ from reconciler.installation.pod_security import CONFLICT_RETRY_S, SPEC, Namespa
 from server.controllers.settings import controller_settings
 from server.settings import Settings
 from simulator.apiserver.server import InMemoryApiServer
+from tests.support.client_of_api import an_api_with_client
 from tests.support.controllers import Woken, a_context
-from tests.support.loop_clock import LoopClock
 from tests.support.recorded_events import RecordedEvents
 
 NAME = "gpu-control-plane"
@@ -55,11 +54,7 @@ class Installation:
 
 @pytest.fixture
 async def ours() -> AsyncIterator[Installation]:
-    clock = LoopClock()
-    async with (
-        InMemoryApiServer(clock) as api,
-        KubeClient(StaticConnection(api.url), clock) as client,
-    ):
+    async with an_api_with_client() as (api, client):
         yield Installation(api, client)
 
 

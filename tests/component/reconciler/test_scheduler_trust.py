@@ -9,9 +9,8 @@ import pytest
 
 from api.names import TRUST_HASH_ANNOTATION
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.errors import Forbidden
-from kube.resources import DEPLOYMENTS, NAMESPACES, SECRETS
+from kube.resources import DEPLOYMENTS, SECRETS
 from manifests.constants import SCHEDULER_SECRET
 from reconciler.installation.scheduler_trust import (
     CONFLICT_RETRY_S,
@@ -24,7 +23,7 @@ from reconciler.settings import SchedulerTerms
 from server.controllers.settings import controller_settings
 from server.settings import Settings
 from simulator.apiserver.server import InMemoryApiServer
-from tests.support.loop_clock import LoopClock
+from tests.support.client_of_api import an_api_with_client
 from tests.support.recorded_events import RecordedEvents
 from tests.support.scheduling import Time
 
@@ -95,13 +94,7 @@ class Installation:
 
 @pytest.fixture
 async def ours() -> AsyncIterator[Installation]:
-    clock = LoopClock()
-    async with (
-        InMemoryApiServer(clock) as api,
-        KubeClient(StaticConnection(api.url), clock) as client,
-    ):
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await client.create(NAMESPACES, body)
+    async with an_api_with_client(namespace=NAMESPACE) as (api, client):
         yield Installation(api, client)
 
 

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
-from kube.resources import ENDPOINT_SLICES, NAMESPACES, SERVICES
+from kube.resources import ENDPOINT_SLICES, SERVICES
 from reconciler.installation.service_endpoint import RECHECK_S, SPEC, ServiceEndpoint
 from reconciler.settings import EndpointTerms
 from server.controllers.settings import controller_settings
 from server.settings import ListenSettings, Settings
 from simulator.apiserver.server import InMemoryApiServer
-from tests.support.loop_clock import LoopClock
+from tests.support.client_of_api import an_api_with_client
 
 NAME = NAMESPACE = "gpu-control-plane"
 FIRST = EndpointTerms(namespace=NAMESPACE, service=NAME, address="10.0.0.1", port=8443)
@@ -52,13 +51,7 @@ class Cluster:
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    clock = LoopClock()
-    async with (
-        InMemoryApiServer(clock) as api,
-        KubeClient(StaticConnection(api.url), clock) as client,
-    ):
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await client.create(NAMESPACES, namespace)
+    async with an_api_with_client(namespace=NAMESPACE) as (api, client):
         yield Cluster(api, client)
 
 
