@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Chapter = Callable[[Story], Awaitable[None]]
 
-LIMIT_S: Final = 120.0
+LIMIT_S: Final = 150.0
 """Twice the duration on a busy machine."""
 
 CHAPTERS: "Final[tuple[Chapter, ...]]" = (

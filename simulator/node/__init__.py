@@ -1,1 +1,1 @@
-"""Fakes of node software: kubelet, the pools' plugins, the node agent, and NFD."""
+"""Fakes of what runs nodes' software: DaemonSet controller, kubelet, the pools' plugins, node agent, and NFD."""
