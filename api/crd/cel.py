@@ -256,6 +256,7 @@ LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     (GPUNodeInventoryStatus, "allocations"): {"maxItems": MAX_ALLOCATIONS},
     (GPUNodeInventoryStatus, "last_heartbeat"): {"format": "date-time"},
     (Monitoring, "last_heartbeat"): {"format": "date-time"},
+    (OperandStatus, "since"): {"format": "date-time"},
     (LabelSelector, "match_expressions"): {"maxItems": 32},
     (LabelSelector, "match_labels"): {"maxProperties": 64},
     (MIGInstance, "uuid"): {"pattern": f"^{UUID_PATTERN}$"},

@@ -83,6 +83,8 @@ class OperandStatus(Model, frozen=True, omit_defaults=False):
     """Whether it is ready."""
     message: str = ""
     """Why it is not ready; empty if it is ready or not required."""
+    since: str = ""
+    """Time of the last change of `ready`."""
 
 
 class Monitoring(Model, frozen=True):

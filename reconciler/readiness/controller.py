@@ -7,6 +7,8 @@ other fields are `node.inventory`'s; judging is `inventory.readiness.phases`'s.
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
+import msgspec
+
 from api.kinds.gpunodeinventory import Monitoring
 from api.names import GROUP, NodeName
 from api.status_conditions import format_time
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from api.kinds.gpunodeinventory import BootstrapPhase, GPUNodeInventory, OperandStatus
     from api.meta import Condition
     from api.names import DeviceName
-    from inventory.readiness.phases import BootstrapState, NodeReadiness
+    from inventory.readiness.phases import BootstrapState
     from inventory.readiness.software import BootstrapTerms
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
@@ -138,7 +140,13 @@ class NodeBootstrap:
         conditions = conditions_of(
             readiness, shown.conditions, generation=inventory.metadata.generation, now=now.utc
         )
-        wanted = _part_of(readiness, conditions, shown.monitoring)
+        operands = (_dated(one, shown.operands, now=now.utc) for one in readiness.operands)
+        wanted = _Part(
+            phase=readiness.phase,
+            operands=_by_name(operands),
+            monitoring=shown.monitoring,
+            conditions=_in_order(conditions),
+        )
         heard_at = self._sources.dcgm_heard_at(node)
         if heard_at is not None and (
             wanted != shown or self._is_due(shown.monitoring, heard_at, now.utc)
@@ -179,7 +187,7 @@ class NodeBootstrap:
         ours = (one for one in status.conditions or () if one.type in OURS)
         return _Part(
             phase=status.phase,
-            operands=tuple(sorted(status.operands or (), key=lambda one: one.name)),
+            operands=_by_name(status.operands or ()),
             monitoring=status.monitoring,
             conditions=_in_order(ours),
         )
@@ -199,15 +207,19 @@ class _Part:
     conditions: "tuple[Condition, ...]"
 
 
-def _part_of(
-    readiness: "NodeReadiness", conditions: "list[Condition]", monitoring: Monitoring
-) -> _Part:
-    return _Part(
-        phase=readiness.phase,
-        operands=tuple(sorted(readiness.operands, key=lambda one: one.name)),
-        monitoring=monitoring,
-        conditions=_in_order(conditions),
+def _dated(
+    operand: "OperandStatus", shown: "Iterable[OperandStatus]", *, now: "dt.datetime"
+) -> "OperandStatus":
+    """Return a component with the time from which on it is ready, or is not."""
+    as_before = (
+        one.since for one in shown if (one.name, one.ready) == (operand.name, operand.ready)
     )
+    since = next(as_before, "") or format_time(now)
+    return msgspec.structs.replace(operand, since=since)
+
+
+def _by_name(operands: "Iterable[OperandStatus]") -> "tuple[OperandStatus, ...]":
+    return tuple(sorted(operands, key=lambda one: one.name))
 
 
 def _in_order(conditions: "Iterable[Condition]") -> "tuple[Condition, ...]":
@@ -216,7 +228,11 @@ def _in_order(conditions: "Iterable[Condition]") -> "tuple[Condition, ...]":
 
 def _operand_body(operand: "OperandStatus") -> dict[str, object]:
     """Return a component as it is applied: without an empty message."""
-    body: dict[str, object] = {"name": operand.name, "ready": operand.ready}
+    body: dict[str, object] = {
+        "name": operand.name,
+        "ready": operand.ready,
+        "since": operand.since,
+    }
     if operand.message:
         body["message"] = operand.message
     return body

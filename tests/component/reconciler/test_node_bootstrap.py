@@ -49,12 +49,25 @@ async def test_operands_are_waited_for_and_shown_where_they_exist(world: World):
     status = await world.inventory()
     assert status["phase"] == "Monitoring"
     message = "pod gpu-operator/nvidia-dcgm-exporter-n1 is not ready"
-    assert {"name": "dcgm-exporter", "ready": False, "message": message} in status["operands"]
-    assert {"name": "gfd", "ready": True} in status["operands"]
+    operands = {one["name"]: one for one in status["operands"]}
+    since = operands["gfd"].pop("since")
+    assert operands["gfd"] == {"name": "gfd", "ready": True}
+    assert operands["dcgm-exporter"] == {
+        "name": "dcgm-exporter",
+        "ready": False,
+        "message": message,
+        "since": since,
+    }
     assert (await world.conditions())["ReadyForPooling"] == ("False", "MonitoringMissing")
+    world.time.seconds += 60
     await world.run_operand(EXPORTER)
     await world.process.look(times=3)
-    assert (await world.inventory())["phase"] == "Ready"
+    status = await world.inventory()
+    assert status["phase"] == "Ready"
+    # Since when it is as it is; a look that finds no change keeps the time.
+    times = {one["name"]: one["since"] for one in status["operands"]}
+    assert times["gfd"] == since
+    assert times["dcgm-exporter"] > since
 
 
 async def test_the_steps_of_the_validator_tell_driver_and_toolkit_apart(world: World):
