@@ -105,6 +105,25 @@ def test_a_read_only_or_full_directory_is_explained(
     assert names_in(directory) == []
 
 
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])
+def test_a_directory_that_takes_no_new_file_is_explained(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, number: int
+):
+    """A read-only file system, or one without an inode, refuses the file before it has a byte."""
+    directory.mkdir()
+    opened = os.open
+
+    def refuse(path: str, flags: int, *arguments: int, **options: int) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(number, os.strerror(number))
+        return opened(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ReadyFilesError, match=f"{directory}/cuda-ready cannot be written"):
+        ReadyFiles(directory).write(ValidationStep.CUDA, {})
+    assert names_in(directory) == []
+
+
 def test_the_termination_message_is_one_line_and_short(tmp_path: Path):
     path = tmp_path / "termination-log"
     assert not write_termination_message(path, "no file of kubelet's")
