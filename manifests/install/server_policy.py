@@ -132,6 +132,7 @@ def build_server_policies(
                 *_node_rules(),
                 _namespace_rule(own.namespace),
                 _eviction_rule(excluded_namespaces),
+                _binding_of_others_rule(own.namespace),
                 _cluster_role_rule(own.namespace),
             ],
         ),
@@ -208,6 +209,26 @@ def _namespace_rule(namespace: str) -> dict[str, str]:
         "message": (
             "of Namespaces the GPU control plane writes the pod security labels of its own,"
             " and nothing else"
+        ),
+        "reason": "Forbidden",
+    }
+
+
+def _binding_of_others_rule(namespace: str) -> dict[str, str]:
+    """Leave alone, by name and cure, the binding of an operand that another installation has, or has left."""
+    subjects = "dyn(oldObject).?subjects.orValue([])"
+    shown = "s.kind + ' ' + s.?namespace.orValue('') + '/' + s.name"
+    delete = "kubectl delete clusterrolebinding"
+    return {
+        "expression": (
+            "request.resource.resource != 'clusterrolebindings' || oldObject == null"
+            f" || !(oldObject.metadata.name in {cel_list(constants.OPERANDS)})"
+            f" || {subjects}.all(s, s.?namespace.orValue('') == '{namespace}')"
+        ),
+        "messageExpression": (
+            f"'it binds ' + {subjects}.map(s, {shown}).join(', ') + ', and not only the account of namespace"
+            f" {namespace}: another installation of the GPU control plane has it, or left it. Uninstall"
+            f" that one, or run: {delete} ' + oldObject.metadata.name"
         ),
         "reason": "Forbidden",
     }

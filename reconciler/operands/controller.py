@@ -7,22 +7,22 @@ by its state's label where no state wants it. An object that cannot be written s
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
 
 from api.names import OPERAND_LABEL
-from api.text import truncate
-from kube.errors import ApiError, NotFound
+from kube.errors import ApiError, MethodNotAllowed, NotFound
 from kube.event_recorder import ObjectReference
 from manifests import constants
 from manifests.node.device_plugin import signed
 from operands.bootstrap_states import BOOTSTRAP_STATES
+from operands.operand_state import OPTIONAL_KINDS
 from operands.rollout import unready_reason
 from reconciler.controller_spec import ControllerSpec
 from reconciler.operands import rights
 from reconciler.operands.live_operands import RESOURCES, LiveOperands, ObjectName, read_operands
+from reconciler.operands.refusals import Refusal
 from reconciler.runtime.desired_fields import has_fields
 from telemetry.metrics import BOOTSTRAP_HANDLER_ERRORS
 from telemetry.reasons import EventReason
@@ -40,24 +40,8 @@ ACTION: Final = "ApplyOperand"
 KEY: Final = "operands"
 RECHECK_S: Final = 10.0
 """An object that was edited is put back within this, and a kind that comes is used."""
-MAX_NOTE: Final = 512
 
 _log = structlog.get_logger()
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """An object that the API server did not let us write or read."""
-
-    state: str
-    kind: str
-    name: str
-    error: ApiError
-
-    @property
-    def text(self) -> str:
-        return f"{self.kind} {self.name or '*'}: {self.error}"
 
 
 @final
@@ -79,7 +63,7 @@ class NodeOperands:
         live = await read_operands(self._client, self._settings.namespace)
         desired = self._desired(live)
         refused = [
-            _Refused("", kind, "", error)
+            Refusal("", kind, "", error)
             for kind, error in live.unreadable.items()
             if desired or kind == "DaemonSet"
         ]
@@ -100,7 +84,7 @@ class NodeOperands:
             for one in state.objects(self._settings, live.served)
         }
 
-    async def _apply(self, state: str, body: Json, found: Json | None) -> list[_Refused]:
+    async def _apply(self, state: str, body: Json, found: Json | None) -> list[Refusal]:
         kind, name = body["kind"], body["metadata"]["name"]
         # An object that the API server stores otherwise than we write it is written once.
         if found is not None and (
@@ -110,12 +94,15 @@ class NodeOperands:
         try:
             written = await self._client.apply(RESOURCES[kind], body, field_manager=FIELD_MANAGER)
         except ApiError as error:
-            return [_Refused(state, kind, name, error)]
+            if kind in OPTIONAL_KINDS and isinstance(error, NotFound | MethodNotAllowed):
+                # Its definition went since the list, or is on its way.
+                return []
+            return [Refusal(state, kind, name, error)]
         self._answered[kind, name] = _content(written.decode(dict[str, Any]))
         _log.info("operand applied", operand=state, kind=kind, object=name)
         return []
 
-    async def _delete(self, name: ObjectName, found: Json) -> list[_Refused]:
+    async def _delete(self, name: ObjectName, found: Json) -> list[Refusal]:
         kind, meta = name[0], found["metadata"]
         state = meta["labels"][OPERAND_LABEL]
         if meta.get("deletionTimestamp"):
@@ -127,11 +114,11 @@ class NodeOperands:
                     RESOURCES[kind], name[1], namespace=meta.get("namespace"), uid=meta["uid"]
                 )
         except ApiError as error:
-            return [_Refused(state, kind, name[1], error)]
+            return [Refusal(state, kind, name[1], error)]
         _log.info("operand deleted", operand=state, kind=kind, object=name[1])
         return []
 
-    def _report(self, refused: list[_Refused]) -> None:
+    def _report(self, refused: list[Refusal]) -> None:
         """Count every refusal, and report the first one once."""
         for one in refused:
             BOOTSTRAP_HANDLER_ERRORS.labels(one.state or KEY).inc()
@@ -144,10 +131,7 @@ class NodeOperands:
             return
         first, others = refused[0], len(refused) - 1
         more = f"; and {others} more objects" if others else ""
-        note = (
-            f"{truncate(text, MAX_NOTE)}{more}. The other operands go on. If a right is missing, render rbac and"
-            " policy again with the settings of the server; otherwise correct the setting of this operand"
-        )
+        note = f"{text}{more}. The other operands go on. {first.cure}"
         resource = RESOURCES[first.kind]
         self._recorder.warning(
             ObjectReference(

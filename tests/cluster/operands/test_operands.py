@@ -12,7 +12,7 @@ import yaml
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
 from kube.errors import Forbidden, Invalid
-from kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SERVICE_ACCOUNTS
+from kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS, SERVICE_ACCOUNTS
 from manifests.install.rbac import build_rbac
 from manifests.install.server_policy import OwnObjects, build_server_policies
 from manifests.yaml import render
@@ -25,11 +25,19 @@ from reconciler.operands.rights import NAMESPACED_RBAC, RBAC
 from server.system_clock import SystemClock
 from tests.cluster.environment import definitions, polling
 from tests.support.recorded_events import RecordedEvents
+from tests.support.vertical_pod_autoscaler import vertical_pod_autoscaler_crd
 from tests.unit.operands.operand_cases import ALL_ON, CASES, NVML
 
 CRDS = Path(__file__).parents[4] / "shared" / "data" / "crds"
 MONITORS = "servicemonitors.monitoring.coreos.com"
 MANAGER = "gpu-control-plane/operands"
+NEW_IMAGE = "registry.example.com/gpu-control-plane:2.0"
+NEWER = replace(
+    ALL_ON,
+    own_image=NEW_IMAGE,
+    validator=replace(ALL_ON.validator, options=replace(ALL_ON.validator.options, image=NEW_IMAGE)),
+)
+"""As a server of the next version has them."""
 
 
 @dataclass
@@ -69,7 +77,7 @@ async def operands(control_plane, kubectl, namespace) -> AsyncIterator[Operands]
     configuration = await load_configuration(clock, kubeconfig=kubeconfig)
     async with KubeClient(configuration, clock) as client:
         found = Operands(client, namespace, RecordedEvents())
-        enforced = functools.partial(is_refused_by_policy, found)
+        enforced = functools.partial(is_refused_by_policies, found, kubectl)
         await polling.eventually(enforced, what="the policies of the server")
         yield found
         await found.server(CASES["external"]).reconcile(KEY)
@@ -78,7 +86,7 @@ async def operands(control_plane, kubectl, namespace) -> AsyncIterator[Operands]
 
 
 def every_image() -> set[str]:
-    return {image for settings in CASES.values() for image in settings.images}
+    return {image for settings in (*CASES.values(), NEWER) for image in settings.images}
 
 
 def namespace_rights(namespace: str) -> list[dict[str, Any]]:
@@ -123,17 +131,34 @@ async def refusal(client: KubeClient, resource: Any, body: dict[str, Any]) -> st
     return ""
 
 
-async def is_refused_by_policy(operands: Operands) -> bool:
-    account = {
+async def is_refused_by_policies(operands: Operands, kubectl: Any) -> bool:
+    """Try what RBAC allows, so that a refusal is that of a policy; take back what was not refused."""
+    config_map = {
         "apiVersion": "v1",
-        "kind": "ServiceAccount",
+        "kind": "ConfigMap",
         "metadata": {"name": "probe", "namespace": operands.namespace},
     }
-    body = a_role("probe")
-    # The roles are in effect: what refuses is the policy.
-    by_policy = await refusal(operands.client, SERVICE_ACCOUNTS, account)
-    in_cluster = await refusal(operands.client, CLUSTER_ROLES, body)
-    return bool(by_policy) and bool(in_cluster)
+    in_namespace = await refusal(operands.client, CONFIG_MAPS, config_map)
+    name = "gpu-feature-discovery"
+    # Nobody may bind a role that does not exist.
+    if await refusal(operands.client, CLUSTER_ROLES, a_role(name)):
+        return False
+    in_cluster = await refusal(operands.client, CLUSTER_ROLE_BINDINGS, a_binding(name))
+    kinds = "clusterrole" if in_cluster else "clusterrole,clusterrolebinding"
+    await kubectl("delete", kinds, name)
+    return all("denied request" in one for one in (in_namespace, in_cluster))
+
+
+def a_binding(name: str) -> dict[str, Any]:
+    """A ClusterRoleBinding of an operand to another account."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
+    }
 
 
 def a_role(name: str, *verbs: str) -> dict[str, Any]:
@@ -198,24 +223,35 @@ async def test_roles_other_than_those_of_operands_are_refused(operands: Operands
         assert await refusal(operands.client, CLUSTER_ROLES, a_role("other", *verbs))
     more = a_role("gpu-node-validator", "get", "delete")
     assert "attempting to grant" in await refusal(operands.client, CLUSTER_ROLES, more)
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "gpu-node-validator"},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "ClusterRole",
-            "name": "gpu-node-validator",
-        },
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
-    }
+    others = await refusal(operands.client, CLUSTER_ROLE_BINDINGS, a_binding("gpu-node-validator"))
+    assert "denied request" in others
 
-    async def is_refused() -> bool:
-        # The probe of the fixture may have met RBAC, before this policy was in force.
-        text = await refusal(operands.client, CLUSTER_ROLE_BINDINGS, binding)
-        return "writes no ClusterRole but" in text
 
-    await polling.eventually(is_refused, what="the policy of ClusterRoleBindings", within=60)
+async def test_a_binding_of_another_installation_is_told_with_its_cure(operands: Operands, kubectl):
+    """An installation in another namespace was removed with its namespace, which keeps the binding."""
+    name = "gpu-node-validator"
+    left = next(
+        one
+        for one in build_operands(replace(ALL_ON, namespace="former"), ServedKinds())
+        if (one["kind"], one["metadata"]["name"]) == ("ClusterRoleBinding", name)
+    )
+    await kubectl("apply", "-f", "-", stdin=render([left]))
+    server = operands.server(ALL_ON)
+    for _ in range(3):
+        await server.reconcile(KEY)
+    (event,) = operands.events.taken()
+    assert (event.regarding.kind, event.regarding.name) == ("ClusterRoleBinding", name)
+    assert f"it binds ServiceAccount former/{name}" in event.note
+    assert f"run: kubectl delete clusterrolebinding {name}" in event.note
+    assert (await operands.versions()).keys() == operands.names(ALL_ON)
+    # Nor is it deleted for those who have it.
+    await operands.server(CASES["external"]).reconcile(KEY)
+    assert (await operands.versions()).keys() == {("ClusterRoleBinding", name)}
+    operands.events.taken()
+    await kubectl("delete", "clusterrolebinding", name)
+    await server.reconcile(KEY)
+    assert operands.events.events == []
+    assert (await operands.versions()).keys() == operands.names(ALL_ON)
 
 
 async def test_monitors_are_those_of_their_project_and_come_with_it(operands: Operands, kubectl):
@@ -240,6 +276,103 @@ async def test_monitors_are_those_of_their_project_and_come_with_it(operands: Op
         await kubectl("delete", "crd", MONITORS)
 
 
+async def test_autoscalers_come_and_go_with_their_definition(operands: Operands, kubectl):
+    """VerticalPodAutoscaler of gpu-feature-discovery; strictly, as its project has the fields."""
+    server, definition = operands.server(ALL_ON), vertical_pod_autoscaler_crd()
+    await server.reconcile(KEY)
+    assert (await operands.versions()).keys() == operands.names(ALL_ON)
+    await kubectl("apply", "--server-side", "-f", "-", stdin=render([definition]))
+
+    async def has(*kinds: str) -> bool:
+        await server.reconcile(KEY)
+        return (await operands.versions()).keys() == operands.names(ALL_ON, *kinds)
+
+    try:
+        await definitions.until_served(kubectl, [definition])
+        is_made = functools.partial(has, "VerticalPodAutoscaler")
+        await polling.eventually(is_made, what="the VerticalPodAutoscaler")
+        objects = build_operands(
+            operands.of(ALL_ON), ServedKinds(kinds=frozenset({"VerticalPodAutoscaler"}))
+        )
+        made = render(one for one in objects if one["kind"] == "VerticalPodAutoscaler")
+        options = ("--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts")
+        await kubectl("apply", *options, "-f", "-", stdin=made)
+        before = await operands.versions()
+        await server.reconcile(KEY)
+        assert await operands.versions() == before
+        # An operand that is off takes it away, and the definition stays.
+        await operands.server(CASES["gfd-off"]).reconcile(KEY)
+        assert (await operands.versions()).keys() == operands.names(CASES["gfd-off"])
+        assert await has("VerticalPodAutoscaler")
+    finally:
+        await kubectl("delete", "--wait=false", "crd", definition["metadata"]["name"])
+    await polling.eventually(has, what="operands without the VerticalPodAutoscaler")
+    assert operands.events.events == []
+
+
+async def test_fields_of_others_stay_and_cost_no_write(operands: Operands, kubectl):
+    server = operands.server(ALL_ON)
+    await server.reconcile(KEY)
+    place = ("daemonset/gpu-dcgm", "-n", operands.namespace)
+    await kubectl("annotate", *place, "example.com/owner=somebody")
+    await kubectl("label", *place, "example.com/team=gpu")
+    before = await operands.versions()
+    await server.reconcile(KEY)
+    # Neither does a new leader, nor one that has other settings, take them away.
+    await operands.server(ALL_ON).reconcile(KEY)
+    assert await operands.versions() == before
+    await operands.server(CASES["mig-mixed"]).reconcile(KEY)
+    live = await read_operands(operands.client, operands.namespace)
+    meta = live.objects["DaemonSet", "gpu-dcgm"]["metadata"]
+    assert meta["annotations"]["example.com/owner"] == "somebody"
+    assert meta["labels"]["example.com/team"] == "gpu"
+    assert operands.events.events == []
+
+
+async def test_servers_of_two_versions_write_once_when_the_leader_changes(operands: Operands):
+    """They run images of their own; objects of a state that the leader does not know are deleted."""
+    for settings, others in ((ALL_ON, NEWER), (NEWER, ALL_ON), (ALL_ON, NEWER)):
+        server = operands.server(settings)
+        await server.reconcile(KEY)
+        written = await operands.versions()
+        await server.reconcile(KEY)
+        assert await operands.versions() == written
+        live = await read_operands(operands.client, operands.namespace)
+        shown = render(live.objects.values())
+        assert f"image: {settings.own_image}" in shown
+        assert f"image: {others.own_image}" not in shown
+    # What a state of the other version would leave.
+    unknown = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {
+            "name": "gpu-dcgm-exporter",
+            "namespace": operands.namespace,
+            "labels": {
+                "app.kubernetes.io/part-of": "gpu-control-plane",
+                "gpu.deckhouse.io/operand": "of-another-version",
+            },
+        },
+    }
+    await operands.client.apply(SERVICE_ACCOUNTS, unknown, field_manager=MANAGER)
+    await operands.server(CASES["exporter-off"]).reconcile(KEY)
+    assert (await operands.versions()).keys() == operands.names(CASES["exporter-off"])
+    assert operands.events.events == []
+
+
+async def test_an_invalid_field_is_told_with_its_section_and_stops_nothing_else(operands: Operands):
+    bad = replace(ALL_ON, exporter=replace(ALL_ON.exporter, labels={"team": "no label value!"}))
+    server = operands.server(bad)
+    for _ in range(3):
+        await server.reconcile(KEY)
+    (event,) = operands.events.taken()
+    assert (event.regarding.kind, event.regarding.name) == ("Service", "gpu-dcgm-exporter")
+    assert "422 Invalid: metadata.labels: Invalid value" in event.note
+    assert "Correct bootstrap.dcgm_exporter in the settings" in event.note
+    missing = operands.names(bad) - (await operands.versions()).keys()
+    assert missing == {("Service", "gpu-dcgm-exporter")}
+
+
 async def test_a_namespace_without_rights_is_told_once_and_stops_nothing_else(
     operands: Operands, kubectl
 ):
@@ -255,6 +388,8 @@ async def test_a_namespace_without_rights_is_told_once_and_stops_nothing_else(
         await server.reconcile(KEY)
     (event,) = operands.events.events
     assert event.reason == "GPUOperandNotApplied"
+    assert "ConfigMap *: 403 Forbidden: configmaps is forbidden" in event.note
+    assert "`render rbac`" in event.note
     names = (await operands.versions()).keys()
     assert ("ClusterRole", "gpu-node-validator") in names
     await kubectl("apply", "-f", "-", stdin=render(namespace_rights(operands.namespace)))
