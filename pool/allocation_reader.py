@@ -7,7 +7,7 @@ Every method is synchronous and changes nothing. A plan is valid until the next 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from api.names import PodUid
+from api.names import PodUid, ReservationId
 from pool.admission_planner import AdmissionPlanner, Exhausted
 from pool.admission_rules import UNKNOWN_POD, IncomingPod
 from pool.errors import InvariantViolatedError
@@ -15,6 +15,7 @@ from pool.index.node_view import refusal_of
 from pool.model import PodPhase
 from pool.placement.device_choice import fits
 from pool.placement.planner import Placed, PlacementRefused, complies_with, is_intact, plan_devices
+from pool.pods.reported import is_complete
 from pool.refusal import NodeReason, NodeRefusal
 from pool.reservations.conflicts import free_units_without, units_within_reach
 from pool.reservations.reservation import Reservation, ReservationPhase
@@ -22,7 +23,7 @@ from pool.reservations.reservation import Reservation, ReservationPhase
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from api.names import DeviceName, NodeName, PoolName, ReservationId, UnitId
+    from api.names import DeviceName, NodeName, PoolName, UnitId
     from pool.index.device_index import DeviceIndex
     from pool.model import Constraints, Demand, PodFacts, PoolFacts
     from pool.placement.device_rules import Counts
@@ -295,6 +296,26 @@ class AllocationReader:
     def is_reported(self, pod: "PodFacts") -> bool:
         """Say whether the node of a bound pod reports the pod's allocation."""
         return pod.node is not None and self._reports.of(pod.node, pod.uid) is not None
+
+    def unreported(self, pool: "PoolFacts", node: "NodeName") -> "dict[PodUid, str]":
+        """Return the pods of a node whose units of the pool it does not report yet: uid -> namespace/name.
+
+        They are bound, or their Binding was sent. Where kubelet chooses the NUMA nodes, they may get other units.
+        """
+        holders = {
+            holder
+            for entry in self._index.devices_on(pool.name, node)
+            for holder in self._index.claims.holders(entry)
+        }
+        found: dict[PodUid, str] = {}
+        for holder in sorted(holders):
+            facts = self._pods.get(PodUid(holder))
+            sent = self._ledger.get(ReservationId(holder))
+            if facts is not None and not is_complete(facts, self._reports.of(node, facts.uid)):
+                found[facts.uid] = facts.ref
+            if sent is not None and sent.uid is not None and not sent.phase.is_uncommitted:
+                found[sent.uid] = sent.pod
+        return found
 
     def shared_units(self) -> "dict[UnitId, frozenset[PodUid]]":
         """Return the units that several bound pods have, with these pods; empty unless something went wrong.

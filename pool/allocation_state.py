@@ -80,6 +80,8 @@ class AllocationState:
         self.index = index if index is not None else DeviceIndex()
         self.index.on_devices = self._reconsider_nodes
         self.ledger = ReservationLedger()
+        self.on_settled: Callable[[], None] = lambda: None
+        """Called after a node's report has changed, or claims of a pod have ended; it must not call back."""
         self._observe_within_s = observe_within_s
         self._on_end = on_end
         self._pods = ObservedPods()
@@ -232,6 +234,7 @@ class AllocationState:
         for facts in found:
             if facts.node == node:
                 self._account(facts, node)
+        self.on_settled()
         return found
 
     def commit(
@@ -389,6 +392,7 @@ class AllocationState:
         self.index.set_observed(facts.uid, ())
         self.index.set_unaccounted(facts.uid, {})
         self.index.set_requests(facts.uid, None)
+        self.on_settled()
         return self._drop(self._reservation_of(facts))
 
     def _reservation_of(self, facts: "PodFacts") -> Reservation | None:
@@ -459,6 +463,7 @@ class AllocationState:
         ended = Ended(reservation, end)
         if self._on_end is not None and reservation.has_units:
             self._on_end(ended)
+        self.on_settled()
         self._pods.await_units(reservation.uid)
         return ended
 

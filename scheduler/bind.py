@@ -5,6 +5,9 @@
       refused           released; after a 409 only after a read, since an earlier write may have bound the pod
       anything else     in doubt: the units stay taken until a read of the pod settles it
 
+Where kubelet chooses the NUMA nodes of devices, it chooses by what is free to it, so a pod is planned there once its
+choice for every pod before is reported. Nothing is held while a call waits for that, and all is decided afterwards.
+
 A cancelled or failed call releases nothing. From the moment the Binding may have been sent, only knowledge of
 the pod ends a commitment: the watch, a retry of bind, or `bind_recovery`. A repeated bind of the same uid and
 node is the same bind; it writes at most the same Binding. The binder bounds the time of each call, below
@@ -12,6 +15,7 @@ kube-scheduler's `httpTimeout`.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from api.annotations import encode_devices
@@ -29,6 +33,9 @@ from scheduler.ports import BindRefused, BindUnknown, BindWritten, PodBinding, S
 from telemetry.reasons import node_refusal_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from api.names import PodUid
     from pool.reservations.reservation import Reservation
     from scheduler.codec import BindRequest
     from scheduler.context import ExtenderContext
@@ -50,6 +57,13 @@ class Bound:
 async def bind_pod(request: "BindRequest", context: "ExtenderContext") -> Bound:
     """Bind a pod, or return why it is not bound."""
     pod = request.pod
+    awaited = await context.reports.wait(partial(_unreported, request, context))
+    if awaited:
+        text = (
+            f"pod {pod} is not bound yet: kubelet on node {request.node} chooses devices by what is free, and the node"
+            f" agent has not reported its choice for pod {', '.join(awaited.values())}; the next attempt may succeed"
+        )
+        return Bound(Outcome.AWAITING_REPORT, text)
     objection = _objection(pod, context)
     if objection is not None:
         return objection
@@ -200,6 +214,19 @@ def _binding_of(reservation: "Reservation", context: "ExtenderContext") -> PodBi
         labels={POOL_LABEL: reservation.pool},
         is_fenced=leader is not None,
     )
+
+
+def _unreported(request: "BindRequest", context: "ExtenderContext") -> "Mapping[PodUid, str]":
+    """Return the pods whose devices must be known before a pod is bound, where kubelet chooses the NUMA nodes."""
+    kubelet = context.index.kubelet_on(request.node)
+    if kubelet is None or not kubelet.knows_numa_nodes or not context.is_ready():
+        return {}
+    asked = recall_pod(request.pod, context)
+    if not isinstance(asked, UnitDemand) or context.reader.bound_to(request.pod.uid) is not None:
+        return {}
+    if not context.index.device_rules(asked.pool.name, request.node).is_kubelets_choice:
+        return {}
+    return context.reader.unreported(asked.pool, request.node)
 
 
 def _objection(pod: "PodRef", context: "ExtenderContext") -> Bound | None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from scheduler.encoded_scores import EncodedScores
 from scheduler.node_lists import CandidatesReader
+from scheduler.ports import NeverWaiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pool.allocation_state import AllocationState
     from pool.index.device_index import DeviceIndex
     from pool.model import Demand, Instant
-    from scheduler.ports import BindPort
+    from scheduler.ports import BindPort, ReportPort
 
 
 RECENT_PODS: Final = 8192
@@ -63,6 +64,7 @@ class ExtenderContext:
     """Whether the caches are synced, the ledger is rebuilt, and this replica leads."""
     leader: "Callable[[], str | None]" = lambda: None
     """The leadership term of this replica, for the API server to check; None without leader election."""
+    reports: "ReportPort" = field(default_factory=NeverWaiting)
     scores: EncodedScores = field(default_factory=EncodedScores)
     recent: RecentPods = field(default_factory=RecentPods)
     candidates: CandidatesReader = field(default_factory=CandidatesReader)

@@ -82,7 +82,7 @@ def preempt(body: bytes, context: "ExtenderContext") -> VerbResult:
 
 
 async def bind(body: bytes, context: "ExtenderContext") -> VerbResult:
-    """Answer ExtenderBindingArgs with ExtenderBindingResult; awaits only the binder.
+    """Answer ExtenderBindingArgs with ExtenderBindingResult; awaits only reports and the binder.
 
     When cancelled, or failed by the binder, it raises; `scheduler.bind` says what the allocation state then has.
     """

@@ -34,6 +34,8 @@ class Outcome(StrEnum):
     """bind: the node cannot take the pod, or the API server refused the Binding."""
     BOUND_ELSEWHERE = "bound_elsewhere"
     UNDER_WAY = "under_way"
+    AWAITING_REPORT = "awaiting_report"
+    """bind: kubelet chooses devices there, and its choice for a pod before is not reported yet."""
     IN_DOUBT = "in_doubt"
     """bind: it is unknown whether the API server carried the write out."""
 

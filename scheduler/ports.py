@@ -4,10 +4,10 @@
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from api.annotations import Devices
     from api.names import NodeName, PodUid
@@ -94,6 +94,28 @@ class Unseen:
 
 
 PodSighting = SeenBound | SeenPending | SeenGone | Unseen
+
+
+class ReportPort(Protocol):
+    """Waits for what nodes report of their pods."""
+
+    async def wait(
+        self, unreported: "Callable[[], Mapping[PodUid, str]]"
+    ) -> "Mapping[PodUid, str]":
+        """Return once nothing is unreported, or what still is when the time is over.
+
+        The last call of `unreported` is made without an await before the return. Raises nothing but CancelledError.
+        """
+
+
+@final
+class NeverWaiting:
+    """Goes by what is reported now."""
+
+    async def wait(
+        self, unreported: "Callable[[], Mapping[PodUid, str]]"
+    ) -> "Mapping[PodUid, str]":
+        return {}
 
 
 class BindPort(Protocol):

@@ -38,6 +38,7 @@ from reconciler.sinks.inventory_sink import record_mismatch
 from reconciler.sinks.pod_sink import PodSink
 from scheduler.context import ExtenderContext
 from server import open_files
+from server.allocation_reports import AllocationReports
 from server.binder import KubeBinder
 from server.cluster_version import check_cluster_version
 from server.controllers.all import CONTROLLERS
@@ -102,6 +103,8 @@ class ControlPlane:
             on_end=partial(record_end, recorder=self.recorder, catalog=self.catalog),
             on_mismatch=partial(record_mismatch, recorder=self.recorder),
         )
+        reports = AllocationReports()
+        self.allocation_state.on_settled = reports.wake
         self.readiness = Readiness()
         self.signer = ReservationSigner(client, settings.namespace)
         new_id = ReservationIds()
@@ -116,6 +119,7 @@ class ControlPlane:
             now=clock.instant,
             is_ready=self.readiness.may_answer,
             leader=self._leader,
+            reports=reports,
         )
         self.admission = AdmissionContext(
             index=self.index,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, final
 import msgspec
 
 from api.names import UnitId
+from pool.model import ContainerRole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
@@ -106,6 +107,14 @@ def reported_units(
         [unit for unit in map(UnitId, entry.units) if is_here(unit)]
         for entry in report
         if entry.resource in counted
+    )
+
+
+def is_complete(pod: "PodFacts", report: "PodReport | None") -> bool:
+    """Say whether a report has every container whose units kubelet lists."""
+    shown = {entry.container for entry in report or () if entry.resource == pod.demand.resource}
+    return shown.issuperset(
+        one.name for one in pod.demand.containers if one.role is not ContainerRole.INIT
     )
 
 

@@ -38,6 +38,11 @@ def agree_on_figures(
     }
     want = model.nodes_of(pool)
     assert got == want
+    facts = allocation_state.index.pool(PoolName(pool))
+    if facts is not None:
+        for node in want:
+            unreported = allocation_state.reader.unreported(facts, NodeName(node))
+            assert set(map(str, unreported)) == model.unreported(pool, node)
     capacity = state.capacity()
     sums = {key: getattr(capacity, key) for key in CAPACITY_FIGURES}
     assert sums == model.capacity(pool, want)

@@ -94,7 +94,13 @@ class ClusterState:
             self.set_device(f"d{number}", {})
 
     def new_allocation_state(self) -> AllocationState:
-        return AllocationState(on_end=lambda ended: self.ends_reported.append(ended.reservation.id))
+        made = AllocationState(on_end=lambda ended: self.ends_reported.append(ended.reservation.id))
+        self.settled: list[int] = []
+        """An entry for each call of `on_settled` since `wakes` looked."""
+        self.unreported: set[str] = set()
+        self.layout = ""
+        made.on_settled = lambda: self.settled.append(1)
+        return made
 
     def a_pool_spec(self, pick: Pick) -> dict[str, Any]:
         return {
@@ -206,6 +212,21 @@ class ClusterState:
         agreement.no_unit_has_two_of_our_owners(self.stored, self.model, besides=moved)
         assert self.ends_reported == self.ended
         assert len(self.allocation_state.ledger) == len(self.model.reservations)
+        self.wakes()
+
+    def wakes(self) -> None:
+        """`on_settled` is called when a pod is reported or gone; a change of devices or pools does not call it."""
+        layout = repr((self.model.devices, self.model.pools))
+        unreported = {
+            str(uid)
+            for facts in self.allocation_state.index.pools()
+            for node in NODES
+            for uid in self.allocation_state.reader.unreported(facts, NodeName(node))
+        }
+        if layout == self.layout and not self.unreported <= unreported:
+            assert self.settled
+        self.settled.clear()
+        self.unreported, self.layout = unreported, layout
 
     def agrees(self) -> None:
         """All checks, recomputed by the model."""

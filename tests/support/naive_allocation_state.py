@@ -104,6 +104,28 @@ class NaiveAllocationState:
             if resource in resources and self.is_on(unit, pod["node"])
         ]
 
+    def unreported(self, pool: str, node: str) -> set[str]:
+        """Pods with devices of the pool on a node, or with a Binding under way, that lack a container in its report."""
+        parts = {part for device in self.devices_on(pool, node) for part in self.parts(device)}
+        reports = self.reports.get(node, {})
+        bound = {
+            uid
+            for uid, pod in self.pods.items()
+            if {unit.split("::")[0] for unit in self.observed_units(pod)} & parts
+            and {
+                (name, pod["resource"])
+                for name, role, _ in pod["containers"]
+                if role is not ContainerRole.INIT
+            }
+            - {(container, resource) for container, resource, _ in reports.get(uid, ())}
+        }
+        return bound | {
+            one["uid"]
+            for one in self.reservations.values()
+            if one["phase"] not in UNCOMMITTED
+            and {unit.split("::")[0] for unit in one["units"]} & parts
+        }
+
     def is_on(self, unit: str, node: str) -> bool:
         return any(
             device["node"] == node and unit.split("::", maxsplit=1)[0] in self.parts(device)

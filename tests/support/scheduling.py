@@ -16,6 +16,7 @@ from scheduler.ports import (
     BindRefused,
     BindUnknown,
     BindWritten,
+    NeverWaiting,
     SeenBound,
     SeenGone,
     SeenPending,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from pool.model import Instant, PodFacts, PoolFacts
     from pool.reservations.reservation import Reservation
-    from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting
+    from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting, ReportPort
 
 LOST = BindUnknown("no answer within 3 s")
 
@@ -113,6 +114,7 @@ class ExtenderSetup:
     is_ready: bool = True
     leader: str | None = None
     ids: "Iterable[int]" = field(default_factory=itertools.count)
+    reports: "ReportPort" = field(default_factory=NeverWaiting)
 
     def __post_init__(self) -> None:
         numbers = iter(self.ids)
@@ -125,6 +127,7 @@ class ExtenderSetup:
             now=self.time.now,
             is_ready=lambda: self.is_ready,
             leader=lambda: self.leader,
+            reports=self.reports,
         )
 
     def pool(self, facts: "PoolFacts | None" = None, **devices: int) -> "ExtenderSetup":

@@ -42,6 +42,8 @@ SHAPES: Final = ((1,), (2,), (1, 1), (4,), (1,), (2, 2), (2,), (1, 2))
 TURNS: Final = 4
 STATIC_PODS: Final = 20
 STATIC_PODS_IF_LONG: Final = 200
+SHORT_PODS: Final = 30
+SHORT_PODS_IF_LONG: Final = 60
 RESERVED_CPUS: Final = "0,1"
 """One of each NUMA node."""
 REJECTED: Final = ("GPUDevicesSubstituted", "GPUDevicesRefused", "GPUAllocationMismatch")
@@ -77,22 +79,9 @@ async def test_many_pods_one_after_the_other_get_what_they_were_bound_with(
 ):
     pools, before = aligned, agent.process.logs()
     count = PODS_IF_LONG if is_long else PODS
-    waiting = [_a_short_pod(pools, whole, number) for number in range(count)]
-    found: dict[str, JsonObject] = {}
-
-    async def all_ended() -> bool:
-        listed = (await pools.api.get(pods.collection(pools.namespace)))["items"]
-        found.update({one["metadata"]["name"]: one for one in listed})
-        phases = Counter(one.get("status", {}).get("phase") for one in found.values())
-        assert not phases["Failed"], [one["status"] for one in found.values() if _has_failed(one)]
-        under_way = len(found) - phases["Succeeded"]
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(len(waiting), AT_ONCE - under_way)):
-                group.create_task(pools.create(waiting.pop(0)))
-        assert phases["Succeeded"] == count, dict(phases)
-        return True
-
-    await polling.eventually(all_ended, what=f"{count} pods ended", within=6 * count, every=0.25)
+    found = await _run_short_pods(
+        pools, [_a_short_pod(pools, whole, number) for number in range(count)]
+    )
 
     said = [json.loads(line) for line in agent.process.logs().removeprefix(before).splitlines()]
     outcomes = Counter(line.get("outcome") for line in said if line.get("resource") == whole)
@@ -204,6 +193,16 @@ async def test_beside_static_cpus_pods_get_what_they_were_bound_with_near_their_
     assert [one["note"] for one in events if _is_of(one, pools, REJECTED)] == []
 
 
+@pytest.mark.parametrize("beside_cpus", ["single-numa-node"], indirect=True)
+async def test_beside_static_cpus_no_pod_of_many_short_ones_is_rejected(
+    beside_cpus: "Pools", whole: str, *, is_long: bool
+):
+    """Pods end while others are bound, so that kubelet may give one other devices than it was bound with."""
+    count = SHORT_PODS_IF_LONG if is_long else SHORT_PODS
+    short = [_a_short_guaranteed_pod(beside_cpus, whole, number) for number in range(count)]
+    await _run_short_pods(beside_cpus, short)
+
+
 def _has_room(pools: "Pools", used: "Collection[list[str]]", units: int) -> bool:
     """Whether a NUMA node has so many devices that no pod has."""
     taken = Counter(_numa_node_of(pools, one) for some in used for one in some)
@@ -220,6 +219,14 @@ def _a_guaranteed_pod(
     ]
     for container, units in zip(pod["spec"]["containers"], shape, strict=True):
         container["resources"]["limits"] |= {"cpu": str(units), "memory": "16Mi"}
+    return pod
+
+
+def _a_short_guaranteed_pod(pools: "Pools", resource: str, number: int) -> "JsonObject":
+    pod = _a_guaranteed_pod(pools, f"short-{number}", resource, SHAPES[number % len(SHAPES)])
+    pod["spec"]["restartPolicy"] = "Never"
+    for container in pod["spec"]["containers"]:
+        container["command"] = ["sleep", "0.2"]
     return pod
 
 
@@ -253,6 +260,27 @@ def _a_short_pod(pools: "Pools", resource: str, number: int) -> "JsonObject":
             a_container("second", resource, units) | {"command": command}
         )
     return pod
+
+
+async def _run_short_pods(pools: "Pools", waiting: "list[JsonObject]") -> "dict[str, JsonObject]":
+    """Run the pods, some at a time, until all have ended, and none was rejected; return them by name."""
+    count = len(waiting)
+    found: dict[str, JsonObject] = {}
+
+    async def all_ended() -> bool:
+        listed = (await pools.api.get(pods.collection(pools.namespace)))["items"]
+        found.update({one["metadata"]["name"]: one for one in listed})
+        phases = Counter(one.get("status", {}).get("phase") for one in found.values())
+        assert not phases["Failed"], [one["status"] for one in found.values() if _has_failed(one)]
+        under_way = len(found) - phases["Succeeded"]
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(waiting), AT_ONCE - under_way)):
+                group.create_task(pools.create(waiting.pop(0)))
+        assert phases["Succeeded"] == count, dict(phases)
+        return True
+
+    await polling.eventually(all_ended, what=f"{count} pods ended", within=6 * count, every=0.25)
+    return found
 
 
 def _is_split(pod: "JsonObject", pools: "Pools", scope: str) -> bool:
