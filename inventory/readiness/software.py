@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 MAX_TEXT: Final = 512
 """Length of the text of one finding."""
-DRIVER_STEP: Final = "driver-validation"
-TOOLKIT_STEP: Final = "toolkit-validation"
+STEP_SUFFIX: Final = "-validation"
+DRIVER_STEP: Final = f"driver{STEP_SUFFIX}"
+TOOLKIT_STEP: Final = f"toolkit{STEP_SUFFIX}"
 """Init containers of the validator's pod; one that has succeeded proves its step."""
 
 
@@ -79,7 +80,7 @@ class OperandFacts:
     message: str = ""
     """Cause why its pod on the node is not ready."""
     passed: frozenset[str] = frozenset()
-    """Init containers of its pod that have succeeded."""
+    """Init containers of its pod that have succeeded, and whose step has not failed since."""
 
 
 _NOWHERE: Final = OperandFacts()

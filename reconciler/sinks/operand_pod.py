@@ -14,7 +14,7 @@ import msgspec
 from api.meta import Model, ObjectMeta
 from api.names import POOL_LABEL, NodeName
 from api.text import truncate
-from inventory.readiness.software import Operand
+from inventory.readiness.software import STEP_SUFFIX, Operand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,6 +122,7 @@ class OperandPod:
     cause: str = ""
     """Termination message of that container, or of the container that is not ready."""
     passed: frozenset[str] = frozenset()
+    """Init containers that have succeeded, and whose step has not failed since."""
     ip: str = ""
     port: int = 0
 
@@ -153,24 +154,28 @@ def projection(terms: OperandTerms) -> "Callable[[OperandPodObject], OperandPod 
 
 def _operand_pod(pod: OperandPodObject, operand: Operand, terms: OperandTerms) -> OperandPod:
     inits = pod.status.init_container_statuses or ()
-    passed = frozenset(intern(one.name) for one in inits if _has_passed(one))
     is_ready = pod.metadata.deletion_timestamp is None and any(
         one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ()
     )
     is_exporter = operand is Operand.DCGM_EXPORTER
     waits_for = next((one for one in inits if not _has_passed(one)), None)
     held_up = [waits_for] if waits_for else pod.status.container_statuses or ()
+    # A pod that is ready has no cause: a difference in it would be a change of the node.
+    cause = (
+        "" if is_ready else next((one.cause for one in held_up if not one.ready and one.cause), "")
+    )
+    # The validator checks its steps again while it runs, and names the one that has failed since.
+    failed = f"{cause.partition(':')[0]}{STEP_SUFFIX}"
     return OperandPod(
         ref=f"{pod.metadata.namespace}/{pod.metadata.name}",
         operand=operand,
         node=NodeName(intern(pod.spec.node_name)),
         is_ready=is_ready,
         waits_for=waits_for.name if waits_for else "",
-        # A pod that is ready has no cause: a difference in it would be a change of the node.
-        cause=""
-        if is_ready
-        else next((one.cause for one in held_up if not one.ready and one.cause), ""),
-        passed=passed,
+        cause=cause,
+        passed=frozenset(
+            intern(one.name) for one in inits if _has_passed(one) and one.name != failed
+        ),
         ip=pod.status.pod_ip if is_exporter else "",
         port=_metrics_port(pod.spec, terms) if is_exporter else 0,
     )

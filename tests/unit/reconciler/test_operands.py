@@ -102,6 +102,13 @@ def test_the_termination_message_of_what_holds_a_pod_up_is_its_cause():
     assert len(known(ready=False, messages={"main": "x" * 4096}).cause) == 256
 
 
+def test_a_step_that_fails_after_its_init_container_has_succeeded_has_not_passed():
+    inits = {"driver-validation": 0, "toolkit-validation": 0}
+    messages = {"main": "toolkit: nvidia-container-runtime is not on the node"}
+    assert known(ready=False, inits=inits, messages=messages).passed == {"driver-validation"}
+    assert known(inits=inits, messages=messages).passed == inits.keys()
+
+
 @pytest.mark.parametrize(
     ("ports", "port"),
     [
