@@ -34,16 +34,17 @@ ScrapeInterval = Annotated[
 ]
 ObjectName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
 Word = Annotated[str, Field(pattern=r"^[^\s]+$")]
+WordOrNothing = Annotated[str, Field(pattern=r"^[^\s]*$")]
 
 
 class OperandImageSettings(Section):
     """Image of an operand: repository, image and version together, or image alone with the whole reference."""
 
-    repository: str = ""
+    repository: WordOrNothing = ""
     """Registry and path, such as registry.example.com/nvidia."""
-    image: str = ""
+    image: WordOrNothing = ""
     """Name of the image; without repository and version the whole reference."""
-    version: str = ""
+    version: WordOrNothing = ""
     """Tag, or a digest that begins with `sha256:`."""
 
     def resolved(self, setting: str, default: str = "") -> str:

@@ -83,6 +83,12 @@ HOST_PATH = "text that matches ^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$"
             id="no image",
         ),
         pytest.param(
+            {"gfd": {"enabled": True, "image": {"image": "registry.example.com/gpu feature:1"}}},
+            "{}: bootstrap.gfd.image.image is 'registry.example.com/gpu feature:1'; expected: text that"
+            " matches",
+            id="image of two words",
+        ),
+        pytest.param(
             {"gfd": GFD_ON | {"sleepInterval": "60s"}},
             "{}: bootstrap.gfd.sleepInterval: no such setting; did you mean bootstrap.gfd.sleep_interval_s?",
             id="unknown setting",
