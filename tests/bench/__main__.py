@@ -16,6 +16,7 @@ from tests.bench import (
     bench_churn,
     bench_extender,
     bench_inventory,
+    bench_operands,
     bench_placement,
     bench_pools,
     bench_scaling,
@@ -44,6 +45,7 @@ SUBJECTS: "dict[str, Callable[[Sizes], Awaitable[list[Result]]]]" = {
     "churn": bench_churn.measure,
     "inventory": bench_inventory.measure,
     "pool_reconcile": bench_pools.measure,
+    "operands": bench_operands.measure,
     "placement": bench_placement.measure,
     "agent": bench_agent.measure,
 }
@@ -61,6 +63,7 @@ _SHOWN = (
     "left_over",
     "writes_per_pod",
     "reads_per_pod",
+    "cpu_ms",
     "cpu_s",
     "writes",
     "allocation_pct",

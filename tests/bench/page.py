@@ -74,6 +74,12 @@ SECTIONS = {
         "again, then one device that changes at a time. Once with a DaemonSet for each pool, once with one for "
         "all (docs/design/0006-one-daemonset-or-many.md).",
     ),
+    "operands": Section(
+        "Nodes and operands",
+        "What the leader does with the operands of all nodes, beside a full in-memory API server in another "
+        "process; and the page of the devices' metrics over HTTP, in one process with its client and with "
+        "the double of NVML's library, which reads a file at each call.",
+    ),
     "placement": Section(
         "Placement",
         "The choice of devices on one node, and strategies on the production trace openb by the published "
@@ -114,7 +120,7 @@ _COLUMNS = (
     ("scheduling_ms", "scheduling ms", "{:.2f}"),
     ("scheduler_cpu_ms", "scheduler CPU ms", "{:.2f}"),
     ("apiserver_cpu_ms", "API server CPU ms", "{:.2f}"),
-    ("cpu_ms", "CPU ms of all", "{:.2f}"),
+    ("cpu_ms", "CPU ms", "{:.2f}"),
     ("writes_per_pod", "API writes", "{:.2f}"),
     ("reads_per_pod", "API reads", "{:.2f}"),
     ("cpu_s", "CPU s", "{:.1f}"),

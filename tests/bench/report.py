@@ -83,7 +83,7 @@ class Result:
     apiserver_cpu_ms: float | None = None
     """Processor time of kube-apiserver for one pod."""
     cpu_ms: float | None = None
-    """Processor time of all of the control plane's processes for one pod."""
+    """Processor time of all of the control plane's processes for one pod, or of one process for one request."""
     writes_per_pod: float | None = None
     """Write requests to the API server for one pod, Events left out."""
     reads_per_pod: float | None = None

@@ -55,6 +55,14 @@ class Sizes:
     pool_nodes: int
     """Twice as many as pools, so that each has a node."""
     device_changes: int
+    operand_nodes: int
+    operand_renderings: int
+    operand_switches: int
+    pages: int
+    page_devices: int
+    page_slices: int
+    hangs: int
+    """Of a call of the driver; each takes a second."""
     agent_devices: int
     agent_slices: int
     agent_starts: int
@@ -124,6 +132,13 @@ FULL = Sizes(
     pool_counts=(1, 50, 500),
     pool_nodes=1_000,
     device_changes=10,
+    operand_nodes=500,
+    operand_renderings=200,
+    operand_switches=40,
+    pages=200,
+    page_devices=16,
+    page_slices=64,
+    hangs=5,
     agent_devices=16,
     agent_slices=64,
     agent_starts=5,
@@ -171,6 +186,13 @@ QUICK = Sizes(
     pool_counts=(3,),
     pool_nodes=6,
     device_changes=1,
+    operand_nodes=4,
+    operand_renderings=2,
+    operand_switches=2,
+    pages=2,
+    page_devices=2,
+    page_slices=4,
+    hangs=1,
     agent_devices=8,
     agent_slices=4,
     agent_starts=1,

@@ -26,6 +26,7 @@ FIGURES = {
     "inventory": ("cpu_s", "writes", "ratio"),
     "pool_reconcile": ("cpu_s", "writes"),
     "placement": ("p50_ms", "p99_ms", "rss_mib", "cpu_s"),
+    "operands": ("p50_ms", "p99_ms", "writes"),
     "agent": ("p50_ms", "p99_ms", "rss_mib", "growth_mib", "cpu_s"),
 }
 CHECKS = {
@@ -44,6 +45,12 @@ CHECKS = {
         "set of devices",
         "plan of devices",
         "devices of a SameDevice pod",
+    },
+    "operands": {
+        "rendered operands",
+        "steady state of operands",
+        "switch of an operand",
+        "page of devices",
     },
     "agent": {"preferred allocation", "allocation", "refusal", "fault"},
 }
