@@ -53,11 +53,11 @@ class Exporter:
 
 
 @asynccontextmanager
-async def an_exporter(page: str = "") -> AsyncIterator[Exporter]:
-    """Serve a page on a loopback port."""
+async def an_exporter(page: str = "", *, port: int | None = None) -> AsyncIterator[Exporter]:
+    """Serve a page on a loopback port, a free one by default."""
     exporter = Exporter(page)
     app = web.Application()
     app.router.add_get("/metrics", exporter.answer)
-    async with TestServer(app, host="127.0.0.1") as server:
+    async with TestServer(app, host="127.0.0.1", port=port) as server:
         exporter.host, exporter.port = "127.0.0.1", server.port or 0
         yield exporter

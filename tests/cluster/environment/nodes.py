@@ -67,7 +67,9 @@ async def create_kwok_nodes(
     capacity = {"cpu": "64", "memory": "512Gi", "pods": "110"}
     capacity |= {name: str(amount) for name, amount in (resources or {}).items()}
     names = node_names(KWOK_PREFIX + prefix, count)
-    for name in names:
+    slots = asyncio.Semaphore(_CONCURRENCY)
+
+    async def create(name: str) -> None:
         node = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -81,11 +83,15 @@ async def create_kwok_nodes(
                 },
             },
         }
-        await api.create(NODES, node)
-        await api.patch(
-            f"{NODES}/{name}/status", {"status": {"capacity": capacity, "allocatable": capacity}}
-        )
-        await api.patch(f"{NODES}/{name}", {"spec": {"taints": None}})
+        async with slots:
+            await api.create(NODES, node)
+            status = {"status": {"capacity": capacity, "allocatable": capacity}}
+            await api.patch(f"{NODES}/{name}/status", status)
+            await api.patch(f"{NODES}/{name}", {"spec": {"taints": None}})
+
+    async with asyncio.TaskGroup() as group:
+        for name in names:
+            group.create_task(create(name))
     return names
 
 
