@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.device_metrics.process_readings import ProcessSources
 from agent.device_metrics.source import DeviceLabelSources, DeviceMetrics
 from agent.errors import DriverUnavailableError
 from agent.nvml.driver import NvmlDriver
@@ -215,7 +216,10 @@ async def _telemetry(
     clock = AheadClock()
     driver = NvmlDriver(clock, library=nvml.library)
     sources = DeviceLabelSources(allocations=lambda: allocations, pools=dict)
-    metrics = DeviceMetrics(driver, sources, clock, node=NODE)
+    processes = ProcessSources(
+        owners_of=lambda _pids: {}, pod_of=lambda _pod: None, report=lambda _device: None
+    )
+    metrics = DeviceMetrics(driver, sources, clock, processes=processes, node=NODE)
     port = free_port()
     async with (
         serving_probes(Health(), "127.0.0.1", port, device_metrics=metrics),
