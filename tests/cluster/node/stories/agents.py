@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.cluster.node.environment.real_node import RealNode
     from tests.cluster.node.stories.devices import NodeDevices
 
-ALL_ROLES = "inventory,health,mig,device-plugin"
+ALL_ROLES = "inventory,health,mig,telemetry,device-plugin"
 _READY_S = 60
 
 
@@ -67,6 +67,15 @@ class Agent:
 
     async def wait_ready(self) -> None:
         await self.process.wait_ready(self._missing, within=_READY_S)
+
+    async def device_metrics(self) -> str:
+        """Return the page of the devices' metrics."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{self._port}/metrics/devices") as answer,
+        ):
+            assert answer.status == 200
+            return await answer.text()
 
     async def stop(self) -> None:
         await self.process.terminate()
