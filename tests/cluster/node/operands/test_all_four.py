@@ -7,7 +7,10 @@ from tests.cluster.node.operands.operand_pods import at, condition, container
 from tests.cluster.node.operands.switches import DAEMON_SETS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cluster.node.operands.operand_pods import OperandPods
+    from tests.cluster.node.operands.switches import SwitchedSystem
     from tests.cluster.node.stories.devices import NodeDevices
 
 
@@ -49,3 +52,17 @@ async def test_all_four_become_ready_in_the_order_of_their_needs(
     assert labels["nvidia.com/gpu.count"] == str(len(devices.devices))
     assert labels["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3"
     assert labels["nvidia.com/gpu.memory"] == "81559"
+
+
+async def test_features_are_a_file_where_nfd_reads_files(
+    operands: "OperandPods", installed_with_operands: "SwitchedSystem", tmp_path: "Path"
+):
+    before = await operands.ready("gfd")
+    gfd = installed_with_operands.now["bootstrap"]["gfd"]
+    as_file = {"node_feature_api": False, "features_dir": str(tmp_path)}
+    await installed_with_operands.switch(gfd=gfd | as_file)
+    await operands.ready("gfd", other_than=before["metadata"]["uid"])
+    file = tmp_path / "gfd"
+    await polling.eventually(file.exists, what="file of features")
+    written = file.read_text(encoding="utf-8").splitlines()
+    assert "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3" in written

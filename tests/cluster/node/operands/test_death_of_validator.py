@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 VALIDATIONS = Path("/run/nvidia/validations")
 FILES = ["cuda-ready", "driver-ready", "plugin-ready", "toolkit-ready"]
+SPECIFICATION = "gpu.deckhouse.io-gpu.json"
 NO_DEVICE = 100
 """CUDA_ERROR_NO_DEVICE."""
 WITHIN_S = 60
@@ -32,7 +33,7 @@ def files() -> list[str]:
 @contextlib.contextmanager
 def every_step_fails(devices: "NodeDevices") -> "Iterator[dict[str, Callable[[], None]]]":
     """Let each step fail; yields what mends each, in the order of the steps."""
-    (specification,) = paths.USUAL_CDI.iterdir()
+    specification = paths.USUAL_CDI / SPECIFICATION
     # No runtime resolves a device that two files of one directory have.
     double = specification.with_name(f"double-{specification.name}")
     shutil.copy2(specification, double)
