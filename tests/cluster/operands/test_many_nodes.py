@@ -1,0 +1,233 @@
+"""Operands beside 500 nodes of kwok: what a label, a setting and a switch cost.
+
+All nodes have the labels of a device; 50 of them are for the operands' pods.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api.names import OPERAND_LABEL, PRESENT_LABEL
+from reconciler.operands.live_operands import RESOURCES
+from tests.cluster.environment import client, nodes, polling
+from tests.cluster.environment.audit import AuditLog, Write
+from tests.cluster.environment.client import ApiClient
+from tests.cluster.system.installation import NAMESPACE, SERVER_USER, GpuSystem
+from tests.support import ports
+from tests.support.dcgm import an_exporter, device_lines
+from tests.support.node_features import rule_labels, uuid_of
+
+if TYPE_CHECKING:
+    from tests.cluster.environment.components import Kwok
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.environment.kubectl import Kubectl
+
+ALL, READY = 500, 50
+"""Nodes, and those of them that run the operands."""
+WITHIN_S = 10
+"""After a label, or after the start of a server with other settings, the objects are right."""
+RUNS = {"test.example.com/runs-operands": "true"}
+DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
+PLURALS = frozenset(one.plural for one in RESOURCES.values())
+_CONCURRENCY = 32
+
+
+@dataclass
+class Fleet:
+    """The installation, its nodes, and what its settings are."""
+
+    system: GpuSystem
+    names: list[str]
+    port: int
+    """Of every exporter."""
+
+    @property
+    def running(self) -> list[str]:
+        return self.names[:READY]
+
+
+def bootstrap(port: int, **changes: Any) -> dict[str, Any]:
+    """Settings with all operands on."""
+    gfd, dcgm, exporter = (
+        {"enabled": True, "image": {"image": f"registry.test/{name}:1.0"}}
+        for name in ("gfd", "dcgm", "dcgm-exporter")
+    )
+    return {
+        "period_s": 1,
+        "validator": {"enabled": True},
+        "gfd": gfd,
+        "dcgm": dcgm,
+        "dcgm_exporter": {**exporter, "source": "DCGM", "port": port},
+        **changes,
+    }
+
+
+@pytest.fixture(scope="module")
+def fleet_of_nodes(
+    control_plane: "ControlPlane", kubectl: "Kubectl", kwok: "Kwok"
+) -> Iterator[Fleet]:
+    del kwok
+    port = ports.free_port()
+    settings = {
+        "bootstrap": bootstrap(port),
+        "node_agent": {"enabled": False, "node_selector": RUNS},
+    }
+    system = GpuSystem(control_plane, kubectl, prefix="operands-", settings=settings)
+    fleet = Fleet(system, nodes.node_names(f"{nodes.KWOK_PREFIX}operands", ALL), port)
+
+    async def remove_nodes() -> None:
+        async with client.open_client(control_plane.kubeconfig()) as api:
+            await nodes.delete_nodes(api, fleet.names)
+
+    async def create_nodes() -> None:
+        async with client.open_client(control_plane.kubeconfig()) as api:
+            await nodes.create_kwok_nodes(api, ALL, prefix="operands")
+
+    try:
+        asyncio.run(system.install())
+        asyncio.run(create_nodes())
+        yield fleet
+        asyncio.run(system.check_rights())
+    finally:
+        asyncio.run(system.uninstall())
+        asyncio.run(remove_nodes())
+
+
+@pytest.fixture
+async def fleet(fleet_of_nodes: Fleet, api: ApiClient) -> AsyncIterator[Fleet]:
+    """The nodes with their labels, and with the exporters of those that are running."""
+    found = fleet_of_nodes
+    pages = "".join(device_lines(uuid_of(name, 0)) for name in found.running)
+    async with an_exporter(pages, port=found.port):
+        yield found
+
+
+async def each(names: Iterable[str], work: Any) -> None:
+    slots = asyncio.Semaphore(_CONCURRENCY)
+
+    async def one(name: str) -> None:
+        async with slots:
+            await work(name)
+
+    async with asyncio.TaskGroup() as group:
+        for name in names:
+            group.create_task(one(name))
+
+
+async def label(api: ApiClient, names: Iterable[str]) -> None:
+    """Label nodes as NFD does that finds a device."""
+    labels = {key: text for key, text in rule_labels(1).items() if key != PRESENT_LABEL}
+    body = {"metadata": {"labels": labels}}
+    await each(names, lambda name: api.patch(f"{nodes.NODES}/{name}", body))
+
+
+async def until_present(api: ApiClient, names: Iterable[str], *, within: float) -> None:
+    async def are_present() -> bool:
+        listed = await api.get(nodes.NODES, labelSelector=PRESENT_LABEL)
+        missing = set(names) - {one["metadata"]["name"] for one in listed["items"]}
+        assert not missing, f"{len(missing)} nodes without {PRESENT_LABEL}"
+        return True
+
+    await polling.eventually(are_present, what="labels of nodes", within=within)
+
+
+async def until_at_rest(audit: AuditLog) -> None:
+    """Return once the server has written nothing for three seconds."""
+
+    async def is_at_rest() -> bool:
+        mark = await audit.mark()
+        await asyncio.sleep(3)
+        written = await audit.writes(mark, user=SERVER_USER)
+        moving = Counter(one.resource for one in written if one.resource != "leases")
+        assert not moving, f"{moving}"
+        return True
+
+    await polling.eventually(is_at_rest, what="a server at rest", within=120)
+
+
+async def written(audit: AuditLog, mark: int) -> list[Write]:
+    """Return what the server wrote of operands' objects."""
+    found = await audit.writes(mark, user=SERVER_USER)
+    return [one for one in found if one.resource in PLURALS and one.namespace in ("", NAMESPACE)]
+
+
+async def test_a_label_of_a_node_is_followed_by_one_write_of_it(
+    fleet: Fleet, api: ApiClient, audit: AuditLog
+):
+    mark = await audit.mark()
+    await label(api, fleet.names[:1])
+    await until_present(api, fleet.names[:1], within=WITHIN_S)
+    await label(api, fleet.names[1:])
+    await until_present(api, fleet.names, within=60)
+    await until_at_rest(audit)
+    on_nodes = await audit.writes(mark, user=SERVER_USER, resource="nodes")
+    assert Counter(one.name for one in on_nodes) == Counter(fleet.names)
+
+
+async def test_a_setting_is_one_write_of_the_object_that_has_it(
+    fleet: Fleet, api: ApiClient, audit: AuditLog
+):
+    mark = await audit.mark()
+    gfd = {**bootstrap(fleet.port)["gfd"], "sleep_interval_s": 90}
+    await fleet.system.reconfigure(bootstrap=bootstrap(fleet.port, gfd=gfd))
+
+    async def is_right() -> bool:
+        found = await api.get(f"{DAEMON_SETS}/gpu-feature-discovery")
+        return "90" in str(found["spec"]["template"]["spec"]["containers"])
+
+    await polling.eventually(is_right, what="the setting", within=WITHIN_S)
+    await until_at_rest(audit)
+    writes = await written(audit, mark)
+    assert [(one.verb, one.name) for one in writes] == [("patch", "gpu-feature-discovery")]
+
+
+async def test_a_switch_is_one_write_an_object(fleet: Fleet, api: ApiClient, audit: AuditLog):
+    before = await objects_of(api, "gfd")
+    mark = await audit.mark()
+    await fleet.system.reconfigure(bootstrap=bootstrap(fleet.port, gfd={"enabled": False}))
+
+    async def is_gone() -> bool:
+        found = await objects_of(api, "gfd")
+        assert not found, f"{found}"
+        return True
+
+    await polling.eventually(is_gone, what="no object of the operand", within=WITHIN_S)
+    await until_at_rest(audit)
+    deleted = Counter((one.verb, one.resource, one.name) for one in await written(audit, mark))
+    assert deleted == Counter(("delete", plural, name) for plural, name in before)
+
+    mark = await audit.mark()
+    await fleet.system.reconfigure(bootstrap=bootstrap(fleet.port))
+
+    async def is_back() -> bool:
+        assert await objects_of(api, "gfd") == before
+        return True
+
+    await polling.eventually(is_back, what="all objects of the operand", within=WITHIN_S)
+    await until_at_rest(audit)
+    made = Counter((one.verb, one.resource, one.name) for one in await written(audit, mark))
+    assert made == Counter(("patch", plural, name) for plural, name in before)
+
+
+async def objects_of(api: ApiClient, operand: str) -> set[tuple[str, str]]:
+    """Return plural and name of the operand's objects."""
+    found = set()
+    for resource in RESOURCES.values():
+        path = resource.path(NAMESPACE if resource.namespaced else None)
+        try:
+            listed = await api.get(path, labelSelector=f"{OPERAND_LABEL}={operand}")
+        except client.ApiRefusedError as refused:
+            # A kind that this cluster does not serve.
+            if refused.status != 404:
+                raise
+            continue
+        found |= {
+            (resource.plural, one["metadata"]["name"])
+            for one in listed["items"]
+            if not one["metadata"].get("deletionTimestamp")
+        }
+    return found
