@@ -168,18 +168,24 @@ def _splits(topology: "Topology", count: int, state: _State) -> "Iterator[tuple[
     regions = [node & free for node in topology.numa_nodes if (node & free).bit_count() >= count]
     if count < 2 or not regions:
         regions = [free]
+    classes = _alike(topology).classes
     for region in regions:
         found = [(count, 0, idle & ~region)]
         room = region.bit_count()
-        for devices, first in _alike(topology).classes:
-            inside = (devices & region).bit_count()
-            if not inside:
+        for devices, first in classes:
+            members = devices & region
+            if not members:
                 continue
+            inside = members.bit_count()
             room -= inside
-            busy = inside - (devices & idle).bit_count()
-            options = [
-                (some, first[some], first[inside - max(some, busy)]) for some in range(inside + 1)
-            ]
+            most = min(inside, count)
+            if members & idle == members:  # most often; the same in less time
+                options = [(some, first[some], first[inside - some]) for some in range(most + 1)]
+            else:
+                busy = inside - (members & idle).bit_count()
+                options = [
+                    (some, first[some], first[inside - max(some, busy)]) for some in range(most + 1)
+                ]
             found = [
                 (lacking - some, mask | taken, left | kept)
                 for lacking, mask, left in found
