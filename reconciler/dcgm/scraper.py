@@ -103,6 +103,8 @@ class DcgmScraper:
         # separate, so that a new node does not wait for a round of all others
         self.changes: EventSource[NodeName] = EventSource()
         """Nodes whose exporter was read."""
+        self.begun: EventSource[NodeName] = EventSource()
+        """Nodes whose exporter gave its first page since it is asked."""
         for outcome in _OUTCOMES:
             HEALTH_SCRAPES.labels(outcome)
 
@@ -161,9 +163,12 @@ class DcgmScraper:
         now = self._now()
         wanted = now.monotonic + self._terms.period_s * self._rng.uniform(0.8, 1.0)
         followed.due = self._later.slot(wanted)
+        is_first = followed.seen is None
         followed.seen = ExporterSample(now.monotonic, page)
         self._heard[node] = now.utc
         self.changes.publish(node)
+        if is_first:
+            self.begun.publish(node)
 
     def _fail(self, followed: _Followed, node: NodeName, *, outcome: str, why: str) -> None:
         HEALTH_SCRAPES.labels(outcome).inc()

@@ -278,6 +278,7 @@ SPEC: Final = ControllerSpec(
         OPERANDS,
         # An operand that comes to any node may be needed on all of them.
         Trigger(source=lambda context: context.caches.operands.presence, keys=_nodes),
+        Trigger(source=lambda context: context.shared(dcgm_scraper).begun),
     ),
     initial=_nodes,
     workers=WORKERS,

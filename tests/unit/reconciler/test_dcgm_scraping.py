@@ -253,6 +253,20 @@ async def test_every_change_of_an_exporter_or_of_devices_has_the_node_looked_at(
         assert woken.taken() == ["n1"]
 
 
+async def test_the_first_page_of_an_exporter_is_told_apart():
+    setup = Setup()
+    begun: list[str] = []
+    setup.scraping.begun.subscribe(begun.append)
+    setup.add()
+    await setup.read_when_due(3)
+    assert begun == ["n1"]
+    setup.operands.replace_all([])
+    await setup.scraping.reconcile(N1)
+    setup.add()
+    await setup.read_when_due(2)
+    assert begun == ["n1", "n1"]
+
+
 async def test_when_an_exporter_was_heard_is_known_after_its_end():
     setup = Setup()
     setup.add()
