@@ -44,6 +44,8 @@ STATIC_PODS: Final = 20
 STATIC_PODS_IF_LONG: Final = 200
 SHORT_PODS: Final = 30
 SHORT_PODS_IF_LONG: Final = 60
+UNTIL_TERMINATED: Final = ["sh", "-c", "trap exit TERM; sleep 100000 & wait"]
+"""Ends within its grace period, a second of each pod less."""
 RESERVED_CPUS: Final = "0,1"
 """One of each NUMA node."""
 REJECTED: Final = ("GPUDevicesSubstituted", "GPUDevicesRefused", "GPUAllocationMismatch")
@@ -218,6 +220,7 @@ def _a_guaranteed_pod(
         a_container(f"other-{at}", resource, units) for at, units in enumerate(shape[1:])
     ]
     for container, units in zip(pod["spec"]["containers"], shape, strict=True):
+        container["command"] = UNTIL_TERMINATED
         container["resources"]["limits"] |= {"cpu": str(units), "memory": "16Mi"}
     return pod
 
