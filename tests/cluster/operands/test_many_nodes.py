@@ -1,11 +1,11 @@
-"""Operands beside 500 nodes of kwok: what a label, a setting and a switch cost.
+"""Operands beside 500 nodes of kwok: what a label, a setting and a switch cost, and that quiet nodes cost nothing.
 
-All nodes have the labels of a device; 50 of them are for the operands' pods.
+All nodes have the labels of a device. 50 of them have a node agent's report and run all operands.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,16 @@ import pytest
 
 from api.names import OPERAND_LABEL, PRESENT_LABEL
 from reconciler.operands.live_operands import RESOURCES
+from server.system_clock import SystemClock
 from tests.cluster.environment import client, nodes, polling
 from tests.cluster.environment.audit import AuditLog, Write
 from tests.cluster.environment.client import ApiClient
+from tests.cluster.system.features import apply_feature
 from tests.cluster.system.installation import NAMESPACE, SERVER_USER, GpuSystem
+from tests.cluster.system.objects import API
 from tests.support import ports
 from tests.support.dcgm import an_exporter, device_lines
-from tests.support.node_features import rule_labels, uuid_of
+from tests.support.node_features import agent_device, agent_feature, rule_labels, uuid_of
 
 if TYPE_CHECKING:
     from tests.cluster.environment.components import Kwok
@@ -30,9 +33,17 @@ ALL, READY = 500, 50
 """Nodes, and those of them that run the operands."""
 WITHIN_S = 10
 """After a label, or after the start of a server with other settings, the objects are right."""
+QUIET_S, QUIET_IF_LONG_S = 60, 600
+AGENT_HEARTBEAT_S = 30
 RUNS = {"test.example.com/runs-operands": "true"}
+INVENTORIES = f"{API}/gpunodeinventories"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
+OPERANDS = ("gpu-dcgm", "gpu-dcgm-exporter", "gpu-feature-discovery", "gpu-node-validator")
 PLURALS = frozenset(one.plural for one in RESOURCES.values())
+STOCK = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+"""
 _CONCURRENCY = 32
 
 
@@ -155,6 +166,49 @@ async def written(audit: AuditLog, mark: int) -> list[Write]:
     return [one for one in found if one.resource in PLURALS and one.namespace in ("", NAMESPACE)]
 
 
+async def until_ready(api: ApiClient, fleet: Fleet) -> None:
+    """Have the agents report and the operands run; return when the nodes are ready for pools."""
+    await heartbeats(api, fleet)
+
+    async def all_run() -> bool:
+        for name in OPERANDS:
+            status = await api.status(f"{DAEMON_SETS}/{name}")
+            assert status.get("numberReady") == READY, f"{name}: {status}"
+        return True
+
+    await polling.eventually(all_run, what="the pods of all operands", within=60, every=0.5)
+    selector = "app=gpu-control-plane-dcgm-exporter"
+    listed = await api.get(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=selector)
+    # kwok gives its pods no address.
+    body = {"status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}}
+    paths = [
+        f"/api/v1/namespaces/{NAMESPACE}/pods/{one['metadata']['name']}/status"
+        for one in listed["items"]
+    ]
+    await each(paths, lambda path: api.patch(path, body, kind="strategic"))
+
+    async def all_ready() -> bool:
+        listed = await api.get(INVENTORIES)
+        statuses = {one["metadata"]["name"]: one["status"] for one in listed["items"]}
+        for name in fleet.running:
+            status = statuses[name]
+            assert status.get("phase") == "Ready", f"{name}: {status}"
+            assert status.get("monitoring", {}).get("lastHeartbeat"), f"{name}: {status}"
+        return True
+
+    await polling.eventually(all_ready, what="nodes that are ready", within=60, every=0.5)
+
+
+async def heartbeats(api: ApiClient, fleet: Fleet) -> None:
+    """Have the agents of the running nodes report."""
+
+    async def report(node: str) -> None:
+        feature = agent_feature(node, [agent_device(node, 0)], heartbeat=SystemClock().utc_now())
+        await apply_feature(api, feature)
+
+    await each(fleet.running, report)
+
+
 async def test_a_label_of_a_node_is_followed_by_one_write_of_it(
     fleet: Fleet, api: ApiClient, audit: AuditLog
 ):
@@ -166,6 +220,34 @@ async def test_a_label_of_a_node_is_followed_by_one_write_of_it(
     await until_at_rest(audit)
     on_nodes = await audit.writes(mark, user=SERVER_USER, resource="nodes")
     assert Counter(one.name for one in on_nodes) == Counter(fleet.names)
+
+
+async def test_quiet_nodes_with_all_operands_cost_leases_and_heartbeats(
+    fleet: Fleet,
+    api: ApiClient,
+    audit: AuditLog,
+    start_scheduler: "Callable[[str], Awaitable[Any]]",
+    *,
+    is_long: bool,
+):
+    await start_scheduler(STOCK)
+    await label(api, fleet.running)
+    runs = {"metadata": {"labels": RUNS}}
+    await each(fleet.running, lambda name: api.patch(f"{nodes.NODES}/{name}", runs))
+    await until_ready(api, fleet)
+    await until_at_rest(audit)
+    mark = await audit.mark()
+    quiet_s = QUIET_IF_LONG_S if is_long else QUIET_S
+    # A stretch of real time is what this is about.
+    for _ in range(quiet_s // AGENT_HEARTBEAT_S):
+        await asyncio.sleep(AGENT_HEARTBEAT_S)
+        await heartbeats(api, fleet)
+    found = await audit.writes(mark, user=SERVER_USER)
+    rest = Counter((one.resource, one.name) for one in found if one.resource != "leases")
+    # The exporters' heartbeats: once in ten minutes.
+    allowed = {("gpunodeinventories/status", name) for name in fleet.running} if is_long else set()
+    assert rest.keys() <= allowed, f"{rest}"
+    assert all(count <= 1 for count in rest.values()), f"{rest}"
 
 
 async def test_a_setting_is_one_write_of_the_object_that_has_it(
