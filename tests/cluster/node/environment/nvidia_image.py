@@ -14,10 +14,12 @@ from image import layout
 NAME: Final = "localhost/nvidia-programs:1"
 _PROGRAMS: Final = {
     "gpu-feature-discovery": "feature_discovery",
+    "config-manager": "config_manager",
     "nv-hostengine": "host_engine",
     "dcgm-exporter": "exporter",
 }
-_START: Final = "#!/usr/bin/python3.11\nfrom nvidia_programs.{module} import main\n\nmain()\n"
+_MODULES: Final = "tests/cluster/node/environment/nvidia_programs"
+_START: Final = "#!/usr/bin/python3.11\nfrom {package}.{module} import main\n\nmain()\n"
 _SITE: Final = "usr/local/lib/python3.11/dist-packages"
 _PACKAGE: Final = Path(__file__).parent / "nvidia_programs"
 _COLLECTORS: Final = "etc/dcgm-exporter/dcp-metrics-included.csv"
@@ -36,14 +38,16 @@ def write_nvidia_image(tar: Path, ours: Path, busybox: Path, *, scratch: Path) -
     programs = scratch / "usr/local/bin"
     programs.mkdir(parents=True)
     for name, module in _PROGRAMS.items():
-        (programs / name).write_text(_START.format(module=module), encoding="ascii")
+        (programs / name).write_text(
+            _START.format(package=_MODULES.replace("/", "."), module=module), encoding="ascii"
+        )
         (programs / name).chmod(0o755)
     (scratch / "usr/bin").mkdir()
     (scratch / "usr/bin/sh").hardlink_to(busybox)
     collectors = scratch / _COLLECTORS
     collectors.parent.mkdir(parents=True)
     collectors.write_bytes((_PACKAGE / collectors.name).read_bytes())
-    source = layout.Tree(_PACKAGE, at=f"{_SITE}/nvidia_programs", is_wanted=_is_source)
+    source = layout.Tree(_PACKAGE, at=f"{_SITE}/{_MODULES}", is_wanted=_is_source)
     added = layout.build_layer([layout.Tree(scratch), source])
     config = json.loads(base["config"].content)
     image = layout.build_image(

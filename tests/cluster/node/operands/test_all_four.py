@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from tests.cluster.environment import polling
+from tests.cluster.environment import nodes, polling
 from tests.cluster.node.operands.operand_pods import at, condition, container
 from tests.cluster.node.operands.switches import DAEMON_SETS
+from tests.cluster.system.installation import NAMESPACE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from tests.cluster.node.operands.operand_pods import OperandPods
     from tests.cluster.node.operands.switches import SwitchedSystem
     from tests.cluster.node.stories.devices import NodeDevices
+
+CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 
 
 async def test_all_four_become_ready_in_the_order_of_their_needs(
@@ -66,3 +69,36 @@ async def test_features_are_a_file_where_nfd_reads_files(
     await polling.eventually(file.exists, what="file of features")
     written = file.read_text(encoding="utf-8").splitlines()
     assert "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3" in written
+
+
+async def test_a_label_of_the_node_chooses_the_configuration_of_gfd(
+    operands: "OperandPods", installed_with_operands: "SwitchedSystem"
+):
+    before = await operands.ready("gfd")
+    data = {
+        f"{one}": f"version: v1\nflags: {{migStrategy: {one}}}\n" for one in ("single", "mixed")
+    }
+    await operands.api.create(CONFIG_MAPS, {"metadata": {"name": "gfd-configs"}, "data": data})
+    gfd = installed_with_operands.now["bootstrap"]["gfd"]
+    chosen = {"config_map": "gfd-configs", "default_config": "single"}
+    await installed_with_operands.switch(gfd=gfd | chosen)
+    pod = await operands.ready("gfd", other_than=before["metadata"]["uid"])
+
+    async def has_strategy(wanted: str) -> bool:
+        labels = (await operands.api.get(operands.node_feature))["spec"]["labels"]
+        return bool(labels["nvidia.com/mig.strategy"] == wanted)
+
+    await polling.eventually(lambda: has_strategy("single"), what="the default configuration")
+    await label(operands, "mixed")
+    try:
+        await polling.eventually(lambda: has_strategy("mixed"), what="the chosen configuration")
+    finally:
+        await label(operands, None)
+    (after,) = await operands.of("gfd")
+    assert after["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert [one["restartCount"] for one in after["status"]["containerStatuses"]] == [0, 0]
+
+
+async def label(operands: "OperandPods", value: str | None) -> None:
+    labels = {"metadata": {"labels": {"nvidia.com/device-plugin.config": value}}}
+    await operands.api.patch(f"{nodes.NODES}/{operands.node}", labels)

@@ -4,25 +4,23 @@ Environment: github.com/NVIDIA/k8s-device-plugin, cmd/gpu-feature-discovery/main
 """
 
 import asyncio
-import json
 import os
 import signal
-import ssl
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from agent.nvml.driver import NvmlDriver
 from server.system_clock import SystemClock
+from tests.cluster.node.environment.nvidia_programs.api_server import call
 
 if TYPE_CHECKING:
     from agent.driver.port import DriverSnapshot
 
 _DRIVER_ROOT = Path("/driver-root")
-_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _FAMILIES = {"7": "volta", "8": "ampere", "9": "hopper"}
 
 
@@ -30,6 +28,7 @@ def main() -> None:
     """Report again and again; ends where the driver cannot be used and GFD_FAIL_ON_INIT_ERROR is true."""
     # As process 1 of a container it would ignore the signal.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGHUP, lambda *_: os.execv(sys.argv[0], sys.argv))
     interval_s = float(os.environ["GFD_SLEEP_INTERVAL"].removesuffix("s"))
     started = f"{SystemClock().utc_now().timestamp():.0f}"
     while True:
@@ -70,15 +69,24 @@ def _features(snapshot: "DriverSnapshot") -> dict[str, str]:
         "gpu.replicas": "1",
         "gpu.sharing-strategy": "none",
         "mig.capable": str(device.is_mig_capable).lower(),
-        "mig.strategy": os.environ["MIG_STRATEGY"],
+        "mig.strategy": _flags().get("migStrategy", os.environ["MIG_STRATEGY"]),
     }
+
+
+def _flags() -> dict[str, str]:
+    """Return the flags of the configuration; config-manager links an empty one, or one of several."""
+    if "CONFIG_FILE" not in os.environ:
+        return {}
+    content = yaml.safe_load(Path(os.environ["CONFIG_FILE"]).read_text(encoding="utf-8")) or {}
+    flags: dict[str, str] = content.get("flags", {})
+    return flags
 
 
 def _publish(labels: dict[str, str]) -> None:
     node, namespace = os.environ["NODE_NAME"], os.environ["NAMESPACE"]
     name = f"nvidia-features-for-{node}"
     path = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{namespace}/nodefeatures"
-    found = _call("GET", f"{path}/{name}")
+    found = call("GET", f"{path}/{name}")
     metadata: dict[str, Any] = {
         "name": name,
         "labels": {"nfd.node.kubernetes.io/node-name": node},
@@ -91,44 +99,22 @@ def _publish(labels: dict[str, str]) -> None:
         "spec": {"features": {"attributes": {}, "flags": {}, "instances": {}}, "labels": labels},
     }
     if found is None:
-        _call("POST", path, wanted)
+        call("POST", path, wanted)
         return
     metadata["resourceVersion"] = found["metadata"]["resourceVersion"]
-    _call("PUT", f"{path}/{name}", wanted)
+    call("PUT", f"{path}/{name}", wanted)
 
 
 def _owners(namespace: str) -> list[dict[str, Any]]:
     """Return the DaemonSet, as a GFD does that knows its pod: the NodeFeature goes with it."""
     name = os.environ.get("POD_NAME", "")
-    pod = _call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}") if name else None
+    pod = call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}") if name else None
     owners = (pod or {"metadata": {}})["metadata"].get("ownerReferences", [])
     return [
         {key: one[key] for key in ("apiVersion", "kind", "name", "uid")} | {"controller": True}
         for one in owners
         if one["kind"] == "DaemonSet"
     ]
-
-
-def _call(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-    """Call the API server as the pod's account; None where there is no such object."""
-    host = os.environ["KUBERNETES_SERVICE_HOST"]
-    port = os.environ["KUBERNETES_SERVICE_PORT"]
-    token = (_ACCOUNT / "token").read_text(encoding="ascii")
-    request = urllib.request.Request(
-        f"https://{host}:{port}{path}",
-        data=None if body is None else json.dumps(body).encode(),
-        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-        method=method,
-    )
-    trusted = ssl.create_default_context(cafile=str(_ACCOUNT / "ca.crt"))
-    try:
-        with urllib.request.urlopen(request, context=trusted, timeout=10) as answer:
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        if error.code == 404:
-            return None
-        print(f"{method} {path}: {error.code} {error.read().decode()}", file=sys.stderr)
-        raise
 
 
 def _write(path: Path, labels: dict[str, str]) -> None:
