@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, final
 import aiohttp
 import yaml
 
-from api.names import OPERAND_LABEL
 from manifests.yaml import render
 from simulator.node.nfd import node_feature_crd
 from tests.cluster.environment import client, components, polling, server_process
@@ -48,6 +47,7 @@ SAMPLE_EVERY_S = 0.5
 ADVERTISED = "192.0.2.1"
 """Of the servers, where a test installs their Service; nothing connects to it (RFC 5737)."""
 
+_OPERAND_LABEL = "gpu.deckhouse.io/operand"
 _MOUNTED = ("ca.crt", "scheduler.crt", "scheduler.key")
 _SCHEDULER_ENVIRONMENT = {
     "HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5",
@@ -85,7 +85,7 @@ async def remove(
     await kubectl("delete", *options, "--all", kinds, timeout_s=120)
     # What the server made for operands, beyond its namespace.
     roles = "clusterroles,clusterrolebindings"
-    await kubectl("delete", *options, "-l", OPERAND_LABEL, roles, timeout_s=120)
+    await kubectl("delete", *options, "-l", _OPERAND_LABEL, roles, timeout_s=120)
     async with client.open_client(control_plane.kubeconfig()) as api:
         # Nothing can be made in a namespace that is on its way out.
         await until_gone(api, f"/api/v1/namespaces/{NAMESPACE}", within=60)
