@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from tests.cluster.environment import nodes, pods, polling
+from tests.cluster.node.environment.allocatable_units import allocatable_units
 from tests.cluster.system.objects import API, DEVICES, POOLS, PREFIX, a_pool_object, devices_of
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Pools:
             seen = status.get("allocatable", {}).get(resource)
             pool = await self.api.status(f"{POOLS}/{resource.removeprefix(PREFIX)}")
             assert seen == str(units), f"{resource}: allocatable {seen}, pool {pool}"
+            now = await allocatable_units(self.node.pod_resources_directory, resource)
+            assert now == units, f"{resource}: kubelet can allocate {now}"
             return True
 
         await polling.eventually(does, what=f"{units} of {resource}", within=_WITHIN_S, every=0.1)
