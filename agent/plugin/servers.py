@@ -1,6 +1,7 @@
 """All device plugins of one process: one for each resource that is or was advertised."""
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from agent.errors import BadPoolConfigError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 RECONCILE_EVERY_S: Final = 0.1
 """A kubelet that restarts leaves 0.9 s to register again, or waiting pods fail."""
+SETTLE_S: Final = 0.01
+"""After the end of a stream: kubelet drops all that it has of a resource's plugins one after the other."""
 ALIVE_WITHIN_S: Final = 60.0
 """A kubelet that hangs keeps a registration for 12 s, one after the other where there are several."""
 
@@ -75,6 +78,7 @@ class PluginServers:
         self._reconciled_at = clock.monotonic()
         self._reconciling: dict[str, float] = {}
         # resource -> start of the running reconcile
+        self._stream_ended = asyncio.Event()
 
     def advertise(self, advertised: "Iterable[AdvertisedUnits]") -> None:
         """Advertise exactly these units from now on.
@@ -85,6 +89,7 @@ class PluginServers:
         self._advertised = {one.resource: one for one in advertised}
         for resource in self._advertised.keys() - self._served.keys():
             plugin = DevicePluginService(resource, self._clock, allocator=self._allocator)
+            plugin.on_stream_end = self._stream_ended.set
             self._served[resource] = ServedPlugin(
                 plugin, self._directory, self._clock, problems=self._problems
             )
@@ -118,11 +123,23 @@ class PluginServers:
             async with asyncio.TaskGroup() as group:
                 while True:
                     self._start_reconciles(group)
-                    await asyncio.sleep(RECONCILE_EVERY_S)
+                    await self._wait_for_stream_end()
         finally:
             async with asyncio.TaskGroup() as group:
                 for resource, served in self._served.items():
                     group.create_task(served.close(), name=f"close {resource}")
+
+    async def _wait_for_stream_end(self) -> None:
+        """Return soon after a stream has ended, or after `RECONCILE_EVERY_S`.
+
+        Where an older plugin of a resource ends, kubelet drops the newer one, too, and rejects pods until that one is
+        registered again.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RECONCILE_EVERY_S):
+                await self._stream_ended.wait()
+                await asyncio.sleep(SETTLE_S)
+        self._stream_ended.clear()
 
     def _start_reconciles(self, group: asyncio.TaskGroup) -> None:
         self._reload_devices()

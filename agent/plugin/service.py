@@ -90,6 +90,8 @@ class DevicePluginService:
         """Open ListAndWatch streams; none means that kubelet has dropped the plugin."""
         self.streams_opened = 0
         """Since the start."""
+        self.on_stream_end: Callable[[], None] = lambda: None
+        """Called when a ListAndWatch stream has ended."""
         self._terms = ResponseTerms(pool="")
         self._clock = clock
         self._allocator = allocator
@@ -197,6 +199,7 @@ class DevicePluginService:
                 await changed.wait()
         finally:
             self.streams -= 1
+            self.on_stream_end()
 
     async def _prefer(self, request: PreferredAllocationRequest) -> PreferredAllocationResponse:
         requests = request.container_requests

@@ -28,15 +28,18 @@ _READY_S = 60
 class Prometheus:
     """One Prometheus on a free port of loopback."""
 
-    def __init__(self, control_plane: "ControlPlane", program: "Path") -> None:
+    def __init__(
+        self, control_plane: "ControlPlane", program: "Path", *, name: str = "prometheus"
+    ) -> None:
+        """`name` tells those of one run apart."""
         run = control_plane.run
         self._control_plane = control_plane
-        self._configuration = run.directory / "prometheus.yaml"
-        self._ca_file = run.directory / "prometheus-ca.crt"
-        self._data = run.scratch / "prometheus"
+        self._configuration = run.directory / f"{name}.yaml"
+        self._ca_file = run.directory / f"{name}-ca.crt"
+        self._data = run.scratch / name
         self.url = f"http://127.0.0.1:{ports.free_port()}"
         self.process = run.child(
-            "prometheus",
+            name,
             [
                 str(program),
                 f"--config.file={self._configuration}",

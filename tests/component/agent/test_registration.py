@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 import structlog
 
-from agent.plugin.advertised import Unit
+from agent.plugin.advertised import AdvertisedUnits, Unit
 from agent.plugin.registration import FIRST_RETRY_S, STREAM_WITHIN_S, ServedPlugin
+from agent.plugin.servers import PluginServers
 from agent.plugin.service import DevicePluginService
 from agent.problems.registry import ProblemRegistry
 from api.kubelet.deviceplugin import KUBELET_SOCKET
+from api.nodefiles.poolconfig import HandOut
+from server.system_clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.support.builders import EPOCH
 from tests.support.kubelet.plugins import PluginsOfKubelet
@@ -78,6 +81,22 @@ async def test_a_kubelet_that_dropped_it_is_told_again_at_the_next_look(
     await served.reconcile()
     assert len(kubelet.registrations) == 2
     await until(lambda: served.is_registered)
+
+
+async def test_a_kubelet_that_dropped_it_is_told_before_the_next_look(
+    kubelet: PluginsOfKubelet, monkeypatch: pytest.MonkeyPatch
+):
+    """Pods are rejected meanwhile."""
+    monkeypatch.setattr("agent.plugin.servers.RECONCILE_EVERY_S", 3600)
+    servers = PluginServers(kubelet.directory, SystemClock(), hand_out=HandOut.CDI)
+    units = (Unit(id="GPU-1", device="GPU-1"),)
+    servers.advertise([AdvertisedUnits("whole", RESOURCE, units)])
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(servers.run())
+        await until(lambda: not servers.missing)
+        kubelet.disconnect(RESOURCE)
+        await until(lambda: len(kubelet.registrations) == 2 and not servers.missing)
+        running.cancel()
 
 
 async def test_a_kubelet_that_knows_it_is_given_time_to_open_the_stream(

@@ -50,7 +50,8 @@ async def ready(pools: Pools, name: str, instance: str = "", *, other_than: str 
 
 
 async def keep_coming(pools: Pools, resource: str, over: asyncio.Event) -> None:
-    """Run one short pod after the other; each must end well."""
+    """Run one short pod after the other; each must end well but one, see `is_dropped`."""
+    dropped = 0
     for number in itertools.count():
         if over.is_set() and number > 2:
             return
@@ -59,10 +60,21 @@ async def keep_coming(pools: Pools, resource: str, over: asyncio.Event) -> None:
 
         async def has_ended(name: str = name) -> bool:
             status = (await pools.get(name))["status"]
-            assert status["phase"] != "Failed", f"{name}: {status}"
-            return bool(status["phase"] == "Succeeded")
+            assert status["phase"] != "Failed" or is_dropped(status), f"{name}: {status}"
+            return status["phase"] in {"Failed", "Succeeded"}
 
         await polling.eventually(has_ended, what=f"{name} has ended", within=60, every=0.05)
+        dropped += is_dropped((await pools.get(name))["status"])
+        assert dropped <= 1
+
+
+def is_dropped(status: "JsonObject") -> bool:
+    """Say whether the pod came while kubelet had no plugin.
+
+    Where two plugins of a resource overlap, the end of the older one makes kubelet drop the newer until that is
+    registered again, some 20 ms later: a pod that kubelet admits just then is rejected.
+    """
+    return bool(status["phase"] == "Failed" and "no healthy devices present" in status["message"])
 
 
 async def test_pods_of_our_daemonsets_serve_a_pool_from_its_first_device_to_its_last_pod(

@@ -103,6 +103,7 @@ def prometheus(
     control_plane: "ControlPlane", progress: "Callable[[str], None]"
 ) -> "Iterator[Prometheus]":
     """Not started yet."""
-    made = Prometheus(control_plane, binaries.find_prometheus("prometheus", progress))
+    program = binaries.find_prometheus("prometheus", progress)
+    made = Prometheus(control_plane, program, name="prometheus-of-operands")
     yield made
     made.close()
