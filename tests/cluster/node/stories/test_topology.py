@@ -73,6 +73,7 @@ async def aligned(
         await pools.clear()
     await pools.node.wait_ready()
     await pools.offers(whole, 8)
+    await _forget_ended_pods(pools)
 
 
 @pytest.mark.parametrize("aligned", POLICIES, indirect=True)
@@ -157,6 +158,7 @@ async def beside_cpus(
         await kubelet.close()
     await node.wait_ready()
     await pools.offers(whole, 8)
+    await _forget_ended_pods(pools)
 
 
 @pytest.mark.parametrize("beside_cpus", POLICIES, indirect=True)
