@@ -60,7 +60,7 @@ class NodeDevices:
         """Take the driver off the machine, and the device files that it made."""
         shutil.rmtree(DRIVER_ROOT)
         for file in self._files:
-            file.unlink()
+            file.unlink(missing_ok=True)
 
     async def make_devices(self, node: "RealNode") -> None:
         """Make the device files that a driver makes, with the capabilities of MIG."""
@@ -113,7 +113,7 @@ def devices_of_the_machine(directory: Path, count: int) -> "Iterator[NodeDevices
         yield made
     finally:
         for file in files:
-            file.unlink()
+            file.unlink(missing_ok=True)
         made.remove()
 
 
