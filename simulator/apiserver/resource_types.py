@@ -203,6 +203,7 @@ BUILT_IN = (
     ),
     _core("secrets", "Secret", namespaced=True, field_labels=_paths("type")),
     _core("configmaps", "ConfigMap", namespaced=True),
+    _core("podtemplates", "PodTemplate", namespaced=True),
     _core("serviceaccounts", "ServiceAccount", namespaced=True),
     EVENTS,
     LEASES,
@@ -221,6 +222,7 @@ BUILT_IN = (
     VALIDATING_CONFIGURATIONS,
     _registration("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
     _registration("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
+    ResourceType(group="storage.k8s.io", version="v1", plural="csidrivers", kind="CSIDriver"),
     CUSTOM_RESOURCE_DEFINITIONS,
 )
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 
+_SCALED = frozenset({"nodepools"})
+"""Custom resources with the subresource scale, as their definitions have it."""
+
 
 def resolve(path: str, registry: "Registry") -> RequestTarget:
     """Return the target of a path.
@@ -41,8 +44,8 @@ def resolve(path: str, registry: "Registry") -> RequestTarget:
         not subresource
         or (subresource == "status" and resource.has_status)
         or (subresource in {"binding", "eviction"} and resource is PODS)
-        # As a patch of the Deployment itself: spec.replicas has the same place in both.
-        or (subresource == "scale" and resource is DEPLOYMENTS)
+        # As a patch of the object itself: spec.replicas has the same place in both.
+        or (subresource == "scale" and (resource is DEPLOYMENTS or resource.plural in _SCALED))
     )
     if not is_served or (resource is BINDINGS and name):
         raise no_such_path()

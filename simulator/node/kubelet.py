@@ -1,7 +1,8 @@
 """A fake kubelet with device plugin for many nodes: registers nodes, runs and ends pods.
 
-Allocatable is set at registration. A pod runs from its binding until it is deleted or finished: its init containers
-succeed one after the other, then its containers start. A container that ends with an error is started again.
+Allocatable is set at registration. A pod runs from its binding until it is deleted or finished: its volumes are mounted,
+its init containers succeed one after the other, then its containers start; its volumes are unmounted when they have
+ended. A container that ends with an error is started again, a volume that is not ready is tried again.
 """
 
 import asyncio
@@ -13,8 +14,9 @@ import structlog
 from api.foreign.core import Pod
 from kube.errors import KubeError, NotFound
 from kube.informer import Informer
-from kube.resources import NODES, PODS
+from kube.resources import EVENTS, NODES, PODS
 from simulator.node.container_runtime import ContainerFailedError, InstantRuntime
+from simulator.node.pod_volumes import NoDrivers, VolumeNotReadyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,10 +24,13 @@ if TYPE_CHECKING:
     from api.clock import Clock
     from kube.client import KubeClient
     from simulator.node.container_runtime import ContainerRuntime
+    from simulator.node.pod_volumes import PodVolumes
 
 START_S: Final = 0.05
 RETRY_S: Final = 0.5
-"""Until a container that has failed is started again; a real kubelet begins with 10 s."""
+"""Until a container that has failed is started again, for which a real kubelet begins with 10 s; and a volume mounted
+again, for which it begins with 0.5 s."""
+FAILED_MOUNT: Final = "FailedMount"
 
 Json = dict[str, Any]
 
@@ -72,11 +77,17 @@ class FakeKubelet:
     """Runs the pods of all nodes."""
 
     def __init__(
-        self, client: "KubeClient", clock: "Clock", runtime: "ContainerRuntime | None" = None
+        self,
+        client: "KubeClient",
+        clock: "Clock",
+        runtime: "ContainerRuntime | None" = None,
+        *,
+        volumes: "PodVolumes | None" = None,
     ) -> None:
         self._client = client
         self._clock = clock
         self._runtime = runtime or InstantRuntime()
+        self._volumes = volumes or NoDrivers()
         self._work: asyncio.Queue[Pod] = asyncio.Queue()
         # every change of a bound pod; unbounded, since a cluster in memory is small
         self._starts: dict[str, asyncio.Task[None] | None] = {}
@@ -94,8 +105,12 @@ class FakeKubelet:
         raise AssertionError("a task group of endless tasks ended")
 
     async def finish(self, pod: Pod) -> None:
-        """Let the containers of a running pod exit successfully."""
+        """Let the containers of a pod exit successfully, once they have started."""
+        start = self._starts.setdefault(pod.metadata.uid, None)
+        if start is not None:
+            await asyncio.wait([start])
         await self._write(pod, {"phase": "Succeeded", "conditions": _ready("False")})
+        await self._unmount(pod)
 
     def restart(self, pod: Pod) -> None:
         """Let the containers of a running pod end, and start them again; its init containers do not run again."""
@@ -135,6 +150,7 @@ class FakeKubelet:
             _log.warning("pod not synced", pod=pod.metadata.name, error=str(error))
 
     async def _end(self, pod: Pod) -> None:
+        await self._unmount(pod)
         meta = pod.metadata
         await self._client.delete(
             PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_period_s=0
@@ -143,6 +159,7 @@ class FakeKubelet:
     async def _start(self, pod: Pod) -> None:
         """Return once all containers run."""
         uid = pod.metadata.uid
+        await self._mount(pod)
         inits = [one.name for one in pod.spec.init_containers or ()]
         for name in inits:
             if name not in self._passed[uid]:
@@ -154,6 +171,54 @@ class FakeKubelet:
             await self._start_container(pod, name)
         status = {"phase": "Running", "conditions": _ready("True")}
         await self._write(pod, status | {"containerStatuses": _statuses(names, up=names)})
+
+    async def _mount(self, pod: Pod) -> None:
+        """Return once the pod's volumes are mounted; what keeps them from it is shown by Events meanwhile."""
+        shown = ""
+        while True:
+            try:
+                await self._volumes.mount(pod)
+            except VolumeNotReadyError as error:
+                if shown != str(error):
+                    shown = str(error)
+                    await self._warn(pod, shown)
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+    async def _unmount(self, pod: Pod) -> None:
+        while True:
+            try:
+                await self._volumes.unmount(pod)
+            except VolumeNotReadyError as error:
+                _log.warning("volume not unmounted", pod=pod.metadata.name, error=str(error))
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+    async def _warn(self, pod: Pod, note: str) -> None:
+        """Record kubelet's Event about a volume."""
+        meta = pod.metadata
+        body = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"generateName": f"{meta.name}-", "namespace": meta.namespace},
+            "type": "Warning",
+            "reason": FAILED_MOUNT,
+            "action": "Mounting",
+            "note": note,
+            "regarding": {
+                "apiVersion": PODS.api_version,
+                "kind": PODS.kind,
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "uid": meta.uid,
+            },
+            "reportingController": "kubelet",
+            "reportingInstance": pod.spec.node_name,
+            "eventTime": self._clock.utc_now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        }
+        await self._client.create(EVENTS, body, namespace=meta.namespace)
 
     async def _start_container(self, pod: Pod, name: str) -> None:
         """Return once the container is up; its failures are shown meanwhile."""

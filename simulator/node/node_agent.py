@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, final
 
+import msgspec
+
 from api.foreign.nodefeature import (
     AGENT_ATTRIBUTES,
     AGENT_INSTANCES,
@@ -41,6 +43,9 @@ class FakeDevice:
     """-1: the machine has none, or does not say."""
     fault: str = ""
     """What is wrong with it, such as `Xid 79`; empty for a healthy one."""
+    mig_profile: str = ""
+    """Profile of its MIG instances; empty for a device that is not partitioned."""
+    mig_instances: int = 0
 
     def attributes(self) -> dict[str, str]:
         """Return the agent's attributes of the device."""
@@ -56,6 +61,19 @@ class FakeDevice:
             AgentDevice.NUMA_NODE: str(self.numa_node),
             AgentDevice.HEALTH: "Unhealthy" if self.fault else "Healthy",
             AgentDevice.HEALTH_REASON: self.fault,
+            **(self._mig() if self.mig_profile else {}),
+        }
+
+    def _mig(self) -> dict[str, str]:
+        instances = [
+            {"profile": self.mig_profile, "uuid": f"MIG-{self.uuid}-{number}"}
+            for number in range(self.mig_instances)
+        ]
+        return {
+            AgentDevice.MIG_CAPABLE: "true",
+            AgentDevice.MIG_MODE: "Enabled",
+            AgentDevice.MIG_PROFILES: self.mig_profile,
+            AgentDevice.MIG_INSTANCES: msgspec.json.encode(instances).decode(),
         }
 
 

@@ -92,13 +92,18 @@ class PoolPlugins:
             await self._changed.wait()
             self._changed.clear()
             offers = _offers(self._lists.values())
-            try:
+            # Each node has a kubelet of its own: none waits for another one's write.
+            async with asyncio.TaskGroup() as group:
                 for node in sorted(offers.keys() | self._offered.keys()):
-                    await self._offer(node, offers.get(node, {}))
-            except KubeError as error:
-                _log.warning("node status not written", error=str(error))
-                await asyncio.sleep(RETRY_S)
-                self._changed.set()
+                    group.create_task(self._insist(node, offers.get(node, {})))
+
+    async def _insist(self, node: str, offer: Offer) -> None:
+        try:
+            await self._offer(node, offer)
+        except KubeError as error:
+            _log.warning("node status not written", node=node, error=str(error))
+            await asyncio.sleep(RETRY_S)
+            self._changed.set()
 
     async def _offer(self, node: str, offer: Offer) -> None:
         """Write differences; a resource without a plugin stays, with zero units."""

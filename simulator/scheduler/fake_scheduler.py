@@ -256,6 +256,8 @@ class FakeScheduler:
 
     async def _preempt(self, pod: Pod, raw: msgspec.Raw, hopeless: set[str]) -> None:
         """Evict pods of lower priority from one node, if the extender agrees that this is enough."""
+        if pod.spec.preemption_policy == "Never":
+            return
         candidates = {
             name: victims
             for name in self._nodes.by_name

@@ -1,0 +1,80 @@
+"""Instance types of a cloud that has GPUs, with their offerings: zone, capacity type and price.
+
+Names, sizes and prices are made up; those of the tests' real Karpenter are the same.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, final
+
+from api.foreign.karpenter import CAPACITY_TYPE_LABEL
+from api.quantity import parse_milli
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+INSTANCE_TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+ARCH_LABEL: Final = "kubernetes.io/arch"
+OS_LABEL: Final = "kubernetes.io/os"
+ZONES: Final = ("zone-a", "zone-b")
+ON_DEMAND: Final = "on-demand"
+SPOT: Final = "spot"
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offering:
+    """An instance type in one zone under one capacity type."""
+
+    zone: str
+    capacity_type: str
+    price_milli: int
+    """Of an hour, in thousandths."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {ZONE_LABEL: self.zone, CAPACITY_TYPE_LABEL: self.capacity_type}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceType:
+    """A kind of machine."""
+
+    name: str
+    resources: "Mapping[str, str]"
+    """Quantities that pods can request of a node."""
+    offerings: tuple[Offering, ...]
+    gpus: int = 0
+    """GPUs that a node has; a node reports them by its agent, or by the resource nvidia.com/gpu."""
+    labels: "Mapping[str, str]" = field(default_factory=dict)
+
+    @property
+    def all_labels(self) -> dict[str, str]:
+        fixed = {INSTANCE_TYPE_LABEL: self.name, ARCH_LABEL: "amd64", OS_LABEL: "linux"}
+        return fixed | dict(self.labels)
+
+    @property
+    def allocatable_milli(self) -> dict[str, int]:
+        return {name: parse_milli(text) for name, text in self.resources.items()}
+
+
+def gpu_instance_type(gpus: int, *, price_milli: int | None = None) -> InstanceType:
+    """Return `gpu-<gpus>x`: 16 CPUs, 128 GiB and 2.00 an hour for each GPU, in two zones; a spot node costs a third."""
+    price = gpus * 2000 if price_milli is None else price_milli
+    resources = {
+        "cpu": str(16 * gpus),
+        "memory": f"{128 * gpus}Gi",
+        "pods": "110",
+        GPU_RESOURCE: str(gpus),
+    }
+    offerings = tuple(
+        Offering(zone=zone, capacity_type=kind, price_milli=cost)
+        for zone in ZONES
+        for kind, cost in ((ON_DEMAND, price), (SPOT, price // 3))
+    )
+    return InstanceType(name=f"gpu-{gpus}x", resources=resources, offerings=offerings, gpus=gpus)
+
+
+INSTANCE_TYPES: Final = tuple(gpu_instance_type(gpus) for gpus in (1, 2, 4, 8))

@@ -1,0 +1,177 @@
+"""What runs on nodes that an autoscaler adds: a kubelet that becomes ready, and an agent that reports the devices.
+
+It follows Nodes that Karpenter has registered. An agent's pod is not modelled: it tolerates every taint, as a
+DaemonSet's does, and its report comes after a delay, or never. A Node that goes takes its report with it.
+"""
+
+import asyncio
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+import structlog
+
+from api.foreign.core import Node
+from api.foreign.karpenter import NODE_POOL_LABEL, REGISTERED_LABEL
+from kube.errors import Conflict, KubeError, NotFound
+from kube.informer import Informer, Selection
+from kube.resources import NODE_FEATURES, NODES
+from simulator.karpenter.instance_types import INSTANCE_TYPE_LABEL, INSTANCE_TYPES
+from simulator.node import nfd
+from simulator.node.node_agent import FakeDevice, FakeNodeAgent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from api.clock import Clock
+    from kube.client import KubeClient
+
+HEARTBEAT_S: Final = 30.0
+RETRY_S: Final = 0.5
+NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeBehaviour:
+    """What the nodes of a NodePool do."""
+
+    ready_after_s: float = 0.2
+    """From registration to readiness."""
+    devices_after_s: float | None = 0.5
+    """From readiness to the agent's report; None: it never comes."""
+    product: str = "NVIDIA H200"
+    mig_profile: str = ""
+    mig_instances: int = 0
+
+
+@final
+class JoiningNodes:
+    """kubelet's and the agents' part of every Node of Karpenter."""
+
+    def __init__(
+        self, client: "KubeClient", clock: "Clock", behaviour: "Mapping[str, NodeBehaviour]"
+    ) -> None:
+        """Take what differs from the default, by NodePool; the mapping is read again for each Node."""
+        self._client = client
+        self._clock = clock
+        self._behaviour = behaviour
+        self._lives: dict[str, asyncio.Task[None]] = {}
+        # uid of a Node -> what runs there
+        self._group = asyncio.TaskGroup()
+
+    async def run(self) -> NoReturn:
+        informer = Informer(
+            self._client,
+            NODES,
+            Node,
+            sink=self,
+            clock=self._clock,
+            selection=Selection(label_selector=f"{NODE_POOL_LABEL},{REGISTERED_LABEL}"),
+        )
+        async with self._group as group:
+            group.create_task(informer.run(), name="joining nodes/informer")
+        raise AssertionError("a task group of endless tasks ended")
+
+    def replace_all(self, items: "Sequence[Node]") -> None:
+        for uid in self._lives.keys() - {item.metadata.uid for item in items}:
+            self._lives.pop(uid).cancel()
+        for item in items:
+            self.upsert(item)
+
+    def upsert(self, item: Node) -> None:
+        uid = item.metadata.uid
+        if uid not in self._lives and item.metadata.deletion_timestamp is None:
+            name = f"joining nodes/{item.metadata.name}"
+            self._lives[uid] = self._group.create_task(self._live(item), name=name)
+
+    def discard(self, item: Node) -> None:
+        life = self._lives.pop(item.metadata.uid, None)
+        if life is not None:
+            life.cancel()
+            name = f"joining nodes/end of {item.metadata.name}"
+            self._group.create_task(self._forget(item), name=name)
+
+    async def _live(self, node: Node) -> None:
+        behaviour = self._behaviour.get(node.metadata.label(NODE_POOL_LABEL) or "", NodeBehaviour())
+        await asyncio.sleep(behaviour.ready_after_s)
+        if not await self._insist_on_readiness(node) or behaviour.devices_after_s is None:
+            return
+        await asyncio.sleep(behaviour.devices_after_s)
+        agent = FakeNodeAgent(
+            self._client,
+            self._clock,
+            node=node.metadata.name,
+            devices=devices_of(node, behaviour),
+        )
+        while True:
+            try:
+                await agent.report()
+            except KubeError as error:
+                _log.warning("agent could not report", error=str(error))
+                await asyncio.sleep(RETRY_S)
+            else:
+                await asyncio.sleep(HEARTBEAT_S)
+
+    async def _insist_on_readiness(self, node: Node) -> bool:
+        """Make the Node Ready; return whether it is still there."""
+        while True:
+            try:
+                await self._be_ready(node.metadata.name)
+            except NotFound:
+                return False
+            except (Conflict, KubeError):
+                await asyncio.sleep(RETRY_S)
+            else:
+                return True
+
+    async def _be_ready(self, name: str) -> None:
+        conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+        status = {"status": {"conditions": conditions}}
+        await self._client.merge_patch(NODES, status, name=name, subresource="status")
+        # What the node lifecycle controller does then.
+        node = await self._client.get(NODES, Node, name)
+        shown = node.spec.taints or ()
+        kept = [
+            {"key": one.key, "value": one.value, "effect": one.effect}
+            for one in shown
+            if one.key != NOT_READY_TAINT
+        ]
+        if len(kept) < len(shown):
+            version = {"resourceVersion": node.metadata.resource_version}
+            body = {"metadata": version, "spec": {"taints": kept}}
+            await self._client.merge_patch(NODES, body, name=name)
+
+    async def _forget(self, node: Node) -> None:
+        """Delete the agent's report, as the garbage collector of NFD does."""
+        name = f"gpu-control-plane-agent-{node.metadata.name}"
+        while True:
+            try:
+                await self._client.delete(NODE_FEATURES, name, namespace=nfd.NAMESPACE)
+            except NotFound:
+                return
+            except KubeError:
+                await asyncio.sleep(RETRY_S)
+
+
+def devices_of(node: Node, behaviour: NodeBehaviour) -> list[FakeDevice]:
+    """Return the GPUs that a node's instance type has."""
+    type_ = node.metadata.label(INSTANCE_TYPE_LABEL)
+    gpus = next((one.gpus for one in INSTANCE_TYPES if one.name == type_), 0)
+    return [
+        FakeDevice(
+            # As long as NVML's, however long the node's name is.
+            uuid=f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{number}.{node.metadata.name}')}",
+            address=f"0000:{0x17 + number:02x}:00.0",
+            product=behaviour.product,
+            pci_device="2335",
+            memory_mib=143771,
+            compute_capability="9.0",
+            mig_profile=behaviour.mig_profile,
+            mig_instances=behaviour.mig_instances,
+        )
+        for number in range(gpus)
+    ]
+
+
+_log = structlog.get_logger()
