@@ -79,9 +79,26 @@ class SchedulingGate(Model, frozen=True):
     name: str = ""
 
 
+class CSIVolume(Model, frozen=True, gc=False):
+    """An inline volume of a CSI driver."""
+
+    driver: str = ""
+    volume_attributes: dict[str, str] | None = None
+
+
+class Volume(Model, frozen=True, gc=False):
+    """A volume of a pod; the other kinds decide nothing."""
+
+    name: str = ""
+    csi: CSIVolume | None = None
+
+
 class PodContainers(Model, frozen=True):
+    """What decides the devices of a pod."""
+
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
+    volumes: list[Volume] | None = None
 
 
 class PodSpec(PodContainers, frozen=True):
@@ -89,6 +106,8 @@ class PodSpec(PodContainers, frozen=True):
     scheduler_name: str = ""
     service_account_name: str = ""
     priority: int | None = None
+    preemption_policy: str = ""
+    """`Never` keeps kube-scheduler from evicting pods for this one."""
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None

@@ -1,0 +1,188 @@
+"""Whether a NodePool of Karpenter can serve a pool, and what to change if not."""
+
+from typing import TYPE_CHECKING, Final
+
+from api.kinds.autoscaling import ScalingBackend
+from api.meta import SelectorOperator, SelectorRequirement
+from api.names import AGENT_NOT_READY_TAINT, SCALE_REQUEST_LABEL, pool_node_label
+from api.quantity import parse_duration_s
+from autoscaling.node_selections import is_well_known
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from api.foreign.core import Taint
+    from autoscaling.scaling_model import NodePoolFacts, ScalingTerms
+
+_BY_SIGNAL: Final = frozenset({ScalingBackend.KARPENTER_SIGNAL, ScalingBackend.CAPACITY_BUFFER})
+_BY_KARPENTER: Final = _BY_SIGNAL | {
+    ScalingBackend.KARPENTER_NATIVE,
+    ScalingBackend.KARPENTER_STATIC,
+}
+_WHEN_EMPTY: Final = "WhenEmpty"
+_LONGEST_TEXT: Final = 256
+"""Characters of a foreign message."""
+
+
+def node_pool_fault(
+    terms: "ScalingTerms", name: str, facts: "NodePoolFacts | None"
+) -> tuple[str, str]:
+    """Return why a NodePool cannot serve the pool, and what else is unwise; each empty or with its cure.
+
+    Args:
+        terms: the pool's terms.
+        name: of the NodePool that a shape names.
+        facts: the NodePool; None where there is none.
+    """
+    if terms.backend not in _BY_KARPENTER:
+        return "", ""
+    if facts is None:
+        return (
+            f'there is no NodePool "{name}": create it (`kubectl get gpupool {terms.pool.name} -o yaml | '
+            "gpu-control-plane render nodepool` prints it), or name another one in spec.autoscaling.shapes",
+            "",
+        )
+    return next(_faults(terms, facts), ""), "; ".join(_warnings(terms, facts))
+
+
+def _faults(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
+    name, pool = facts.name, terms.pool.name
+    is_static = terms.backend is ScalingBackend.KARPENTER_STATIC
+    if is_static and facts.replicas is None:
+        yield (
+            f"NodePool {name} is not static, and backend karpenter-static sets its replicas: create it with "
+            "spec.replicas, or choose backend karpenter-signal"
+        )
+    if not is_static and facts.replicas is not None:
+        yield (
+            f"NodePool {name} is static (spec.replicas), so Karpenter adds no node for a pod: create it without "
+            "replicas, or choose backend karpenter-static"
+        )
+    if facts.ready.status == "False":
+        yield (
+            f"NodePool {name} is not ready ({facts.ready.reason}: {facts.ready.message[:_LONGEST_TEXT]}): "
+            "look at its conditions and those of its node class"
+        )
+    if terms.backend in _BY_SIGNAL and not _has_request_label(facts):
+        yield (
+            f"NodePool {name} has no requirement {SCALE_REQUEST_LABEL} with operator Exists, without which Karpenter "
+            "adds no node for a request: add it to spec.template.spec.requirements"
+        )
+    if terms.backend in _BY_SIGNAL and not _has_startup_taint(facts):
+        yield (
+            f"NodePool {name} has no startup taint {AGENT_NOT_READY_TAINT} with effect NoSchedule, so that other pods "
+            "would take the units of a new node first: add it to spec.template.spec.startupTaints"
+        )
+    yield from _label_faults(terms, facts)
+    for taint in facts.taints:
+        if taint.effect != "PreferNoSchedule" and not any(
+            _is_same(taint, one) for one in terms.taints
+        ):
+            yield (
+                f"NodePool {name} taints its nodes with {_text(taint)}, which pods of pool {pool} do not tolerate: "
+                "add the taint to spec.scheduling.taints of the pool, or remove it from the NodePool"
+            )
+    for demanded in _demanded_labels(terms):
+        key = demanded.key
+        values = _values(facts, key)
+        if values is not None and not any(map(demanded.test(), values)):
+            yield (
+                f"nodes of NodePool {name} have {key} {' or '.join(sorted(values))[:_LONGEST_TEXT]}, which "
+                f"spec.nodeSelector of pool {pool} excludes: change one of them"
+            )
+
+
+def _label_faults(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
+    label = pool_node_label(terms.pool.name)
+    if terms.backend is ScalingBackend.KARPENTER_NATIVE and label not in facts.labels:
+        yield (
+            f"NodePool {facts.name} does not give its nodes the label {label}, which pods of pool {terms.pool.name} "
+            "require, so that Karpenter adds no node for them: add it to spec.template.metadata.labels"
+        )
+
+
+def _warnings(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
+    name = facts.name
+    if terms.backend not in _BY_SIGNAL and not _has_startup_taint(facts):
+        yield (
+            f"NodePool {name} has no startup taint {AGENT_NOT_READY_TAINT}, so that pods may come before the devices "
+            "do: add it to spec.template.spec.startupTaints"
+        )
+    for demanded in _demanded_labels(terms):
+        key = demanded.key
+        is_unknown = _values(facts, key) is None and not is_well_known(key)
+        if is_unknown and not demanded.matches({}):
+            yield (
+                f"spec.nodeSelector of pool {terms.pool.name} demands {key}, which NodePool {name} does not set: unless "
+                "something else labels its nodes, add the label to spec.template.metadata.labels"
+            )
+    if terms.backend is not ScalingBackend.KARPENTER_STATIC:
+        yield from _disruption_warnings(terms, facts)
+
+
+def _disruption_warnings(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
+    if facts.consolidation_policy not in {"", _WHEN_EMPTY}:
+        yield (
+            f"NodePool {facts.name} has consolidationPolicy {facts.consolidation_policy}, by which Karpenter ends running "
+            f"pods to move them: set spec.disruption.consolidationPolicy to {_WHEN_EMPTY}"
+        )
+    after = facts.consolidate_after
+    if after and _seconds(after) != terms.idle_after_s:
+        yield (
+            f"NodePool {facts.name} has consolidateAfter {after}, and spec.autoscaling.idleAfter is "
+            f"{terms.idle_after_s}s: empty nodes go by the NodePool, so give both one value"
+        )
+
+
+def _has_request_label(facts: "NodePoolFacts") -> bool:
+    return any(
+        one.key == SCALE_REQUEST_LABEL and one.operator == SelectorOperator.EXISTS.value
+        for one in facts.requirements
+    )
+
+
+def _has_startup_taint(facts: "NodePoolFacts") -> bool:
+    return any(
+        one.key == AGENT_NOT_READY_TAINT and one.effect == "NoSchedule"
+        for one in facts.startup_taints
+    )
+
+
+def _demanded_labels(terms: "ScalingTerms") -> "list[SelectorRequirement]":
+    """Return what the pool's node selector demands, as expressions."""
+    selector = terms.node_selector
+    if selector is None:
+        return []
+    labels = (selector.match_labels or {}).items()
+    return [
+        *(SelectorRequirement(key, SelectorOperator.IN, [value]) for key, value in sorted(labels)),
+        *(selector.match_expressions or ()),
+    ]
+
+
+def _values(facts: "NodePoolFacts", key: str) -> set[str] | None:
+    """Return the values of a label that the NodePool's nodes can have; None where it does not list them."""
+    if key in facts.labels:
+        return {facts.labels[key]}
+    listed = [
+        set(one.values or ())
+        for one in facts.requirements
+        if one.key == key and one.operator == SelectorOperator.IN.value
+    ]
+    return set.intersection(*listed) if listed else None
+
+
+def _is_same(taint: "Taint", other: "Taint") -> bool:
+    return (taint.key, taint.value, taint.effect) == (other.key, other.value, other.effect)
+
+
+def _text(taint: "Taint") -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
+def _seconds(duration: str) -> int | None:
+    try:
+        return parse_duration_s(duration)
+    except ValueError:
+        return None

@@ -1,0 +1,252 @@
+"""What pods demand of a node's labels, against what is known of a node that does not exist yet.
+
+A label is *known* where each node of a shape has it: by the shape's requirements, or by the NodePool. Labels that the
+autoscaler knows for each cloud (`_WELL_KNOWN`) can have any value that nothing excludes. A pod that demands any other
+label gets no node: the autoscaler could not make one, or would make one that the pod does not go to.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+from msgspec import structs
+
+from api.foreign.core import Affinity, NodeAffinity, NodeSelector
+from api.foreign.karpenter import CAPACITY_TYPE_LABEL, NODE_POOL_LABEL
+from api.meta import SelectorOperator
+from pool.model import Constraints, PodSelection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from api.foreign.core import NodeSelectorTerm
+    from api.meta import SelectorRequirement
+    from autoscaling.scaling_model import NodePoolFacts, ShapeTerms
+
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+INSTANCE_TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
+_WELL_KNOWN: Final = frozenset(
+    {
+        ZONE_LABEL,
+        INSTANCE_TYPE_LABEL,
+        CAPACITY_TYPE_LABEL,
+        "topology.kubernetes.io/region",
+        "kubernetes.io/arch",
+        "kubernetes.io/os",
+        "node.kubernetes.io/windows-build",
+    }
+)
+_PROVIDER_PREFIXES: Final = ("karpenter.k8s.", "karpenter.azure.com/", "karpenter.kwok.sh/")
+_NOTHING: Final = PodSelection()
+_encode: Final = msgspec.json.Encoder().encode
+
+
+@final
+class NodeSelection:
+    """Node selector, required affinity and tolerations that pods have in common."""
+
+    __slots__ = ("constraints", "labels", "node_key", "terms")
+
+    def __init__(self, selection: PodSelection) -> None:
+        self.node_key = selection_key(structs.replace(selection, tolerations=()))
+        """What pods have in common for which equal nodes can be asked for."""
+        self.labels: Mapping[str, str] = dict(selection.node_selector)
+        self.terms = selection.affinity
+        node_affinity = NodeAffinity(NodeSelector(list(selection.affinity)))
+        self.constraints = Constraints(
+            node_selector=self.labels,
+            affinity=Affinity(node_affinity) if selection.affinity else None,
+            tolerations=selection.tolerations,
+        )
+        """For nodes that exist."""
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether it names single nodes, none of which can be added."""
+        return HOSTNAME_LABEL in self.labels or (
+            bool(self.terms) and all(map(_names_nodes, self.terms))
+        )
+
+    @property
+    def zone(self) -> str:
+        """The only zone that it allows; empty where there is none such."""
+        if ZONE_LABEL in self.labels:
+            return self.labels[ZONE_LABEL]
+        found = {
+            tuple(one.values or ())
+            for term in self.terms
+            for one in [_in(term, ZONE_LABEL)]
+            if one is not None
+        }
+        only = next(iter(found), ())
+        has_each = all(_in(term, ZONE_LABEL) is not None for term in self.terms)
+        return only[0] if len(found) == 1 and len(only) == 1 and has_each else ""
+
+    def without(self, labels: "Mapping[str, str]") -> "dict[str, str]":
+        """Return the node selector without what these labels satisfy."""
+        return {key: value for key, value in self.labels.items() if labels.get(key) != value}
+
+    def holds_on(self, labels: "Mapping[str, str]") -> bool:
+        """Say whether a node of which these labels are known satisfies it, whatever other labels it has."""
+        return self.labels.items() <= labels.items() and (
+            not self.terms or any(_holds(term, labels) for term in self.terms)
+        )
+
+
+def selection_key(selection: PodSelection | None) -> bytes:
+    """Return what equal selections have in common."""
+    return b"" if selection is None or selection == _NOTHING else _encode(selection)
+
+
+@final
+class ShapeLabels:
+    """What is known, and what is possible, of the labels of a shape's nodes."""
+
+    def __init__(self, shape: "ShapeTerms", node_pool: "NodePoolFacts | None") -> None:
+        self._shape = shape.name
+        self._node_pool = shape.node_pool
+        self._rules: dict[str, list[_Rule]] = {}
+        for one in shape.requirements:
+            self._add(one.key, one.operator.value, one.values)
+        for requirement in node_pool.requirements if node_pool is not None else ():
+            self._add(requirement.key, requirement.operator, requirement.values)
+        of_node_pool = dict(node_pool.labels) if node_pool is not None else {}
+        for key, value in of_node_pool.items():
+            self._add(key, SelectorOperator.IN.value, [value])
+        self.known: Mapping[str, str] = (
+            {NODE_POOL_LABEL: shape.node_pool}
+            | of_node_pool
+            | dict(shape.labels)
+            | {
+                key: next(iter(values))
+                for key in self._rules
+                for values in [self._possible(key)]
+                if values is not None and len(values) == 1
+            }
+        )
+        """Labels that each node of the shape has."""
+        self._add(NODE_POOL_LABEL, SelectorOperator.IN.value, [shape.node_pool])
+
+    def mismatch(self, selection: NodeSelection) -> str:
+        """Return what no node of the shape can satisfy, with the cure; empty where one can be asked for."""
+        for key, value in sorted(selection.labels.items()):
+            if not self._allows(key, value):
+                return self._text(key, f"{key}={value}")
+        faults = [self._fault_of(term) for term in selection.terms]
+        return faults[0] if faults and all(faults) else ""
+
+    def _fault_of(self, term: "NodeSelectorTerm") -> str:
+        if not (term.match_expressions or term.match_fields):
+            return "a required node affinity term of the pod is empty and matches no node: give it an expression"
+        if term.match_fields:
+            return f"the pod's required node affinity names nodes, and a node of shape {self._shape} would be another one"
+        return next(
+            (
+                self._text(one.key, f"{one.operator.value} {one.key} {','.join(one.values or ())}")
+                for one in term.match_expressions or ()
+                if not self._is_possible(one)
+            ),
+            "",
+        )
+
+    def _is_possible(self, one: "SelectorRequirement") -> bool:
+        is_known = one.key in self._rules or is_well_known(one.key)
+        values = self._possible(one.key)
+        if values is not None:
+            return any(map(one.test(), values))
+        match one.operator:
+            case SelectorOperator.IN:
+                return any(self._allows(one.key, value) for value in one.values or ())
+            case SelectorOperator.NOT_IN:
+                return True
+            case SelectorOperator.DOES_NOT_EXIST:
+                return not is_known
+            case SelectorOperator.EXISTS | SelectorOperator.GT | SelectorOperator.LT:
+                return is_known
+
+    def _allows(self, key: str, value: str) -> bool:
+        rules = self._rules.get(key)
+        if rules is None:
+            return is_well_known(key)
+        return all(accepts(value) for accepts, _ in rules)
+
+    def _possible(self, key: str) -> "list[str] | None":
+        """Return the values that the label can have; None where they are not listed."""
+        listed = [values for _, values in self._rules.get(key, ()) if values is not None]
+        if not listed:
+            return None
+        return [value for value in listed[0] if self._allows(key, value)]
+
+    def _add(self, key: str, operator: str, values: "list[str] | None") -> None:
+        is_listed = operator == SelectorOperator.IN.value
+        rule = (_test(operator, values or []), list(values or ()) if is_listed else None)
+        self._rules.setdefault(key, []).append(rule)
+
+    def _text(self, key: str, demanded: str) -> str:
+        if key in self._rules:
+            return (
+                f"the pod demands {demanded[:128]}, which nodes of shape {self._shape} do not have: "
+                f"change the pod's node selector, or the requirements of the shape or of NodePool {self._node_pool}"
+            )
+        return (
+            f"the pod demands {demanded[:128]}, of which shape {self._shape} says nothing: add the label to NodePool "
+            f"{self._node_pool}, or to the requirements of the shape, or take it from the pod"
+        )
+
+
+def is_well_known(key: str) -> bool:
+    return key in _WELL_KNOWN or key.startswith(_PROVIDER_PREFIXES)
+
+
+def _names_nodes(term: "NodeSelectorTerm") -> bool:
+    return bool(term.match_fields) or _in(term, HOSTNAME_LABEL) is not None
+
+
+def _in(term: "NodeSelectorTerm", key: str) -> "SelectorRequirement | None":
+    expressions: Iterable[SelectorRequirement] = term.match_expressions or ()
+    return next(
+        (one for one in expressions if one.key == key and one.operator is SelectorOperator.IN), None
+    )
+
+
+def _holds(term: "NodeSelectorTerm", labels: "Mapping[str, str]") -> bool:
+    """Say whether a term holds by known labels alone: a label that is not known may have any value."""
+    expressions = term.match_expressions or ()
+    return (
+        bool(expressions)
+        and not term.match_fields
+        and all(one.key in labels and one.matches(labels) for one in expressions)
+    )
+
+
+def _test(operator: str, values: "list[str]") -> "Callable[[str], bool]":
+    """Return a predicate on the values that a requirement of a node leaves; an unknown operator leaves all."""
+    match operator:
+        case "In":
+            return frozenset(values).__contains__
+        case "NotIn":
+            return lambda value: value not in values
+        case "DoesNotExist":
+            return lambda _value: False
+        case "Gt" | "Gte" | "Lt" | "Lte":
+            return lambda value: _compares(value, operator, values)
+        case _:
+            return lambda _value: True
+
+
+def _compares(value: str, operator: str, values: "list[str]") -> bool:
+    try:
+        number, limit = int(value), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return {
+        "Gt": number > limit,
+        "Gte": number >= limit,
+        "Lt": number < limit,
+        "Lte": number <= limit,
+    }[operator]
+
+
+if TYPE_CHECKING:
+    _Rule = tuple[Callable[[str], bool], list[str] | None]
+    """A predicate on values, and the values that it lists."""

@@ -1,0 +1,260 @@
+"""Pods packed onto nodes: free units of nodes that exist, then nodes on their way, then new ones.
+
+All nodes are in one order, and a pod gets the first one that takes it (first fit): existing nodes by their free units,
+the fullest first, then nodes on their way in the order in which they were asked for. So a plan that has been carried
+out packs the same pods onto the same nodes, and asks for nothing more.
+
+Where the number of free units decides (`DeviceRules.is_constrained`), numbers are compared. Elsewhere the code that
+binds pods decides, on a scratch `AllocationState` that has the nodes which were looked at: never the whole cluster. An
+expected node has as many devices as its shape says, aligned with each other, since nothing is known of their
+connections.
+
+Free units only become fewer while pods are packed. A node that has refused a pod is therefore not asked again for
+another pod of the same class.
+"""
+
+import dataclasses
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, final
+
+import msgspec
+
+from api.kinds.gpupool import AllocationMode, Strategy
+from api.names import DeviceName, NodeName, PodUid, ReservationId, UnitId
+from pool.allocation_state import AllocationState, PlacementRequest
+from pool.model import DeviceFacts, Instant, NodeFacts
+from pool.placement.planner import Placed, may_go_to
+from pool.what_if import fits_when_empty
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+    from api.names import PoolName
+    from autoscaling.node_selections import NodeSelection
+    from autoscaling.scaling_model import PodWait, RequestId, ShapeTerms
+    from pool.compute_resources import ComputeResources
+    from pool.index.device_index import DeviceIndex
+    from pool.index.node_view import PoolNode
+    from pool.model import Demand, PodFacts, PoolFacts
+
+
+@final
+@dataclass(slots=True, eq=False)
+class PodClass:
+    """Pods that any node takes or refuses alike."""
+
+    demand: "Demand"
+    selection: "NodeSelection"
+    requests: "ComputeResources"
+    first_node: int = 0
+    """Position of the first node that may take one of them."""
+    wait: "PodWait | None" = None
+    """Why no node takes one of them."""
+
+
+class PackedNode(msgspec.Struct, kw_only=True, eq=False):
+    """A node with the pods that it is to get; one for each node with free units, in every plan."""
+
+    name: NodeName
+    free: int
+    """Units at most."""
+    request: "RequestId | None" = None
+    """None for a node that exists."""
+    shape: "ShapeTerms | None" = None
+    labels: "Mapping[str, str]" = msgspec.field(default_factory=dict)
+    """Known ones, of an expected node."""
+    node_key: bytes = b""
+    """Of the selection that the node was asked for with."""
+    size: int = 0
+    """Units of the node, of which pods may have some already."""
+    is_launched: bool = False
+    is_new: bool = False
+    """It is to be asked for."""
+    selection: "NodeSelection | None" = None
+    """Of the first pod of a new node."""
+    cpu_milli: int | None = None
+    """Left; None: not considered."""
+    memory_mib: int | None = None
+    is_loaded: bool = False
+    """Its devices are in the scratch state."""
+    is_counted: bool = False
+    """The number of free units decides there."""
+    pods: "list[PodFacts]" = msgspec.field(default_factory=list)
+
+    def has_room(self, requests: "ComputeResources") -> bool:
+        """Say whether CPU and memory suffice, where the shape has them."""
+        return not (
+            (self.cpu_milli is not None and requests.cpu_milli > self.cpu_milli)
+            or (self.memory_mib is not None and requests.memory_mib > self.memory_mib)
+        )
+
+    def take(self, pod: "PodFacts") -> None:
+        self.pods.append(pod)
+        self.free -= pod.demand.units
+        if self.cpu_milli is not None:
+            self.cpu_milli -= pod.requests.cpu_milli
+        if self.memory_mib is not None:
+            self.memory_mib -= pod.requests.memory_mib
+
+
+@final
+class ExistingNodes:
+    """Nodes of a pool that are not on their way, as they are at one plan."""
+
+    def __init__(
+        self, index: "DeviceIndex", pool: "PoolName", *, coming: "frozenset[NodeName]"
+    ) -> None:
+        """Read the figures of the nodes; those that are coming are left out."""
+        nodes = index.state(pool).nodes()
+        self.nodes: Mapping[NodeName, PoolNode] = (
+            {name: node for name, node in nodes.items() if name not in coming} if coming else nodes
+        )
+        self.units = sum(node.total for node in self.nodes.values())
+
+    @cached_property
+    def by_free(self) -> list[tuple[int, str]]:
+        """Free units and name of the nodes on which units may be reserved, the fullest first."""
+        return sorted(
+            (node.free, name)
+            for name, node in self.nodes.items()
+            if node.free and node.is_reservable
+        )
+
+
+@final
+class Packing:
+    """Nodes in their order, and the pods that have been packed onto them."""
+
+    def __init__(self, pool: "PoolFacts", index: "DeviceIndex", now: "dt.datetime") -> None:
+        self.nodes: list[PackedNode] = []
+        self._pool = dataclasses.replace(pool, strategy=Strategy.BIN_PACK)
+        self._index = index
+        self._now = Instant(0.0, now)
+        self._state = AllocationState()
+        self._state.index.replace_pool(self._pool)
+
+    def add_existing(self, existing: "ExistingNodes", least: int) -> None:
+        """Add the nodes that have so many units free, the fullest first."""
+        free = existing.by_free
+        self.nodes += [
+            PackedNode(name=NodeName(name), free=units)
+            for units, name in free[bisect_left(free, (least, "")) :]
+        ]
+
+    def add_ready(self, node: PackedNode, name: NodeName) -> None:
+        """Add a node on its way whose devices are in the index already."""
+        summary = self._index.state(self._pool.name).node(name)
+        node.free = summary.free if summary is not None else 0
+        self._load(node, name)
+        self.nodes.append(node)
+
+    def add_expected(self, node: PackedNode, shape: "ShapeTerms") -> None:
+        """Add a node that does not exist yet, behind all others."""
+        node.is_loaded = True
+        node.is_counted = not self._pool.constrains_sets
+        if not node.is_counted:
+            add_expected_node(self._state.index, self._pool, node.name, shape=shape)
+        self.nodes.append(node)
+
+    def place(self, pod: "PodFacts", alike: PodClass) -> PackedNode | None:
+        """Pack a pod onto the first node that takes it; None where there is none."""
+        for at in range(alike.first_node, len(self.nodes)):
+            node = self.nodes[at]
+            if self._may_take(node, alike) and self._commit(node, pod):
+                alike.first_node = at
+                node.take(pod)
+                return node
+        alike.first_node = len(self.nodes)
+        return None
+
+    def _may_take(self, node: PackedNode, alike: PodClass) -> bool:
+        if node.free < alike.demand.units:
+            return False
+        if node.request is None:
+            facts = self._index.nodes.get(node.name)
+            return facts is not None and may_go_to(facts, alike.selection.constraints)
+        selection = alike.selection
+        return node.has_room(alike.requests) and (
+            selection.node_key == node.node_key or selection.holds_on(node.labels)
+        )
+
+    def _commit(self, node: PackedNode, pod: "PodFacts") -> bool:
+        if not node.is_loaded:
+            self._load(node, node.name)
+        if node.is_counted:
+            return True
+        placed = self._state.reader.plan_bind(node.name, self._pool, pod.demand, uid=pod.uid)
+        if not isinstance(placed, Placed):
+            return False
+        request = PlacementRequest(
+            id=ReservationId(pod.uid),
+            pool=self._pool,
+            demand=pod.demand,
+            namespace=pod.namespace,
+            name=pod.name,
+        )
+        self._state.commit(request, placed, uid=pod.uid, now=self._now)
+        return True
+
+    def _load(self, node: PackedNode, source: NodeName) -> None:
+        """Copy a node's devices with their taken units from the index, where more than the number of units decides."""
+        node.is_loaded = True
+        rules = self._index.device_rules(self._pool.name, source)
+        node.is_counted = not rules.is_constrained
+        if node.is_counted:
+            return
+        scratch = self._state.index
+        scratch.replace_node(NodeFacts(name=node.name, labels={}))
+        scratch.replace_kubelet(node.name, self._index.kubelet_on(source))
+        taken: list[UnitId] = []
+        for entry in self._index.devices_on(self._pool.name, source):
+            is_draining = not entry.is_usable
+            scratch.replace_device(
+                dataclasses.replace(entry.facts, node=node.name, is_draining=is_draining)
+            )
+            mask = entry.taken
+            if mask:
+                taken += [unit for slot, unit in enumerate(entry.layout.ids) if mask >> slot & 1]
+        # Owners do not matter here: all that is taken has one.
+        scratch.set_observed(PodUid(f"on {node.name}"), tuple(taken))
+
+
+@final
+class EmptyShapes:
+    """An empty node of each shape, to ask whether it would take a pod."""
+
+    def __init__(self, pool: "PoolFacts") -> None:
+        self._pool = pool
+        self._index = AllocationState().index
+        self._index.replace_pool(pool)
+
+    def take(self, shape: "ShapeTerms", demand: "Demand") -> bool:
+        """Say whether it has the units for a pod, by all rules of the pool."""
+        name = NodeName(shape.name)
+        if name not in self._index.nodes:
+            add_expected_node(self._index, self._pool, name, shape=shape)
+        return fits_when_empty(self._index, (self._pool, demand), name)
+
+
+def add_expected_node(
+    index: "DeviceIndex", pool: "PoolFacts", name: NodeName, *, shape: "ShapeTerms"
+) -> None:
+    """Give an index a node with the devices of a shape, all on one NUMA node."""
+    index.replace_node(NodeFacts(name=name, labels={}))
+    for number in range(shape.devices):
+        uuid = f"{name}/{number}"
+        is_mig = pool.mode is AllocationMode.MIG
+        instances = range(shape.units_per_device if is_mig else 0)
+        index.replace_device(
+            DeviceFacts(
+                name=DeviceName(f"{name}/{number:02}"),
+                node=name,
+                uuid=uuid,
+                pool=pool.name,
+                numa_node=0,
+                mig_instances=tuple((pool.mig_profile, f"{uuid}/{one}") for one in instances),
+            )
+        )

@@ -1,0 +1,342 @@
+"""One plan for pods in one order: nodes on their way are filled, new ones are opened, and limits are kept."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from api.foreign.karpenter import CAPACITY_TYPE_LABEL
+from api.names import NodeName
+from autoscaling.node_selections import (
+    INSTANCE_TYPE_LABEL,
+    ZONE_LABEL,
+    NodeSelection,
+    selection_key,
+)
+from autoscaling.packing import PackedNode, Packing, PodClass
+from autoscaling.request_ids import new_request_id
+from autoscaling.scaling_limits import ScalingLimits
+from autoscaling.scaling_model import NodeRequest, PodWait, Purpose, RequestPhase, WaitReason
+from autoscaling.shape_choice import CAPPED, ShapeChoice
+from autoscaling.wait_causes import cause_of, misfit_cause, other_cause
+from pool.compute_resources import NOTHING, ComputeResources
+from pool.errors import InvariantViolatedError
+from pool.model import PodSelection
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping, Sequence
+
+    from api.names import PodUid
+    from autoscaling.packing import ExistingNodes
+    from autoscaling.scaling_model import (
+        ObservedRequest,
+        RequestId,
+        ScalingTerms,
+        ShapeTerms,
+        Supply,
+    )
+    from pool.index.device_index import DeviceIndex
+    from pool.model import PodFacts
+    from pool.placement.unit_request import UnitRequest
+
+MOST_PODS: Final = 2_000
+"""That are packed in one plan."""
+MOST_CLASSES: Final = 128
+"""Of pods that nodes take or refuse alike: each is compared with every node that has free units."""
+_NO_SELECTION: Final = PodSelection()
+_LATE: Final = PodWait(
+    WaitReason.TOO_MANY_PODS,
+    f"nodes for {MOST_PODS} pods of higher priority, or older, are planned first: wait until these have theirs",
+)
+_VARIED: Final = PodWait(
+    WaitReason.TOO_MANY_PODS,
+    f"the waiting pods are of more than {MOST_CLASSES} kinds by units, CPU, memory and node selector, and those of "
+    "higher priority, or older, are planned first: give pods that are alike equal requests",
+)
+
+
+def waiting_order(pod: "PodFacts") -> tuple[int, str, str, str]:
+    """Sort key of waiting pods: highest priority first, then oldest."""
+    return (-pod.priority, pod.created, pod.ref, pod.uid)
+
+
+@final
+class PlanAttempt:
+    """A plan in the making."""
+
+    def __init__(
+        self,
+        terms: "ScalingTerms",
+        index: "DeviceIndex",
+        *,
+        supply: "Supply",
+        existing: "ExistingNodes",
+        origins: "Mapping[RequestId, PodUid]",
+        now: "dt.datetime",
+    ) -> None:
+        """Start with nothing packed.
+
+        Args:
+            terms: the pool's terms.
+            index: the live index.
+            supply: what is on its way.
+            existing: the nodes that are not on their way.
+            origins: the waiting pods that nodes on their way were asked for.
+            now: the time.
+        """
+        self._terms = terms
+        self._index = index
+        self._supply = supply
+        self._origins = origins
+        self._now = now
+        self._in_flight = [
+            one
+            for one in supply.in_flight
+            if one.is_in_flight and not (one.node is not None and one.node.is_leaving)
+        ]
+        self._state = index.state(terms.pool.name)
+        self._counts_resources = any(
+            shape.cpu_milli is not None or shape.memory_mib is not None for shape in terms.shapes
+        )
+        self._existing = existing
+        self._limits = ScalingLimits(terms, supply, existing.units)
+        self._choice = ShapeChoice(terms, supply, now)
+        self._packing = Packing(terms.pool, index, now)
+        self._classes: dict[tuple[UnitRequest, bytes, ComputeResources], PodClass] = {}
+        self._used_ids = set(supply.used_ids) | {one.id for one in supply.in_flight}
+        self._kept: set[RequestId] = set()
+        # nodes on their way that minUnits or warmUnits need
+        self.packed = 0
+        """The number of pods that have a node."""
+        self.waits: dict[PodUid, PodWait] = {}
+        self.is_cut = False
+        """Whether pods were left out because there are too many."""
+        self.is_capped = False
+        """Whether a limit keeps a node from a pod."""
+
+    @property
+    def opened(self) -> int:
+        """The number of new nodes."""
+        return sum(node.is_new for node in self._packing.nodes)
+
+    def pack(self, pods: "Sequence[PodFacts]") -> None:
+        """Find a node for each pod, in this order, or why there is none; once."""
+        eligible: list[tuple[PodFacts, PodClass]] = []
+        for pod in pods:
+            alike = self._class_of(pod)
+            wait = (
+                _VARIED
+                if alike is None
+                else cause_of(pod, alike.selection, self._index.nodes)
+                or misfit_cause(pod, self._terms.pool, self._index)
+            )
+            if alike is None or wait is not None:
+                self.is_cut |= alike is None
+                self.waits[pod.uid] = wait or _VARIED
+            else:
+                eligible.append((pod, alike))
+        if eligible:
+            least = min(pod.demand.units for pod, _ in eligible)
+            self._packing.add_existing(self._existing, least)
+        positions = {pod.uid: at for at, (pod, _) in enumerate(eligible)}
+        self._add_nodes_on_their_way([pod for pod, _ in eligible], positions)
+        for pod, alike in eligible:
+            wait = alike.wait or self._place(pod, alike)
+            if wait is not None:
+                self.waits[pod.uid] = wait
+                self.is_capped |= wait.reason in CAPPED
+
+    def add_warm_units(self) -> PodWait | None:
+        """Keep or ask for nodes that minUnits and warmUnits need; return why these are not reached.
+
+        Pods go first: while a limit keeps a node from one of them, nothing is asked for or kept for warm units.
+        """
+        if not self._terms.min_units and not self._terms.warm_units:
+            return None
+        idle = [one for one in self._packing.nodes if one.request and not one.pods]
+        missing = self._missing_units()
+        if self.is_capped:
+            capped = next(one for one in self.waits.values() if one.reason in CAPPED)
+            return PodWait(capped.reason, capped.message) if max(missing) > 0 else None
+        for node in sorted(idle, key=lambda one: not one.is_launched):
+            if max(missing) <= 0:
+                break
+            if node.request is not None:
+                self._kept.add(node.request)
+            missing = (missing[0] - node.size, missing[1] - node.free)
+        number = 0
+        while max(missing) > 0:
+            shape = self._choice.first(None, self._limits)
+            if isinstance(shape, PodWait):
+                return shape
+            self._open(shape, f"warm/{number}", None)
+            missing = (missing[0] - shape.units, missing[1] - shape.units)
+            number += 1
+        return None
+
+    def requests(self) -> tuple[NodeRequest, ...]:
+        """Return what is to be asked for, in the order in which it was found."""
+        return tuple(self._request(node) for node in self._packing.nodes if node.is_new)
+
+    def assigned(self) -> "dict[RequestId, tuple[PodUid, ...]]":
+        """Return the pods of each node that is on its way or asked for."""
+        return {
+            node.request: _uids(node.pods)
+            for node in self._packing.nodes
+            if node.request is not None and node.pods
+        }
+
+    def needed(self) -> "frozenset[RequestId]":
+        """Return the requests on their way that pods or warm units need."""
+        return frozenset(self.assigned()) | self._kept
+
+    def _class_of(self, pod: "PodFacts") -> PodClass | None:
+        """Return the pod's class; None where there are too many."""
+        requests = pod.requests if self._counts_resources else NOTHING
+        key = (self._state.request_of(pod.demand), selection_key(pod.selection), requests)
+        found = self._classes.get(key)
+        if found is None and len(self._classes) < MOST_CLASSES:
+            selection = NodeSelection(pod.selection or _NO_SELECTION)
+            found = self._classes[key] = PodClass(pod.demand, selection, requests)
+        return found
+
+    def _place(self, pod: "PodFacts", alike: PodClass) -> PodWait | None:
+        if self.packed >= MOST_PODS:
+            self.is_cut = True
+            return _LATE
+        node = self._packing.place(pod, alike)
+        if node is None:
+            shape = self._choice.first(alike, self._limits)
+            if isinstance(shape, PodWait):
+                alike.wait = shape
+                return shape
+            self._open(shape, pod.uid, alike.selection)
+            node = self._packing.place(pod, alike)
+            if node is None:
+                raise InvariantViolatedError(f"a new node of shape {shape.name} refuses {pod.ref}")
+        self.packed += 1
+        return other_cause(pod, node.name, self._now) if node.request is None else None
+
+    def _open(self, shape: "ShapeTerms", first: str, selection: NodeSelection | None) -> None:
+        id_ = new_request_id(self._terms.pool, first, shape.name, used=self._used_ids)
+        self._used_ids.add(id_)
+        self._limits.take(shape)
+        known = self._choice.labels(shape).known
+        node = _expected(id_, shape, {**known, **(selection.labels if selection else {})})
+        node.is_new = True
+        node.selection = selection
+        node.node_key = selection.node_key if selection is not None else b""
+        self._packing.add_expected(node, shape)
+
+    def _add_nodes_on_their_way(
+        self, pods: "Sequence[PodFacts]", positions: "Mapping[PodUid, int]"
+    ) -> None:
+        """Add them as they were opened: in the order of their creation, then in that of the pods they are for."""
+
+        def order(one: "ObservedRequest") -> "tuple[dt.datetime, int, str]":
+            origin = self._origins.get(one.id)
+            at = positions.get(origin) if origin is not None else None
+            return (_asked_at(one), len(pods) if at is None else at, one.id)
+
+        for one in sorted(self._in_flight, key=order):
+            if one.shape is None:
+                continue
+            origin = self._origins.get(one.id)
+            at = positions.get(origin) if origin is not None else None
+            node = self._on_its_way(one, one.shape, pods[at] if at is not None else None)
+            if one.node is not None and one.phase in _READY:
+                self._packing.add_ready(node, one.node.name)
+            else:
+                self._packing.add_expected(node, one.shape)
+
+    def _on_its_way(
+        self, one: "ObservedRequest", shape: "ShapeTerms", origin: "PodFacts | None"
+    ) -> PackedNode:
+        """Return a node on its way with what is known of it, and of the pod that it was asked for."""
+        selection = PodSelection()
+        if one.signals:
+            signal = one.signals[0]
+            selection = PodSelection(tuple(sorted(signal.node_selector.items())), signal.affinity)
+        if origin is not None:
+            selection = origin.selection or selection
+        labels = {**self._choice.labels(shape).known, **dict(selection.node_selector)}
+        if one.claim is not None:
+            of_claim = {
+                ZONE_LABEL: one.claim.zone,
+                INSTANCE_TYPE_LABEL: one.claim.instance_type,
+                CAPACITY_TYPE_LABEL: one.claim.capacity_type,
+            }
+            labels |= {key: value for key, value in of_claim.items() if value}
+        if one.node is not None:
+            labels |= one.node.labels
+        node = _expected(one.id, shape, labels)
+        node.node_key = NodeSelection(selection).node_key
+        node.is_launched = one.is_launched or one.node is not None
+        return node
+
+    def _missing_units(self) -> tuple[int, int]:
+        """Return how many units minUnits and warmUnits lack, without idle nodes on their way."""
+        nodes = self._index.nodes
+        staying = [
+            summary
+            for name, summary in self._existing.nodes.items()
+            if (facts := nodes.get(name)) is not None and not facts.is_leaving
+        ]
+        busy = [one for one in self._packing.nodes if one.request and one.pods]
+        total = sum(one.total for one in staying) + sum(one.size for one in busy)
+        free = sum(one.free for one in staying if one.is_reservable)
+        free -= sum(
+            pod.demand.units
+            for one in self._packing.nodes
+            if one.request is None
+            for pod in one.pods
+        )
+        free += sum(one.free for one in busy)
+        return self._terms.min_units - total, self._terms.warm_units - free
+
+    def _request(self, node: PackedNode) -> NodeRequest:
+        if node.request is None or node.shape is None:
+            raise InvariantViolatedError(f"node {node.name} is new and has no shape")
+        selection = node.selection
+        return NodeRequest(
+            id=node.request,
+            pool=self._terms.pool.name,
+            shape=node.shape,
+            purpose=Purpose.DEMAND if node.pods else Purpose.WARM,
+            pods=_uids(node.pods),
+            node_selector=selection.without(node.shape.labels) if selection is not None else {},
+            affinity=selection.terms if selection is not None else (),
+            requests=ComputeResources(
+                sum(pod.requests.cpu_milli for pod in node.pods),
+                sum(pod.requests.memory_mib for pod in node.pods),
+            ),
+        )
+
+
+_READY: Final = frozenset({RequestPhase.AGENT_READY, RequestPhase.RESERVED})
+"""Phases in which the index has the node's devices."""
+
+
+def _expected(id_: "RequestId", shape: "ShapeTerms", labels: "Mapping[str, str]") -> PackedNode:
+    return PackedNode(
+        name=NodeName(f"request/{id_}"),
+        free=shape.units,
+        size=shape.units,
+        request=id_,
+        shape=shape,
+        labels=labels,
+        cpu_milli=shape.cpu_milli,
+        memory_mib=shape.memory_mib,
+    )
+
+
+def _uids(pods: "Sequence[PodFacts]") -> "tuple[PodUid, ...]":
+    return tuple(pod.uid for pod in sorted(pods, key=waiting_order))
+
+
+def _asked_at(one: "ObservedRequest") -> "dt.datetime":
+    """Return when a node was asked for, as far as its traces show."""
+    traces = [signal.created for signal in one.signals]
+    if one.claim is not None:
+        traces.append(one.claim.created)
+    if one.node is not None:
+        traces.append(one.node.created)
+    return min(traces, default=one.since)

@@ -1,0 +1,352 @@
+"""One look at the objects of a request for a node: its phase, deadline and failure."""
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from api.status_conditions import parse_time
+from autoscaling.claim_failure import claim_failure, node_pool_hint
+from autoscaling.scaling_model import Failure, ObservedRequest, RequestPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from api.kinds.autoscaling import ScaleRequestStatus
+    from autoscaling.scaling_model import (
+        ClaimFacts,
+        RequestedNode,
+        RequestId,
+        ScalingTerms,
+        ShapeTerms,
+        SignalFacts,
+    )
+
+ANSWERED_WITHIN: Final = dt.timedelta(seconds=60)
+"""Karpenter gathers pods for 10 s at most, and answers within a second."""
+LAUNCHED_WITHIN: Final = dt.timedelta(minutes=6)
+"""Of the NodeClaim's creation; Karpenter gives up after five."""
+REGISTERED_WITHIN: Final = dt.timedelta(minutes=16)
+"""Of the launch; Karpenter gives up after 15."""
+DEVICES_WITHIN: Final = dt.timedelta(minutes=15)
+"""Of the registration; Karpenter never gives up such a node."""
+_WITH_NODE: Final = frozenset(
+    {RequestPhase.REGISTERED.value, RequestPhase.AGENT_READY.value, RequestPhase.RESERVED.value}
+)
+_READY: Final = frozenset({RequestPhase.AGENT_READY.value, RequestPhase.RESERVED.value})
+ON_ITS_WAY: Final = _WITH_NODE | {RequestPhase.SIGNALLED.value, RequestPhase.LAUNCHED.value}
+NOT_OURS: Final = "its NodeClaim has the label of a request that this control plane did not make"
+
+
+@final
+@dataclass(slots=True)
+class RequestTrace:
+    """Objects of one request."""
+
+    request: "RequestId"
+    signals: "list[SignalFacts]"
+    claims: "list[ClaimFacts]"
+    deleted: "list[ClaimFacts]"
+
+
+@final
+class RequestLook:
+    """One request, looked at once."""
+
+    def __init__(  # noqa: PLR0917  # the parts of one look
+        self,
+        terms: "ScalingTerms",
+        trace: RequestTrace,
+        node: "RequestedNode | None",
+        known: "ScaleRequestStatus | None",
+        now: dt.datetime,
+    ) -> None:
+        self._terms = terms
+        self._id = trace.request
+        self._signals = tuple(sorted(trace.signals, key=lambda one: (one.name, one.uid)))
+        self._live = tuple(one for one in self._signals if not one.is_terminating)
+        self._node = node
+        self._known = known
+        self._now = now
+        self._claim = _first_claim(trace.claims, known)
+        self._duplicates = len({one.uid for one in trace.claims}) - 1
+        self._gone = _gone_claim(trace, known) if self._claim is None else None
+
+    def observed(self) -> ObservedRequest | None:
+        """Return the request; None where nothing of it is on its way, or left over."""
+        node, claim = self._node, self._claim
+        if self._is_over():
+            return None
+        if node is not None and not self._is_starting(node):
+            return self._released()
+        if claim is not None:
+            return self._by_claim(claim)
+        if self._has_lost_claim():
+            return self._without_claim()
+        if node is not None:
+            return self._by_node(node)
+        return self._by_signals()
+
+    @property
+    def _shape_name(self) -> str:
+        named = next((one.shape for one in self._signals if one.shape), "")
+        return named or (self._known.shape if self._known is not None else "")
+
+    @property
+    def _shape(self) -> "ShapeTerms | None":
+        return self._terms.shape(self._shape_name)
+
+    def _is_over(self) -> bool:
+        """Say whether nothing is on its way: an ordinary node of the pool, which may be going, or one that is gone."""
+        if self._signals or (self._node is not None and self._is_starting(self._node)):
+            return False
+        claim = self._claim or self._gone
+        # Karpenter has seen the node without its startup taint: it was handed over, whatever the last status says.
+        if claim is not None and claim.initialized.is_true:
+            return True
+        claim = self._claim
+        return self._known is None and (claim is None or claim.is_terminating)
+
+    def _is_starting(self, node: "RequestedNode") -> bool:
+        """Say whether the node is yet to be handed over.
+
+        Without the startup taint, which its NodePool lacks then, a node is on its way as long as its signal is there or it
+        was on its way before: an older node without devices is no request.
+        """
+        if node.has_startup_taint:
+            return True
+        if node.indexed_units:
+            return False
+        was_on_its_way = self._known is not None and self._known.phase in ON_ITS_WAY
+        return bool(self._live) or was_on_its_way
+
+    def _has_lost_claim(self) -> bool:
+        """Say whether a NodeClaim was there and is gone, and no newer signal asks again."""
+        if self._gone is not None:
+            return not self._is_asked_again(self._gone.created)
+        known = self._known
+        if known is None or not known.node_claim:
+            return False
+        return not self._is_asked_again(parse_time(known.since))
+
+    def _is_asked_again(self, since: dt.datetime | None) -> bool:
+        return since is not None and any(one.created > since for one in self._live)
+
+    # --- phases ---
+
+    def _released(self) -> ObservedRequest | None:
+        """Return the request while signals of a node that was handed over are left."""
+        if not self._signals:
+            return None
+        return self._request(
+            RequestPhase.RELEASED, self._since_known(RequestPhase.RELEASED), "its signal is to go"
+        )
+
+    def _by_claim(self, claim: "ClaimFacts") -> ObservedRequest | None:
+        node = self._node
+        is_registered = claim.registered.is_true or node is not None
+        if claim.is_terminating or (node is not None and node.is_leaving):
+            return self._ended(claim)
+        if self._is_foreign(claim):
+            phase = RequestPhase.REGISTERED if is_registered else RequestPhase.LAUNCHED
+            return self._request(phase, self._past(claim.created), NOT_OURS)
+        if not is_registered:
+            return self._launched(claim)
+        if node is None:
+            return self._registered(claim.registered.since or claim.created)
+        return self._by_node(node)
+
+    def _by_node(self, node: "RequestedNode") -> ObservedRequest:
+        if node.is_leaving:
+            return self._failed(
+                Failure.NODE_LOST, f"node {node.name} is removed before its devices came"
+            )
+        if node.is_agent_ready:
+            reserved = node.reserved_units
+            phase = RequestPhase.RESERVED if reserved else RequestPhase.AGENT_READY
+            text = f"the {node.indexed_units} units of node {node.name} are in the pool"
+            if reserved:
+                text = f"{text}, {reserved} of them reserved for pods that it came for"
+            return self._request(phase, self._since_known(phase), text)
+        claim = self._claim
+        since = claim.registered.since if claim is not None else None
+        return self._registered(since or node.created)
+
+    def _launched(self, claim: "ClaimFacts") -> ObservedRequest:
+        if not claim.launched.is_true:
+            since = self._past(claim.created)
+            deadline = since + LAUNCHED_WITHIN
+            if self._now >= deadline:
+                return self._failed(*claim_failure(claim, self._now))
+            reason = claim.launched.message or "its instance is being launched"
+            return self._request(RequestPhase.LAUNCHED, since, reason, deadline=deadline)
+        since = self._past(claim.launched.since or claim.created)
+        deadline = since + REGISTERED_WITHIN
+        if self._now >= deadline:
+            return self._failed(*claim_failure(claim, self._now))
+        text = f"the instance of NodeClaim {claim.name} is launched; its Node is to register"
+        created = self._past(claim.created)
+        return self._request(RequestPhase.LAUNCHED, created, text, deadline=deadline)
+
+    def _registered(self, since: dt.datetime) -> ObservedRequest:
+        since = self._past(since)
+        known = self._known
+        if known is not None and known.phase in _READY:
+            since = self._now  # it was ready, and has as long again
+        elif known is not None and known.phase == RequestPhase.REGISTERED.value:
+            since = self._past(parse_time(known.since) or since)
+        return self._request(
+            RequestPhase.REGISTERED, since, self._missing(), deadline=since + DEVICES_WITHIN
+        )
+
+    def _missing(self) -> str:
+        node = self._node
+        if node is None:
+            return "its Node is not in the cache yet"
+        if not node.is_ready:
+            return f"node {node.name} is not Ready"
+        if not node.indexed_units:
+            return f"node {node.name} has no device of pool {self._terms.pool.name} yet"
+        return (
+            f"kubelet of node {node.name} allocates {node.allocatable_units} of {node.indexed_units} units of"
+            f" {self._terms.pool.resource}"
+        )
+
+    def _ended(self, claim: "ClaimFacts") -> ObservedRequest:
+        """Return a request whose NodeClaim or Node is being deleted."""
+        if self._told is not None:
+            return self._failed(*self._told)
+        known = self._known
+        if known is not None and known.phase in _READY:
+            text = (
+                f"node {claim.node} of NodeClaim {claim.name} is removed before its pods were there"
+            )
+            return self._failed(Failure.NODE_LOST, text)
+        return self._failed(*claim_failure(claim, self._now))
+
+    def _without_claim(self) -> ObservedRequest | None:
+        """Return a request whose NodeClaim was deleted; None once that was recorded, and nothing is left of it."""
+        known = self._known
+        if self._told is not None:
+            is_left = bool(self._signals) or self._node is not None
+            return self._failed(*self._told) if is_left else None
+        if self._gone is not None:
+            return self._failed(*claim_failure(self._gone, self._now))
+        name = known.node_claim if known is not None else ""
+        if known is not None and known.phase in _WITH_NODE:
+            return self._failed(
+                Failure.NODE_LOST, f"NodeClaim {name} was deleted before its devices came"
+            )
+        return self._failed(
+            Failure.INSUFFICIENT_CAPACITY,
+            f"NodeClaim {name} was deleted before its Node registered; no reason was seen, so that lack of capacity is"
+            " assumed",
+        )
+
+    def _by_signals(self) -> ObservedRequest | None:
+        if not self._live:
+            if not self._signals:
+                return None
+            return self._request(RequestPhase.SUPERSEDED, self._now, "its signal is being deleted")
+        asked = min(one.created for one in self._live)
+        if self._told is not None and not self._is_asked_again(self._told_at):
+            return self._failed(*self._told)
+        for signal in self._live:
+            if signal.node:
+                text = f"signal {signal.name} was bound to node {signal.node} by another client; it is deleted"
+                return self._failed(Failure.SIGNAL_TAMPERED, text)
+            if not signal.is_intact:
+                text = f"signal {signal.name} was changed by another client; it is deleted"
+                return self._failed(Failure.SIGNAL_TAMPERED, text)
+        since = self._past(asked)
+        deadline = since + ANSWERED_WITHIN
+        hint = node_pool_hint(self._shape, self._live[0].name)
+        if self._now >= deadline:
+            seconds = int(ANSWERED_WITHIN.total_seconds())
+            return self._failed(
+                Failure.NOT_SIGNALLED, f"no NodeClaim was made within {seconds} s: {hint}"
+            )
+        text = "the autoscaler was asked"
+        return self._request(RequestPhase.SIGNALLED, since, text, deadline=deadline)
+
+    # --- values ---
+
+    @property
+    def _told(self) -> tuple[Failure, str] | None:
+        """The failure that the last look saw."""
+        known = self._known
+        if known is None or known.phase != RequestPhase.FAILED.value:
+            return None
+        name, _, message = known.message.partition(": ")
+        failure = next((one for one in Failure if one.value == name), None)
+        return (failure, message) if failure is not None else (Failure.NODE_LOST, known.message)
+
+    @property
+    def _told_at(self) -> dt.datetime | None:
+        return parse_time(self._known.since) if self._known is not None else None
+
+    def _is_foreign(self, claim: "ClaimFacts") -> bool:
+        return self._known is None and not self._signals and not claim.initialized.is_true
+
+    def _past(self, moment: dt.datetime) -> dt.datetime:
+        return min(moment, self._now)
+
+    def _since_known(self, phase: RequestPhase) -> dt.datetime:
+        known = self._known
+        if known is not None and known.phase == phase.value:
+            return self._past(parse_time(known.since) or self._now)
+        return self._now
+
+    def _failed(self, failure: Failure, message: str) -> ObservedRequest:
+        return self._request(
+            RequestPhase.FAILED, self._since_known(RequestPhase.FAILED), message, failure=failure
+        )
+
+    def _request(
+        self,
+        phase: RequestPhase,
+        since: dt.datetime,
+        message: str,
+        *,
+        deadline: dt.datetime | None = None,
+        failure: Failure | None = None,
+    ) -> ObservedRequest:
+        shape = self._shape
+        if shape is None and self._shape_name:
+            message = (
+                f"{message}; shape {self._shape_name} is not in spec.autoscaling.shapes any more"
+            )
+        if self._duplicates > 0:
+            message = f"{message}; {self._duplicates} more NodeClaims have its label, whose empty nodes go"
+        return ObservedRequest(
+            id=self._id,
+            pool=self._terms.pool.name,
+            shape=shape,
+            phase=phase,
+            since=since,
+            deadline=deadline,
+            failure=failure,
+            message=message,
+            signals=self._signals,
+            claim=self._claim,
+            node=self._node,
+        )
+
+
+def _first_claim(
+    claims: "Iterable[ClaimFacts]", known: "ScaleRequestStatus | None"
+) -> "ClaimFacts | None":
+    """Return the NodeClaim that counts: one that stays, the known one, the oldest."""
+    name = known.node_claim if known is not None else ""
+    return min(
+        claims,
+        key=lambda one: (one.is_terminating, one.name != name, one.created, one.name),
+        default=None,
+    )
+
+
+def _gone_claim(trace: RequestTrace, known: "ScaleRequestStatus | None") -> "ClaimFacts | None":
+    """Return the last facts of the latest NodeClaim that was deleted, the known one first."""
+    name = known.node_claim if known is not None else ""
+    return max(
+        trace.deleted, key=lambda one: (one.name == name, one.created, one.name), default=None
+    )

@@ -1,0 +1,134 @@
+"""Limits of a pool's nodes: units, nodes on their way, NodePools, and money. Each is kept, not only watched."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, final
+
+from autoscaling.scaling_model import MICRO, PodWait, WaitReason
+
+if TYPE_CHECKING:
+    from autoscaling.scaling_model import ScalingTerms, ShapeTerms, Supply
+
+
+@final
+class ScalingLimits:
+    """What may still be added, while a plan is made."""
+
+    def __init__(self, terms: "ScalingTerms", supply: "Supply", existing_units: int) -> None:
+        """Count what is there and on its way.
+
+        Args:
+            terms: the pool's terms.
+            supply: requests on their way, NodePools, and money.
+            existing_units: units of the pool's nodes that no request on its way is for.
+        """
+        self._terms = terms
+        self._supply = supply
+        self.units = existing_units
+        """Of nodes that exist, are on their way, or are to be asked for."""
+        self._in_flight = 0
+        self._micro = supply.running_micro
+        self._added: Counter[str] = Counter()
+        # NodePool -> nodes that its figures do not count yet
+        self._devices: Counter[str] = Counter()
+        for request in supply.in_flight:
+            shape = request.shape
+            if shape is None or not request.is_in_flight:
+                continue
+            self._in_flight += 1
+            self.units += shape.units
+            if request.node is None:
+                self._micro += shape.price_micro or 0
+            if not request.is_launched:
+                self._count(shape)
+
+    def take(self, shape: "ShapeTerms") -> None:
+        """Count a node that is asked for."""
+        self._in_flight += 1
+        self.units += shape.units
+        self._micro += shape.price_micro or 0
+        self._count(shape)
+
+    def refusal(self, shape: "ShapeTerms") -> PodWait | None:
+        """Return the limit that one more node of this shape would break."""
+        return self._by_node_pool(shape) or self._by_pool(shape) or self._by_money(shape)
+
+    def _count(self, shape: "ShapeTerms") -> None:
+        self._added[shape.node_pool] += 1
+        self._devices[shape.node_pool] += shape.devices
+
+    def _by_pool(self, shape: "ShapeTerms") -> PodWait | None:
+        terms = self._terms
+        if terms.max_units is not None and self.units + shape.units > terms.max_units:
+            return PodWait(
+                WaitReason.MAX_UNITS,
+                f"pool {terms.pool.name} has or gets {self.units} units, and a node of shape {shape.name} "
+                f"{shape.units} more: raise spec.autoscaling.maxUnits, which is {terms.max_units}, or wait until pods end",
+            )
+        if self._in_flight >= terms.max_in_flight:
+            return PodWait(
+                WaitReason.MAX_IN_FLIGHT,
+                f"{self._in_flight} of at most {terms.max_in_flight} nodes of pool {terms.pool.name} are on their way: "
+                "the next one is asked for when one has come; spec.autoscaling.maxInFlight allows more",
+            )
+        return None
+
+    def _by_node_pool(self, shape: "ShapeTerms") -> PodWait | None:
+        node_pool = self._supply.node_pools.get(shape.node_pool)
+        if node_pool is None:
+            return None
+        added = self._added[shape.node_pool]
+        each = {
+            "nodes": 1,
+            "cpu": shape.cpu_milli or 0,
+            "memory": shape.memory_mib or 0,
+            self._terms.signal_resource: shape.devices,
+        }
+        for resource, limit in sorted(node_pool.limits.items()):
+            used = node_pool.used.get(resource, 0)
+            pending = (
+                self._devices[shape.node_pool]
+                if resource == self._terms.signal_resource
+                else added * each.get(resource, 0)
+            )
+            # What is not known of the shape is at least something.
+            if used + pending + max(1, each.get(resource, 0)) > limit:
+                return PodWait(
+                    WaitReason.NODE_POOL_LIMIT,
+                    f"NodePool {shape.node_pool} uses or gets {_figure(resource, used + pending)} of its limit "
+                    f"{_figure(resource, limit)} of {resource}: raise its spec.limits, or wait until its nodes go",
+                )
+        return None
+
+    def _by_money(self, shape: "ShapeTerms") -> PodWait | None:
+        terms, price = self._terms, shape.price_micro
+        if not price:
+            return None
+        hour = self._micro + price
+        if terms.per_hour_micro is not None and hour > terms.per_hour_micro:
+            return PodWait(
+                WaitReason.BUDGET_HOUR,
+                f"the nodes of pool {terms.pool.name} cost {amount_text(self._micro)} an hour, and a node of shape "
+                f"{shape.name} {amount_text(price)} more: raise spec.autoscaling.budget.perHour, which is "
+                f"{amount_text(terms.per_hour_micro)}, or wait until nodes go",
+            )
+        day = self._supply.spent_today_micro + hour
+        if terms.per_day_micro is not None and day > terms.per_day_micro:
+            return PodWait(
+                WaitReason.BUDGET_DAY,
+                f"pool {terms.pool.name} has cost {amount_text(self._supply.spent_today_micro)} today (UTC), and one hour "
+                f"of its nodes with one more of shape {shape.name} costs {amount_text(hour)}: raise "
+                f"spec.autoscaling.budget.perDay, which is {amount_text(terms.per_day_micro)}, or wait for tomorrow",
+            )
+        return None
+
+
+def amount_text(micro: int) -> str:
+    """Return millionths as an amount with at least two places."""
+    whole, rest = divmod(micro, MICRO)
+    return f"{whole}.{f'{rest:06}'.rstrip('0'):0<2}"
+
+
+def _figure(resource: str, count: int) -> str:
+    if resource == "cpu":
+        return f"{count / 1000:g}"
+    return f"{count}Mi" if resource == "memory" else str(count)

@@ -1,0 +1,133 @@
+"""The first shape that serves a pod, or why none does."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from autoscaling.node_selections import ShapeLabels
+from autoscaling.packing import EmptyShapes
+from autoscaling.scaling_model import PodWait, WaitReason
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from autoscaling.packing import PodClass
+    from autoscaling.scaling_limits import ScalingLimits
+    from autoscaling.scaling_model import ScalingTerms, ShapeTerms, Supply
+
+_STAGES: Final = (
+    WaitReason.TOO_LARGE,
+    WaitReason.NO_SHAPE,
+    WaitReason.NODE_POOL_INVALID,
+    WaitReason.BACKING_OFF,
+    WaitReason.NODE_POOL_LIMIT,
+    WaitReason.MAX_UNITS,
+    WaitReason.MAX_IN_FLIGHT,
+    WaitReason.BUDGET_HOUR,
+    WaitReason.BUDGET_DAY,
+)
+"""In the order in which shapes are examined: the reason given is that of the shape that came furthest."""
+CAPPED: Final = frozenset(_STAGES[4:])
+"""A node would serve the pod, and a limit forbids it."""
+
+
+@final
+class ShapeChoice:
+    """Examines the shapes of a pool for classes of pods."""
+
+    def __init__(self, terms: "ScalingTerms", supply: "Supply", now: "dt.datetime") -> None:
+        self._terms = terms
+        self._supply = supply
+        self._now = now
+        self._empty = EmptyShapes(terms.pool)
+        self._labels = {
+            shape.name: ShapeLabels(shape, supply.node_pools.get(shape.node_pool))
+            for shape in terms.shapes
+        }
+        self._faults: dict[tuple[int, str], PodWait | None] = {}
+
+    def labels(self, shape: "ShapeTerms") -> ShapeLabels:
+        return self._labels.get(shape.name) or ShapeLabels(
+            shape, self._supply.node_pools.get(shape.node_pool)
+        )
+
+    def first(self, alike: "PodClass | None", limits: "ScalingLimits") -> "ShapeTerms | PodWait":
+        """Return the first shape in the order of the spec that serves these pods, or why none does.
+
+        Args:
+            alike: the class of the pods; None for warm units, which any shape serves.
+            limits: what may still be added.
+        """
+        if self._supply.backend_fault:
+            return PodWait(WaitReason.BACKEND_MISSING, self._supply.backend_fault)
+        furthest: PodWait | None = None
+        for shape in self._terms.shapes:
+            wait = self._lasting_fault(shape, alike) or limits.refusal(shape)
+            if wait is None:
+                return shape
+            if furthest is None or _STAGES.index(wait.reason) > _STAGES.index(furthest.reason):
+                furthest = wait
+        return furthest or PodWait(
+            WaitReason.NO_SHAPE,
+            f"spec.autoscaling of pool {self._terms.pool.name} has no shapes: name one",
+        )
+
+    def _lasting_fault(self, shape: "ShapeTerms", alike: "PodClass | None") -> PodWait | None:
+        """Return what one plan does not change: examined once for a class of pods."""
+        key = (id(alike), shape.name)
+        if key not in self._faults:
+            self._faults[key] = (
+                (self._fault_of_pods(shape, alike) if alike is not None else None)
+                or self._fault_of_node_pool(shape)
+                or self._back_off(shape, alike)
+            )
+        return self._faults[key]
+
+    def _fault_of_pods(self, shape: "ShapeTerms", alike: "PodClass") -> PodWait | None:
+        if not self._empty.take(shape, alike.demand):
+            most = max(self._terms.shapes, key=lambda one: one.units)
+            return PodWait(
+                WaitReason.TOO_LARGE,
+                f"the pod needs {alike.demand.units} units of one node, and the largest shape of pool "
+                f"{self._terms.pool.name}, {most.name}, has {most.units}, {most.units_per_device} a device: "
+                "name a larger shape in spec.autoscaling.shapes, or request fewer",
+            )
+        mismatch = self._labels[shape.name].mismatch(alike.selection)
+        if mismatch:
+            return PodWait(WaitReason.NO_SHAPE, mismatch)
+        requests = alike.requests
+        for resource, amount, limit, unit in (
+            ("CPU", requests.cpu_milli, shape.cpu_milli, "m"),
+            ("memory", requests.memory_mib, shape.memory_mib, "Mi"),
+        ):
+            if limit is not None and amount > limit:
+                return PodWait(
+                    WaitReason.NO_SHAPE,
+                    f"the pod requests {amount}{unit} of {resource}, and a node of shape {shape.name} has "
+                    f"{limit}{unit}: name a larger shape in spec.autoscaling.shapes, or request less",
+                )
+        return None
+
+    def _fault_of_node_pool(self, shape: "ShapeTerms") -> PodWait | None:
+        fault = self._supply.node_pool_faults.get(shape.node_pool)
+        return PodWait(WaitReason.NODE_POOL_INVALID, fault) if fault else None
+
+    def _back_off(self, shape: "ShapeTerms", alike: "PodClass | None") -> PodWait | None:
+        zone = alike.selection.zone if alike is not None else ""
+        for one in self._supply.history:
+            if one.shape != shape.name or one.zone not in {"", zone}:
+                continue
+            if one.excluded_at and one.excluded_at == self._terms.generation:
+                return PodWait(
+                    WaitReason.BACKING_OFF,
+                    f"shape {shape.name} is left out, since {one.without_devices} of its nodes came without devices: "
+                    "look into the driver on its nodes, then change spec.autoscaling to have it tried again",
+                )
+            if one.retry_after is not None and one.retry_after > self._now:
+                place = f" in zone {one.zone}" if one.zone else ""
+                times = "once" if one.failures <= 1 else f"{one.failures} times in a row"
+                return PodWait(
+                    WaitReason.BACKING_OFF,
+                    f"shape {shape.name} failed {times}{place} ({one.reason or 'no reason given'}) "
+                    f"and is asked for again at {one.retry_after:%H:%M:%S} UTC: name another shape in "
+                    "spec.autoscaling.shapes to have that tried at once",
+                )
+        return None

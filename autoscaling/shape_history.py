@@ -1,0 +1,167 @@
+"""What failed of a shape lately, how long it is left alone, and when it is left out.
+
+Kept in `status.autoscaling.shapes`, so that a restart goes on where its predecessor was. A failure counts once: at the look at
+which its request is seen to have failed, and was not before.
+"""
+
+import datetime as dt
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from api.kinds.autoscaling import ShapeStatus
+from api.status_conditions import format_time, parse_time
+from autoscaling.scaling_model import Failure, RequestPhase, ShapeHistory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from api.kinds.autoscaling import ScaleRequestStatus
+    from autoscaling.scaling_model import ObservedRequest, RequestId, ScalingTerms
+
+FIRST_PAUSE: Final = dt.timedelta(minutes=3)
+"""Karpenter's provider remembers that a type has no capacity for three minutes, too."""
+LONGEST_PAUSE: Final = dt.timedelta(minutes=30)
+SHORT_PAUSE: Final = dt.timedelta(minutes=1)
+"""After failures that say nothing about the shape: an autoscaler that comes back is asked within this time."""
+MOST_WITHOUT_DEVICES: Final = 2
+"""Nodes without devices after which a shape is left out: each of them is paid for 15 minutes."""
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+_NOT_OF_THE_SHAPE: Final = frozenset({Failure.NOT_SIGNALLED, Failure.SIGNAL_TAMPERED})
+_DONE: Final = frozenset({RequestPhase.AGENT_READY, RequestPhase.RESERVED, RequestPhase.RELEASED})
+_JITTER: Final = 10
+"""Percent that a pause is longer at most, so that pools that failed together do not ask together."""
+
+
+def updated_history(
+    history: "Iterable[ShapeHistory]",
+    terms: "ScalingTerms",
+    observed: "Iterable[ObservedRequest]",
+    *,
+    known: "Sequence[ScaleRequestStatus]",
+    now: dt.datetime,
+) -> tuple[ShapeHistory, ...]:
+    """Return the history with what this look shows for the first time; in the order of shapes and zones.
+
+    Args:
+        history: of the look before.
+        terms: the pool's terms; shapes that are not in them are forgotten, and a changed spec tries all again.
+        observed: the pool's requests.
+        known: the pool's `status.autoscaling.requests`, of the look before.
+        now: the time.
+    """
+    found = {
+        (one.shape, one.zone): one
+        for entry in history
+        if (one := _as_of(entry, terms, now)) is not None
+    }
+    recorded = {one.id for one in known if one.phase == RequestPhase.FAILED.value}
+    for request in observed:
+        if request.shape is None:
+            continue
+        if request.phase in _DONE:
+            _clear(found, request)
+        elif request.failure is not None and request.id not in recorded:
+            entry = _failed(found, request, terms.generation, now=now)
+            found[entry.shape, entry.zone] = entry
+    return tuple(found[key] for key in sorted(found))
+
+
+def failures_seen(
+    observed: "Iterable[ObservedRequest]", known: "Sequence[ScaleRequestStatus]"
+) -> "tuple[ObservedRequest, ...]":
+    """Return the requests that failed since the look before."""
+    recorded = {one.id for one in known if one.phase == RequestPhase.FAILED.value}
+    return tuple(one for one in observed if one.failure is not None and one.id not in recorded)
+
+
+def pause_after(failures: int, request: "RequestId") -> dt.timedelta:
+    """Return how long a shape is left alone after so many failures in a row, with the jitter of the request's id."""
+    pause = min(FIRST_PAUSE * (1 << min(failures - 1, 10)), LONGEST_PAUSE)
+    digest = hashlib.sha256(request.encode()).digest()[0]
+    return pause + pause * _JITTER * digest / (100 * 256)
+
+
+def history_from(shapes: "Iterable[ShapeStatus] | None") -> tuple[ShapeHistory, ...]:
+    """Return the history that a status keeps."""
+    return tuple(
+        ShapeHistory(
+            shape=one.name,
+            zone=one.zone,
+            failures=one.failures,
+            retry_after=parse_time(one.retry_after),
+            without_devices=one.nodes_without_devices,
+            excluded_at=one.excluded_at,
+            reason=one.reason,
+        )
+        for one in shapes or ()
+    )
+
+
+def shape_statuses(history: "Iterable[ShapeHistory]") -> list[ShapeStatus]:
+    """Return a history as a status keeps it."""
+    return [
+        ShapeStatus(
+            name=one.shape,
+            zone=one.zone,
+            failures=one.failures,
+            retry_after=format_time(one.retry_after) if one.retry_after is not None else "",
+            nodes_without_devices=one.without_devices,
+            excluded_at=one.excluded_at,
+            reason=one.reason,
+        )
+        for one in history
+    ]
+
+
+def _as_of(entry: ShapeHistory, terms: "ScalingTerms", now: dt.datetime) -> ShapeHistory | None:
+    """Return what still counts of an entry; None where nothing does."""
+    if terms.shape(entry.shape) is None:
+        return None
+    if entry.excluded_at not in {0, terms.generation}:
+        entry = replace(entry, excluded_at=0, without_devices=0)
+    if entry.retry_after is not None and entry.retry_after > now + 2 * LONGEST_PAUSE:
+        entry = replace(entry, retry_after=now + LONGEST_PAUSE)  # a clock that was ahead wrote it
+    if entry.retry_after is None or entry.retry_after + LONGEST_PAUSE <= now:
+        entry = replace(entry, failures=0, retry_after=None)  # long ago
+    return entry if entry.failures or entry.retry_after or entry.without_devices else None
+
+
+def _clear(found: "dict[tuple[str, str], ShapeHistory]", request: "ObservedRequest") -> None:
+    """Forget the failures of a shape that works, everywhere and where this node is."""
+    shape = request.shape.name if request.shape is not None else ""
+    zone = request.claim.zone if request.claim is not None else _zone_of(request)
+    for key in ((shape, ""), (shape, zone)):
+        found.pop(key, None)
+
+
+def _zone_of(request: "ObservedRequest") -> str:
+    """Return the zone that the pods of the request pinned; empty where they did not."""
+    selectors = [one.node_selector for one in request.signals]
+    zones = {selector.get(ZONE_LABEL, "") for selector in selectors}
+    return zones.pop() if len(zones) == 1 else ""
+
+
+def _failed(
+    found: "Mapping[tuple[str, str], ShapeHistory]",
+    request: "ObservedRequest",
+    generation: int,
+    *,
+    now: dt.datetime,
+) -> ShapeHistory:
+    name = request.shape.name if request.shape is not None else ""
+    failure = request.failure
+    zone = "" if failure in _NOT_OF_THE_SHAPE else _zone_of(request)
+    entry = found.get((name, zone)) or ShapeHistory(shape=name, zone=zone)
+    entry = replace(entry, reason=failure.value if failure is not None else "")
+    pauses = entry.retry_after is not None and entry.retry_after > now
+    if failure is Failure.NO_DEVICES:
+        count = entry.without_devices + 1
+        excluded_at = generation if count >= MOST_WITHOUT_DEVICES else 0
+        entry = replace(entry, without_devices=count, excluded_at=excluded_at)
+    if failure in _NOT_OF_THE_SHAPE:
+        return entry if pauses else replace(entry, retry_after=now + SHORT_PAUSE)
+    if pauses and entry.failures:
+        return entry  # asked for before the pause began: one cause, one pause
+    failures = entry.failures + 1
+    return replace(entry, failures=failures, retry_after=now + pause_after(failures, request.id))

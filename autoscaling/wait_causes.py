@@ -1,0 +1,94 @@
+"""Why a waiting pod is not a matter of nodes: nothing is asked for, and its Event says what it waits for."""
+
+from typing import TYPE_CHECKING, Final
+
+from autoscaling.scaling_model import PodWait, WaitReason
+from pool.index.cache_fit import fits_no_device
+from pool.model import created_at
+from pool.refusal import NodeReason
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+    from api.names import NodeName
+    from autoscaling.node_selections import NodeSelection
+    from pool.index.device_index import DeviceIndex
+    from pool.model import NodeFacts, PodFacts, PoolFacts
+
+_SCHEDULED_WITHIN_S: Final = 60.0
+"""kube-scheduler tries a pod again after each change of a node or pod, and after a minute at the latest for most."""
+_GATED: Final = PodWait(
+    WaitReason.OTHER_GATES,
+    "the pod has scheduling gates of a queue or quota, which admits it first: ask the owner of the gates",
+)
+_PINNED: Final = PodWait(
+    WaitReason.PINNED,
+    "the pod's node selector or required node affinity names single nodes, and a new node would be another one: "
+    "wait until units are free there, or take kubernetes.io/hostname and metadata.name from the pod",
+)
+
+
+def cause_of(
+    pod: "PodFacts", selection: "NodeSelection", nodes: "Mapping[NodeName, NodeFacts]"
+) -> PodWait | None:
+    """Return why no node would help the pod, by what is known of the pod alone.
+
+    Args:
+        pod: a pod that waits.
+        selection: its node selector, affinity and tolerations.
+        nodes: the nodes of the cluster.
+    """
+    if pod.is_gated:
+        return _GATED
+    nominated = nodes.get(pod.nominated_node) if pod.nominated_node is not None else None
+    if nominated is not None and nominated.is_placeable:
+        return PodWait(
+            WaitReason.PREEMPTING,
+            f"kube-scheduler evicts pods from node {nominated.name} for it: wait until these have ended",
+        )
+    return _PINNED if selection.is_pinned else None
+
+
+def misfit_cause(pod: "PodFacts", pool: "PoolFacts", index: "DeviceIndex") -> PodWait | None:
+    """Return why no node helps a pod whose kernel caches fit no device that the pool has; None where one does.
+
+    Of a pool without devices it is not known what its next device will be.
+    """
+    misfit = fits_no_device(index, pool.name, pod.demand)
+    if misfit is None:
+        return None
+    return PodWait(
+        WaitReason.CACHE_MISFIT,
+        f"{misfit.subject} no device of pool {pool.name}: {misfit.reason}; use another pool, or an image with kernels"
+        " for these devices",
+    )
+
+
+def closed_cause(pool: "PoolFacts") -> PodWait | None:
+    """Return why nothing is asked for, for any pod of a pool that allocates no units; None where it does."""
+    match pool.closed:
+        case None:
+            return None
+        case NodeReason.POOL_ENDING:
+            text = f"pool {pool.name} is being deleted: use another pool"
+        case _:
+            text = f"pool {pool.name} is in maintenance: its pods wait until the new allocation is in effect"
+    return PodWait(WaitReason.POOL_CLOSED, text)
+
+
+def other_cause(pod: "PodFacts", node: "NodeName", now: "dt.datetime") -> PodWait | None:
+    """Return that something else than devices keeps a pod waiting which fits free units of a node.
+
+    None for a gated pod, which is about to get them, and for one that kube-scheduler may not have tried again yet.
+    """
+    created = created_at(pod)
+    if pod.awaits_capacity or created is None:
+        return None
+    if (now - created).total_seconds() <= _SCHEDULED_WITHIN_S:
+        return None
+    return PodWait(
+        WaitReason.NOT_DEVICES,
+        f"{pod.demand.units} units of {pod.demand.resource} are free, as on node {node}, and kube-scheduler does not "
+        "bind the pod: its own Events (reason FailedScheduling) say what it lacks, such as CPU, memory or volumes",
+    )

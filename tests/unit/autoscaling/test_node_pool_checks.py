@@ -1,0 +1,166 @@
+"""NodePools that cannot serve a pool, each with its cure."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from api.foreign.core import NodeTaint, Taint
+from api.foreign.karpenter import NodeRequirement
+from api.kinds.autoscaling import ScalingBackend
+from api.meta import LabelSelector, SelectorOperator, SelectorRequirement
+from api.names import AGENT_NOT_READY_TAINT, SCALE_REQUEST_LABEL
+from autoscaling.node_pool_checks import node_pool_fault
+from autoscaling.scaling_model import ConditionFacts, NodePoolFacts
+from tests.support.scaling_plans import some_terms
+
+GOOD = NodePoolFacts(
+    name="whole",
+    labels={"team": "ml"},
+    requirements=(
+        NodeRequirement(SCALE_REQUEST_LABEL, "Exists"),
+        NodeRequirement("node.kubernetes.io/instance-type", "In", ["p4d", "p5"]),
+    ),
+    taints=(NodeTaint("gpu", "true", "NoSchedule"),),
+    startup_taints=(NodeTaint(AGENT_NOT_READY_TAINT, "", "NoSchedule"),),
+    consolidation_policy="WhenEmpty",
+    consolidate_after="5m",
+)
+TERMS: dict[str, Any] = {"taints": (Taint("gpu", "true", "NoSchedule"),)}
+
+
+def fault_of(facts: NodePoolFacts | None, **terms: Any) -> tuple[str, str]:
+    return node_pool_fault(some_terms(**{**TERMS, **terms}), "whole", facts)
+
+
+def but(**changes: Any) -> NodePoolFacts:
+    return dataclasses.replace(GOOD, **changes)
+
+
+def test_the_documented_node_pool_is_right():
+    assert fault_of(GOOD) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("facts", "names"),
+    [
+        pytest.param(None, "kubectl get gpupool whole", id="missing"),
+        pytest.param(but(requirements=()), SCALE_REQUEST_LABEL, id="no requirement on the label"),
+        pytest.param(
+            but(requirements=(NodeRequirement(SCALE_REQUEST_LABEL, "In", ["a"]),)),
+            "operator Exists",
+            id="another operator",
+        ),
+        pytest.param(but(startup_taints=()), AGENT_NOT_READY_TAINT, id="no startup taint"),
+        pytest.param(
+            but(startup_taints=(NodeTaint(AGENT_NOT_READY_TAINT, "", "PreferNoSchedule"),)),
+            "startupTaints",
+            id="startup taint without effect",
+        ),
+        pytest.param(
+            but(taints=(NodeTaint("other", "", "NoExecute"),)),
+            "other:NoExecute",
+            id="another taint",
+        ),
+        pytest.param(but(replicas=3), "karpenter-static", id="static"),
+        pytest.param(
+            but(ready=ConditionFacts("False", "NodeClassNotReady", "no subnet")),
+            "NodeClassNotReady: no subnet",
+            id="not ready",
+        ),
+    ],
+)
+def test_a_node_pool_that_cannot_serve_is_told_with_its_cure(
+    facts: NodePoolFacts | None, names: str
+):
+    fault, _ = fault_of(facts)
+    assert names in fault
+    assert "NodePool whole" in fault.replace('"', "")
+
+
+@pytest.mark.parametrize(
+    ("facts", "names"),
+    [
+        pytest.param(
+            but(consolidation_policy="WhenEmptyOrUnderutilized"), "WhenEmpty", id="policy"
+        ),
+        pytest.param(but(consolidate_after="30s"), "idleAfter is 300s", id="time"),
+        pytest.param(but(consolidate_after="Never"), "consolidateAfter Never", id="never"),
+    ],
+)
+def test_what_is_unwise_is_a_warning(facts: NodePoolFacts, names: str):
+    fault, warning = fault_of(facts)
+    assert not fault
+    assert names in warning
+
+
+def test_a_taint_that_only_discourages_pods_is_no_fault():
+    assert fault_of(but(taints=(NodeTaint("other", "", "PreferNoSchedule"),))) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("selector", "is_fault", "is_warning"),
+    [
+        pytest.param({"match_labels": {"team": "ml"}}, False, False, id="set"),
+        pytest.param({"match_labels": {"team": "web"}}, True, False, id="another value"),
+        pytest.param({"match_labels": {"rack": "1"}}, False, True, id="not known"),
+        pytest.param(
+            {"match_labels": {"topology.kubernetes.io/zone": "a"}}, False, False, id="well known"
+        ),
+        pytest.param(
+            {"match_labels": {"node.kubernetes.io/instance-type": "p5"}}, False, False, id="one of"
+        ),
+        pytest.param(
+            {"match_labels": {"node.kubernetes.io/instance-type": "g5"}}, True, False, id="none of"
+        ),
+        pytest.param(
+            {
+                "match_expressions": [
+                    SelectorRequirement("team", SelectorOperator.NOT_IN, ["ml"]),
+                ]
+            },
+            True,
+            False,
+            id="excluded",
+        ),
+        pytest.param(
+            {
+                "match_expressions": [
+                    SelectorRequirement("rack", SelectorOperator.DOES_NOT_EXIST),
+                ]
+            },
+            False,
+            False,
+            id="absent",
+        ),
+    ],
+)
+def test_labels_that_the_pools_node_selector_demands(
+    selector: dict[str, Any], is_fault: bool, is_warning: bool
+):
+    fault, warning = fault_of(GOOD, node_selector=LabelSelector(**selector))
+    assert (bool(fault), bool(warning)) == (is_fault, is_warning)
+
+
+def test_a_static_pool_needs_a_static_node_pool_and_no_label():
+    static = {"backend": ScalingBackend.KARPENTER_STATIC}
+    assert "spec.replicas" in fault_of(GOOD, **static)[0]
+    bare = but(replicas=0, requirements=(), startup_taints=(), consolidation_policy="Balanced")
+    fault, warning = fault_of(bare, **static)
+    assert not fault
+    assert AGENT_NOT_READY_TAINT in warning
+    assert "Balanced" not in warning
+
+
+def test_native_pools_need_the_label_of_their_pods_and_none_of_a_request():
+    native = {"backend": ScalingBackend.KARPENTER_NATIVE}
+    label = "pool.gpu.deckhouse.io/whole"
+    assert fault_of(but(requirements=(), labels={label: ""}), **native) == ("", "")
+    fault, _ = fault_of(GOOD, **native)
+    assert label in fault
+    assert "spec.template.metadata.labels" in fault
+
+
+@pytest.mark.parametrize("backend", [ScalingBackend.BALLOON, ScalingBackend.NONE])
+def test_other_backends_have_no_node_pools(backend: ScalingBackend):
+    assert fault_of(None, backend=backend) == ("", "")

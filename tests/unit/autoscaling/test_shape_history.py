@@ -1,0 +1,157 @@
+"""Back-off of shapes, and shapes that are left out."""
+
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaling.request_ids import request_id
+from autoscaling.scaling_model import Failure, ObservedRequest, RequestPhase, ShapeHistory
+from autoscaling.shape_history import (
+    failures_seen,
+    history_from,
+    pause_after,
+    shape_statuses,
+    updated_history,
+)
+from tests.support.scale_requests import (
+    ID,
+    OTHER_ID,
+    POOL,
+    SHAPES,
+    a_claim,
+    a_signal,
+    after,
+    shown,
+    the_terms,
+)
+
+MINUTES = dt.timedelta(minutes=1)
+IDS = [request_id(POOL, f"pod-{number}", "large") for number in range(20)]
+
+
+def failed(failure: Failure = Failure.INSUFFICIENT_CAPACITY, id_=ID, shape=SHAPES[0], **fields):
+    return ObservedRequest(
+        id=id_,
+        pool=POOL.name,
+        shape=shape,
+        phase=RequestPhase.FAILED,
+        since=after(0),
+        failure=failure,
+        **fields,
+    )
+
+
+def seen(history, *requests, at_s: float, known=(), terms=None):
+    return updated_history(
+        history,
+        terms or the_terms(),
+        requests,
+        known=[shown(one) for one in known],
+        now=after(at_s),
+    )
+
+
+def test_weak_point_15_a_shape_that_failed_is_left_alone_for_three_minutes_and_twice_as_long_each_time():
+    history: tuple[ShapeHistory, ...] = ()
+    at_s, pauses = 0.0, []
+    for id_ in IDS[:6]:
+        history = seen(history, failed(id_=id_), at_s=at_s)
+        (entry,) = history
+        assert entry.retry_after is not None
+        pauses.append((entry.retry_after - after(at_s)) / MINUTES)
+        at_s = (entry.retry_after - after(0)).total_seconds() + 1
+    for pause, expected in zip(pauses, (3, 6, 12, 24, 30, 30), strict=True):
+        assert expected <= pause <= expected * 1.1
+
+
+def test_the_pause_is_told_apart_by_the_id_alone():
+    pauses = {pause_after(1, one) for one in IDS}
+    assert len(pauses) > 15
+    assert pause_after(1, ID) == pause_after(1, ID)
+
+
+def test_a_failure_counts_once_however_long_it_is_seen():
+    history = seen((), failed(), at_s=0)
+    assert seen(history, failed(), at_s=5, known=[failed()]) == history
+    assert failures_seen([failed()], [shown(failed())]) == ()
+    assert failures_seen([failed()], []) == (failed(),)
+
+
+def test_nodes_that_fail_together_are_one_failure():
+    history = seen((), *(failed(id_=one) for one in IDS[:8]), at_s=0)
+    assert [one.failures for one in history] == [1]
+    later = seen(history, failed(id_=OTHER_ID), at_s=30)
+    assert later == history
+
+
+def test_a_pinned_zone_fails_alone():
+    signal = a_signal(node_selector={"topology.kubernetes.io/zone": "a"})
+    history = seen((), failed(signals=(signal,)), at_s=0)
+    assert [(one.shape, one.zone) for one in history] == [("large", "a")]
+
+
+@pytest.mark.parametrize("failure", [Failure.NOT_SIGNALLED, Failure.SIGNAL_TAMPERED])
+def test_an_autoscaler_that_is_silent_is_asked_again_every_minute(failure: Failure):
+    history: tuple[ShapeHistory, ...] = ()
+    for number, id_ in enumerate(IDS[:5]):
+        history = seen(history, failed(failure, id_), at_s=number * 120)
+        assert [(one.failures, one.retry_after) for one in history] == [
+            (0, after(number * 120 + 60))
+        ]
+
+
+def test_weak_point_6_two_nodes_without_devices_leave_the_shape_out_until_the_spec_changes():
+    history = seen((), failed(Failure.NO_DEVICES), at_s=0)
+    assert [(one.without_devices, one.excluded_at) for one in history] == [(1, 0)]
+    history = seen(history, failed(Failure.NO_DEVICES, OTHER_ID), at_s=1000)
+    assert [(one.without_devices, one.excluded_at) for one in history] == [(2, 1)]
+    days_later = seen(history, at_s=300_000)
+    assert [one.excluded_at for one in days_later] == [1]
+    assert seen(days_later, at_s=300_001, terms=the_terms(generation=2)) == ()
+
+
+def test_a_shape_that_works_has_no_history():
+    history = seen((), failed(Failure.NO_DEVICES), at_s=0)
+    claim = a_claim(zone="a")
+    ready = ObservedRequest(
+        id=OTHER_ID,
+        pool=POOL.name,
+        shape=SHAPES[0],
+        phase=RequestPhase.AGENT_READY,
+        since=after(100),
+        claim=claim,
+    )
+    assert seen(history, ready, at_s=100) == ()
+
+
+def test_what_failed_long_ago_and_shapes_that_are_gone_are_forgotten():
+    history = seen((), failed(), at_s=0)
+    assert seen(history, at_s=1500) == history
+    assert seen(history, at_s=2200) == ()
+    assert seen(history, at_s=5, terms=the_terms(shapes=SHAPES[1:])) == ()
+
+
+def test_a_clock_that_was_ahead_holds_a_shape_for_half_an_hour_at_most():
+    history = (ShapeHistory(shape="large", failures=1, retry_after=after(86_400)),)
+    (entry,) = seen(history, at_s=0)
+    assert entry.retry_after == after(1800)
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(Failure)), st.integers(0, 4000)), max_size=12))
+def test_weak_point_12_a_restart_keeps_the_history(failures: list[tuple[Failure, int]]):
+    history: tuple[ShapeHistory, ...] = ()
+    at_s = 0
+    for number, (failure, later_s) in enumerate(failures):
+        at_s += later_s
+        id_ = request_id(POOL, str(number), "large")
+        history = seen(history, failed(failure, id_), at_s=at_s)
+        restarted = history_from(shape_statuses(history))
+        assert [(one.shape, one.failures, one.excluded_at) for one in restarted] == [
+            (one.shape, one.failures, one.excluded_at) for one in history
+        ]
+        for one, again in zip(history, restarted, strict=True):
+            assert (one.retry_after is None) is (again.retry_after is None)
+            if one.retry_after is not None:
+                assert one.retry_after - after(at_s) <= 33 * MINUTES
