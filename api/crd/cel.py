@@ -7,11 +7,24 @@ existed must stay readable.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from api.crd.cache_cel import CACHE_RULES, VERIFICATION_RULES
+from api.crd.cel_rule import CelRule
+from api.crd.scaling_cel import AUTOSCALING_RULES, POOL_RULES, SHAPE_RULES
 from api.foreign.core import Taint
+from api.kinds.autoscaling import Autoscaling, NodeShape
+from api.kinds.gkmcache import (
+    ClusterGKMCache,
+    GKMCache,
+    GKMCacheSpec,
+    GKMCacheStatus,
+    PullSecret,
+    SignerIdentity,
+    Verification,
+)
+from api.kinds.gkmcachenode import CachedDigest, NodeGPUs
 from api.kinds.gpudevice import GPUDeviceStatus, Link, MIGInstance
 from api.kinds.gpunodeinventory import (
     MAX_ALLOCATIONS,
@@ -50,26 +63,6 @@ LABEL_KEY_PATTERN: Final = (
 LABEL_VALUE_PATTERN: Final = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 MAX_LABEL_KEY_LENGTH: Final = 317  # a DNS subdomain (253), a slash, a name (63)
 MAX_LABEL_VALUE_LENGTH: Final = 63
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CelRule:
-    """One entry of `x-kubernetes-validations`, relative to the object that it is declared for.
-
-    `field` is the subject of the message; empty, it is the object itself. The API server accepts
-    no field of `metadata` there, so rules about the name say so in their message.
-    """
-
-    expression: str
-    message: str
-    field: str = ""
-    reason: Literal["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired"] = (
-        "FieldValueInvalid"
-    )
-
-    def to_schema(self) -> dict[str, Any]:
-        entry = {"rule": self.expression, "message": self.message, "reason": self.reason}
-        return entry | {"fieldPath": f".{self.field}"} if self.field else entry
 
 
 def _cel_list(words: frozenset[str]) -> str:
@@ -162,7 +155,13 @@ RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
             " create another pool",
             field="resource.name",
         ),
+        *POOL_RULES,
     ),
+    Autoscaling: AUTOSCALING_RULES,
+    GKMCache: CACHE_RULES,
+    ClusterGKMCache: CACHE_RULES,
+    Verification: VERIFICATION_RULES,
+    NodeShape: SHAPE_RULES,
     PoolResource: (
         CelRule(
             expression=f"!has(self.name) || !(self.name in {_NO_RESOURCE_WORDS})",
@@ -222,6 +221,8 @@ LIST_KEYS: Final[Mapping[type, tuple[str, ...]]] = {
     MIGInstance: ("uuid",),
     OperandStatus: ("name",),
     PoolDevices: ("pool",),
+    PullSecret: ("name",),
+    SignerIdentity: ("subject", "issuer"),
     Taint: ("key", "effect"),
 }
 """Item of a list -> its keys, so that writers of different items do not conflict."""
@@ -230,6 +231,11 @@ ATOMIC_LISTS: Final = frozenset(
     {
         (SelectorRequirement, "values"),
         (ContainerDevices, "units"),
+        (GKMCacheSpec, "access_modes"),
+        (GKMCacheSpec, "workload_namespaces"),
+        (CachedDigest, "compatible_gpus"),
+        (CachedDigest, "incompatible_gpus"),
+        (NodeGPUs, "ids"),
         # One writer, and up to a thousand items: ownership of each would double the object.
         (GPUNodeInventoryStatus, "allocations"),
     }
@@ -246,12 +252,21 @@ ENUM_MEMBERS: Final[Mapping[type[Enum], tuple[Enum, ...]]] = {
 }
 """Enums of which our kinds accept fewer members than the models, which also decode other kinds."""
 
-REQUIRED: Final[Mapping[type, tuple[str, ...]]] = {Taint: ("key", "effect")}
+REQUIRED: Final[Mapping[type, tuple[str, ...]]] = {
+    GKMCacheSpec: ("image",),
+    Taint: ("key", "effect"),
+}
 """Fields with a default in the model that are required in our kinds."""
 
 LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
+    (Autoscaling, "budget"): {"minProperties": 1},
+    (Autoscaling, "signal_resource"): {"pattern": LABEL_KEY_PATTERN},
+    (NodeShape, "node_pool"): {"pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"},
+    (CachedDigest, "last_updated"): {"format": "date-time"},
     (Condition, "last_transition_time"): {"format": "date-time"},
     (DeviceSelector, "exclude"): {"minProperties": 1},
+    (GKMCacheSpec, "pod_template"): {"x-kubernetes-preserve-unknown-fields": True},
+    (GKMCacheStatus, "last_updated"): {"format": "date-time"},
     (GPUDeviceStatus, "uuid"): {"pattern": f"^({UUID_PATTERN})?$"},
     (GPUNodeInventoryStatus, "allocations"): {"maxItems": MAX_ALLOCATIONS},
     (GPUNodeInventoryStatus, "last_heartbeat"): {"format": "date-time"},

@@ -29,7 +29,7 @@ class UnsupportedShapeError(TypeError):
 
 
 def crd_schema(kind: "type[Model]") -> Schema:
-    """Return the `openAPIV3Schema` of a kind, whose model has `metadata`, `spec` and perhaps `status`.
+    """Return the `openAPIV3Schema` of a kind, whose model has `metadata`, and `spec`, `status` or both.
 
     The models leave defaults out when they encode; the schema adds the same defaults again,
     so that operators see the effective values. A `status` that was never written stays absent.
@@ -40,8 +40,9 @@ def crd_schema(kind: "type[Model]") -> Schema:
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
         "metadata": {"type": "object"},
-        "spec": properties["spec"],
     }
+    if "spec" in properties:
+        schema["properties"]["spec"] = properties["spec"]
     if "status" in properties:
         properties["status"].pop("default", None)
         schema["properties"]["status"] = properties["status"]
@@ -73,9 +74,9 @@ def _struct(cls: type[Struct]) -> Schema:
 def _field(cls: type[Struct], field: types.Field, documented: str | None) -> Schema:
     schema = _schema(field.type)
     if documented:
-        members = schema.get("description", "") if "enum" in schema else ""
+        members = schema.get("description", "") if schema.keys() & {"enum", "anyOf"} else ""
         schema["description"] = f"{documented}\n\n{members}" if members else documented
-    if schema["type"] == "array" and (cls, field.name) in rules.ATOMIC_LISTS:
+    if schema.get("type") == "array" and (cls, field.name) in rules.ATOMIC_LISTS:
         schema["x-kubernetes-list-type"] = "atomic"
     return {**schema, **_default(schema, field), **rules.LIMITS.get((cls, field.name), {})}
 
@@ -102,7 +103,7 @@ def _schema(info: types.Type) -> Schema:
         case types.Metadata():
             return _schema(info.type) | (info.extra_json_schema or {})
         case types.UnionType():
-            return _schema(_only_type(info))
+            return _union(info)
         case types.StructType():
             return _struct(info.cls)
         case types.ListType():
@@ -115,11 +116,27 @@ def _schema(info: types.Type) -> Schema:
             return _scalar(info)
 
 
-def _only_type(info: types.UnionType) -> types.Type:
-    others = [member for member in info.types if not isinstance(member, types.NoneType)]
-    if len(others) != 1:
-        raise UnsupportedShapeError(f"a union of {len(others)} types cannot be structural: {info}")
-    return others[0]
+def _union(info: types.UnionType) -> Schema:
+    match [member for member in info.types if not isinstance(member, types.NoneType)]:
+        case [only]:
+            return _schema(only)
+        case [types.EnumType() as words, types.IntType() as number]:
+            return _word_or_number(words, number)
+        case _:
+            raise UnsupportedShapeError(f"this union of types cannot be structural: {info}")
+
+
+def _word_or_number(words: types.EnumType, number: types.IntType) -> Schema:
+    """Return Kubernetes' IntOrString; bounds bind numbers only, and the pattern words only."""
+    enum, figure = _scalar(words), _scalar(number)
+    limits = {name: value for name, value in figure.items() if name in {"minimum", "maximum"}}
+    schema: Schema = {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "x-kubernetes-int-or-string": True,
+        "pattern": f"^({'|'.join(enum['enum'])})$",
+        **limits,
+    }
+    return schema | {name: enum[name] for name in ("description",) if name in enum}
 
 
 def _list(info: types.ListType) -> Schema:

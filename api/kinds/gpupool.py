@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from api.foreign.core import Taint
+from api.kinds.autoscaling import Autoscaling, AutoscalingStatus, ScalingBackend
 from api.meta import Condition, LabelSelector, Model, ObjectMeta
 from api.names import (
     MAX_RESOURCE_NAME_LENGTH,
@@ -190,7 +191,7 @@ class Scheduling(Model, frozen=True):
     """Placement of the pool's pods."""
 
     strategy: Strategy | None = None
-    """If left out: LeastFragmentation for whole devices and MIG, BinPack for time slices."""
+    """If left out: LeastFragmentation for whole devices and MIG, BinPack for time slices and for pools that scale."""
     topology_key: Annotated[str, Meta(min_length=1, max_length=317)] = DEFAULT_TOPOLOGY_KEY
     """Strategy Spread only: the node label over whose values pods are spread. If every node of the pool has the
     label, and pods can run on each of its values, a pod that would make the distribution less even waits.
@@ -242,6 +243,8 @@ class GPUPoolSpec(Model, frozen=True):
     scheduling: Scheduling = Scheduling()
     reservation: ReservationPolicy = ReservationPolicy()
     maintenance: Maintenance = Maintenance()
+    autoscaling: Autoscaling | None = None
+    """Adds nodes for waiting pods. Without it the pool has the nodes that others add."""
 
 
 class PoolCapacity(Model, frozen=True, omit_defaults=False):
@@ -290,7 +293,9 @@ class GPUPoolStatus(Model, frozen=True):
     nodes: int = 0
     """Number of nodes with a unit of the pool."""
     waiting: int = 0
-    """Number of pending pods that request units of the pool and have none; pods with a scheduling gate do not count."""
+    """Number of pending pods that request units of the pool and have none; pods with a scheduling gate of others do not count."""
+    autoscaling: AutoscalingStatus | None = None
+    """Nodes on their way, and what the pool's nodes cost; only with spec.autoscaling."""
     conditions: list[Condition] | None = None
     """Ready, Supported, Misconfigured, CapacityLow, Conflict (another pool has a device that this one selects), and
     Maintenance (its allocation is being changed)."""
@@ -339,9 +344,15 @@ class GPUPool(Model, frozen=True):
         """Return the strategy of the spec, or the default of the mode."""
         if self.spec.scheduling.strategy is not None:
             return self.spec.scheduling.strategy
-        if self.allocation.mode is AllocationMode.TIME_SLICE:
-            return Strategy.BIN_PACK
+        if self.allocation.mode is AllocationMode.TIME_SLICE or self.scales:
+            return Strategy.BIN_PACK  # a pool that scales: so that nodes come empty, and go
         return Strategy.LEAST_FRAGMENTATION
+
+    @property
+    def scales(self) -> bool:
+        """Return whether nodes are added for pods that wait."""
+        scaling = self.spec.autoscaling
+        return scaling is not None and scaling.backend is not ScalingBackend.NONE
 
     @property
     def ttl_s(self) -> int:

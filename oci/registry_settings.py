@@ -1,0 +1,45 @@
+"""How registries are reached, and the limits of one operation."""
+
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX_SMALL_BLOB_BYTES: Final = 4 * 1024 * 1024
+"""Of a blob that is read as a whole: a configuration, a signature's payload."""
+MAX_LAYERS: Final = 128
+"""Of one image; container runtimes stop at about as many."""
+MAX_INDEX_ENTRIES: Final = 512
+MAX_REFERRERS: Final = 256
+"""Of one image: signatures, attestations, bills of materials."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySettings:
+    """The same for every registry that a client talks to."""
+
+    user_agent: str
+    ca_file: "Path | None" = None
+    """Authorities to trust instead of the system's."""
+    plain_http_hosts: frozenset[str] = frozenset()
+    """`host:port` of registries, token servers and blob stores that are asked without TLS; all others never."""
+    connect_timeout_s: float = 10.0
+    read_timeout_s: float = 30.0
+    """Between two reads of an answer."""
+    operation_timeout_s: float = 60.0
+    """Of everything but the content of blobs, with redirects, tokens and retries."""
+    transfer_timeout_s: float = 3600.0
+    """Of one blob, down or up."""
+    attempts: int = 5
+    """Of one request, and of one blob without a byte more in between."""
+
+    def tls(self) -> ssl.SSLContext:
+        """Return the context of all connections; reads the file of authorities.
+
+        Raises:
+            OSError: the file is missing or unusable.
+        """
+        return ssl.create_default_context(cafile=self.ca_file)

@@ -1,0 +1,75 @@
+"""Snapshots of a content store, and a world in which a plan is carried out."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from api.cache_name import CacheName
+from api.image_reference import Digest
+from kernelcache.store_plan import StorePlan
+from kernelcache.store_snapshot import DigestOnDisk, StoreSnapshot, WantedCache
+
+
+def a_digest(letter: str) -> Digest:
+    return Digest("sha256:" + letter * 64)
+
+
+A, B, C, D, E, F = map(a_digest, "abcdef")
+DIGESTS = (A, B, C, D, E, F)
+
+
+def named(name: str, namespace: str = "ml") -> CacheName:
+    return CacheName(namespace=namespace, name=name)
+
+
+def a_wanted(digest: Digest, size: int = 10, *, is_awaited: bool = False) -> WantedCache:
+    return WantedCache(digest=digest, bytes=size, is_awaited=is_awaited)
+
+
+def on_disk(size: int = 10, *, used_at: float = 0.0) -> DigestOnDisk:
+    return DigestOnDisk(bytes=size, last_used_at=used_at)
+
+
+def a_store(
+    wanted: Iterable[WantedCache] = (),
+    stored: Mapping[Digest, DigestOnDisk] | None = None,
+    *,
+    mounted: Iterable[Digest] = (),
+    **more: Any,
+) -> StoreSnapshot:
+    """Return a snapshot in which each wanted cache has another name, and each mount is another volume."""
+    return StoreSnapshot(
+        wanted={named(f"cache-{number}"): cache for number, cache in enumerate(wanted)},
+        stored=dict(stored or {}),
+        references={f"volume-{number}": digest for number, digest in enumerate(mounted)},
+        **more,
+    )
+
+
+def carried_out(
+    store: StoreSnapshot, plan: StorePlan, now: float, sizes: Mapping[Digest, int] | None = None
+) -> StoreSnapshot:
+    """Return the snapshot after the plan; an extraction has the bytes that its image said, or those in `sizes`."""
+    claims: dict[Digest, int] = {}
+    for cache in store.wanted.values():
+        claims[cache.digest] = max(cache.bytes, claims.get(cache.digest, 0))
+    gone = {one.digest for one in plan.removals}
+    stored = {digest: one for digest, one in store.stored.items() if digest not in gone}
+    for one in plan.extractions:
+        size = (sizes or {}).get(one.digest, claims[one.digest])
+        stored[one.digest] = DigestOnDisk(bytes=size, last_used_at=now)
+    return dataclasses.replace(store, stored=stored, wanted=_remembered(store))
+
+
+def _remembered(store: StoreSnapshot) -> dict[CacheName, WantedCache]:
+    """Return the wanted caches with the bytes that the node knows from their extraction."""
+    return {
+        name: dataclasses.replace(cache, bytes=store.stored[cache.digest].bytes)
+        if cache.digest in store.stored
+        else cache
+        for name, cache in store.wanted.items()
+    }
+
+
+def bytes_of(store: StoreSnapshot) -> int:
+    return sum(one.bytes for one in store.stored.values()) + sum(store.extracting.values())

@@ -1,0 +1,273 @@
+"""What a node extracts, keeps and removes, and the reason of each."""
+
+import dataclasses
+
+import pytest
+
+from kernelcache.store_plan import (
+    Extract,
+    ExtractionReason,
+    Keep,
+    KeepReason,
+    Postpone,
+    PostponeReason,
+    RemovalReason,
+    Remove,
+    plan_store,
+)
+from kernelcache.store_snapshot import (
+    FailedAttempts,
+    StoreSnapshot,
+    StoreTerms,
+    WantedCache,
+    unneeded_since,
+)
+from tests.unit.kernelcache.stores import A, B, C, a_store, a_wanted, carried_out, named, on_disk
+
+TERMS = StoreTerms(quota_bytes=100, grace_s=300.0, retry_base_s=10.0, retry_max_s=60.0)
+NO_QUOTA = dataclasses.replace(TERMS, quota_bytes=None)
+NOW = 1000.0
+NAME = named("cache-0")
+
+
+def removed(store: StoreSnapshot, terms: StoreTerms = TERMS) -> dict[str, RemovalReason]:
+    return {one.digest: one.reason for one in plan_store(store, terms, NOW).removals}
+
+
+def extracted(store: StoreSnapshot, terms: StoreTerms = TERMS) -> list[str]:
+    return [one.digest for one in plan_store(store, terms, NOW).extractions]
+
+
+def test_wanted_cache_is_extracted_and_then_kept():
+    store = a_store([a_wanted(A)])
+    plan = plan_store(store, TERMS, NOW)
+    assert plan.extractions == (
+        Extract(digest=A, caches=(NAME,), reason=ExtractionReason.WARM, max_bytes=100),
+    )
+    after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
+    assert after.has_nothing_to_do
+    assert after.kept == (Keep(digest=A, reason=KeepReason.WANTED),)
+    assert after.next_at is None
+
+
+def test_caches_of_one_digest_share_one_copy():
+    """Numbers: a second cache with the same digest, in another namespace, costs no pull and no bytes."""
+    store = StoreSnapshot(
+        wanted={named("x", "b"): a_wanted(A, 10), named("x", "a"): a_wanted(A, 12)}, stored={}
+    )
+    [one] = plan_store(store, TERMS, NOW).extractions
+    assert one.caches == (named("x", "a"), named("x", "b"))
+    store = dataclasses.replace(store, stored={A: on_disk()})
+    assert plan_store(store, TERMS, NOW).has_nothing_to_do
+    del store.wanted[named("x", "a")]  # type: ignore[attr-defined]  # a dict, as the builder made it
+    assert plan_store(store, TERMS, NOW).kept == (Keep(digest=A, reason=KeepReason.WANTED),)
+
+
+def test_what_pods_use_stays_whatever_else_is_wanted():
+    """G8: the old digest under running pods stays until the last of them has ended."""
+    store = a_store([a_wanted(B)], {A: on_disk()}, mounted=[A], unneeded_since={A: 0.0})
+    plan = plan_store(store, TERMS, NOW)
+    assert plan.kept == (Keep(digest=A, reason=KeepReason.IN_USE),)
+    assert [one.digest for one in plan.extractions] == [B]
+
+
+def test_content_that_nothing_needs_goes_after_its_grace_time():
+    """G15."""
+    store = a_store([], {A: on_disk()}, unneeded_since={A: NOW - 300.0})
+    assert removed(store) == {A: RemovalReason.UNNEEDED}
+    store = a_store([], {A: on_disk()}, unneeded_since={A: NOW - 299.0})
+    plan = plan_store(store, TERMS, NOW)
+    assert plan.kept == (Keep(digest=A, reason=KeepReason.GRACE, until=NOW + 1.0),)
+    assert plan.next_at == NOW + 1.0
+
+
+def test_grace_time_starts_when_the_need_ends_and_starts_anew_after_a_need():
+    store = a_store([], {A: on_disk(used_at=0.0), B: on_disk()}, mounted=[B])
+    assert unneeded_since(store, NOW) == {A: NOW}
+    later = dataclasses.replace(store, unneeded_since={A: NOW, B: 5.0})
+    assert unneeded_since(later, NOW + 9.0) == {A: NOW}
+    wanted = dataclasses.replace(later, wanted={NAME: a_wanted(A)})
+    assert unneeded_since(wanted, NOW + 9.0) == {}
+
+
+def test_room_is_made_of_the_least_recently_used_content_even_in_its_grace_time():
+    store = a_store([a_wanted(C, 40)], {A: on_disk(40, used_at=2.0), B: on_disk(40, used_at=1.0)})
+    assert removed(store) == {B: RemovalReason.ROOM}
+    assert extracted(store) == [C]
+
+
+def test_no_more_is_removed_than_must_be():
+    store = a_store([a_wanted(C, 60)], {A: on_disk(10, used_at=1.0), B: on_disk(60, used_at=2.0)})
+    assert removed(store) == {B: RemovalReason.ROOM}
+
+
+def test_a_cache_without_a_pod_displaces_no_other_cache():
+    """Two caches that do not fit together would be pulled in turn for ever."""
+    store = a_store([a_wanted(A, 60), a_wanted(B, 60)], {A: on_disk(60)})
+    plan = plan_store(store, TERMS, NOW)
+    assert plan.has_nothing_to_do
+    assert plan.postponed == (
+        Postpone(
+            digest=B, caches=(named("cache-1"),), reason=PostponeReason.NO_ROOM, missing_bytes=20
+        ),
+    )
+    assert plan.next_at is None
+
+
+def test_a_pod_that_waits_displaces_the_least_recently_used_cache_and_that_one_stays_away():
+    wanted = [a_wanted(A, 50), a_wanted(B, 50), a_wanted(C, 50, is_awaited=True)]
+    store = a_store(wanted, {A: on_disk(50, used_at=2.0), B: on_disk(50, used_at=1.0)})
+    plan = plan_store(store, TERMS, NOW)
+    assert plan.removals == (Remove(digest=B, reason=RemovalReason.ROOM),)
+    assert [one.reason for one in plan.extractions] == [ExtractionReason.POD_WAITS]
+    after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
+    assert after.has_nothing_to_do
+    assert [one.digest for one in after.postponed] == [B]
+
+
+def test_content_in_its_grace_time_goes_before_a_cache_that_is_wanted():
+    wanted = [a_wanted(A, 50), a_wanted(C, 50, is_awaited=True)]
+    store = a_store(wanted, {A: on_disk(50, used_at=1.0), B: on_disk(50, used_at=2.0)})
+    assert removed(store) == {B: RemovalReason.ROOM}
+
+
+def test_two_pods_that_wait_displace_nothing_of_each_other():
+    wanted = [a_wanted(A, 60, is_awaited=True), a_wanted(B, 60, is_awaited=True)]
+    store = a_store(wanted, {A: on_disk(60)})
+    plan = plan_store(store, TERMS, NOW)
+    assert plan.has_nothing_to_do
+    assert [(one.reason, one.missing_bytes) for one in plan.postponed] == [
+        (PostponeReason.NO_ROOM, 20)
+    ]
+
+
+def test_nothing_is_removed_for_a_cache_that_would_not_fit_anyway():
+    wanted = [a_wanted(C, 101, is_awaited=True)]
+    store = a_store(wanted, {A: on_disk(50)}, mounted=[A])
+    assert plan_store(store, TERMS, NOW).has_nothing_to_do
+    store = a_store(wanted, {A: on_disk(50)})
+    plan = plan_store(store, TERMS, NOW)
+    assert plan.has_nothing_to_do
+    assert [one.missing_bytes for one in plan.postponed] == [1]
+
+
+def test_a_smaller_cache_takes_the_room_that_a_larger_one_cannot():
+    assert extracted(a_store([a_wanted(A, 101), a_wanted(B, 40)])) == [B]
+
+
+def test_quota_that_was_lowered_displaces_what_no_pod_uses():
+    stored = {A: on_disk(60, used_at=1.0), B: on_disk(60, used_at=2.0), C: on_disk(30)}
+    store = a_store([a_wanted(A, 60), a_wanted(B, 60)], stored, mounted=[C])
+    plan = plan_store(store, TERMS, NOW)
+    assert plan.removals == (Remove(digest=A, reason=RemovalReason.QUOTA),)
+    after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
+    assert after.has_nothing_to_do
+    assert [(one.digest, one.reason) for one in after.postponed] == [(A, PostponeReason.NO_ROOM)]
+
+
+def test_without_a_quota_everything_that_is_wanted_is_extracted():
+    store = a_store([a_wanted(A, 10**15), a_wanted(B, 10**15)], {C: on_disk(10**15)})
+    plan = plan_store(store, NO_QUOTA, NOW)
+    assert [one.max_bytes for one in plan.extractions] == [None, None]
+    assert plan.removals == ()
+
+
+def test_extractions_share_what_is_left_so_that_all_fit_together():
+    store = a_store([a_wanted(A, 20), a_wanted(B, 30)], {C: on_disk(10)}, mounted=[C])
+    found = {one.digest: one.max_bytes for one in plan_store(store, TERMS, NOW).extractions}
+    assert found == {A: 40, B: 50}
+
+
+def test_extraction_under_way_keeps_its_room():
+    store = a_store([a_wanted(A, 60), a_wanted(B, 60)], extracting={A: 60})
+    plan = plan_store(store, TERMS, NOW)
+    assert plan.extractions == ()
+    assert [(one.digest, one.reason) for one in plan.postponed] == [
+        (A, PostponeReason.EXTRACTING),
+        (B, PostponeReason.NO_ROOM),
+    ]
+
+
+def test_failed_extraction_is_tried_again_later_and_later():
+    """G10: with GKM a digest whose last attempt failed is skipped for ever (sticky)."""
+    delays = []
+    for count in range(1, 6):
+        failures = {A: FailedAttempts(count=count, at=NOW)}
+        [one] = plan_store(a_store([a_wanted(A)], failures=failures), TERMS, NOW).postponed
+        assert one.reason is PostponeReason.RETRY
+        assert one.until is not None
+        delays.append(one.until - NOW)
+        due = plan_store(a_store([a_wanted(A)], failures=failures), TERMS, one.until)
+        assert [one.digest for one in due.extractions] == [A]
+    assert delays == [10.0, 20.0, 40.0, 60.0, 60.0]
+
+
+def test_a_thousand_failures_are_no_overflow():
+    failed = FailedAttempts(count=10_000, at=NOW)
+    assert TERMS.retry_at(failed) == NOW + 60.0
+
+
+def test_a_failure_of_one_digest_does_not_hold_back_another():
+    store = a_store([a_wanted(A), a_wanted(B)], failures={A: FailedAttempts(count=9, at=NOW)})
+    assert extracted(store) == [B]
+
+
+def test_failed_removal_is_tried_again_later():
+    """C10: a failure to remove is retried and reported, not only logged."""
+    gone = {"unneeded_since": {A: 0.0}}
+    failures = {A: FailedAttempts(count=1, at=NOW - 3.0)}
+    store = a_store([], {A: on_disk()}, failures=failures, **gone)
+    assert plan_store(store, TERMS, NOW).kept == (
+        Keep(digest=A, reason=KeepReason.RETRY, until=NOW + 7.0),
+    )
+    assert [one.digest for one in plan_store(store, TERMS, NOW + 7.0).removals] == [A]
+
+
+def test_what_cannot_be_removed_makes_no_room():
+    failures = {A: FailedAttempts(count=1, at=NOW)}
+    store = a_store([a_wanted(B, 60)], {A: on_disk(60)}, failures=failures)
+    plan = plan_store(store, TERMS, NOW)
+    assert plan.has_nothing_to_do
+    assert plan.next_at == NOW + 10.0
+    later = plan_store(store, TERMS, NOW + 10.0)
+    assert [one.digest for one in later.removals] == [A]
+    assert [one.digest for one in later.extractions] == [B]
+
+
+def test_lost_content_under_a_mount_is_extracted_again():
+    """A lost store: the references are there, the content is not."""
+    store = a_store([a_wanted(A)], mounted=[A])
+    assert extracted(store) == [A]
+    assert plan_store(a_store([], mounted=[A]), TERMS, NOW).has_nothing_to_do
+
+
+@pytest.mark.parametrize("field", ["quota_bytes", "grace_s", "retry_base_s", "retry_max_s"])
+def test_terms_below_zero_are_refused(field):
+    with pytest.raises(ValueError, match="no less than 0"):
+        StoreTerms(**{field: -1})
+
+
+def test_cache_that_was_larger_than_its_image_says_does_not_come_back_once_displaced():
+    store = a_store([a_wanted(A, 50)], {A: on_disk(120)})
+    plan = plan_store(store, TERMS, NOW)
+    assert plan.removals == (Remove(digest=A, reason=RemovalReason.QUOTA),)
+    after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
+    assert after.has_nothing_to_do
+    assert [one.missing_bytes for one in after.postponed] == [20]
+
+
+def test_wanted_bytes_of_a_digest_are_the_largest_claim():
+    store = StoreSnapshot(
+        wanted={named("x"): WantedCache(digest=A, bytes=1), named("y"): a_wanted(A, 101)},
+        stored={},
+    )
+    [one] = plan_store(store, TERMS, NOW).postponed
+    assert one.missing_bytes == 1
+
+
+def test_an_extraction_keeps_no_more_from_others_than_its_image_makes_likely():
+    """The next one must not wait for the quota while the disk is empty."""
+    store = StoreSnapshot(wanted={NAME: WantedCache(digest=A, bytes=2 << 30)}, stored={})
+    terms = StoreTerms(quota_bytes=100 << 30)
+    (one,) = plan_store(store, terms, NOW).extractions
+    assert one.max_bytes == 18 << 30

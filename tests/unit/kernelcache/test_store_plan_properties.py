@@ -1,0 +1,158 @@
+"""The plan of the content store, whatever the node has: safe, within the quota, and at rest once carried out."""
+
+import dataclasses
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelcache.store_plan import StorePlan, plan_store
+from kernelcache.store_snapshot import (
+    DigestOnDisk,
+    FailedAttempts,
+    StoreSnapshot,
+    StoreTerms,
+    WantedCache,
+    unneeded_since,
+)
+from tests.unit.kernelcache.stores import DIGESTS, bytes_of, carried_out, named
+
+NOW = 100.0
+ONE = st.sampled_from(DIGESTS)
+SIZES = st.integers(0, 60)
+TIMES = st.integers(0, int(NOW)).map(float)
+WANTED = st.dictionaries(
+    st.builds(named, st.sampled_from("xyz"), st.sampled_from(["", "m", "n"])),
+    st.builds(WantedCache, digest=ONE, bytes=SIZES, is_awaited=st.booleans()),
+    max_size=7,
+)
+STORED = st.dictionaries(ONE, st.builds(DigestOnDisk, bytes=SIZES, last_used_at=TIMES))
+FAILURES = st.dictionaries(
+    ONE, st.builds(FailedAttempts, count=st.integers(1, 4), at=TIMES), max_size=2
+)
+TERMS = st.builds(
+    StoreTerms,
+    quota_bytes=st.none() | st.integers(0, 160),
+    grace_s=st.sampled_from([0.0, 30.0]),
+    retry_base_s=st.just(10.0),
+    retry_max_s=st.just(40.0),
+)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> StoreSnapshot:
+    stored = draw(STORED)
+    extracting = draw(st.dictionaries(ONE, SIZES, max_size=1))
+    return StoreSnapshot(
+        wanted=draw(WANTED),
+        stored=stored,
+        references=draw(st.dictionaries(st.sampled_from("123"), ONE)),
+        extracting={digest: size for digest, size in extracting.items() if digest not in stored},
+        failures=draw(FAILURES),
+        unneeded_since=draw(st.dictionaries(ONE, TIMES)),
+    )
+
+
+def removed(plan: StorePlan) -> set[str]:
+    return {one.digest for one in plan.removals}
+
+
+def awaited(store: StoreSnapshot) -> set[str]:
+    return {cache.digest for cache in store.wanted.values() if cache.is_awaited}
+
+
+@given(snapshots(), TERMS)
+def test_what_pods_use_or_wait_for_is_never_removed(store, terms):
+    plan = plan_store(store, terms, NOW)
+    assert not removed(plan) & {*store.references.values()}
+    assert not removed(plan) & awaited(store)
+    assert removed(plan) <= store.stored.keys()
+
+
+@given(snapshots(), TERMS)
+def test_every_digest_has_exactly_one_decision(store, terms):
+    plan = plan_store(store, terms, NOW)
+    decided = [
+        *(one.digest for one in plan.removals),
+        *(one.digest for one in plan.extractions),
+        *(one.digest for one in plan.kept),
+        *(one.digest for one in plan.postponed),
+    ]
+    wanted = {cache.digest for cache in store.wanted.values()}
+    assert sorted(decided) == sorted(wanted | store.stored.keys())
+
+
+@given(snapshots(), TERMS)
+def test_caches_of_one_digest_are_extracted_once(store, terms):
+    plan = plan_store(store, terms, NOW)
+    decided = {one.digest: one.caches for one in plan.extractions}
+    decided |= {one.digest: one.caches for one in plan.postponed}
+    for digest, caches in decided.items():
+        named_by = [name for name, cache in store.wanted.items() if cache.digest == digest]
+        assert list(caches) == sorted(named_by)
+    assert not {one.digest for one in plan.extractions} & store.stored.keys()
+
+
+@given(snapshots(), TERMS, st.data())
+def test_quota_holds_where_room_can_be_made(store, terms, data):
+    """Whatever an extraction turns out to need, up to what the plan lets it have."""
+    plan = plan_store(store, terms, NOW)
+    if terms.quota_bytes is None:
+        return
+    sizes = {
+        one.digest: data.draw(st.integers(0, one.max_bytes or 0), label=one.digest)
+        for one in plan.extractions
+    }
+    after = carried_out(store, plan, NOW, sizes)
+    if bytes_of(after) <= terms.quota_bytes:
+        return
+    blocked = {digest for digest, one in store.failures.items() if terms.retry_at(one) > NOW}
+    assert plan.extractions == ()
+    assert after.stored.keys() <= {*store.references.values()} | awaited(store) | blocked
+
+
+@settings(max_examples=300)
+@given(snapshots(), TERMS)
+def test_plan_that_is_carried_out_leaves_nothing_to_do(store, terms):
+    plan = plan_store(store, terms, NOW)
+    assert plan_store(store, terms, NOW) == plan
+    after = plan_store(carried_out(store, plan, NOW), terms, NOW)
+    assert after.has_nothing_to_do
+
+
+@given(snapshots(), TERMS)
+def test_extraction_that_fills_its_share_leaves_nothing_to_do(store, terms):
+    plan = plan_store(store, terms, NOW)
+    full = {one.digest: one.max_bytes for one in plan.extractions if one.max_bytes is not None}
+    assert plan_store(carried_out(store, plan, NOW, full), terms, NOW).has_nothing_to_do
+
+
+@given(snapshots(), TERMS, st.randoms(use_true_random=False))
+def test_the_order_of_the_input_does_not_matter(store, terms, random):
+    def shuffled(mapping: dict[Any, Any]) -> dict[Any, Any]:
+        return dict(random.sample(list(mapping.items()), len(mapping)))
+
+    other = dataclasses.replace(
+        store,
+        **{field.name: shuffled(getattr(store, field.name)) for field in dataclasses.fields(store)},
+    )
+    assert plan_store(other, terms, NOW) == plan_store(store, terms, NOW)
+
+
+@given(snapshots(), TERMS, st.sampled_from([0.0, 0.5, 0.99]))
+def test_time_alone_changes_nothing_before_the_plan_says(store, terms, part):
+    store = carried_out(store, plan_store(store, terms, NOW), NOW)
+    store = dataclasses.replace(store, unneeded_since=unneeded_since(store, NOW))
+    plan = plan_store(store, terms, NOW)
+    at = NOW + 1e6 if plan.next_at is None else plan.next_at
+    assert at > NOW
+    assert plan_store(store, terms, NOW + (at - NOW) * part) == plan
+
+
+@given(snapshots(), TERMS)
+def test_without_a_quota_nothing_waits_for_room_and_only_the_unneeded_goes(store, terms):
+    terms = dataclasses.replace(terms, quota_bytes=None)
+    plan = plan_store(store, terms, NOW)
+    assert all(one.missing_bytes == 0 for one in plan.postponed)
+    wanted = {cache.digest for cache in store.wanted.values()}
+    assert not removed(plan) & wanted
