@@ -86,6 +86,25 @@ DEVICES_ANNOTATION: Final = f"{GROUP}/devices"
 """On bound pods: container name -> unit ids (`api.annotations.encode_devices`)."""
 WOKEN_ANNOTATION: Final = f"{GROUP}/woken"
 """On waiting pods: changed to make kube-scheduler retry when units became free without its notice."""
+CAPACITY_GATE: Final = f"{GROUP}/capacity"
+"""Scheduling gate of a pod whose pool has no room for it and scales: removed once its units are reserved."""
+AGENT_NOT_READY_TAINT: Final = f"{GROUP}/agent-not-ready"
+"""Startup taint (NoSchedule) of a NodePool's nodes: removed once the node's devices are in their pool."""
+SCALE_REQUEST_LABEL: Final = f"{GROUP}/scale-request"
+"""On signal pods, and by Karpenter on the NodeClaim and the Node that a signal causes: the id of the request."""
+COMPONENT_LABEL: Final = f"{GROUP}/component"
+SCALE_SIGNAL: Final = "scale-signal"
+"""Value of the component label of a pod that makes a node autoscaler add a node, and never runs."""
+SIGNAL_SCHEDULER: Final = f"{GROUP}/none"
+"""`schedulerName` of such a pod: no scheduler has the name, so that nothing binds it or preempts others for it."""
+SCALING_POOL_LABEL: Final = f"{GROUP}/scaling-pool"
+"""On objects that make an autoscaler add nodes: the pool that they are for."""
+SHAPE_ANNOTATION: Final = f"{GROUP}/shape"
+"""On a signal: the name of the shape of the node that it asks for."""
+SCALE_DEVICES_ANNOTATION: Final = f"{GROUP}/scale-devices"
+"""On a signal: the number of devices that a node of its shape has."""
+KEEP_UNTIL_ANNOTATION: Final = f"{GROUP}/keep-until"
+"""On a Node that has `karpenter.sh/do-not-disrupt` from this control plane: until when."""
 LEADER_ANNOTATION: Final = f"{GROUP}/leader"
 """On bound pods: `<holder>/<number>` of the GPUControlPlaneTerm under which the pod was bound.
 A ValidatingAdmissionPolicy refuses Bindings of any other term than the present one."""
@@ -105,6 +124,36 @@ ENGINE_ANNOTATIONS: Final = (
     WOKEN_ANNOTATION,
 )
 """Only the control plane may write these; a ValidatingAdmissionPolicy and admission enforce it."""
+
+GKM_GROUP: Final = "gkm.io"
+"""Group of the kernel caches' kinds; their names are GKM's, so that its objects keep their meaning."""
+GKM_API_VERSION: Final = f"{GKM_GROUP}/{VERSION}"
+RESOLVED_DIGEST_ANNOTATION: Final = f"{GKM_GROUP}/resolvedDigest"
+"""On a cache: the digest of its image, which admission resolved."""
+MUTATION_SIGNATURE_ANNOTATION: Final = f"{GKM_GROUP}/mutationSig"
+"""On a cache: proves that admission wrote the digest for this object."""
+LAST_MUTATED_BY_ANNOTATION: Final = f"{GKM_GROUP}/lastMutatedBy"
+"""On a cache: the user whose request resolved the digest."""
+CACHE_SIZE_ANNOTATION: Final = f"{GKM_GROUP}/cache-size-bytes"
+"""On a cache: bytes of the extracted files, as the image's labels say."""
+CACHE_IMAGE_ANNOTATION: Final = f"{GKM_GROUP}/cacheImage"
+"""On a cache: what its image says of itself, as JSON (`api.kinds.gkmcache.CacheImageFacts`)."""
+GKM_ANNOTATIONS: Final = (
+    RESOLVED_DIGEST_ANNOTATION,
+    CACHE_IMAGE_ANNOTATION,
+    MUTATION_SIGNATURE_ANNOTATION,
+    LAST_MUTATED_BY_ANNOTATION,
+    CACHE_SIZE_ANNOTATION,
+)
+"""Only admission may write these."""
+KYVERNO_ANNOTATION: Final = "kyverno.io/verify-images"
+"""On a cache: the images that Kyverno verified, as JSON `{"<image>@<digest>": "pass"}`."""
+SIGNATURE_FORMAT_LABEL: Final = f"{GKM_GROUP}/signature-format"
+"""On a cache: `cosign-v2` or `cosign-v3`; selects a policy of Kyverno's."""
+CACHE_FINALIZER: Final = f"{GKM_GROUP}.gkmcachenode/finalizer"
+"""On a GKMCache: removed once no node has it."""
+CLUSTER_CACHE_FINALIZER: Final = f"{GKM_GROUP}.clustergkmcachenode/finalizer"
+"""On a ClusterGKMCache: removed once no node has it."""
 
 RESERVED_POOL_NAMES: Final = frozenset(
     {
@@ -150,3 +199,8 @@ def pool_name_fault(name: str) -> str | None:
 def pool_node_label(pool: PoolName) -> str:
     """Return the label key of the nodes of a pool."""
     return POOL_NODE_LABEL_PREFIX + pool
+
+
+def cache_node_finalizer(cache: str) -> str:
+    """Return the finalizer of a node object while the node has a cache of this name."""
+    return f"{GKM_GROUP}.{cache}/finalizer"

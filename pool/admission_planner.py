@@ -15,15 +15,18 @@ from pool.admission_rules import (
     share_of,
 )
 from pool.errors import InvariantViolatedError
+from pool.index.cache_fit import best_node, devices_for
 from pool.model import Capacity
 from pool.placement.planner import Placed, may_go_to, plan_devices
 from pool.placement.room import fault_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from api.names import NodeName, PodUid
     from pool.admission_rules import AdmissionBackoff
     from pool.index.device_index import DeviceIndex
-    from pool.model import Constraints, Demand, PoolFacts
+    from pool.model import Constraints, Demand, PodFacts, PoolFacts
     from pool.pods.observed import ObservedPods
     from pool.reservations.ledger import ReservationLedger
 
@@ -66,12 +69,52 @@ class AdmissionPlanner:
         incoming: IncomingPod = UNKNOWN_POD,
     ) -> Placed | Exhausted:
         """Choose a node and units for a pod that is not stored yet, or return why nothing is reserved."""
-        state = self._index.state(pool.name)
+        state = self._index.state_for(pool.name, demand)
+        node = self._best_node(pool, demand, constraints, now=incoming.now)
+        if node is None:
+            fits = self._fits_once_stored(pool, demand, constraints, now=incoming.now)
+            deferral = Deferral.UNCONFIRMED if fits else None
+        else:
+            deferral = self._deferral_of(pool, demand, incoming)
+        if node is None or deferral is not None:
+            return Exhausted(demand.units, state.capacity(), state.largest_node(), deferral)
+        return self._placed(pool, demand, node)
+
+    def plan_stored(
+        self,
+        pool: "PoolFacts",
+        pod: "PodFacts",
+        constraints: "Constraints",
+        *,
+        ahead: "Mapping[tuple[int, int], int]",
+        now: float,
+    ) -> Placed | None:
+        """Choose a node and units for a pod that waits, unless pods ahead of it might not fit any more.
+
+        Args:
+            pool: that the pod requests.
+            pod: a stored pod without a reservation.
+            constraints: of the pod on its node.
+            ahead: (priority, units) -> number of the waiting pods that go first.
+            now: Clock.monotonic() seconds.
+        """
+        node = self._best_node(pool, pod.demand, constraints, now=now)
+        if node is None:
+            return None
+        rooms, wanted = self._index.state(pool.name).rooms(), pod.demand.units
+        if ahead and not leaves_room(rooms, ahead, wanted=wanted, priority=pod.priority):
+            return None
+        return self._placed(pool, pod.demand, node)
+
+    def _best_node(
+        self, pool: "PoolFacts", demand: "Demand", constraints: "Constraints", *, now: float
+    ) -> "NodeName | None":
+        state = self._index.state_for(pool.name, demand)
 
         def accepts(node: "NodeName") -> bool:
             if not self._may_go_to(node, constraints):
                 return False
-            claimed = self._nominated_units(pool.resource, node, incoming.now)
+            claimed = self._nominated_units(pool.resource, node, now)
             if not claimed:
                 return True
             summary = state.node(node)
@@ -82,20 +125,16 @@ class AdmissionPlanner:
                 and summary.free - claimed >= demand.units
             )
 
-        node = state.best_node(state.request_of(demand), accepts)
-        if node is None:
-            fits = self._fits_once_stored(pool, demand, constraints, now=incoming.now)
-            deferral = Deferral.UNCONFIRMED if fits else None
-        else:
-            deferral = self._deferral_of(pool, demand, incoming)
-        if node is None or deferral is not None:
-            return Exhausted(demand.units, state.capacity(), state.largest_node(), deferral)
+        return best_node(self._index, pool.name, demand, accepts=accepts)
+
+    def _placed(self, pool: "PoolFacts", demand: "Demand", node: "NodeName") -> Placed:
         rules = self._index.device_rules(pool.name, node)
-        entries = self._index.devices_on(pool.name, node)
+        entries = devices_for(self._index, pool.name, demand, node=node)
         devices = plan_devices(entries, demand, rules)
         if devices is None:
             raise InvariantViolatedError(f"node {node} has free units that cannot be allocated")
-        return Placed(pool.name, node, devices, value_lost=state.value_lost(demand, node))
+        lost = self._index.state_for(pool.name, demand).value_lost(demand, node)
+        return Placed(pool.name, node, devices, value_lost=lost)
 
     def _may_go_to(self, node: "NodeName", constraints: "Constraints") -> bool:
         facts = self._index.nodes.get(node)
@@ -107,7 +146,7 @@ class AdmissionPlanner:
         """Say whether units reserved for pods that are not observed yet would suffice."""
         if not self._ledger.has_unconfirmed():
             return False
-        state = self._index.state(pool.name)
+        state = self._index.state_for(pool.name, demand)
         request = state.request_of(demand)
         return any(
             node.unconfirmed

@@ -11,6 +11,7 @@ from api.names import PodUid, ReservationId
 from pool.admission_planner import AdmissionPlanner, Exhausted
 from pool.admission_rules import UNKNOWN_POD, IncomingPod
 from pool.errors import InvariantViolatedError
+from pool.index.cache_fit import devices_for, is_limited
 from pool.index.node_view import refusal_of
 from pool.model import PodPhase
 from pool.placement.device_choice import fits
@@ -93,6 +94,35 @@ class AllocationReader:
         """Choose a node and units for a pod that is not stored yet, or return why nothing is reserved."""
         return self._admission.plan(pool, demand, constraints, incoming=incoming)
 
+    def plan_waiting(
+        self,
+        pool: "PoolFacts",
+        pod: "PodFacts",
+        constraints: "Constraints",
+        *,
+        ahead: "Mapping[tuple[int, int], int]",
+        now: float,
+    ) -> Placed | None:
+        """Choose a node and units for a pod that waits; None where none are free, or pods ahead of it need them.
+
+        `ahead` counts the waiting pods that go first, by priority and units.
+        """
+        return self._admission.plan_stored(pool, pod, constraints, ahead=ahead, now=now)
+
+    def plan_on(self, node: "NodeName", pool: "PoolFacts", demand: "Demand") -> Placed | None:
+        """Choose free units of a node for a pod that the node was added for; None where they do not suffice.
+
+        The node's startup taint, which keeps other pods away, is no obstacle.
+        """
+        summary = self._index.state_for(pool.name, demand).node(node)
+        if summary is None or summary.unaccounted:
+            return None
+        if summary.closed not in {None, NodeReason.NODE_STARTING}:
+            return None
+        entries = devices_for(self._index, pool.name, demand, node=node)
+        devices = plan_devices(entries, demand, self._index.device_rules(pool.name, node))
+        return None if devices is None else Placed(pool.name, node, devices)
+
     def plan_bind(
         self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: "PodUid"
     ) -> Placed | PlacementRefused | AlreadyBound:
@@ -108,7 +138,7 @@ class AllocationReader:
         refusal = self.refusal_on(node, pool, demand, uid=uid)
         if refusal is not None:
             return PlacementRefused(node, refusal)
-        entries = self._index.devices_on(pool.name, node)
+        entries = devices_for(self._index, pool.name, demand, node=node)
         own = self._index.claims.exclusive_masks(reservation.id) if reservation else {}
         rules = self._index.device_rules(pool.name, node)
         if (
@@ -148,7 +178,7 @@ class AllocationReader:
 
         None where the nodes of the pool are not ranked by that.
         """
-        state = self._index.state(pool.name)
+        state = self._index.state_for(pool.name, demand)
         if state.ranking is None:
             return None
         rest = self._index.rest_of(pool, node, own=own, uid=uid)
@@ -161,7 +191,7 @@ class AllocationReader:
 
         Views answer this for pods without a reservation there; this is for the one node that differs.
         """
-        state = self._index.state(pool.name)
+        state = self._index.state_for(pool.name, demand)
         summary = state.node(node)
         if summary is None:
             return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=demand.units)
@@ -171,7 +201,7 @@ class AllocationReader:
             and reservation.node == node
             and reservation.phase.is_confirmed  # as long as it is not, its units count as free
         ):
-            entries = self._index.devices_on(pool.name, node)
+            entries = devices_for(self._index, pool.name, demand, node=node)
             available = free_units_without({reservation.id}, entries, self._index)
             summary = summary.without_reservation(available)
         return refusal_of(summary, state.request_of(demand))
@@ -209,7 +239,9 @@ class AllocationReader:
             reservation = self._ledger.of_pod(pod) if pod is not None else None
             if reservation is not None:
                 gone.add(reservation.id)
-        free = free_units_without(gone, self._index.devices_on(pool.name, node), self._index)
+        free = free_units_without(
+            gone, devices_for(self._index, pool.name, demand, node=node), self._index
+        )
         strangers = self._index.unaccounted.at(pool.resource, node)
         return not (strangers.keys() - gone) and self._suffices(free, pool, demand, node=node)
 
@@ -219,14 +251,15 @@ class AllocationReader:
         """Say whether these units of a node's devices serve the demand."""
         if sum(free) < demand.units:
             return False
-        state = self._index.state(pool.name)
+        state = self._index.state_for(pool.name, demand)
         summary = state.node(node)
         room = summary.room if summary is not None else None
         return room is None or fits(room.devices, free, state.request_of(demand))
 
-    def has_constraints(self, pool: "PoolFacts", node: "NodeName") -> bool:
+    def has_constraints(self, pool: "PoolFacts", node: "NodeName", demand: "Demand") -> bool:
         """Say whether more than the number of free units decides there whether a pod fits."""
-        return self._index.device_rules(pool.name, node).is_constrained
+        is_constrained = self._index.device_rules(pool.name, node).is_constrained
+        return is_constrained or is_limited(self._index, pool.name, demand, node=node)
 
     def pod(self, uid: "PodUid") -> "PodFacts | None":
         return self._pods.get(uid)
@@ -269,7 +302,7 @@ class AllocationReader:
         return self._pods.all()
 
     def waiting(self, resource: str) -> "list[PodFacts]":
-        """Return pending, ungated pods without units: highest priority first, then oldest."""
+        """Return pending pods without units that no gate of another one holds back: highest priority first, then oldest."""
         return self._pods.waiting(resource)
 
     def waiting_count(self, resource: str) -> int:
@@ -278,6 +311,15 @@ class AllocationReader:
     def waiting_since(self, resource: str) -> str:
         """Return the creation time of the oldest waiting pod; empty without one that has it."""
         return self._pods.waiting_since(resource)
+
+    def is_capacity_awaited(self, resource: str) -> bool:
+        """Say whether a pending pod has our gate, with or without a reservation."""
+        return self._pods.is_capacity_awaited(resource)
+
+    def could_preempt(self, resource: str, priority: int) -> bool:
+        """Say whether a pod of this priority could take units of bound pods by preemption."""
+        lowest = self._pods.lowest_priority(resource)
+        return lowest is not None and lowest < priority
 
     def oldest_reservations(self) -> "dict[PoolName, Reservation]":
         """Return each pool's oldest reservation with units; one pass over all of them."""

@@ -155,6 +155,60 @@ class AllocationState:
         ]
         return [self._end(reservation, End.RELEASED) for reservation in releasable]
 
+    def release_on(self, node: "NodeName") -> list[Ended]:
+        """End the reservations on a node that pods cannot go to any more; their pods wait.
+
+        Commitments to a Binding stay: the API server may have bound the pod.
+        """
+        releasable = [
+            one for one in self.ledger.all() if one.node == node and one.phase.is_uncommitted
+        ]
+        return [self._end(reservation, End.RELEASED) for reservation in releasable]
+
+    def hold(
+        self, request: PlacementRequest, placed: "Placed", *, uid: PodUid, now: "Instant"
+    ) -> Reservation | None:
+        """Reserve the planned units for a stored pod that waits.
+
+        None where the pod is gone, bound or gated by others, or has a reservation. Reservations of pods that are not
+        observed yet lose their units to this one.
+
+        Raises:
+            InvariantViolatedError: a unit is another stored pod's, so the plan was not carried out at once.
+        """
+        facts = self._pods.get(uid)
+        is_waiting = facts is not None and facts.phase is PodPhase.PENDING and not facts.is_gated
+        if facts is None or not is_waiting or self.ledger.of_pod(uid) is not None:
+            return None
+        reservation = Reservation(
+            id=request.id,
+            pool=request.pool.name,
+            demand=request.demand,
+            namespace=request.namespace,
+            name=request.name,
+            uid=uid,
+            node=placed.node,
+            devices=placed.devices,
+            phase=ReservationPhase.CONFIRMED,
+            created_at=now.monotonic,
+            expires_at=now.monotonic + request.pool.ttl_s,
+            observe_by=now.monotonic,
+        )
+        self._take_over(reservation, now)
+        self._add(reservation)
+        self._pods.pending.stop_waiting(facts)
+        self.index.set_requests(uid, placed.node, facts.requests)
+        return reservation
+
+    def extend(self, uid: PodUid, ttl_s: float, now: "Instant") -> Reservation | None:
+        """Let a stored pod's reservation end this much later than now; None where it has none, or its Binding was sent."""
+        reservation = self.ledger.of_pod(uid)
+        if reservation is None or reservation.phase is not ReservationPhase.CONFIRMED:
+            return None
+        extended = replace(reservation, expires_at=now.monotonic + ttl_s)
+        self.ledger.move(extended)
+        return extended
+
     def observe_pod(self, facts: "PodFacts", now: "Instant") -> list[Ended]:
         """Apply an observed pod that names a pool; return the reservations that this ends.
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from api.mounted_caches import mounted_caches
 from api.names import RESOURCE_PREFIX
 from api.quantity import parse_count
 from pool.model import ContainerDemand, ContainerRole, Demand
@@ -18,7 +21,7 @@ from pool.model import ContainerDemand, ContainerRole, Demand
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from api.foreign.core import Container, PodContainers
+    from api.foreign.core import Container, PodContainers, Volume
 
     Asked = tuple[str, str, str, str | int]
     """Container, value of its `ContainerRole`, resource, quantity as written. Plain values, since every pod is looked
@@ -71,8 +74,11 @@ annotations list the units of each container, 47 bytes each (`admission.pods.siz
 """
 
 
-def demand_of(spec: "PodContainers") -> "Demand | Unserved | None":
-    """Return the pod's demand; None when it names no pool or asks for 0 units of one."""
+def demand_of(spec: "PodContainers", namespace: str = "") -> "Demand | Unserved | None":
+    """Return the pod's demand; None when it names no pool or asks for 0 units of one.
+
+    Without the pod's namespace the kernel caches of namespaces are left out.
+    """
     count = len(spec.containers or ()) + len(spec.init_containers or ())
     if count > MAX_CONTAINERS:
         too_large = TooLarge(Measure.CONTAINERS, count, MAX_CONTAINERS)
@@ -89,7 +95,21 @@ def demand_of(spec: "PodContainers") -> "Demand | Unserved | None":
         return None
     # Admission reads pods before they are validated: a huge demand must not stay in the cache.
     parse = _parse_cached if length <= _MOST_CACHED else _parse
-    return parse(tuple(asked))
+    demand = parse(tuple(asked))
+    if spec.volumes is not None:
+        for volume in spec.volumes:
+            if volume.csi is not None:  # few pods
+                return _with_caches(demand, spec.volumes, namespace)
+    return demand
+
+
+def _with_caches(
+    demand: "Demand | Unserved | None", volumes: "Iterable[Volume]", namespace: str
+) -> "Demand | Unserved | None":
+    caches = mounted_caches(volumes, namespace) if isinstance(demand, Demand) else ()
+    if not caches or not isinstance(demand, Demand):
+        return demand
+    return msgspec.structs.replace(demand, caches=caches)
 
 
 def _parse(asked: "tuple[Asked, ...]") -> "Demand | Unserved | None":

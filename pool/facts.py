@@ -3,24 +3,34 @@
 Names that many facts share are interned: 40,000 devices of 5,000 nodes keep 5,000 node names.
 """
 
+import contextlib
 import functools
+from dataclasses import replace
 from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from api.annotations import decode_devices, decode_reservation
+from api.foreign.karpenter import DISRUPTED_TAINT, DO_NOT_DISRUPT_ANNOTATION
+from api.kinds.autoscaling import ScalingBackend
 from api.names import (
+    AGENT_NOT_READY_TAINT,
+    CAPACITY_GATE,
     DEVICES_ANNOTATION,
+    KEEP_UNTIL_ANNOTATION,
     POOL_TAINTS_ANNOTATION,
     PRESENT_LABEL,
     PRESENT_LABEL_MANAGER,
     RESERVATION_ANNOTATION,
+    RESOURCE_PREFIX,
     DeviceName,
     NodeName,
     PodUid,
     PoolName,
 )
+from api.quantity import parse_count
 from pool.compute_resources import NOTHING, allocatable, requested
 from pool.demand import demand_of, named_resources, units_by_resource
+from pool.layout import most_units_of_a_device
 from pool.model import (
     Demand,
     DeviceFacts,
@@ -32,8 +42,11 @@ from pool.model import (
     PoolFacts,
     UnitlessPod,
 )
+from pool.pods.selection import selection_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from api.foreign.core import Node, Pod
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
@@ -42,11 +55,27 @@ if TYPE_CHECKING:
     from pool.pods.reported import PodReport
 
 
+_OUR_GATES: Final = {CAPACITY_GATE}
 _MOST_ASTRAY: Final = 64
 """Pools that a pod which bypassed admission is counted in: more than a node has devices."""
 
 
 def pool_facts(pool: "GPUPool") -> PoolFacts:
+    facts = _facts_of_pool(pool)
+    largest_shape = _largest_shape(pool, facts)
+    if not largest_shape:
+        return facts
+    status = pool.status.autoscaling
+    return replace(
+        facts,
+        largest_shape=largest_shape,
+        # Of the status: a backend that the cluster does not offer is not in use.
+        autoscaler_sees_pods=status is not None
+        and status.backend is ScalingBackend.KARPENTER_NATIVE,
+    )
+
+
+def _facts_of_pool(pool: "GPUPool") -> PoolFacts:
     allocation = pool.allocation
     return PoolFacts(
         name=pool.name,
@@ -66,6 +95,18 @@ def pool_facts(pool: "GPUPool") -> PoolFacts:
     )
 
 
+def _largest_shape(pool: "GPUPool", facts: PoolFacts) -> int:
+    """Return the most units of a node that may be added; 0 where none is."""
+    scaling = pool.spec.autoscaling
+    if scaling is None or not pool.scales:
+        return 0
+    most = most_units_of_a_device(facts)
+    return max(
+        (shape.devices * (shape.units_per_device or most) for shape in scaling.shapes or ()),
+        default=0,
+    )
+
+
 def device_facts(device: "GPUDevice") -> DeviceFacts:
     """Return the facts of a device; an ignored or unmanaged one leaves its pool."""
     status = device.status
@@ -79,6 +120,7 @@ def device_facts(device: "GPUDevice") -> DeviceFacts:
         is_draining=device.is_draining or is_kept_out,
         mig_instances=tuple((one.profile, one.uuid) for one in status.mig.instances or ()),
         created=intern(device.metadata.creation_timestamp or ""),
+        compute_capability=intern(status.compute_capability),
         numa_node=status.numa_node,
         links=tuple(_link(one.peer, one.type, one.count) for one in status.links or ()),
     )
@@ -92,20 +134,38 @@ def _link(peer: str, type_: str, count: int) -> DeviceLink:
 
 def node_facts(node: "Node") -> NodeFacts:
     cpu_milli, memory_mib = allocatable(node.status.allocatable)
+    taints = {taint.key for taint in node.spec.taints or ()}
     return NodeFacts(
         name=NodeName(intern(node.metadata.name)),
         is_ready=node.is_ready,
         is_cordoned=node.spec.unschedulable,
+        is_leaving=node.metadata.deletion_timestamp is not None or DISRUPTED_TAINT in taints,
+        is_starting=AGENT_NOT_READY_TAINT in taints,
         labels=node.metadata.labels or {},
         taints=tuple(node.spec.taints or ()),
         pool_taints=node.metadata.annotation(POOL_TAINTS_ANNOTATION) or "",
+        do_not_disrupt=node.metadata.annotation(DO_NOT_DISRUPT_ANNOTATION) or "",
+        keep_until=node.metadata.annotation(KEEP_UNTIL_ANNOTATION) or "",
         resource_version=node.metadata.resource_version,
         uid=node.metadata.uid,
         owns_present_label=node.metadata.owns_label(PRESENT_LABEL_MANAGER, PRESENT_LABEL),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         kernel=intern(node.status.node_info.kernel_version),
+        pool_units=_pool_units(node.status.allocatable),
     )
+
+
+def _pool_units(
+    quantities: "Mapping[str, str | int | float] | None",
+) -> tuple[tuple[str, int], ...]:
+    found: list[tuple[str, int]] = []
+    for name, value in (quantities or {}).items():
+        if not name.startswith(RESOURCE_PREFIX):
+            continue
+        with contextlib.suppress(ValueError):  # kubelet writes whole numbers
+            found.append((intern(name), parse_count(str(value))))
+    return tuple(sorted(found))
 
 
 def observed_pod(pod: "Pod") -> "AnyPod | None":
@@ -136,7 +196,7 @@ def pod_facts(pod: "Pod") -> PodFacts | None:
 
 
 def _facts_of(pod: "Pod") -> PodFacts | None:
-    demand = demand_of(pod.spec)
+    demand = demand_of(pod.spec, pod.metadata.namespace)
     astray: tuple[tuple[str, int], ...] = ()
     if demand is None:
         return None
@@ -146,12 +206,14 @@ def _facts_of(pod: "Pod") -> PodFacts | None:
             return None
         resource, units = astray[0]
         demand = Demand(resource, (), units)
+    phase = _phase_of(pod)
+    gates = {gate.name for gate in pod.spec.scheduling_gates or ()}
     return PodFacts(
         uid=PodUid(pod.metadata.uid),
         namespace=intern(pod.metadata.namespace),
         name=pod.metadata.name,
         demand=demand,
-        phase=_phase_of(pod),
+        phase=phase,
         node=NodeName(intern(pod.spec.node_name)) if pod.spec.node_name else None,
         devices=(None if astray else decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION))),
         reservation=decode_reservation(pod.metadata.annotation(RESERVATION_ANNOTATION)),
@@ -160,7 +222,9 @@ def _facts_of(pod: "Pod") -> PodFacts | None:
         ),
         created=pod.metadata.creation_timestamp or "",
         priority=pod.spec.priority or 0,
-        is_gated=bool(pod.spec.scheduling_gates),
+        is_gated=not gates <= _OUR_GATES,
+        awaits_capacity=CAPACITY_GATE in gates,
+        selection=selection_of(pod) if phase is PodPhase.PENDING else None,
         astray=astray,
         requests=requested(pod.spec),
     )

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from api.annotations import Devices, ReservationNote
-    from api.foreign.core import Affinity, NodeTaint, Toleration
+    from api.cache_name import CacheName
+    from api.foreign.core import Affinity, NodeSelectorTerm, NodeTaint, Toleration
     from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
     from api.kinds.gpupool import AllocationMode, Strategy, WhenExhausted
     from api.names import DeviceName, NodeName, PodUid, PoolName
@@ -58,6 +59,8 @@ class Demand(msgspec.Struct, frozen=True, cache_hash=True):
     containers: tuple[ContainerDemand, ...]
     units: int
     """Distinct units that the pod occupies (`pool.demand.distinct_units`)."""
+    caches: "tuple[CacheName, ...]" = ()
+    """Kernel caches that the pod mounts, which must fit its devices; those that are unknown demand nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,20 @@ class PoolFacts:
     is_terminating: bool = False
     is_in_maintenance: bool = False
     """No unit is allocated until the pool's new allocation is in effect."""
+    largest_shape: int = 0
+    """Most units of a node that autoscaling may add; 0 where the pool does not scale."""
+
+    autoscaler_sees_pods: bool = False
+    """Its autoscaler knows the pool's resource and adds nodes for the waiting pods themselves."""
+
+    @property
+    def scales(self) -> bool:
+        return self.largest_shape > 0
+
+    @property
+    def gates_pods(self) -> bool:
+        """Whether pods that wait for units are kept from kube-scheduler and from the autoscaler."""
+        return self.scales and not self.autoscaler_sees_pods
 
     @property
     def constrains_sets(self) -> bool:
@@ -131,6 +148,8 @@ class DeviceFacts:
     """(profile, UUID) of each MIG instance."""
     created: str = ""
     """Creation time: of two devices that claim one UUID the older owns it."""
+    compute_capability: str = ""
+    """As in a GPUDevice, `9.0`; empty while it is unknown."""
     numa_node: int | None = None
     links: tuple[DeviceLink, ...] = ()
     """To other devices of the node, in the order of its object."""
@@ -143,10 +162,18 @@ class NodeFacts:
     name: "NodeName"
     is_ready: bool = True
     is_cordoned: bool = False
+    is_leaving: bool = False
+    """It is being deleted, or its autoscaler is about to remove it: its free units are gone."""
+    is_starting: bool = False
+    """It has the startup taint of autoscaling: its units are for the pods that it came for, whatever others tolerate."""
     labels: "Mapping[str, str]"
     taints: "tuple[NodeTaint, ...]" = ()
     pool_taints: str = ""
     """The node's annotation that names the taints set by this control plane."""
+    do_not_disrupt: str = ""
+    """The annotation by which Karpenter leaves the node alone; empty without it."""
+    keep_until: str = ""
+    """The annotation that says until when this control plane wants that; empty where it does not."""
     resource_version: str = field(default="", compare=False)
     """Of the last observed object; a heartbeat is no change."""
     uid: str = ""
@@ -159,11 +186,24 @@ class NodeFacts:
     """CPU that pods can be given; None where the Node does not tell."""
     memory_mib: int | None = None
     """Memory that pods can be given."""
+    pool_units: tuple[tuple[str, int], ...] = ()
+    """(resource, units) of each pool whose units kubelet allocates there, sorted."""
 
     @property
     def is_placeable(self) -> bool:
         """Whether units may be reserved there."""
-        return self.is_ready and not self.is_cordoned
+        is_ready = self.is_ready and not self.is_cordoned
+        return is_ready and not self.is_leaving and not self.is_starting
+
+
+class PodSelection(msgspec.Struct, frozen=True, gc=False):
+    """What a pending pod demands of its node, beyond units: for planning nodes that do not exist yet."""
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    """Sorted; without the label of the pool's nodes, which admission adds."""
+    affinity: "tuple[NodeSelectorTerm, ...]" = ()
+    """Required terms, of which one must hold."""
+    tolerations: "tuple[Toleration, ...]" = ()
 
 
 class PodPhase(Enum):
@@ -193,7 +233,11 @@ class PodFacts:
     created: str = ""
     priority: int = 0
     is_gated: bool = False
-    """It has scheduling gates, so kube-scheduler ignores it and it does not wait for units."""
+    """It has scheduling gates of others, so that it does not wait for units."""
+    awaits_capacity: bool = False
+    """It has our own gate: it waits for units, and kube-scheduler ignores it until they are reserved."""
+    selection: PodSelection | None = None
+    """Of a pending pod."""
     astray: tuple[tuple[str, int], ...] = ()
     """(resource, units) by pool, of a bound pod that admission would have denied: it names several pools, or an
     invalid quantity. `demand` names the first of its pools, and its devices are unknown.

@@ -1,4 +1,4 @@
-"""Node affinity and tolerations of a pod, compiled once and compared with many nodes.
+"""Node affinity and tolerations of a pod: required terms beyond its pool, compiled once and compared with many nodes.
 
 Admission reads pods before the API server validates them, and compares them with every node of a pool. The
 number of comparisons is therefore bounded. Beyond the bound no node is accepted: only the reservation is
@@ -7,10 +7,14 @@ lost, and the pod waits for kube-scheduler like any other.
 
 from typing import TYPE_CHECKING, Final, final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+import msgspec
 
-    from api.foreign.core import NodeSelectorTerm, Taint, Toleration
+from api.meta import SelectorOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from api.foreign.core import Affinity, NodeSelectorTerm, Taint, Toleration
 
     _Test = tuple[str, Callable[[str | None], bool]]
     """A key, and a predicate on its value."""
@@ -78,6 +82,44 @@ class Tolerations:
             or (key, value, effect) in self._values
             or (key, value, "") in self._values
         )
+
+
+def required_terms(affinity: "Affinity | None") -> "Sequence[NodeSelectorTerm]":
+    node_affinity = affinity.node_affinity if affinity else None
+    required = node_affinity.required if node_affinity else None
+    return (required.node_selector_terms if required else None) or ()
+
+
+def contradicts_pool(term: "NodeSelectorTerm", key: str) -> bool:
+    """Say whether a term excludes the nodes of the pool with this node label."""
+    return any(
+        one.key == key
+        and one.operator is not SelectorOperator.EXISTS  # what admission adds: most terms
+        and not one.matches({key: ""})
+        for one in term.match_expressions or ()
+    )
+
+
+def terms_beyond_pool(
+    terms: "Iterable[NodeSelectorTerm]", key: str
+) -> "list[NodeSelectorTerm] | None":
+    """Return the terms as nodes of a pool have to satisfy them; None where each of them does.
+
+    Expressions on the pool's node label count as met, and terms that exclude it are left out.
+    """
+    found: list[NodeSelectorTerm] = []
+    for term in terms:
+        if contradicts_pool(term, key):
+            continue
+        expressions = term.match_expressions or ()
+        left = [one for one in expressions if one.key != key]
+        if len(left) == len(expressions):
+            found.append(term)
+        elif left or term.match_fields:
+            found.append(msgspec.structs.replace(term, match_expressions=left))
+        else:
+            return None  # this alternative takes every node of the pool
+    return found
 
 
 def _hold(tests: "Iterable[_Test]", values: "Mapping[str, str]") -> bool:

@@ -38,6 +38,17 @@ class NodeReason(Enum):
     """The pool allocates no units until its new allocation is in effect."""
     POOL_ENDING = "PoolEnding"
     """The pool is being deleted and allocates no units."""
+    NODE_LEAVING = "NodeLeaving"
+    """The node is being deleted, or its autoscaler is about to remove it."""
+    NODE_STARTING = "NodeStarting"
+    """The node has the startup taint: pods that it was added for get its units first."""
+
+    CACHE_FITS_NO_DEVICE = "CacheFitsNoDevice"
+    """A kernel cache that the pod mounts fits no device of the pool there."""
+    CACHE_FITS_TOO_FEW = "CacheFitsTooFew"
+    """Without any pod the node would still lack units of devices that the pod's kernel caches fit."""
+    INSUFFICIENT_FITTING_UNITS = "InsufficientFittingUnits"
+    """Enough units of devices that the pod's kernel caches fit, but too many of them are used or reserved."""
 
     @property
     def is_resolvable(self) -> bool:
@@ -48,6 +59,7 @@ class NodeReason(Enum):
 _RESOLVABLE: Final = frozenset(
     {
         NodeReason.INSUFFICIENT_UNITS,
+        NodeReason.INSUFFICIENT_FITTING_UNITS,
         NodeReason.UNACCOUNTED_PODS,
         NodeReason.NOT_ALIGNED,
         NodeReason.NO_DEVICE_WITH_ROOM,
@@ -55,6 +67,14 @@ _RESOLVABLE: Final = frozenset(
         NodeReason.KUBELET_CHOOSES,
     }
 )
+
+
+class CacheMisfit(msgspec.Struct, frozen=True):
+    """Why kernel caches of a pod do not fit devices."""
+
+    subject: str
+    """With the verb, as `kernel cache GKMCache team/llama fits`."""
+    reason: str
 
 
 class NodeRefusal(msgspec.Struct, frozen=True, cache_hash=True):
@@ -71,3 +91,5 @@ class NodeRefusal(msgspec.Struct, frozen=True, cache_hash=True):
     """The most units that one device, or one aligned set of devices, has, where that decides."""
     policy: str = ""
     """kubelet's topologyManagerPolicy, where that decides."""
+    misfit: CacheMisfit | None = None
+    """Why some devices of the node are none for the pod; their units are not in the figures."""

@@ -7,6 +7,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pool.index.cache_fit import devices_for
 from pool.placement.device_choice import fits
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def fits_when_empty(
     """Say whether the pod would fit the node if every unit were free and every device healthy."""
     pool, demand = wanted
     devices = index.device_rules(pool.name, node)
-    return fits(devices, devices.capacity, index.state(pool.name).request_of(demand))
+    capacity = tuple(one.layout.count for one in devices_for(index, pool.name, demand, node=node))
+    return fits(devices, capacity, index.state_for(pool.name, demand).request_of(demand))
 
 
 def _smallest_set(
@@ -97,7 +99,7 @@ def _smallest_set(
 ) -> "tuple[PodFacts, ...] | None":
     """Return the smallest set by count of units alone, of the lowest priority; None where no set suffices."""
     pool, demand = wanted
-    summary = index.state(pool.name).node(node)
+    summary = index.state_for(pool.name, demand).node(node)
     if summary is None or not pods or summary.total - summary.unusable < demand.units:
         return None
     missing = max(1, demand.units - summary.free)

@@ -18,7 +18,7 @@ from scheduler.codec import (
     encode_priorities,
 )
 from scheduler.filter import filter_names
-from scheduler.outcome import NOT_READY, Outcome, PodPlacement, VerbResult
+from scheduler.outcome import NOT_READY, Outcome, PodPlacement, VerbResult, Warmth
 from scheduler.placement_quality import placement_quality
 from scheduler.pod_demand import NoDemand, UnitDemand, read_pod, remember_pod
 from scheduler.preempt import keep_nodes
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pool.index.device_index import DeviceIndex
     from pool.model import PoolFacts
+    from pool.reservations.reservation import Reservation
     from scheduler.bind import Bound
     from scheduler.codec import BindRequest, ExtenderPod
     from scheduler.context import ExtenderContext
@@ -138,7 +139,16 @@ def _placement(
         pool=result.reservation.pool,
         quality=placement_quality(result.reservation, context.index),
         waited_s=None if waited is None else max(0.0, waited.total_seconds()),
+        warmth=_warmth(result.reservation, context.index),
     )
+
+
+def _warmth(reservation: "Reservation", index: "DeviceIndex") -> Warmth | None:
+    """Return whether the node has the caches of the pod; None where it mounts none that is known."""
+    wish = index.wish_of(reservation.demand)
+    if wish is None:
+        return None
+    return Warmth.WARM if reservation.node in wish.warm_nodes else Warmth.COLD
 
 
 def _bind_facts(
@@ -162,6 +172,8 @@ def _bind_facts(
         facts["quality"] = bound.quality.value
         if bound.waited_s is not None:
             facts["waited_s"] = bound.waited_s
+        if bound.warmth is not None:
+            facts["warmth"] = bound.warmth.value
     if result.error:
         facts["error"] = result.error
     return facts

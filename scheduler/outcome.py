@@ -53,6 +53,14 @@ class PlacementQuality(StrEnum):
     """Neither a NUMA node nor a link is known of the pool's devices on the node."""
 
 
+class Warmth(StrEnum):
+    """Whether a pod's node has its kernel caches; the closed set of values of the label `warmth`."""
+
+    WARM = "warm"
+    """All of them."""
+    COLD = "cold"
+
+
 @dataclass(frozen=True, slots=True)
 class PodPlacement:
     """A pod that a call of bind has bound."""
@@ -61,6 +69,8 @@ class PodPlacement:
     quality: PlacementQuality
     waited_s: float | None
     """Since its creation; None where the watch has not shown it."""
+    warmth: Warmth | None = None
+    """Of a pod that mounts kernel caches."""
 
 
 @dataclass(frozen=True, slots=True)

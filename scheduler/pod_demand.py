@@ -44,7 +44,7 @@ PodDemand = NoDemand | ImpossibleDemand | UnitDemand
 
 
 def read_pod(pod: "ExtenderPod", index: "DeviceIndex") -> PodDemand:
-    demand = demand_of(pod.spec)
+    demand = demand_of(pod.spec, pod.metadata.namespace)
     match demand:
         case None:
             return NoDemand()

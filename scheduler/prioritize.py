@@ -1,5 +1,7 @@
 """prioritize: 10 for the node of the pod's own reservation, 0 to 9 by the pool's strategy for the others.
 
+Of a pod with kernel caches a part of the 9 is for nodes that have all of them (setting `kernel_caches.warm_score`).
+
 Without a reservation the best node by LeastFragmentation has 10: kube-scheduler picks at random among equal scores.
 
 The index's view has the scores, and filter has looked them up with the refusals. The cost is one look-up a name
@@ -8,6 +10,7 @@ where it has not, and none where list and view are those of the call before.
 
 from typing import TYPE_CHECKING, Final
 
+from pool.index.cache_fit import best_node, with_warmth
 from pool.index.node_view import MAX_SCORE
 from scheduler.codec import HostPriority, encode_priorities, encode_priority, join_priorities
 from scheduler.node_lists import Scored
@@ -15,7 +18,10 @@ from scheduler.outcome import Outcome
 from scheduler.pod_demand import ImpossibleDemand, NoDemand, UnitDemand, own_node
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from api.names import NodeName
+    from pool.device_limit import CacheDemand
     from pool.index.node_view import FitView
     from scheduler.context import ExtenderContext
     from scheduler.node_lists import Candidates
@@ -45,15 +51,22 @@ def no_scores(names: "list[NodeName]") -> bytes:
 
 
 def _scored(asked: UnitDemand, candidates: "Candidates", context: "ExtenderContext") -> Scored:
-    view = context.index.view(asked.pool.name, asked.demand)
-    scored = _as_view_says(candidates, view, context)
+    index = context.index
+    view = index.view(asked.pool.name, asked.demand)
+    wish = index.wish_of(asked.demand) if asked.demand.caches else None
+    scores: Mapping[NodeName, int] = view.scores
+    if wish is None:
+        scored = _as_view_says(candidates, view, context)
+    else:
+        scores = _with_warmth(candidates, view, wish, warm_score=index.warm_score)
+        scored = _by_scores(candidates, scores)
     best, lost = _preferred(asked, context), None
     if best is None:
         best = _cheapest(asked, candidates, context)
         if best is not None:
-            lost = context.index.state(asked.pool.name).value_lost(asked.demand, best)
+            lost = index.state_for(asked.pool.name, asked.demand).value_lost(asked.demand, best)
     if best is not None and best in candidates.names:
-        body = _with_own(scored.body, best, view.scores.get(best, 0))
+        body = _with_own(scored.body, best, scores.get(best, 0))
         return Scored(body, any_fits=True, best=best, value_lost=lost)
     return scored
 
@@ -73,6 +86,23 @@ def _as_view_says(candidates: "Candidates", view: "FitView", context: "ExtenderC
     scored = Scored(join_priorities(written), any_fits=any(items))
     found.scored, found.scored_at = scored, view.scores_moved
     return scored
+
+
+def _with_warmth(
+    candidates: "Candidates", view: "FitView", wish: "CacheDemand", *, warm_score: int
+) -> "dict[NodeName, int]":
+    """Return the scores of the nodes that fit, for a pod whose caches some of them have."""
+    scores, warm_nodes = view.scores, wish.warm_nodes
+    return {
+        name: with_warmth(scores[name], is_warm=name in warm_nodes, warm_score=warm_score)
+        for name in candidates.names
+        if name in scores
+    }
+
+
+def _by_scores(candidates: "Candidates", scores: "Mapping[NodeName, int]") -> Scored:
+    written = [encode_priority(name, scores.get(name, 0)) for name in candidates.names]
+    return Scored(join_priorities(written), any_fits=bool(scores))
 
 
 def _with_own(body: bytes, node: "NodeName", score: int) -> bytes:
@@ -96,8 +126,7 @@ def _cheapest(
     asked: UnitDemand, candidates: "Candidates", context: "ExtenderContext"
 ) -> "NodeName | None":
     """Return the node whose value loses least, where the pool's strategy goes by that and it is known."""
-    state = context.index.state(asked.pool.name)
-    if state.ranking is None:
+    if context.index.state(asked.pool.name).ranking is None:
         return None
     names = frozenset(candidates.names)
-    return state.best_node(state.request_of(asked.demand), names.__contains__)
+    return best_node(context.index, asked.pool.name, asked.demand, accepts=names.__contains__)

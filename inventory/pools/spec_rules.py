@@ -7,13 +7,13 @@ set at a time and knows no other pool; these rules report all errors in one mess
 import re
 from typing import TYPE_CHECKING, Final
 
-from api.crd.cel import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN, MAX_LABEL_VALUE_LENGTH
 from api.field_errors import FieldError
 from api.kinds.gpupool import AllocationMode, DeviceTopology, SlicePlacement
-from api.meta import SelectorOperator
 from api.names import MAX_DISTINCT_SLICES, POOL_NAME_PATTERN, RESERVED_POOL_NAMES, RESOURCE_PREFIX
 from api.quantity import parse_duration_s
 from api.text import truncate
+from inventory.pools.scaling_rules import scaling_faults, scaling_warnings
+from inventory.pools.selector_rules import key_fault, named, selector_faults, value_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         GPUPoolSpec,
         ReservationPolicy,
     )
-    from api.meta import LabelSelector, SelectorRequirement
 
 MIN_TTL_S: Final = 5
 """The watch may take that long to deliver a pod."""
@@ -36,11 +35,8 @@ MIN_DEADLINE_S: Final = 60
 MAX_DEADLINE_S: Final = 168 * 3600
 
 _TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_LABEL_KEY: Final = re.compile(LABEL_KEY_PATTERN)
-_LABEL_VALUE: Final = re.compile(LABEL_VALUE_PATTERN)
 _DNS_LABEL: Final = re.compile(POOL_NAME_PATTERN)
 _MAX_NAME_PART_LENGTH: Final = 63
-_MAX_KEY_PREFIX_LENGTH: Final = 253
 
 
 def spec_faults(spec: "GPUPoolSpec") -> "Iterator[FieldError]":
@@ -55,15 +51,16 @@ def spec_faults(spec: "GPUPoolSpec") -> "Iterator[FieldError]":
         yield FieldError(
             "spec.deviceSelector.exclude", "is empty: name what to exclude, or remove it"
         )
-    yield from _selector_faults(spec.node_selector, "spec.nodeSelector")
+    yield from selector_faults(spec.node_selector, "spec.nodeSelector")
     yield from _allocation_faults(spec.allocation, "spec.allocation")
     yield from _assignment_faults(spec.assignment, "spec.assignment")
     yield from _access_faults(spec.access, "spec.access")
     key = spec.scheduling.topology_key
-    yield from _named(_key_fault(key), "spec.scheduling.topologyKey")
+    yield from named(key_fault(key), "spec.scheduling.topologyKey")
     yield from _taint_faults(spec.scheduling.taints or (), "spec.scheduling.taints")
     yield from _reservation_faults(spec.reservation, "spec.reservation")
     yield from _maintenance_faults(spec.maintenance, "spec.maintenance")
+    yield from scaling_faults(spec)
 
 
 def spec_warnings(spec: "GPUPoolSpec") -> "Iterator[str]":
@@ -77,6 +74,7 @@ def spec_warnings(spec: "GPUPoolSpec") -> "Iterator[str]":
             "spec.scheduling.deviceTopology: Required has no effect:"
             " with maxDevicesPerNode 1 every pod has one device"
         )
+    yield from scaling_warnings(spec)
 
 
 def change_warnings(before: "GPUPoolSpec", after: "GPUPoolSpec") -> "Iterator[str]":
@@ -122,24 +120,24 @@ def _assignment_faults(assignment: "Assignment", path: str) -> "Iterator[FieldEr
             " label, or remove the selector"
         )
         yield FieldError(f"{path}.autoApproveSelector", text)
-    yield from _selector_faults(selector, f"{path}.autoApproveSelector")
+    yield from selector_faults(selector, f"{path}.autoApproveSelector")
 
 
 def _access_faults(access: "Access", path: str) -> "Iterator[FieldError]":
     for number, namespace in enumerate(access.namespaces or ()):
-        yield from _named(_namespace_fault(namespace), f"{path}.namespaces[{number}]")
-    yield from _selector_faults(access.namespace_selector, f"{path}.namespaceSelector")
+        yield from named(_namespace_fault(namespace), f"{path}.namespaces[{number}]")
+    yield from selector_faults(access.namespace_selector, f"{path}.namespaceSelector")
     for number, account in enumerate(access.service_accounts or ()):
         namespace, _, _ = account.partition("/")
-        yield from _named(_namespace_fault(namespace), f"{path}.serviceAccounts[{number}]")
+        yield from named(_namespace_fault(namespace), f"{path}.serviceAccounts[{number}]")
 
 
 def _taint_faults(taints: "tuple[Taint, ...] | list[Taint]", path: str) -> "Iterator[FieldError]":
     seen: set[tuple[str, str]] = set()
     for number, taint in enumerate(taints):
         where = f"{path}[{number}]"
-        yield from _named(_key_fault(taint.key), f"{where}.key")
-        yield from _named(_value_fault(taint.value), f"{where}.value")
+        yield from named(key_fault(taint.key), f"{where}.key")
+        yield from named(value_fault(taint.value), f"{where}.value")
         if taint.effect not in _TAINT_EFFECTS:
             text = f'"{truncate(taint.effect)}" is none of {", ".join(_TAINT_EFFECTS)}'
             yield FieldError(f"{where}.effect", text)
@@ -158,57 +156,6 @@ def _reservation_faults(reservation: "ReservationPolicy", path: str) -> "Iterato
 def _maintenance_faults(maintenance: "gpupool.Maintenance", path: str) -> "Iterator[FieldError]":
     if not MIN_DEADLINE_S <= parse_duration_s(maintenance.deadline) <= MAX_DEADLINE_S:
         yield FieldError(f"{path}.deadline", f"{maintenance.deadline} is not between 1m and 168h")
-
-
-def _selector_faults(selector: "LabelSelector | None", path: str) -> "Iterator[FieldError]":
-    if selector is None:
-        return
-    for key, value in (selector.match_labels or {}).items():
-        where = f"{path}.matchLabels[{truncate(key)}]"
-        yield from _named(_key_fault(key), where)
-        yield from _named(_value_fault(value), where)
-    for number, requirement in enumerate(selector.match_expressions or ()):
-        yield from _requirement_faults(requirement, f"{path}.matchExpressions[{number}]")
-
-
-def _requirement_faults(requirement: "SelectorRequirement", path: str) -> "Iterator[FieldError]":
-    yield from _named(_key_fault(requirement.key), f"{path}.key")
-    values, operator = requirement.values or (), requirement.operator
-    match operator:
-        case SelectorOperator.IN | SelectorOperator.NOT_IN:
-            if not values:
-                yield FieldError(
-                    f"{path}.values", f"operator {operator.value} needs at least one value"
-                )
-        case SelectorOperator.EXISTS | SelectorOperator.DOES_NOT_EXIST:
-            if values:
-                yield FieldError(f"{path}.values", f"operator {operator.value} takes no values")
-        case (
-            SelectorOperator.GT | SelectorOperator.LT
-        ):  # pragma: no branch  # mypy proves that no case is missing
-            text = f"{operator.value} compares in node affinity only: use In, NotIn, Exists or DoesNotExist"
-            yield FieldError(f"{path}.operator", text)
-    for number, value in enumerate(values):
-        yield from _named(_value_fault(value), f"{path}.values[{number}]")
-
-
-def _named(text: str | None, path: str) -> "Iterator[FieldError]":
-    if text is not None:
-        yield FieldError(path, text)
-
-
-def _key_fault(key: str) -> str | None:
-    prefix, slash, name = key.rpartition("/")
-    is_short = len(name) <= _MAX_NAME_PART_LENGTH and len(prefix) <= _MAX_KEY_PREFIX_LENGTH
-    if is_short and _LABEL_KEY.fullmatch(key) and (prefix or not slash):
-        return None
-    return f'"{truncate(key)}" is no label key such as example.com/name'
-
-
-def _value_fault(value: str) -> str | None:
-    if len(value) <= MAX_LABEL_VALUE_LENGTH and _LABEL_VALUE.fullmatch(value):
-        return None
-    return f'"{truncate(value)}" is no label value: at most {MAX_LABEL_VALUE_LENGTH} letters, digits, - _ ."'
 
 
 def _namespace_fault(name: str) -> str | None:

@@ -2,7 +2,8 @@
 
 Five things are checked: driver, toolkit, validator, feature discovery, monitoring. Each check is debounced
 (`inventory.debounce`), so that no condition flaps with a pod. Facts that do not flap by themselves (opted
-out, no devices, all faulted) count at once.
+out, no devices, all faulted) count at once, as does the first proof of a check: the driver answers, the
+validator has passed, or an operand is not required.
 
 The first obstacle, in the order of `ReadinessObstacle`, is the reason of a node that is not ready for
 pooling. `reconciler.readiness.readiness_conditions` renders the conditions.
@@ -149,7 +150,12 @@ def assess_readiness(
 def _after(
     before: CheckState, finding: "Finding", terms: "BootstrapTerms", *, now: float
 ) -> CheckState:
-    counter = before.counter.after(now, terms.debounce, is_good=finding.is_good)
+    is_undecided = before.counter.state is DebouncedState.UNDECIDED
+    if is_undecided and finding.is_proof:
+        # Nothing that was bad or good before can flap, and pods wait for the node.
+        counter = DebounceCounter(DebouncedState.UP)
+    else:
+        counter = before.counter.after(now, terms.debounce, is_good=finding.is_good)
     if finding.is_good:
         return CheckState(counter, before.text, finding.is_required)
     return CheckState(counter, truncate(finding.text, MAX_TEXT), before.is_required)

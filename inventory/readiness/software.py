@@ -3,7 +3,7 @@
 One observation proves nothing yet: `inventory.readiness.phases` debounces the findings.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -61,6 +61,8 @@ class BootstrapTerms:
 
     requirements: Mapping[Operand, Requirement] = field(default_factory=_default_requirements)
     """An operand that is not named is IfPresent."""
+    installed: Set[Operand] = frozenset()
+    """Operands that the control plane runs: a new node has none of their pods yet, and that proves nothing."""
     debounce: DebounceTerms = DEFAULT_DEBOUNCE
     heartbeat_freshness_s: float = 120.0
     """Monitoring that is silent for longer counts as missing."""
@@ -114,10 +116,15 @@ class Finding:
     text: str = ""
     """The fault and the cure."""
     is_required: bool = True
+    is_proof: bool = False
+    """The driver answers, the validator has passed, or there is nothing to check; a pod that has only started is no
+    proof."""
 
 
-_NOT_REQUIRED: Final = Finding(is_good=True, is_required=False)
+_NOT_REQUIRED: Final = Finding(is_good=True, is_required=False, is_proof=True)
+_NOT_YET: Final = Finding(is_good=True, is_required=False)
 _FINE: Final = Finding(is_good=True)
+_PROVEN: Final = Finding(is_good=True, is_proof=True)
 
 
 def findings(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> "Iterator[tuple[Check, Finding]]":
@@ -134,7 +141,7 @@ def _driver(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
     if validated is not None:
         return validated
     if facts.has_driver:
-        return _FINE
+        return _PROVEN
     return Finding(
         is_good=False,
         text="no device reports a UUID and no source reports a driver version: install the driver",
@@ -145,7 +152,7 @@ def _toolkit(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
     validated = _validated(TOOLKIT_STEP, facts, terms)
     if validated is not None:
         return validated
-    return _FINE if facts.has_toolkit else _NOT_REQUIRED
+    return _PROVEN if facts.has_toolkit else _NOT_REQUIRED
 
 
 def _validated(step: str, facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding | None:
@@ -154,7 +161,7 @@ def _validated(step: str, facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Fi
     if terms.requirement(Operand.VALIDATOR) is Requirement.IGNORED or not seen.is_on_node:
         return None
     if seen.is_ready or step in seen.passed:
-        return _FINE
+        return _PROVEN
     return Finding(is_good=False, text=f"the validator has not completed {step}: {seen.message}")
 
 
@@ -165,14 +172,17 @@ def _operand(operand: Operand, facts: NodeSoftwareFacts, terms: BootstrapTerms) 
         requirement is Requirement.IF_PRESENT and seen.is_anywhere
     )
     if not is_required:
-        return _NOT_REQUIRED
+        return _NOT_REQUIRED if operand not in terms.installed else _NOT_YET
     if not seen.is_on_node:
         return Finding(
             is_good=False,
             text=f"no pod of {operand.value} on the node: let its DaemonSet run here,"
             " or set its requirement to Ignored",
         )
-    return _FINE if seen.is_ready else Finding(is_good=False, text=seen.message)
+    if not seen.is_ready:
+        return Finding(is_good=False, text=seen.message)
+    # Its pod is ready once every step has passed.
+    return _PROVEN if operand is Operand.VALIDATOR else _FINE
 
 
 def _monitoring(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
@@ -188,7 +198,9 @@ def _monitoring(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
             text=f"no metrics from the node for more than {terms.heartbeat_freshness_s:g} s: check that the"
             " exporter's port is reachable and that the node agent runs",
         )
-    return _FINE if any(finding.is_required for finding in found) else _NOT_REQUIRED
+    if any(finding.is_required for finding in found):
+        return _FINE
+    return _NOT_REQUIRED if all(finding.is_proof for finding in found) else _NOT_YET
 
 
 def operands(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> "Iterator[OperandStatus]":

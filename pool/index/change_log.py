@@ -47,6 +47,12 @@ class ChangeLog:
         self.nodes.clear()
         return changes
 
+    def take_nodes(self) -> "frozenset[NodeName]":
+        """Return the changed nodes since the last call of this or of `take`."""
+        nodes = frozenset(self.nodes)
+        self.nodes.clear()
+        return nodes
+
     def leave(self) -> None:
         """Drop all changes; they are not followed until the next `take`."""
         self.take()

@@ -11,38 +11,54 @@ readers. Design: docs/design/0002-index-and-ledger.md.
 """
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import DeviceTopology, Strategy
 from pool.compute_resources import NOTHING, ComputeResources
+from pool.device_limit import NoCaches
 from pool.errors import InvariantViolatedError
 from pool.index.change_log import ChangeLog
 from pool.index.device_claims import DeviceClaims
 from pool.index.devices import DeviceEntry, Devices
+from pool.index.fitting_devices import limited
 from pool.index.new_devices import NewDevices
 from pool.index.node_requests import NodeRequests
-from pool.index.node_view import summarize
+from pool.index.node_view import summarize, without_misfits
 from pool.index.pool_state import PoolState
 from pool.index.unaccounted import UnaccountedPods
 from pool.layout import layout_of
 from pool.placement.device_rules import DeviceRules, device_rules
 from pool.placement.fragmentation.placement_costs import Rest
 from pool.placement.fragmentation.recent_demand import RecentDemands, unit_milli
+from pool.refusal import NodeReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, UnitId
+    from pool.device_limit import CacheDemand, DeviceLimit, KnownCaches
     from pool.index.node_view import FitView, PoolNode
     from pool.model import Demand, DeviceFacts, KubeletTopology, NodeFacts, PoolFacts
     from pool.placement.fragmentation.placement_costs import PlacementCosts
 
+WARM_SCORE: Final = 2
+"""Default of the setting `kernel_caches.warm_score`."""
+
 
 @final
 class DeviceIndex:
-    def __init__(self, demands: RecentDemands | None = None) -> None:
+    def __init__(
+        self,
+        demands: RecentDemands | None = None,
+        *,
+        warm_score: int = WARM_SCORE,
+    ) -> None:
         self.demands = demands if demands is not None else RecentDemands()
         """What pods have asked for lately, for which free units should stay useful."""
+        self.caches: KnownCaches = NoCaches()
+        """The kernel caches that pods may mount; set by who observes them."""
+        self.warm_score = warm_score
+        """Part of a node's score that depends on whether it has the pod's kernel caches."""
         self.on_devices: Callable[[Collection[NodeName]], None] | None = None
         """Called with the nodes whose set of UUIDs has changed, after the change."""
         self.generation = 0
@@ -278,9 +294,18 @@ class DeviceIndex:
         """Return a pool's nodes, views and capacity; an empty state for an unknown pool."""
         return self._pools.get(name) or self._new_state(name)
 
+    def state_for(self, name: "PoolName", demand: "Demand") -> PoolState:
+        """Return a pool's nodes, views and capacity for a pod: devices that its kernel caches do not fit have no units."""
+        wish = self.wish_of(demand)
+        return self.state(name) if wish is None else self.state(name).limited(wish.devices)
+
+    def wish_of(self, demand: "Demand") -> "CacheDemand | None":
+        """Return what a pod's kernel caches demand; None where it mounts none that is known."""
+        return self.caches.wish(demand.caches) if demand.caches else None
+
     def view(self, name: "PoolName", demand: "Demand") -> "FitView":
-        """Return refusals and scores of a pool's nodes for a demand."""
-        state = self.state(name)
+        """Return refusals and scores of a pool's nodes for a demand; scores are without warmth."""
+        state = self.state_for(name, demand) if demand.caches else self.state(name)
         return state.view(state.request_of(demand))
 
     def devices_on(self, pool: "PoolName", node: "NodeName") -> "list[DeviceEntry]":
@@ -355,7 +380,7 @@ class DeviceIndex:
 
     def _new_state(self, name: "PoolName") -> PoolState:
         return PoolState(
-            lambda node, devices: self._summarize(name, node, devices),
+            lambda node, devices, limit: self._summarize(name, node, devices, limit=limit),
             lambda node: self._read_rules(name, node),
         )
 
@@ -395,7 +420,7 @@ class DeviceIndex:
         if facts.pool is not None:
             state = self._state(facts.pool)
             entry.layout = layout_of(facts, state.facts)
-            state.add_device(facts.node, facts.name)
+            state.add_device(facts)
             self.changes.pools.add(facts.pool)
         self.changes.nodes.add(facts.node)
         self.changes.devices.add(facts.name)
@@ -410,7 +435,7 @@ class DeviceIndex:
         self._mark_devices(self.devices.remove(entry))
         if facts.pool is not None:
             state = self._pools[facts.pool]
-            state.remove_device(facts.node, facts.name)
+            state.remove_device(facts)
             self.changes.pools.add(facts.pool)
             if state.facts is None and not state.devices_by_node:
                 del self._pools[facts.pool]
@@ -493,25 +518,34 @@ class DeviceIndex:
         self.generation += 1
 
     def _summarize(
-        self, pool: "PoolName", node: "NodeName", devices: "list[DeviceName]"
+        self,
+        pool: "PoolName",
+        node: "NodeName",
+        devices: "list[DeviceName]",
+        *,
+        limit: "DeviceLimit | None",
     ) -> "PoolNode | None":
         state, facts = self._pools[pool], self._nodes.get(node)
         pool_facts = state.facts
-        entries = [self.devices[name] for name in devices]
+        entries: Sequence[DeviceEntry] = [self.devices[name] for name in devices]
+        misfit = None
+        if limit is not None:
+            entries, misfit = limited(entries, limit, state.device_rules(node))
         rest = None
         if pool_facts is not None and pool_facts.strategy is Strategy.LEAST_FRAGMENTATION:
             free = sorted(entry.free.bit_count() for entry in entries)
             unit = unit_milli(pool_facts)
             rest = Rest(tuple(count * unit for count in free), *self.free_cpu_and_memory(node))
         pods = self.unaccounted.at(pool_facts.resource, node) if pool_facts is not None else None
-        return summarize(
+        found = summarize(
             entries,
             unaccounted=sum(pods.values()) if pods else 0,
             is_placeable=facts is not None and facts.is_placeable,
-            closed=pool_facts.closed if pool_facts is not None else None,
+            closed=_closed(pool_facts, facts),
             devices=self._constraints(state, node),
             rest=rest,
         )
+        return found if misfit is None else without_misfits(found, misfit)
 
     def _constraints(self, state: PoolState, node: "NodeName") -> DeviceRules | None:
         """Return the rules for sets of devices on a node, where more than the number of free units decides."""
@@ -535,3 +569,12 @@ class DeviceIndex:
             tuple(entry.layout.count for entry in entries),
             kubelet=self.kubelet_on(node),
         )
+
+
+def _closed(pool: "PoolFacts | None", node: "NodeFacts | None") -> NodeReason | None:
+    """Return why no units of the pool are allocated on the node."""
+    if pool is not None and pool.closed is not None:
+        return pool.closed
+    if node is not None and node.is_leaving:
+        return NodeReason.NODE_LEAVING
+    return NodeReason.NODE_STARTING if node is not None and node.is_starting else None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pool.placement.fragmentation.placement_costs import Rest
     from pool.placement.room import RoomFault
     from pool.placement.unit_request import UnitRequest
+    from pool.refusal import CacheMisfit
 
 MAX_SCORE: Final = 9
 """Best score by strategy; 10 is left for the node of the pod's own reservation."""
@@ -54,20 +55,26 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
     unusable: int = 0
     """Units on faulted devices, taken or not: no eviction makes them available."""
     closed: NodeReason | None = None
-    """Why the whole pool allocates no units, where that is so."""
+    """Why the whole pool, or a node that is starting or leaving, allocates no units."""
     room: "Room | None" = None
     """Units by device, where more than their number decides."""
     rest: "Rest | None" = None
     """What decides the value of the node, with strategy LeastFragmentation (`pool.index.node_ranking`)."""
+    misfit: "CacheMisfit | None" = None
+    """Why further devices of the node have no units for the pods in question (`pool.index.cache_fit`)."""
 
     def without_reservation(self, available: "Counts") -> "PoolNode":
-        """Return the node as the owner of a confirmed reservation sees it, which may get these units of each device."""
+        """Return the node as the owner of a confirmed reservation sees it, which may get these units of each device.
+
+        A node that is starting is open to it: it was added for that pod.
+        """
         units = sum(available) - self.free - self.unconfirmed
+        closed = None if self.closed is NodeReason.NODE_STARTING else self.closed
         room = self.room
         if room is not None:
             room = msgspec.structs.replace(room, available=available)
         return msgspec.structs.replace(
-            self, reserved=self.reserved - units, free=self.free + units, room=room
+            self, reserved=self.reserved - units, free=self.free + units, room=room, closed=closed
         )
 
     @property
@@ -95,6 +102,13 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
         return self.free + self.unconfirmed if self.is_open else 0
 
 
+def without_misfits(node: PoolNode | None, misfit: "CacheMisfit") -> PoolNode:
+    """Return the figures of a node of which further devices are none for the pods in question; None has no others."""
+    if node is None:
+        return PoolNode(0, 0, 0, 0, 0, 0, is_placeable=False, misfit=misfit)
+    return msgspec.structs.replace(node, misfit=misfit)
+
+
 def summarize(
     entries: "Sequence[DeviceEntry]",
     *,
@@ -110,7 +124,7 @@ def summarize(
         entries: the pool's devices on the node.
         unaccounted: units of the pool's pods there whose devices are unknown.
         is_placeable: whether units may be reserved on the node.
-        closed: why the whole pool allocates no units, where that is so.
+        closed: why the whole pool, or the node, allocates no units, where that is so.
         devices: the rules for sets of these devices, where there are some.
         rest: what decides the value of the node, with strategy LeastFragmentation.
     """
@@ -180,12 +194,18 @@ def refusal_of(node: PoolNode, request: "UnitRequest") -> NodeRefusal | None:
     unhealthy = node.unhealthy
     if fault is not None:
         reason = fault.reason
+    elif node.misfit is not None and not node.total:
+        reason = NodeReason.CACHE_FITS_NO_DEVICE
     elif node.closed is not None:
         reason = node.closed
     elif node.total - node.unusable < size:
         reason, unhealthy = NodeReason.NODE_TOO_SMALL, node.unusable
+        if node.misfit is not None:
+            reason = NodeReason.CACHE_FITS_TOO_FEW
     elif node.unaccounted:
         reason = NodeReason.UNACCOUNTED_PODS
+    elif node.misfit is not None:
+        reason = NodeReason.INSUFFICIENT_FITTING_UNITS
     else:
         reason = NodeReason.INSUFFICIENT_UNITS
     return NodeRefusal(
@@ -198,6 +218,7 @@ def refusal_of(node: PoolNode, request: "UnitRequest") -> NodeRefusal | None:
         total=node.total,
         largest=fault.largest if fault is not None else 0,
         policy=fault.policy if fault is not None else "",
+        misfit=node.misfit,
     )
 
 

@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
     from api.kinds.gpupool import Strategy
     from api.names import DeviceName
-    from pool.model import Demand, PoolFacts
+    from pool.device_limit import DeviceLimit
+    from pool.model import Demand, DeviceFacts, PoolFacts
     from pool.placement.fragmentation.placement_costs import PlacementCosts
 
+_MAX_LIMITED: Final = 8
+"""Sets of caches that do not fit all devices of a pool, and for which its nodes are kept a second time."""
 _MAX_VIEWS: Final = 64
 """Requests kept at a time; one more distinct request drops the oldest view."""
 
@@ -38,12 +41,19 @@ class PoolState:
 
     def __init__(
         self,
-        summarize: "Callable[[NodeName, list[DeviceName]], PoolNode | None]",
+        summarize: "Callable[[NodeName, list[DeviceName], DeviceLimit | None], PoolNode | None]",
         read_rules: "Callable[[NodeName], DeviceRules]",
+        *,
+        limit: "DeviceLimit | None" = None,
     ) -> None:
         self.facts: PoolFacts | None = None
         self.devices_by_node: dict[NodeName, list[DeviceName]] = {}
         # in the order of their names, in which units are allocated
+        self.capabilities: Counter[str] = Counter()
+        """Compute capability -> number of devices that the driver has reported."""
+        self._limit = limit
+        self._limited: dict[DeviceLimit, PoolState] = {}
+        # the same pool for pods that cannot use all of its devices
         self._summarize = summarize
         self._read_rules = read_rules
         self._rules: dict[NodeName, DeviceRules] = {}
@@ -72,19 +82,47 @@ class PoolState:
         self.ranking = None
         self._views.clear()
         self._rules.clear()
+        self._limited.clear()
         self._dirty.update(self.devices_by_node)
+
+    def limited(self, limit: "DeviceLimit") -> "PoolState":
+        """Return the pool for pods that can use only some devices: the others have no units; itself if all fit.
+
+        To be read and not kept.
+        """
+        if all(map(limit.fits, self.capabilities)):
+            return self
+        found = self._limited.get(limit)
+        if found is None:
+            if len(self._limited) >= _MAX_LIMITED:
+                del self._limited[next(iter(self._limited))]
+            found = self._limited[limit] = PoolState(self._summarize, self._read_rules, limit=limit)
+            found.devices_by_node = self.devices_by_node
+            found.set_facts(self.facts)
+            if self.ranking is not None:
+                found.rank(self.ranking.costs)
+        return found
 
     def rank(self, costs: "PlacementCosts") -> None:
         """Order the nodes by what placements cost of their value, until the pool's facts change."""
         self.ranking = NodeRanking(costs)
+        for some in self._limited.values():
+            some.rank(costs)
 
-    def add_device(self, node: NodeName, device: "DeviceName") -> None:
-        insort(self.devices_by_node.setdefault(node, []), device)
+    def add_device(self, device: "DeviceFacts") -> None:
+        node = device.node
+        insort(self.devices_by_node.setdefault(node, []), device.name)
+        if device.uuid:
+            self.capabilities[device.compute_capability] += 1
         self.mark_rules(node)
 
-    def remove_device(self, node: NodeName, device: "DeviceName") -> None:
+    def remove_device(self, device: "DeviceFacts") -> None:
+        node = device.node
         devices = self.devices_by_node[node]
-        devices.remove(device)
+        devices.remove(device.name)
+        if device.uuid:
+            self.capabilities[device.compute_capability] -= 1
+            self.capabilities += Counter()  # without those of no device
         if not devices:
             del self.devices_by_node[node]
         self.mark_rules(node)
@@ -95,6 +133,8 @@ class PoolState:
     def mark(self, node: NodeName) -> None:
         """Have the node recomputed by the next reader."""
         self._dirty.add(node)
+        for some in self._limited.values():
+            some.mark(node)
 
     def mark_rules(self, node: NodeName) -> None:
         """Have the node recomputed after a change of more than its free units."""
@@ -230,7 +270,7 @@ class PoolState:
         for name in self._dirty:
             before = self._nodes.get(name)
             devices = self.devices_by_node.get(name)
-            after = self._summarize(name, devices) if devices and self.facts else None
+            after = self._summarize(name, devices, self._limit) if devices and self.facts else None
             if before == after:
                 continue
             self._move(name, before, after)

@@ -30,7 +30,7 @@ class PendingPods:
 
     def __init__(self) -> None:
         self._waiting: defaultdict[str, set[PodUid]] = defaultdict(set)
-        # resource -> pods without units that are not gated
+        # resource -> pods without units that only our own gate may keep from kube-scheduler
         self._demands: defaultdict[str, Counter[tuple[int, int]]] = defaultdict(Counter)
         # resource -> (priority, units) -> how many of them
         self._nominated: defaultdict[tuple[str, NodeName], dict[PodUid, float]] = defaultdict(dict)
@@ -42,7 +42,10 @@ class PendingPods:
         return sum(len(pods) for pods in members)
 
     def wait(self, facts: "PodFacts") -> None:
-        """Count the pod as waiting, unless it is gated."""
+        """Count the pod as waiting, unless a gate of another one keeps it from the queue.
+
+        A pod that awaits capacity waits: the units that it is to get are no one else's.
+        """
         if facts.is_gated:
             return
         waiting = self._waiting[facts.demand.resource]
@@ -78,7 +81,7 @@ class PendingPods:
             self._nominated.pop(key, None)
 
     def waiting(self, resource: str) -> "AbstractSet[PodUid]":
-        """Return the pods without units that are not gated."""
+        """Return the pods without units that no gate of another one holds back."""
         return self._waiting.get(resource, frozenset())
 
     def demands(self, resource: str) -> "Mapping[tuple[int, int], int]":
@@ -102,6 +105,13 @@ def _discard(relation: "dict[Key, set[PodUid]]", key: Key, pod: "PodUid") -> Non
         del relation[key]
 
 
+def _add(counts: "Counter[Key]", key: Key, by: int) -> None:
+    """Change a count; one that comes to 0 is not kept."""
+    counts[key] += by
+    if not counts[key]:
+        del counts[key]
+
+
 _ORDER: Final = {PodPhase.PENDING: 0, PodPhase.BOUND: 1, PodPhase.ENDED: 1}
 
 
@@ -112,6 +122,10 @@ class ObservedPods:
     def __init__(self) -> None:
         self.pending = PendingPods()
         self._by_uid: dict[PodUid, PodFacts] = {}
+        self._bound: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        # resource -> priority -> number of bound pods
+        self._awaiting: Counter[str] = Counter()
+        # resource -> number of pending pods with our gate
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -136,7 +150,9 @@ class ObservedPods:
             self.pending.stop_waiting(before)
             if facts.phase is not PodPhase.PENDING or facts.nominated_node != before.nominated_node:
                 self.pending.end_nomination(before)
+            self._count(before, -1)
         self._by_uid[facts.uid] = facts
+        self._count(facts, 1)
         return True
 
     def discard(self, uid: "PodUid") -> "PodFacts | None":
@@ -145,6 +161,7 @@ class ObservedPods:
         if facts is not None:
             self.pending.stop_waiting(facts)
             self.pending.end_nomination(facts)
+            self._count(facts, -1)
         return facts
 
     def await_units(self, uid: "PodUid | None") -> None:
@@ -154,7 +171,7 @@ class ObservedPods:
             self.pending.wait(facts)
 
     def waiting(self, resource: str) -> "list[PodFacts]":
-        """Return pending, ungated pods without units: highest priority first, then oldest."""
+        """Return pending pods without units that no gate of another one holds back: highest priority first, then oldest."""
         pods = [self._by_uid[uid] for uid in self.pending.waiting(resource)]
         return sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.ref))
 
@@ -169,3 +186,22 @@ class ObservedPods:
     def nominated(self, resource: str, node: "NodeName", now: float) -> "list[PodFacts]":
         """Return pending pods for which preemption recently made room on the node."""
         return [self._by_uid[uid] for uid in self.pending.nominated(resource, node, now)]
+
+    def is_capacity_awaited(self, resource: str) -> bool:
+        """Say whether a pending pod has our gate."""
+        return resource in self._awaiting
+
+    def lowest_priority(self, resource: str) -> int | None:
+        """Return the lowest priority of the resource's bound pods; None without one."""
+        return min(self._bound.get(resource, ()), default=None)
+
+    def _count(self, facts: "PodFacts", by: int) -> None:
+        resource = facts.demand.resource
+        if facts.awaits_capacity and facts.phase is PodPhase.PENDING:
+            _add(self._awaiting, resource, by)
+        if facts.phase is not PodPhase.BOUND:
+            return
+        counts = self._bound[resource]
+        _add(counts, facts.priority, by)
+        if not counts:
+            del self._bound[resource]

@@ -1,10 +1,12 @@
-"""Restoration of a reservation that an earlier process wrote into a pod's annotation, while it is valid.
+"""The annotation that describes a reservation, and restoration of one that an earlier process wrote there.
 
-Nothing is repaired: an annotation that is no longer valid leaves its pod without a reservation.
+A restored reservation is still valid. Nothing is repaired: an annotation that is no longer valid leaves its pod without a reservation.
 """
 
+import datetime as dt
 from typing import TYPE_CHECKING
 
+from api.annotations import ReservationNote
 from api.names import NodeName, ReservationId
 from pool.placement.planner import is_intact
 from pool.reservations.reservation import Reservation, ReservationPhase
@@ -12,6 +14,19 @@ from pool.reservations.reservation import Reservation, ReservationPhase
 if TYPE_CHECKING:
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant, PodFacts
+
+
+def note_of(reservation: Reservation, now: "Instant") -> ReservationNote:
+    """Return the annotation's content, unsigned."""
+    if reservation.node is None:
+        return ReservationNote(id=reservation.id, pool=reservation.pool)
+    return ReservationNote(
+        id=reservation.id,
+        pool=reservation.pool,
+        node=reservation.node,
+        devices=reservation.devices,
+        expires_at=now.utc + dt.timedelta(seconds=reservation.expires_at - now.monotonic),
+    )
 
 
 def restored_reservation(

@@ -193,17 +193,46 @@ def test_obstacles_are_named_in_their_order_one_cure_after_the_other():
 
 
 def test_until_something_was_seen_often_enough_the_node_is_validating():
-    first = assess_readiness(BootstrapState(), software_facts(), TERMS, now=0)
+    facts = software_facts(operands=all_ready())
+    first = assess_readiness(BootstrapState(), facts, TERMS, now=0)
     assert (first.phase, first.obstacle) == (
-        BootstrapPhase.VALIDATING,
+        BootstrapPhase.GFD,
         ReadinessObstacle.VALIDATING,
     )
     assert first.look_again_s == 10
-    second = assess_readiness(first.bootstrap, software_facts(), TERMS, now=10)
+    second = assess_readiness(first.bootstrap, facts, TERMS, now=10)
     assert second.obstacle is ReadinessObstacle.VALIDATING
-    third = assess_readiness(second.bootstrap, software_facts(), TERMS, now=20)
+    third = assess_readiness(second.bootstrap, facts, TERMS, now=20)
     assert third.obstacle is None
     assert third.look_again_s is None
+
+
+def test_driver_that_answers_counts_at_once_where_no_operand_is_needed():
+    first = assess_readiness(BootstrapState(), software_facts(), TERMS, now=0)
+    assert (first.phase, first.obstacle) == (BootstrapPhase.READY, None)
+
+
+def test_operand_that_the_control_plane_runs_is_awaited_on_a_new_node():
+    terms = BootstrapTerms(installed=frozenset({Operand.VALIDATOR}))
+    first = assess_readiness(BootstrapState(), software_facts(), terms, now=0)
+    assert first.obstacle is ReadinessObstacle.VALIDATING
+    failing = {Operand.VALIDATOR: OperandFacts(is_anywhere=True, is_on_node=True, message="waits")}
+    begun = assess_readiness(first.bootstrap, software_facts(operands=failing), terms, now=10)
+    assert begun.obstacle is ReadinessObstacle.VALIDATING
+    passed = software_facts(operands={Operand.VALIDATOR: ready()})
+    assert assess_readiness(begun.bootstrap, passed, terms, now=20).obstacle is None
+
+
+def test_validator_that_has_passed_counts_at_once():
+    seen = {Operand.VALIDATOR: ready()}
+    first = assess_readiness(BootstrapState(), software_facts(operands=seen), TERMS, now=0)
+    assert first.obstacle is None
+
+
+def test_proof_does_not_end_a_failure_at_once():
+    down = resolved(software_facts(has_driver=False))
+    back = assess_readiness(down.bootstrap, software_facts(), TERMS, now=1000)
+    assert back.obstacle is ReadinessObstacle.DRIVER_MISSING
 
 
 @pytest.mark.parametrize(
@@ -302,7 +331,7 @@ def test_a_node_that_was_opted_out_begins_again():
     out = assess_readiness(ready_node.bootstrap, facts, TERMS, now=100)
     assert out.phase is BootstrapPhase.DISABLED
     assert out.look_again_s is None
-    back = assess_readiness(out.bootstrap, software_facts(), TERMS, now=200)
+    back = assess_readiness(out.bootstrap, software_facts(operands=all_ready()), TERMS, now=200)
     assert back.obstacle is ReadinessObstacle.VALIDATING
 
 

@@ -1,0 +1,78 @@
+"""Devices and nodes of a pool for a pod that mounts kernel caches: those that fit, and warm nodes before cold ones."""
+
+from typing import TYPE_CHECKING
+
+from pool.index.fitting_devices import limited
+from pool.index.node_view import MAX_SCORE, score_of
+from pool.refusal import CacheMisfit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from api.names import NodeName, PoolName
+    from pool.index.device_index import DeviceIndex
+    from pool.index.devices import DeviceEntry
+    from pool.model import Demand
+
+
+def devices_for(
+    index: "DeviceIndex", pool: "PoolName", demand: "Demand", *, node: "NodeName"
+) -> "Sequence[DeviceEntry]":
+    """Return the pool's devices on a node for a pod, by name, each in the place that it has without a limit."""
+    entries, wish = index.devices_on(pool, node), index.wish_of(demand)
+    if wish is None:
+        return entries
+    return limited(entries, wish.devices, index.device_rules(pool, node))[0]
+
+
+def is_limited(
+    index: "DeviceIndex", pool: "PoolName", demand: "Demand", *, node: "NodeName"
+) -> bool:
+    """Say whether some devices of the pool on the node do not fit the pod."""
+    summary = index.state_for(pool, demand).node(node)
+    return summary is not None and summary.misfit is not None
+
+
+def fits_no_device(index: "DeviceIndex", pool: "PoolName", demand: "Demand") -> CacheMisfit | None:
+    """Return why no device that the pool has fits the pod; None where one does, or there is none."""
+    wish = index.wish_of(demand)
+    if wish is None:
+        return None
+    capabilities = sorted(index.state(pool).capabilities)
+    if not capabilities or any(map(wish.devices.fits, capabilities)):
+        return None
+    return CacheMisfit(*wish.devices.misfit(capabilities))
+
+
+def best_node(
+    index: "DeviceIndex",
+    pool: "PoolName",
+    demand: "Demand",
+    *,
+    accepts: "Callable[[NodeName], bool]",
+) -> "NodeName | None":
+    """Return the best node for a pod that `accepts` allows: the best warm one, or the best one if its score is higher."""
+    state = index.state_for(pool, demand)
+    request = state.request_of(demand)
+    best, wish = state.best_node(request, accepts), index.wish_of(demand)
+    if best is None or wish is None or not index.warm_score or best in wish.warm_nodes:
+        return best
+    warm_nodes = wish.warm_nodes
+    warm = state.best_node(request, lambda node: node in warm_nodes and accepts(node))
+    if warm is None or state.facts is None:
+        return best
+    strategy, nodes = state.facts.strategy, state.nodes()
+    cold_score, score = (
+        with_warmth(
+            score_of(nodes[name], request, strategy),
+            is_warm=name == warm,
+            warm_score=index.warm_score,
+        )
+        for name in (best, warm)
+    )
+    return warm if score >= cold_score else best
+
+
+def with_warmth(score: int, *, is_warm: bool, warm_score: int) -> int:
+    """Return the score of a node for a pod with caches: the strategy's, in the rest of the range, and that of warmth."""
+    return score * (MAX_SCORE - warm_score) // MAX_SCORE + (warm_score if is_warm else 0)

@@ -1,0 +1,38 @@
+"""A node as a pod sees it that mounts kernel caches: devices that they do not fit have no units.
+
+Pools are nearly always of one product, so that mostly all devices fit, or none.
+"""
+
+from typing import TYPE_CHECKING
+
+from pool.index.devices import DeviceEntry
+from pool.refusal import CacheMisfit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pool.device_limit import DeviceLimit
+    from pool.placement.device_rules import DeviceRules
+
+
+def limited(
+    entries: "Sequence[DeviceEntry]", limit: "DeviceLimit", rules: "DeviceRules"
+) -> "tuple[Sequence[DeviceEntry], CacheMisfit | None]":
+    """Return the devices of a node, those that do not fit without their units, and why these do not."""
+    unfit = {
+        capability
+        for capability in {one.facts.compute_capability for one in entries if one.layout.ids}
+        if not limit.fits(capability)
+    }
+    if not unfit:
+        return entries, None
+    subject, reason = limit.misfit(sorted(unfit))
+    if rules.is_kubelets_choice:  # it does not know what fits
+        reason = f"kubelet chooses among them, and not all fit ({reason})"
+    misfit = CacheMisfit(subject, reason)
+    return [
+        DeviceEntry(one.facts)
+        if one.facts.compute_capability in unfit or rules.is_kubelets_choice
+        else one
+        for one in entries
+    ], misfit
