@@ -64,10 +64,11 @@ def _answer(
     request = decode_review(body, kind)
     if isinstance(request, Malformed):
         return encode_malformed(request)
-    return encode_decision(request.uid, decide(request), _facts_of(request))
+    return encode_decision(request.uid, decide(request), facts_of(request))
 
 
-def _facts_of(request: "AdmissionRequest") -> dict[str, object]:
+def facts_of(request: "AdmissionRequest") -> dict[str, object]:
+    """Return what the log line of a review says of it."""
     facts: dict[str, object] = {
         "object": truncate(
             f"{request.namespace}/{request.name}" if request.namespace else request.name

@@ -52,6 +52,10 @@ CODES: Final[Mapping[RefusalReason, int]] = {
     RefusalReason.INVALID_POOL: 422,
     RefusalReason.POOL_NAME_TAKEN: 422,
     RefusalReason.INVALID_ASSIGNMENT: 422,
+    RefusalReason.INVALID_CACHE: 422,
+    RefusalReason.IMAGE_UNUSABLE: 422,
+    RefusalReason.IMAGE_NOT_VERIFIED: 403,
+    RefusalReason.REGISTRY_UNAVAILABLE: 503,
 }
 """Reason -> HTTP status that the API server returns to its client."""
 

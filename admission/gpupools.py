@@ -54,7 +54,11 @@ def validate(request: "AdmissionRequest", context: "AdmissionContext") -> Decisi
     spec, faults = read(new.spec or {}, GPUPoolSpec, "spec")
     pool = GPUPool(metadata=new.metadata, spec=spec)
     unread = {_section_of(fault.path) for fault in faults}
-    faults += [fault for fault in spec_faults(spec) if _section_of(fault.path) not in unread]
+    faults += [
+        fault
+        for fault in spec_faults(spec)
+        if fault.path not in unread and _section_of(fault.path) not in unread
+    ]
     if old is None:
         faults += _name_faults(pool)
     else:

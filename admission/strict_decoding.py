@@ -12,6 +12,7 @@ import msgspec
 from msgspec import inspect as types
 
 from api.field_errors import FieldError
+from api.kinds.autoscaling import AMOUNT_PATTERN, QUANTITY_PATTERN, SHAPE_NAME_PATTERN
 from api.kinds.gpupool import MIG_PROFILE_PATTERN, PCI_ID_PATTERN
 from api.meta import Model
 from api.quantity import DURATION_PATTERN
@@ -26,6 +27,9 @@ _WORDS: Final = {
     PCI_ID_PATTERN: "four hex digits without 0x, such as 10de",
     MIG_PROFILE_PATTERN: "a MIG profile such as 1g.10gb",
     DURATION_PATTERN: "a duration such as 90s, 2m or 1h30m",
+    AMOUNT_PATTERN: "an amount of money such as 12.50, without a currency",
+    QUANTITY_PATTERN: "a quantity such as 96, 3500m or 1500Gi",
+    SHAPE_NAME_PATTERN: "a name of lower-case letters, digits and dashes, such as a100-8",
     "^[^/]+/[^/]+$": "<namespace>/<name>",
     "^[0-9]+\\.[0-9]+$": "a version such as 8.0",
 }

@@ -7,9 +7,10 @@ import msgspec
 from admission.decision import NOT_READY, Admitted, Decision, Denied
 from admission.pods import pod_patch
 from admission.pods.access import may_use, refusal_text
+from admission.pods.capacity_denial import exceeds
 from admission.pods.constraints import constraints_of, excludes_pool_nodes
 from admission.pods.request import PoolPod, node_preset_denial
-from admission.pods.reserve import exceeds, reserve
+from admission.pods.reserve import reserve
 from admission.pods.size_limits import size_denial
 from api.kinds.gpupool import Strategy
 from api.names import POOL_LABEL, pool_node_label

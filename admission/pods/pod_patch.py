@@ -9,17 +9,17 @@ error for the user, so the builders create parents first. `add` on an existing m
 
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.pods.constraints import required_terms
-from api.foreign.core import Toleration
+from api.foreign.core import SchedulingGate, Toleration
 from api.meta import SelectorOperator
 from api.names import (
+    CAPACITY_GATE,
     ENGINE_ANNOTATIONS,
     POOL_LABEL,
     RESERVATION_ANNOTATION,
     PoolName,
     pool_node_label,
 )
-from pool.node_affinity import Tolerations
+from pool.node_affinity import Tolerations, required_terms
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -42,6 +42,7 @@ _LABELS: Final = "/metadata/labels"
 _ANNOTATIONS: Final = "/metadata/annotations"
 _POOL_LABEL_PATH: Final = f"{_LABELS}/{escape(POOL_LABEL)}"
 _RESERVATION_PATH: Final = f"{_ANNOTATIONS}/{escape(RESERVATION_ANNOTATION)}"
+_GATES: Final = "/spec/schedulingGates"
 _AFFINITY: Final = "/spec/affinity"
 _NODE_AFFINITY: Final = f"{_AFFINITY}/nodeAffinity"
 _REQUIRED_KEY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -152,6 +153,26 @@ def spread(
     }
     path = "/spec/topologySpreadConstraints"
     return [_add(path, [constraint]) if given is None else _add(f"{path}/-", constraint)]
+
+
+def gate(spec: "PodSpec") -> "list[PatchOperation]":
+    """Keep the pod out of the scheduling queue until its pool has units for it."""
+    given = spec.scheduling_gates
+    ours = SchedulingGate(name=CAPACITY_GATE)
+    if given is None:
+        return [_add(_GATES, [ours])]
+    return [] if ours in given else [_add(f"{_GATES}/-", ours)]
+
+
+def ungate(spec: "PodSpec") -> "list[PatchOperation]":
+    """Remove the gate from a pod that has units, or whose pool does not scale: nothing else would remove it."""
+    given = spec.scheduling_gates
+    if not given:
+        return []
+    ours = [number for number, one in enumerate(given) if one.name == CAPACITY_GATE]
+    if len(ours) == len(given):
+        return [_remove(_GATES)]
+    return [_remove(f"{_GATES}/{number}") for number in reversed(ours)]
 
 
 def choose_scheduler(spec: "PodSpec", scheduler: str | None) -> "list[PatchOperation]":

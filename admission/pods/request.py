@@ -9,7 +9,7 @@ from admission.object_decoder import ObjectDecoder
 from admission.review import GroupVersionKind
 from api.foreign.core import Pod, PodSpec
 from api.meta import ObjectMeta
-from api.names import MIRROR_ANNOTATION, NODES_GROUP
+from api.names import CAPACITY_GATE, MIRROR_ANNOTATION, NODES_GROUP
 from api.text import listed, truncate
 from pool.demand import BadQuantity, ManyPools, TooLarge, demand_of
 from telemetry.reasons import RefusalReason, too_large_text
@@ -36,6 +36,7 @@ pod_decoder: "Final[ObjectDecoder[AdmittedPod]]" = ObjectDecoder(
         "metadata.annotations": 30_000,
         "spec.containers": 30_000,
         "spec.initContainers": 30_000,
+        "spec.volumes": 30_000,  # the items of ConfigMaps
         "spec.affinity": 20_000,  # the names of some thousand nodes
     },
 )
@@ -64,8 +65,9 @@ class PodRequest(msgspec.Struct, frozen=True):
 
     @property
     def is_gated(self) -> bool:
-        """Say whether scheduling gates keep the pod out of the scheduler's queue."""
-        return bool(self.pod.spec.scheduling_gates)
+        """Say whether scheduling gates of others keep the pod out of the scheduler's queue."""
+        gates = self.pod.spec.scheduling_gates
+        return gates is not None and any(gate.name != CAPACITY_GATE for gate in gates)
 
     @property
     def is_mirror(self) -> bool:
@@ -81,7 +83,7 @@ class PodRequest(msgspec.Struct, frozen=True):
 
     def demand(self) -> "Demand | Denied | None":
         """Return the pod's demand; None when it names no pool."""
-        demand = demand_of(self.pod.spec)
+        demand = demand_of(self.pod.spec, self.namespace)
         match demand:
             case ManyPools(resources=resources):
                 text = (

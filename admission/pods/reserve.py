@@ -8,27 +8,32 @@ copied from an older pod.
 import datetime as dt
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+from msgspec.structs import replace
+
 from admission.decision import Admitted, Denied
-from admission.pods.pod_patch import annotate
+from admission.pods.capacity_denial import exceeds
+from admission.pods.pod_patch import annotate, gate, ungate
 from admission.pods.signature import is_signed, signed_text
 from api.annotations import ReservationNote, decode_reservation
-from api.kinds.gpupool import DeviceTopology, SlicePlacement, WhenExhausted
-from api.names import RESERVATION_ANNOTATION, ReservationId
+from api.kinds.gpupool import WhenExhausted
+from api.names import CAPACITY_GATE, RESERVATION_ANNOTATION, ReservationId
 from api.text import units
 from pool.admission_planner import Exhausted
 from pool.admission_rules import Deferral, IncomingPod
 from pool.allocation_state import PlacementRequest
-from pool.placement.same_device import Unservable, groups_of, is_valid_size, nearest_sizes
-from pool.placement.unit_request import request_by_containers
+from pool.index.cache_fit import fits_no_device
 from pool.reservations.reservation import ReservationPhase
+from pool.reservations.restore import note_of
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
     from admission.context import AdmissionContext
     from admission.decision import Decision
     from admission.pods.request import PodRequest, PoolPod
-    from pool.model import Capacity, Demand, Instant, PoolFacts
+    from pool.model import Capacity, Instant, PoolFacts
     from pool.placement.planner import Placed
+    from pool.refusal import CacheMisfit
 from pool.reservations.reservation import Reservation
 
 DRY_RUN_ID: Final = ReservationId("dry-run")
@@ -38,12 +43,27 @@ _SAME_EXPIRY: Final = dt.timedelta(seconds=1)
 """Expiry is kept on the monotonic clock; converted back to UTC it differs by rounding."""
 
 
+class _Planned(msgspec.Struct, frozen=True):
+    """Units for a pod, or what it waits for."""
+
+    placed: "Placed | None" = None
+    warnings: tuple[str, ...] = ()
+    awaits_capacity: bool = False
+
+
+_NOTHING: Final = _Planned()
+
+
 def reserve(pod: "PoolPod", context: "AdmissionContext") -> "Decision":
     """Reserve units for the pod, or keep its reservation; the decision's patch writes the annotation.
 
     A dry run plans and reserves nothing. A replica that does not lead reserves nothing either, but admits
     or denies by its caches. A gated pod gets a reservation without units: its gate (a queue, a quota) may
     stay for hours, and reserved devices would be idle for the TTL and then be released.
+
+    Where no node has units and the pool scales, the pod gets the gate of autoscaling and no units: kube-scheduler and
+    node autoscalers do not see it until units are reserved for it. A pod with gates of others gets none of ours: once
+    theirs are gone it is an ordinary waiting pod, for which autoscaling asks for a node.
     """
     now = context.now()
     request = pod.request
@@ -55,10 +75,10 @@ def reserve(pod: "PoolPod", context: "AdmissionContext") -> "Decision":
     planned = _plan(pod, context)
     if isinstance(planned, Denied):
         return planned
-    placed, warnings = planned
     if request.is_dry_run:
         note = ReservationNote(id=DRY_RUN_ID, pool=pod.pool.name)
-        return _admitted(pod, note, note.encode(), warnings=warnings)
+        planned = replace(planned, placed=None)
+        return _admitted(pod, note, note.encode(), planned=planned)
     placement = PlacementRequest(
         id=context.new_id(),
         pool=pod.pool,
@@ -67,21 +87,17 @@ def reserve(pod: "PoolPod", context: "AdmissionContext") -> "Decision":
         name=request.pod.metadata.name,
     )
     reservation = context.allocation_state.reserve(
-        placement, placed if context.may_reserve() else None, now
+        placement, planned.placed if context.may_reserve() else None, now
     )
-    note = _note_of(reservation, now)
+    note = note_of(reservation, now)
     annotation = _annotation_of(note, reservation, context)
-    return _admitted(pod, note, annotation, warnings=warnings, placed=placed)
+    return _admitted(pod, note, annotation, planned=planned)
 
 
 def _admitted(
-    pod: "PoolPod",
-    note: ReservationNote,
-    annotation: str,
-    *,
-    warnings: tuple[str, ...] = (),
-    placed: "Placed | None" = None,
+    pod: "PoolPod", note: ReservationNote, annotation: str, *, planned: _Planned
 ) -> Admitted:
+    placed, spec = planned.placed, pod.request.pod.spec
     facts: dict[str, object] = {
         "pool": pod.pool.name,
         "reservation": note.id,
@@ -91,21 +107,22 @@ def _admitted(
         facts["strategy"] = pod.pool.strategy.value
         if placed.value_lost is not None:
             facts["value_lost"] = placed.value_lost
+    if planned.awaits_capacity:
+        facts["gate"] = CAPACITY_GATE
+    gating = gate(spec) if planned.awaits_capacity else ungate(spec)
     return Admitted(
-        patch=tuple(annotate(pod.request.pod.metadata, annotation)),
-        warnings=warnings,
+        patch=(*annotate(pod.request.pod.metadata, annotation), *gating),
+        warnings=planned.warnings,
         audit={"pool": pod.pool.name, "reservation": note.id},
         facts=facts,
     )
 
 
-def _plan(
-    pod: "PoolPod", context: "AdmissionContext"
-) -> "tuple[Placed | None, tuple[str, ...]] | Denied":
+def _plan(pod: "PoolPod", context: "AdmissionContext") -> "_Planned | Denied":
     """Choose units, or return why the pod waits or is denied."""
     pool, demand = pod.pool, pod.demand
     if pod.request.is_gated:
-        return exceeds(pool, demand, context) or (None, ())
+        return exceeds(pool, demand, context) or _NOTHING
     incoming = IncomingPod(
         namespace=pod.request.namespace,
         priority=pod.request.pod.spec.priority or 0,
@@ -113,17 +130,43 @@ def _plan(
     )
     plan = context.reader.plan_reservation(pool, demand, pod.constraints, incoming=incoming)
     if not isinstance(plan, Exhausted):
-        return plan, ()
+        return _Planned(placed=plan)
     if plan.deferral is not None:
-        return None, _deferral_warnings(pool, plan.deferral)
+        is_behind = plan.deferral is Deferral.WAITING_PODS  # other deferrals end within moments
+        return _Planned(
+            warnings=_deferral_warnings(pool, plan.deferral),
+            awaits_capacity=is_behind and _awaits_capacity(pod, context),
+        )
     exceeding = exceeds(pool, demand, context)
     if exceeding is not None:
         return exceeding
     match pool.when_exhausted:
         case WhenExhausted.PEND:
-            return None, (_waiting_text(pool, plan),)
+            awaits_capacity = _awaits_capacity(pod, context)
+            misfit = fits_no_device(context.index, pool.name, demand)
+            text = _waiting_text(pool, plan) if misfit is None else _misfit_text(pool, misfit)
+            if awaits_capacity:
+                text = f"{text}; Events of the pod say which node comes"
+            return _Planned(warnings=(text,), awaits_capacity=awaits_capacity)
         case WhenExhausted.REJECT:  # pragma: no branch  # mypy proves that no case is missing
-            return _insufficient(pool, plan)
+            misfit = fits_no_device(context.index, pool.name, demand)
+            return _insufficient(pool, plan) if misfit is None else _misfitting(pool, misfit)
+
+
+def _awaits_capacity(pod: "PoolPod", context: "AdmissionContext") -> bool:
+    """Say whether autoscaling is to find units for a pod that has to wait.
+
+    A pod that could preempt others goes to kube-scheduler, which alone may evict them; where it does not, the pod
+    waits in its queue and counts for autoscaling all the same. So does a pod that was not compared with every node.
+    No node is asked for where the pod's kernel caches fit no device of the pool.
+    """
+    if not pod.pool.gates_pods or fits_no_device(context.index, pod.pool.name, pod.demand):
+        return False
+    required, spec = pod.constraints.required, pod.request.pod.spec
+    if required is not None and required.is_exhausted:
+        return False
+    could_preempt = context.reader.could_preempt(pod.pool.resource, spec.priority or 0)
+    return not (could_preempt and spec.preemption_policy != "Never")
 
 
 def _existing_reservation(
@@ -144,7 +187,7 @@ def _kept(
 ) -> Admitted:
     """Keep the annotation while it is true, which another client may have changed."""
     request = pod.request
-    current = _note_of(reservation, now)
+    current = note_of(reservation, now)
     text = request.pod.metadata.annotation(RESERVATION_ANNOTATION)
     note = decode_reservation(text)
     if (
@@ -154,7 +197,14 @@ def _kept(
         or not is_signed(note, pod.demand, namespace=request.namespace, context=context)
     ):
         text = _annotation_of(current, reservation, context)
-    return _admitted(pod, current, text)
+    planned = _Planned(awaits_capacity=_is_gated_still(pod, reservation))
+    return _admitted(pod, current, text, planned=planned)
+
+
+def _is_gated_still(pod: "PoolPod", reservation: "Reservation") -> bool:
+    """Say whether an earlier call has gated the pod, which has no units."""
+    gates = pod.request.pod.spec.scheduling_gates or ()
+    return not reservation.has_units and any(one.name == CAPACITY_GATE for one in gates)
 
 
 def _agree(note: ReservationNote, current: ReservationNote) -> bool:
@@ -171,89 +221,24 @@ def _annotation_of(
     return signed_text(note, reservation.demand, namespace=reservation.namespace, context=context)
 
 
-def _note_of(reservation: "Reservation", now: "Instant") -> ReservationNote:
-    """Return the annotation's content, unsigned."""
-    if reservation.node is None:
-        return ReservationNote(id=reservation.id, pool=reservation.pool)
-    return ReservationNote(
-        id=reservation.id,
-        pool=reservation.pool,
-        node=reservation.node,
-        devices=reservation.devices,
-        expires_at=now.utc + dt.timedelta(seconds=reservation.expires_at - now.monotonic),
-    )
-
-
-def exceeds(pool: "PoolFacts", demand: "Demand", context: "AdmissionContext") -> Denied | None:
-    """Deny a demand that no node can ever serve. A pool without units may still get large nodes.
-
-    A temporary lack of units, while devices are partitioned or drivers start, is no reason to deny.
-    """
-    unservable = _unservable(pool, demand)
-    if unservable is not None:
-        return unservable
-    state = context.index.state(pool.name)
-    largest_node, largest = state.largest_node(), state.largest_possible()
-    if not largest_node or demand.units <= largest:
-        return _unalignable(pool, demand, context)
-    text = (
-        f"the pod asks for {units(demand.units)} of {pool.resource}, but the largest node of pool"
-        f" {pool.name} {'has' if largest == largest_node else 'can have'} {largest}, and the units of a pod"
-        f" come from one node; ask for at most {largest}"
-    )
-    return Denied(RefusalReason.EXCEEDS_CAPACITY, text)
-
-
-def _unservable(pool: "PoolFacts", demand: "Demand") -> Denied | None:
-    """Deny a container's number of slices that is no part of a device and no number of devices."""
-    if pool.slice_placement is not SlicePlacement.SAME_DEVICE:
-        return None
-    slices = pool.slices_per_device
-    groups = groups_of(request_by_containers(demand).containers, slices)
-    if not isinstance(groups, Unservable):
-        return None
-    container = demand.containers[groups.container]
-    rule = (
-        f"in pool {pool.name} a container gets up to {slices} slices of one device, or whole devices of"
-        f" {slices} slices"
-    )
-    if is_valid_size(container.units, slices):
-        text = (
-            f"container {container.name} asks for {units(container.units)} of {pool.resource} and would reuse some of"
-            f" those of the init containers before it, which are not on one device with the others; {rule}: let the"
-            " init containers ask for as many, or for none"
-        )
-    else:
-        sizes = " or ".join(map(str, nearest_sizes(container.units, slices)))
-        text = (
-            f"container {container.name} asks for {units(container.units)} of {pool.resource}, but {rule}; ask for"
-            f" {sizes}"
-        )
-    return Denied(RefusalReason.BAD_QUANTITY, text)
-
-
-def _unalignable(pool: "PoolFacts", demand: "Demand", context: "AdmissionContext") -> Denied | None:
-    """Deny a demand for which no node has, or may yet have, an aligned set of devices."""
-    if pool.device_topology is not DeviceTopology.REQUIRED:
-        return None
-    state = context.index.state(pool.name)
-    largest = state.largest_alignable(state.request_of(demand))
-    if largest is None:
-        return None
-    text = (
-        f"the pod asks for {units(demand.units)} of {pool.resource}, and pool {pool.name} requires the devices of a pod"
-        " to be on one NUMA node or connected by NVLink (spec.scheduling.deviceTopology), but no node has more than"
-        f" {largest} so; ask for at most {largest}, or use another pool"
-    )
-    return Denied(RefusalReason.EXCEEDS_CAPACITY, text)
-
-
 def _insufficient(pool: "PoolFacts", exhausted: Exhausted) -> Denied:
     text = (
         f"pool {pool.name} cannot reserve {units(exhausted.wanted)} on one node{_together(pool)} for the pod"
         " now:"
         f" {_figures(exhausted.capacity)}, and its largest node has {exhausted.largest_node};"
         " try again later, or ask for fewer (the pool refuses pods that would have to wait)"
+    )
+    return Denied(RefusalReason.INSUFFICIENT_CAPACITY, text)
+
+
+def _misfit_text(pool: "PoolFacts", misfit: "CacheMisfit") -> str:
+    return f"the pod waits: {misfit.subject} no device of GPU pool {pool.name}: {misfit.reason}"
+
+
+def _misfitting(pool: "PoolFacts", misfit: "CacheMisfit") -> Denied:
+    text = (
+        f"{misfit.subject} no device of pool {pool.name}: {misfit.reason}; use another pool, or an image with kernels"
+        " for these devices (the pool refuses pods that would have to wait)"
     )
     return Denied(RefusalReason.INSUFFICIENT_CAPACITY, text)
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from admission.decision import Denied
-from admission.pods.constraints import required_terms
 from api.names import ENGINE_ANNOTATIONS, POOL_NODE_LABEL_PREFIX
+from pool.node_affinity import required_terms
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:

@@ -97,6 +97,7 @@ def keys(count: int) -> dict[str, str]:
         ("spec.affinity", {"spec": with_terms(*[{}] * MANY)}),
         ("spec.tolerations", {"spec": {"tolerations": [{}] * MANY}}),
         ("spec.topologySpreadConstraints", {"spec": {"topologySpreadConstraints": [{}] * MANY}}),
+        ("spec.volumes", {"spec": {"volumes": [{}] * MANY}}),
         ("spec.schedulingGates", {"spec": {"schedulingGates": [{}] * MANY}}),
     ],
 )
@@ -108,11 +109,11 @@ def test_field_with_too_many_values_is_named_and_not_read(path, changes):
 
 def test_long_fields_that_nobody_reads_are_no_reason_to_refuse():
     fields: dict[str, Any] = {"managedFields": [{"fieldsV1": {"f:a": {"f:b": {}}}}] * MANY}
-    volumes = [{"name": "data", "emptyDir": {}}] * MANY
+    aliases = [{"ip": "10.0.0.1", "hostnames": ["a"]}] * MANY
 
     assert (
         an_admission_setup()
-        .ask(mutate_pod, a_pod_object(metadata=fields, spec={"volumes": volumes}))
+        .ask(mutate_pod, a_pod_object(metadata=fields, spec={"hostAliases": aliases}))
         .allowed
     )
 

@@ -15,7 +15,7 @@ from pool.demand import demand_of
 from pool.model import Demand
 from tests.support.builders import at
 from tests.support.reviews import AdmissionSetup, a_pod_object
-from tests.support.strategies import pod_objects
+from tests.support.strategies import CAPACITY, pod_objects
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TAINTS = [
@@ -29,9 +29,9 @@ def an_admission_setup() -> AdmissionSetup:
     setup.add_pool(
         "whole", scheduling={"strategy": "Spread", "topologyKey": "zone", "taints": TAINTS}
     )
-    setup.add_pool("slices")
+    setup.add_pool("slices", autoscaling={"shapes": [{"name": "large", "devices": 8}]})
     setup.add_node("n1", devices=2, labels={"zone": "a"})
-    setup.add_node("n2", devices=4, pool="slices")
+    setup.add_node("n2", devices=2, pool="slices")
     return setup
 
 
@@ -78,6 +78,9 @@ def without_ours(pod: dict[str, Any]) -> dict[str, Any]:
     ]
     if spec.get("schedulerName") in {"gpu-scheduler", "default-scheduler"}:
         spec["schedulerName"] = ""
+    gates = [one for one in spec.pop("schedulingGates", None) or [] if one != CAPACITY]
+    if gates:
+        spec["schedulingGates"] = gates
     spec["affinity"] = without_our_affinity(spec.get("affinity") or {})
     return pod
 
