@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, final
 from urllib.parse import quote
 
-from api.names import GROUP, VERSION
+from api.names import GKM_GROUP, GROUP, VERSION
 
 
 @final
@@ -77,6 +77,10 @@ def _ours(plural: str, kind: str) -> Resource:
     return Resource(GROUP, VERSION, plural, kind, namespaced=False)
 
 
+def _gkm(plural: str, kind: str, *, namespaced: bool) -> Resource:
+    return Resource(GKM_GROUP, VERSION, plural, kind, namespaced)
+
+
 PODS: Final = _core("pods", "Pod", namespaced=True)
 NODES: Final = _core("nodes", "Node", namespaced=False)
 NAMESPACES: Final = _core("namespaces", "Namespace", namespaced=False)
@@ -142,3 +146,19 @@ GPU_CONTROL_PLANE_TERMS: Final = _ours("gpucontrolplaneterms", "GPUControlPlaneT
 GPU_DEVICES: Final = _ours("gpudevices", "GPUDevice")
 GPU_NODE_INVENTORIES: Final = _ours("gpunodeinventories", "GPUNodeInventory")
 GPU_POOLS: Final = _ours("gpupools", "GPUPool")
+GKM_CACHES: Final = _gkm("gkmcaches", "GKMCache", namespaced=True)
+CLUSTER_GKM_CACHES: Final = _gkm("clustergkmcaches", "ClusterGKMCache", namespaced=False)
+GKM_CACHE_NODES: Final = _gkm("gkmcachenodes", "GKMCacheNode", namespaced=True)
+CLUSTER_GKM_CACHE_NODES: Final = _gkm(
+    "clustergkmcachenodes", "ClusterGKMCacheNode", namespaced=False
+)
+NODE_CLAIMS: Final = Resource("karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
+NODE_POOLS: Final = Resource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
+NODE_OVERLAYS: Final = Resource(
+    "karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", namespaced=False
+)
+CSI_DRIVERS: Final = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
+CAPACITY_BUFFERS: Final = Resource(
+    "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer", namespaced=True
+)
+POD_TEMPLATES: Final = _core("podtemplates", "PodTemplate", namespaced=True)

@@ -3,14 +3,19 @@
 from typing import TYPE_CHECKING, final
 
 from api.foreign.workload_kinds import ConfigMap, DaemonSet
+from kernelcache.cache_index import CacheIndex
 from reconciler.sinks.device_sink import DeviceSink
+from reconciler.sinks.gkm_cache_node_sink import GKMCacheNodeSink
+from reconciler.sinks.gkm_cache_sink import GKMCacheSink
 from reconciler.sinks.inventory_sink import InventorySink
+from reconciler.sinks.karpenter_sink import NodeClaimSink, node_pool_store
 from reconciler.sinks.live_workloads import live_workloads
 from reconciler.sinks.namespace_sink import NamespaceSink
 from reconciler.sinks.node_feature_sink import NodeFeatureSink
 from reconciler.sinks.node_sink import NodeSink
 from reconciler.sinks.operand_pod_sink import OperandPodSink
 from reconciler.sinks.pool_sink import PoolSink
+from reconciler.sinks.scale_signal_sink import scale_signal_store
 
 if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
@@ -46,3 +51,11 @@ class Caches:
         self.operands = OperandPodSink()
         self.config_maps = live_workloads(ConfigMap)
         self.daemon_sets = live_workloads(DaemonSet)
+        self.node_claims = NodeClaimSink()
+        self.node_pools = node_pool_store()
+        self.scale_signals = scale_signal_store()
+        self.kernel_caches = CacheIndex()
+        """Resolved caches, and where they are warm: for placement."""
+        index.caches = self.kernel_caches
+        self.gkm_caches = GKMCacheSink(self.kernel_caches)
+        self.gkm_cache_nodes = GKMCacheNodeSink(self.kernel_caches)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable
 
     from api.clock import Clock
+    from api.kinds.gkmcache import GKMCache
+    from kernelcache.admitted_image import ProvenImage
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from kube.event_source import EventSource
@@ -40,6 +42,15 @@ if TYPE_CHECKING:
 
         def instant(self) -> Instant:
             """Return both readings."""
+
+    class CacheProof(Protocol):
+        """Proves images of stored kernel caches."""
+
+        def is_loaded(self) -> bool:
+            """Say whether the keys are read; before, nothing can be said about a cache."""
+
+        def proven(self, cache: GKMCache) -> ProvenImage | str:
+            """Return the image that admission let in for this very object, or why nothing proves that."""
 
     class KeyQueue(Protocol):
         """Queue of keys to reconcile; a `Controller`."""
@@ -67,6 +78,8 @@ class ControllerContext:
     settings: "ControllerSettings"
     clock: "ProcessClock"
     ending: contextlib.AsyncExitStack
+    cache_proof: "CacheProof | None" = None
+    """None where no kernel caches are served."""
     openings: list[contextlib.AbstractAsyncContextManager[object]] = field(default_factory=list)
     """Entered before the first key is reconciled, since builds do no I/O."""
     _shared: dict[object, Any] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from api.kinds.autoscaling import ScalingBackend
     from inventory.discovery.node import InventoryTerms
     from inventory.health.device import HealthDebounceTerms
     from inventory.readiness.software import BootstrapTerms
@@ -42,6 +43,19 @@ class EndpointTerms:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AutoscalingTerms:
+    """Settings of autoscaling that hold for all pools."""
+
+    backends: "frozenset[ScalingBackend]"
+    """Those that pools may name."""
+    signal_image: str
+    """Named in signal pods, which never run."""
+    batch_idle_s: float
+    batch_max_s: float
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
     """Settings of all controllers of a leader."""
 
@@ -65,3 +79,6 @@ class ControllerSettings:
     is_nominating: bool
     """Whether waiting pods get `status.nominatedNodeName`."""
     endpoint: EndpointTerms
+    autoscaling: AutoscalingTerms
+    is_serving_caches: bool
+    """Whether GKMCaches get a status, and are let go."""

@@ -18,15 +18,17 @@ from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from manifests.install.rbac import PolicyRule
 from reconciler.assignment.events import AssignmentEvents
 from reconciler.assignment.pool_conflicts import pool_conflicts
-from reconciler.assignment.status import carried_out, membership_of, our_part
+from reconciler.assignment.status import carried_out, membership_of, our_part, shown_condition
 from reconciler.assignment.triggers import assignment_router
 from reconciler.assignment.view import assignment_sources
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
+from reconciler.runtime.concurrent_writes import DEVICES_AT_A_TIME, write_in_order
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
+from telemetry.conditions import DeviceCondition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
@@ -48,6 +50,10 @@ RBAC: Final = (
 FIELD_MANAGER: Final = "gpu-control-plane/device-assignment"
 RETRY_S: Final = 1.0
 """After a Conflict, should the watch not bring the node here sooner."""
+AGAIN_S: Final = 0.05
+"""After a Conflict whose newer object the watch has shown meanwhile."""
+JUDGED_WITHIN_S: Final = 5.0
+"""How long devices that have just been found wait for their health and their node's readiness."""
 LOOK_S: Final = 30.0
 """While a device drains: pods with unknown devices, and pods on a device of a deleted pool, end without a change
 of a device in the index."""
@@ -65,6 +71,7 @@ class DeviceAssignment:
         *,
         events: "AssignmentEvents",
         now: "Callable[[], Instant]",
+        await_devices: "Callable[[NodeName], None]" = lambda _node: None,
     ) -> None:
         """Take the dependencies.
 
@@ -74,6 +81,7 @@ class DeviceAssignment:
             conflicts: receives the devices that each pool wants and another pool has.
             events: records what was done.
             now: reads the clock.
+            await_devices: has the node reconciled again when the watch shows a newer device of it.
         """
         self._client = client
         self._device_writer = StatusWriter(client, GPU_DEVICES, FIELD_MANAGER)
@@ -82,10 +90,13 @@ class DeviceAssignment:
         self._conflicts = conflicts
         self._events = events
         self._now = now
+        self._await_devices = await_devices
         self._candidates_of: tuple[GPUPool, ...] = ()
         self._candidates = PoolCandidates((), sources.validity_of)
         self._expected_devices: Expectations[DeviceName, GPUDevice] = Expectations(now)
         self._expected_members: Expectations[NodeName, PoolMembership] = Expectations(now)
+        self._new_since: dict[NodeName, float] = {}
+        # node whose devices have no condition of ours, and that is not judged yet -> since when
 
     async def reconcile(self, node: "NodeName") -> float | None:
         """Take every device of the node one step towards its decision."""
@@ -93,11 +104,12 @@ class DeviceAssignment:
         decisions = decide(self._sources.view(node, devices), self._current_candidates())
         self._withhold(decisions)
         self._record_conflicts(node, decisions)
-        is_done = True
-        for device, decision in zip(devices, decisions, strict=True):
-            is_done = await self._carry_out(node, device, decision) and is_done
-        if not is_done:
-            return RETRY_S
+        wait_s = self._wait_for_judgement(node, devices)
+        if wait_s > 0:
+            return wait_s
+        if not await self._carry_out_all(node, zip(devices, decisions, strict=True)):
+            self._await_devices(node)
+            return AGAIN_S if self._are_newer(devices) else RETRY_S
         await self._write_membership(node, decisions)
         again_s = self._events.look_for_idle(
             node, self._sources.inventories.by_name.get(node), self._devices_of(node)
@@ -105,6 +117,27 @@ class DeviceAssignment:
         if any(one.action is Action.DRAIN for one in decisions):
             return min(LOOK_S, again_s or LOOK_S)
         return again_s
+
+    def _wait_for_judgement(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> float:
+        """Return the seconds for which nothing is written of devices that have just been found.
+
+        Their node's readiness and their health follow, and bring the node here. Conditions written before would be
+        written again, and a claim beside the write of a device's health has a Conflict.
+        """
+        is_new = not any(shown_condition(one, DeviceCondition.ASSIGNED) for one in devices)
+        if not is_new or not self._sources.awaits_judgement(node, devices):
+            self._new_since.pop(node, None)
+            return 0.0
+        now = self._now().monotonic
+        return self._new_since.setdefault(node, now) + JUDGED_WITHIN_S - now
+
+    def _are_newer(self, devices: "Iterable[GPUDevice]") -> bool:
+        """Say whether the watch has shown a newer device while these were written."""
+        stored = ((one, self._sources.devices.get(one.name)) for one in devices)
+        return any(
+            now is not None and now.metadata.resource_version != one.metadata.resource_version
+            for one, now in stored
+        )
 
     def _devices_of(self, node: "NodeName") -> "list[GPUDevice]":
         """Return the node's devices by name, with writes that the watch has not shown yet."""
@@ -137,6 +170,26 @@ class DeviceAssignment:
         has_devices = bool(self._sources.devices.on_node(node))
         for pool in conflicts.replace(node, found) if has_devices else conflicts.discard(node):
             conflicts.changes.publish(pool)
+
+    async def _carry_out_all(
+        self, node: "NodeName", decided: "Iterable[tuple[GPUDevice, Decision]]"
+    ) -> bool:
+        """Write the differences, those of several devices at a time; say whether all devices are now as decided."""
+        releases: list[tuple[GPUDevice, Decision]] = []
+        others: list[tuple[GPUDevice, Decision]] = []
+        for one in decided:
+            (releases if one[1].action is Action.RELEASE else others).append(one)
+        undone: list[DeviceName] = []
+
+        async def carry_out(one: "tuple[GPUDevice, Decision]") -> None:
+            device, decision = one
+            if not await self._carry_out(node, device, decision):
+                undone.append(device.name)
+
+        await write_in_order(others, carry_out, at_a_time=DEVICES_AT_A_TIME)
+        # One after the other: what is in use is read right before the write.
+        await write_in_order(releases, carry_out, at_a_time=1)
+        return not undone
 
     async def _carry_out(self, node: "NodeName", device: "GPUDevice", decision: "Decision") -> bool:
         """Write a difference; say whether the device is now as decided."""
@@ -220,6 +273,7 @@ SPEC: Final = ControllerSpec(
             context.shared(pool_conflicts),
             events=AssignmentEvents(context.recorder, context.now),
             now=context.now,
+            await_devices=context.shared(assignment_router).await_devices,
         ).reconcile
     ),
 )

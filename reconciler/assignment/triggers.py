@@ -102,6 +102,8 @@ class AssignmentRouter:
         self._nodes_by_pool: dict[PoolName, set[NodeName]] = {}
         # pool -> nodes with a device that it has, or that is annotated with it
         self._inventories: dict[NodeName, _InventorySight] = {}
+        self._awaited: set[NodeName] = set()
+        # nodes of which any newer device is waited for
         self._unsettled: dict[DeviceName, bool] = {}
         # device -> was it a duplicate; of those that were draining or duplicates when last looked at
         for pool in sources.pools.values():
@@ -114,8 +116,13 @@ class AssignmentRouter:
     def devices_changed(self, node: str) -> None:
         """Take note of a change of the node's devices: the listener of `DeviceStore`."""
         name = NodeName(node)
-        if self._take_in(name):
+        if self._take_in(name) or name in self._awaited:
+            self._awaited.discard(name)
             self.nodes.publish(name)
+
+    def await_devices(self, node: NodeName) -> None:
+        """Have the node reconciled at the next change of its devices, whatever it is: a write had a Conflict."""
+        self._awaited.add(node)
 
     def inventory_changed(self, name: str) -> None:
         """Take note of a change of an inventory: the listener of its `Store`."""

@@ -8,7 +8,7 @@ from api.status_conditions import find_condition
 from inventory.assignment.decide import NodeView
 from reconciler.controller_spec import ControllerContext
 from reconciler.pool.validation_cache import validity_cache
-from telemetry.conditions import InventoryCondition
+from telemetry.conditions import DeviceCondition, InventoryCondition, ReadyForPooling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from pool.index.devices import DeviceEntry
     from reconciler.runtime.device_store import DeviceStore
 
+_JUDGED_BEFORE: Final = {
+    ReadyForPooling.NO_DEVICES.value,
+    ReadyForPooling.INVENTORY_INCOMPLETE.value,
+    ReadyForPooling.VALIDATING.value,
+}
+"""Reasons of a node whose devices have just been found, until it is judged with them."""
 _UNKNOWN_POOL: Final = frozenset({"an unknown pool"})
 
 
@@ -65,6 +71,19 @@ class AssignmentSources:
         """Say whether a pod or reservation may have a unit of the node's device."""
         entry = self.index.devices.get(device.name)
         return entry is None or bool(self._users(entry) | self._strangers(node, device))
+
+    def awaits_judgement(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> bool:
+        """Say whether the node's readiness with these devices, or their health, has still to be judged."""
+        found = [one for one in devices if one.metadata.label(DEVICE_NODE_LABEL)]
+        if not found:
+            return False
+        inventory = self.inventories.by_name.get(node)
+        condition = readiness_of(inventory) if inventory is not None else None
+        if condition is None or condition.reason in _JUDGED_BEFORE:
+            return True
+        return not all(
+            find_condition(one.status.conditions, DeviceCondition.HEALTHY) for one in found
+        )
 
     def _users(self, entry: "DeviceEntry") -> frozenset[str]:
         """Return the resources under which units of the device are in use or reserved."""

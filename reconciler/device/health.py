@@ -31,6 +31,7 @@ from reconciler.controller_spec import (
 )
 from reconciler.dcgm.scraper import dcgm_scraper
 from reconciler.device.fault_events import FaultEvents
+from reconciler.runtime.concurrent_writes import DEVICES_AT_A_TIME, write_in_order
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
 from reconciler.sinks.agent_reports import AgentReports
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)
 
 FIELD_MANAGER: Final = "gpu-control-plane/device-health"
-DEVICES_DELAY_S: Final = 1.0
-"""A node's devices change in bursts, which have no bearing on their health."""
+DEVICES_DELAY_S: Final = 0.1
+"""A node's devices change in bursts; a fault of a new device is to be known before pods get it."""
 _REASONS: Final = {kind: DeviceHealthy[kind.name] for kind in FaultKind}
 _KINDS: Final = {reason.value: kind for kind, reason in _REASONS.items()}
 
@@ -120,27 +121,30 @@ class DeviceHealthController:
         seen, reports = self._sources.page(node), self._sources.reports(node)
         gpus = self._gpus.setdefault(node, {})
         waits: list[float] = []
+
+        async def examine(device: "GPUDevice") -> None:
+            before = _before(device, gpus.get(device.name))
+            report = reports.get(device.status.uuid)
+            now = self._now().monotonic
+            after = assess_health(
+                before,
+                device.status.uuid,
+                seen=seen,
+                report=HealthReport(*report) if report is not None else None,
+                terms=self._terms,
+                now=now,
+            )
+            if after.is_known:
+                await self._write(device, after)
+                self._record(device, before, after)
+            gpus[device.name] = _Device(device.metadata.uid, device.status.uuid, after)
+            wait_s = after.next_sample_in(now, self._terms)
+            # A new page triggers a reconcile.
+            if wait_s is not None and report is not None:
+                waits.append(wait_s)
+
         try:
-            for device in devices:
-                before = _before(device, gpus.get(device.name))
-                report = reports.get(device.status.uuid)
-                now = self._now().monotonic
-                after = assess_health(
-                    before,
-                    device.status.uuid,
-                    seen=seen,
-                    report=HealthReport(*report) if report is not None else None,
-                    terms=self._terms,
-                    now=now,
-                )
-                if after.is_known:
-                    await self._write(device, after)
-                    self._record(device, before, after)
-                gpus[device.name] = _Device(device.metadata.uid, device.status.uuid, after)
-                wait_s = after.next_sample_in(now, self._terms)
-                # A new page triggers a reconcile.
-                if wait_s is not None and report is not None:
-                    waits.append(wait_s)
+            await write_in_order(devices, examine, at_a_time=DEVICES_AT_A_TIME)
         finally:
             self._count(node)
         return min(waits, default=None)

@@ -39,6 +39,7 @@ from reconciler.inventory.status import (
 )
 from reconciler.inventory.writer import InventoryWriter
 from reconciler.pool.index_changes import NODES as INDEX_NODES
+from reconciler.runtime.concurrent_writes import DEVICES_AT_A_TIME, write_in_order
 from reconciler.runtime.expectations import SEEN_WITHIN_S
 
 if TYPE_CHECKING:
@@ -174,19 +175,25 @@ class NodeInventory:
         for device, why in plan.delete:
             await self._writer.delete_device(node.name, device)
             self._events.removed(node, device, why)
-        made: list[tuple[ObjectMeta, WantedDevice]] = []
-        for wanted in plan.create:
+        made: dict[str, tuple[ObjectMeta, WantedDevice]] = {}
+
+        async def create(wanted: "WantedDevice") -> None:
             metadata = await self._writer.create_device(node.name, wanted.name)
             status = device_body(wanted, metadata, now=now)
             await self._writer.apply_device(node.name, wanted.name, status)
-            made.append((metadata, wanted))
-        for device, wanted in plan.keep:
+            made[wanted.name] = (metadata, wanted)
+
+        async def update(kept: "tuple[GPUDevice, WantedDevice]") -> None:
+            device, wanted = kept
             await self._writer.disown(GPU_DEVICES, device.metadata)
             if not shows_device(device, wanted, now):
                 shown = device.status.conditions
                 status = device_body(wanted, device.metadata, shown=shown, now=now)
                 await self._writer.apply_device(node.name, wanted.name, status)
-        self._events.detected(made)
+
+        await write_in_order(plan.create, create, at_a_time=DEVICES_AT_A_TIME)
+        await write_in_order(plan.keep, update, at_a_time=DEVICES_AT_A_TIME)
+        self._events.detected([made[one.name] for one in plan.create])
 
     async def _write_inventory(
         self,

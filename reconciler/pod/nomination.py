@@ -26,6 +26,7 @@ from manifests.install.rbac import PolicyRule
 from pool.model import PodPhase
 from pool.reservations.reservation import ReservationPhase
 from reconciler.controller_spec import TaskSpec
+from reconciler.runtime.concurrent_writes import write_until_failure
 from telemetry.metrics import PODS_NOMINATED, TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -132,7 +133,9 @@ class NominationWriter:
             if reservation.phase is not ReservationPhase.CONFIRMED or reservation.uid is None:
                 continue
             pod = self._reader.pod(reservation.uid)
-            if pod is not None and reservation.node is not None and pod.phase is PodPhase.PENDING:
+            if pod is None or reservation.node is None or pod.phase is not PodPhase.PENDING:
+                continue
+            if not pod.awaits_capacity:  # still gated: kube-scheduler does not take it
                 queued.append((pod, reservation.node))
         # Stable: pods of one priority stay in the order of their admission.
         queued.sort(key=_urgency)
@@ -140,24 +143,16 @@ class NominationWriter:
 
     async def nominate(self, due: list[Nomination]) -> bool:
         """Write the nominations; say whether all were written. One that is no longer due is skipped."""
-        left = iter(due)
-        failures: list[KubeError] = []
 
-        async def work() -> None:
-            for one in left:
-                if failures:
-                    return
-                try:
-                    await self._write(one)
-                except KubeError as error:
-                    TASK_FAILURES.labels("pod.nominating").inc()
-                    _log.warning("pod could not be nominated", pod=one.pod.ref, error=str(error))
-                    failures.append(error)
+        async def write(one: Nomination) -> None:
+            try:
+                await self._write(one)
+            except KubeError as error:
+                TASK_FAILURES.labels("pod.nominating").inc()
+                _log.warning("pod could not be nominated", pod=one.pod.ref, error=str(error))
+                raise
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(WRITERS, len(due))):
-                group.create_task(work())
-        return not failures
+        return not await write_until_failure(due, write, at_a_time=min(WRITERS, len(due)))
 
     async def _write(self, one: Nomination) -> None:
         pod = one.pod

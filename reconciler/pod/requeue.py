@@ -4,7 +4,8 @@ kube-scheduler retries a pod that the extender rejected when a bound pod or a no
 the end of a reservation. A pod that has waited while it fits is patched with an annotation, which moves it out of
 the unschedulable queue (measured: bound within 0.1 s). The patch is repeated with growing pauses and a limit,
 since something else may keep the pod from the nodes that fit now. A further node that fits is a new chance:
-the pod is patched like a new one.
+the pod is patched like a new one. A pod that awaits capacity has its turns and is not patched: kube-scheduler
+ignores it until its units are reserved and its gate is removed (`pool.capacity`).
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from telemetry.metrics import TASK_FAILURES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from api.cache_name import CacheName
     from api.names import NodeName, PodUid, PoolName
     from kube.client import KubeClient
     from pool.allocation_reader import AllocationReader
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from pool.model import Instant, PodFacts, PoolFacts
     from pool.placement.unit_request import UnitRequest
 
-    _Fits = dict[tuple[PoolName, UnitRequest], frozenset[NodeName]]
+    _Wanted = tuple[UnitRequest, tuple[CacheName, ...]]
+    _Fits = dict[tuple[PoolName, _Wanted], frozenset[NodeName]]
 
 RBAC: Final = (PolicyRule(resources=("pods",), verbs=("patch",)),)
 
@@ -125,7 +128,8 @@ class SchedulerRequeue:
                 candidate.touched_at = now
                 candidate.has_new_chance = False
                 candidate.touch_at = now + FIRST_PAUSE_S * 2 ** (candidate.touches - 1)
-                due.append(pod)
+                if not pod.awaits_capacity:
+                    due.append(pod)
         return due
 
     def _fitting(
@@ -141,12 +145,12 @@ class SchedulerRequeue:
             return
         state = self._index.state(pool.name)
         left = available = state.capacity().available
-        more: dict[UnitRequest, bool] = {}
+        more: dict[_Wanted, bool] = {}
         again: list[tuple[float, PodFacts]] = []
         for pod in waiting:
             units, candidate = pod.demand.units, self._candidates.get(pod.uid)
-            request = state.request_of(pod.demand)
-            fits = state.view(request).scores
+            view = self._index.view(pool.name, pod.demand)
+            request, fits = (view.request, pod.demand.caches), view.scores
             if units > (left if candidate is None else available) or not fits:
                 continue
             has_turn = units <= left

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pool.model import Instant
 
 PERIOD_S: Final = 0.25
+NODE_LOOKS: Final = 5
+"""Looks for changed nodes in a period: they change seldom, and pods wait for a node that starts."""
 DEVICE_DELAY_S: Final = 1.0
 """A pod's reservation, commitment and binding follow each other within this; the device is written once."""
 GAUGES_EVERY: Final = 20
@@ -87,7 +89,10 @@ class IndexChangeDispatcher:
                 await self._values.refresh()
                 await self._set_gauges()
             round_ += 1
-            await asyncio.sleep(PERIOD_S)
+            for _ in range(NODE_LOOKS - 1):
+                await asyncio.sleep(PERIOD_S / NODE_LOOKS)
+                await self._publish_nodes(self._index.changes.take_nodes())
+            await asyncio.sleep(PERIOD_S / NODE_LOOKS)
 
     async def _set_gauges(self) -> None:
         """Set the gauges that are sums; other tasks get their turn meanwhile."""
@@ -104,14 +109,17 @@ class IndexChangeDispatcher:
             if count != before.get(name):
                 self.waiting.publish(name)
 
+    async def _publish_nodes(self, changed: "frozenset[NodeName]") -> None:
+        for nodes in steps(list(changed), PUBLISHED_A_TURN):
+            for node in nodes:
+                self.nodes.publish(node)
+            await asyncio.sleep(0)
+
     async def _publish(self, changes: Changes) -> None:
         """Publish pools first: their validity decides about nodes and devices."""
         for pool in changes.pools:
             self.pools.publish(pool)
-        for nodes in steps(list(changes.nodes), PUBLISHED_A_TURN):
-            for node in nodes:
-                self.nodes.publish(node)
-            await asyncio.sleep(0)
+        await self._publish_nodes(changes.nodes)
         for devices in steps(list(changes.devices), PUBLISHED_A_TURN):
             for device in devices:
                 self.devices.publish(device)

@@ -122,7 +122,8 @@ class PoolNodeLabels:
     def _patch(self, node: "NodeFacts", pools: "list[PoolName]") -> dict[str, object]:
         metadata: dict[str, object] = {}
         patch: dict[str, object] = {}
-        labels = label_changes(node.labels, {pool_node_label(pool) for pool in pools})
+        wanted = {pool_node_label(pool) for pool in pools} | self._labels_before_devices(node)
+        labels = label_changes(node.labels, wanted)
         if labels:
             metadata["labels"] = labels
         taints, ours = taints_of(node, self._taints(pools))
@@ -132,6 +133,21 @@ class PoolNodeLabels:
             metadata["resourceVersion"] = node.resource_version
             patch["spec"] = {"taints": taints or None}
         return {"metadata": metadata, **patch} if metadata else patch
+
+    def _labels_before_devices(self, node: "NodeFacts") -> set[str]:
+        """Return the labels of pools that scale, of a node whose devices are still to come.
+
+        Karpenter's NodePool has the label where Karpenter adds nodes for the pods themselves: without it on the node,
+        Karpenter would add a second one.
+        """
+        if not node.is_starting:
+            return set()
+        labels = {key for key in node.labels if key.startswith(POOL_NODE_LABEL_PREFIX)}
+        pools = (
+            self._index.pool(PoolName(key.removeprefix(POOL_NODE_LABEL_PREFIX))) for key in labels
+        )
+        scaling = (pool for pool in pools if pool is not None and not pool.is_terminating)
+        return {pool_node_label(pool.name) for pool in scaling if pool.scales}
 
     def _taints(self, pools: "Iterable[PoolName]") -> "list[Taint]":
         known = (self._catalog.pools.get(name) for name in pools)
@@ -178,9 +194,13 @@ def _nodes_of(context: ControllerContext, pool: PoolName) -> "Iterable[NodeName]
     return list(context.index.state(pool).devices_by_node)
 
 
+WORKERS: Final = 4
+"""Nodes at a time: those that an autoscaler adds together wait for their labels together."""
+
 SPEC: Final = ControllerSpec(
     name="node.pool-marks",
     rbac=RBAC,
+    workers=WORKERS,
     triggers=(
         INDEX_NODES,
         Trigger(source=lambda context: context.shared(pool_taint_changes).changes, keys=_nodes_of),

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from pool.catalog import Catalog
     from reconciler.runtime.device_store import DeviceStore
 
-COALESCE_S: Final = 1.0
-"""A node that joins reports its devices one by one; a burst of changes becomes one list."""
+COALESCE_S: Final = 0.2
+"""The devices of a node that joins enter their pool one by one; a burst of changes becomes one list."""
 NODES_A_SECOND: Final = 100
 """A list goes to every node of its pool, and its length is of their number as well: for so many nodes a
-further second of changes is gathered (docs/design/0006-one-daemonset-or-many.md)."""
+further second of changes is gathered (docs/design/0006-one-daemonset-or-many.md). A pool of few nodes has its
+list soon: pods wait for it."""
 
 NODES_A_STEP: Final = 20
 """160 devices take 2 ms."""
@@ -80,7 +81,7 @@ class PluginConfigFacts:
 
     def coalesce_s(self, pool: "PoolName") -> float:
         """Return the seconds for which changes of the pool's devices are gathered into one list."""
-        return COALESCE_S * (1 + len(self._gpus.get(pool, ())) // NODES_A_SECOND)
+        return COALESCE_S + len(self._gpus.get(pool, ())) / NODES_A_SECOND
 
     def look_at(self, node: "NodeName") -> "set[PoolName]":
         """Read the devices of a node; return the pools whose devices changed."""

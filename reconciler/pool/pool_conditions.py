@@ -118,9 +118,13 @@ def _readiness(pool: "GPUPool", figures: PoolFigures) -> tuple[PoolPhase, PoolRe
         return PoolPhase.MAINTENANCE, PoolReady.IN_MAINTENANCE, text
     if capacity.total == 0:
         text = "no device is assigned to the pool, or none has reported its UUID yet"
+        if pool.scales:
+            text = "no node is there: one is added for the first pod that waits"
         return PoolPhase.PENDING, PoolReady.NO_DEVICES, text
     if capacity.unhealthy == capacity.total:
         text = "every device is faulty or draining, or its node is missing, not ready or cordoned"
+        if pool.scales:
+            text += ", has just been added, or is about to go"
         return PoolPhase.DEGRADED, PoolReady.NO_HEALTHY_DEVICES, text
     counted, on = _counted(capacity.total, "unit"), _counted(figures.nodes, "node")
     text = f"{counted} of {pool.resource_name} on {on}"
@@ -143,10 +147,13 @@ def _configuration(validity: "PoolValidity") -> tuple[PoolMisconfigured, str]:
 def _scarcity(
     pool: "GPUPool", shown: GPUPoolStatus, capacity: PoolCapacity
 ) -> tuple[bool, PoolCapacityLow, str]:
-    """Say whether few units are free; a pool that allocates nothing has no low capacity."""
+    """Say whether few units are free; a pool that allocates nothing, or scales, has no low capacity."""
     healthy = capacity.total - capacity.unhealthy
     if healthy == 0 or pool.is_in_maintenance or pool.metadata.deletion_timestamp is not None:
         return False, PoolCapacityLow.ENOUGH, "no units are allocated now"
+    if pool.scales:
+        # To be full is its ordinary state; status.autoscaling says where it cannot grow.
+        return False, PoolCapacityLow.ENOUGH, "nodes are added for pods that wait"
     tenths = capacity.available * 10
     if capacity.available == 0:
         return True, PoolCapacityLow.EXHAUSTED, "no unit is free: pods have to wait"

@@ -64,7 +64,7 @@ def _our_part(status: GPUPoolStatus) -> GPUPoolStatus:
     ours = [one for one in status.conditions or () if one.type in _OUR_NAMES]
     order = [type_.value for type_ in OURS]
     ours.sort(key=lambda one: order.index(one.type))
-    return msgspec.structs.replace(status, conditions=ours, allocation=None)
+    return msgspec.structs.replace(status, conditions=ours, allocation=None, autoscaling=None)
 
 
 @final

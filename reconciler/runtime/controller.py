@@ -35,6 +35,8 @@ MIN_REST_S: Final = 0.005
 TIMER_SLACK_S: Final = 1e-6
 """A timer may fire by a rounding error before the due time that it was set for; waiting for the rest,
 which the clock cannot tell from nothing, would spin."""
+MIN_REQUEUE_S: Final = 0.001
+"""A key that came due that moment early may ask for the rest of its time: without this it would be due at once, and spin."""
 _OUTCOMES: Final = ("done", "requeued", "failed", "dropped")
 
 _log = structlog.get_logger()
@@ -172,7 +174,7 @@ class Controller(Generic[Key]):
             self._backoffs.pop(key, None)
             self._count("done" if again_s is None else "requeued", started)
             if again_s is not None:
-                self.enqueue(key, delay_s=again_s)
+                self.enqueue(key, delay_s=max(again_s, MIN_REQUEUE_S))
 
     def _count(self, outcome: str, started: float) -> None:
         """Count a reconcile that ended, with its duration; a cancelled one has neither."""

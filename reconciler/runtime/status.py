@@ -21,13 +21,20 @@ class StatusWriter:
         self._field_manager = field_manager
 
     async def apply(
-        self, name: str, status: object, *, version: str | None = None, uid: str | None = None
+        self,
+        name: str,
+        status: object,
+        *,
+        namespace: str | None = None,
+        version: str | None = None,
+        uid: str | None = None,
     ) -> "ObjectMeta | None":
         """Write the fields; return the metadata that this made, or None where the object is gone.
 
         Args:
             name: of the object.
             status: every field that the manager owns.
+            namespace: of the object, where its kind has one.
             version: the resourceVersion that was judged; of another one nothing is written.
             uid: the object's; of another object of the name nothing is written.
 
@@ -35,7 +42,12 @@ class StatusWriter:
             Conflict: the object has another version or uid.
             KubeError: it is not known whether the status was written.
         """
-        metadata = {"name": name, "resourceVersion": version, "uid": uid}
+        metadata = {
+            "name": name,
+            "namespace": namespace,
+            "resourceVersion": version,
+            "uid": uid,
+        }
         body = {
             "apiVersion": self._resource.api_version,
             "kind": self._resource.kind,

@@ -17,8 +17,12 @@ from kube.errors import Conflict, Forbidden, KubeError, NotFound
 from kube.event_recorder import micro_time
 from kube.leader_election import Lease
 from kube.resources import (
+    CLUSTER_GKM_CACHE_NODES,
+    CLUSTER_GKM_CACHES,
     CONFIG_MAPS,
     DAEMON_SETS,
+    GKM_CACHE_NODES,
+    GKM_CACHES,
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
     GPU_POOLS,
@@ -231,8 +235,8 @@ class Removal:
 
     async def _carry_out_stage(self, stage: Stage, steps: "Sequence[Step]") -> None:
         is_short = len(steps) <= MOST_LINES
-        if stage is Stage.NODES:
-            await self._patch_nodes(steps)
+        if stage in _AT_ONCE:
+            await self._patch_many(steps)
             if is_short:
                 self._list(stage, [_past_text(step) for step in steps])
         else:
@@ -243,7 +247,7 @@ class Removal:
         if not is_short:
             self._list(stage, [_past_text(step) for step in steps])
 
-    async def _patch_nodes(self, steps: "Sequence[Step]") -> None:
+    async def _patch_many(self, steps: "Sequence[Step]") -> None:
         """Patch many at once; one error ends the round, when all patches have been answered."""
         slots = asyncio.Semaphore(CONCURRENCY)
         errors: list[KubeError] = []
@@ -410,14 +414,23 @@ _OF_ANY_NAME: Final = frozenset(
         GPU_POOLS,
         NODE_FEATURES,
         NODES,
+        PODS,
     }
 )
 """One review answers for all objects of these kinds."""
+_OF_ANY_NAMESPACE: Final = frozenset(
+    {GKM_CACHES, CLUSTER_GKM_CACHES, GKM_CACHE_NODES, CLUSTER_GKM_CACHE_NODES}
+)
+"""One review answers for all namespaces."""
+_AT_ONCE: Final = frozenset({Stage.NODES, Stage.FINALIZERS})
+"""There may be as many as nodes, or many times as many."""
 
 
 def _right_of(step: Step) -> _Right:
     target = step.target
-    if target.resource in _OF_ANY_NAME:
+    if target.resource in _OF_ANY_NAMESPACE:
+        target = FoundObject(resource=target.resource, name="")
+    elif target.resource in _OF_ANY_NAME:
         target = FoundObject(resource=target.resource, name="", namespace=target.namespace)
     else:
         target = FoundObject(resource=target.resource, name=target.name, namespace=target.namespace)

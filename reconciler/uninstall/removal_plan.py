@@ -7,7 +7,8 @@ The order keeps three promises.
   long as a run that is killed between them is not repeated. Webhooks go while the server still
   answers them.
 * Nothing comes back. The Lease is held by the uninstall and the Deployments are scaled to 0, so no
-  replica, inside or outside the cluster, reconciles any more. The agents go before the objects that
+  replica, inside or outside the cluster, reconciles any more. Pods that ask an autoscaler for nodes
+  go next, which would get one after the other. The agents go before the objects that
   they publish, and policies of the server and the agents stay until both are gone.
 * It can be repeated. A step depends on what is there and on nothing that an earlier run remembers.
 """
@@ -16,7 +17,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
-from api.names import GROUP, POOL_NODE_LABEL_PREFIX, POOL_TAINTS_ANNOTATION
+from api.foreign.karpenter import DO_NOT_DISRUPT_ANNOTATION
+from api.names import (
+    AGENT_NOT_READY_TAINT,
+    GKM_GROUP,
+    GROUP,
+    KEEP_UNTIL_ANNOTATION,
+    POOL_NODE_LABEL_PREFIX,
+    POOL_TAINTS_ANNOTATION,
+)
 from api.text import listed
 from api.text import units as counted
 from kube.resources import (
@@ -55,10 +64,11 @@ class Stage(Enum):
     VALIDATION = "validation"
     MUTATION = "mutation"
     SERVER = "server"
+    SIGNALS = "requests for nodes"
     AGENTS = "agents and device plugins"
     NODE_FEATURES = "reports of the agents"
     NODES = "labels, annotations and taints of nodes"
-    FINALIZERS = "finalizers of pools"
+    FINALIZERS = "finalizers of pools and kernel caches"
     POLICIES = "policies of server and agents"
     STATE = "state of the server"
     NAMESPACE_LABELS = "labels of the namespace"
@@ -94,7 +104,9 @@ class FoundObject:
 
     @property
     def text(self) -> str:
-        return f"{self.resource.kind} {self.name}"
+        is_of_a_user = self.resource.group == GKM_GROUP and self.namespace
+        place = f"{self.namespace}/" if is_of_a_user else ""
+        return f"{self.resource.kind} {place}{self.name}"
 
 
 @final
@@ -140,6 +152,8 @@ class Found:
     served_from: frozenset[str] = frozenset()
     """Namespaces of the Services that our webhooks call."""
     pods: "tuple[PodFacts, ...]" = ()
+    cache_pods: tuple[str, ...] = ()
+    """Pods on a node that have a volume of a kernel cache, as namespace/name."""
     kept: "tuple[FoundObject, ...]" = ()
     """Custom resources and definitions that stay."""
 
@@ -239,7 +253,7 @@ def _stopping(found: Found) -> "Iterator[Step]":
 
 
 def _without_our_finalizers(one: FoundObject) -> "Iterator[Step]":
-    left = [name for name in one.finalizers if not is_ours(name)]
+    left = [name for name in one.finalizers if not is_our_finalizer(name)]
     if len(left) < len(one.finalizers):
         # The list is written whole, so nobody may have changed it since.
         metadata = {"resourceVersion": one.resource_version, "finalizers": left or None}
@@ -263,6 +277,11 @@ def is_ours(key: str) -> bool:
     return domain == GROUP or domain.endswith(f".{GROUP}")
 
 
+def is_our_finalizer(key: str) -> bool:
+    """Return whether it is of a pool, of a kernel cache, or of a node object of kernel caches."""
+    return is_ours(key) or (key.startswith(f"{GKM_GROUP}.") and key.endswith("/finalizer"))
+
+
 def _cleaning(node: FoundNode) -> Step | None:
     """Remove what the control plane wrote; labels that the operator set stay."""
     facts = node.facts
@@ -271,8 +290,12 @@ def _cleaning(node: FoundNode) -> Step | None:
         for key in facts.labels
         if key.startswith(POOL_NODE_LABEL_PREFIX) or (is_ours(key) and key in node.written_labels)
     ]
-    annotations = [key for key in node.annotations if key == POOL_TAINTS_ANNOTATION]
-    taints, _ = taints_of(facts, ())
+    ours = {POOL_TAINTS_ANNOTATION, KEEP_UNTIL_ANNOTATION}
+    if KEEP_UNTIL_ANNOTATION in node.annotations:
+        ours.add(DO_NOT_DISRUPT_ANNOTATION)
+    annotations = [key for key in node.annotations if key in ours]
+    # Nobody else removes the startup taint, without which the autoscaler does not take the node for initialized.
+    taints = [taint for taint in taints_of(facts, ())[0] if taint.key != AGENT_NOT_READY_TAINT]
     metadata: dict[str, object] = {}
     body: dict[str, object] = {}
     if labels:
@@ -340,6 +363,16 @@ def left_texts(found: Found, *, now: "dt.datetime") -> "Iterator[str]":
             "1 pod of a pool stays" if len(waiting) == 1 else f"{len(waiting)} pods of pools stay"
         )
         yield f"{text} Pending until a control plane is installed again: {_refs(waiting)}"
+    if found.cache_pods:
+        text = (
+            "1 pod keeps its"
+            if len(found.cache_pods) == 1
+            else f"{len(found.cache_pods)} pods keep their"
+        )
+        yield (
+            f"{text} kernel caches mounted: {listed(found.cache_pods)}. Without a node agent kubelet cannot unmount"
+            " them: a pod that is deleted then stays Terminating until a control plane is installed again"
+        )
     if found.kept:
         kinds = sorted({one.resource.kind for one in found.kept})
         counts = (

@@ -6,7 +6,7 @@ administrator who runs the command without `--keep-applied` needs these rights t
 
 from typing import TYPE_CHECKING
 
-from api.names import GROUP
+from api.names import GKM_GROUP, GROUP
 from manifests import constants
 from manifests.install.rbac import PolicyRule
 from manifests.install.server_policy import OwnObjects
@@ -36,6 +36,11 @@ def cluster_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
         PolicyRule(resources=("nodes",), verbs=("list", "patch")),
         PolicyRule(resources=("namespaces",), verbs=("get", "patch"), names=(own.namespace,)),
         PolicyRule(group=GROUP, resources=("gpupools",), verbs=("list", "patch")),
+        PolicyRule(
+            group=GKM_GROUP,
+            resources=("clustergkmcachenodes", "clustergkmcaches", "gkmcachenodes", "gkmcaches"),
+            verbs=("list", "patch"),
+        ),
         PolicyRule(group=GROUP, resources=("gpucontrolplaneterms",), verbs=one, names=(own.lease,)),
         *_operands(namespaced=False),
         PolicyRule(
@@ -78,6 +83,7 @@ def namespaced_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
         PolicyRule(group="apps", resources=("deployments/scale",), verbs=("patch",)),
         PolicyRule(group="apps", resources=("daemonsets",), verbs=listed),
         PolicyRule(resources=("configmaps",), verbs=listed),
+        PolicyRule(resources=("pods",), verbs=("delete",)),
         *_operands(namespaced=True),
         PolicyRule(group="nfd.k8s-sigs.io", resources=("nodefeatures",), verbs=listed),
         PolicyRule(
@@ -93,6 +99,7 @@ def namespaced_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
                 own.serving_secret,
                 constants.SCHEDULER_SECRET,
                 constants.RESERVATION_KEY_SECRET,
+                constants.CACHE_KEY_SECRET,
             ),
         ),
     )

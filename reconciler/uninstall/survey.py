@@ -8,19 +8,25 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
+from api.csi.names import DRIVER_NAME
 from api.foreign.core import ManagedFieldsEntry, Node, NodeMetadata, Pod
 from api.meta import Model, ObjectMeta
-from api.names import OPERAND_LABEL, POOL_LABEL
+from api.names import COMPONENT_LABEL, OPERAND_LABEL, POOL_LABEL, SCALE_SIGNAL
 from kube.errors import NotFound
 from kube.leader_election import Lease
 from kube.resources import (
     CERTIFICATES,
+    CLUSTER_GKM_CACHE_NODES,
+    CLUSTER_GKM_CACHES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIG_MAPS,
+    CSI_DRIVERS,
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    GKM_CACHE_NODES,
+    GKM_CACHES,
     GPU_CONTROL_PLANE_TERMS,
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
@@ -57,6 +63,7 @@ from reconciler.uninstall.removal_plan import (
     FoundNode,
     FoundObject,
     Stage,
+    is_our_finalizer,
     is_ours,
 )
 
@@ -74,7 +81,15 @@ PAGE_SIZE: Final = 500
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
 _ISSUED: Final = "cert-manager.io/certificate-name"
 """On Secrets that cert-manager makes again as long as their Certificate is there."""
-_DEFINED: Final = (GPU_POOLS, GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_CONTROL_PLANE_TERMS)
+_OF_CACHES: Final = (GKM_CACHES, CLUSTER_GKM_CACHES, GKM_CACHE_NODES, CLUSTER_GKM_CACHE_NODES)
+_WITH_FINALIZERS: Final = (GPU_POOLS, *_OF_CACHES)
+_DEFINED: Final = (
+    GPU_POOLS,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    GPU_CONTROL_PLANE_TERMS,
+    *_OF_CACHES,
+)
 _APPLIED_IN_NAMESPACE: Final = (
     DEPLOYMENTS,
     SERVICES,
@@ -90,7 +105,7 @@ _APPLIED_IN_NAMESPACE: Final = (
     ROLE_BINDINGS,
     ROLES,
 )
-_APPLIED_IN_CLUSTER: Final = (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES)
+_APPLIED_IN_CLUSTER: Final = (CSI_DRIVERS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES)
 _SYSTEM_NAMESPACE: Final = "kube-system"
 """kube-scheduler's account has a RoleBinding there."""
 _POLICIES_OF_OTHERS: Final = (
@@ -149,6 +164,38 @@ class _Deployment(Model, frozen=True):
     spec: _DeploymentSpec = _DeploymentSpec()
 
 
+class _CSIVolume(Model, frozen=True):
+    driver: str = ""
+
+
+class _Volume(Model, frozen=True):
+    csi: _CSIVolume | None = None
+
+
+class _PodSpec(Model, frozen=True):
+    node_name: str = ""
+    volumes: list[_Volume] | None = None
+
+
+class _PodStatus(Model, frozen=True):
+    phase: str = ""
+
+
+class _PodWithVolumes(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+def _mounting_pod(pod: _PodWithVolumes) -> str | None:
+    """Return a pod that is on a node and has a volume of a kernel cache, as namespace/name."""
+    drivers = {one.csi.driver for one in pod.spec.volumes or () if one.csi is not None}
+    is_over = not pod.spec.node_name or pod.status.phase in {"Failed", "Succeeded"}
+    if is_over or DRIVER_NAME not in drivers:
+        return None
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
 async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
     """Read everything of the control plane.
 
@@ -172,6 +219,9 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
             *(found for found, _ in validating),
         ],
         Stage.MUTATION: [found for found, _ in mutating],
+        Stage.SIGNALS: await reading.all_of(
+            PODS, namespace=own.namespace, label_selector=f"{COMPONENT_LABEL}={SCALE_SIGNAL}"
+        ),
         Stage.AGENTS: await _agents(reading, own.namespace),
         Stage.NODE_FEATURES: [
             one
@@ -182,8 +232,9 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
         ],
         Stage.FINALIZERS: [
             one
-            for one in await reading.all_of(GPU_POOLS)
-            if any(is_ours(name) for name in one.finalizers)
+            for kind in _WITH_FINALIZERS
+            for one in await reading.all_of(kind)
+            if any(is_our_finalizer(name) for name in one.finalizers)
         ],
         Stage.POLICIES: await reading.policies(*_POLICIES_OF_OTHERS),
         Stage.STATE: [*await _state(reading, own), *secrets],
@@ -207,6 +258,7 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
             name for _, namespaces in (*validating, *mutating) for name in namespaces
         ),
         pods=tuple(await reading.projected(PODS, Pod, pod_facts)),
+        cache_pods=tuple(sorted(await reading.projected(PODS, _PodWithVolumes, _mounting_pod))),
         kept=() if scope.with_crds else (*definitions, *defined),
     )
 
@@ -340,6 +392,7 @@ async def _secrets(reading: _Reading, own: "OwnObjects") -> tuple[list[FoundObje
         own.serving_secret,
         constants.SCHEDULER_SECRET,
         constants.RESERVATION_KEY_SECRET,
+        constants.CACHE_KEY_SECRET,
         namespace=own.namespace,
     )
     return (

@@ -217,7 +217,7 @@ class World:
 
     async def inventory(self) -> Json:
         seen = await self.client.get(GPU_NODE_INVENTORIES, dict[str, Any], "n1")
-        status: Json = seen["status"]
+        status: Json = seen.get("status") or {}
         return status
 
     async def conditions(self) -> dict[str, tuple[str, str]]:

@@ -4,6 +4,7 @@ import pytest
 
 from api.names import PoolName
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
+from reconciler.assignment.controller import JUDGED_WITHIN_S
 from reconciler.assignment.events import GRACE_S
 from tests.component.reconciler.assignment_run import AssignmentRun
 from tests.component.reconciler.cluster import Cluster
@@ -12,6 +13,13 @@ pytestmark = pytest.mark.looptime
 
 OF_INVENTORY = {"node": "digest"}
 """Label of a device that the inventory made."""
+HEALTHY = {
+    "type": "Healthy",
+    "status": "True",
+    "reason": "Healthy",
+    "message": "",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
 
 
 @pytest.fixture
@@ -90,6 +98,10 @@ async def test_device_of_the_inventory_waits_for_its_nodes_inventory_and_a_judge
     await run.label("n1-0", **OF_INVENTORY)
     await run.annotate("n1-0", "whole")
     await run.settle()
+    assert await run.condition() == {}, "a judgement is about to come"
+
+    run.cluster.time.seconds += JUDGED_WITHIN_S
+    await run.settle()
     assert await run.assigned() == ("False", "NodeNotReadyForPooling")
 
     await run.inventory(ready=None)
@@ -99,6 +111,34 @@ async def test_device_of_the_inventory_waits_for_its_nodes_inventory_and_a_judge
     await run.inventory(ready=True)
     await run.settle()
     assert await run.assigned() == ("True", "Assigned")
+
+
+async def test_device_that_was_just_found_is_told_of_once_when_its_node_is_judged_soon(run):
+    await run.label("n1-0", **OF_INVENTORY)
+    await run.annotate("n1-0", "whole")
+    await run.settle()
+    await run.inventory(ready=True)
+    await run.cluster.report("n1-0", conditions=[HEALTHY])
+
+    written = await run.step()
+
+    assert [path for _, path in written if "gpudevices" in path] == [
+        "/apis/gpu.deckhouse.io/v1alpha1/gpudevices/n1-0/status"
+    ]
+    assert await run.assigned() == ("True", "Assigned")
+
+
+async def test_device_of_the_inventory_waits_for_its_health_before_it_joins_a_pool(run):
+    """Otherwise pods could get a device whose fault its agent has reported."""
+    await run.label("n1-0", **OF_INVENTORY)
+    await run.annotate("n1-0", "whole")
+    await run.inventory(ready=True)
+    await run.settle()
+    assert await run.owners() == {"n1-0": None}
+
+    await run.cluster.report("n1-0", conditions=[HEALTHY])
+    await run.settle()
+    assert await run.owners() == {"n1-0": "whole"}
 
 
 async def test_inventory_of_a_node_that_lost_its_devices_shows_no_pools(run):

@@ -29,10 +29,16 @@ def gauge(name: str, **labels: str) -> float | None:
     return REGISTRY.get_sample_value(name, {"node": "n1", **labels})
 
 
-async def test_with_default_settings_a_fresh_node_is_ready_for_pooling_after_three_looks(
-    world: World,
-):
+async def test_with_default_settings_a_fresh_node_is_ready_for_pooling_at_once(world: World):
     """Lesson 1: a fresh device gets as far as it can with nothing configured."""
+    assert await world.process.look() is None
+    assert (await world.inventory())["phase"] == "Ready"
+    assert (await world.conditions())["ReadyForPooling"] == ("True", "Ready")
+
+
+async def test_fresh_node_with_operands_is_ready_for_pooling_after_three_looks(world: World):
+    for app in (VALIDATOR, GFD):
+        await world.run_operand(app)
     assert await world.process.look(times=2) == 10
     assert (await world.conditions())["ReadyForPooling"] == ("False", "Validating")
     world.time.seconds += 10
@@ -312,23 +318,24 @@ async def test_a_refused_write_is_tried_again_and_not_forgotten(world: World):
     with pytest.raises(Conflict):
         await world.process.bootstrap.reconcile(N1)
     await world.process.bootstrap.reconcile(N1)
-    assert (await world.inventory())["phase"] == "Validating"
+    assert (await world.inventory())["phase"] == "Ready"
 
 
 async def test_an_inventory_that_goes_while_it_is_judged_is_no_failure(world: World):
     await world.client.delete(GPU_NODE_INVENTORIES, "n1")
-    assert await world.process.bootstrap.reconcile(N1) == 10
+    assert await world.process.bootstrap.reconcile(N1) is None
     await world.process.observe()
     assert await world.process.bootstrap.reconcile(N1) is None
 
 
 async def test_each_node_has_one_series_for_its_phase_and_none_once_it_is_gone(world: World):
+    await world.run_operand(GFD)
     await world.process.look()
-    assert gauge("gpu_bootstrap_node_phase", phase="Validating") == 1
+    assert gauge("gpu_bootstrap_node_phase", phase="GFD") == 1
     assert gauge("gpu_bootstrap_ready") == 0
     world.time.seconds += 10
     await world.process.look(times=2)
-    assert gauge("gpu_bootstrap_node_phase", phase="Validating") is None
+    assert gauge("gpu_bootstrap_node_phase", phase="GFD") is None
     assert gauge("gpu_bootstrap_node_phase", phase="Ready") == 1
     assert gauge("gpu_bootstrap_ready") == 1
     assert gauge("gpu_bootstrap_condition", condition="ReadyForPooling") == 1
@@ -350,7 +357,15 @@ async def test_an_operand_that_comes_to_any_node_has_all_nodes_looked_at(world: 
         assert N1 in woken.taken()
 
 
+async def test_inventory_without_a_status_is_not_judged(world: World):
+    status = {"status": None}
+    await world.client.merge_patch(GPU_NODE_INVENTORIES, status, name="n1", subresource="status")
+    await world.process.look()
+    assert await world.inventory() == {}
+
+
 async def test_every_change_has_the_node_looked_at_and_only_that(world: World):
+    await world.run_operand(EXPORTER)
     await world.process.look()
     await world.process.observe()
     context = world.process.context()

@@ -7,6 +7,7 @@ import pytest
 from admission.pods import pod_patch
 from api.foreign.core import PodSpec
 from api.names import (
+    AGENT_NOT_READY_TAINT,
     POOL_NODE_LABEL_PREFIX,
     POOL_TAINTS_ANNOTATION,
     NodeName,
@@ -18,6 +19,7 @@ from pool.node_affinity import Tolerations
 from tests.component.reconciler.cluster import Cluster
 
 N1 = NodeName("n1")
+STARTING = {"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}
 
 
 async def settled(cluster: Cluster) -> set[str]:
@@ -52,6 +54,22 @@ async def test_the_label_goes_with_its_pool(cluster: Cluster):
     await cluster.observe()
     assert N1 in cluster.allocation_state.index.changes.take().nodes
     assert await settled(cluster) == set()
+
+
+async def test_a_node_that_starts_keeps_the_label_that_its_node_pool_gave_it(cluster: Cluster):
+    """Karpenter, which compares waiting pods with the node, would add a second one."""
+    shapes = [{"name": "one", "devices": 1}]
+    await cluster.add_pool(
+        "elastic", autoscaling={"shapes": shapes}, assignment={"requireAnnotation": False}
+    )
+    labels = {f"{POOL_NODE_LABEL_PREFIX}{name}": "true" for name in ("elastic", "gone")}
+    patch = {"metadata": {"labels": labels}, "spec": {"taints": [STARTING]}}
+    await cluster.client.merge_patch(NODES, patch, name="n1")
+    await cluster.observe()
+    assert await settled(cluster) == {"whole", "elastic"}
+    await cluster.client.merge_patch(NODES, {"spec": {"taints": None}}, name="n1")
+    await cluster.observe()
+    assert await settled(cluster) == {"whole"}
 
 
 async def test_labels_of_others_stay_as_they_are(cluster: Cluster):

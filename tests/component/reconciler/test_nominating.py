@@ -105,6 +105,14 @@ def test_a_pod_without_a_reservation_is_left_to_the_scores():
     assert names(deciding(allocation_state, head=0)) == ["p000"]
 
 
+def test_a_pod_that_still_has_the_gate_of_autoscaling_is_not_nominated():
+    """Karpenter and the planner would take a nominated pod for one that has its node."""
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    held(allocation_state, 1)
+    a_reserved_pod(allocation_state, "awaits", awaits_capacity=True)
+    assert names(deciding(allocation_state, head=0)) == ["p000"]
+
+
 def test_a_pod_whose_reservation_has_expired_is_left_to_the_scores():
     allocation_state = some_allocation_state(devices=some_devices(2))
     held(allocation_state, 2)

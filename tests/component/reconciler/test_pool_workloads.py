@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.names import POOL_LABEL, NodeName, PoolName
+from api.names import AGENT_NOT_READY_TAINT, POOL_LABEL, NodeName, PoolName
 from api.nodefiles.poolconfig import ConfiguredDevice
 from kube.errors import ServerError
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_DEVICES, GPU_POOLS, NODES
@@ -23,6 +23,7 @@ from tests.component.reconciler.workloads import (
 
 NAME = "gpu-device-plugin-whole"
 BOTH = [("PATCH", f"{CONFIG_PATH}/{NAME}"), ("PATCH", f"{PLUGIN_PATH}/{NAME}")]
+STARTING = {"key": AGENT_NOT_READY_TAINT, "operator": "Exists", "effect": "NoSchedule"}
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ async def test_a_foreign_taint_on_a_node_changes_nothing(workloads: Workloads):
     await workloads.cluster.client.merge_patch(NODES, {"spec": {"taints": [taint]}}, name="n1")
     assert await workloads.settle() == []
     spec = (await workloads.plugin())["spec"]["template"]["spec"]
-    assert "tolerations" not in spec
+    assert spec["tolerations"] == [STARTING]
 
 
 async def test_the_pools_own_taints_are_tolerated(workloads: Workloads):
@@ -130,6 +131,7 @@ async def test_the_pools_own_taints_are_tolerated(workloads: Workloads):
     assert spec["tolerations"] == [
         {"key": "gpu", "operator": "Equal", "effect": "NoSchedule", "value": "only"},
         {"key": "k", "operator": "Equal", "effect": "NoExecute"},
+        STARTING,
     ]
     assert await workloads.settle() == []
 
@@ -166,7 +168,7 @@ async def test_what_somebody_else_changed_of_ours_is_put_back(
     [
         pytest.param({"metadata": {"labels": {"team": "ml"}}}, id="a label"),
         pytest.param(
-            {"spec": {"template": {"spec": {"tolerations": [{"operator": "Exists"}]}}}},
+            {"spec": {"template": {"spec": {"nodeSelector": {"disk": "ssd"}}}}},
             id="a field that we do not set",
         ),
         pytest.param(
@@ -190,12 +192,12 @@ async def test_an_item_that_somebody_added_to_a_list_of_ours_is_taken_out(worklo
     await workloads.cluster.client.merge_patch(GPU_POOLS, scheduling, name="whole")
     await workloads.settle()
     ours = {"key": "k", "operator": "Equal", "effect": "NoExecute"}
-    tolerations = [ours, {"operator": "Exists"}]
+    tolerations = [ours, STARTING, {"operator": "Exists"}]
     patch = {"spec": {"template": {"spec": {"tolerations": tolerations}}}}
     await workloads.cluster.client.merge_patch(DAEMON_SETS, patch, name=NAME, namespace=NAMESPACE)
     assert await workloads.settle() == BOTH[1:]
     spec = (await workloads.plugin())["spec"]["template"]["spec"]
-    assert spec["tolerations"] == [ours]
+    assert spec["tolerations"] == [ours, STARTING]
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,12 @@ def test_gated_pods_take_no_turns(allocation_state, requeue, time):
     assert {name for _, name in touched(requeue, time, until=40 * FIRST_PAUSE_S)} == {"able"}
 
 
+def test_pod_that_awaits_capacity_has_its_turn_and_is_not_touched(allocation_state, requeue, time):
+    allocation_state.observe_pod(a_pod_facts("awaits", awaits_capacity=True), at(0))
+    allocation_state.observe_pod(a_pod_facts("able", created="2026-01-02T00:00:00Z"), at(0))
+    assert touched(requeue, time, until=4 * FITS_FOR_S) == [(3 * FITS_FOR_S, "able")]
+
+
 def test_pod_that_would_not_fit_is_left_alone(allocation_state, requeue, time):
     allocation_state.observe_pod(a_pod_facts("large", 2), at(0))
     assert touched(requeue, time, until=10) == []

@@ -133,6 +133,15 @@ def test_what_pods_and_other_writers_change_decides_nothing(setup, change):
     assert setup.taken() == []
 
 
+def test_any_newer_device_of_a_node_whose_write_had_a_conflict_is_its_node_once(setup):
+    setup.router.await_devices(NodeName("n1"))
+
+    setup.device(1, state="Reserved")
+    setup.device(1, state="Assigned")
+
+    assert setup.taken() == ["n1"]
+
+
 def test_device_that_is_gone_is_its_node(setup):
     setup.sources.devices.discard(a_device(1).name)
 

@@ -108,7 +108,8 @@ def test_what_is_so_is_said(facts: NodeSoftwareFacts, statuses: dict[str, str]):
 
 
 def test_the_first_look_says_that_nothing_is_known_yet():
-    conditions = said(assess_readiness(BootstrapState(), software_facts(), TERMS, now=0))
+    facts = software_facts(operands=failing(*Operand))
+    conditions = said(assess_readiness(BootstrapState(), facts, TERMS, now=0))
     assert {one.reason for one in conditions.values()} == {"Validating", "AsExpected"}
     assert conditions["DriverMissing"].status == "Unknown"
     assert conditions["ReadyForPooling"].status == "False"

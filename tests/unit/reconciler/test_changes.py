@@ -12,6 +12,7 @@ from pool.catalog import Catalog
 from reconciler.pool.index_changes import (
     DEVICE_DELAY_S,
     GAUGES_EVERY,
+    NODE_LOOKS,
     PERIOD_S,
     IndexChangeDispatcher,
 )
@@ -159,6 +160,17 @@ async def test_a_device_that_moves_reaches_both_nodes():
 
     await setup.run((10, move), until=20)
     assert setup.keys("nodes", since=10) == ["n1", "n2"]
+
+
+async def test_a_node_is_looked_at_soon():
+    setup = Setup()
+
+    def change() -> None:
+        setup.allocation_state.index.replace_node(a_node("n2"))
+
+    await setup.run((10.01, change), until=20)
+    (node,) = [when for when, _ in setup.seen["nodes"] if when > 10]
+    assert node - 10.01 <= PERIOD_S / NODE_LOOKS
 
 
 async def test_a_pool_that_is_gone_is_looked_at_once_more():

@@ -49,6 +49,8 @@ def test_every_declared_controller_is_in_the_list_and_no_other():
 def test_names_are_those_of_metrics_logs_and_tasks():
     assert sorted(one.name for one in CONTROLLERS) == [
         "binding.settling",
+        "cache.status",
+        "cachenode.cleanup",
         "device.assignment",
         "device.health",
         "device.state",
@@ -57,14 +59,20 @@ def test_names_are_those_of_metrics_logs_and_tasks():
         "node.bootstrap",
         "node.dcgm",
         "node.exports",
+        "node.handover",
         "node.inventory",
+        "node.leaving",
         "node.operands",
         "node.pool-marks",
         "node.present-label",
+        "nodeclaim.watch",
         "pod.nominating",
         "pod.waking",
+        "pool.capacity",
         "pool.conflict",
+        "pool.kept-nodes",
         "pool.life",
+        "pool.scaling",
         "pool.status",
         "pool.workloads",
         "scheduler.trust",
@@ -158,4 +166,11 @@ async def test_a_node_of_the_index_wakes_inventory_labels_and_nothing_of_pools()
         }
         context.shared(index_changes).nodes.publish(NodeName("n1"))
     woken = {name for name, keys in controllers.items() if "n1" in keys.taken()}
-    assert woken == {"node.inventory", "node.pool-marks", "node.present-label"}
+    assert woken == {
+        "cachenode.cleanup",
+        "node.handover",
+        "node.inventory",
+        "node.leaving",
+        "node.pool-marks",
+        "node.present-label",
+    }

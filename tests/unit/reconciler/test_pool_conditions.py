@@ -174,3 +174,22 @@ def test_units_that_come_and_go_change_no_condition():
 def test_a_very_long_text_is_cut():
     validity = PoolValidity(misconfigured=(PoolFault(PoolFaultReason.BAD_SPEC, "x " * 4000),))
     assert len(found(said(validity=validity)).message) <= 1024
+
+
+SCALES = a_pool(spec={"autoscaling": {"shapes": [{"name": "one", "devices": 1}]}})
+
+
+def test_a_full_pool_that_scales_is_no_reason_to_warn():
+    low = found(said(SCALES, units(4, used=4)), PoolCondition.CAPACITY_LOW)
+    assert (low.status, low.message) == ("False", "nodes are added for pods that wait")
+
+
+@pytest.mark.parametrize(
+    ("capacity", "text"),
+    [
+        pytest.param(units(0), "no node is there: one is added", id="from zero"),
+        pytest.param(units(2, unhealthy=2), "has just been added", id="first node"),
+    ],
+)
+def test_a_pool_that_scales_says_what_comes(capacity, text):
+    assert text in found(said(SCALES, capacity)).message

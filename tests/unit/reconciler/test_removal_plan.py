@@ -19,6 +19,7 @@ from kube.resources import (
     GPU_POOLS,
     LEASES,
     NAMESPACES,
+    PODS,
     SERVICES,
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
@@ -270,3 +271,34 @@ def test_refusal_names_five_pods_and_counts_the_others():
     )
     assert text.endswith("and 2 more. Delete them, or let them run on with --force")
     assert "p5" not in text
+
+
+def test_a_node_that_was_added_and_one_that_was_kept_are_the_autoscalers_again():
+    startup = NodeTaint(key="gpu.deckhouse.io/agent-not-ready", effect="NoSchedule")
+    other = NodeTaint(key="example.com/other", effect="NoSchedule")
+    kept = {"karpenter.sh/do-not-disrupt": "true", "gpu.deckhouse.io/keep-until": "x"}
+    (step,) = plan_removal(
+        found(nodes=(a_node({}, annotations=kept, taints=(startup, other)),))
+    ).steps
+    assert step.body == {
+        "metadata": {"annotations": dict.fromkeys(sorted(kept)), "resourceVersion": "7"},
+        "spec": {"taints": [other]},
+    }
+
+
+def test_what_somebody_else_keeps_stays_kept():
+    theirs = a_node({}, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    assert plan_removal(found(nodes=(theirs,))).steps == ()
+
+
+def test_requests_for_nodes_go_once_no_server_makes_them_again():
+    plan = plan_removal(
+        Found(
+            objects_by_stage={
+                Stage.AGENTS: (an_object(SERVICES),),
+                Stage.SIGNALS: (an_object(PODS, "scale-x"),),
+                Stage.VALIDATION: (an_object(VALIDATING_ADMISSION_POLICIES),),
+            }
+        )
+    )
+    assert [step.stage for step in plan.steps] == [Stage.VALIDATION, Stage.SIGNALS, Stage.AGENTS]

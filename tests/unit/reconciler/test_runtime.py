@@ -104,6 +104,17 @@ async def test_a_delayed_key_waits_for_its_time_and_others_pass_it():
     assert work.calls == [("now", 0), ("soon", 1), ("late", 3)]
 
 
+async def test_a_key_whose_timer_fired_a_moment_early_does_not_spin():
+    """What the clock cannot tell from nothing is waited for all the same: time goes on."""
+    work = Work()
+    work.outcomes = [1e-9] * 20
+    async with running(work) as controller:
+        controller.enqueue("a")
+        await asyncio.sleep(5)
+    assert len(work.calls) == 21
+    assert min(work.pauses) > 0
+
+
 async def test_the_earlier_of_two_due_times_counts():
     work = Work()
     async with running(work) as controller:

@@ -1,0 +1,150 @@
+"""What the status of a cache says: its image, state, counts, warm nodes by pool. Pure.
+
+Most nodes have a cache in one state, and their objects share it (`gkm_cache_node_sink`), so that each distinct one
+is counted once.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+import msgspec
+
+from api.kinds.gkmcache import (
+    CacheConditionType,
+    CacheCounts,
+    GKMCacheStatus,
+    PoolWarmth,
+    WarmPolicy,
+)
+from api.status_conditions import format_time
+from kernelcache.cache_conditions import CacheState, cache_condition, state_of_cache
+from kernelcache.cache_counts import CacheOnNode
+from kernelcache.warm_policy import warm_below
+from reconciler.kernelcache.device_targets import ANY_POOL, fitting_nodes
+from reconciler.sinks.gkm_cache_node_sink import WARM
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+    from api.image_reference import Digest
+    from api.kinds.gkmcache import CacheImageFacts, GKMCache
+    from api.names import NodeName
+    from reconciler.kernelcache.device_targets import DeviceTargets
+    from reconciler.sinks.gkm_cache_node_sink import DigestsOnNode
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheResolution:
+    """The image that nodes may pull, or why there is none."""
+
+    digest: "Digest | None" = None
+    image: "CacheImageFacts | None" = None
+    """Beside every digest."""
+    fault: str = ""
+    """Why the cache has no image."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSurroundings:
+    """What nodes say of the cache, and what their devices run."""
+
+    nodes: "Mapping[NodeName, DigestsOnNode]"
+    targets: "DeviceTargets"
+
+
+def status_of_cache(
+    cache: "GKMCache",
+    shown: GKMCacheStatus,
+    resolution: CacheResolution,
+    *,
+    around: CacheSurroundings,
+    now: "dt.datetime",
+) -> GKMCacheStatus:
+    """Return the status; it is `shown` itself where nothing differs, so that its time stays."""
+    image, nodes = resolution.image, around.nodes
+    fitting = (
+        fitting_nodes(around.targets.of_pool(ANY_POOL), image.targets)
+        if image is not None
+        else set()
+    )
+    state = _state(cache, resolution, nodes, fitting=fitting)
+    status = GKMCacheStatus(
+        resolved_digest=resolution.digest or "",
+        image=image,
+        warm_below=_warm_below(cache, fitting),
+        pools=_pools(resolution, around) or None,
+        conditions=cache_condition(
+            state, shown.conditions, generation=cache.metadata.generation, now=now
+        ),
+        counts=_counts(cache, resolution.digest, nodes),
+        last_updated=shown.last_updated,
+    )
+    if status == shown:
+        return shown
+    return msgspec.structs.replace(status, last_updated=format_time(now))
+
+
+def _state(
+    cache: "GKMCache",
+    resolution: CacheResolution,
+    nodes: "Mapping[NodeName, DigestsOnNode]",
+    *,
+    fitting: "set[NodeName]",
+) -> CacheState:
+    if resolution.fault:
+        return CacheState(CacheConditionType.ERROR, resolution.fault)
+    if not fitting:
+        progress = "no node has a device that the cache fits"
+    elif cache.spec.warm_nodes is WarmPolicy.DEMAND:
+        progress = "a node pulls it for the first pod that mounts it there"
+    else:
+        progress = ""
+    return state_of_cache(resolution.digest, nodes, progress=progress)
+
+
+def _warm_below(cache: "GKMCache", fitting: "set[NodeName]") -> str:
+    wanted = cache.spec.warm_nodes
+    if isinstance(wanted, WarmPolicy):
+        return ""
+    return warm_below(cache.metadata.uid, fitting, wanted)
+
+
+def _pools(resolution: CacheResolution, around: CacheSurroundings) -> list[PoolWarmth]:
+    if resolution.image is None or resolution.digest is None:
+        return []
+    digest = resolution.digest
+    warm = {
+        node
+        for node, digests in around.nodes.items()
+        if digest in digests and digests[digest].state.type in WARM
+    }
+    found = []
+    for pool in around.targets.pools():
+        nodes = around.targets.of_pool(pool)
+        fitting = fitting_nodes(nodes, resolution.image.targets)
+        found.append(
+            PoolWarmth(
+                name=pool,
+                nodes=len(nodes),
+                warm=len(warm & nodes.keys()),
+                incompatible=len(nodes) - len(fitting),
+            )
+        )
+    return found
+
+
+def _counts(
+    cache: "GKMCache", current: "Digest | None", nodes: "Mapping[NodeName, DigestsOnNode]"
+) -> CacheCounts:
+    distinct = {id(digests): digests for digests in nodes.values()}
+    sums: Counter[str] = Counter()
+    for key, times in Counter(map(id, nodes.values())).items():
+        one = CacheOnNode(current=current, is_deleting=cache.is_deleting, digests=distinct[key])
+        counts = one.counts()
+        for name in CacheCounts.__struct_fields__:
+            sums[name] += times * getattr(counts, name)
+    return CacheCounts(**sums)

@@ -1,0 +1,1 @@
+"""Ways of asking an autoscaler for nodes, one module each, behind `node_autoscaler.NodeAutoscaler`."""

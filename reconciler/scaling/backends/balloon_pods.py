@@ -1,0 +1,118 @@
+"""Backend `balloon`: a pod of low priority for each node, for cluster-autoscaler, which labels no node with the request.
+
+A balloon is bound to the node that came for it. It goes when the node's devices are in the pool; their units are given
+to the waiting pods by `pool.capacity`, as any that come free.
+"""
+
+import datetime as dt
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import NodeName
+from api.status_conditions import parse_time
+from autoscaling.scaling_model import Failure, ObservedRequest, RequestPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.kinds.autoscaling import ScaleRequestStatus
+    from api.names import PoolName
+    from autoscaling.scaling_model import (
+        NodeRequest,
+        ScalingPlan,
+        ScalingTerms,
+        SignalFacts,
+    )
+    from reconciler.caches import Caches
+    from reconciler.scaling.backends.karpenter_signal import KarpenterSignal
+
+BOUND_WITHIN: Final = dt.timedelta(minutes=16)
+"""cluster-autoscaler gives up a node after 15 minutes (--max-node-provision-time)."""
+DEVICES_WITHIN: Final = dt.timedelta(minutes=15)
+
+
+@final
+class BalloonPods:
+    """Asks by balloons."""
+
+    def __init__(self, caches: "Caches", pods: "KarpenterSignal") -> None:
+        """Take the caches and what creates and deletes balloons."""
+        self._caches = caches
+        self._pods = pods
+
+    def observe(
+        self, terms: "ScalingTerms", *, now: dt.datetime, known: "Sequence[ScaleRequestStatus]"
+    ) -> tuple[ObservedRequest, ...]:
+        before: dict[str, ScaleRequestStatus] = {one.id: one for one in known}
+        signals = self._caches.scale_signals.of(terms.pool.name).values()
+        found = [
+            self._request(terms, one, known=before.get(one.request), now=now)
+            for one in signals
+            if not one.is_terminating
+        ]
+        return tuple(sorted(found, key=lambda one: one.id))
+
+    def is_caught_up(self, pool: "PoolName") -> bool:
+        return self._pods.is_caught_up(pool)
+
+    def taken(self, plan: "ScalingPlan") -> "tuple[NodeRequest, ...]":
+        return plan.requests
+
+    async def ensure(self, request: "NodeRequest", terms: "ScalingTerms") -> None:
+        await self._pods.ensure(request, terms)
+
+    async def cancel(self, observed: ObservedRequest) -> None:
+        await self._pods.cancel(observed)
+
+    async def settle(self, terms: "ScalingTerms", plan: "ScalingPlan") -> None:
+        """Do nothing: kube-scheduler writes the condition of a balloon."""
+
+    def unserved(
+        self, terms: "ScalingTerms", observed: "Sequence[ObservedRequest]", *, now: dt.datetime
+    ) -> None:
+        """Say nothing: a balloon without a node fails as a request."""
+
+    async def withdraw(self, pool: "PoolName") -> bool:
+        return await self._pods.withdraw(pool)
+
+    def _request(
+        self,
+        terms: "ScalingTerms",
+        signal: "SignalFacts",
+        *,
+        known: "ScaleRequestStatus | None",
+        now: dt.datetime,
+    ) -> ObservedRequest:
+        phase, message = self._phase(terms, signal)
+        since = min(signal.created, now)
+        if phase is not RequestPhase.SIGNALLED:
+            is_same = known is not None and known.phase == phase.value
+            since = (parse_time(known.since) if known is not None and is_same else None) or now
+        within = BOUND_WITHIN if phase is RequestPhase.SIGNALLED else DEVICES_WITHIN
+        deadline = min(since, now) + within
+        failure = None
+        if phase is not RequestPhase.RELEASED and now >= deadline:
+            is_unanswered = phase is RequestPhase.SIGNALLED
+            failure = Failure.NOT_SIGNALLED if is_unanswered else Failure.NO_DEVICES
+            phase, message = RequestPhase.FAILED, f"{message}, for {within.seconds // 60} minutes"
+        return ObservedRequest(
+            id=signal.request,
+            pool=terms.pool.name,
+            shape=terms.shape(signal.shape),
+            phase=phase,
+            since=since,
+            deadline=deadline,
+            failure=failure,
+            message=message,
+            signals=(signal,),
+        )
+
+    def _phase(self, terms: "ScalingTerms", signal: "SignalFacts") -> "tuple[RequestPhase, str]":
+        if not signal.node:
+            return (
+                RequestPhase.SIGNALLED,
+                f"pod {signal.name} is not bound; see its Events by cluster-autoscaler",
+            )
+        figures = self._caches.index.state(terms.pool.name).node(NodeName(signal.node))
+        if figures is not None and figures.total:
+            return RequestPhase.RELEASED, f"devices of node {signal.node} are in the pool"
+        return RequestPhase.REGISTERED, f"node {signal.node} has no device of the pool"

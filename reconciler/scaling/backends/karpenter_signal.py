@@ -1,0 +1,111 @@
+"""Backend `karpenter-signal`: a signal pod for each node, for which Karpenter makes a NodeClaim of the same id."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from autoscaling.request_lifecycle import observed_requests
+from kube.errors import KubeError
+from reconciler.scaling.backends.node_autoscaler import ForeignObjectError
+from reconciler.scaling.requested_nodes import requested_nodes
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from api.kinds.autoscaling import ScaleRequestStatus
+    from api.names import PoolName
+    from autoscaling.scaling_model import (
+        NodeRequest,
+        ObservedRequest,
+        RequestId,
+        ScalingPlan,
+        ScalingTerms,
+    )
+    from pool.model import Instant
+    from reconciler.caches import Caches
+    from reconciler.scaling.backends.signal_pods import SignalPods
+
+SEEN_WITHIN_S: Final = 10.0
+"""A signal that the watch does not show by then was deleted right after, or was never created."""
+
+
+@final
+class KarpenterSignal:
+    """Asks by signal pods."""
+
+    def __init__(
+        self,
+        caches: "Caches",
+        signals: "SignalPods",
+        now: "Callable[[], Instant]",
+        *,
+        create: "Callable[[NodeRequest, ScalingTerms], Awaitable[bool]] | None" = None,
+    ) -> None:
+        """Take the caches and the writer of signals; `create` creates another kind of pod in place of a signal."""
+        self._caches = caches
+        self._create = create or signals.create
+        self._signals = signals
+        self._now = now
+        self._unseen: dict[PoolName, dict[RequestId, float]] = {}
+        # pool -> request whose signal may have been created -> until when the watch is awaited
+
+    def observe(
+        self, terms: "ScalingTerms", *, now: "dt.datetime", known: "Sequence[ScaleRequestStatus]"
+    ) -> "tuple[ObservedRequest, ...]":
+        return observed_requests(
+            terms,
+            signals=self._caches.scale_signals.of(terms.pool.name).values(),
+            claims=self._caches.node_claims,
+            nodes=requested_nodes(self._caches.index, terms.pool),
+            now=now,
+            known=known,
+            deleted=self._caches.node_claims.deleted(),
+        )
+
+    def is_caught_up(self, pool: "PoolName") -> bool:
+        unseen = self._unseen.get(pool)
+        if not unseen:
+            return True
+        shown = {one.request for one in self._caches.scale_signals.of(pool).values()}
+        now = self._now().monotonic
+        left = {id_: until for id_, until in unseen.items() if id_ not in shown and now < until}
+        self._unseen[pool] = left
+        return not left
+
+    def taken(self, plan: "ScalingPlan") -> "tuple[NodeRequest, ...]":
+        return plan.requests
+
+    async def ensure(self, request: "NodeRequest", terms: "ScalingTerms") -> None:
+        unseen = self._unseen.setdefault(request.pool, {})
+        unseen[request.id] = self._now().monotonic + SEEN_WITHIN_S
+        try:
+            await self._create(request, terms)
+        except (ForeignObjectError, KubeError) as error:
+            if isinstance(error, ForeignObjectError) or error.is_definite:
+                unseen.pop(request.id, None)
+            raise
+
+    async def cancel(self, observed: "ObservedRequest") -> None:
+        for signal in observed.signals:
+            await self._signals.delete(signal)
+
+    async def settle(
+        self, terms: "ScalingTerms", plan: "ScalingPlan"
+    ) -> None:  # the plan's requests are ensured
+        """Write the condition of signals that lack it: without it Karpenter does not see them."""
+        for signal in list(self._caches.scale_signals.of(terms.pool.name).values()):
+            if not signal.is_marked and not signal.is_terminating:
+                await self._signals.mark(signal)
+
+    def unserved(
+        self, terms: "ScalingTerms", observed: "Sequence[ObservedRequest]", *, now: "dt.datetime"
+    ) -> None:
+        """Say nothing: a signal without an answer fails within a minute, as a request."""
+
+    async def withdraw(self, pool: "PoolName") -> bool:
+        self._unseen.pop(pool, None)
+        signals = [
+            one for one in self._caches.scale_signals.of(pool).values() if not one.is_terminating
+        ]
+        for signal in signals:
+            await self._signals.delete(signal)
+        return True

@@ -1,0 +1,310 @@
+"""`pool.scaling`: asks for the nodes that waiting pods of a pool need, and withdraws what nothing needs any more.
+
+`autoscaling.node_planner` decides, from caches alone; the API server has all state, so that a process that ends at any
+await leaves nothing that the next one does not see: requests by their signals, NodeClaims and Nodes, their phases
+and the history of shapes by the pool's status. A pool that does not scale costs a look at its spec, and no write.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, final
+
+from api.kinds.autoscaling import ScalingBackend
+from api.names import GROUP, SCALE_REQUEST_LABEL, PoolName
+from autoscaling.node_planner import plan
+from autoscaling.scaling_model import RequestPhase
+from autoscaling.terms import scaling_terms
+from kube.errors import KubeError
+from manifests.install.rbac import PolicyRule
+from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
+from reconciler.pool.index_changes import NODES, WAITING
+from reconciler.pool.validation_cache import POOLS
+from reconciler.scaling.backends.built_backends import build_backends
+from reconciler.scaling.backends.node_autoscaler import ForeignObjectError
+from reconciler.scaling.backends.signal_pods import NAMESPACED_RBAC
+from reconciler.scaling.demand_batch import DemandBatch
+from reconciler.scaling.pool_scaling_events import record_cancels
+from reconciler.scaling.probe import BackendProbe
+from reconciler.scaling.scaling_gauges import (
+    count_signal,
+    forget_scaling,
+    show_leaks,
+    show_requests,
+    show_waits,
+)
+from reconciler.scaling.scaling_record import ScalingRecord
+from reconciler.scaling.view import PoolScaling, scaling_view
+from reconciler.scaling.waiting_events import WaitingPodEvents
+from telemetry.conditions import BackendReady
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from api.kinds.gpupool import GPUPool
+    from api.names import NodeName
+    from autoscaling.scaling_model import NodeRequest, ObservedRequest, ScalingPlan, ScalingTerms
+    from pool.model import PodFacts, PoolFacts
+    from reconciler.controller_spec import Reconcile
+    from reconciler.scaling.backends.node_autoscaler import NodeAutoscaler
+from reconciler.scaling.probe import ChosenBackend
+from reconciler.scaling.view import ScalingView
+
+CLAIM_DELAY_S: Final = 0.25
+"""Gathers the changes of NodeClaims and nodes, which come in bursts."""
+CATCH_UP_S: Final = 0.1
+"""Between two looks for what was written in the caches."""
+BUSY_S: Final = 5.0
+"""Between two looks at a pool with waiting pods or requests: deadlines and back-offs end without a change."""
+IDLE_S: Final = 60.0
+"""Between two looks at a pool that scales: its devices are counted by the hour."""
+WORKERS: Final = 4
+"""Pools at a time: most of the time goes to writes."""
+RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
+
+_WITH_SIGNALS: Final = frozenset(
+    {
+        ScalingBackend.KARPENTER_SIGNAL,
+        ScalingBackend.KARPENTER_NATIVE,
+        ScalingBackend.CAPACITY_BUFFER,
+    }
+)
+
+
+@final
+class PoolScaler:
+    """Scales one pool at a time."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        backends: "Mapping[ScalingBackend, NodeAutoscaler]",
+        view: "ScalingView",
+    ) -> None:
+        self._caches = context.caches
+        self._catalog = context.catalog
+        self._index = context.index
+        self._reader = context.reader
+        self._now = context.now
+        self._settings = context.settings.autoscaling
+        self._backends = backends
+        self._view = view
+        self._probe = BackendProbe(context.client, context.now, enabled=self._settings.backends)
+        self._record = ScalingRecord(context)
+        self._recorder = context.recorder
+        self._events = WaitingPodEvents(context.recorder)
+        self._batches: dict[PoolName, DemandBatch] = {}
+        self._used: dict[PoolName, ScalingBackend] = {}
+        # pool -> the backend that it had at the last look; others have nothing of it
+        self._leaks: dict[PoolName, int] = {}
+        # pool -> signals that were left over at the last look
+
+    async def reconcile(self, name: PoolName) -> float | None:
+        """Bring the requests of a pool in line with its waiting pods."""
+        pool, facts = self._catalog.pools.get(name), self._index.pool(name)
+        terms = scaling_terms(pool, facts) if pool is not None and facts is not None else None
+        if pool is None or terms is None or terms.pool.is_terminating:
+            return None if await self._stop(name, pool) else BUSY_S
+        chosen = await self._probe.choose(terms)
+        await self._leave_backend(pool, chosen.backend)
+        backend = self._backends[chosen.backend]
+        terms = replace(terms, backend=chosen.backend)  # NodePools are judged by the one in use
+        if terms.pool.closed is not None:
+            await self._withdraw(name, chosen.backend, keeps_signals=False)
+        if not backend.is_caught_up(name):
+            return CATCH_UP_S
+        waiting = self._waiting(terms.pool)
+        wait_s = self._batch(name).wait_s(
+            frozenset(pod.uid for pod in waiting), self._now().monotonic
+        )
+        return wait_s or await self._scale(pool, terms, waiting, chosen=chosen)
+
+    async def _scale(
+        self,
+        pool: "GPUPool",
+        terms: "ScalingTerms",
+        waiting: "list[PodFacts]",
+        *,
+        chosen: "ChosenBackend",
+    ) -> float:
+        """Observe, plan, write; what is written is seen at the next look."""
+        name, backend, now = pool.name, self._backends[chosen.backend], self._now().utc
+        observed = backend.observe(terms, now=now, known=self._record.known(pool))
+        counted = self._record.count(pool, terms, observed, waiting=waiting, fault=chosen.fault)
+        supply = counted.supply
+        whole = plan(terms, waiting, self._index, supply=supply, now=now)
+        decided = _taken(whole, backend)
+        self._view.pools[name] = PoolScaling(
+            terms=terms,
+            supply=supply,
+            plan=decided,
+            observed=observed,
+            history=supply.history,
+            at=now,
+        )
+        self._show(name, decided, observed)
+        failure = await self._carry_out(
+            backend, terms, whole, observed=observed, asked=decided.requests
+        )
+        record_cancels(self._recorder, pool, decided.cancels)
+        self._events.record(name, waiting, plan=decided, observed=observed)
+        unserved = backend.unserved(terms, observed, now=now)
+        if unserved is not None and chosen.reason is BackendReady.READY:
+            chosen = replace(chosen, reason=unserved.reason, message=unserved.message)
+        await self._record.write(pool, counted, decided, chosen=chosen, failure=failure)
+        if isinstance(failure, KubeError):
+            raise failure
+        return BUSY_S if waiting or observed or whole.requests else IDLE_S
+
+    async def _carry_out(
+        self,
+        backend: "NodeAutoscaler",
+        terms: "ScalingTerms",
+        decided: "ScalingPlan",
+        *,
+        observed: "tuple[ObservedRequest, ...]",
+        asked: "tuple[NodeRequest, ...]",
+    ) -> Exception | None:
+        """Withdraw, then ask; return the first failure.
+
+        An object that is in the way of one node keeps no other from being asked for; silence of the API server does.
+        """
+        cancelled = {one.id for one in decided.cancels}
+        refused: Exception | None = None
+        try:
+            for one in observed:
+                if one.id in cancelled or _is_left_over(one):
+                    await backend.cancel(one)
+            for wanted in asked:
+                try:
+                    await backend.ensure(wanted, terms)
+                except ForeignObjectError as error:
+                    refused = refused or error
+                else:
+                    count_signal(wanted.pool)
+            await backend.settle(terms, decided)
+        except (ForeignObjectError, KubeError) as error:
+            return refused or error
+        return refused
+
+    async def _leave_backend(self, pool: "GPUPool", used: ScalingBackend) -> None:
+        """Withdraw what another backend wrote before: that of this term's last look, or of the status."""
+        shown = self._record.shown(pool)
+        before = self._used.get(pool.name) or (shown.backend if shown is not None else None)
+        is_left = before is None or before is used
+        if before is not None and not is_left:
+            is_left = await self._withdraw(pool.name, before, keeps_signals=used in _WITH_SIGNALS)
+        self._used[pool.name] = used if before is None or is_left else before
+
+    async def _stop(self, name: PoolName, pool: "GPUPool | None") -> bool:
+        """Leave nothing of a pool that does not scale, or is gone; its pods lose their gates by `pool.capacity`.
+
+        False: something of its backend is left.
+        """
+        self._show_leaks(name, len(self._caches.scale_signals.of(name)))
+        shown = self._record.shown(pool) if pool is not None else None
+        before = self._used.get(name) or (shown.backend if shown is not None else None)
+        is_left = await self._withdraw(name, before or ScalingBackend.NONE, keeps_signals=False)
+        self._record.forget(name)
+        if pool is not None:
+            await self._record.clear(pool)
+        if self._view.pools.pop(name, None) is not None:
+            forget_scaling(name)
+        self._events.forget(name)
+        self._batches.pop(name, None)
+        self._used.pop(name, None)
+        if before is not None and not is_left:
+            self._used[name] = before
+        return is_left
+
+    async def _withdraw(
+        self, name: PoolName, before: ScalingBackend, *, keeps_signals: bool
+    ) -> bool:
+        """Say whether nothing is left."""
+        if not keeps_signals:
+            await self._backends[ScalingBackend.KARPENTER_SIGNAL].withdraw(name)
+        if before is not ScalingBackend.KARPENTER_SIGNAL and before in self._settings.backends:
+            return await self._backends[before].withdraw(name)
+        return True
+
+    def _show(
+        self, name: PoolName, decided: "ScalingPlan", observed: "tuple[ObservedRequest, ...]"
+    ) -> None:
+        show_requests(name, observed)
+        show_waits(name, decided.waits)
+        self._show_leaks(name, sum(len(one.signals) for one in observed if _is_left_over(one)))
+
+    def _show_leaks(self, name: PoolName, count: int) -> None:
+        before = self._leaks.pop(name, 0)
+        if count:
+            self._leaks[name] = count
+        if before != count:
+            show_leaks(sum(self._leaks.values()))
+
+    def _waiting(self, pool: "PoolFacts") -> "list[PodFacts]":
+        """Return the waiting pods; those of a resource that an older pool serves are the older pool's."""
+        serving = self._index.pool_of(pool.resource)
+        is_serving = serving is not None and serving.name == pool.name
+        return self._reader.waiting(pool.resource) if is_serving else []
+
+    def _batch(self, name: PoolName) -> DemandBatch:
+        terms = self._settings
+        return self._batches.setdefault(name, DemandBatch(terms.batch_idle_s, terms.batch_max_s))
+
+
+def _taken(decided: "ScalingPlan", backend: "NodeAutoscaler") -> "ScalingPlan":
+    """Return the plan without the nodes that the autoscaler adds of its own accord."""
+    taken = backend.taken(decided)
+    left = {one.id for one in decided.requests} - {one.id for one in taken}
+    if not left:
+        return decided
+    return replace(
+        decided,
+        requests=taken,
+        assigned={id_: pods for id_, pods in decided.assigned.items() if id_ not in left},
+    )
+
+
+def _is_left_over(request: "ObservedRequest") -> bool:
+    """Say whether only signals are left, of a node that was handed over."""
+    return request.phase is RequestPhase.RELEASED
+
+
+def _scaling_pools(context: ControllerContext, _changed: object) -> "Iterable[PoolName]":
+    return [name for name, pool in context.catalog.pools.items() if pool.spec.autoscaling]
+
+
+def _pools_of_node(context: ControllerContext, node: "NodeName") -> "Iterable[PoolName]":
+    """Return the scaling pools for a node that was asked for, and for one that is gone."""
+    facts = context.index.nodes.get(node)
+    if facts is not None and SCALE_REQUEST_LABEL not in facts.labels:
+        return ()
+    return _scaling_pools(context, node)
+
+
+def _build(context: ControllerContext) -> "Reconcile":
+    return PoolScaler(context, build_backends(context), context.shared(scaling_view)).reconcile
+
+
+SPEC: Final = ControllerSpec(
+    name="pool.scaling",
+    rbac=RBAC,
+    namespaced_rbac=NAMESPACED_RBAC,
+    triggers=(
+        POOLS,
+        WAITING,
+        Trigger(source=lambda context: context.caches.scale_signals.changes),
+        Trigger(
+            source=lambda context: context.caches.node_claims.changes,
+            keys=_scaling_pools,
+            delay_s=CLAIM_DELAY_S,
+        ),
+        Trigger(
+            source=lambda context: context.caches.node_pools.changes,
+            keys=_scaling_pools,
+            delay_s=CLAIM_DELAY_S,
+        ),
+        Trigger(source=NODES.source, keys=_pools_of_node, delay_s=CLAIM_DELAY_S),
+    ),
+    initial=lambda context: list(context.caches.scale_signals.groups()),
+    workers=WORKERS,
+    build=_build,
+)

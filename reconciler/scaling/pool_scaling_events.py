@@ -1,0 +1,50 @@
+"""Events on a pool that scales: requests that are withdrawn, and conditions that became False."""
+
+from typing import TYPE_CHECKING, Final
+
+from api.status_conditions import find_condition
+from kube.event_recorder import ObjectReference
+from kube.resources import GPU_POOLS
+from reconciler.scaling.scaling_events import (
+    budget_exhausted,
+    request_cancelled,
+    scaling_misconfigured,
+)
+from telemetry.conditions import PoolScalingCondition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from api.kinds.gpupool import GPUPool
+    from api.meta import Condition
+    from autoscaling.scaling_model import Cancel
+    from kube.event_recorder import EventRecorder
+
+_EVENTS: Final = {
+    PoolScalingCondition.BACKEND_READY: scaling_misconfigured,
+    PoolScalingCondition.NODE_POOL_VALID: scaling_misconfigured,
+    PoolScalingCondition.BUDGET_AVAILABLE: budget_exhausted,
+}
+"""Of conditions that an administrator has to do something about; the Events of pods have the others."""
+
+
+def record_conditions(
+    recorder: "EventRecorder",
+    pool: "GPUPool",
+    *,
+    before: "Iterable[Condition]",
+    after: "Iterable[Condition]",
+) -> None:
+    """Record the conditions that are False now and were not, or have another reason."""
+    before, after = list(before), list(after)
+    for type_, event in _EVENTS.items():
+        shown, found = find_condition(before, type_), find_condition(after, type_)
+        if found is None or found.status != "False":
+            continue
+        if shown is None or (shown.status, shown.reason) != ("False", found.reason):
+            event(found.message).record(recorder, ObjectReference.to(GPU_POOLS, pool.metadata))
+
+
+def record_cancels(recorder: "EventRecorder", pool: "GPUPool", cancels: "Iterable[Cancel]") -> None:
+    for one in cancels:
+        request_cancelled(one).record(recorder, ObjectReference.to(GPU_POOLS, pool.metadata))

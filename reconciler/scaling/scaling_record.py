@@ -1,0 +1,211 @@
+"""What a pool's status keeps of its autoscaling: requests and their times, the history of shapes, device-hours and money.
+
+A process that begins goes on from the status; between two writes the figures are in memory.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import SCALE_REQUEST_LABEL
+from api.status_conditions import parse_time
+from autoscaling.device_hours import advanced, totals_from
+from autoscaling.device_use import DeviceUse, PoolUsageCounter
+from autoscaling.node_pool_checks import node_pool_fault
+from autoscaling.scaling_model import RequestId, Supply
+from autoscaling.shape_history import history_from, updated_history
+from autoscaling.terms import terms_faults
+from kube.resources import GPU_POOLS
+from reconciler.runtime.expectations import Expectations
+from reconciler.runtime.status import StatusWriter
+from reconciler.scaling.backends.node_autoscaler import ForeignObjectError
+from reconciler.scaling.phase_changes import count_changes
+from reconciler.scaling.pool_scaling_events import record_conditions
+from reconciler.scaling.scaling_conditions import ScalingFacts, scaling_conditions
+from reconciler.scaling.scaling_gauges import count_idle, show_money
+from reconciler.scaling.scaling_status import ScalingLook, autoscaling_status, write_after_s
+from telemetry.conditions import BackendReady
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping, Sequence
+
+    from api.kinds.autoscaling import AutoscalingStatus, ScaleRequestStatus
+    from api.kinds.gpupool import GPUPool
+    from api.names import PoolName
+    from autoscaling.device_hours import UsageTotals
+    from autoscaling.device_use import UsageLook
+    from autoscaling.scaling_model import ObservedRequest, ScalingPlan, ScalingTerms
+    from pool.model import PodFacts
+    from reconciler.controller_spec import ControllerContext
+    from reconciler.scaling.probe import ChosenBackend
+
+FIELD_MANAGER: Final = "gpu-control-plane/pool-scaling"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedPool:
+    """What a pool has at one look, apart from its plan."""
+
+    observed: "tuple[ObservedRequest, ...]"
+    supply: Supply
+    usage: "UsageLook"
+    totals: "UsageTotals"
+    node_pool_warnings: "Mapping[str, str]"
+
+
+@final
+class ScalingRecord:
+    """Reads and writes `status.autoscaling`."""
+
+    def __init__(self, context: "ControllerContext") -> None:
+        self._caches = context.caches
+        self._index = context.index
+        self._now = context.now
+        self._recorder = context.recorder
+        self._writer = StatusWriter(context.client, GPU_POOLS, FIELD_MANAGER)
+        self._expected: Expectations[PoolName, AutoscalingStatus] = Expectations(context.now)
+        self._totals: dict[PoolName, UsageTotals] = {}
+        self._counters: dict[PoolName, PoolUsageCounter] = {}
+
+    def shown(self, pool: "GPUPool") -> "AutoscalingStatus | None":
+        """Return the status at the API server, with a write that the watch has not shown yet."""
+        return self._expected.unseen(pool.name, pool.metadata) or pool.status.autoscaling
+
+    def known(self, pool: "GPUPool") -> "Sequence[ScaleRequestStatus]":
+        """Return the requests of the look before."""
+        shown = self.shown(pool)
+        return (shown.requests if shown is not None else None) or ()
+
+    def count(
+        self,
+        pool: "GPUPool",
+        terms: "ScalingTerms",
+        observed: "tuple[ObservedRequest, ...]",
+        *,
+        waiting: "Sequence[PodFacts]",
+        fault: str,
+    ) -> CountedPool:
+        """Return what the pool has and gets; `fault` says why its backend asks for nothing."""
+        shown, now = self.shown(pool), self._now().utc
+        counter = self._counters.setdefault(pool.name, PoolUsageCounter())
+        usage = counter.look(terms, self._index, observed=observed, waiting=waiting)
+        before = self._totals.get(pool.name) or totals_from(shown, now)
+        totals = self._totals[pool.name] = advanced(before, usage, now)
+        show_money(terms, usage, spent_micro=totals.spent_micro)
+        passed_s = (totals.counted_at - before.counted_at).total_seconds()
+        count_idle(pool.name, max(0.0, passed_s) * usage.devices.get(DeviceUse.IDLE, 0))
+        history = updated_history(
+            history_from(shown.shapes if shown is not None else None),
+            terms,
+            observed,
+            known=self.known(pool),
+            now=now,
+        )
+        names = sorted({one.node_pool for one in terms.shapes})
+        found = {name: facts for name in names if (facts := self._caches.node_pools.get(name))}
+        checks = {name: node_pool_fault(terms, name, found.get(name)) for name in names}
+        return CountedPool(
+            observed=observed,
+            usage=usage,
+            totals=totals,
+            node_pool_warnings={name: warning for name, (_, warning) in checks.items() if warning},
+            supply=Supply(
+                in_flight=observed,
+                history=history,
+                node_pools=found,
+                node_pool_faults={name: text for name, (text, _) in checks.items() if text},
+                used_ids=self._used_ids(observed),
+                running_micro=usage.running_micro,
+                spent_today_micro=totals.spent_micro,
+                backend_fault=fault,
+            ),
+        )
+
+    async def write(
+        self,
+        pool: "GPUPool",
+        counted: CountedPool,
+        decided: "ScalingPlan",
+        *,
+        chosen: "ChosenBackend",
+        failure: Exception | None,
+    ) -> None:
+        """Write the status where it differs: what happens at once, figures alone from time to time."""
+        shown, now = self.shown(pool), self._now()
+        reason, message = _backend_state(chosen, failure)
+        facts = ScalingFacts(
+            supply=counted.supply,
+            plan=decided,
+            observed=counted.observed,
+            backend=reason,
+            backend_message=message,
+            node_pool_warnings=counted.node_pool_warnings,
+            spec_faults=terms_faults(pool),
+        )
+        conditions = scaling_conditions(
+            facts,
+            shown=shown.conditions if shown is not None else None,
+            generation=pool.metadata.generation,
+            now=now.utc,
+        )
+        look = ScalingLook(
+            backend=chosen.backend,
+            plan=decided,
+            observed=counted.observed,
+            history=counted.supply.history,
+            usage=counted.usage,
+            totals=counted.totals,
+            conditions=conditions,
+        )
+        known = self.known(pool)
+        status = autoscaling_status(look, known=known, now=now.utc)
+        after_s = write_after_s(shown, status)
+        if after_s is None or _age_s(shown, now.utc) < after_s:
+            return
+        written = await self._writer.apply(pool.name, {"autoscaling": status})
+        if written is not None:
+            self._expected.expect(pool.name, status, written)
+            count_changes(pool.name, counted.observed, known)
+            before = shown.conditions if shown is not None else None
+            record_conditions(self._recorder, pool, before=before or (), after=conditions)
+
+    async def clear(self, pool: "GPUPool") -> None:
+        """Remove the status of a pool that does not scale any more."""
+        if pool.status.autoscaling is not None:
+            await self._writer.apply(pool.name, {})
+
+    def forget(self, name: "PoolName") -> None:
+        self._totals.pop(name, None)
+        self._counters.pop(name, None)
+
+    def _used_ids(self, observed: "tuple[ObservedRequest, ...]") -> frozenset[RequestId]:
+        """Return the ids that a new request must not have."""
+        claims, nodes = self._caches.node_claims, self._index.nodes.values()
+        return frozenset(
+            (
+                *(one.id for one in observed),
+                *(one.request for one in claims if one.request is not None),
+                *(one.request for one in claims.deleted() if one.request is not None),
+                *(RequestId(id_) for one in nodes if (id_ := one.labels.get(SCALE_REQUEST_LABEL))),
+            )
+        )
+
+
+def _age_s(shown: "AutoscalingStatus | None", now: "dt.datetime") -> float:
+    """Return how old the figures of a status are, or how far ahead; without a time they are as old as can be."""
+    counted_at = parse_time(shown.counted_at) if shown is not None else None
+    return abs((now - counted_at).total_seconds()) if counted_at is not None else math.inf
+
+
+def _backend_state(
+    chosen: "ChosenBackend", failure: Exception | None
+) -> "tuple[BackendReady, str]":
+    match failure:
+        case None:
+            return chosen.reason, chosen.message
+        case ForeignObjectError():
+            return BackendReady.FOREIGN_OBJECT, str(failure)
+        case _:
+            return BackendReady.REFUSED, f"{failure}; it is tried again"

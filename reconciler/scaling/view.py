@@ -1,0 +1,52 @@
+"""The latest look at each scaling pool: written by `pool.scaling`, read by the other controllers and `/debug/scale`."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from api.names import PodUid, PoolName
+    from autoscaling.scaling_model import (
+        ObservedRequest,
+        RequestId,
+        ScalingPlan,
+        ScalingTerms,
+        ShapeHistory,
+        Supply,
+    )
+    from reconciler.controller_spec import ControllerContext
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolScaling:
+    """What `pool.scaling` saw and decided at one time."""
+
+    terms: "ScalingTerms"
+    supply: "Supply"
+    plan: "ScalingPlan"
+    observed: "tuple[ObservedRequest, ...]"
+    history: "tuple[ShapeHistory, ...]"
+    at: "dt.datetime"
+
+
+@final
+@dataclass(slots=True)
+class ScalingView:
+    """Pools that scale, by name."""
+
+    pools: "dict[PoolName, PoolScaling]" = field(default_factory=dict)
+
+    def pods_of(self, request: "RequestId") -> "tuple[PodUid, ...]":
+        """Return the pods that a node comes for, in the order in which they get units."""
+        for pool in self.pools.values():
+            found = pool.plan.assigned.get(request)
+            if found is not None:
+                return found
+        return ()
+
+
+def scaling_view(_context: "ControllerContext") -> ScalingView:
+    """Return a new view; take the term's own by `context.shared(scaling_view)`."""
+    return ScalingView()

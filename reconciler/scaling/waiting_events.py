@@ -1,0 +1,71 @@
+"""Events on waiting pods: which node was asked for, or why none is; each once, until it changes."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from kube.event_recorder import ObjectReference
+from kube.resources import PODS
+from reconciler.scaling.scaling_events import node_awaited, node_requested, request_blocked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from api.names import PodUid, PoolName
+    from autoscaling.scaling_model import ObservedRequest, ScalingPlan
+    from kube.event_recorder import EventRecorder
+    from pool.model import PodFacts
+    from reconciler.scaling.scaling_events import ScalingEvent
+
+MOST_A_LOOK: Final = 100
+"""Events about pods of one pool at one look: the recorder's queue has room for ten such pools."""
+
+
+@final
+class WaitingPodEvents:
+    """The last Event of each waiting pod, by pool."""
+
+    def __init__(self, recorder: "EventRecorder") -> None:
+        self._recorder = recorder
+        self._told: dict[PoolName, dict[PodUid, str]] = {}
+        # pool -> pod -> id of the request, or reason, of its last Event
+
+    def record(
+        self,
+        pool: "PoolName",
+        waiting: "Sequence[PodFacts]",
+        *,
+        plan: "ScalingPlan",
+        observed: "Sequence[ObservedRequest]",
+    ) -> None:
+        """Record what is new, for the first pods of the queue; the others get theirs at the next looks."""
+        before, news = self._told.get(pool, {}), dict(_news(plan, observed))
+        after: dict[PodUid, str] = {}
+        count = 0
+        for pod in waiting:
+            found = news.get(pod.uid)
+            if found is None:
+                continue
+            key, event = found
+            if before.get(pod.uid) == key:
+                after[pod.uid] = key
+            elif count < MOST_A_LOOK:
+                count += 1
+                after[pod.uid] = key
+                event.record(self._recorder, ObjectReference.to(PODS, pod))
+        self._told[pool] = after
+
+    def forget(self, pool: "PoolName") -> None:
+        self._told.pop(pool, None)
+
+
+def _news(
+    plan: "ScalingPlan", observed: "Sequence[ObservedRequest]"
+) -> "Iterator[tuple[PodUid, tuple[str, ScalingEvent]]]":
+    """Yield for each pod what distinguishes its state, and its Event."""
+    events = {one.id: node_awaited(one) for one in observed}
+    events |= {one.id: node_requested(one) for one in plan.requests}
+    for id_, pods in plan.assigned.items():
+        if id_ in events:
+            for uid in pods:
+                yield uid, (id_, events[id_])
+    for uid, wait in plan.waits.items():
+        yield uid, (wait.reason.value, request_blocked(wait))

@@ -1,0 +1,115 @@
+"""Nodes by balloons: bound to the node that came, and gone once its devices are in the pool."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kube.resources import PODS, Resource
+from manifests.constants import DEFAULT_NAMESPACE
+from manifests.scaling.balloon_pod import build_balloon
+from manifests.scaling.priority_class import build_balloon_priority_class
+from tests.component.reconciler.scaling_run import TWO, ScalingRun, a_scaling_run
+from tests.component.reconciler.test_karpenter_static import ALL
+from tests.support.kubernetes_schemas import check_object
+from tests.support.node_requests import TAINT, a_node_request, a_requirement, a_shape, some_terms
+
+pytestmark = pytest.mark.looptime
+
+PRIORITY_CLASSES = Resource(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
+)
+
+
+@pytest.fixture
+async def run() -> AsyncIterator[ScalingRun]:
+    async with a_scaling_run(has_karpenter=False) as opened:
+        await opened.admin.create(PRIORITY_CLASSES, build_balloon_priority_class())
+        opened.start(autoscaling=ALL)
+        await opened.set_spec(autoscaling={"backend": "balloon", "shapes": [TWO]})
+        yield opened
+
+
+async def bind(run: ScalingRun, node: str) -> None:
+    """What kube-scheduler does."""
+    (pod,) = await run.signals()
+    body = {
+        "metadata": {"name": pod["metadata"]["name"]},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    await run.admin.create(
+        PODS,
+        body,
+        namespace=DEFAULT_NAMESPACE,
+        name=pod["metadata"]["name"],
+        subresource="binding",
+    )
+
+
+async def phases(run: ScalingRun) -> list[str]:
+    return [one["phase"] for one in (await run.status())["requests"]]
+
+
+def test_a_balloon_is_a_valid_pod_that_keeps_away_from_the_pools_nodes():
+    """Weak point 1: a node whose devices the autoscaler takes for free gets no balloon."""
+    shape = a_shape(requirements=(a_requirement(),))
+    pod: dict[str, Any] = build_balloon(
+        a_node_request(shape=shape),
+        some_terms(shape, taints=(TAINT,), signal_resource="nvidia.com/gpu"),
+        namespace="gpu",
+        image="registry.example.com/gpu-control-plane:1.0",
+    )
+    check_object(pod, "1.30")
+    terms = pod["spec"]["affinity"]["podAntiAffinity"]
+    labels = [
+        one["labelSelector"]["matchLabels"]
+        for one in terms["requiredDuringSchedulingIgnoredDuringExecution"]
+    ]
+    assert {"gpu.deckhouse.io/pool": "training"} in labels
+
+
+async def test_each_node_is_a_balloon_once(run: ScalingRun):
+    await run.add_pods("a", "b", "c")
+    await run.look()
+    asked = await run.ids()
+    assert len(asked) == 2
+    run.start(autoscaling=ALL)
+    await run.look()
+    assert await run.ids() == asked
+    assert await phases(run) == ["Signalled", "Signalled"]
+
+
+async def test_a_balloon_stays_while_its_node_has_no_device(run: ScalingRun):
+    await run.add_pods("a")
+    await run.look()
+    await run.add_node("n1", devices=0)
+    await bind(run, "n1")
+    await run.look()
+    assert await phases(run) == ["Registered"]
+    assert len(await run.signals()) == 1
+
+
+async def test_a_balloon_on_a_node_with_devices_is_removed(run: ScalingRun):
+    await run.add_pods("a")
+    await run.look()
+    await run.add_node("n1")
+    await bind(run, "n1")
+    await run.look()
+    assert await run.signals() == []
+
+
+async def test_a_balloon_that_is_never_bound_is_given_up(run: ScalingRun):
+    await run.add_pods("a")
+    await run.look()
+    asked = await run.ids()
+    run.clock.wall_offset_s += 17 * 60
+    await run.look()
+    assert await run.ids() != asked
+
+
+async def test_a_pool_that_stops_scaling_leaves_no_balloon(run: ScalingRun):
+    await run.add_pods("a")
+    await run.look()
+    await run.set_spec(autoscaling=None)
+    await run.look()
+    assert await run.signals() == []

@@ -1,0 +1,163 @@
+"""What a pool's status keeps of its autoscaling: failures, pauses, device-hours and money, over the end of a process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kube.resources import GPU_DEVICES, NODE_CLAIMS, NODES
+from telemetry.metrics import REGISTRY
+from tests.component.reconciler.scaling_run import POOL, ScalingRun, a_scaling_run
+from tests.support.hand_made import a_device
+
+pytestmark = pytest.mark.looptime
+
+SHAPES = [
+    {"name": "two", "devices": 2, "pricePerHour": "4"},
+    {"name": "other", "devices": 2, "pricePerHour": "6"},
+]
+
+
+@pytest.fixture
+async def run() -> AsyncIterator[ScalingRun]:
+    async with a_scaling_run() as found:
+        await found.set_spec(autoscaling={"shapes": SHAPES})
+        yield found
+
+
+def metric(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, {"pool": POOL, **labels}) or 0
+
+
+async def shapes_in_status(run: ScalingRun) -> list[tuple[str, int]]:
+    shapes = (await run.status()).get("shapes", [])
+    return [(one["name"], one.get("failures", 0)) for one in shapes]
+
+
+async def a_launch_fails(run: ScalingRun) -> str:
+    (id_,) = await run.ids()
+    await run.launch(id_, name=f"claim-{id_}")
+    await run.look()
+    await run.admin.delete(NODE_CLAIMS, f"claim-{id_}")
+    return id_
+
+
+async def test_weak_point_15_the_next_shape_is_taken_at_once_and_the_failed_one_left_alone(
+    run: ScalingRun,
+):
+    failures = metric("gpu_scale_failures_total", reason="InsufficientCapacityError")
+    await run.add_pods("p")
+    await run.look()
+    failed = await a_launch_fails(run)
+    await run.look()
+    (id_,) = await run.ids()
+    assert id_ != failed
+    requests = {one["id"]: one for one in (await run.status())["requests"]}
+    assert (requests[id_]["shape"], requests[id_]["phase"]) == ("other", "Planned")
+    assert await shapes_in_status(run) == [("two", 1)]
+    await run.look()
+    assert failed not in {one["id"] for one in (await run.status())["requests"]}
+    assert await shapes_in_status(run) == [("two", 1)]
+    grown = metric("gpu_scale_failures_total", reason="InsufficientCapacityError") - failures
+    assert grown == 1
+
+
+async def test_weak_point_12_a_new_process_keeps_the_pause_of_a_shape(run: ScalingRun):
+    await run.add_pods("p")
+    await run.look()
+    await a_launch_fails(run)
+    await run.look()
+    run.start()
+    await run.look()
+    assert await shapes_in_status(run) == [("two", 1)]
+    assert metric("gpu_smart_pods_active") == 1
+
+
+async def test_a_pod_whose_shapes_all_pause_says_so_on_pool_and_pod(run: ScalingRun):
+    await run.add_pods("p")
+    await run.look()
+    for _ in SHAPES:
+        await a_launch_fails(run)
+        await run.look()
+    status = await run.status()
+    conditions = {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
+    assert conditions["ShapesAvailable"] == ("False", "BackingOff")
+    assert (status["phase"], await run.ids()) == ("Blocked", [])
+    assert metric("gpu_scale_waiting_pods", reason="BackingOff") == 1
+
+
+async def test_a_signal_that_is_answered_within_a_minute_or_not(run: ScalingRun):
+    await run.add_pods("p")
+    await run.look()
+    await asyncio.sleep(61)
+    await run.look()
+    await run.look()
+    shapes = (await run.status())["shapes"]
+    assert [(one["name"], one["reason"]) for one in shapes] == [("two", "NotAnswered")]
+    requests = (await run.status())["requests"]
+    assert [one["shape"] for one in requests if one["phase"] == "Signalled"] == ["other"]
+
+
+async def add_node(run: ScalingRun) -> None:
+    """Add a node of the pool with two devices, that was handed over."""
+    head = {"apiVersion": NODES.api_version, "kind": NODES.kind}
+    metadata = {"name": "n1", "labels": {"karpenter.sh/nodepool": POOL}}
+    await run.admin.create(NODES, {**head, "metadata": metadata})
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    await run.admin.merge_patch(NODES, {"status": ready}, name="n1", subresource="status")
+    for number in range(2):
+        body = a_device("n1", number, POOL)
+        await run.admin.create(GPU_DEVICES, body)
+        name = body["metadata"]["name"]
+        patch = {"status": body["status"]}
+        await run.admin.merge_patch(GPU_DEVICES, patch, name=name, subresource="status")
+
+
+async def figures(run: ScalingRun) -> tuple[str, dict[str, tuple[int, str]]]:
+    """Return what was spent, and devices and hours by state, of those that have any."""
+    status = await run.status()
+    usage = {one["state"]: (one.get("devices", 0), one["deviceHours"]) for one in status["usage"]}
+    return status.get("spent", ""), {state: one for state, one in usage.items() if one[0]}
+
+
+async def test_a_node_is_counted_by_the_hour_and_a_new_process_goes_on(run: ScalingRun):
+    """Half an hour and half an hour of a node that costs 4 an hour."""
+    await add_node(run)
+    await run.look()
+    for _ in range(2):
+        await asyncio.sleep(1800)
+        await run.look()
+        run.start()
+    spent, used = await figures(run)
+    assert 3.9 <= float(spent) <= 4.1
+    ((state, (devices, hours)),) = used.items()
+    assert (state, devices) == ("idle", 2)
+    assert 1.95 <= float(hours) <= 2.05
+    assert metric("gpu_scale_node_cost_per_hour", state="idle") == 4
+
+
+async def test_what_a_budget_has_left_is_shown(run: ScalingRun):
+    await run.set_spec(autoscaling={"shapes": SHAPES, "budget": {"perHour": "10", "perDay": "50"}})
+    await add_node(run)
+    await run.look()
+    assert metric("gpu_scale_budget_remaining", period="hour") == 6
+    assert 49.9 < metric("gpu_scale_budget_remaining", period="day") <= 50
+    await run.set_spec(autoscaling={"shapes": SHAPES, "budget": None})
+    await run.look()
+    assert metric("gpu_scale_budget_remaining", period="hour") == 0
+
+
+async def test_a_pool_at_rest_is_written_every_five_minutes_and_an_empty_one_never(run: ScalingRun):
+    await run.look()
+    run.writes()
+    for _ in range(40):
+        await asyncio.sleep(60)
+        await run.look()
+    assert run.writes() == []
+    await add_node(run)
+    await run.look()
+    run.writes()
+    for _ in range(30):
+        await asyncio.sleep(60)
+        await run.look()
+    assert 4 <= len([one for one in run.writes() if one.endswith("/status")]) <= 7

@@ -1,0 +1,26 @@
+"""What the observers of kernel caches say is what placement asks."""
+
+import msgspec
+
+from pool.allocation_state import AllocationState
+from pool.catalog import Catalog
+from reconciler.caches import Caches
+from tests.support.builders import a_demand, a_device, a_node, a_pool
+from tests.support.kernel_caches import a_cache
+
+
+def test_a_cache_that_is_observed_decides_which_devices_a_pod_gets():
+    state = AllocationState()
+    caches = Caches(state.index, state, Catalog())
+    state.index.replace_pool(a_pool())
+    state.index.replace_node(a_node("n1"))
+    state.index.replace_device(a_device("n1", 0, compute_capability="8.0"))
+    caches.gkm_caches.namespaced.upsert(a_cache())
+    mounting = msgspec.structs.replace(a_demand(1), caches=(a_cache().cache_name,))
+    (refusal,) = state.index.view(a_pool().name, mounting).refusals.values()
+    assert refusal is not None
+    assert refusal.misfit is not None
+    assert refusal.misfit.reason == "arch 90 of the cache, device has 80"
+    caches.gkm_caches.namespaced.replace_all([])
+    (refusal,) = state.index.view(a_pool().name, mounting).refusals.values()
+    assert refusal is None

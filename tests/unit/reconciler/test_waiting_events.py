@@ -1,0 +1,49 @@
+"""What waiting pods are told, how often, and how many of them at once."""
+
+from api.names import PoolName
+from autoscaling.scaling_model import PodWait, ScalingPlan, WaitReason
+from pool.model import PodFacts
+from reconciler.scaling.waiting_events import MOST_A_LOOK, WaitingPodEvents
+from tests.support.builders import a_pod_facts
+from tests.support.node_requests import a_node_request
+from tests.support.recorded_events import RecordedEvents
+
+POOL = PoolName("training")
+
+
+def some_pods(count: int) -> list[PodFacts]:
+    return [a_pod_facts(f"p{number:03}") for number in range(count)]
+
+
+def all_wait(pods: list[PodFacts], reason: WaitReason = WaitReason.MAX_UNITS) -> ScalingPlan:
+    return ScalingPlan(waits={pod.uid: PodWait(reason, "8 of 8 units") for pod in pods})
+
+
+def test_a_pod_is_told_again_only_when_the_reason_changes():
+    recorder, pods = RecordedEvents(), some_pods(1)
+    events = WaitingPodEvents(recorder)
+    for _ in range(3):
+        events.record(POOL, pods, plan=all_wait(pods), observed=())
+    assert [one.reason for one in recorder.taken()] == ["GPUNodeRequestBlocked"]
+    events.record(POOL, pods, plan=all_wait(pods, WaitReason.BUDGET_DAY), observed=())
+    request = a_node_request(pods=(pods[0].uid,))
+    plan = ScalingPlan(requests=(request,), assigned={request.id: request.pods})
+    events.record(POOL, pods, plan=plan, observed=())
+    assert [one.reason for one in recorder.taken()] == ["GPUNodeRequestBlocked", "GPUNodeRequested"]
+
+
+def test_the_first_pods_of_a_long_queue_are_told_first_and_the_rest_later():
+    recorder, pods = RecordedEvents(), some_pods(2 * MOST_A_LOOK)
+    events = WaitingPodEvents(recorder)
+    for some in (pods[:MOST_A_LOOK], pods[MOST_A_LOOK:], []):
+        events.record(POOL, pods, plan=all_wait(pods), observed=())
+        assert [one.regarding.name for one in recorder.taken()] == [pod.name for pod in some]
+
+
+def test_a_pool_that_is_forgotten_is_told_anew():
+    recorder, pods = RecordedEvents(), some_pods(1)
+    events = WaitingPodEvents(recorder)
+    events.record(POOL, pods, plan=all_wait(pods), observed=())
+    events.forget(POOL)
+    events.record(POOL, pods, plan=all_wait(pods), observed=())
+    assert len(recorder.taken()) == 2
