@@ -6,26 +6,38 @@ Pods of pools are not among them: `server.leadership.bound_pods` stands between 
 from typing import TYPE_CHECKING, Any, Final
 
 from api.foreign.core import Namespace, Node
+from api.foreign.karpenter import NodeClaim, NodePool
 from api.foreign.nodefeature import NodeFeature
 from api.foreign.workload_kinds import ConfigMap, DaemonSet
+from api.kinds.gkmcache import ClusterGKMCache, GKMCache
+from api.kinds.gkmcachenode import ClusterGKMCacheNode, GKMCacheNode
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from kube.informer import Informer, Selection
 from kube.resources import (
+    CLUSTER_GKM_CACHE_NODES,
+    CLUSTER_GKM_CACHES,
     CONFIG_MAPS,
     DAEMON_SETS,
+    GKM_CACHE_NODES,
+    GKM_CACHES,
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
     GPU_POOLS,
     NAMESPACES,
+    NODE_CLAIMS,
     NODE_FEATURES,
+    NODE_POOLS,
     NODES,
     PODS,
 )
 from pool.facts import node_facts
 from reconciler.sinks import (
     device_sink,
+    gkm_cache_node_sink,
+    gkm_cache_sink,
+    karpenter_sink,
     live_workloads,
     namespace_sink,
     node_feature_sink,
@@ -33,17 +45,24 @@ from reconciler.sinks import (
     operand_pod_sink,
     pod_sink,
     pool_sink,
+    scale_signal_sink,
 )
 from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from api.clock import Clock
     from kube.client import KubeClient
+    from kube.informer import KubeObject, Sink
+    from kube.resources import Resource
     from reconciler.caches import Caches
     from server.settings import Settings
 
 OPERANDS: Final = "operand pods"
 """The second informer of pods, and what its metrics call it."""
+SCALE_SIGNALS: Final = "scale signals"
+"""The third one."""
 RBAC: Final = (
     *pool_sink.RBAC,
     *device_sink.RBAC,
@@ -52,6 +71,8 @@ RBAC: Final = (
     *pod_sink.RBAC,
     *operand_pod_sink.RBAC,
     *node_feature_sink.RBAC,
+    *karpenter_sink.RBAC,
+    *gkm_cache_sink.RBAC,
 )
 """ConfigMaps and DaemonSets are watched under the permissions of `pool.workloads`, inventories under those of
 `node.inventory`."""
@@ -114,6 +135,34 @@ def build_informers(
             selection=Selection(label_selector=operand_terms.label_selector),
             name=OPERANDS,
         ),
+        SCALE_SIGNALS: Informer(
+            client,
+            PODS,
+            scale_signal_sink.SignalPod,
+            sink=caches.scale_signals,
+            clock=clock,
+            project=scale_signal_sink.observe_signal,
+            selection=scale_signal_sink.selection(settings.namespace),
+            name=SCALE_SIGNALS,
+        ),
+        NODE_CLAIMS.plural: Informer(
+            client,
+            NODE_CLAIMS,
+            NodeClaim,
+            sink=caches.node_claims,
+            clock=clock,
+            project=karpenter_sink.observe_claim,
+            is_optional=True,
+        ),
+        NODE_POOLS.plural: Informer(
+            client,
+            NODE_POOLS,
+            NodePool,
+            sink=caches.node_pools,
+            clock=clock,
+            project=karpenter_sink.observe_node_pool,
+            is_optional=True,
+        ),
     }
     if settings.inventory.node_features:
         found[NODE_FEATURES.plural] = Informer(
@@ -125,4 +174,29 @@ def build_informers(
             project=node_feature_sink.observe_feature,
             is_optional=True,
         )
+    if settings.kernel_caches.enabled:
+        found |= build_cache_informers(caches, client, clock=clock)
     return found
+
+
+def build_cache_informers(
+    caches: "Caches", client: "KubeClient", *, clock: "Clock"
+) -> "dict[str, Informer[Any]]":
+    """Return those of the kinds of kernel caches, whose definitions an upgrade may not have installed."""
+    observe_cache, observe_node = (
+        gkm_cache_sink.observe_cache,
+        gkm_cache_node_sink.observe_cache_node,
+    )
+    stored, on_nodes = caches.gkm_caches, caches.gkm_cache_nodes
+    parts: tuple[tuple[Resource, type[KubeObject], Sink[Any], Callable[[Any], Any]], ...] = (
+        (GKM_CACHES, GKMCache, stored.namespaced, observe_cache),
+        (CLUSTER_GKM_CACHES, ClusterGKMCache, stored.cluster, observe_cache),
+        (GKM_CACHE_NODES, GKMCacheNode, on_nodes.namespaced, observe_node),
+        (CLUSTER_GKM_CACHE_NODES, ClusterGKMCacheNode, on_nodes.cluster, observe_node),
+    )
+    return {
+        resource.plural: Informer(
+            client, resource, kind, sink=sink, clock=clock, project=observe, is_optional=True
+        )
+        for resource, kind, sink, observe in parts
+    }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from manifests import constants
+from manifests.caches.cache_crds import build_cache_crds
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.cert_manager import build_certificates, inject_annotation
@@ -16,8 +17,10 @@ from manifests.install.deployment import given
 from manifests.install.leadership_policy import build_fencing_policies
 from manifests.install.network_policy import build_network_policies
 from manifests.install.rbac import (
+    build_cache_roles,
     build_namespace,
     build_pool_viewers,
+    build_pull_secret_rights,
     build_scheduler_rbac,
     build_user_roles,
 )
@@ -44,7 +47,14 @@ from manifests.install.webhooks import (
 from manifests.monitoring.alerts import build_alert_rules
 from manifests.monitoring.dashboards.config_maps import build_dashboards
 from manifests.monitoring.monitors import build_pod_monitor, build_service_monitor
-from server.rbac import build_agent_roles, build_hook, build_server_roles
+from manifests.node.csi_driver import build_csi_driver
+from server.rbac import (
+    BACKEND_RULES,
+    build_agent_roles,
+    build_backend_roles,
+    build_hook,
+    build_server_roles,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,13 +76,17 @@ class ObjectGroup:
     objects: list[Json]
     needs: tuple[str, ...] = ()
     """Values by their names in the model, `scheduler.enabled`: all must be true, or not empty."""
+    needs_backend: str = ""
+    """A backend of autoscaling that the server's settings name."""
     is_in_chart: bool = True
     """Helm makes the namespace itself."""
     is_hook: bool = False
     """Only Helm makes it, at the time that its annotations say."""
 
     def is_wanted(self, values: "ChartValues") -> bool:
-        return all(_value_at(values, path) for path in self.needs)
+        named = values.settings.get("autoscaling", {}).get("backends", ())
+        has_backend = not self.needs_backend or self.needs_backend in named
+        return has_backend and all(_value_at(values, path) for path in self.needs)
 
 
 def build_installed_objects(installation: "Installation") -> list[Json]:
@@ -95,7 +109,16 @@ def build_groups(installation: "Installation") -> "list[ObjectGroup]":
             objects=build_crds(_KEPT if installation.values.crds.keep else None),
             needs=("crds.enabled",),
         ),
+        *_kernel_caches(installation),
         ObjectGroup(name="server-roles", objects=build_server_roles(installation.own_objects)),
+        *(
+            ObjectGroup(
+                name=f"{backend.value}-roles",
+                objects=build_backend_roles(installation.own_objects, backend),
+                needs_backend=backend.value,
+            )
+            for backend in BACKEND_RULES
+        ),
         ObjectGroup(name="agent-roles", objects=build_agent_roles(namespace)),
         ObjectGroup(name="user-roles", objects=build_user_roles()),
         ObjectGroup(
@@ -139,6 +162,21 @@ def build_groups(installation: "Installation") -> "list[ObjectGroup]":
             is_hook=True,
         ),
     ]
+
+
+def _kernel_caches(installation: "Installation") -> "Iterator[ObjectGroup]":
+    enabled, secrets = "kernel_caches.enabled", installation.values.kernel_caches.pull_secrets
+    kept = _KEPT if installation.values.crds.keep else None
+    yield ObjectGroup(
+        name="cache-crds", objects=build_cache_crds(kept), needs=("crds.enabled", enabled)
+    )
+    yield ObjectGroup(name="cache-roles", objects=build_cache_roles(), needs=(enabled,))
+    yield ObjectGroup(
+        name="cache-pull-secrets",
+        objects=build_pull_secret_rights(secrets, installation.namespace),
+        needs=(enabled, "kernel_caches.pull_secrets"),
+    )
+    yield ObjectGroup(name="csi-driver", objects=[build_csi_driver()], needs=(enabled,))
 
 
 def _scheduler(installation: "Installation") -> "Iterator[ObjectGroup]":
@@ -207,6 +245,7 @@ def _webhooks(installation: "Installation") -> list[Json]:
     settings = WebhookSettings(
         client=ServiceClient(namespace=installation.namespace),
         excluded_namespaces=installation.excluded_namespaces,
+        serves_caches=installation.values.kernel_caches.enabled,
         annotations=inject_annotation(installation.namespace)
         if installation.uses_cert_manager
         else {},

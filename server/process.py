@@ -31,9 +31,13 @@ from pool.facts import observed_pod
 from pool.index.device_index import DeviceIndex
 from reconciler.caches import Caches
 from reconciler.controller_spec import ControllerContext
+from reconciler.kernelcache.cache_gauges import forget_kernel_caches
 from reconciler.pod.reservation_end import record_end
 from reconciler.pod.reservation_expiry import ReservationExpiry
 from reconciler.pool.gauges import forget_all
+from reconciler.scaling.scaling_gauges import forget_all_scaling
+from reconciler.scaling.scaling_report import scaling_report
+from reconciler.scaling.view import scaling_view
 from reconciler.sinks.inventory_sink import record_mismatch
 from reconciler.sinks.pod_sink import PodSink
 from scheduler.context import ExtenderContext
@@ -50,11 +54,12 @@ from server.http.listener import Port
 from server.http.readiness import Readiness
 from server.http.serving_certificate import ServingCertificate
 from server.informers import build_informers
+from server.kernelcache.cache_admission import CacheAdmission
 from server.leadership.bound_pods import BoundPods
 from server.leadership.fence import Fence
 from server.leadership.takeover import Takeover
-from server.reservation_ids import ReservationIds
-from server.reservation_signer import ReservationSigner
+from server.reservations.reservation_ids import ReservationIds
+from server.reservations.reservation_signer import ReservationSigner
 from server.shutdown import drain
 from server.system_clock import SystemClock
 from server.tuning import freeze_garbage_collector, measure_loop_lag
@@ -65,6 +70,8 @@ from telemetry.tasks import StoppedError, start_all, stop_signals
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from api.names import PodUid
+    from reconciler.scaling.view import ScalingView
     from server.http.routes import Routes
     from server.settings import Settings
     from server.system_clock import ProcessClock
@@ -96,7 +103,9 @@ class ControlPlane:
             reporting_instance=identity,
         )
         self.recorder.is_muted = True  # until this replica leads
-        self.index = DeviceIndex(recent_demands(settings.demand))
+        self.index = DeviceIndex(
+            recent_demands(settings.demand), warm_score=settings.kernel_caches.warm_score
+        )
         self.allocation_state = AllocationState(
             self.index,
             observe_within_s=settings.observe_within_s,
@@ -134,6 +143,11 @@ class ControlPlane:
             sign=self.signer,
             callers_are_known=settings.webhooks.know_their_callers,
         )
+        self.cache_admission = (
+            CacheAdmission(settings.kernel_caches, client, clock, namespace=settings.namespace)
+            if settings.kernel_caches.enabled
+            else None
+        )
         self.certificates = ServingCertificate(settings, client, clock)
         self.caches = Caches(
             self.index, self.allocation_state, self.catalog, recorder=self.recorder
@@ -167,6 +181,8 @@ class ControlPlane:
             self.bound_pods.read,
             settle_s=leadership.settle_s,
         )
+        self._scaling: ScalingView | None = None
+        # of the term in which this replica leads
         self._lease_lost = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -177,6 +193,7 @@ class ControlPlane:
         certificates = self.certificates
         handlers = Handlers(
             admission=self.admission,
+            caches=None if self.cache_admission is None else self.cache_admission.context,
             scheduling=self.scheduling,
             extender=ExtenderAuthentication(
                 certificates.scheduler_authorities, extender.client_names, extender.token_file
@@ -187,6 +204,7 @@ class ControlPlane:
             if webhooks.know_their_callers
             else None,
             readiness=self.readiness,
+            scaling=self._scaling_report,
             clock=self.clock,
         )
         return build_routes(handlers)
@@ -207,6 +225,8 @@ class ControlPlane:
             "events": self.recorder.run(),
             "loop lag": measure_loop_lag(self.clock),
         }
+        if self.cache_admission is not None:
+            tasks |= self.cache_admission.tasks()
         if self.settings.leadership.enabled:
             tasks["leadership"] = self.stand_for_election()
         return tasks | {"acting": self.act()}
@@ -250,13 +270,23 @@ class ControlPlane:
                     _log.warning("lease lost: standing by, another replica may lead")
             finally:
                 self.recorder.is_muted = True
+                self._scaling = None
                 forget_all()
+                forget_all_scaling()
+                forget_kernel_caches()
                 self._idle.set()
 
     async def stop_acting(self) -> None:
         """End the controllers of the current term; returns when their writes have ended."""
         self._lease_lost.set()
         await self._idle.wait()
+
+    def _scaling_report(self) -> bytes | None:
+        return None if self._scaling is None else scaling_report(self._scaling, self._pod_name)
+
+    def _pod_name(self, uid: "PodUid") -> str:
+        pod = self.allocation_state.reader.pod(uid)
+        return uid if pod is None else pod.ref
 
     def _leader(self) -> str | None:
         return self.takeover.token() if self.settings.leadership.enabled else None
@@ -277,8 +307,10 @@ class ControlPlane:
                 scheduling=self.scheduling,
                 settings=controller_settings(self.settings),
                 clock=self.clock,
+                cache_proof=None if self.cache_admission is None else self.cache_admission.keys,
                 ending=ending,
             )
+            self._scaling = context.shared(scaling_view)
             await ControllerManager(context, CONTROLLERS).start(group)
             if self.settings.leadership.enabled:
                 group.create_task(self._until_overtaken(), name="leadership.term")
@@ -290,6 +322,8 @@ class ControlPlane:
             self.readiness.checks[f"{name} synced"] = informer.synced.is_set
         self.readiness.checks["certificate loaded"] = self.certificates.is_loaded
         self.readiness.checks["reservation key loaded"] = self.signer.is_loaded
+        if self.cache_admission is not None:
+            self.readiness.checks["cache key loaded"] = self.cache_admission.keys.is_loaded
         if self.settings.leadership.enabled:
             self.readiness.is_leading = self.takeover.decides
 

@@ -3,11 +3,13 @@
 from typing import TYPE_CHECKING, Final
 
 from agent import rbac as agents
+from api.kinds.autoscaling import ScalingBackend
 from certs import kubernetes as certificates
 from manifests import constants
 from manifests.install.rbac import (
     PolicyRule,
     build_device_plugin_rbac,
+    build_further_rights,
     build_namespace,
     build_node_agent_rbac,
     build_node_detector_rbac,
@@ -17,12 +19,16 @@ from manifests.install.rbac import (
 )
 from manifests.install.server_policy import OwnObjects
 from manifests.install.uninstall_hook import HookPod, build_uninstall_hook
+from reconciler.scaling.backends import karpenter_native, karpenter_static, warm_buffers
 from reconciler.uninstall import rights as uninstall_rights
-from server import binder, informers, reservation_signer
+from server import binder, informers
 from server.controllers.all import CONTROLLERS
+from server.kernelcache import mutation_key_secret
 from server.leadership import fence
+from server.reservations import reservation_signer
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
 EVENTS: Final = (
@@ -38,11 +44,20 @@ CLUSTER_RULES: Final = (
 )
 
 
-def build_roles(own: OwnObjects) -> "list[dict[str, Any]]":
-    """Return our namespace, and accounts, roles and bindings of server, scheduler, agents and users."""
+def build_roles(
+    own: OwnObjects, backends: "Collection[ScalingBackend]" = ()
+) -> "list[dict[str, Any]]":
+    """Return our namespace, and accounts, roles and bindings of server, scheduler, agents and users.
+
+    Args:
+        own: what the server has.
+        backends: the server's setting `autoscaling.backends`.
+    """
+    further = [one for one in BACKEND_RULES if one in backends]
     return [
         build_namespace(own.namespace),
         *build_server_roles(own),
+        *(one for backend in further for one in build_backend_roles(own, backend)),
         *build_scheduler_rbac(own.namespace),
         *build_agent_roles(own.namespace),
         *build_user_roles(),
@@ -52,6 +67,28 @@ def build_roles(own: OwnObjects) -> "list[dict[str, Any]]":
 def build_server_roles(own: OwnObjects) -> "list[dict[str, Any]]":
     return build_rbac(
         CLUSTER_RULES, namespaced_rules=_in_our_namespace(own), namespace=own.namespace
+    )
+
+
+BACKEND_RULES: Final[
+    dict[ScalingBackend, tuple[tuple[PolicyRule, ...], tuple[PolicyRule, ...]]]
+] = {
+    ScalingBackend.KARPENTER_NATIVE: (karpenter_native.RBAC, ()),
+    ScalingBackend.CAPACITY_BUFFER: (warm_buffers.RBAC, warm_buffers.NAMESPACED_RBAC),
+    ScalingBackend.KARPENTER_STATIC: (karpenter_static.RBAC, ()),
+}
+"""Rights in the cluster, and in our namespace, that the server has only where its setting `autoscaling.backends` names
+the backend."""
+
+
+def build_backend_roles(own: OwnObjects, backend: ScalingBackend) -> "list[dict[str, Any]]":
+    """Return the server's rights for a backend of autoscaling, beyond those of karpenter-signal."""
+    rules, namespaced = BACKEND_RULES[backend]
+    return build_further_rights(
+        f"{constants.NAME}-{backend.value}",
+        rules,
+        namespaced_rules=namespaced,
+        namespace=own.namespace,
     )
 
 
@@ -84,6 +121,7 @@ def _in_our_namespace(own: OwnObjects) -> tuple[PolicyRule, ...]:
         *(rule for spec in CONTROLLERS for rule in spec.own_rbac(own)),
         *certificates.namespaced_rbac(own.serving_secret, constants.SCHEDULER_SECRET),
         *reservation_signer.NAMESPACED_RBAC,
+        *mutation_key_secret.NAMESPACED_RBAC,
     )
 
 

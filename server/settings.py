@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from api.kinds.autoscaling import ScalingBackend
 from api.names import DEFAULT_SCHEDULER_NAME, MANAGED_LABEL
 from api.nodefiles.poolconfig import PLUGINS_DIRECTORY, HandOut
 from inventory.health.device import IGNORED_XIDS
@@ -28,6 +29,7 @@ from manifests.node.daemonset import DETECTOR_PODS, KUBELET_DIRECTORY, LINUX
 from manifests.node.device_plugin import PluginKind, PluginMode
 from pool.placement.fragmentation.recent_demand import HALF_LIFE_S
 from server.bootstrap_settings import BootstrapSettings
+from server.kernel_cache_settings import KernelCacheSettings
 from server.setting_fields import setting_fields
 from server.setting_sections import (
     DnsName,
@@ -315,6 +317,30 @@ class DemandSettings(Section):
     1, 2, 4 and 8 units are expected, with slicePlacement SameDevice of an eighth, a quarter, half and a whole of a device."""
 
 
+class AutoscalingSettings(Section):
+    """Nodes that are added for waiting pods of pools with `spec.autoscaling` (docs/autoscaling.md)."""
+
+    backends: Annotated[tuple[ScalingBackend, ...], Field(min_length=1)] = (
+        ScalingBackend.KARPENTER_SIGNAL,
+    )
+    """Backends that pools may name. Each needs rights of its own, which are rendered for these only; a pool that names
+    another one gets karpenter-signal, and a condition that says so."""
+    signal_image: str = ""
+    """Image that is named in signal pods, which never run; empty: the node agent's."""
+    batch_idle_s: Seconds = 1.0
+    """Time without another waiting pod after which the waiting pods are planned together."""
+    batch_max_s: Seconds = 10.0
+    """Time after which they are planned though further ones come."""
+
+    @model_validator(mode="after")
+    def _batches_end(self) -> Self:
+        if self.batch_max_s < self.batch_idle_s:
+            raise ValueError(
+                "autoscaling.batch_max_s is below batch_idle_s: make it the same or longer"
+            )
+        return self
+
+
 class Settings(Section):
     """All settings."""
 
@@ -361,6 +387,8 @@ class Settings(Section):
     pod_security: PodSecuritySettings = PodSecuritySettings()
     scheduler: SchedulerSettings = SchedulerSettings()
     demand: DemandSettings = DemandSettings()
+    autoscaling: AutoscalingSettings = AutoscalingSettings()
+    kernel_caches: KernelCacheSettings = KernelCacheSettings()
 
     @model_validator(mode="after")
     def _per_node_needs_the_agent(self) -> Self:

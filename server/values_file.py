@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from api.version import VERSION
 from manifests.install.cert_manager import OWN_ISSUER
@@ -17,6 +18,7 @@ from manifests.install.installation import (
     release_of,
 )
 from manifests.install.rbac import group_subjects
+from manifests.install.server_deployment import cache_files
 from manifests.install.values import ChartValues
 from server.controllers.settings import named_operand_images
 from server.setting_fields import setting_fields
@@ -26,6 +28,9 @@ from server.settings import BadSettingsError, Settings
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from manifests.install.values import KernelCacheValues
+    from server.kernel_cache_settings import KernelCacheSettings
 
 KUBERNETES_VERSION: Final = "v1.36.3"
 """Version of kube-scheduler where the cluster is not known."""
@@ -66,6 +71,7 @@ def build_installation(
     )
     content = overlaid(base_settings(values, namespace=namespace, image=reference), values.settings)
     settings = _checked(content)
+    _check_caches(settings.kernel_caches, values.kernel_caches)
     if settings.namespace != namespace:
         raise BadSettingsError(
             f"settings.namespace is {settings.namespace}, and the installation's is {namespace}:"
@@ -77,6 +83,7 @@ def build_installation(
     images |= set(named_operand_images(settings))
     for one in sorted(images):
         _check_pinned(one)
+    volumes, mounts = cache_files(values.kernel_caches)
     return Installation(
         values=values,
         namespace=namespace,
@@ -96,6 +103,8 @@ def build_installation(
         pull_secrets=[{"name": name} for name in image.pull_secrets],
         viewer_subjects=group_subjects(values.pool_viewers),
         serving_issuer=values.tls.cert_manager.issuer_ref or OWN_ISSUER,
+        cache_volumes=volumes,
+        cache_mounts=mounts,
     )
 
 
@@ -107,6 +116,30 @@ def _checked(content: "Mapping[str, Any]") -> Settings:
         return Settings.model_validate(given.values)
     except ValidationError as error:
         raise BadSettingsError("; ".join(given.explain(error.errors()))) from error
+
+
+def _check_caches(settings: "KernelCacheSettings", values: "KernelCacheValues") -> None:
+    """Check that the settings do not contradict the values, by which roles and mounts are made."""
+    meant = (
+        ("enabled", settings.enabled, values.enabled),
+        ("pull_secrets", settings.pull_secrets, values.pull_secrets),
+        (
+            "registries.ca_config_map",
+            settings.registries.ca_config_map,
+            values.registries.ca_config_map,
+        ),
+        (
+            "verification.trust_root_config_map",
+            settings.verification.trust_root_config_map,
+            values.verification.trust_root_config_map,
+        ),
+    )
+    for path, given, value in meant:
+        if given != value:
+            name = ".".join(to_camel(part) for part in path.split("."))
+            raise BadSettingsError(
+                f"settings.kernel_caches.{path} is not what kernelCaches.{name} is: set it there"
+            )
 
 
 def _check_pinned(image: str) -> None:

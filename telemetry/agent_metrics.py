@@ -6,6 +6,9 @@ pools of one node.
 
 from telemetry.metrics import REQUEST_BUCKETS, counter, gauge, histogram
 
+TRANSFER_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+"""A cache of some MiB is pulled and extracted within a second; many GiB on a slow disk take minutes."""
+
 DEVICES = gauge(
     "gpu_agent_cards", "Devices of the node by health (Healthy, Unhealthy, Lost).", ["health"]
 )
@@ -51,6 +54,11 @@ REFUSED_ALLOCATIONS = counter(
     "Calls of Allocate that were refused, by resource and cause (unknown, held).",
     ["resource", "cause"],
 )
+ANSWERS = counter(
+    "gpu_agent_answers_total",
+    "Our answers to kubelet, by call and gRPC status (OK, ABORTED, ...).",
+    ["call", "code"],
+)
 ANSWER_DURATION = histogram(
     "gpu_agent_answer_seconds",
     "Time of our answers to kubelet, by call.",
@@ -62,4 +70,44 @@ KUBELET_CALL_DURATION = histogram(
     "Time of one call of kubelet's PodResources, by call and outcome (ok, limited, failed).",
     ["call", "outcome"],
     buckets=REQUEST_BUCKETS,
+)
+CACHE_EXTRACTIONS = counter(
+    "gpu_kernel_cache_extractions_total",
+    "Attempts to pull and extract a cache's image, by outcome (extracted, failed, cancelled).",
+    ["outcome"],
+)
+CACHE_EXTRACTION_DURATION = histogram(
+    "gpu_kernel_cache_extraction_seconds",
+    "Time from the start of a successful pull until the cache can be mounted.",
+    buckets=TRANSFER_BUCKETS,
+)
+CACHE_PULL_DURATION = histogram(
+    "gpu_kernel_cache_pull_seconds",
+    "Time in which the registry sent a layer as a whole.",
+    buckets=TRANSFER_BUCKETS,
+)
+CACHE_PULLED_BYTES = counter(
+    "gpu_kernel_cache_pull_bytes_total", "Bytes of layers that registries sent."
+)
+CACHE_DISK_BYTES = gauge(
+    "gpu_kernel_cache_disk_bytes", "Bytes of the node's disk that extracted caches take."
+)
+CACHE_DISK_QUOTA_BYTES = gauge(
+    "gpu_kernel_cache_disk_quota_bytes",
+    "Bytes of the node's disk that extracted caches may take.",
+)
+CACHE_CONTENTS = gauge(
+    "gpu_kernel_cache_contents", "Digests of caches that are extracted on the node."
+)
+CACHE_PODS = gauge("gpu_kernel_cache_pods", "Pods of the node that have a cache mounted.")
+CACHE_MOUNTS = counter(
+    "gpu_kernel_cache_mounts_total",
+    "Answers to kubelet's requests to mount a cache, by outcome: mounted, not_ready (kubelet asks again),"
+    " refused, failed.",
+    ["outcome"],
+)
+CACHE_STARTS = counter(
+    "gpu_kernel_cache_starts_total",
+    "Volumes that were mounted, by warmth: warm (at kubelet's first request), cold (after it was told to wait).",
+    ["warmth"],
 )

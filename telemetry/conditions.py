@@ -235,4 +235,52 @@ class AgentDegraded(Enum):
     """Processes of a deleted pod still use its devices."""
     KUBELET_CONFIGURATION_UNKNOWN = "KubeletConfigurationUnknown"
     """The settings of kubelet's TopologyManager cannot be read: they count as policy none."""
+    CACHES_BLOCKED = "KernelCachesBlocked"
+    """The store of kernel caches, or the mounts of the node's pods, cannot be used."""
     AS_EXPECTED = "AsExpected"
+
+
+class PoolScalingCondition(Enum):
+    """Condition types in status.autoscaling of a GPUPool."""
+
+    BACKEND_READY = "BackendReady"
+    NODE_POOL_VALID = "NodePoolValid"
+    WITHIN_LIMITS = "WithinLimits"
+    BUDGET_AVAILABLE = "BudgetAvailable"
+    SHAPES_AVAILABLE = "ShapesAvailable"
+
+
+class NodePoolValid(Enum):
+    """Reasons of the condition NodePoolValid in status.autoscaling; the first that applies, the last is that of True."""
+
+    INVALID = "NodePoolInvalid"
+    SPEC = "SpecNotUsed"
+    """A part of spec.autoscaling has no valid value, and is not considered."""
+    FOREIGN = "ForeignNodeClaim"
+    """A NodeClaim has the label of a request that this control plane did not make."""
+    VALID = "Valid"
+
+
+class ScalingUnlimited(Enum):
+    """Reason of the conditions WithinLimits, BudgetAvailable and ShapesAvailable while they are True."""
+
+    AS_EXPECTED = "AsExpected"
+
+
+class BackendReady(Enum):
+    """Reasons of the condition BackendReady in status.autoscaling; the first is that of True."""
+
+    READY = "Ready"
+    NOT_ENABLED = "BackendNotEnabled"
+    """The server's settings do not allow the backend of the spec."""
+    NO_KARPENTER = "KarpenterMissing"
+    NO_OVERLAY = "NodeOverlayNotReady"
+    NO_BUFFERS = "CapacityBufferMissing"
+    BUFFERS_NOT_SERVED = "CapacityBuffersNotServed"
+    """Karpenter does not look at the pool's buffers."""
+    STATIC_NOT_SERVED = "StaticCapacityNotServed"
+    """Karpenter makes no NodeClaim for the replicas of a static NodePool."""
+    FOREIGN_OBJECT = "ForeignObject"
+    """An object of another owner has the name of one that the backend needs."""
+    REFUSED = "RequestRefused"
+    """The API server refuses what the backend writes."""

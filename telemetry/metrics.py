@@ -53,6 +53,9 @@ WAIT_BUCKETS = (
 )
 """A pod that finds units free is bound within a second; one that waits for others to end may take a day."""
 
+NODE_BUCKETS = (1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
+"""Karpenter answers a signal within a second; a node with drivers takes minutes, and is given up within 47."""
+
 # --- pools and devices -------------------------------------------------------------------------
 
 POOL_CAPACITY_TOTAL = gauge("gpupool_capacity_total", "Units the pool's devices export.", ["pool"])
@@ -98,7 +101,7 @@ PODS_WAITING = gauge(
 )
 PODS_LONGEST_WAIT = gauge(
     "gpu_pods_longest_wait_seconds",
-    "Age of the oldest pending pod of the pool that holds nothing and is not gated; 0 without one.",
+    "Age of the oldest pending pod of the pool that holds nothing and has no gate of others; 0 without one.",
     ["pool"],
 )
 POD_WAIT = histogram(
@@ -199,6 +202,77 @@ EVICTIONS = counter(
     "gpu_evictions_total",
     "Evictions of pods for the maintenance of a pool, by outcome (evicted, gone, refused, failed).",
     ["outcome"],
+)
+
+# --- autoscaling -------------------------------------------------------------------------------
+
+SMART_PODS_CREATED = counter(
+    "gpu_smart_pods_created_total", "Pods created to make an autoscaler add a node.", ["pool"]
+)
+SMART_PODS_ACTIVE = gauge(
+    "gpu_smart_pods_active", "Pods that exist to make an autoscaler add a node.", ["pool"]
+)
+NODE_CLAIM_PROVISION = histogram(
+    "gpu_nodeclaim_provision_duration_seconds",
+    "Time from the request for a node until its devices are in the pool.",
+    ["pool"],
+    buckets=NODE_BUCKETS,
+)
+SCALE_RESULTS = counter(
+    "gpu_scale_requests_total",
+    "Requests for a node by result (ready, failed, cancelled).",
+    ["pool", "result"],
+)
+SCALE_REQUESTS = gauge(
+    "gpu_scale_requests_active",
+    "Requests for a node that are not over, by phase.",
+    ["pool", "phase"],
+)
+SCALE_PHASE = histogram(
+    "gpu_scale_phase_seconds",
+    "Time that a request for a node was in a phase.",
+    ["phase"],
+    buckets=NODE_BUCKETS,
+)
+SCALE_FAILURES = counter(
+    "gpu_scale_failures_total", "Requests for a node that failed, by reason.", ["pool", "reason"]
+)
+SCALE_WAITING_PODS = gauge(
+    "gpu_scale_waiting_pods",
+    "Pods that no node comes for, by the reason that none is asked for.",
+    ["pool", "reason"],
+)
+SCALE_INFLIGHT_DEVICES = gauge(
+    "gpu_scale_inflight_devices", "Devices of nodes that are on their way.", ["pool"]
+)
+SCALE_HANDOVER = histogram(
+    "gpu_scale_handover_seconds",
+    "Time from a node's devices in the pool until its startup taint is gone and its pods lose their gate.",
+    buckets=REQUEST_BUCKETS,
+)
+SCALE_SIGNAL_LEAKS = gauge(
+    "gpu_scale_signal_leaks",
+    "Pods that ask an autoscaler for a node, more than a minute after nothing needs that node any more.",
+)
+SCALE_DUPLICATE_NODES = counter(
+    "gpu_scale_duplicate_nodes_total",
+    "NodeClaims beyond the first one of a request.",
+    ["pool"],
+)
+SCALE_IDLE_DEVICE_SECONDS = counter(
+    "gpu_scale_idle_device_seconds_total",
+    "Seconds of devices on nodes of scaling pools of which no unit was used, times the number of devices.",
+    ["pool"],
+)
+SCALE_NODE_COST = gauge(
+    "gpu_scale_node_cost_per_hour",
+    "Price of the pool's devices for an hour by state (busy, idle, inFlight, stranded), where prices are known.",
+    ["pool", "state"],
+)
+SCALE_BUDGET_REMAINING = gauge(
+    "gpu_scale_budget_remaining",
+    "What is left of the pool's budget, by period.",
+    ["pool", "period"],
 )
 
 # --- what others ask of us ---------------------------------------------------------------------

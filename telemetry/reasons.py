@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 REPORTING_CONTROLLER: Final = "gpu.deckhouse.io/control-plane"
 
 
+class CacheNodeEvent(Enum):
+    """`reason` of the Events on a GKMCacheNode or ClusterGKMCacheNode; the names are GKM's."""
+
+    CREATED = "Created"
+    CACHE_USED = "CacheUsed"
+    """The first pod of the node mounted a digest of the cache."""
+    CACHE_RELEASED = "CacheRelease"
+    """The last pod of the node unmounted it."""
+    DELETING = "Deleting"
+    """The node has none of the caches any more."""
+
+
 class EventReason(Enum):
     """`reason` of the Events of the control plane and of its agents.
 
@@ -96,6 +108,37 @@ class EventReason(Enum):
     SCHEDULER_RESTARTED = "GPUSchedulerRestarted"
     """On kube-scheduler's Deployment: the CAs that it trusts changed."""
 
+    CACHE_NOT_EXTRACTED = "GPUCacheNotExtracted"
+    """On the kernel cache: a node could not pull, extract or remove it; once for each text."""
+
+    NODE_REQUESTED = "GPUNodeRequested"
+    """On pods that wait for units, as the next six: a node is asked for."""
+    NODE_LAUNCHED = "GPUNodeLaunched"
+    """Its NodeClaim exists."""
+    NODE_REGISTERED = "GPUNodeRegistered"
+    """Its Node exists, and its devices are not in the pool yet."""
+    NODE_READY = "GPUNodeReady"
+    """Its devices are in the pool."""
+    NODE_FAILED = "GPUNodeFailed"
+    """No node comes of the request; on the pool, too."""
+    NODE_REQUEST_BLOCKED = "GPUNodeRequestBlocked"
+    """No node is asked for: a limit, the budget, no shape that serves the pod, or not a matter of devices."""
+    NODE_REQUEST_CANCELLED = "GPUNodeRequestCancelled"
+    """On the pool: nothing waits for a requested node any more."""
+    NODE_WITHOUT_DEVICES = "GPUNodeWithoutDevices"
+    """On the pool: a node was registered and reported no devices, so its NodeClaim is deleted."""
+    FOREIGN_NODE_CLAIM = "GPUForeignNodeClaim"
+    """On the pool: a NodeClaim has the label of a request that this control plane did not make."""
+    SCALING_MISCONFIGURED = "GPUScalingMisconfigured"
+    """On the pool: its NodePool or its backend cannot be used."""
+    BUDGET_EXHAUSTED = "GPUBudgetExhausted"
+    """On the pool: no node is added before the next hour or day."""
+
+    KERNEL_CACHE_RESOLVED = "GPUKernelCacheResolved"
+    """On the GKMCache or ClusterGKMCache: its image is a digest, or another one, which nodes pull now."""
+    KERNEL_CACHE_FAILED = "GPUKernelCacheFailed"
+    """On the GKMCache or ClusterGKMCache: its image is not proven, or a node could not extract it."""
+
 
 class RefusalReason(Enum):
     """Reason of a refusal at admission: the label of `gpu_refusals_total`, the start of the message."""
@@ -120,6 +163,14 @@ class RefusalReason(Enum):
     INVALID_POOL = "InvalidPool"
     POOL_NAME_TAKEN = "PoolNameTaken"
     INVALID_ASSIGNMENT = "InvalidAssignment"
+    INVALID_CACHE = "InvalidCache"
+    """A field of a GKMCache or ClusterGKMCache is wrong."""
+    IMAGE_UNUSABLE = "ImageUnusable"
+    """The image of a cache does not exist, may not be read, or is no kernel cache."""
+    IMAGE_NOT_VERIFIED = "ImageNotVerified"
+    """No accepted signer has signed the image of a cache."""
+    REGISTRY_UNAVAILABLE = "RegistryUnavailable"
+    """The registry of a cache's image does not answer in time, or says that it cannot now."""
 
 
 def node_refusal_text(refusal: "NodeRefusal", pool: "PoolName") -> str:
@@ -153,10 +204,14 @@ def _node_fault(refusal: "NodeRefusal") -> str:
             return "pool is being deleted"
         case _:
             figures = {key: getattr(refusal, key) for key in refusal.__struct_fields__}
-            return _SET_FAULTS[refusal.reason].format(**figures)
+            return _FAULTS[refusal.reason].format(**figures, taken=_taken(refusal))
 
 
-_SET_FAULTS: Final = {
+_FAULTS: Final = {
+    NodeReason.NODE_LEAVING: "node is being deleted, or its autoscaler is about to remove it",
+    NodeReason.NODE_STARTING: (
+        "node is starting, and its units are for the pods that it was added for"
+    ),
     NodeReason.NOT_ALIGNED: (
         "{wanted} requested and {free} free, but of these at most {largest} are on one NUMA node or connected by"
         " NVLink, which the pool requires"
@@ -185,8 +240,19 @@ _SET_FAULTS: Final = {
         "{wanted} requested and {free} free, but kubelet, which aligns devices with other resources of this node,"
         " would choose a NUMA node on which not all containers get the devices that they need"
     ),
+    NodeReason.CACHE_FITS_NO_DEVICE: (
+        "{misfit.subject} no device of the pool on this node: {misfit.reason}"
+    ),
+    NodeReason.CACHE_FITS_TOO_FEW: (
+        "{wanted} requested, but {misfit.subject} only devices with {total} units of the pool on this node:"
+        " {misfit.reason}"
+    ),
+    NodeReason.INSUFFICIENT_FITTING_UNITS: (
+        "{wanted} requested, {free} free ({taken} of {total}) on the devices of the pool on this node that"
+        " {misfit.subject}: {misfit.reason}"
+    ),
 }
-"""Texts of nodes with enough free units, where sets of devices are constrained."""
+"""Texts of nodes with enough free units, which pods cannot have or not together."""
 
 
 def too_large_text(found: "TooLarge") -> str:

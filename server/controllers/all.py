@@ -12,6 +12,7 @@ from reconciler.device import health, state
 from reconciler.installation import pod_security, scheduler_trust, service_endpoint
 from reconciler.inventory import controller as inventory
 from reconciler.inventory import present_label
+from reconciler.kernelcache import cache_node_cleanup, cache_status
 from reconciler.operands import controller as operands
 from reconciler.pod import binding_recovery, nomination, requeue
 from reconciler.pool import (
@@ -23,6 +24,14 @@ from reconciler.pool import (
     workloads,
 )
 from reconciler.readiness import controller as readiness
+from reconciler.scaling import (
+    capacity_holds,
+    handover,
+    kept_nodes,
+    leaving_nodes,
+    node_claim_watch,
+)
+from reconciler.scaling import controller as scaling
 
 if TYPE_CHECKING:
     from reconciler.controller_spec import ControllerSpec, TaskSpec
@@ -45,8 +54,16 @@ CONTROLLERS: "Final[tuple[ControllerSpec | TaskSpec, ...]]" = (
     state.SPEC,
     node_labels.SPEC,
     lifecycle.SPEC,
+    node_claim_watch.SPEC,
+    handover.SPEC,
+    capacity_holds.SPEC,
+    leaving_nodes.SPEC,
+    kept_nodes.SPEC,
     index_changes.SPEC,
     requeue.SPEC,
     binding_recovery.SPEC,
     nomination.SPEC,
+    scaling.SPEC,
+    cache_status.SPEC,
+    cache_node_cleanup.SPEC,
 )

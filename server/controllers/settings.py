@@ -12,8 +12,9 @@ from inventory.debounce import DebounceTerms
 from inventory.discovery.node import InventoryTerms
 from inventory.health.device import IGNORED_XIDS, HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms, Operand
-from manifests.constants import SCHEDULER_SECRET
+from manifests.constants import NAME, SCHEDULER_SECRET
 from manifests.node.agent_daemonset import on_nodes_with_devices
+from manifests.node.cache_mounts import NodeCacheSettings
 from manifests.node.daemonset import KubeletDirectories, PodSettings
 from manifests.node.device_plugin import (
     NodeAgentSettings,
@@ -34,7 +35,12 @@ from operands.operand_settings import (
     ValidatorSettings,
 )
 from reconciler.installation.scheduler_trust import AUTHORITIES_KEY
-from reconciler.settings import ControllerSettings, EndpointTerms, SchedulerTerms
+from reconciler.settings import (
+    AutoscalingTerms,
+    ControllerSettings,
+    EndpointTerms,
+    SchedulerTerms,
+)
 from server.bootstrap_settings import OperandImageSettings
 from server.settings import BadSettingsError
 
@@ -79,6 +85,14 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
         scrapes_per_second=health.scrapes_per_second,
         is_nominating=settings.placement == "Nominated",
         endpoint=_endpoint_terms(settings),
+        autoscaling=AutoscalingTerms(
+            backends=frozenset(settings.autoscaling.backends),
+            # A pod needs the name of an image, whether it runs or not.
+            signal_image=settings.autoscaling.signal_image or workloads.agent_image or NAME,
+            batch_idle_s=settings.autoscaling.batch_idle_s,
+            batch_max_s=settings.autoscaling.batch_max_s,
+        ),
+        is_serving_caches=settings.kernel_caches.enabled,
     )
 
 
@@ -104,7 +118,13 @@ def _endpoint_terms(settings: "Settings") -> EndpointTerms:
 
 
 def _bootstrap_terms(settings: "Settings") -> BootstrapTerms:
-    terms = settings.bootstrap
+    terms, operands = settings.bootstrap, bootstrap_operands(settings)
+    runs = {
+        Operand.VALIDATOR: operands.runs_validator,
+        Operand.GFD: operands.runs_gfd,
+        Operand.DCGM: operands.runs_dcgm,
+        Operand.DCGM_EXPORTER: operands.runs_exporter,
+    }
     return BootstrapTerms(
         requirements={
             Operand.VALIDATOR: terms.validator.requirement,
@@ -112,6 +132,7 @@ def _bootstrap_terms(settings: "Settings") -> BootstrapTerms:
             Operand.DCGM: terms.dcgm.requirement,
             Operand.DCGM_EXPORTER: terms.dcgm_exporter.requirement,
         },
+        installed=frozenset(one for one, is_run in runs.items() if is_run),
         debounce=DebounceTerms(
             good_samples=terms.good_samples,
             bad_samples=terms.bad_samples,
@@ -148,6 +169,7 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
             exports_metrics=settings.bootstrap.exports_nvml,
             node_selector={**plugin.node_selector, **agent.node_selector},
             node_affinity=tuple(_requirement(one) for one in agent.node_affinity),
+            caches=_node_cache_settings(settings),
             pods=_pod_settings(agent),
         ),
         detector=NodeDetectorSettings(
@@ -157,6 +179,20 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
             node_affinity=tuple(_requirement(one) for one in detector.node_affinity),
             pods=_pod_settings(detector),
         ),
+    )
+
+
+def _node_cache_settings(settings: "Settings") -> NodeCacheSettings | None:
+    caches = settings.kernel_caches
+    if not caches.enabled:
+        return None
+    return NodeCacheSettings(
+        directory=caches.directory,
+        quota=caches.quota,
+        grace_s=caches.grace_s,
+        plain_http=caches.registries.plain_http,
+        ca_config_map=caches.registries.ca_config_map,
+        pull_secrets=caches.pull_secrets,
     )
 
 

@@ -1,6 +1,7 @@
 """What is answered on the one port: webhooks, the scheduler's paths, probes and metrics."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from admission.admission_webhooks import (
@@ -9,14 +10,24 @@ from admission.admission_webhooks import (
     validate_gpupool,
     validate_pod,
 )
+from admission.cache_webhooks import (
+    mutate_clustergkmcache,
+    mutate_gkmcache,
+    validate_clustergkmcache,
+    validate_gkmcache,
+)
 from manifests import constants
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
-from server.http.endpoints import AwaitingVerb, Verb, VerbReport, Webhook
+from server.http.endpoints import AwaitingVerb, AwaitingWebhook, Verb, VerbReport, Webhook
 from server.http.exposition import Exposition
 from server.http.replies import TEXT, Reply
 from server.http.routes import Routes
+from server.http.scaling_page import ScalingPage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from admission.caches.cache_context import CacheAdmissionContext
     from admission.context import AdmissionContext
     from api.clock import Clock
     from scheduler.context import ExtenderContext
@@ -29,23 +40,28 @@ class Handlers:
     """The dependencies of all handlers."""
 
     admission: "AdmissionContext"
+    caches: "CacheAdmissionContext | None"
+    """None where kernel caches are not served."""
     scheduling: "ExtenderContext"
     extender: "ExtenderAuthentication"
     webhooks: "WebhookAuthentication | None"
     """None answers every caller."""
     readiness: "Readiness"
+    scaling: "Callable[[], bytes | None]"
+    """The JSON of /debug/scale; None on a replica that does not lead."""
     clock: "Clock"
 
 
 def build_routes(handlers: Handlers) -> Routes:
     readiness = handlers.readiness
     return Routes(
-        endpoints={**_webhooks(handlers), **_verbs(handlers)},
+        endpoints={**_webhooks(handlers), **_cache_webhooks(handlers), **_verbs(handlers)},
         pages={
-            constants.LIVENESS_PATH: lambda _: Reply(200, b"ok\n", TEXT),
-            constants.READINESS_PATH: lambda _: _readyz(readiness, readiness.is_ready()),
-            constants.SYNCED_PATH: lambda _: _readyz(readiness, readiness.may_take_over()),
+            constants.LIVENESS_PATH: lambda *_: Reply(200, b"ok\n", TEXT),
+            constants.READINESS_PATH: lambda *_: _readyz(readiness, readiness.is_ready()),
+            constants.SYNCED_PATH: lambda *_: _readyz(readiness, readiness.may_take_over()),
             constants.METRICS_PATH: Exposition().show,
+            constants.SCALING_PATH: ScalingPage(handlers.extender, handlers.scaling).show,
         },
     )
 
@@ -58,8 +74,7 @@ def _webhooks(handlers: Handlers) -> dict[str, Webhook]:
     return {
         path: Webhook(
             name,
-            decide,
-            context=handlers.admission,
+            partial(decide, context=handlers.admission),
             clock=handlers.clock,
             callers=handlers.webhooks,
         )
@@ -69,6 +84,40 @@ def _webhooks(handlers: Handlers) -> dict[str, Webhook]:
             (constants.VALIDATE_POOLS_PATH, "validate-gpupools", validate_gpupool),
             (constants.VALIDATE_DEVICES_PATH, "validate-gpudevices", validate_gpudevice),
         )
+    }
+
+
+def _cache_webhooks(handlers: Handlers) -> dict[str, Webhook | AwaitingWebhook]:
+    context, clock, callers = handlers.caches, handlers.clock, handlers.webhooks
+    if context is None:
+        return {}
+    awaiting = (
+        (constants.MUTATE_CACHES_PATH, "mutate-gkmcaches", mutate_gkmcache),
+        (
+            constants.MUTATE_CLUSTER_CACHES_PATH,
+            "mutate-clustergkmcaches",
+            mutate_clustergkmcache,
+        ),
+    )
+    at_once = (
+        (constants.VALIDATE_CACHES_PATH, "validate-gkmcaches", validate_gkmcache),
+        (
+            constants.VALIDATE_CLUSTER_CACHES_PATH,
+            "validate-clustergkmcaches",
+            validate_clustergkmcache,
+        ),
+    )
+    return {
+        **{
+            path: AwaitingWebhook(
+                name, partial(decide, context=context), clock=clock, callers=callers
+            )
+            for path, name, decide in awaiting
+        },
+        **{
+            path: Webhook(name, partial(check, context=context), clock=clock, callers=callers)
+            for path, name, check in at_once
+        },
     }
 
 

@@ -1,6 +1,7 @@
 """The endpoints of webhooks and extender verbs: authentication, the decision, its log line and its metrics.
 
-A decision is synchronous (bind alone awaits its one API write) and writes one log line and one histogram sample.
+A decision is synchronous (bind awaits its one API write, and mutation of caches their registries) and writes one log
+line and one histogram sample.
 An exception becomes an answer of the protocol and is counted; no traceback leaves the process.
 """
 
@@ -19,6 +20,7 @@ from scheduler.codec import (
 )
 from server.http.body import Unread
 from server.http.replies import JSON, TEXT, Reply
+from telemetry.kernel_cache_metrics import CACHE_PLACEMENTS
 from telemetry.metrics import ADMISSION_DURATION, EXTENDER_DURATION, PLACEMENTS, POD_WAIT, REFUSALS
 from telemetry.reasons import RefusalReason
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
 
-    from admission.context import AdmissionContext
     from admission.review import AdmissionResult
     from api.clock import Clock
     from scheduler.context import ExtenderContext
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
     from server.http.routes import Headers
 
+    Review = Callable[[bytes], AdmissionResult]
+    AwaitedReview = Callable[[bytes], Awaitable[AdmissionResult]]
     AtOnce = Callable[[bytes, ExtenderContext], VerbResult]
     Awaited = Callable[[bytes, ExtenderContext], Awaitable[VerbResult]]
 
@@ -81,23 +84,20 @@ class _Durations:
         series.observe(self._clock.monotonic() - started)
 
 
-@final
-class Webhook:
+class _Reviewing(Generic[Decide]):
     """A webhook of the API server."""
 
     def __init__(
         self,
         name: str,
-        decide: "Callable[[bytes, AdmissionContext], AdmissionResult]",
+        decide: Decide,
         *,
-        context: "AdmissionContext",
         clock: "Clock",
         callers: "WebhookAuthentication | None" = None,
     ) -> None:
         """Answer by `decide`; `name` is its name in logs and metrics. Without `callers` it is open."""
         self._name = name
         self._decide = decide
-        self._context = context
         self._clock = clock
         self._callers = callers
         self.knows_callers = callers is not None
@@ -132,19 +132,44 @@ class Webhook:
         _log.warning("admission request unreadable", webhook=self._name, error=unread.text)
         return _status(unread)
 
-    def answer(self, body: bytes) -> Reply:
-        started = self._clock.monotonic()
-        try:
-            answer = self._decide(body, self._context)
-        except Exception:  # noqa: BLE001  # the per-request boundary
-            self._durations.observe("failed", started)
-            _log.exception("admission failed", webhook=self._name)
-            return _status(Unread(500, "InternalError", _FAILED))
+    def _fail(self, started: float) -> Reply:
+        """Answer inside an exception's handler."""
+        self._durations.observe("failed", started)
+        _log.exception("admission failed", webhook=self._name)
+        return _status(Unread(500, "InternalError", _FAILED))
+
+    def _reply(self, answer: "AdmissionResult", started: float) -> Reply:
         self._durations.observe(answer.outcome, started)
         if answer.reason is not None:
             REFUSALS.labels(answer.reason.value).inc()
         _log.info("admission", webhook=self._name, outcome=answer.outcome, **answer.facts)
         return Reply(answer.status, answer.body)
+
+
+@final
+class Webhook(_Reviewing["Review"]):
+    """A webhook with a synchronous decision."""
+
+    def answer(self, body: bytes) -> Reply:
+        started = self._clock.monotonic()
+        try:
+            answer = self._decide(body)
+        except Exception:  # noqa: BLE001  # the per-request boundary
+            return self._fail(started)
+        return self._reply(answer, started)
+
+
+@final
+class AwaitingWebhook(_Reviewing["AwaitedReview"]):
+    """A webhook that awaits others: mutation of caches."""
+
+    async def answer(self, body: bytes) -> Reply:
+        started = self._clock.monotonic()
+        try:
+            answer = await self._decide(body)
+        except Exception:  # noqa: BLE001  # the per-request boundary
+            return self._fail(started)
+        return self._reply(answer, started)
 
 
 @final
@@ -240,6 +265,8 @@ def _count(bound: "PodPlacement") -> None:
     PLACEMENTS.labels(bound.pool, bound.quality.value).inc()
     if bound.waited_s is not None:
         POD_WAIT.labels(bound.pool).observe(bound.waited_s)
+    if bound.warmth is not None:
+        CACHE_PLACEMENTS.labels(bound.warmth.value).inc()
 
 
 def _status(unread: Unread) -> Reply:

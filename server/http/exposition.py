@@ -48,7 +48,7 @@ class Exposition:
         self._length = 0
         # of the last page: how long the next one will be
 
-    def show(self, headers: "Headers") -> "Answer":
+    def show(self, _transport: "asyncio.BaseTransport | None", headers: "Headers") -> "Answer":
         is_gzip = accepts_gzip(headers.get(b"accept-encoding", b"").decode("latin-1"))
         if self._length < SHORT:
             return self._reply(_written(is_gzip=is_gzip), is_gzip=is_gzip)

@@ -33,11 +33,15 @@ class Endpoint(Protocol):
         """Answer a request."""
 
 
+Show: TypeAlias = "Callable[[asyncio.BaseTransport | None, Headers], Answer]"
+"""Makes a page for a caller: of the connection, with these headers."""
+
+
 @final
 class ShownPage:
     """Answers GET and HEAD, whatever body comes with them."""
 
-    def __init__(self, show: "Callable[[Headers], Answer]") -> None:
+    def __init__(self, show: "Show") -> None:
         self.show = show
 
 
@@ -52,7 +56,7 @@ class Routes:
         self,
         *,
         endpoints: "Mapping[str, Endpoint] | None" = None,
-        pages: "Mapping[str, Callable[[Headers], Answer]] | None" = None,
+        pages: "Mapping[str, Show] | None" = None,
     ) -> None:
         self._routes: dict[bytes, dict[bytes, Route]] = {}
         for path, endpoint in (endpoints or {}).items():

@@ -253,7 +253,7 @@ class Http2Protocol(asyncio.Protocol):
         if stream.reply is not None:
             return stream.reply
         if stream.page is not None:
-            return stream.page.show(stream.headers)
+            return stream.page.show(self._connection.transport, stream.headers)
         assert stream.endpoint is not None, "one of the three is there"
         return stream.endpoint.answer(b"".join(stream.parts))
 

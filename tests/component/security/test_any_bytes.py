@@ -95,7 +95,7 @@ def answers_to(sent: list[bytes]) -> list[tuple[int, bytes]]:
                 "/known": AnsweredBy(in_hex),
                 "/awaited": AnsweredBy(awaited(lambda: asyncio.sleep(0), in_hex)),
             },
-            pages={"/page": lambda _: text(b"page")},
+            pages={"/page": lambda *_: text(b"page")},
         )
         async with port_state(routes, LIMITS) as state:
             peer = OneConnection(state)

@@ -125,7 +125,7 @@ async def test_connection_that_asked_nothing_gives_way_where_files_are_short() -
 
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
         state = PortState(
-            routes=Routes(pages={"/": lambda _: Reply(200, b"ok", TEXT)}),
+            routes=Routes(pages={"/": lambda *_: Reply(200, b"ok", TEXT)}),
             limits=limits,
             limiter=limiter,
             encoder=ReplyEncoder(LoopClock()),

@@ -17,7 +17,8 @@ from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.resources import SECRETS
 from manifests import constants
-from server.reservation_signer import KEY
+from manifests.example_files import example_text
+from server.reservations.reservation_signer import KEY
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from tests.component.server.test_process import a_process, end_of, settings_file
@@ -162,7 +163,12 @@ async def test_render_prints_no_key(target: str, tmp_path: Path) -> None:
     key = pem_of(ec.generate_private_key(ec.SECP256R1()))
     file = tmp_path / "scheduler.key"
     file.write_bytes(key)
-    arguments = ("--client-key", str(file)) if target == RenderTarget.SCHEDULER_CONFIG.value else ()
+    pool = tmp_path / "pool.yaml"
+    pool.write_text(example_text("pool-autoscaling"))
+    arguments = {
+        RenderTarget.SCHEDULER_CONFIG.value: ("--client-key", str(file)),
+        RenderTarget.NODEPOOL.value: ("--pool-file", str(pool)),
+    }.get(target, ())
     async with a_process("render", target, *arguments) as process:
         status, out, err = await end_of(process)
     assert (status, err) == (0, "")

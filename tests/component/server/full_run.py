@@ -131,6 +131,7 @@ async def a_run(folder: Path, *faults: InjectedError) -> AsyncIterator[ClusterRu
     async with a_cluster(folder) as cluster:
         await cluster.install()
         await cluster.client.create(CUSTOM_RESOURCE_DEFINITIONS, nfd.node_feature_crd())
+        await cluster.install_karpenter()
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": nfd.NAMESPACE}}
         await cluster.client.create(NAMESPACES, namespace)
         await cluster.install_scheduler()

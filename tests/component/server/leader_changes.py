@@ -37,7 +37,7 @@ from server.binder import KubeBinder
 from server.leadership.bound_pods import BoundPods
 from server.leadership.fence import Fence
 from server.leadership.takeover import Takeover
-from server.reservation_ids import ReservationIds
+from server.reservations.reservation_ids import ReservationIds
 from server.shutdown import drain
 from simulator.apiserver.resource_types import PODS as STORED_PODS
 from tests.support.allocation_state import some_allocation_state, some_devices

@@ -30,9 +30,14 @@ WATCHED = (
     "configmaps",
     "daemonsets",
     "operand pods",
+    "scale signals",
+    "nodeclaims",
+    "nodepools",
     "nodefeatures",
     "pods",
 )
+NOT_SERVED = ("gkmcaches", "clustergkmcaches", "gkmcachenodes", "clustergkmcachenodes")
+"""Kinds that are not installed here, which count as listed and empty."""
 SERVING = {"whole": 5, "slow": 120}
 """Pools, and the TTL of their reservations in seconds."""
 

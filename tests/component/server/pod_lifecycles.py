@@ -32,7 +32,7 @@ from reconciler.sinks.pool_sink import PoolSink
 from scheduler.context import RECENT_PODS, ExtenderContext
 from scheduler.extender import bind, filter_nodes, prioritize
 from server.leadership.bound_pods import BoundPods
-from server.reservation_ids import ReservationIds
+from server.reservations.reservation_ids import ReservationIds
 from telemetry.metrics import REGISTRY
 from tests.support.builders import a_node, at
 from tests.support.hand_made import a_device

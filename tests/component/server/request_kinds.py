@@ -13,7 +13,8 @@ from tests.support.running_server import SERVER_USER, Cluster
 
 _OF_PODS = {
     "that are bound": "(?=.*fieldSelector=)",
-    "of operands": "(?=.*labelSelector=)",
+    "that are signals": "(?=.*labelSelector=[^&]*scale-signal)",
+    "of operands": "(?=.*labelSelector=)(?!.*labelSelector=[^&]*scale-signal)",
     "": "(?!.*(field|label)Selector=)",
 }
 """Which pods are listed and watched, by the query."""

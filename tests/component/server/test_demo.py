@@ -30,6 +30,9 @@ async def test_the_demo_runs_to_its_end_and_checks_every_claim():
     assert " s later the operand's objects are gone:\n" in text
     assert "✓ 14 pods were bound, each with exactly one write to the API server" in text
     assert "  train-2 (ended)    n2     GPU-n2-0 … GPU-n2-7 (8)\n" in text
+    assert " MiB were pulled and extracted\n" in text
+    assert " s; nothing was pulled\n" in text
+    assert "  llama   Outdated   2       2        0       1         2\n" in text
     assert text.endswith("\nEvery claim above was checked.\n")
     assert [line for line in text.splitlines() if len(line) > LINE] == []
 

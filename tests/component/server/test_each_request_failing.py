@@ -25,7 +25,14 @@ from tests.component.server.full_run import (
 )
 from tests.component.server.request_kinds import breaking, kind_of, requests_of_ours
 from tests.support.metric_samples import Counted
-from tests.support.rights import allows, asked_in, our_rights, rights_of_operands
+from tests.support.rights import (
+    allows,
+    asked_in,
+    our_rights,
+    rights_of_autoscaling,
+    rights_of_kernel_caches,
+    rights_of_operands,
+)
 
 # What is not asked over the network is not waited for, so few idle turns will do.
 pytestmark = pytest.mark.looptime(noop_cycles=10)
@@ -39,6 +46,9 @@ WATCHED = (
     "namespaces",
     "pods",
     "pods of operands",
+    "pods that are signals",
+    "nodeclaims",
+    "nodepools",
     "configmaps",
     "daemonsets",
 )
@@ -49,6 +59,7 @@ READS = (
     "GET secrets gpu-control-plane-tls",
     "GET secrets gpu-control-plane-scheduler",
     "GET secrets gpu-control-plane-reservations",
+    "GET secrets gpu-control-plane-caches",
     "GET mutatingwebhookconfigurations",
     "GET validatingwebhookconfigurations",
     "GET leases",
@@ -65,6 +76,11 @@ READS = (
     "LIST clusterrolebindings",
     "LIST servicemonitors",
     "LIST verticalpodautoscalers",
+    # Their kinds are not installed here.
+    "LIST gkmcaches",
+    "LIST clustergkmcaches",
+    "LIST gkmcachenodes",
+    "LIST clustergkmcachenodes",
 )
 WRITES = (
     "POST secrets",
@@ -208,8 +224,9 @@ async def test_the_run_makes_every_kind_of_request(tmp_path: Path) -> None:
     )
     assert {kind_of(request) for request in requests} == {*READS, *WRITES, *WAITING, *CHANGES}
     asked = asked_in(requests)
-    # What else operands may have: test_rights.py.
-    ours = our_rights() - rights_of_operands()
+    # What else operands may have, autoscaling and caches: test_rights.py, test_pool_scaling_faults.py, test_cache_faults.py.
+    elsewhere = rights_of_operands() | rights_of_autoscaling() | rights_of_kernel_caches()
+    ours = our_rights() - elsewhere
     assert [right for right in ours if not any(allows(right, one) for one in asked)] == []
 
 

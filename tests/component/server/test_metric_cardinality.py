@@ -2,6 +2,7 @@
 
 import random
 import string
+from functools import partial
 
 from admission.admission_webhooks import mutate_pod, validate_pod
 from manifests import constants
@@ -33,8 +34,8 @@ async def test_ten_thousand_names_in_requests_add_no_series(scheduler: ServedApp
     source = random.Random(1)
     context = scheduler.webhook_setup.context()
     webhooks = [
-        Webhook("mutate-pods", mutate_pod, context=context, clock=LoopClock()),
-        Webhook("validate-pods", validate_pod, context=context, clock=LoopClock()),
+        Webhook("mutate-pods", partial(mutate_pod, context=context), clock=LoopClock()),
+        Webhook("validate-pods", partial(validate_pod, context=context), clock=LoopClock()),
     ]
     before: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
     for number in range(REQUESTS):

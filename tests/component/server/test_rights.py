@@ -9,14 +9,22 @@ from typing import Any
 import pytest
 
 from api.annotations import encode_devices
+from api.cache_name import CacheName
+from api.foreign.karpenter import NodeClaim
+from api.meta import PartialObjectMetadata
 from api.names import (
+    AGENT_NOT_READY_TAINT,
     API_VERSION,
+    COMPONENT_LABEL,
     DEVICE_NODE_LABEL,
     DEVICES_ANNOTATION,
+    SCALE_REQUEST_LABEL,
+    SCALE_SIGNAL,
     NodeName,
     PodUid,
     UnitId,
 )
+from autoscaling.scaling_model import RequestId
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.event_recorder import Event, EventRecorder, ObjectReference
@@ -25,11 +33,15 @@ from kube.resources import (
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
     GPU_POOLS,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NODE_CLAIMS,
     NODE_FEATURES,
+    NODE_POOLS,
     NODES,
     PODS,
     SECRETS,
     SERVICE_MONITORS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
     VERTICAL_POD_AUTOSCALERS,
 )
 from manifests import constants
@@ -37,16 +49,22 @@ from pool.model import Instant
 from reconciler.operands import rights
 from reconciler.pod.nomination import NominationWriter
 from reconciler.pod.requeue import SchedulerRequeue
+from reconciler.scaling.handover import node_handover
+from reconciler.scaling.node_claim_watch import node_claim_watch
+from reconciler.sinks.karpenter_sink import observe_claim
 from scheduler.ports import BindWritten, PodBinding, PodRef, SeenBound
 from server.binder import KubeBinder
 from server.leadership.fence import Fence
 from simulator.apiserver.requestlog import LoggedRequest
 from simulator.node.kubelet import register_node
 from telemetry.reasons import EventReason
+from tests.component.reconciler.cache_world import CacheWorld, install_cache_kinds
 from tests.component.reconciler.test_node_operands import a_definition
 from tests.support.allocation_state import a_reserved_pod, some_allocation_state, some_devices
 from tests.support.builders import a_pod_facts, at
+from tests.support.controllers import a_context
 from tests.support.hand_made import a_device, a_pool
+from tests.support.kernel_caches import D1, a_digest
 from tests.support.loop_clock import LoopClock, ServerClock
 from tests.support.node_features import agent_device, agent_feature
 from tests.support.polling import until
@@ -78,6 +96,20 @@ async def add_objects(cluster: Cluster) -> None:
             "spec": {"containers": [{"name": "c", "image": "i"}]},
         }
         await cluster.client.create(PODS, body)
+
+
+async def add_node_pool(cluster: Cluster) -> None:
+    template = {
+        "requirements": [{"key": SCALE_REQUEST_LABEL, "operator": "Exists"}],
+        "startupTaints": [{"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}],
+    }
+    body = {
+        "apiVersion": NODE_POOLS.api_version,
+        "kind": NODE_POOLS.kind,
+        "metadata": {"name": "growing"},
+        "spec": {"template": {"spec": template}},
+    }
+    await cluster.client.create(NODE_POOLS, body)
 
 
 async def add_objects_of_an_earlier_version(cluster: Cluster) -> None:
@@ -155,6 +187,7 @@ async def run_the_server(cluster: Cluster) -> None:
         ):
             await until_written(cluster, "PATCH", path)
         await a_pool_is_made(cluster)
+        await a_pool_grows(cluster)
         await certificates_are_repaired(cluster)
         await a_node_comes_and_goes(cluster, clock)
         await a_pod_is_evicted(cluster)
@@ -174,6 +207,22 @@ async def a_pool_is_made(cluster: Cluster) -> None:
         await until_written(cluster, "PATCH", path)
     for kind in ("configmaps", "daemonsets"):
         await until_written(cluster, "PATCH", f"/{kind}/")
+
+
+async def a_pool_grows(cluster: Cluster) -> None:
+    """A pod waits, a node is asked for, and the pool stops scaling."""
+    pool = a_pool() | {"metadata": {"name": "growing"}}
+    shapes = [{"name": "one", "devices": 1}]
+    pool["spec"] = {"assignment": {"requireAnnotation": False}, "autoscaling": {"shapes": shapes}}
+    await cluster.client.create(GPU_POOLS, pool)
+    body = a_pod_object(1, "growing", "hopeful", apiVersion="v1", kind="Pod")
+    body["metadata"] = {"name": "hopeful", "namespace": "default"}
+    await cluster.client.create(PODS, body)
+    await until_written(cluster, "POST", f"/namespaces/{NAMESPACE}/pods")
+    await until_written(cluster, "PATCH", "/pods/scale-growing-")
+    patch = {"spec": {"autoscaling": None}}
+    await cluster.client.merge_patch(GPU_POOLS, patch, name="growing")
+    await until_written(cluster, "DELETE", "/pods/scale-growing-")
 
 
 async def certificates_are_repaired(cluster: Cluster) -> None:
@@ -260,6 +309,42 @@ async def nominate(cluster: Cluster, client: KubeClient) -> None:
     assert await nominating.nominate(nominating.due())
 
 
+async def delete_signals(cluster: Cluster, client: KubeClient) -> None:
+    """A node that came for pods is handed over, which ends its request."""
+    request = RequestId("whole-1")
+    signal = a_pod_object(1, "whole", "signal", apiVersion="v1", kind="Pod")
+    labels = {COMPONENT_LABEL: SCALE_SIGNAL, SCALE_REQUEST_LABEL: request}
+    signal["metadata"] = {"name": "signal", "namespace": NAMESPACE, "labels": labels}
+    signal["spec"]["containers"][0].pop("resources")
+    await cluster.client.create(PODS, signal)
+    await node_handover(a_context(client=client))._delete_signals(request)
+
+
+async def delete_claim(cluster: Cluster, client: KubeClient) -> None:
+    """A node that never has devices goes."""
+    head = {"apiVersion": NODE_CLAIMS.api_version, "kind": NODE_CLAIMS.kind}
+    written = await cluster.client.create(
+        NODE_CLAIMS, {**head, "metadata": {"name": "whole-1"}, "spec": {}}
+    )
+    claim = observe_claim(written.decode(NodeClaim))
+    assert await node_claim_watch(a_context(client=client))._delete(claim)
+
+
+async def serve_caches(cluster: Cluster, client: KubeClient) -> None:
+    """Caches of both scopes are resolved, and the objects of a node that is gone go."""
+    for resource in (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS):
+        for one in (await cluster.client.list_(resource, PartialObjectMetadata)).items:
+            await cluster.client.delete(resource, one.metadata.name)
+    world = CacheWorld(cluster.api, cluster.client, client)
+    shared = CacheName(namespace="", name="shared")
+    for name in (CacheName(namespace="default", name="llama"), shared):
+        await world.add_cache(name, digest=D1)
+        await world.report("gone", {name.name: {D1: a_digest()}}, namespace=name.namespace)
+    await world.settle(user=SERVER_USER)
+    assert (await world.cache(shared)).status.resolved_digest == D1
+    assert await world.node_objects() == []
+
+
 async def tell_twice(client: KubeClient) -> None:
     recorder = EventRecorder(
         client, LoopClock(), reporting_controller="test/engine", reporting_instance="one"
@@ -283,8 +368,11 @@ async def tell_twice(client: KubeClient) -> None:
 async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster):
     await cluster.install_scheduler()
     await cluster.install_service()
+    await cluster.install_karpenter()
+    await install_cache_kinds(cluster.client)
     await add_objects(cluster)
     await add_objects_of_an_earlier_version(cluster)
+    await add_node_pool(cluster)
     await run_all_operands(cluster)
     await run_the_server(cluster)
     configuration = StaticConnection(cluster.api.url, token=SERVER_TOKEN)
@@ -293,6 +381,9 @@ async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster
         await take_over_from_another(client)
         await wake(cluster, client)
         await nominate(cluster, client)
+        await delete_signals(cluster, client)
+        await delete_claim(cluster, client)
+        await serve_caches(cluster, client)
         await tell_twice(client)
     granted, asked = our_rights(), asked_in(cluster.api.requests)
     forbidden = [one for one in asked if not any(allows(right, one) for right in granted)]

@@ -14,18 +14,13 @@ from pool.placement.fragmentation.target_workload import TargetShape
 from server.settings import BadSettingsError, Settings, load_settings
 from server.usual_demand import recent_demands
 from tests.support.builders import a_pool
+from tests.support.settings_file import a_file
 
 
 @pytest.fixture(autouse=True)
 def _no_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("GPU_CONTROL_PLANE_")]:
         monkeypatch.delenv(name)
-
-
-def a_file(tmp_path: Path, content: object) -> Path:
-    file = tmp_path / "settings.yaml"
-    file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
-    return file
 
 
 def test_defaults_are_usable() -> None:
@@ -56,106 +51,6 @@ def test_lists_can_be_given_by_every_source(
     assert load_settings([], file).tls.dns_names == ("b.example",)
     flags = ["--tls.dns_names", "c.example,d.example"]
     assert load_settings(flags, file).tls.dns_names == ("c.example", "d.example")
-
-
-GFD_ON = {"enabled": True, "image": {"image": "registry.example.com/gfd:1"}}
-HOST_PATH = "text that matches ^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$"
-
-
-@pytest.mark.parametrize(
-    ("bootstrap", "complaint"),
-    [
-        pytest.param(
-            {"gfd": {"enabled": True, "image": {"repository": "r.example", "image": "gfd"}}},
-            "bootstrap.gfd.image.version is empty: set repository, image and version, or image alone"
-            " to the whole reference",
-            id="image without a version",
-        ),
-        pytest.param(
-            {"validator": {"image": {"version": "1.0"}}},
-            "bootstrap.validator.image.repository is empty: set repository, image and version",
-            id="image of the validator, the version alone",
-        ),
-        pytest.param(
-            {"dcgm": {"enabled": True}},
-            "bootstrap.dcgm.image: the operand is enabled and has no image: set"
-            " bootstrap.dcgm.image.image to the whole reference",
-            id="no image",
-        ),
-        pytest.param(
-            {"gfd": {"enabled": True, "image": {"image": "registry.example.com/gpu feature:1"}}},
-            "{}: bootstrap.gfd.image.image is 'registry.example.com/gpu feature:1'; expected: text that"
-            " matches",
-            id="image of two words",
-        ),
-        pytest.param(
-            {"gfd": GFD_ON | {"sleepInterval": "60s"}},
-            "{}: bootstrap.gfd.sleepInterval: no such setting; did you mean bootstrap.gfd.sleep_interval_s?",
-            id="unknown setting",
-        ),
-        pytest.param(
-            {"gfd": GFD_ON | {"sleep_interval_s": -60}},
-            "{}: bootstrap.gfd.sleep_interval_s is -60; expected: number, 1 to 86400",
-            id="negative interval",
-        ),
-        pytest.param(
-            {"gfd": GFD_ON | {"sleep_interval_s": 1e9}},
-            "{}: bootstrap.gfd.sleep_interval_s is 1000000000.0; expected: number, 1 to 86400",
-            id="interval that ends never",
-        ),
-        pytest.param(
-            {"dcgm_exporter": {"service_monitor": {"interval": "-15s"}}},
-            "{}: bootstrap.dcgm_exporter.service_monitor.interval is '-15s'; expected: text that matches",
-            id="negative interval of scrapes",
-        ),
-        pytest.param(
-            {"dcgm_exporter": {"service_monitor": {"interval": "1s1h"}}},
-            "{}: bootstrap.dcgm_exporter.service_monitor.interval is '1s1h'; expected: text that matches",
-            id="interval that ServiceMonitor does not take",
-        ),
-        pytest.param(
-            {"gfd": GFD_ON | {"host_sys_path": "sys"}},
-            f"{{}}: bootstrap.gfd.host_sys_path is 'sys'; expected: {HOST_PATH}",
-            id="host path that is relative",
-        ),
-        pytest.param(
-            {"gfd": GFD_ON | {"features_dir": "/etc/../root"}},
-            f"{{}}: bootstrap.gfd.features_dir is '/etc/../root'; expected: {HOST_PATH}",
-            id="host path that leads elsewhere",
-        ),
-        pytest.param(
-            {"dcgm": {"mig_strategy": "none"}},
-            "{}: bootstrap.dcgm.mig_strategy is 'none'; expected: single or mixed",
-            id="not of the enumeration",
-        ),
-        pytest.param(
-            {
-                "dcgm": {"enabled": True, "image": {"image": "registry.example.com/dcgm:1"}},
-                "dcgm_exporter": {"enabled": True},
-            },
-            "bootstrap.dcgm.enabled runs a host engine that nothing asks: set"
-            " bootstrap.dcgm_exporter.source to DCGM, or bootstrap.dcgm.enabled to false",
-            id="host engine that nothing asks",
-        ),
-    ],
-)
-def test_bad_settings_of_operands_are_refused_by_name_and_with_the_cure(
-    tmp_path: Path, bootstrap: dict[str, object], complaint: str
-) -> None:
-    file = a_file(tmp_path, {"bootstrap": bootstrap})
-    with pytest.raises(BadSettingsError) as caught:
-        load_settings([], file)
-    assert complaint.format(file) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_toleration_without_a_key_is_refused_by_name(tmp_path: Path) -> None:
-    """Those of the node agent are those of the operands."""
-    file = a_file(tmp_path, {"node_agent": {"tolerations": [{"effect": "NoSchedule"}]}})
-    with pytest.raises(BadSettingsError) as caught:
-        load_settings([], file)
-    want = f"{file}: node_agent.tolerations: 0: a toleration without a key needs operator Exists"
-    assert want in str(caught.value)
 
 
 def test_no_namespace_but_our_own_is_believed_unless_told() -> None:

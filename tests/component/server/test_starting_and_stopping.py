@@ -43,10 +43,18 @@ async def test_server_becomes_ready_when_everything_is_listed_and_it_leads(
             "configmaps synced": True,
             "daemonsets synced": True,
             "operand pods synced": True,
+            "scale signals synced": True,
+            "nodeclaims synced": True,
+            "nodepools synced": True,
             "nodefeatures synced": True,
+            "gkmcaches synced": True,
+            "clustergkmcaches synced": True,
+            "gkmcachenodes synced": True,
+            "clustergkmcachenodes synced": True,
             "pods synced": True,
             "certificate loaded": True,
             "reservation key loaded": True,
+            "cache key loaded": True,
             "leading": True,
         }
         assert await cluster.lease_holder()

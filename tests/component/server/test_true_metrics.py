@@ -22,6 +22,7 @@ from tests.component.server.metrics_nodes import (
 )
 from tests.component.server.metrics_run import (
     DEVICES,
+    NOT_SERVED,
     SERVING,
     WATCHED,
     MetricsRun,
@@ -43,6 +44,7 @@ from tests.support.running_server import Cluster, a_server
 async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
     ASKED.clear()  # of other tests in this process
     await cluster.install_discovery()
+    await cluster.install_karpenter()
     async with a_server(cluster, observe_within_s=1.0, **IMPATIENT) as server:
         await server.until_ready()
         await cluster.settled()
@@ -68,16 +70,8 @@ async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
     assert DECLARED - ASKED == ELSEWHERE
 
 
-ELSEWHERE = {
-    "gpu_bootstrap_handler_errors",
-    "gpu_informer_decode_errors",
-    "gpu_pods_nominated",
-}
-"""No object of an operand is refused here (`tests/component/reconciler/test_node_operands.py`), no API server in memory
-stores what we cannot read (`tests/component/kube/test_client_requests.py`), and only the tail of a long queue is
-nominated (`tests/component/reconciler/test_nominating.py`)."""
-
 CONTROLLERS = {
+    "cachenode.cleanup",
     "device.assignment",
     "device.health",
     "device.state",
@@ -85,12 +79,17 @@ CONTROLLERS = {
     "node.bootstrap",
     "node.dcgm",
     "node.exports",
+    "node.handover",
     "node.inventory",
+    "node.leaving",
     "node.operands",
     "node.pool-marks",
     "node.present-label",
+    "pool.capacity",
     "pool.conflict",
+    "pool.kept-nodes",
     "pool.life",
+    "pool.scaling",
     "pool.status",
     "pool.workloads",
     "scheduler.trust",
@@ -120,6 +119,15 @@ DECLARED = {
     for metric in vars(metrics).values()
     if isinstance(metric, prometheus_client.Counter | Gauge | Histogram)
 }
+
+ELSEWHERE = {
+    "gpu_bootstrap_handler_errors",
+    "gpu_informer_decode_errors",
+    "gpu_pods_nominated",
+} | {name for name in DECLARED if name.startswith(("gpu_scale_", "gpu_smart_", "gpu_nodeclaim_"))}
+"""No pool scales here (`tests/component/reconciler/test_node_claim_watch.py`), no object of an operand is refused here (`tests/component/reconciler/test_node_operands.py`), no API server in memory
+stores what we cannot read (`tests/component/kube/test_client_requests.py`), and only the tail of a long queue is
+nominated (`tests/component/reconciler/test_nominating.py`)."""
 
 
 async def exporters_reads_are_shown(run: MetricsRun, exporter: Exporter) -> None:
@@ -258,9 +266,13 @@ async def what_is_in_the_cluster_is_shown(run: MetricsRun) -> None:
         ("gpu_pods_unaccounted", {(): 1}),
         ("gpu_units_held_twice", {(): 1}),
         ("gpu_leading", {(): 1}),
-        ("gpu_informer_synced", {(resource,): 1 for resource in WATCHED}),
     ):
         await comes_to(functools.partial(shown, name), counts)
+    # What only earlier servers of this process watched is shown as 0.
+    await comes_to(
+        lambda: {one: synced for one, synced in shown("gpu_informer_synced").items() if synced},
+        {(resource,): 1 for resource in (*WATCHED, *NOT_SERVED)},
+    )
     placeable = {("1", "slow", topology): 2 for topology in ("any", "aligned")}
     await comes_to(
         lambda: {one: pods for one, pods in shown("gpupool_placeable_pods").items() if pods},
@@ -275,7 +287,7 @@ async def what_is_in_the_cluster_is_shown(run: MetricsRun) -> None:
         age = SystemClock().utc_now() - dt.datetime.fromisoformat(created or "")
         assert waits[pool,] == pytest.approx(age.total_seconds(), abs=10)
     lag = shown("gpu_informer_lag_seconds")
-    assert lag.keys() == {(resource,) for resource in WATCHED}
+    assert lag.keys() == {(resource,) for resource in (*WATCHED, *NOT_SERVED)}
     assert all(0 <= lag_s < 60 for lag_s in lag.values())
     bundle = await run.cluster.bundle()
     decoded = decode_pair(bundle.serving)

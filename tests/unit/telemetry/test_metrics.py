@@ -14,11 +14,11 @@ from prometheus_client import (
 )
 
 from api.version import REVISION, VERSION
-from telemetry import agent_metrics, metrics
+from telemetry import agent_metrics, kernel_cache_metrics, metrics
 
 METRICS = {
     name: metric
-    for home in (metrics, agent_metrics)
+    for home in (metrics, agent_metrics, kernel_cache_metrics)
     for name, metric in vars(home).items()
     if isinstance(metric, Counter | Gauge | Histogram)
 }
@@ -73,10 +73,17 @@ def test_durations_are_in_seconds():
 
 
 def test_durations_are_told_apart_from_half_a_millisecond_to_five_seconds():
+    longer = (
+        metrics.POD_WAIT,
+        metrics.NODE_CLAIM_PROVISION,
+        metrics.SCALE_PHASE,
+        agent_metrics.CACHE_PULL_DURATION,
+        agent_metrics.CACHE_EXTRACTION_DURATION,
+    )
     bounds = [
         metric._upper_bounds
         for metric in METRICS.values()
-        if isinstance(metric, Histogram) and metric is not metrics.POD_WAIT
+        if isinstance(metric, Histogram) and metric not in longer
     ]
     assert len(bounds) > 3
     for each in bounds:
@@ -89,6 +96,17 @@ def test_durations_are_told_apart_from_half_a_millisecond_to_five_seconds():
 def test_a_wait_is_told_from_a_tenth_of_a_second_to_a_day():
     bounds = metrics.POD_WAIT._upper_bounds
     assert (bounds[0], bounds[-2]) == (0.1, 24 * 3600)
+
+
+def test_a_node_is_told_from_a_second_to_an_hour():
+    for metric in (metrics.NODE_CLAIM_PROVISION, metrics.SCALE_PHASE):
+        assert (metric._upper_bounds[0], metric._upper_bounds[-2]) == (1, 3600)
+
+
+def test_the_pull_of_a_cache_is_told_from_a_tenth_of_a_second_to_ten_minutes():
+    """G13."""
+    for metric in (agent_metrics.CACHE_PULL_DURATION, agent_metrics.CACHE_EXTRACTION_DURATION):
+        assert (metric._upper_bounds[0], metric._upper_bounds[-2]) == (0.1, 600)
 
 
 def test_no_label_names_what_there_are_many_of():

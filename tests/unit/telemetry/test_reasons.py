@@ -6,7 +6,7 @@ from enum import Enum
 import pytest
 
 from api.names import PoolName
-from pool.refusal import NodeReason, NodeRefusal
+from pool.refusal import CacheMisfit, NodeReason, NodeRefusal
 from telemetry.conditions import PoolCondition, PoolPhase, PoolReady
 from telemetry.reasons import EventReason, RefusalReason, node_refusal_text
 
@@ -52,6 +52,24 @@ TEXTS = {
         " (3 of 8 used on this node)"
     ),
     NodeReason.POOL_ENDING: "GPU pool whole: pool is being deleted",
+    NodeReason.NODE_LEAVING: (
+        "GPU pool whole: node is being deleted, or its autoscaler is about to remove it"
+    ),
+    NodeReason.NODE_STARTING: (
+        "GPU pool whole: node is starting, and its units are for the pods that it was added for"
+    ),
+    NodeReason.CACHE_FITS_NO_DEVICE: (
+        "GPU pool whole: kernel cache GKMCache team/llama fits no device of the pool on this node:"
+        " arch 90 of the cache, device has 80"
+    ),
+    NodeReason.CACHE_FITS_TOO_FEW: (
+        "GPU pool whole: 9 requested, but kernel cache GKMCache team/llama fits only devices with 8 units of the pool"
+        " on this node: arch 90 of the cache, device has 80"
+    ),
+    NodeReason.INSUFFICIENT_FITTING_UNITS: (
+        "GPU pool whole: 9 requested, 1 free (3 used, 2 reserved, 2 unhealthy of 8) on the devices of the pool on this"
+        " node that kernel cache GKMCache team/llama fits: arch 90 of the cache, device has 80"
+    ),
 }
 
 
@@ -82,6 +100,9 @@ def test_every_refusal_of_a_node_is_one_exact_line(reason: NodeReason):
         total=8,
         largest=4,
         policy="restricted",
+        misfit=CacheMisfit(
+            "kernel cache GKMCache team/llama fits", "arch 90 of the cache, device has 80"
+        ),
     )
     assert node_refusal_text(refusal, PoolName("whole")) == TEXTS[reason]
 

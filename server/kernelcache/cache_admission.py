@@ -1,0 +1,67 @@
+"""Admission of kernel caches, put together: its context, its keys and its registries."""
+
+from typing import TYPE_CHECKING, final
+
+from admission.caches.cache_context import CacheAdmissionContext, ClusterVerification
+from api.kinds.gkmcache import SignerIdentity, Verification
+from api.version import VERSION
+from kernelcache.signatures.signature_policy import SignaturePolicy, read_signature_policy
+from server.kernelcache.mutation_key_secret import MutationKeySecret
+from server.kernelcache.registry_images import RegistryImages
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from api.clock import Clock
+    from kube.client import KubeClient
+    from server.kernel_cache_settings import CacheVerificationSettings, KernelCacheSettings
+
+
+@final
+class CacheAdmission:
+    """Parts of one process, built without I/O."""
+
+    def __init__(
+        self,
+        settings: "KernelCacheSettings",
+        client: "KubeClient",
+        clock: "Clock",
+        *,
+        namespace: str,
+    ) -> None:
+        """`namespace` is the server's own."""
+        self.keys = MutationKeySecret(client, namespace)
+        self.images = RegistryImages(
+            settings,
+            client,
+            clock,
+            namespace=namespace,
+            user_agent=f"gpu-control-plane/{VERSION}",
+        )
+        verification = settings.verification
+        self.context = CacheAdmissionContext(
+            images=self.images,
+            keys=self.keys.keys,
+            verification=ClusterVerification(
+                signers=_policy(verification),
+                is_enforced=verification.mode == "Enforce",
+                allows_unsigned=verification.allow_unsigned,
+                trusts_kyverno=settings.kyverno,
+            ),
+            own_namespace=namespace,
+            cluster_pull_secrets=frozenset(settings.pull_secrets),
+        )
+
+    def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
+        """Return the tasks by name; each runs until cancelled."""
+        return {"caches.key": self.keys.run(), "caches.registries": self.images.run()}
+
+
+def _policy(settings: "CacheVerificationSettings") -> SignaturePolicy | None:
+    if not settings.keys and not settings.identities:
+        return None
+    identities = [
+        SignerIdentity(subject=one.subject, issuer=one.issuer) for one in settings.identities
+    ]
+    return read_signature_policy(Verification(keys=list(settings.keys), identities=identities))

@@ -1,0 +1,226 @@
+"""Images of caches as their registries have them: the port of admission.
+
+Each question is answered within the time of the settings, since the API server waits three seconds for a
+webhook; what needs longer is refused so that the user's client tries again. The answer is either whole or a fault:
+nothing half-known is admitted.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+import structlog
+
+from admission.caches.cache_images import (
+    ImageFault,
+    ImageQuestion,
+    ResolvedImage,
+    VerificationOutcome,
+    judge,
+)
+from kernelcache.admitted_image import AdmittedImage
+from kernelcache.image_format import (
+    CacheImageError,
+    config_descriptor,
+    facts_of,
+    read_cache_image,
+)
+from kernelcache.signatures.image_signatures import verify_signatures
+from kube.pull_secrets import PullSecretReader, PullSecretUnusableError
+from oci.docker_config import parse_docker_configs
+from oci.errors import PlatformMissing, RegistryError, RegistryTimedOut, RegistryUnreachable
+from oci.platforms import ImagePlatform
+from oci.registry_client import FetchedManifest, RegistryClient
+from oci.registry_connections import RegistryConnections
+from oci.registry_settings import RegistrySettings
+from oci.signature_reading import read_signatures
+from server.kernelcache.trust_root_file import TrustRootFile
+from telemetry.kernel_cache_metrics import RESOLUTION_DURATION, VERIFICATIONS
+
+if TYPE_CHECKING:
+    from api.clock import Clock
+    from api.image_reference import Digest, ImageReference
+    from api.kinds.gkmcache import CacheImageFacts
+    from kernelcache.signatures.signature_verdict import SignatureVerdict
+    from kube.client import KubeClient
+    from oci.signature_reading import ShownSignatures
+    from server.kernel_cache_settings import KernelCacheSettings
+
+AT_A_TIME: Final = 16
+"""Questions that are asked at once; more wait, within their time."""
+_PLATFORMS: Final = tuple(ImagePlatform(architecture=one) for one in ("amd64", "arm64"))
+"""Of an index: nodes take the image of their own, and the facts are those of the first that there is."""
+_FAILED: Final = "failed"
+
+_log = structlog.get_logger()
+
+
+@final
+class RegistryImages:
+    """Asks registries while `run` does."""
+
+    def __init__(
+        self,
+        settings: "KernelCacheSettings",
+        client: "KubeClient",
+        clock: "Clock",
+        *,
+        namespace: str,
+        user_agent: str,
+    ) -> None:
+        registries = settings.registries
+        self._timeout_s = registries.timeout_s
+        self._settings = RegistrySettings(
+            user_agent=user_agent,
+            ca_file=registries.ca_file,
+            plain_http_hosts=frozenset(registries.plain_http),
+            connect_timeout_s=registries.timeout_s,
+            read_timeout_s=registries.timeout_s,
+            # A little longer than the whole, which then has the say; the user's client repeats.
+            operation_timeout_s=2 * registries.timeout_s,
+            attempts=1,
+        )
+        self._secrets = PullSecretReader(client, namespace)
+        self._trust_root = TrustRootFile(settings.verification.trust_root_file, clock)
+        self._clock = clock
+        self._connections: RegistryConnections | None = None
+        self._slots = asyncio.Semaphore(AT_A_TIME)
+        for outcome in (*(one.value for one in VerificationOutcome), _FAILED):
+            VERIFICATIONS.labels(outcome)
+
+    async def run(self) -> NoReturn:
+        """Keep connections to registries until cancelled.
+
+        Raises:
+            OSError: the file of authorities cannot be used.
+        """
+        await self._trust_root.current()
+        async with AsyncExitStack() as stack:
+            connections = RegistryConnections(self._settings)
+            try:
+                self._connections = await stack.enter_async_context(connections)
+            except OSError as error:
+                file = str(self._settings.ca_file)
+                _log.error("authorities of registries cannot be used", file=file, error=str(error))
+                raise
+            stack.callback(self._forget)
+            await asyncio.Event().wait()
+            raise AssertionError("nobody sets it")
+
+    def is_open(self) -> bool:
+        """Return whether registries can be asked."""
+        return self._connections is not None
+
+    async def resolve(self, question: ImageQuestion) -> ResolvedImage | ImageFault:
+        """Return what the registry says, or why nothing is known; counted and timed."""
+        started = self._clock.monotonic()
+        found = await self._within_time(question)
+        outcome = _FAILED
+        if isinstance(found, ResolvedImage):
+            outcome = judge(question, found).outcome.value
+        VERIFICATIONS.labels(outcome).inc()
+        RESOLUTION_DURATION.labels(outcome).observe(self._clock.monotonic() - started)
+        return found
+
+    async def _within_time(self, question: ImageQuestion) -> ResolvedImage | ImageFault:
+        name, registry = str(question.reference), question.reference.registry
+        is_waiting = True
+        try:
+            async with asyncio.timeout(self._timeout_s), self._slots:
+                is_waiting = False
+                return await self._ask(question)
+        except TimeoutError:
+            text = f"{name}: registry {registry} did not answer everything within {self._timeout_s:g} s"
+            cure = "try again; if it stays so, look at the registry and the network to it"
+            if is_waiting:
+                text = f"{name}: {AT_A_TIME} images are being resolved"
+                cure = "try again"
+            return ImageFault(text=f"{text}: {cure}", is_transient=True)
+        except RegistryError as error:
+            # An error about a signature names the signature only.
+            text = str(error) if name in str(error) else f"{name}: {error}"
+            return ImageFault(text=text, is_transient=error.is_transient)
+        except PullSecretUnusableError as error:
+            return ImageFault(text=f"{name}: {error}", is_transient=error.is_transient)
+        except CacheImageError as error:
+            return ImageFault(text=f"{name}: {error}", is_transient=False)
+
+    async def _ask(self, question: ImageQuestion) -> ResolvedImage | ImageFault:
+        if self._connections is None:
+            text = f"{question.reference}: gpu-control-plane is starting; try again"
+            return ImageFault(text=text, is_transient=True)
+        # All of them are of one namespace.
+        namespace = next((one.namespace for one in question.pull_secrets), "")
+        names = [one.name for one in question.pull_secrets]
+        credentials = parse_docker_configs(await self._secrets.read(namespace, names))
+        client = RegistryClient(self._connections, credentials, self._clock)
+        reference = question.reference
+        digest = reference.digest or await self._digest(client, reference)
+        facts, signatures = await _both(client, reference, digest, is_signed=bool(question.signers))
+        verdicts: list[SignatureVerdict] = []
+        if signatures is not None:
+            verdicts = await self._verify(question, digest, signatures)
+        image = AdmittedImage(digest=digest, facts=facts)
+        return ResolvedImage(image=image, verdicts=tuple(verdicts))
+
+    async def _digest(self, client: RegistryClient, reference: "ImageReference") -> "Digest":
+        try:
+            return (await client.resolve(reference)).digest
+        except RegistryTimedOut:
+            raise
+        except RegistryUnreachable:
+            # The registry may have closed the connection that was kept from the question before.
+            return (await client.resolve(reference)).digest
+
+    async def _verify(
+        self, question: ImageQuestion, digest: "Digest", signatures: "ShownSignatures"
+    ) -> "list[SignatureVerdict]":
+        trust_root = await self._trust_root.current()
+        return [
+            await asyncio.to_thread(
+                verify_signatures,
+                digest,
+                signatures.materials,
+                policy=signers.policy,
+                trust_root=trust_root,
+                unread=signatures.problems,
+            )
+            for signers in question.signers
+        ]
+
+    def _forget(self) -> None:
+        self._connections = None
+
+
+async def _both(
+    client: RegistryClient, reference: "ImageReference", digest: "Digest", *, is_signed: bool
+) -> "tuple[CacheImageFacts, ShownSignatures | None]":
+    """Return what the image says, and its signatures where they matter, read at the same time."""
+    if not is_signed:
+        return await _facts(client, reference, digest), None
+    try:
+        async with asyncio.TaskGroup() as group:
+            facts = group.create_task(_facts(client, reference, digest))
+            signatures = group.create_task(read_signatures(client, reference, digest))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return facts.result(), signatures.result()
+
+
+async def _facts(
+    client: RegistryClient, reference: "ImageReference", digest: "Digest"
+) -> "CacheImageFacts":
+    manifest = await _manifest(client, reference, digest)
+    config = await client.small_blob(reference, config_descriptor(manifest.content))
+    return facts_of(read_cache_image(manifest.content, config))
+
+
+async def _manifest(
+    client: RegistryClient, reference: "ImageReference", digest: "Digest"
+) -> FetchedManifest:
+    for platform in _PLATFORMS[:-1]:
+        try:
+            return await client.image_manifest(reference, digest, platform)
+        except PlatformMissing:
+            continue
+    return await client.image_manifest(reference, digest, _PLATFORMS[-1])

@@ -1,0 +1,1 @@
+"""Ids and signatures of reservations."""

@@ -1,0 +1,1 @@
+"""Keys that all replicas of the server share."""
