@@ -8,6 +8,7 @@ AgentError
 │   └── SessionStaleError    the NVML session has to be opened again (`agent.nvml.errors`)
 ├── PartitioningError        the driver rejects a partitioning step
 ├── ReadyFilesError          a file of the validator cannot be written
+├── MountError               a volume cannot be mounted, or unmounted
 ├── StepFailedError          a step of the validator did not pass until its deadline
 └── AgentUnusableError       the API server is required, and its configuration is unusable
 """
@@ -50,6 +51,10 @@ class PartitioningError(AgentError):
 
 class ReadyFilesError(AgentError):
     """A file of the validator cannot be written; the text names it, the cause and the cure."""
+
+
+class MountError(AgentError):
+    """A volume cannot be mounted or unmounted; the text names the path and the cause."""
 
 
 class StepFailedError(AgentError):

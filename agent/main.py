@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from agent.device_metrics.source import DeviceMetrics
+    from agent.roles.caches_role import CachesRole
     from agent.roles.inventory_role import InventoryRole
     from agent.roles.plugin_role import PluginRole
     from agent.roles.validator_role import ValidatorRole
@@ -51,6 +52,11 @@ class Agent:
             from agent.roles import inventory_role  # noqa: PLC0415
 
             self._inventory = inventory_role.InventoryRole(dependencies, self._objects)
+        self._caches: CachesRole | None = None
+        if AgentRole.CACHES in roles and self._inventory is not None:
+            from agent.roles import caches_role  # noqa: PLC0415
+
+            self._caches = caches_role.CachesRole(dependencies, self._inventory)
         self._validator: ValidatorRole | None = None
         if AgentRole.VALIDATOR in roles and self._objects is not None:
             from agent.roles import validator_role  # noqa: PLC0415
@@ -77,6 +83,7 @@ class Agent:
             if self._dependencies.pod_informer.synced.is_set()
             else ["pods of the node: no list yet"]
         )
+        # A driver of kernel caches that kubelet does not know is a problem of the node, not of its devices.
         return missing + (self._plugin.missing if self._plugin is not None else [])
 
     async def run(self) -> None:
@@ -94,7 +101,7 @@ class Agent:
             tasks |= {
                 f"objects.{number}": one.run() for number, one in enumerate(self._objects.informers)
             }
-        for role in (self._plugin, self._inventory, self._validator):
+        for role in (self._plugin, self._inventory, self._caches, self._validator):
             tasks |= role.tasks() if role is not None else {}
         try:
             async with asyncio.TaskGroup() as group:

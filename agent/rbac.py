@@ -6,7 +6,7 @@ its own node.
 
 from typing import Final
 
-from api.names import GROUP
+from api.names import GKM_GROUP, GROUP
 from manifests.install.rbac import PolicyRule
 
 _OF_BOTH: Final = (
@@ -22,6 +22,20 @@ RBAC: Final = (
     PolicyRule(resources=("nodes",), verbs=("get",)),
     # kubelet asks for it: the settings of its TopologyManager.
     PolicyRule(resources=("nodes/configz",), verbs=("get",)),
+    # Pull secrets of caches are read where a RoleBinding of their namespace allows it.
+    PolicyRule(
+        group=GKM_GROUP, resources=("gkmcaches", "clustergkmcaches"), verbs=("list", "watch")
+    ),
+    PolicyRule(
+        group=GKM_GROUP,
+        resources=("gkmcachenodes", "clustergkmcachenodes"),
+        verbs=("create", "delete", "get", "list", "patch", "watch"),
+    ),
+    PolicyRule(
+        group=GKM_GROUP,
+        resources=("gkmcachenodes/status", "clustergkmcachenodes/status"),
+        verbs=("update",),
+    ),
     *_OF_BOTH,
 )
 """Cluster-wide rules of the node agent."""

@@ -33,6 +33,10 @@ class AgentRole(Enum):
     """Serves the metrics of the node's devices; with inventory."""
     DEVICE_PLUGIN = "device-plugin"
     """Advertises the devices of one pool, or of all pools, to kubelet."""
+    CACHES = "caches"
+    """Pulls and extracts kernel caches, and writes the node's GKMCacheNodes; with csi and inventory."""
+    CSI = "csi"
+    """Mounts kernel caches into pods; with caches."""
     VALIDATOR = "validator"
     """Keeps the validator's files true after its init containers (`gpu-control-plane validate`) wrote them; alone."""
     DETECT = "detect"
@@ -75,6 +79,20 @@ class AgentSettings:
     """Steps that the role validator keeps true (`agent.validator.steps`)."""
     validations_directory: Path = Path(VALIDATIONS_DIRECTORY)
     termination_log: Path = Path(TERMINATION_LOG)
+    caches_directory: Path = Path("/var/lib/gkm")
+    """Store of extracted kernel caches."""
+    caches_quota: int | None = None
+    """Bytes that extracted caches may take; None is no limit."""
+    caches_grace: float = 300.0
+    """Seconds that content stays which no cache names and no pod uses any more."""
+    kubelet_directory: Path = Path("/var/lib/kubelet")
+    """kubelet's root, at the path that it has on the node: with its pods, its plugins and plugins_registry."""
+    registries_plain_http: frozenset[str] = frozenset()
+    """`host:port` of registries that are asked without TLS."""
+    registries_ca_file: Path | None = None
+    """Authorities of registries to trust instead of the system's."""
+    cache_pull_secrets: frozenset[str] = frozenset()
+    """Secrets of our namespace that ClusterGKMCaches may name."""
     host: str = "0.0.0.0"  # noqa: S104  # the pod's own network; probes and metrics only
     port: int = PROBES_PORT
     kubeconfig: Path | None = None
@@ -93,6 +111,7 @@ class AgentSettings:
         if alone and AgentRole.INVENTORY not in self.roles:
             names = " and ".join(sorted(role.value for role in alone))
             raise ValueError(f"{names} requires the role inventory: add it to --roles")
+        self._check_caches()
         if AgentRole.VALIDATOR in self.roles and len(self.roles) > 1:
             raise ValueError("validator is a role alone: its pod ends with the cause of a failure")
         if self.config is not None and AgentRole.DEVICE_PLUGIN not in self.roles:
@@ -103,3 +122,35 @@ class AgentSettings:
             raise ValueError(f"--pool: {self.pool!r} is no valid pool name")
         if self.ignored_xids is not None and AgentRole.INVENTORY not in self.roles:
             raise ValueError("--ignored-xids is for the role inventory")
+
+    def _check_caches(self) -> None:
+        of_caches = {AgentRole.CACHES, AgentRole.CSI}
+        missing = of_caches - self.roles
+        if len(missing) == 1:
+            (have,) = of_caches - missing
+            (lack,) = missing
+            raise ValueError(f"{have.value} requires the role {lack.value}: add it to --roles")
+        if not missing and AgentRole.INVENTORY not in self.roles:
+            raise ValueError("caches and csi require the role inventory: add it to --roles")
+        if self.caches_quota is not None and self.caches_quota <= 0:
+            raise ValueError(f"--caches-quota is {self.caches_quota}: it must be above 0")
+        if self.caches_grace < 0:
+            raise ValueError(f"--caches-grace is {self.caches_grace:g}: it must be 0 or more")
+        for name, path in (
+            ("caches", self.caches_directory),
+            ("kubelet", self.kubelet_directory),
+        ):
+            if not path.is_absolute():
+                raise ValueError(f"--{name}-directory is {path}: it must be an absolute path")
+        if missing and (one := self._set_without_caches()):
+            raise ValueError(f"{one} is for the roles caches and csi")
+
+    def _set_without_caches(self) -> str:
+        """Return the first flag of kernel caches that is set; empty where none is."""
+        given = {
+            "--caches-quota": self.caches_quota is not None,
+            "--registries-plain-http": bool(self.registries_plain_http),
+            "--registries-ca-file": self.registries_ca_file is not None,
+            "--cache-pull-secrets": bool(self.cache_pull_secrets),
+        }
+        return next((flag for flag, is_set in given.items() if is_set), "")

@@ -49,7 +49,7 @@ class ProcessReadings:
         self._processes = UnaccountedProcesses()
         self._read_at = float("-inf")
         self._accounted: dict[int, PodUid | None] = {}
-        # Process -> its pod; a suspect's is read anew. A node may have a thousand processes, of 20 microseconds each.
+        # Process -> its pod; a suspect's is read again. A node may have a thousand processes, of 20 microseconds each.
         self._reported: dict[tuple[PodUid, str], None] = {}
         self.unaccounted: Counter[UnaccountedDevice] = Counter()
         """Processes of the last two readings, by device and pod."""

@@ -118,6 +118,8 @@ class InventoryCollector:
         """Returns the UUIDs of devices being partitioned: their instances are published once all exist."""
         self.kubelet: Callable[[], KubeletConfiguration | None] = lambda: None
         """Returns the settings of the node's kubelet."""
+        self.on_look: Callable[[], None] = lambda: None
+        """Called after each reading of the driver, with or without an answer."""
         TASK_FAILURES.labels(TASK)
 
     @property
@@ -175,6 +177,7 @@ class InventoryCollector:
             self._accept(look)
         self._has_read_driver = True
         self.settle()
+        self.on_look()
 
     def read_bus(self) -> bool:
         """Read the bus; return whether the driver should be read again."""

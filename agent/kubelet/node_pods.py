@@ -5,10 +5,12 @@ assigned devices come from here. `agent.plugin.pod_identification` identifies th
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final, final
 
 from api.annotations import decode_devices
+from api.mounted_caches import mounted_caches
 from api.names import DEVICES_ANNOTATION, MIRROR_ANNOTATION, PodUid
 from api.quantity import parse_count
 from pool.model import ContainerRole
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from api.annotations import Devices
+    from api.cache_name import CacheName
     from api.foreign.core import Container, Pod
 
 
@@ -54,6 +57,8 @@ class NodePod:
     order of the spec, then the others."""
     assigned: "Devices | None"
     """The annotation: container -> units; None where it is absent or malformed."""
+    caches: "Mapping[str, CacheName]" = field(default_factory=dict)
+    """Volume of the spec -> the kernel cache that it mounts."""
 
     @property
     def ref(self) -> str:
@@ -104,14 +109,26 @@ def _node_pod(pod: "Pod", containers: tuple[ContainerRequest, ...]) -> NodePod:
         is_contradicted=pod.is_terminal and not pod.has_ended,
         containers=containers,
         assigned=decode_devices(metadata.annotation(DEVICES_ANNOTATION)),
+        caches=_caches(pod),
     )
+
+
+def _caches(pod: "Pod") -> "dict[str, CacheName]":
+    """Return the caches that the driver mounts for the pod: those of its own namespace, and of the cluster."""
+    namespace = pod.metadata.namespace
+    return {
+        volume.name: name
+        for volume in pod.spec.volumes or ()
+        for name in mounted_caches((volume,), namespace)
+    }
 
 
 @final
 class NodePods:
     """The sink of the pod informer, whose items are projected by `node_pod` or `any_node_pod`.
 
-    Pods without extended resources are known by their UIDs alone, and wake no reader of `changed`.
+    Pods without extended resources are known by their UIDs alone, and wake no reader of `changed` unless they
+    mount a kernel cache.
     """
 
     def __init__(self) -> None:
@@ -136,11 +153,12 @@ class NodePods:
 
     def upsert(self, item: NodePod) -> None:
         self._put(item)
-        if item.containers:
+        if item.containers or item.caches:
             self._notify()
 
     def discard(self, item: NodePod) -> None:
-        self._without_resources.pop(item.uid, None)
+        if self._without_resources.pop(item.uid, None) is not None and item.caches:
+            self._notify()
         if item.uid in self._by_uid:
             self._drop(item.uid)
             self._notify()
@@ -152,6 +170,11 @@ class NodePods:
     def get_any(self, uid: PodUid) -> NodePod | None:
         """Return a pod, with extended resources or, where they are projected, without."""
         return self._by_uid.get(uid) or self._without_resources.get(uid)
+
+    def with_caches(self) -> "Iterable[NodePod]":
+        """Return the pods that mount kernel caches, with extended resources or without."""
+        pods = chain(self._by_uid.values(), self._without_resources.values())
+        return (pod for pod in pods if pod.caches)
 
     def is_known_ended(self, uid: PodUid) -> bool:
         """Return whether a deleted pod was shown as ended before; knows the last `MAX_ENDED`."""

@@ -11,7 +11,6 @@ that overlap the newer has the socket; the older does not touch it and serves it
 
 import asyncio
 import contextlib
-import socket as sockets
 from typing import TYPE_CHECKING, Any, Final, final
 
 import grpc
@@ -19,6 +18,7 @@ import structlog
 
 from agent.errors import RegistrationError
 from agent.files import FileIdentity, file_identity
+from agent.served_socket import ServedSocket, SocketState
 from api.kubelet.deviceplugin import KUBELET_SOCKET, REGISTER, REGISTRATION_SERVICE, VERSION
 from api.kubelet.proto.deviceplugin_pb2 import DevicePluginOptions, RegisterRequest
 from kube.backoff import Backoff
@@ -70,8 +70,9 @@ class ServedPlugin:
         self._kubelet = directory / KUBELET_SOCKET
         self._clock = clock
         self._problems = problems
-        self._server: grpc.aio.Server | None = None
-        self._served_as: FileIdentity | None = None
+        self._server = ServedSocket(
+            self._socket, [plugin.handlers()], before_stop=self._end_registration
+        )
         self._registered_with: FileIdentity | None = None
         self._registered_at = 0.0
         self._streams_before = 0
@@ -121,14 +122,9 @@ class ServedPlugin:
             RegistrationError: kubelet refused.
             OSError, RuntimeError: the socket cannot be bound.
         """
-        found = file_identity(self._socket)
-        if self._server is None or found is None:
-            await self._serve()
-        elif found != self._served_as:
-            if _is_alive(self._socket):
-                # Open connections are still served. Registering would make kubelet dial the other process.
-                return f"another process serves {self._socket}"
-            await self._serve()
+        if await self._server.ensure() is SocketState.TAKEN:
+            # Open connections are still served. Registering would make kubelet dial the other process.
+            return f"another process serves {self._socket}"
         if kubelet is None:
             return f"there is no kubelet at {self._kubelet}"
         if not self._is_registered_with(kubelet, now):
@@ -142,7 +138,7 @@ class ServedPlugin:
 
         Streams end first, so that kubelet makes no more calls; open calls get `DRAIN_WITHIN_S` to end.
         """
-        await self._stop(DRAIN_WITHIN_S)
+        await self._server.stop(DRAIN_WITHIN_S)
 
     @property
     def _source(self) -> str:
@@ -159,25 +155,9 @@ class ServedPlugin:
         was_opened = self.plugin.streams_opened > self._streams_before
         return not was_opened and now - self._registered_at < STREAM_WITHIN_S
 
-    async def _stop(self, grace_s: float) -> None:
-        server, self._server = self._server, None
-        self._served_as = self._registered_with = None
-        if server is not None:
-            self.plugin.end_streams()
-            await server.stop(grace_s)
-
-    async def _serve(self) -> None:
-        # An open connection is that of a kubelet that is gone.
-        await self._stop(0)
-        # A killed process leaves its socket behind, and binding to it would fail.
-        with contextlib.suppress(FileNotFoundError):
-            self._socket.unlink()
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers((self.plugin.handlers(),))
-        server.add_insecure_port(f"unix://{self._socket}")
-        await server.start()
-        self._server = server
-        self._served_as = file_identity(self._socket)
+    def _end_registration(self) -> None:
+        self._registered_with = None
+        self.plugin.end_streams()
 
     async def _register(self, kubelet: FileIdentity) -> None:
         """Register with the kubelet of this socket; give up once the socket is replaced."""
@@ -231,16 +211,3 @@ class ServedPlugin:
             error=text,
             retry_in_s=retry_s,
         )
-
-
-def _is_alive(path: "Path") -> bool:
-    """Return whether a process listens at a socket; does not block."""
-    with sockets.socket(sockets.AF_UNIX) as probe:
-        probe.setblocking(False)  # noqa: FBT003  # the standard library's own signature
-        try:
-            probe.connect(str(path))
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-    return True

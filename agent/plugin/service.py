@@ -14,15 +14,15 @@ while a call is open.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final
+from typing import TYPE_CHECKING, NoReturn, final
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError, Message
 
 from agent.plugin.container_response import ResponseTerms, UnknownUnits, response_for
 from agent.plugin.device_selection import SelectionRefused
 from agent.plugin.pod_identification import PodQuery
+from agent.unary_calls import CallContext, CallRefusedError, UnaryCalls
 from api.kubelet.deviceplugin import (
     ALLOCATE,
     GET_OPTIONS,
@@ -46,11 +46,10 @@ from api.kubelet.proto.deviceplugin_pb2 import (
     PreStartContainerRequest,
     PreStartContainerResponse,
 )
-from telemetry.agent_metrics import ANSWER_DURATION, REFUSED_ALLOCATIONS
-from telemetry.metrics import TASK_FAILURES
+from telemetry.agent_metrics import REFUSED_ALLOCATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from agent.plugin.advertised import Unit, Units
     from agent.plugin.devices_file import DevicesOfNode
@@ -60,17 +59,6 @@ if TYPE_CHECKING:
 
 
 _log = structlog.get_logger()
-
-Context = grpc.aio.ServicerContext[Any, Any]
-Request = TypeVar("Request", bound=Message)
-
-
-class _RefusedAllocationError(Exception):
-    """The status that kubelet gets in place of a response."""
-
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 @final
@@ -126,66 +114,34 @@ class DevicePluginService:
         self._notify()
 
     def handlers(self) -> grpc.GenericRpcHandler:
+        calls = UnaryCalls(
+            component="the device plugin",
+            api=f"the device plugin API {VERSION}",
+            task="plugin.answer",
+            clock=self._clock,
+            log_keys={"resource": self.resource},
+        )
         return grpc.method_handlers_generic_handler(
             PLUGIN_SERVICE,
             {
-                GET_OPTIONS: self._handler(GET_OPTIONS, Empty, self._options),
+                GET_OPTIONS: calls.handler(GET_OPTIONS, Empty, self._options),
                 LIST_AND_WATCH: grpc.unary_stream_rpc_method_handler(
                     self._list_and_watch,
                     response_serializer=ListAndWatchResponse.SerializeToString,
                 ),
-                GET_PREFERRED: self._handler(
+                GET_PREFERRED: calls.handler(
                     GET_PREFERRED, PreferredAllocationRequest, self._prefer
                 ),
-                ALLOCATE: self._handler(ALLOCATE, AllocateRequest, self._allocate),
-                PRE_START: self._handler(PRE_START, PreStartContainerRequest, self._pre_start),
+                ALLOCATE: calls.handler(ALLOCATE, AllocateRequest, self._allocate),
+                PRE_START: calls.handler(PRE_START, PreStartContainerRequest, self._pre_start),
             },
         )
-
-    def _handler(
-        self,
-        call: str,
-        request_type: type[Request],
-        answer: "Callable[[Request], Awaitable[Message]]",
-    ) -> "grpc.RpcMethodHandler[Any, Any]":
-        async def handle(content: bytes, context: Context) -> bytes:
-            started = self._clock.monotonic()
-            try:
-                response = await answer(request_type.FromString(content))
-                return response.SerializeToString()
-            except _RefusedAllocationError as refusal:
-                _log.warning(
-                    "allocation request refused",
-                    resource=self.resource,
-                    call=call,
-                    error=str(refusal),
-                )
-                await context.abort(refusal.code, str(refusal))
-            except DecodeError:
-                text = (
-                    f"{call}: malformed request: not a message of the device plugin API {VERSION}"
-                )
-                _log.warning("malformed device plugin request", resource=self.resource, error=text)
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-            except Exception as error:  # noqa: BLE001  # the boundary of a request
-                TASK_FAILURES.labels("plugin.answer").inc()
-                _log.error(
-                    "device plugin call failed", resource=self.resource, call=call, exc_info=error
-                )
-                await context.abort(
-                    grpc.StatusCode.INTERNAL, f"{call}: internal error of the device plugin"
-                )
-            finally:
-                ANSWER_DURATION.labels(call).observe(self._clock.monotonic() - started)
-            raise AssertionError("abort returned")
-
-        return grpc.unary_unary_rpc_method_handler(handle)
 
     async def _options(self, _request: Empty) -> DevicePluginOptions:
         return DevicePluginOptions(get_preferred_allocation_available=self._allocator is not None)
 
     async def _list_and_watch(
-        self, _request: bytes, _context: Context
+        self, _request: bytes, _context: CallContext
     ) -> "AsyncIterator[ListAndWatchResponse]":
         generation = self._stream_generation
         # A kubelet that connects again has dropped its last preference.
@@ -205,7 +161,7 @@ class DevicePluginService:
         requests = request.container_requests
         if len(requests) > 1:
             text = f"{self.resource}: allocator of {len(requests)} containers in one request"
-            raise _RefusedAllocationError(grpc.StatusCode.INVALID_ARGUMENT, text)
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text)
         return PreferredAllocationResponse(
             container_responses=[
                 ContainerPreferredAllocationResponse(deviceIDs=await self._preferred(one))
@@ -221,7 +177,7 @@ class DevicePluginService:
         preferred = await self._allocator.prefer(query, self._by_id)
         self._preferred_for, choice = preferred.container, preferred.choice
         if isinstance(choice, SelectionRefused):
-            raise _RefusedAllocationError(grpc.StatusCode.FAILED_PRECONDITION, choice.text)
+            raise CallRefusedError(grpc.StatusCode.FAILED_PRECONDITION, choice.text)
         self._expected = frozenset(choice.units)
         return choice.units
 
@@ -274,7 +230,7 @@ class DevicePluginService:
 
     def _refuse(self, cause: str, text: str) -> NoReturn:
         REFUSED_ALLOCATIONS.labels(self.resource, cause).inc()
-        raise _RefusedAllocationError(
+        raise CallRefusedError(
             grpc.StatusCode.INVALID_ARGUMENT
             if cause == "unknown"
             else grpc.StatusCode.FAILED_PRECONDITION,

@@ -36,10 +36,11 @@ from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 from kube.errors import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine
+    from collections.abc import Callable, Collection, Coroutine
 
     from agent.api_cache import NodeObjects
     from agent.context import AgentContext
+    from agent.driver.port import DriverSnapshot
     from agent.files import FileIdentity
     from api.kinds.gpunodeinventory import KubeletConfiguration
 
@@ -166,6 +167,15 @@ class InventoryRole:
                 processes=self._process_sources(),
                 node=settings.node,
             )
+
+    @property
+    def look(self) -> "DriverSnapshot | None":
+        """The driver's last answer; None without a driver."""
+        return self._devices.look
+
+    def on_look(self, call: "Callable[[], None]") -> None:
+        """Have it called after each reading of the driver."""
+        self._devices.on_look = call
 
     def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
         """Return the tasks by name; each runs until cancelled."""

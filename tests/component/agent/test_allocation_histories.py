@@ -245,11 +245,14 @@ async def test_no_unit_is_allocated_twice_and_assigned_units_are_kept(
     history = History(node, folder, seed)
     node.pod_resources.is_limited = seed % 2 == 0
     async with history.running():
-        for _ in range(60):
+        for number in range(600):
             await history.step()
             history.check()
-    assert history.kept_assignments > 15
-    assert history.substituted > 0
+            # When a unit is substituted depends on which of two calls comes first.
+            if number >= 60 and history.substituted and history.kept_assignments > 15:
+                break
+        else:
+            pytest.fail("no unit was ever substituted, or few assignments were kept")
     assert max(node.waits) < 1.0
 
 

@@ -1,0 +1,116 @@
+"""The pull of a cache's layer from its registry: manifest by digest, configuration, and the layer's stream.
+
+Everything is named by the proven digest; what the registry sends is checked against it while it is read.
+"""
+
+import contextlib
+import platform
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from api.image_reference import Digest, parse_image_reference
+from kernelcache.image_format import CacheImage, config_descriptor, read_cache_image
+from oci.platforms import ImagePlatform
+from oci.registry_client import RegistryClient
+from telemetry.agent_metrics import CACHE_PULL_DURATION, CACHE_PULLED_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+    from agent.caches.cache_credentials import CacheCredentials
+    from api.clock import Clock
+    from api.image_reference import ImageReference
+    from api.kinds.gkmcache import GKMCache
+    from oci.registry_connections import RegistryConnections
+
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class PullProgress:
+    """Bytes of a layer that have come; for answers to kubelet, since a status must not move with them."""
+
+    received: int = 0
+    total: int = 0
+
+
+@final
+class OpenedLayer:
+    """A layer that can be read once for each call."""
+
+    def __init__(
+        self,
+        client: RegistryClient,
+        reference: "ImageReference",
+        image: CacheImage,
+        *,
+        progress: PullProgress,
+        clock: "Clock",
+    ) -> None:
+        self.image: Final = image
+        self._client = client
+        self._reference = reference
+        self._progress = progress
+        self._clock = clock
+
+    def __call__(self) -> "AbstractAsyncContextManager[AsyncIterator[bytes]]":
+        """Open the stream, which fails at its end where digest or length are wrong."""
+        return aclosing(self._chunks())
+
+    async def _chunks(self) -> "AsyncGenerator[bytes, None]":
+        began = self._clock.monotonic()
+        self._progress.received, self._progress.total = 0, self.image.layer.size
+        async with aclosing(self._client.blob(self._reference, self.image.layer)) as blob:
+            async for chunk in blob:
+                self._progress.received += len(chunk)
+                CACHE_PULLED_BYTES.inc(len(chunk))
+                yield chunk
+        CACHE_PULL_DURATION.observe(self._clock.monotonic() - began)
+
+
+@final
+class LayerPull:
+    """Opens the layers of caches, over connections that are shared."""
+
+    def __init__(
+        self, connections: "RegistryConnections", secrets: "CacheCredentials", clock: "Clock"
+    ) -> None:
+        """The connections are opened by `open_connections`."""
+        self._connections = connections
+        self._secrets = secrets
+        self._clock = clock
+
+    @contextlib.asynccontextmanager
+    async def open_connections(self) -> "AsyncIterator[None]":
+        """Keep the pool of connections open in the context.
+
+        Raises:
+            OSError: the file of authorities is missing or unusable.
+        """
+        async with self._connections:
+            yield
+
+    async def open(self, cache: "GKMCache", digest: Digest, progress: PullProgress) -> OpenedLayer:
+        """Read what the image of this digest is.
+
+        Raises:
+            RegistryError: the registry's answer, or its absence.
+            CacheImageError: the image is no kernel cache.
+            PullSecretError: the cache's credentials cannot be read.
+            ImageReferenceError: spec.image is none.
+        """
+        reference = parse_image_reference(cache.spec.image)
+        client = RegistryClient(self._connections, await self._secrets.of(cache), self._clock)
+        manifest = await client.image_manifest(reference, digest, node_platform())
+        config = await client.small_blob(reference, config_descriptor(manifest.content))
+        image = read_cache_image(manifest.content, config)
+        return OpenedLayer(client, reference, image, progress=progress, clock=self._clock)
+
+
+def node_platform() -> ImagePlatform:
+    """Return what images of this node are for."""
+    machine = platform.machine()
+    return ImagePlatform(architecture=_ARCHITECTURES.get(machine, machine))

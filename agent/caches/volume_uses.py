@@ -1,0 +1,222 @@
+"""The node's volumes of kernel caches: which content each uses, and which cache and pod it is of.
+
+The mount is the truth: it is read before the driver is served, and again each minute. Which cache a volume is of is in
+the spec of its pod, whose UID and volume are parts of the mount's path; of a pod that the API server does not show
+(any more) it is what the call said that mounted it, or what the node's object shows.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+import structlog
+
+from agent.kernelcache.errors import VolumesUnknownError
+from agent.kernelcache.mountinfo import read_mounts
+from agent.kernelcache.references import References, VolumeReference, find_references
+from api.cache_name import CacheName
+from api.names import PodUid
+from telemetry.agent_metrics import CACHE_PODS
+from telemetry.conditions import AgentDegraded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from agent.csi.volume_request import PublishVolume
+    from agent.kernelcache.mountinfo import MountEntry
+    from agent.kubelet.node_pods import NodePods
+    from agent.problems.registry import ProblemRegistry
+    from api.image_reference import Digest
+    from api.kinds.gkmcachenode import GKMCacheNode
+
+SOURCE: Final = "caches volumes"
+"""Of the problem in the registry."""
+RECONCILE_EVERY_S: Final = 60.0
+RETRY_EVERY_S: Final = 2.0
+_VOLUME_PARTS: Final = 3
+# volumes/kubernetes.io~csi/<volume>/mount, from its end: mount, volume
+
+_log = structlog.get_logger()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeUse:
+    """A mounted volume."""
+
+    reference: VolumeReference
+    cache: CacheName | None
+    """None where nothing says it."""
+    pod_namespace: str = ""
+    pod_name: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """What the call said that mounted a volume."""
+
+    cache: CacheName
+    pod: str
+
+
+@final
+class VolumeUses:
+    """The volumes in use; every method but `run` and `read` is one step."""
+
+    def __init__(
+        self,
+        pods: "NodePods",
+        problems: "ProblemRegistry",
+        *,
+        directory: "Path",
+        mounts: "Callable[[], tuple[MountEntry, ...]]" = read_mounts,
+    ) -> None:
+        """Know nothing yet; `directory` is kubelet's directory of pods."""
+        self.references: Final = References()
+        self.read_once: Final = asyncio.Event()
+        """Set once the mounts have been read: before, no content may be removed or mounted."""
+        self.on_change: Callable[[], None] = lambda: None
+        self._pods = pods
+        self._problems = problems
+        self._directory = directory
+        self._mounts = mounts
+        self._origins: dict[str, _Origin] = {}
+        # target -> its call
+        self._under_way: set[str] = set()
+        # targets of calls that mount now
+        self._doubted = asyncio.Event()
+
+    async def run(self) -> NoReturn:
+        """Read the mounts, and again each minute and after a mount with an unknown end."""
+        while True:
+            self._doubted.clear()
+            is_read = await self.read()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RECONCILE_EVERY_S if is_read else RETRY_EVERY_S):
+                    await self._doubted.wait()
+
+    async def read(self) -> bool:
+        """Take the mounts over; return whether they could be read."""
+        before = self.references.all()
+        try:
+            found = await asyncio.to_thread(self._find)
+        except VolumesUnknownError as error:
+            self._problems.set(SOURCE, AgentDegraded.CACHES_BLOCKED, str(error))
+            return False
+        self._problems.clear(SOURCE)
+        if self.references.all() != before:
+            # A call has mounted or unmounted meanwhile: what was read may be of before.
+            self._doubted.set()
+            return True
+        self.references.reconcile(found, self._under_way)
+        known = {one.target for one in self.references.all()}
+        self._origins = {key: one for key, one in self._origins.items() if key in known}
+        self.read_once.set()
+        if self.references.all() != before:
+            self._changed()
+        return True
+
+    def target_of(self, target: "Path") -> str:
+        """Return the target as mounts are listed: kubelet's root may be a link."""
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            return str(self._directory.resolve() / target.relative_to(self._directory))
+        return str(target)
+
+    @contextlib.contextmanager
+    def mounting(self, volume: "PublishVolume", digest: "Digest") -> "Iterator[bool]":
+        """Hold the content while it is mounted; False where it is being removed.
+
+        After an error, what is mounted there is read.
+        """
+        target = self.target_of(volume.target)
+        uid = volume.target.relative_to(self._directory).parts[0]
+        reference = VolumeReference(
+            target=target, digest=digest, pod_uid=PodUid(uid), volume_id=volume.volume
+        )
+        if not self.references.hold(reference):
+            yield False
+            return
+        self._origins[target] = _Origin(volume.cache, volume.pod)
+        self._under_way.add(target)
+        try:
+            yield True
+        except BaseException:
+            self._doubted.set()
+            raise
+        finally:
+            self._under_way.discard(target)
+        self._changed()
+
+    def released(self, target: "Path") -> "frozenset[Digest]":
+        """Drop a volume that is not mounted any more; return what it used."""
+        key = self.target_of(target)
+        gone = frozenset(one.digest for one in self.references.all() if one.target == key)
+        self.references.release(key)
+        self._origins.pop(key, None)
+        if gone:
+            self._changed()
+        return gone
+
+    def uses(self, shown: "Mapping[str, GKMCacheNode]") -> "list[VolumeUse]":
+        """Return all volumes; `shown` are the node's objects."""
+        by_volume = _shown_volumes(shown)
+        return [self._use_of(one, by_volume) for one in self.references.all()]
+
+    def awaited(self) -> "frozenset[CacheName]":
+        """Return the caches that pods of the node have in their specs and not mounted yet."""
+        mounted = {_volume_of(one) for one in self.references.all()}
+        return frozenset(
+            cache
+            for pod in self._pods.with_caches()
+            if not pod.is_ended
+            for volume, cache in pod.caches.items()
+            if (pod.uid, volume) not in mounted
+        )
+
+    def _use_of(
+        self, reference: VolumeReference, shown: "Mapping[str, tuple[CacheName, str, str]]"
+    ) -> VolumeUse:
+        uid, volume = _volume_of(reference)
+        pod = None if uid is None else self._pods.get_any(uid)
+        origin = self._origins.get(reference.target)
+        if pod is not None and volume in pod.caches:
+            cache: CacheName | None = pod.caches[volume]
+            namespace, name = pod.namespace, pod.name
+        elif origin is not None:
+            cache = origin.cache
+            namespace, _, name = origin.pod.partition("/")
+        elif reference.volume_id in shown:
+            cache, namespace, name = shown[reference.volume_id or ""]
+        else:
+            cache, namespace, name = None, "", ""
+        return VolumeUse(reference=reference, cache=cache, pod_namespace=namespace, pod_name=name)
+
+    def _find(self) -> tuple[VolumeReference, ...]:
+        return find_references(self._mounts(), self._directory)
+
+    def _changed(self) -> None:
+        CACHE_PODS.set(len({one.pod_uid or one.target for one in self.references.all()}))
+        self.on_change()
+
+
+def _volume_of(reference: VolumeReference) -> tuple[PodUid | None, str]:
+    """Return the pod's UID, and the name of the volume in its spec."""
+    parts = reference.target.rsplit("/", _VOLUME_PARTS - 1)
+    return reference.pod_uid, parts[-2] if len(parts) == _VOLUME_PARTS else ""
+
+
+def _shown_volumes(
+    shown: "Mapping[str, GKMCacheNode]",
+) -> dict[str, tuple[CacheName, str, str]]:
+    """Return volume id -> its cache and pod, as the node's objects show them."""
+    return {
+        pod.volume_id: (CacheName(namespace=namespace, name=name), pod.pod_namespace, pod.pod_name)
+        for namespace, node in shown.items()
+        for name, digests in (node.status.caches or {}).items()
+        for digest in digests.values()
+        for pod in digest.pods or ()
+        if pod.volume_id
+    }
