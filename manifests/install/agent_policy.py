@@ -3,7 +3,8 @@
 All node agents share one service account, and RBAC cannot divide its rights by node. The API server
 adds the pod's node to the token that kubelet requests (Kubernetes 1.30; before that behind a
 feature gate). An agent may therefore write only objects of the node in its token. A token stolen
-from one node cannot speak for others: neither hide their devices nor invent devices or allocations.
+from one node cannot speak for others: neither hide their devices nor invent devices, allocations or
+kernel caches. Kernel caches themselves are written by users and the server only.
 The detector, which runs on every node, reports the labels that number the node's devices, and
 nothing else: nfd-master would set any other label on the Node too. gpu-feature-discovery, an operand
 in NVIDIA's image, reports labels and devices of NVIDIA's names.
@@ -15,7 +16,7 @@ Events are not covered, and reading is RBAC's: every agent reads all pods.
 from typing import TYPE_CHECKING, Any, Final
 
 from api.foreign.nodefeature import GPU_INSTANCES, NODE_NAME_LABEL
-from api.names import GROUP
+from api.names import GKM_GROUP, GROUP
 from inventory.discovery.labels import COUNT_LABEL, SLOT_PREFIX
 from manifests import constants
 from manifests.install.policy_expressions import cel_list
@@ -38,6 +39,10 @@ _IS_OWN: Final = (
     "request.resource.resource == 'nodefeatures'"
     f" ? {_IS_OWN_FEATURE} : one.metadata.name == variables.own[0]"
 )
+
+
+_CACHE_NODES: Final = ("gkmcachenodes", "clustergkmcachenodes")
+_CACHES: Final = ("gkmcaches", "clustergkmcaches")
 
 
 def _has_only(*, label: str, instances: "Sequence[str]" = ()) -> str:
@@ -75,6 +80,16 @@ def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dic
                         "nfd.k8s-sigs.io", "nodefeatures", operations=("CREATE", "UPDATE", "DELETE")
                     ),
                     _rule(GROUP, "gpunodeinventories", "gpunodeinventories/status"),
+                    _rule(
+                        GKM_GROUP,
+                        *(name for kind in _CACHE_NODES for name in (kind, f"{kind}/status")),
+                        operations=("CREATE", "UPDATE", "DELETE"),
+                    ),
+                    _rule(
+                        GKM_GROUP,
+                        *(name for kind in _CACHES for name in (kind, f"{kind}/status")),
+                        operations=("CREATE", "UPDATE", "DELETE"),
+                    ),
                 ],
             },
             "matchConditions": [
@@ -112,6 +127,11 @@ def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dic
                     "reason": "Forbidden",
                 },
                 {
+                    "expression": f"!(request.resource.resource in {cel_list(_CACHES)})",
+                    "message": "an agent writes no kernel cache: which image is trusted is not up to a node",
+                    "reason": "Forbidden",
+                },
+                {
                     # An update may neither take over a foreign object nor give an own one away.
                     "expression": (
                         "variables.own.size() != 1"
@@ -119,7 +139,7 @@ def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dic
                     ),
                     "messageExpression": (
                         "'the agent of node ' + variables.own[0] + ' writes no other node: its"
-                        " GPUNodeInventory has that name, its NodeFeature ' + variables.prefix"
+                        " GPUNodeInventory and GKMCacheNodes have that name, its NodeFeature ' + variables.prefix"
                         f" + variables.own[0] + ' and the label {NODE_NAME_LABEL}'"
                     ),
                     "reason": "Forbidden",

@@ -15,7 +15,7 @@ from manifests.install.server_policy import OwnObjects
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from manifests.install.values import ChartValues
+    from manifests.install.values import ChartValues, KernelCacheValues
 
 Json = dict[str, Any]
 
@@ -49,6 +49,9 @@ class Installation:
     """Subjects of `values.pool_viewers`."""
     serving_issuer: "Mapping[str, str]"
     """cert-manager's issuer of the serving certificate."""
+    cache_volumes: "Sequence[Json]"
+    """Volumes of the server with the ConfigMaps of `values.kernel_caches`."""
+    cache_mounts: "Sequence[Json]"
 
     @property
     def own_objects(self) -> OwnObjects:
@@ -93,10 +96,23 @@ def base_settings(values: "ChartValues", *, namespace: str, image: str) -> Json:
         "device_plugin": dict(operand),
         "node_agent": dict(operand),
         "node_detector": dict(operand),
+        "kernel_caches": cache_settings(values.kernel_caches),
     }
     if values.tls.uses_cert_manager:
         settings["tls"] = {"source": "Files", "directory": SERVING_DIRECTORY}
         settings["extender"] = {"client_ca_file": f"{CLIENT_CA_DIRECTORY}/ca.crt"}
+    return settings
+
+
+def cache_settings(values: "KernelCacheValues") -> Json:
+    """Return the settings that only `values.kernel_caches` may set, because objects depend on them."""
+    settings: Json = {
+        "enabled": values.enabled,
+        "registries": {"ca_config_map": values.registries.ca_config_map},
+        "verification": {"trust_root_config_map": values.verification.trust_root_config_map},
+    }
+    if values.pull_secrets:
+        settings["pull_secrets"] = list(values.pull_secrets)
     return settings
 
 

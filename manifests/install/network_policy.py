@@ -1,7 +1,8 @@
 """NetworkPolicies: which addresses reach the servers and kube-scheduler.
 
 API servers are in no pod network, and a policy cannot name them by label: their addresses are a
-value. kube-scheduler reaches the servers in any case.
+value. kube-scheduler reaches the servers in any case. What leaves a pod is not limited: API servers, exporters and
+the registries of kernel caches are at addresses and ports that differ from cluster to cluster.
 """
 
 from typing import TYPE_CHECKING, Any, Final

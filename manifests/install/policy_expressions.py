@@ -1,9 +1,12 @@
 """CEL expressions that several policies use."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+KEPT_BY_API_SERVER: Final = ("managedFields", "resourceVersion", "generation")
+"""Fields of metadata that change with every write."""
 
 
 def cel_list(words: "Sequence[str]") -> str:

@@ -8,13 +8,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from api.names import GROUP
+from api.names import GKM_GROUP, GROUP
 from manifests import constants
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _READ: Final = ("get", "list", "watch")
+_WRITE: Final = ("create", "delete", "deletecollection", "patch", "update")
 _RBAC: Final = "rbac.authorization.k8s.io"
 _SCHEDULER_CLUSTER_ROLES: Final = ("system:kube-scheduler", "system:volume-scheduler")
 
@@ -73,6 +74,29 @@ def build_account_with_rights(
     return objects
 
 
+def build_further_rights(
+    name: str,
+    rules: "Sequence[PolicyRule]",
+    *,
+    namespaced_rules: "Sequence[PolicyRule]" = (),
+    namespace: str = constants.DEFAULT_NAMESPACE,
+) -> list[dict[str, Any]]:
+    """Return roles of this name with rights that the control plane's account has besides its own."""
+    account = _service_account(constants.NAME, namespace)
+    objects = []
+    if rules:
+        objects += [
+            _cluster_role(name, rules),
+            _binding(name, "ClusterRole", name, subject=account),
+        ]
+    if namespaced_rules:
+        objects += [
+            _role(name, namespace, namespaced_rules),
+            _binding(name, "Role", name, subject=account, namespace=namespace),
+        ]
+    return objects
+
+
 def build_namespace(namespace: str = constants.DEFAULT_NAMESPACE) -> dict[str, Any]:
     """Return the namespace, which must exist before its objects.
 
@@ -99,7 +123,7 @@ def build_user_roles() -> list[dict[str, Any]]:
     edit = PolicyRule(
         group=GROUP,
         resources=("gpupools",),
-        verbs=("create", "delete", "deletecollection", "patch", "update"),
+        verbs=_WRITE,
     )
     return [
         _cluster_role(f"{constants.NAME}-view", [view], aggregate_to="view"),
@@ -128,6 +152,47 @@ def build_pool_viewers(subjects: "Sequence[dict[str, Any]]") -> list[dict[str, A
 
 def group_subjects(groups: "Iterable[str]") -> list[dict[str, Any]]:
     return [{"apiGroup": _RBAC, "kind": "Group", "name": group} for group in groups]
+
+
+def build_cache_roles() -> list[dict[str, Any]]:
+    """Return the role for pull secrets, without a binding, and roles that extend `view`, `edit` and `admin`.
+
+    Who may write a GKMCache in a namespace is a matter of `edit` there; a ClusterGKMCache is served to all namespaces, so
+    that only users bound to `admin` in the whole cluster can write it. No role writes a status.
+    """
+    everything = ("clustergkmcaches", "clustergkmcachenodes", "gkmcaches", "gkmcachenodes")
+    view = PolicyRule(group=GKM_GROUP, resources=everything, verbs=_READ)
+    edit = PolicyRule(group=GKM_GROUP, resources=("gkmcaches",), verbs=_WRITE)
+    admin = PolicyRule(group=GKM_GROUP, resources=("clustergkmcaches",), verbs=_WRITE)
+    secrets = PolicyRule(resources=("secrets",), verbs=("get",))
+    return [
+        _cluster_role(constants.PULL_SECRETS_ROLE, [secrets]),
+        _cluster_role(f"{constants.CACHES}-view", [view], aggregate_to="view"),
+        _cluster_role(f"{constants.CACHES}-edit", [edit], aggregate_to="edit"),
+        _cluster_role(f"{constants.CACHES}-admin", [admin], aggregate_to="admin"),
+    ]
+
+
+def build_pull_secret_rights(names: "Sequence[str]", namespace: str) -> list[dict[str, Any]]:
+    """Return the right of server and agents to read these Secrets of our namespace; nothing without names."""
+    if not names:
+        return []
+    rule = PolicyRule(resources=("secrets",), verbs=("get",), names=tuple(names))
+    subjects = [
+        _service_account_subject(account, namespace)
+        for account in (constants.SERVICE_ACCOUNT, constants.NODE_AGENT)
+    ]
+    name = constants.PULL_SECRETS_ROLE
+    return [
+        _role(name, namespace, [rule]),
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name, "namespace": namespace, "labels": dict(constants.LABELS)},
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
+            "subjects": subjects,
+        },
+    ]
 
 
 def build_scheduler_rbac(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dict[str, Any]]:
@@ -255,16 +320,15 @@ def _binding(
     metadata: dict[str, Any] = {"name": name, "labels": dict(constants.LABELS)}
     if namespace is not None:
         metadata["namespace"] = namespace
+    account = subject["metadata"]
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRoleBinding" if namespace is None else "RoleBinding",
         "metadata": metadata,
         "roleRef": {"apiGroup": _RBAC, "kind": role_kind, "name": role},
-        "subjects": [
-            {
-                "kind": "ServiceAccount",
-                "name": subject["metadata"]["name"],
-                "namespace": subject["metadata"]["namespace"],
-            }
-        ],
+        "subjects": [_service_account_subject(account["name"], account["namespace"])],
     }
+
+
+def _service_account_subject(name: str, namespace: str) -> dict[str, Any]:
+    return {"kind": "ServiceAccount", "name": name, "namespace": namespace}

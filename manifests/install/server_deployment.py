@@ -16,6 +16,7 @@ from manifests.install.installation import CLIENT_CA_DIRECTORY, SERVING_DIRECTOR
 
 if TYPE_CHECKING:
     from manifests.install.installation import Installation
+    from manifests.install.values import KernelCacheValues
 
 Json = dict[str, Any]
 
@@ -91,6 +92,8 @@ def build_server(installation: "Installation") -> list[Json]:
             secret_volume("tls", constants.SERVING_SECRET, cert_manager.SERVING_FILES),
             secret_volume("client-ca", constants.SCHEDULER_SECRET, cert_manager.CLIENT_CA_FILES),
         ]
+    mounts += installation.cache_mounts
+    volumes += installation.cache_volumes
     values = installation.values.server
     container = {
         "name": constants.NAME,
@@ -144,6 +147,17 @@ def build_server(installation: "Installation") -> list[Json]:
             ),
         )
     ]
+
+
+def cache_files(values: "KernelCacheValues") -> tuple[list[Json], list[Json]]:
+    """Return volumes and mounts of the server; the chart has the same as a helper."""
+    given = (
+        ("registries-ca", values.registries.ca_config_map, constants.REGISTRIES_CA_DIRECTORY),
+        ("trust-root", values.verification.trust_root_config_map, constants.TRUST_ROOT_DIRECTORY),
+    )
+    volumes = [{"name": name, "configMap": {"name": source}} for name, source, _ in given if source]
+    mounts = [read_only(name, path) for name, source, path in given if source]
+    return volumes, mounts
 
 
 def build_server_budget(installation: "Installation") -> Json:

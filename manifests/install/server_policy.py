@@ -16,29 +16,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from api.names import (
+    CAPACITY_GATE,
+    COMPONENT_LABEL,
     ENGINE_ANNOTATIONS,
     FENCED_LABEL,
     POOL_LABEL,
-    POOL_NODE_LABEL_PREFIX,
-    POOL_TAINTS_ANNOTATION,
-    PRESENT_LABEL,
+    SCALE_SIGNAL,
     TRUST_HASH_ANNOTATION,
 )
 from manifests import constants
-from manifests.install.policy_expressions import cel_list, same_but
+from manifests.install.node_rules import node_rules
+from manifests.install.policy_expressions import KEPT_BY_API_SERVER, cel_list, same_but
+from manifests.install.scaling_policy import (
+    IS_OWN_SIGNAL,
+    LEAVES_POD_SPEC,
+    node_claim_rule,
+    signal_rules,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-_KEPT_BY_API_SERVER: Final = ("managedFields", "resourceVersion", "generation")
-"""Fields of metadata that change with every write."""
-
-_TAINTS: Final = "dyn({0}).spec.?taints.orValue([])"
-_PLACES: Final = (
-    f"(dyn({{0}}).metadata.?annotations[?'{POOL_TAINTS_ANNOTATION}'].orValue('')).split(',')"
-)
-_SYSTEM_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Such taints close and drain nodes; a pool's taints may have any other key."""
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _SECRET_TYPES: Final = ("kubernetes.io/tls", "Opaque")
@@ -63,21 +60,29 @@ class OwnObjects:
         return constants.service_account_username(self.namespace)
 
 
+_OF_TOPOLOGY: Final = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+"""Labels that the API server itself copies from the node to a Binding (PodTopologyLabelsAdmission, since 1.35)."""
+
+
 def own_pod_rules(excluded_namespaces: "Sequence[str]") -> tuple[dict[str, str], ...]:
     """Return the rules for the server's writes of a pod, its status or its Binding."""
-    metadata = same_but("metadata", ("annotations", *_KEPT_BY_API_SERVER))
+    metadata = same_but("metadata", ("annotations", *KEPT_BY_API_SERVER))
     annotations = same_but("metadata.?annotations", ENGINE_ANNOTATIONS)
-    status = same_but("status", ("nominatedNodeName",))
+    status = same_but(
+        "status", ("nominatedNodeName",), beside=f"k == 'conditions' && {IS_OWN_SIGNAL}"
+    )
     return (
         {
             "expression": (
                 "request.kind.kind == 'Binding'"
-                " || request.operation == 'UPDATE' && dyn(object).spec == dyn(oldObject).spec"
+                f" || request.operation == 'CREATE' && {IS_OWN_SIGNAL}"
+                f" || request.operation == 'UPDATE' && {LEAVES_POD_SPEC}"
                 f" && {metadata} && {annotations} && {status}"
             ),
             "message": (
-                "of a pod the GPU control plane writes its annotations and"
-                " status.nominatedNodeName, and nothing else"
+                f"of a pod the GPU control plane writes its annotations, the removal of the gate {CAPACITY_GATE} and"
+                f" status.nominatedNodeName, and nothing else; it creates none but those with {COMPONENT_LABEL}:"
+                f" {SCALE_SIGNAL} in its namespace, of which it writes the conditions"
             ),
             "reason": "Forbidden",
         },
@@ -88,7 +93,7 @@ def own_pod_rules(excluded_namespaces: "Sequence[str]") -> tuple[dict[str, str],
                 " && object.metadata.?annotations.orValue({})"
                 f".all(k, k in {cel_list(ENGINE_ANNOTATIONS)})"
                 " && object.metadata.?labels.orValue({})"
-                f".all(k, k in {cel_list((FENCED_LABEL, POOL_LABEL))})"
+                f".all(k, k in {cel_list((FENCED_LABEL, POOL_LABEL, *_OF_TOPOLOGY))})"
             ),
             "message": (
                 "a Binding of the GPU control plane has its annotations and labels only,"
@@ -110,6 +115,7 @@ def build_server_policies(
             _rule("", "v1", "namespaces", "nodes", operations=("UPDATE",)),
             _rule("", "v1", "pods/eviction", operations=("CREATE",)),
             _rule(_RBAC, "v1", "clusterroles", "clusterrolebindings"),
+            _rule("karpenter.sh", "v1", "nodeclaims", operations=("DELETE",)),
         ]
     }
     in_namespace = {
@@ -117,6 +123,7 @@ def build_server_policies(
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": own.namespace}},
         "resourceRules": [
             _rule("", "v1", "configmaps", "secrets", "serviceaccounts", "services"),
+            _rule("", "v1", "pods", operations=("CREATE", "DELETE")),
             _rule("apps", "v1", "daemonsets", "deployments"),
             _rule("coordination.k8s.io", "v1", "leases"),
             _rule("discovery.k8s.io", "v1", "endpointslices"),
@@ -129,74 +136,26 @@ def build_server_policies(
             own.username,
             matched=in_cluster,
             validations=[
-                *_node_rules(),
+                *node_rules(),
                 _namespace_rule(own.namespace),
                 _eviction_rule(excluded_namespaces),
                 _binding_of_others_rule(own.namespace),
                 _cluster_role_rule(own.namespace),
+                node_claim_rule(),
             ],
         ),
         *_policy(
             constants.SERVER_OBJECTS_POLICY,
             own.username,
             matched=in_namespace,
-            validations=_object_rules(own),
+            validations=[*_object_rules(own), *signal_rules()],
         ),
-    ]
-
-
-def _node_rules() -> list[dict[str, str]]:
-    ours = f"k.startsWith('{POOL_NODE_LABEL_PREFIX}')"
-    metadata = same_but("metadata", ("labels", "annotations", *_KEPT_BY_API_SERVER))
-    labels = same_but("metadata.?labels", (PRESENT_LABEL,), beside=ours)
-    annotations = same_but("metadata.?annotations", (POOL_TAINTS_ANNOTATION,))
-    spec = same_but("spec", ("taints",))
-    new, old = _TAINTS.format("object"), _TAINTS.format("oldObject")
-    named = f"{_PLACES.format('object')} + {_PLACES.format('oldObject')}"
-    system = " || ".join(f"t.key.startsWith('{prefix}')" for prefix in _SYSTEM_TAINTS)
-    return [
-        {
-            "expression": (
-                "request.resource.resource != 'nodes'"
-                f" || {metadata} && {labels} && {annotations} && {spec}"
-            ),
-            "message": (
-                f"of a Node the GPU control plane writes labels with {POOL_NODE_LABEL_PREFIX},"
-                f" the label {PRESENT_LABEL}, the annotation {POOL_TAINTS_ANNOTATION} and taints, and nothing else"
-            ),
-            "reason": "Forbidden",
-        },
-        {
-            "expression": (
-                "request.resource.resource != 'nodes'"
-                f" || [object, oldObject].all(one, one.metadata.?labels[?'{PRESENT_LABEL}']"
-                ".orValue('true') == 'true')"
-                f" || object.metadata.?labels[?'{PRESENT_LABEL}']"
-                f" == oldObject.metadata.?labels[?'{PRESENT_LABEL}']"
-            ),
-            "message": (
-                f"the GPU control plane sets {PRESENT_LABEL} to true, and changes no other value"
-            ),
-            "reason": "Forbidden",
-        },
-        {
-            "expression": (
-                "request.resource.resource != 'nodes'"
-                f" || ({new}.filter(t, !(t in {old})) + {old}.filter(t, !(t in {new})))"
-                f".all(t, (t.key + ':' + t.effect) in ({named}) && !({system}))"
-            ),
-            "message": (
-                "the GPU control plane writes no taint but those that the annotation"
-                f" {POOL_TAINTS_ANNOTATION} of the Node names, and none of the system's"
-            ),
-            "reason": "Forbidden",
-        },
     ]
 
 
 def _namespace_rule(namespace: str) -> dict[str, str]:
     ours = tuple(constants.POD_SECURITY_LABELS)
-    metadata = same_but("metadata", ("labels", *_KEPT_BY_API_SERVER))
+    metadata = same_but("metadata", ("labels", *KEPT_BY_API_SERVER))
     labels = same_but("metadata.?labels", ours)
     spec = same_but("?spec", ())
     return {
@@ -255,7 +214,7 @@ def _cluster_role_rule(namespace: str) -> dict[str, str]:
 
 def _deployment_rule() -> dict[str, str]:
     unchanged = (
-        same_but("metadata", _KEPT_BY_API_SERVER),
+        same_but("metadata", KEPT_BY_API_SERVER),
         same_but("spec", ("template",)),
         same_but("spec.template", ("metadata",)),
         same_but("spec.template.metadata", ("annotations",)),
@@ -286,7 +245,12 @@ def _eviction_rule(excluded_namespaces: "Sequence[str]") -> dict[str, str]:
 
 
 def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
-    ours = (own.serving_secret, constants.SCHEDULER_SECRET, constants.RESERVATION_KEY_SECRET)
+    ours = (
+        own.serving_secret,
+        constants.SCHEDULER_SECRET,
+        constants.RESERVATION_KEY_SECRET,
+        constants.CACHE_KEY_SECRET,
+    )
     daemon_sets = (constants.NODE_AGENT, constants.NODE_DETECTOR, *constants.OPERANDS)
     named = (
         f"request.resource.resource == 'secrets' ? one.metadata.name in {cel_list(ours)}"
@@ -300,6 +264,7 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
         f" ? one.metadata.name == '{own.lease}'"
         " : request.resource.resource in ['roles', 'rolebindings', 'serviceaccounts', 'services']"
         f" ? one.metadata.name in {cel_list(constants.OPERAND_OBJECTS)}"
+        " : request.resource.resource == 'pods' ? true"  # `signal_rules`
         f" : one.metadata.name in {cel_list(daemon_sets)}"
         f" || one.metadata.name.startsWith('{constants.DEVICE_PLUGIN}-')"
         f" || one.metadata.name.startsWith('{constants.MIG_CONFIG}-')"

@@ -48,6 +48,10 @@ class _Form:
 ObjectName = Annotated[
     str, _Form(rf"^{_DNS_LABEL}(\.{_DNS_LABEL})*$", "the name of an object of Kubernetes")
 ]
+OptionalName = Annotated[
+    str,
+    _Form(rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*)?$", "the name of an object of Kubernetes, or empty"),
+]
 Registry = Annotated[
     str,
     _Form(
@@ -240,6 +244,34 @@ class MonitoringValues(_Values):
     """Dashboards in ConfigMaps, as the sidecar of Grafana's chart loads them."""
 
 
+class CacheRegistryValues(_Values):
+    """Registries of kernel caches' images."""
+
+    ca_config_map: OptionalName = ""
+    """ConfigMap in the namespace of the release, with the key ca.crt: authorities that servers and node
+    agents trust instead of the system's."""
+
+
+class CacheVerificationValues(_Values):
+    """Signatures of kernel caches' images."""
+
+    trust_root_config_map: OptionalName = ""
+    """ConfigMap in the namespace of the release, with the key trusted_root.json: Sigstore's trusted root,
+    for signatures without keys."""
+
+
+class KernelCacheValues(_Values):
+    """GPU kernel caches (docs/kernel-caches.md); `settings.kernel_caches` has the rest of their settings."""
+
+    enabled: bool = True
+    """Off: no kinds, no CSI driver, no webhooks of caches, and node agents without the roles for them."""
+    pull_secrets: tuple[ObjectName, ...] = ()
+    """Secrets in the namespace of the release that ClusterGKMCaches may name; servers and node agents
+    may read these, and no others."""
+    registries: CacheRegistryValues = CacheRegistryValues()
+    verification: CacheVerificationValues = CacheVerificationValues()
+
+
 class UninstallValues(_Values):
     """The hook of `helm uninstall`, which takes away what Helm does not know."""
 
@@ -260,6 +292,7 @@ class ChartValues(_Values):
     tls: TlsValues = TlsValues()
     network_policy: NetworkPolicyValues = NetworkPolicyValues()
     monitoring: MonitoringValues = MonitoringValues()
+    kernel_caches: KernelCacheValues = KernelCacheValues()
     uninstall: UninstallValues = UninstallValues()
     pool_viewers: tuple[str, ...] = ("system:authenticated",)
     """Groups that may get, list and watch GPUPools. Pools name no pod and no namespace but those

@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from api.names import (
     ASSIGNMENT_ANNOTATION,
+    GKM_ANNOTATIONS,
+    GKM_GROUP,
     GROUP,
     MIRROR_ANNOTATION,
+    MUTATION_SIGNATURE_ANNOTATION,
     NODES_GROUP,
     POOL_LABEL,
     RESOURCE_PREFIX,
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TIMEOUT_S: Final = 3
-"""Responses come from memory in milliseconds. All webhooks of a request share the API server's 30 s,
+"""Responses come from memory in milliseconds; those for caches ask a registry for at most
+kernel_caches.registries.timeout_s. All webhooks of a request share the API server's 30 s,
 and a server that hangs should delay a pod's creation no longer than this."""
 
 NAMES_POOL_EXPRESSION: Final = (
@@ -57,6 +61,36 @@ NEW_ASSIGNMENT_EXPRESSION: Final = (
 )
 SPEC_CHANGED_EXPRESSION: Final = (
     "oldObject == null || object.?spec.orValue({}) != oldObject.?spec.orValue({})"
+)
+
+_ANNOTATION: Final = "{0}.metadata.?annotations[?k].orValue('')"
+CACHE_CHANGED_EXPRESSION: Final = (
+    f"{SPEC_CHANGED_EXPRESSION}"
+    f" || [{', '.join(repr(one) for one in GKM_ANNOTATIONS)}].exists(k,"
+    f" {_ANNOTATION.format('object')} != {_ANNOTATION.format('oldObject')})"
+    f" || !('{MUTATION_SIGNATURE_ANNOTATION}' in object.metadata.?annotations.orValue({{}}))"
+)
+"""Caches whose image, proof or policy may change. Other writes, as of a finalizer, do not depend on the server."""
+
+_CacheWebhooks = tuple[tuple[str, str, str, str], ...]
+"""Name, path, plural and scope of each."""
+_MUTATING_CACHES: Final[_CacheWebhooks] = (
+    (constants.MUTATE_CACHES_WEBHOOK, constants.MUTATE_CACHES_PATH, "gkmcaches", "Namespaced"),
+    (
+        constants.MUTATE_CLUSTER_CACHES_WEBHOOK,
+        constants.MUTATE_CLUSTER_CACHES_PATH,
+        "clustergkmcaches",
+        "Cluster",
+    ),
+)
+_VALIDATING_CACHES: Final[_CacheWebhooks] = (
+    (constants.VALIDATE_CACHES_WEBHOOK, constants.VALIDATE_CACHES_PATH, "gkmcaches", "Namespaced"),
+    (
+        constants.VALIDATE_CLUSTER_CACHES_WEBHOOK,
+        constants.VALIDATE_CLUSTER_CACHES_PATH,
+        "clustergkmcaches",
+        "Cluster",
+    ),
 )
 
 
@@ -94,16 +128,21 @@ class WebhookSettings:
     of `manifests.install.annotation_policy` keeps pool pods out of them."""
     annotations: "Mapping[str, str]" = field(default_factory=dict)
     """Of both configurations."""
+    serves_caches: bool = True
+    """The server's setting kernel_caches.enabled."""
 
 
 def build_mutating_configuration(settings: WebhookSettings) -> dict[str, Any]:
     webhook = _pods_webhook(settings, constants.MUTATE_PODS_PATH)
-    webhook["reinvocationPolicy"] = "IfNeeded"
+    caches = _caches_webhooks(settings, _MUTATING_CACHES)
+    # Caches again after Kyverno has written the digest into the image.
+    for one in (webhook, *caches):
+        one["reinvocationPolicy"] = "IfNeeded"
     return _configuration(
         settings,
         "MutatingWebhookConfiguration",
         constants.MUTATING_CONFIGURATION,
-        webhooks=[webhook],
+        webhooks=[webhook, *caches],
     )
 
 
@@ -135,8 +174,31 @@ def build_validating_configuration(settings: WebhookSettings) -> dict[str, Any]:
         settings,
         "ValidatingWebhookConfiguration",
         constants.VALIDATING_CONFIGURATION,
-        webhooks=[labelled, others, pools, devices],
+        webhooks=[
+            labelled,
+            others,
+            pools,
+            devices,
+            *_caches_webhooks(settings, _VALIDATING_CACHES),
+        ],
     )
+
+
+def _caches_webhooks(settings: WebhookSettings, kinds: _CacheWebhooks) -> list[dict[str, Any]]:
+    if not settings.serves_caches:
+        return []
+    return [
+        _webhook(
+            settings,
+            name=name,
+            path=path,
+            # The subresource status is none of these.
+            rule=_rule(GKM_GROUP, VERSION, plural, scope=scope),
+            conditions={"image-or-proof-changed": CACHE_CHANGED_EXPRESSION},
+        )
+        | {"sideEffects": "None"}
+        for name, path, plural, scope in kinds
+    ]
 
 
 def _pods_webhook(settings: WebhookSettings, path: str) -> dict[str, Any]:

@@ -34,6 +34,14 @@ class Alert:
     summary: str
 
 
+@dataclass(frozen=True, slots=True)
+class RecordingRule:
+    """An expression that Prometheus keeps as a series of its own."""
+
+    name: str
+    expression: str
+
+
 def _slow(histogram: str, selector: str = "") -> str:
     buckets = f"sum by (le) (rate({histogram}_bucket{selector}[5m]))"
     return f"histogram_quantile(0.99, {buckets})"
@@ -314,11 +322,103 @@ ALERTS: Final = (
         "10m",
         "the GPU control plane drops many connections ({{ $labels.cause }})",
     ),
+    Alert(
+        "GPUScalingBlocked",
+        Severity.WARNING,
+        'gpu_scale_waiting_pods{reason="NodePoolInvalid"} > 0'
+        ' or gpu_scale_waiting_pods{reason="BackendMissing"} > 0',
+        "5m",
+        "no node is asked for, for pods of pool {{ $labels.pool }}: {{ $labels.reason }}",
+    ),
+    Alert(
+        "GPUScaleSignalPending",
+        Severity.WARNING,
+        # One is a restart of the autoscaler; a request that has no answer fails after a minute, and is made again.
+        'sum by (pool) (increase(gpu_scale_failures_total{reason="NotAnswered"}[15m])) > 1.5',
+        "0m",
+        "the autoscaler does not answer requests of pool {{ $labels.pool }} for nodes",
+    ),
+    Alert(
+        "GPUNodeRequestsFail",
+        Severity.WARNING,
+        'sum by (pool) (rate(gpu_scale_requests_total{result="failed"}[30m]))'
+        ' > 0.2 * sum by (pool) (rate(gpu_scale_requests_total{result!="cancelled"}[30m]))',
+        "15m",
+        "more than 20 % of the requests of pool {{ $labels.pool }} for nodes fail",
+    ),
+    Alert(
+        "GPUScaleUpSlow",
+        Severity.WARNING,
+        "histogram_quantile(0.9,"
+        " sum by (pool, le) (rate(gpu_nodeclaim_provision_duration_seconds_bucket[1h]))) > 900",
+        "15m",
+        "nodes of pool {{ $labels.pool }} take more than 15 minutes (p90) until their devices are in the pool",
+    ),
+    Alert(
+        "GPUNodesWithoutDevices",
+        Severity.WARNING,
+        'sum by (pool) (increase(gpu_scale_failures_total{reason="NoDevicesReported"}[1h])) > 0',
+        "0m",
+        "a node that came for pool {{ $labels.pool }} never reported a device and was deleted",
+    ),
+    Alert(
+        "GPUScaleSignalsLeak",
+        Severity.WARNING,
+        "max(gpu_scale_signal_leaks) > 0",
+        "5m",
+        "pods that ask an autoscaler for a node are left over: each keeps a node, or asks for another one",
+    ),
+    Alert(
+        "GPUScaleBudgetExhausted",
+        Severity.WARNING,
+        'gpu_scale_waiting_pods{reason="BudgetPerHour"} > 0'
+        ' or gpu_scale_waiting_pods{reason="BudgetPerDay"} > 0',
+        "15m",
+        "pods of pool {{ $labels.pool }} are Pending because of the pool's budget ({{ $labels.reason }})",
+    ),
+    Alert(
+        "GPUKernelCacheExtractionFails",
+        Severity.WARNING,
+        'sum(increase(gpu_kernel_cache_extractions_total{outcome="failed"}[1h])) > 3',
+        "0m",
+        "nodes cannot pull or extract images of kernel caches: pods that mount them do not start",
+    ),
+    Alert(
+        "GPUKernelCacheRefused",
+        Severity.WARNING,
+        'sum(increase(gpu_kernel_cache_verifications_total{outcome="refused"}[1h])) > 0',
+        "0m",
+        "images of kernel caches are refused at admission, for want of a good signature",
+    ),
+    Alert(
+        "GPUKernelCacheDiskFull",
+        Severity.WARNING,
+        "gpu_kernel_cache_disk_bytes > 0.9 * gpu_kernel_cache_disk_quota_bytes"
+        " and gpu_kernel_cache_disk_quota_bytes > 0",
+        "30m",
+        "extracted kernel caches take more than 90 % of what they may of a node's disk",
+    ),
+    Alert(
+        "GPUKernelCacheOutdated",
+        Severity.WARNING,
+        "time() - min by (cache) (gpu_kernel_cache_outdated_since_seconds) > 86400",
+        "0m",
+        "pods use a former image of {{ $labels.cache }} for over a day",
+    ),
 )
+
+RECORDING_RULES: Final = (
+    RecordingRule(
+        "gpu_scaling_success_rate",
+        'sum by (pool) (rate(gpu_scale_requests_total{result="ready"}[1h]))'
+        ' / sum by (pool) (rate(gpu_scale_requests_total{result!="cancelled"}[1h]))',
+    ),
+)
+"""Of requests that were not withdrawn, the share that got a node with devices."""
 
 
 def build_alert_rules(namespace: str, labels: "Mapping[str, str] | None" = None) -> dict[str, Any]:
-    """Return a PrometheusRule (Prometheus operator) with all alerts."""
+    """Return a PrometheusRule (Prometheus operator) with all alerts and recording rules."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
@@ -327,7 +427,17 @@ def build_alert_rules(namespace: str, labels: "Mapping[str, str] | None" = None)
             "namespace": namespace,
             "labels": {**constants.LABELS, **(labels or {})},
         },
-        "spec": {"groups": [{"name": constants.NAME, "rules": [_rule(one) for one in ALERTS]}]},
+        "spec": {
+            "groups": [
+                {"name": constants.NAME, "rules": [_rule(one) for one in ALERTS]},
+                {
+                    "name": f"{constants.NAME}-recording",
+                    "rules": [
+                        {"record": one.name, "expr": one.expression} for one in RECORDING_RULES
+                    ],
+                },
+            ]
+        },
     }
 
 

@@ -1,6 +1,7 @@
 """The node agent: one pod on each GPU node, which detects, monitors and partitions devices.
 
-If one agent serves all pools of a node (`PluginMode.PER_NODE`), it is the device plugin too. It is
+If one agent serves all pools of a node (`PluginMode.PER_NODE`), it is the device plugin too; where kernel
+caches are served, it is their CSI driver (`manifests.node.cache_mounts`). It is
 privileged: NVML opens the devices' files, some of which appear while it runs; partitioning needs
 the driver's capabilities; and only the processes of the whole node tell whether a device is idle. A
 pool's own device plugin needs none of that (`manifests.node.device_plugin`); it reads the agent's
@@ -13,6 +14,7 @@ import msgspec
 
 from api.names import NVIDIA_PRESENT_LABEL, PRESENT_LABEL
 from manifests import constants
+from manifests.node.cache_mounts import CACHE_ROLES
 from manifests.node.daemonset import (
     build_agent_container,
     build_daemon_set,
@@ -57,6 +59,9 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
         roles.append(TELEMETRY_ROLE)
     if settings.mode is PluginMode.PER_NODE:
         roles.append(PLUGIN_ROLE)
+    caches = settings.agent.caches
+    if caches is not None:
+        roles += CACHE_ROLES
     container = build_agent_container(
         constants.NODE_AGENT,
         settings.agent_image,
@@ -69,6 +74,7 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
             *_xid_arguments(settings.agent.ignored_xids),
             "--driver-root",
             HOST_ROOT,
+            *(caches.arguments(settings.kubelet) if caches else ()),
         ],
         mounts=[
             plugins_mount(),
@@ -83,6 +89,7 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
                 # A driver container mounts its root below /run/nvidia/driver whenever it starts.
                 "mountPropagation": "HostToContainer",
             },
+            *(caches.mounts(settings.kubelet) if caches else ()),
         ],
         security={"privileged": True},
     )
@@ -94,6 +101,7 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
         # A privileged container has the device files of its start; these are those of now.
         host_directory("dev", "/dev"),
         host_directory("host", "/"),
+        *(caches.volumes(settings.kubelet) if caches else ()),
     ]
     spec: Json = {
         "serviceAccountName": constants.NODE_AGENT,

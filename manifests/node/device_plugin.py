@@ -22,6 +22,7 @@ import yaml
 from api.foreign.core import Toleration
 from api.kinds.gpupool import AllocationMode, SlicePlacement
 from api.names import (
+    AGENT_NOT_READY_TAINT,
     API_VERSION,
     CONFIG_HASH_ANNOTATION,
     POOL_LABEL,
@@ -36,6 +37,7 @@ from api.nodefiles.poolconfig import (
     PoolConfig,
 )
 from manifests import constants
+from manifests.node.cache_mounts import NodeCacheSettings
 from manifests.node.daemonset import (
     AGENT_PODS,
     DEFAULT_DIRECTORIES,
@@ -120,6 +122,8 @@ class NodeAgentSettings:
     """Labels that a node with devices needs besides, for the agent to run there."""
     node_affinity: "tuple[SelectorRequirement, ...]" = ()
     """Expressions that such a node has to satisfy besides."""
+    caches: NodeCacheSettings | None = None
+    """None: the agent serves no kernel caches."""
     pods: PodSettings = AGENT_PODS
 
 
@@ -370,7 +374,10 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
         },
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         **build_pod_spec(
-            container, volumes, settings.pods, tolerations=[_tolerating(one) for one in pool.taints]
+            container,
+            volumes,
+            settings.pods,
+            tolerations=[*(_tolerating(one) for one in pool.taints), _STARTING],
         ),
     }
     body = build_daemon_set(
@@ -426,6 +433,10 @@ def _build_mig(
             MIG_NODES_KEY: yaml.safe_dump(names, sort_keys=False),
         },
     }
+
+
+_STARTING: Final = Toleration(key=AGENT_NOT_READY_TAINT, operator="Exists", effect="NoSchedule")
+"""The startup taint of a node that an autoscaler added goes once kubelet allocates the units of its plugins."""
 
 
 def _tolerating(taint: "Taint") -> Toleration:

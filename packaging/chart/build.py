@@ -3,10 +3,10 @@
 The directory is replaced as a whole.
 """
 
+import functools
 import shutil
 import sys
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +25,7 @@ from server.installed_objects import ObjectGroup, build_groups
 from server.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Json = dict[str, Any]
 
@@ -48,6 +48,7 @@ class Variant:
 
 
 VARIANTS: Final = (
+    Variant("kernel_caches.enabled", ".Values.kernelCaches.enabled", met=True, unmet=False),
     Variant("tls.source", _CERT_MANAGER, "CertManager", "SelfSigned"),
     Variant("crds.keep", ".Values.crds.keep", met=True, unmet=False),
     Variant("uninstall.force", ".Values.uninstall.force", met=True, unmet=False),
@@ -99,28 +100,41 @@ def _chart() -> Json:
 
 def _templates() -> "Iterator[tuple[str, str]]":
     tokens = Tokens()
+
+    @functools.cache
+    def groups(*fixed: tuple[str, object]) -> dict[str, ObjectGroup]:
+        made = build_groups(_installation(tokens, dict(fixed)))
+        return {group.name: group for group in made}
+
     usual = {variant.path: variant.unmet for variant in VARIANTS}
-    groups = _groups(tokens, usual)
-    others = [
-        (variant, _groups(tokens, usual | {variant.path: variant.met})) for variant in VARIANTS
-    ]
-    for name, group in groups.items():
+    for name, group in groups(*usual.items()).items():
         if not group.is_in_chart:
             continue
-        documents, files = _with_files(group, tokens)
-        yield from files.items()
-        text = template_of(documents, tokens.expressions())
-        for variant, changed in others:
-            other = template_of(_with_files(changed[name], tokens)[0], tokens.expressions())
-            if other != text:
-                text = _either(variant.condition, other, text)
-                break
-        yield f"templates/{name}.yaml", _GENERATED + _where(group.needs, text)
+        yield from _with_files(group, tokens)[1].items()
+
+        def text_of(fixed: "Mapping[str, object]", name: str = name) -> str:
+            documents, _ = _with_files(groups(*fixed.items())[name], tokens)
+            return template_of(documents, tokens.expressions())
+
+        text = _with_variants(text_of, usual)
+        yield f"templates/{name}.yaml", _GENERATED + _where(_conditions(group), text)
     yield "templates/_base_settings.tpl", _base_settings(tokens, usual)
 
 
-def _groups(tokens: Tokens, fixed: "Mapping[str, object]") -> dict[str, ObjectGroup]:
-    return {group.name: group for group in build_groups(_installation(tokens, fixed))}
+def _with_variants(
+    text_of: "Callable[[Mapping[str, object]], str]",
+    fixed: "Mapping[str, object]",
+    variants: "Sequence[Variant]" = VARIANTS,
+) -> str:
+    """Return the text with a part for each meaning of the variants that it depends on."""
+    if not variants:
+        return text_of(fixed)
+    first, *others = variants
+    met, unmet = (
+        _with_variants(text_of, {**fixed, first.path: value}, others)
+        for value in (first.met, first.unmet)
+    )
+    return unmet if met == unmet else _either(first.condition, met, unmet)
 
 
 def _installation(tokens: Tokens, fixed: "Mapping[str, object]") -> Installation:
@@ -143,13 +157,15 @@ def _installation(tokens: Tokens, fixed: "Mapping[str, object]") -> Installation
             'include "gpu-control-plane.poolViewers" . | fromYamlArray'
         ),
         serving_issuer=tokens.mapping(f"{given} | default (dict {issuer})"),
+        cache_volumes=tokens.sequence('include "gpu-control-plane.cacheVolumes" . | fromYamlArray'),
+        cache_mounts=tokens.sequence('include "gpu-control-plane.cacheMounts" . | fromYamlArray'),
     )
 
 
 def _setting(path: str) -> str:
     """Return the expression of a setting: the given one, or the server's default."""
     names = path.split(".")
-    default: object = reduce(getattr, names, Settings.model_construct())
+    default: object = functools.reduce(getattr, names, Settings.model_construct())
     keys = " ".join(f'"{name}"' for name in names)
     shown = f'"{default}"' if isinstance(default, str) else default
     return f"dig {keys} {shown} ({_SETTINGS})"
@@ -157,17 +173,16 @@ def _setting(path: str) -> str:
 
 def _base_settings(tokens: Tokens, usual: "Mapping[str, object]") -> str:
     """Return the helper with the settings that follow from other values."""
-    variant = VARIANTS[0]
-    texts = []
-    for met in (variant.met, variant.unmet):
-        values = tokens.values(ChartValues, {**usual, variant.path: met})
+
+    def text_of(fixed: "Mapping[str, object]") -> str:
         settings = base_settings(
-            values,
+            tokens.values(ChartValues, fixed),
             namespace=tokens.text(".Release.Namespace"),
             image=tokens.text('include "gpu-control-plane.image" .'),
         )
-        texts.append(template_of([settings], tokens.expressions()).removeprefix("---\n"))
-    body = _either(variant.condition, *texts)
+        return template_of([settings], tokens.expressions()).removeprefix("---\n")
+
+    body = _with_variants(text_of, usual)
     return f'{_GENERATED}{{{{- define "gpu-control-plane.baseSettings" }}}}\n{body}{{{{- end }}}}\n'
 
 
@@ -197,9 +212,16 @@ def _either(condition: str, met: str, unmet: str) -> str:
     return f"{{{{- if {condition} }}}}\n{met}{{{{- else }}}}\n{unmet}{{{{- end }}}}\n"
 
 
-def _where(needs: tuple[str, ...], text: str) -> str:
+def _conditions(group: ObjectGroup) -> list[str]:
+    conditions = [_CONDITIONS.get(path, value_expression(path)) for path in group.needs]
+    if group.needs_backend:
+        named = f'dig "autoscaling" "backends" (list) ({_SETTINGS})'
+        conditions.append(f'has "{group.needs_backend}" ({named})')
+    return conditions
+
+
+def _where(conditions: list[str], text: str) -> str:
     """Return the text under the conditions of its group."""
-    conditions = [_CONDITIONS.get(path, value_expression(path)) for path in needs]
     match conditions:
         case []:
             return text

@@ -1,5 +1,6 @@
 {{- /* Written by `make chart` from the builders of `manifests`. */ -}}
 {{- define "gpu-control-plane.baseSettings" }}
+{{- if .Values.kernelCaches.enabled }}
 {{- if eq .Values.tls.source "CertManager" }}
 namespace: {{ .Release.Namespace | quote }}
 device_plugin:
@@ -21,6 +22,16 @@ node_detector:
   image_pull_policy: {{ .Values.image.pullPolicy | quote }}
   {{- with .Values.image.pullSecrets }}
   image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+kernel_caches:
+  enabled: true
+  registries:
+    ca_config_map: {{ .Values.kernelCaches.registries.caConfigMap | quote }}
+  verification:
+    trust_root_config_map: {{ .Values.kernelCaches.verification.trustRootConfigMap | quote }}
+  {{- with .Values.kernelCaches.pullSecrets }}
+  pull_secrets:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 tls:
@@ -51,5 +62,89 @@ node_detector:
   image_pull_secrets:
   {{- toYaml . | nindent 2 }}
   {{- end }}
+kernel_caches:
+  enabled: true
+  registries:
+    ca_config_map: {{ .Values.kernelCaches.registries.caConfigMap | quote }}
+  verification:
+    trust_root_config_map: {{ .Values.kernelCaches.verification.trustRootConfigMap | quote }}
+  {{- with .Values.kernelCaches.pullSecrets }}
+  pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- else }}
+{{- if eq .Values.tls.source "CertManager" }}
+namespace: {{ .Release.Namespace | quote }}
+device_plugin:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_agent:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_detector:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+kernel_caches:
+  enabled: false
+  registries:
+    ca_config_map: {{ .Values.kernelCaches.registries.caConfigMap | quote }}
+  verification:
+    trust_root_config_map: {{ .Values.kernelCaches.verification.trustRootConfigMap | quote }}
+  {{- with .Values.kernelCaches.pullSecrets }}
+  pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+tls:
+  source: Files
+  directory: /etc/gpu-control-plane/tls
+extender:
+  client_ca_file: /etc/gpu-control-plane/client-ca/ca.crt
+{{- else }}
+namespace: {{ .Release.Namespace | quote }}
+device_plugin:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_agent:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_detector:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+kernel_caches:
+  enabled: false
+  registries:
+    ca_config_map: {{ .Values.kernelCaches.registries.caConfigMap | quote }}
+  verification:
+    trust_root_config_map: {{ .Values.kernelCaches.verification.trustRootConfigMap | quote }}
+  {{- with .Values.kernelCaches.pullSecrets }}
+  pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -66,3 +66,30 @@
   name: {{ . | quote }}
 {{- end }}
 {{- end -}}
+
+{{/* Volumes and mounts of the server for ConfigMaps of kernel caches. */}}
+{{- define "gpu-control-plane.cacheVolumes" -}}
+{{- with .Values.kernelCaches.registries.caConfigMap }}
+- name: registries-ca
+  configMap:
+    name: {{ . | quote }}
+{{- end }}
+{{- with .Values.kernelCaches.verification.trustRootConfigMap }}
+- name: trust-root
+  configMap:
+    name: {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{- define "gpu-control-plane.cacheMounts" -}}
+{{- if .Values.kernelCaches.registries.caConfigMap }}
+- name: registries-ca
+  mountPath: /etc/gpu-control-plane/registries
+  readOnly: true
+{{- end }}
+{{- if .Values.kernelCaches.verification.trustRootConfigMap }}
+- name: trust-root
+  mountPath: /etc/gpu-control-plane/trust-root
+  readOnly: true
+{{- end }}
+{{- end -}}

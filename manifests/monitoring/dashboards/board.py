@@ -23,6 +23,8 @@ class PanelUnit(Enum):
     PERCENT = "percent"
     SHARE = "percentunit"
     SECONDS = "s"
+    BYTES = "bytes"
+    BYTES_PER_SECOND = "Bps"
     MEBIBYTES = "mbytes"
     CELSIUS = "celsius"
     WATTS = "watt"

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from manifests import constants
+from manifests.monitoring.dashboards.cache_board import CACHE_BOARD
 from manifests.monitoring.dashboards.grafana_json import dashboard_text
 from manifests.monitoring.dashboards.inventory_board import INVENTORY_BOARD
 from manifests.monitoring.dashboards.node_board import NODE_BOARD
@@ -11,7 +12,7 @@ from manifests.monitoring.dashboards.workload_board import WORKLOAD_BOARD
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DASHBOARDS: Final = (INVENTORY_BOARD, NODE_BOARD, WORKLOAD_BOARD)
+DASHBOARDS: Final = (INVENTORY_BOARD, NODE_BOARD, WORKLOAD_BOARD, CACHE_BOARD)
 
 
 def build_dashboards(

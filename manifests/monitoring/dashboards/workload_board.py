@@ -50,7 +50,7 @@ _OVERVIEW: Final = PanelRow(
         ),
         number_panel(
             "Longest wait",
-            f"Age of the oldest pending pod that holds no unit and is not gated. {_ALL_POOLS}",
+            f"Age of the oldest pending pod that holds no unit and has no gate of others. {_ALL_POOLS}",
             "max(gpu_pods_longest_wait_seconds)",
             unit=PanelUnit.SECONDS,
         ),
@@ -195,7 +195,7 @@ _WAITING: Final = PanelRow(
         ),
         DashboardPanel(
             title="Longest wait by pool",
-            description="Age of the oldest pending pod that holds no unit and is not gated.",
+            description="Age of the oldest pending pod that holds no unit and has no gate of others.",
             queries=(Query("max by (pool) (gpu_pods_longest_wait_seconds)", "{{pool}}"),),
             unit=PanelUnit.SECONDS,
         ),
@@ -210,16 +210,78 @@ _WAITING: Final = PanelRow(
     ),
 )
 
+
+def _node_time(quantile: float) -> str:
+    rate = "sum by (pool, le) (rate(gpu_nodeclaim_provision_duration_seconds_bucket[$__rate_interval]))"
+    return f"histogram_quantile({quantile}, {rate})"
+
+
+_AUTOSCALING: Final = PanelRow(
+    "Autoscaling",
+    (
+        DashboardPanel(
+            title="Requests for nodes",
+            description=f"That are not over, by phase. {_ALL_POOLS}",
+            queries=(
+                Query("sum by (pool, phase) (gpu_scale_requests_active)", "{{pool}} {{phase}}"),
+            ),
+            is_stacked=True,
+        ),
+        DashboardPanel(
+            title="Pods that no node comes for",
+            description=f"By the reason that none is asked for. {_ALL_POOLS}",
+            queries=(
+                Query("sum by (pool, reason) (gpu_scale_waiting_pods)", "{{pool}} {{reason}}"),
+            ),
+            is_stacked=True,
+        ),
+        DashboardPanel(
+            title="Time until a node has devices",
+            description=f"Median and 95th percentile from the request on. {_ALL_POOLS}",
+            queries=(
+                Query(_node_time(0.5), "{{pool}} p50"),
+                Query(_node_time(0.95), "{{pool}} p95"),
+            ),
+            unit=PanelUnit.SECONDS,
+        ),
+        DashboardPanel(
+            title="Failed requests by reason",
+            description=f"Requests for which no node came. {_ALL_POOLS}",
+            queries=(
+                Query(
+                    "sum by (pool, reason) (increase(gpu_scale_failures_total[$__rate_interval]))",
+                    "{{pool}} {{reason}}",
+                ),
+            ),
+        ),
+        DashboardPanel(
+            title="Price of an hour",
+            description="Of the pool's devices by state, in the currency of the shapes' prices.",
+            queries=(
+                Query("sum by (pool, state) (gpu_scale_node_cost_per_hour)", "{{pool}} {{state}}"),
+            ),
+            is_stacked=True,
+        ),
+        DashboardPanel(
+            title="Rest of the budget",
+            description="By period; none for pools without a budget.",
+            queries=(
+                Query("min by (pool, period) (gpu_scale_budget_remaining)", "{{pool}} {{period}}"),
+            ),
+        ),
+    ),
+)
+
 _REQUESTS: Final = f'kube_pod_container_resource_requests{{resource=~"{series.RESOURCES}"}}'
 
 WORKLOAD_BOARD: Final = Dashboard(
     "gpu-workloads",
     "GPU / Workloads",
-    "Pods that request units of pools: requests, use of the devices, idle holders and waiting times. Needs"
+    "Pods that request units of pools: requests, use of the devices, idle holders, waiting times and nodes that come for them. Needs"
     " kube-state-metrics; for the use of devices dcgm-exporter, or metrics of devices from the node agents.",
     (
         Variable("namespace", "Namespace", _REQUESTS, "namespace"),
         Variable("resource", "Resource", _REQUESTS, "resource"),
     ),
-    (_OVERVIEW, _NAMESPACES, _PODS, _WAITING),
+    (_OVERVIEW, _NAMESPACES, _PODS, _WAITING, _AUTOSCALING),
 )

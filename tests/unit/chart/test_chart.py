@@ -94,7 +94,8 @@ def test_no_ca_bundle_and_no_image_without_a_value_is_in_a_template():
         if path.startswith("templates/") and not path.endswith("NOTES.txt"):
             assert "caBundle" not in text, path
             for line in text.splitlines():
-                if line.strip().startswith("image:"):
+                # Schemas have fields of this name: a name without a value.
+                if line.strip().startswith("image: ") and not path.endswith("crds.yaml"):
                     assert "{{" in line, (path, line)
 
 

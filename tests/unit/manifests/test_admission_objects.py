@@ -20,6 +20,12 @@ from manifests.install.webhooks import (
 )
 
 URL = UrlClient(base_url="https://127.0.0.1:1/")
+CACHE_PATHS = [
+    constants.MUTATE_CACHES_PATH,
+    constants.MUTATE_CLUSTER_CACHES_PATH,
+    constants.VALIDATE_CACHES_PATH,
+    constants.VALIDATE_CLUSTER_CACHES_PATH,
+]
 
 
 def webhooks(settings: WebhookSettings) -> list[dict[str, Any]]:
@@ -56,6 +62,7 @@ def test_no_webhook_is_bypassed_by_a_label_that_a_user_may_set(labels):
             constants.VALIDATE_PODS_PATH,
             constants.VALIDATE_POOLS_PATH,
             constants.VALIDATE_DEVICES_PATH,
+            *CACHE_PATHS,
         ]
     )
 
@@ -83,6 +90,32 @@ def test_pod_webhooks_leave_out_the_namespaces_of_the_settings():
     assert selectors == [["b", "a"]] * 3
 
 
+def test_webhooks_of_caches_are_those_of_gkm_and_sort_behind_those_of_kyverno():
+    found = {
+        webhook["name"]: webhook
+        for webhook in webhooks(WebhookSettings(client=URL))
+        if webhook["name"].startswith("z-")
+    }
+    assert list(found) == [
+        "z-mgkmcache.kb.io",
+        "z-mclustergkmcache.kb.io",
+        "z-vgkmcache.kb.io",
+        "z-vclustergkmcache.kb.io",
+    ]
+    for name, webhook in found.items():
+        (rule,) = webhook["rules"]
+        assert webhook["sideEffects"] == "None"
+        assert webhook["timeoutSeconds"] == 3
+        assert rule["operations"] == ["CREATE", "UPDATE"]
+        assert not any("/" in one for one in rule["resources"])
+        assert webhook.get("reinvocationPolicy") == ("IfNeeded" if name[2] == "m" else None)
+
+
+def test_webhooks_of_caches_are_left_out_where_caches_are_not_served():
+    settings = WebhookSettings(client=URL, serves_caches=False)
+    assert not any(webhook["name"].startswith("z-") for webhook in webhooks(settings))
+
+
 def test_missing_authority_leaves_room_for_its_injection():
     for webhook in webhooks(WebhookSettings(client=ServiceClient())):
         assert "caBundle" not in webhook["clientConfig"]
@@ -98,6 +131,7 @@ def test_every_path_is_one_that_the_server_serves():
         constants.VALIDATE_PODS_PATH,
         constants.VALIDATE_POOLS_PATH,
         constants.VALIDATE_DEVICES_PATH,
+        *CACHE_PATHS,
     }
 
 

@@ -7,27 +7,40 @@ import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
 from api.kinds.gpunodeinventory import BootstrapPhase
-from manifests.monitoring.alerts import ALERTS, Alert, build_alert_rules
+from autoscaling.scaling_model import Failure, RequestPhase, WaitReason
+from manifests.monitoring.alerts import (
+    ALERTS,
+    RECORDING_RULES,
+    Alert,
+    RecordingRule,
+    build_alert_rules,
+)
 from pool.reservations.reservation import End, ReservationPhase
-from telemetry import agent_metrics, device_page, metrics
+from reconciler.scaling import scaling_gauges
+from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics
 from telemetry.conditions import InventoryCondition, PoolCondition
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 
 METRICS = {
     metric._name: metric
-    for home in (metrics, agent_metrics, device_page)
+    for home in (metrics, agent_metrics, device_page, kernel_cache_metrics)
     for metric in vars(home).values()
     if isinstance(metric, Counter | Gauge | Histogram)
 }
 VALUES = {
-    "phase": {one.value for kind in (ReservationPhase, BootstrapPhase) for one in kind},
+    "phase": {
+        one.value for kind in (ReservationPhase, BootstrapPhase, RequestPhase) for one in kind
+    },
+    "reason": {one.value for kind in (WaitReason, Failure) for one in kind},
+    "result": {scaling_gauges.READY, scaling_gauges.FAILED, scaling_gauges.CANCELLED},
     "end": {end.value for end in End},
     "verb": {"filter", "prioritize", "preempt", "bind"},
-    "outcome": {"failed"},
+    "outcome": {"failed", "refused"},
     "condition": {one.value for kind in (PoolCondition, InventoryCondition) for one in kind},
 }
-"""Values that expressions may compare with; `failed` is one of each histogram and of reconciles."""
+"""Values that expressions may compare with; `failed` is one of each histogram and of reconciles, `refused` of the
+verifications of kernel caches."""
 
 NAME = re.compile(r"\bgpu(?:pool)?_[a-z_]+")
 SELECTED = re.compile(r"\b(gpu(?:pool)?_[a-z_]+)\{([^}]*)\}")
@@ -47,19 +60,32 @@ def metric_of(sample: str) -> Counter | Gauge | Histogram:
     raise AssertionError(f"no metric exports {sample}")
 
 
-@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
-def test_an_expression_asks_only_for_what_is_exported(alert: Alert) -> None:
-    asked = [metric_of(sample) for sample in NAME.findall(alert.expression)]
+def checked_labels(expression: str) -> set[str]:
+    """Return the labels of its metrics; assert that these, and the values that it compares with, exist."""
+    asked = [metric_of(sample) for sample in NAME.findall(expression)]
     assert asked
-    for sample, matchers in SELECTED.findall(alert.expression):
+    for sample, matchers in SELECTED.findall(expression):
         for matcher in matchers.split(","):
             found = MATCHER.match(matcher)
             assert found is not None
             assert found[1] in metric_of(sample)._labelnames
             assert found[2] in VALUES[found[1]]
     labels = {label for metric in asked for label in metric._labelnames} | {"le"}
-    for grouped in GROUPED.findall(alert.expression):
+    for grouped in GROUPED.findall(expression):
         assert set(grouped.split(", ")) <= labels
+    return labels
+
+
+@pytest.mark.parametrize("rule", RECORDING_RULES, ids=lambda rule: rule.name)
+def test_a_recording_rule_asks_only_for_what_is_exported(rule: RecordingRule) -> None:
+    checked_labels(rule.expression)
+    assert f"`{rule.name}`" in PAGE.read_text()
+    assert rule.expression in PAGE.read_text()
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_expression_asks_only_for_what_is_exported(alert: Alert) -> None:
+    labels = checked_labels(alert.expression)
     for label in re.findall(r"\$labels\.(\w+)", alert.summary):
         assert label in labels
 
@@ -96,6 +122,7 @@ def test_the_page_names_every_metric() -> None:
 def test_the_rules_are_a_prometheus_rule() -> None:
     rule = build_alert_rules("somewhere")
     assert (rule["apiVersion"], rule["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
-    (group,) = rule["spec"]["groups"]
+    group, recording = rule["spec"]["groups"]
+    assert [one["record"] for one in recording["rules"]] == ["gpu_scaling_success_rate"]
     assert [one["alert"] for one in group["rules"]] == [alert.name for alert in ALERTS]
     assert all(one["labels"]["severity"] in {"critical", "warning"} for one in group["rules"])

@@ -11,13 +11,13 @@ from prometheus_client import Counter, Gauge, Histogram
 from manifests.monitoring.dashboards.board import WIDTH, PanelUnit, Shape
 from manifests.monitoring.dashboards.config_maps import DASHBOARDS, build_dashboards
 from manifests.monitoring.dashboards.grafana_json import TAG, dashboard_text
-from telemetry import device_page, metrics
+from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics
 from tests.support.foreign_series import FOREIGN_SERIES
 
 BOARDS = {one.uid: json.loads(dashboard_text(one)) for one in DASHBOARDS}
 OURS = {
     metric._name + suffix: metric._labelnames
-    for home in (metrics, device_page)
+    for home in (metrics, device_page, kernel_cache_metrics, agent_metrics)
     for metric in vars(home).values()
     if isinstance(metric, Counter | Gauge | Histogram)
     for suffix in {Counter: ("_total",), Gauge: ("",), Histogram: ("_bucket", "_count", "_sum")}[
@@ -142,7 +142,7 @@ def grid_of(board: dict[str, Any]) -> str:
 
 
 def test_dashboards_are_told_apart_and_linked():
-    assert list(BOARDS) == ["gpu-inventory", "gpu-node", "gpu-workloads"]
+    assert list(BOARDS) == ["gpu-inventory", "gpu-node", "gpu-workloads", "gpu-kernel-caches"]
     for board in BOARDS.values():
         assert board["tags"] == [TAG]
         assert board["links"][0]["tags"] == [TAG]

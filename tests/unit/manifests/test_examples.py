@@ -5,18 +5,28 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.cache_name import parse_cache_name
+from api.csi.names import CACHE_ATTRIBUTE, DRIVER_NAME, NAMESPACE_ATTRIBUTE
+from api.kinds.gkmcache import ClusterGKMCache, GKMCache
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
 from api.names import POOL_NODE_LABEL_PREFIX
 from inventory.products import display_product
+from kernelcache.signatures.signature_policy import read_signature_policy
+from manifests.caches.cache_crds import build_cache_crds
 from manifests.example_files import example_names, example_text, load_example
 from manifests.install.crds import build_crds
 from telemetry.conditions import DeviceCondition, DeviceHealthy
 
-MODELS = {"GPUDevice": GPUDevice, "GPUPool": GPUPool}
+MODELS = {
+    "GPUDevice": GPUDevice,
+    "GPUPool": GPUPool,
+    "GKMCache": GKMCache,
+    "ClusterGKMCache": ClusterGKMCache,
+}
 SCHEMAS = {
     crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    for crd in build_crds()
+    for crd in (*build_crds(), *build_cache_crds())
 }
 OURS = [
     pytest.param(document, id=name)
@@ -99,7 +109,34 @@ def test_conditions_are_those_that_the_server_writes():
     assert condition["message"] == "no fault is known"
 
 
-@pytest.mark.parametrize("name", ["pod", "deployment"])
+def test_the_pod_mounts_the_caches_of_the_examples_and_of_its_own_namespace():
+    [pod] = load_example("pod-kernel-caches")
+    named = [
+        parse_cache_name(attributes.get(NAMESPACE_ATTRIBUTE, ""), attributes[CACHE_ATTRIBUTE])
+        for volume in pod["spec"]["volumes"]
+        if volume["csi"]["driver"] == DRIVER_NAME
+        for attributes in [volume["csi"]["volumeAttributes"]]
+    ]
+    examples = load_example("kernel-cache")
+    assert [str(one) for one in named] == [
+        f"GKMCache {pod['metadata']['namespace']}/llama",
+        "ClusterGKMCache triton-common",
+    ]
+    assert {(one.namespace, one.name) for one in named} == {
+        (one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in examples
+    }
+
+
+def test_caches_of_the_examples_say_whose_signature_is_good_and_are_placeholders():
+    for document in load_example("kernel-cache"):
+        cache = msgspec.convert(document, MODELS[document["kind"]])
+        assert cache.spec.image.startswith("registry.example.com/")
+        assert cache.spec.verification is not None
+        # It raises where no key or identity can be used.
+        read_signature_policy(cache.spec.verification)
+
+
+@pytest.mark.parametrize("name", ["pod", "deployment", "pod-kernel-caches"])
 def test_workload_asks_for_a_pool_of_the_examples(name):
     pools = {
         msgspec.convert(document, GPUPool).resource_name
@@ -120,6 +157,6 @@ def test_text_keeps_its_comments():
 
 def test_unknown_example_is_named_with_those_that_exist():
     with pytest.raises(
-        ValueError, match="there is no example 'x'; there are pool-mig, pool-time-slices"
+        ValueError, match="there is no example 'x'; there are pool-autoscaling, pool-mig"
     ):
         load_example("x")

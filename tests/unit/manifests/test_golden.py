@@ -5,10 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from agent import rbac as rights
+from api.kinds.gpupool import GPUPool
+from manifests.caches.cache_crds import build_cache_crds
+from manifests.example_files import load_example
 from manifests.install import rbac
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
@@ -33,10 +37,16 @@ from manifests.install.webhooks import (
     build_validating_configuration,
 )
 from manifests.node.agent_daemonset import build_node_agent
+from manifests.node.csi_driver import build_csi_driver
 from manifests.node.detector_daemonset import build_node_detector
 from manifests.node.device_plugin import PluginKind, PluginMode, WorkloadSettings
+from manifests.scaling.node_overlay import build_node_overlays
+from manifests.scaling.node_pool import NodeClassRef, build_node_pools
+from manifests.scaling.priority_class import build_balloon_priority_class
+from manifests.scaling.signal_pod import build_signal
 from manifests.yaml import render
 from server.rbac import build_hook
+from tests.support.node_requests import TAINT, a_node_request, a_requirement, a_shape, some_terms
 from tests.unit.manifests import pool_objects
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -55,8 +65,11 @@ RULES = [
     rbac.PolicyRule(resources=("nodes", "pods"), verbs=("get", "list", "watch")),
 ]
 
+SCALING = msgspec.convert(load_example("pool-autoscaling")[0], GPUPool)
+
 DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "crds": build_crds,
+    "cache-crds": build_cache_crds,
     "webhooks-service": lambda: [
         build_mutating_configuration(IN_CLUSTER),
         build_validating_configuration(IN_CLUSTER),
@@ -97,6 +110,11 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
         pool_objects.a_pool("small", mode=pool_objects.SLICES, slices_per_device=4),
         settings=WorkloadSettings(image="k8s-device-plugin:patched", plugin=PluginKind.NVIDIA),
     ),
+    "node-pool": lambda: [
+        *build_node_pools(SCALING, NodeClassRef("karpenter.k8s.aws", "EC2NodeClass", "default")),
+        *build_node_overlays(SCALING),
+        build_balloon_priority_class(),
+    ],
     "node-feature-rule": lambda: [build_node_feature_rule()],
     "agent-policy": build_agent_policy,
     "agent-rbac": lambda: [
@@ -106,6 +124,7 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
         ),
         *rbac.build_device_plugin_rbac(rights.PLUGIN_RBAC),
     ],
+    "csi-driver": lambda: [build_csi_driver()],
     "node-detector": lambda: build_node_detector(pool_objects.SETTINGS),
     "node-agent": lambda: build_node_agent(pool_objects.SETTINGS),
     "node-agent-of-all-pools": lambda: build_node_agent(
@@ -120,6 +139,14 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
         ),
         is_forced=True,
     ),
+    "scale-signal": lambda: [
+        build_signal(
+            a_node_request(shape=a_shape(requirements=(a_requirement(),))),
+            some_terms(taints=(TAINT,), signal_resource="nvidia.com/gpu"),
+            namespace="gpu-control-plane",
+            image="registry.example.com/gpu-control-plane:1.0",
+        )
+    ],
     "extender-snippet": lambda: [
         build_extender_snippet(EXTENDER, ["gpu.deckhouse.io/b", "gpu.deckhouse.io/a"])
     ],

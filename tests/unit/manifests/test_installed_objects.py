@@ -19,12 +19,18 @@ CLUSTER_SCOPED = {
     "CustomResourceDefinition",
     "ClusterRole",
     "ClusterRoleBinding",
+    "CSIDriver",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
     "MutatingWebhookConfiguration",
     "ValidatingWebhookConfiguration",
 }
 EVERYTHING: dict[str, Any] = {
+    "kernelCaches": {
+        "pullSecrets": ["registry"],
+        "registries": {"caConfigMap": "registries"},
+        "verification": {"trustRootConfigMap": "sigstore"},
+    },
     "networkPolicy": {"enabled": True},
     "monitoring": {
         "serviceMonitor": {"enabled": True},
@@ -322,3 +328,15 @@ def test_settings_of_this_process_do_not_reach_the_objects(monkeypatch: pytest.M
     before = objects_of({})
     monkeypatch.setenv("GPU_CONTROL_PLANE_LEADERSHIP__LEASE", "other")
     assert objects_of({}) == before
+
+
+def test_rights_of_a_backend_are_there_where_settings_name_it():
+    names = ["karpenter-signal", "karpenter-static"]
+    for backends, want in ((None, set()), (names, {"gpu-control-plane-karpenter-static"})):
+        settings = {} if backends is None else {"autoscaling": {"backends": backends}}
+        roles = {
+            one["metadata"]["name"]
+            for one in objects_of({"settings": settings})
+            if one["kind"] == "ClusterRole"
+        }
+        assert {name for name in roles if "karpenter" in name} == want

@@ -11,6 +11,7 @@ import pytest
 from agent.detection.report import detector_feature_name
 from agent.inventory.node_feature import feature_name
 from agent.settings import AgentRole, AgentSettings
+from api.csi.names import DRIVER_NAME
 from api.foreign.core import Affinity
 from api.names import NodeName
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
@@ -19,8 +20,9 @@ from cli.agent import add_arguments, settings_of
 from inventory.health.device import IGNORED_XIDS
 from manifests import constants
 from manifests.install.agent_policy import build_agent_policy
-from manifests.node import agent_daemonset, detector_daemonset
+from manifests.node import agent_daemonset, cache_mounts, detector_daemonset
 from manifests.node.agent_daemonset import build_node_agent
+from manifests.node.cache_mounts import STORE_DIRECTORY
 from manifests.node.device_plugin import (
     NodeAgentSettings,
     PluginKind,
@@ -96,11 +98,73 @@ def test_roles_are_called_as_the_agent_calls_them():
     """The validator is a DaemonSet of its own."""
     roles = {
         *agent_daemonset.ROLES,
+        *cache_mounts.CACHE_ROLES,
         agent_daemonset.TELEMETRY_ROLE,
         agent_daemonset.PLUGIN_ROLE,
         detector_daemonset.ROLE,
     }
     assert roles == {role.value for role in AgentRole if role is not AgentRole.VALIDATOR}
+
+
+CACHES: dict[str, Any] = {
+    "directory": "/data/gkm",
+    "quota": "1Ti",
+    "grace_s": 60,
+    "registries": {"plain_http": ["registry.test:5000", "other:80"], "ca_config_map": "cas"},
+    "pull_secrets": ["one", "two"],
+}
+
+
+def agent_of(**given: Any) -> dict[str, Any]:
+    ours = Settings.model_validate({"device_plugin": {"image": "plugin:1"}, **given})
+    return pod_of(build_node_agent(workload_settings(ours)))
+
+
+def test_settings_of_kernel_caches_reach_the_agent():
+    usual = understood(agent_of())
+    assert {AgentRole.CACHES, AgentRole.CSI} <= usual.roles
+    assert (usual.caches_quota, usual.caches_grace) == (100 * 2**30, 300)
+    assert usual.caches_directory == Path(STORE_DIRECTORY)
+    parsed = understood(agent_of(kernel_caches=CACHES, kubelet={"directory": "/data/kubelet"}))
+    assert (parsed.caches_quota, parsed.caches_grace) == (2**40, 60)
+    assert parsed.caches_directory == usual.caches_directory
+    assert parsed.kubelet_directory == Path("/data/kubelet")
+    assert parsed.registries_plain_http == {"registry.test:5000", "other:80"}
+    assert parsed.registries_ca_file == Path("/etc/gpu-control-plane/registries/ca.crt")
+    assert parsed.cache_pull_secrets == {"one", "two"}
+
+
+def test_kernel_caches_that_are_off_leave_the_agent_as_it_was():
+    off = agent_of(kernel_caches={**CACHES, "enabled": False})
+    assert not {AgentRole.CACHES, AgentRole.CSI} & understood(off).roles
+    on = agent_of(kernel_caches=CACHES)
+    names = {volume["name"] for volume in on["volumes"]}
+    assert names - {volume["name"] for volume in off["volumes"]} == {
+        "caches",
+        "pods",
+        "csi-plugin",
+        "plugins-registry",
+        "registries-ca",
+    }
+
+
+def test_the_agent_mounts_at_the_paths_that_kubelet_names():
+    pod = agent_of(kernel_caches=CACHES, kubelet={"directory": "/data/kubelet"})
+    mounts = {one["name"]: one for one in pod["containers"][0]["volumeMounts"]}
+    volumes = {one["name"]: one.get("hostPath", {}) for one in pod["volumes"]}
+    root = understood(pod).kubelet_directory
+    expected = {
+        "pods": str(root / "pods"),
+        "csi-plugin": str(root / "plugins" / DRIVER_NAME),
+        "plugins-registry": str(root / "plugins_registry"),
+    }
+    for name, path in expected.items():
+        assert mounts[name]["mountPath"] == volumes[name]["path"] == path
+        assert not mounts[name].get("readOnly")
+    assert mounts["pods"]["mountPropagation"] == "Bidirectional"
+    assert volumes["caches"] == {"path": "/data/gkm", "type": "DirectoryOrCreate"}
+    assert mounts["caches"]["mountPath"] == STORE_DIRECTORY
+    assert mounts["registries-ca"]["readOnly"]
 
 
 def test_a_pools_plugin_does_nothing_else():

@@ -2,7 +2,10 @@
 
 import pytest
 
+from api.kinds.autoscaling import ScalingBackend
 from manifests.install.rbac import PolicyRule, build_rbac, merge_rules
+from manifests.install.server_policy import OwnObjects
+from server.rbac import build_roles
 
 
 def test_verbs_of_a_resource_are_joined():
@@ -78,3 +81,31 @@ def test_without_rules_for_our_namespace_there_is_no_role_for_it():
         document["kind"] for document in build_rbac([PolicyRule(resources=("a",), verbs=("b",))])
     ]
     assert kinds == ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"]
+
+
+def test_weak_point_17_no_node_claim_is_created():
+    """Weak point 17: a NodeClaim of one's own evades the NodePool's limits, and is never consolidated."""
+    verbs = {
+        (resource, verb)
+        for one in build_roles(OwnObjects())
+        if one["kind"] in {"ClusterRole", "Role"}
+        for rule in one["rules"]
+        if "karpenter.sh" in rule.get("apiGroups", ())
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert {verb for resource, verb in verbs if resource == "nodeclaims"} == {
+        "delete",
+        "list",
+        "watch",
+    }
+    assert not {verb for resource, verb in verbs if resource == "nodepools"} & {"create", "delete"}
+
+
+def test_rights_of_further_backends_are_those_of_the_setting():
+    plain = build_roles(OwnObjects())
+    rendered = build_roles(OwnObjects(), [ScalingBackend.BALLOON, ScalingBackend.CAPACITY_BUFFER])
+    added = {(one["kind"], one["metadata"]["name"]) for one in rendered if one not in plain}
+    name = "gpu-control-plane-capacity-buffer"
+    kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    assert added == {(kind, name) for kind in kinds}

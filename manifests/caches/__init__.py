@@ -1,0 +1,1 @@
+"""Builders for kernel caches: definitions of GKM's kinds."""

@@ -1,0 +1,106 @@
+"""Rules for the server's writes of autoscaling: signal pods of its namespace, and NodeClaims without devices.
+
+RBAC cannot limit the creation of pods by their content. A token that may create pods in a namespace can run anything
+there, with the rights of any of its accounts; these rules leave it a pod that no scheduler binds.
+"""
+
+from typing import Final
+
+from api.foreign.karpenter import INITIALIZED
+from api.names import (
+    CAPACITY_GATE,
+    COMPONENT_LABEL,
+    RESOURCE_PREFIX,
+    SCALE_REQUEST_LABEL,
+    SCALE_SIGNAL,
+    SIGNAL_SCHEDULER,
+)
+from manifests.install.policy_expressions import same_but
+from manifests.install.webhooks import NAMES_POOL_EXPRESSION
+
+_IS_SIGNAL: Final = (
+    "{0}.metadata.?labels[?'" + COMPONENT_LABEL + f"'].orValue('') == '{SCALE_SIGNAL}'"
+)
+IS_OWN_SIGNAL: Final = (
+    _IS_SIGNAL.format("object")
+    + " && request.userInfo.username.startsWith('system:serviceaccount:' + request.namespace + ':')"
+)
+"""A signal in the namespace of the account that writes it."""
+
+_GATES: Final = "dyn({0}).spec.?schedulingGates.orValue([])"
+LEAVES_POD_SPEC: Final = (
+    "(dyn(object).spec == dyn(oldObject).spec"
+    f" || {same_but('spec', ('schedulingGates',))}"
+    f" && {_GATES.format('object')}"
+    f" == {_GATES.format('oldObject')}.filter(g, g.name != '{CAPACITY_GATE}'))"
+)
+"""An update leaves the spec of a pod, or removes our gate."""
+
+_SPEC: Final = "dyn(object).spec"
+_HARMLESS_CONTAINERS: Final = (
+    f"{_SPEC}.containers.all(c, c.?securityContext.?allowPrivilegeEscalation.orValue(true) == false"
+    " && !c.?securityContext.?privileged.orValue(false)"
+    " && 'ALL' in c.?securityContext.?capabilities.?drop.orValue([])"
+    " && c.?securityContext.?capabilities.?add.orValue([]).size() == 0"
+    " && c.?ports.orValue([]).size() == 0)"
+)
+_HARMLESS_POD: Final = " && ".join(
+    (
+        f"({_SPEC}.?schedulerName.orValue('') == '{SIGNAL_SCHEDULER}' || {_SPEC}.?priority.orValue(0) < 0)",
+        f"{_SPEC}.?nodeName.orValue('') == ''",
+        f"!{_SPEC}.?automountServiceAccountToken.orValue(true)",
+        *(f"!{_SPEC}.?{field}.orValue(false)" for field in ("hostNetwork", "hostPID", "hostIPC")),
+        f"{_SPEC}.?volumes.orValue([]).size() == 0",
+        f"{_SPEC}.?initContainers.orValue([]).size() == 0",
+        _HARMLESS_CONTAINERS,
+    )
+)
+
+
+def signal_rules() -> list[dict[str, str]]:
+    """Return the rules for pods that the server creates and deletes in its namespace."""
+    is_labelled = _IS_SIGNAL.format("one")
+    names_pool = NAMES_POOL_EXPRESSION.replace("object.", "dyn(object).")
+    return [
+        {
+            "expression": (
+                "request.resource.resource != 'pods'"
+                f" || [object, oldObject].filter(one, one != null).all(one, {is_labelled})"
+            ),
+            "message": (
+                "the GPU control plane creates and deletes no pod of its namespace but those with the label"
+                f" {COMPONENT_LABEL}: {SCALE_SIGNAL}"
+            ),
+            "reason": "Forbidden",
+        },
+        {
+            "expression": f"request.resource.resource != 'pods' || object == null || {_HARMLESS_POD}",
+            "message": (
+                f"a pod that asks for a node has the scheduler {SIGNAL_SCHEDULER} or a priority below 0, no token,"
+                " volume, host namespace, port or init container, and no privilege"
+            ),
+            "reason": "Forbidden",
+        },
+        {
+            "expression": f"request.resource.resource != 'pods' || object == null || !({names_pool})",
+            "message": f"a pod that asks for a node requests no {RESOURCE_PREFIX}<pool>",
+            "reason": "Forbidden",
+        },
+    ]
+
+
+def node_claim_rule() -> dict[str, str]:
+    """Return the rule for NodeClaims: a node that was asked for, and that no pod can use yet, may be given up."""
+    conditions = "dyn(oldObject).?status.?conditions.orValue([])"
+    return {
+        "expression": (
+            "request.resource.resource != 'nodeclaims'"
+            f" || oldObject.metadata.?labels[?'{SCALE_REQUEST_LABEL}'].hasValue()"
+            f" && !{conditions}.exists(c, c.type == '{INITIALIZED}' && c.status == 'True')"
+        ),
+        "message": (
+            f"the GPU control plane deletes no NodeClaim but those with the label {SCALE_REQUEST_LABEL} whose node is"
+            " not initialized"
+        ),
+        "reason": "Forbidden",
+    }

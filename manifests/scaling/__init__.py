@@ -1,0 +1,1 @@
+"""Objects that make an autoscaler add nodes."""

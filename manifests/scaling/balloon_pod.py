@@ -1,0 +1,63 @@
+"""The pod that makes cluster-autoscaler add one node: of low priority, so that the pool's pods push it out.
+
+Unlike a signal it is scheduled, since cluster-autoscaler ignores pods that no node of its simulation takes. It keeps
+away from nodes with pods of the pool, whose devices the autoscaler takes for free, and from other balloons.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from api.names import (
+    AGENT_NOT_READY_TAINT,
+    COMPONENT_LABEL,
+    POOL_LABEL,
+    SCALE_SIGNAL,
+    SCALING_POOL_LABEL,
+)
+from manifests import constants
+from manifests.scaling.signal_pod import (
+    pool_tolerations,
+    requested_resources,
+    signal_affinity,
+    signal_metadata,
+    unprivileged_pod,
+)
+
+if TYPE_CHECKING:
+    from autoscaling.scaling_model import NodeRequest, ScalingTerms
+
+Json = dict[str, Any]
+
+CONTAINER: Final = "balloon"
+_HOST: Final = "kubernetes.io/hostname"
+
+
+def build_balloon(
+    request: "NodeRequest", terms: "ScalingTerms", *, namespace: str, image: str
+) -> Json:
+    """Return the pod; it satisfies the level `restricted` of pod security."""
+    apart = [
+        _apart({POOL_LABEL: request.pool}, namespaceSelector={}),
+        _apart({COMPONENT_LABEL: SCALE_SIGNAL, SCALING_POOL_LABEL: request.pool}),
+    ]
+    startup = {"key": AGENT_NOT_READY_TAINT, "operator": "Exists"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": signal_metadata(request, terms, namespace=namespace),
+        "spec": {
+            "priorityClassName": constants.BALLOON_PRIORITY_CLASS,
+            "nodeSelector": dict(request.node_selector),
+            "affinity": {
+                **signal_affinity(request),
+                "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart},
+            },
+            "tolerations": [*pool_tolerations(terms), startup],
+            **unprivileged_pod(
+                CONTAINER, image, resources=requested_resources(request, terms.signal_resource)
+            ),
+        },
+    }
+
+
+def _apart(labels: dict[str, str], **more: Json) -> Json:
+    return {"labelSelector": {"matchLabels": labels}, "topologyKey": _HOST, **more}

@@ -1,0 +1,185 @@
+"""Karpenter's NodePools that a GPUPool with spec.autoscaling needs (karpenter.sh/v1).
+
+A NodePool without the requirement on the request's label serves no signal, and one without the startup taint
+gives units away before the pods that a node came for have theirs: docs/autoscaling.md.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from api.kinds.autoscaling import Autoscaling, ScalingBackend
+from api.meta import SelectorOperator, SelectorRequirement
+from api.names import (
+    AGENT_NOT_READY_TAINT,
+    PRESENT_LABEL,
+    SCALE_REQUEST_LABEL,
+    pool_node_label,
+)
+from autoscaling.terms import scaling_terms
+from pool.facts import pool_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.kinds.gpupool import GPUPool
+    from autoscaling.scaling_model import ShapeTerms
+
+_OS_LABEL: Final = "kubernetes.io/os"
+_KARPENTER_DOMAINS: Final = ("kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.k8s")
+"""Karpenter or its provider sets labels of these, so that a NodePool may require them, not set them."""
+_DISRUPTION_BUDGETS: Final = (
+    {"nodes": "100%", "reasons": ["Empty"]},
+    {"nodes": "10%", "reasons": ["Drifted", "Underutilized"]},
+)
+"""Empty nodes go all at once; Karpenter's default is a tenth of them at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClassRef:
+    """The provider's object that says how a machine is made: image, network, disks."""
+
+    group: str
+    kind: str
+    name: str
+
+
+def build_node_pools(pool: "GPUPool", node_class: NodeClassRef) -> list[dict[str, Any]]:
+    """Return a NodePool for each name that the shapes have; none for a pool that does not scale.
+
+    Nodes of a static NodePool are alike: the first shape of the name says which.
+    """
+    terms = scaling_terms(pool, pool_facts(pool))
+    by_name: dict[str, list[ShapeTerms]] = {}
+    for shape in terms.shapes if terms is not None else ():
+        alike = by_name.setdefault(shape.node_pool, [])
+        if not (alike and _is_static(pool.spec.autoscaling)):
+            alike.append(shape)
+    return [
+        {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodePool",
+            "metadata": {"name": name},
+            "spec": {
+                **_limits_and_disruption(pool.spec.autoscaling or Autoscaling(), shapes),
+                "template": _template(pool, shapes, node_class),
+            },
+        }
+        for name, shapes in by_name.items()
+    ]
+
+
+def _limits_and_disruption(
+    scaling: "Autoscaling", shapes: "Sequence[ShapeTerms]"
+) -> dict[str, Any]:
+    spec: dict[str, Any] = {"disruption": _disruption(scaling)}
+    if _is_static(scaling):
+        spec = {"replicas": 0}
+    if scaling.max_units is not None:
+        smallest = min(shape.units for shape in shapes)
+        spec["limits"] = {"nodes": str(-(-scaling.max_units // smallest))}
+    return spec
+
+
+def _template(
+    pool: "GPUPool", shapes: "Sequence[ShapeTerms]", node_class: NodeClassRef
+) -> dict[str, Any]:
+    labels, required = _of_selector(pool)
+    requirements = [*_common([one.requirements for one in shapes]), *required]
+    if all(one.key != _OS_LABEL for one in requirements):
+        requirements.append(_is_in(_OS_LABEL, "linux"))
+    if not _is_static(pool.spec.autoscaling):
+        # Karpenter copies the value that a signal's node selector has to the NodeClaim and the Node. A static
+        # NodePool has no signals: its nodes would get a random value.
+        asked = SelectorRequirement(key=SCALE_REQUEST_LABEL, operator=SelectorOperator.EXISTS)
+        requirements.insert(0, asked)
+    spec: dict[str, Any] = {
+        "nodeClassRef": dataclasses.asdict(node_class),
+        # Karpenter's default drains a node after 30 days, whatever its pods do.
+        "expireAfter": "Never",
+        "requirements": msgspec.to_builtins(requirements),
+    }
+    if pool.taints:
+        spec["taints"] = msgspec.to_builtins(list(pool.taints))
+    spec["startupTaints"] = [{"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}]
+    # By the label Karpenter sees that the agents' DaemonSets run there, and adds what they request.
+    labels = {PRESENT_LABEL: "true", **labels}
+    if _is_native(pool.spec.autoscaling):
+        # The pool's pods require it, and Karpenter compares them with nodes that do not exist yet.
+        labels[pool_node_label(pool.name)] = "true"
+    return {"metadata": {"labels": labels}, "spec": spec}
+
+
+def _is_static(scaling: "Autoscaling | None") -> bool:
+    return scaling is not None and scaling.backend is ScalingBackend.KARPENTER_STATIC
+
+
+def _is_native(scaling: "Autoscaling | None") -> bool:
+    return scaling is not None and scaling.backend is ScalingBackend.KARPENTER_NATIVE
+
+
+def _disruption(scaling: "Autoscaling") -> dict[str, Any]:
+    return {
+        "consolidationPolicy": "WhenEmpty",
+        "consolidateAfter": scaling.idle_after,
+        "budgets": [dict(one) for one in _DISRUPTION_BUDGETS],
+    }
+
+
+def _common(shapes: "Sequence[Sequence[SelectorRequirement]]") -> list[SelectorRequirement]:
+    """Return what nodes of all shapes satisfy: values of In are united, other requirements stay if all shapes have them.
+
+    A signal requires its own shape, so that what is left out here makes the NodePool wider and no node another one.
+    """
+    first, *others = shapes
+    merged: list[SelectorRequirement] = []
+    for requirement in first:
+        if all(requirement in other for other in others):
+            merged.append(requirement)
+            continue
+        alike = [_values_of(requirement.key, other) for other in (first, *others)]
+        if all(alike):
+            values = list(dict.fromkeys(value for some in alike for value in some))
+            merged.append(_is_in(requirement.key, *values))
+    return merged
+
+
+def _values_of(key: str, requirements: "Sequence[SelectorRequirement]") -> list[str]:
+    """Return the values of the only requirement on the key, if it is In; none otherwise."""
+    found = [one for one in requirements if one.key == key]
+    if len(found) != 1 or found[0].operator is not SelectorOperator.IN:
+        return []
+    return found[0].values or []
+
+
+def _of_selector(pool: "GPUPool") -> tuple[dict[str, str], list[SelectorRequirement]]:
+    """Return labels and requirements with which the pool's nodeSelector selects the nodes."""
+    selector = pool.spec.node_selector
+    if selector is None:
+        return {}, []
+    wanted = [_is_in(key, value) for key, value in (selector.match_labels or {}).items()]
+    wanted += selector.match_expressions or []
+    labels: dict[str, str] = {}
+    required: list[SelectorRequirement] = []
+    for one in wanted:
+        if _is_karpenters(one.key):
+            required.append(one)
+        elif one.operator is SelectorOperator.IN and one.values:
+            labels.setdefault(one.key, one.values[0])
+        elif one.operator is SelectorOperator.EXISTS:
+            labels.setdefault(one.key, "true")
+    return labels, required
+
+
+def _is_karpenters(key: str) -> bool:
+    domain = key.rpartition("/")[0]
+    return any(
+        domain == one or domain.endswith(f".{one}") or domain.startswith(one)
+        for one in _KARPENTER_DOMAINS
+    )
+
+
+def _is_in(key: str, *values: str) -> SelectorRequirement:
+    return SelectorRequirement(key=key, operator=SelectorOperator.IN, values=list(values))

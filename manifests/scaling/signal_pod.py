@@ -1,0 +1,197 @@
+"""The pod that makes Karpenter add one node, and never runs.
+
+No scheduler has its `schedulerName`, so that it takes no unit, binds nowhere and preempts nothing. Karpenter reads
+only its condition, which the control plane writes (`unschedulable_patch`); by its node selector no node that exists
+matches it, and the node that Karpenter adds carries the id of the request.
+"""
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from api.foreign.core import NodeSelectorTerm
+from api.foreign.karpenter import NODE_POOL_LABEL
+from api.kinds.gpupool import GPUPool
+from api.names import (
+    API_VERSION,
+    COMPONENT_LABEL,
+    SCALE_DEVICES_ANNOTATION,
+    SCALE_REQUEST_LABEL,
+    SCALE_SIGNAL,
+    SCALING_POOL_LABEL,
+    SHAPE_ANNOTATION,
+    SIGNAL_SCHEDULER,
+)
+from manifests import constants
+
+if TYPE_CHECKING:
+    from autoscaling.scaling_model import NodeRequest, RequestId, ScalingTerms
+
+Json = dict[str, Any]
+
+CONTAINER: Final = "signal"
+MIN_CPU_MILLI: Final = 10
+MIN_MEMORY_MIB: Final = 16
+NOBODY: Final = 65534
+"""User and group of the container, which never runs."""
+POD_SCHEDULED: Final = "PodScheduled"
+UNSCHEDULABLE: Final = "Unschedulable"
+"""The reason by which Karpenter and cluster-autoscaler know a pod that needs a node."""
+
+
+def signal_name(request: "RequestId") -> str:
+    """Return the name of the only signal of a request: a repeated create meets the first one."""
+    return f"scale-{request}"
+
+
+def signal_labels(request: "NodeRequest") -> dict[str, str]:
+    return {
+        "app.kubernetes.io/part-of": constants.NAME,
+        COMPONENT_LABEL: SCALE_SIGNAL,
+        SCALING_POOL_LABEL: request.pool,
+        SCALE_REQUEST_LABEL: request.id,
+    }
+
+
+def build_signal(
+    request: "NodeRequest", terms: "ScalingTerms", *, namespace: str, image: str
+) -> Json:
+    """Return the pod; it satisfies the level `restricted` of pod security.
+
+    It has no activeDeadlineSeconds, which kubelet counts from the start of a pod that is bound.
+    """
+    affinity = signal_affinity(request)
+    spec: Json = {
+        "schedulerName": SIGNAL_SCHEDULER,
+        "nodeSelector": {
+            **request.node_selector,
+            NODE_POOL_LABEL: request.shape.node_pool,
+            SCALE_REQUEST_LABEL: request.id,
+        },
+        **({"affinity": affinity} if affinity else {}),
+        "tolerations": pool_tolerations(terms),
+        **unprivileged_pod(
+            CONTAINER, image, resources=requested_resources(request, terms.signal_resource)
+        ),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": signal_metadata(request, terms, namespace=namespace),
+        "spec": spec,
+    }
+
+
+def signal_metadata(request: "NodeRequest", terms: "ScalingTerms", *, namespace: str) -> Json:
+    """Return what a pod that asks for a node is known by; it goes with its pool."""
+    return {
+        "name": signal_name(request.id),
+        "namespace": namespace,
+        "labels": signal_labels(request),
+        "annotations": shape_annotations(request),
+        "ownerReferences": [pool_reference(terms)],
+    }
+
+
+def unprivileged_pod(name: str, image: str, *, resources: Json) -> Json:
+    """Return the fields of a pod spec by which a pod that must do nothing can do nothing."""
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": NOBODY,
+            "runAsGroup": NOBODY,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": name,
+                "image": image,
+                "resources": resources,
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                    "readOnlyRootFilesystem": True,
+                },
+            }
+        ],
+    }
+
+
+def requested_resources(request: "NodeRequest", signal_resource: str) -> Json:
+    """Return CPU and memory of the pods that the node is for, and the devices where the autoscaler knows them.
+
+    Device memory is no memory of the node: it is not requested.
+    """
+    requests = {
+        "cpu": f"{max(MIN_CPU_MILLI, request.requests.cpu_milli)}m",
+        "memory": f"{max(MIN_MEMORY_MIB, request.requests.memory_mib)}Mi",
+    }
+    if not signal_resource:
+        return {"requests": requests}
+    devices = {signal_resource: str(request.shape.devices)}
+    return {"requests": {**requests, **devices}, "limits": devices}
+
+
+def shape_annotations(request: "NodeRequest") -> dict[str, str]:
+    return {
+        SHAPE_ANNOTATION: request.shape.name,
+        SCALE_DEVICES_ANNOTATION: str(request.shape.devices),
+    }
+
+
+def pool_reference(terms: "ScalingTerms") -> Json:
+    """Return the owner reference to the pool: the API server's garbage collector deletes what the server cannot."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": GPUPool.__name__,
+        "name": terms.pool.name,
+        "uid": terms.pool.uid,
+    }
+
+
+def signal_affinity(request: "NodeRequest") -> Json:
+    """Return the affinity: the shape's requirements and one of the pods' required terms; empty if there is neither."""
+    shape = list(request.shape.requirements)
+    terms = [
+        NodeSelectorTerm(
+            match_expressions=[*shape, *(term.match_expressions or ())] or None,
+            match_fields=term.match_fields,
+        )
+        for term in request.affinity or ((NodeSelectorTerm(),) if shape else ())
+    ]
+    if not terms:
+        return {}
+    selector = {"nodeSelectorTerms": msgspec.to_builtins(terms)}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
+
+
+def pool_tolerations(terms: "ScalingTerms") -> list[dict[str, str]]:
+    """Return tolerations of the taints of the pool's nodes."""
+    return [
+        {"key": one.key, "operator": "Equal", "value": one.value, "effect": one.effect}
+        for one in terms.taints
+    ]
+
+
+def unschedulable_patch(request: "RequestId", *, uid: str, now: dt.datetime) -> list[Json]:
+    """Return the JSON patch of a signal's status that makes the autoscaler add a node for it.
+
+    An autoscaler reacts to the condition that kube-scheduler writes on a pod that fits nowhere; the pod of this uid
+    is no pod of kube-scheduler.
+    """
+    condition = {
+        "type": POD_SCHEDULED,
+        "status": "False",
+        "reason": UNSCHEDULABLE,
+        "message": f"the GPU control plane asks for node {request}; nothing runs in this pod",
+        "lastTransitionTime": now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "add", "path": "/status/conditions", "value": [condition]},
+    ]

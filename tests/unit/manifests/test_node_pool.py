@@ -1,0 +1,206 @@
+"""The NodePool of a GPUPool has what its signals need, and no more than its shapes have together."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.foreign.karpenter import NodePool
+from api.kinds.gpupool import GPUPool
+from autoscaling.node_pool_checks import node_pool_fault
+from autoscaling.terms import scaling_terms
+from manifests.example_files import load_example
+from manifests.scaling.node_overlay import build_node_overlays
+from manifests.scaling.node_pool import NodeClassRef, build_node_pools
+from pool.facts import pool_facts
+from reconciler.sinks.karpenter_sink import observe_node_pool
+
+CLASS = NodeClassRef("karpenter.k8s.aws", "EC2NodeClass", "default")
+TYPE = "node.kubernetes.io/instance-type"
+
+
+def a_pool(**spec: Any) -> GPUPool:
+    (pool,) = load_example("pool-autoscaling")
+    scaling = pool["spec"]["autoscaling"] | spec.pop("autoscaling", {})
+    return msgspec.convert(
+        {**pool, "spec": pool["spec"] | spec | {"autoscaling": scaling}}, GPUPool
+    )
+
+
+def a_shape(name: str, *requirements: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"name": name, "devices": 1, "requirements": list(requirements), **fields}
+
+
+def is_in(key: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+def template_of(pool: GPUPool) -> dict[str, Any]:
+    (node_pool,) = build_node_pools(pool, CLASS)
+    template: dict[str, Any] = node_pool["spec"]["template"]
+    return template
+
+
+def requirements_of(pool: GPUPool) -> dict[str, Any]:
+    requirements = template_of(pool)["spec"]["requirements"]
+    return {one["key"]: one.get("values", one["operator"]) for one in requirements}
+
+
+def test_weak_point_5_types_of_all_shapes_are_allowed():
+    """weak point 5: no request is tied to one instance type, which one lack of capacity would end."""
+    assert requirements_of(a_pool())[TYPE] == ["g6.xlarge", "g6.2xlarge", "g6.12xlarge"]
+
+
+def test_a_signal_can_name_its_request():
+    assert requirements_of(a_pool())["gpu.deckhouse.io/scale-request"] == "Exists"
+
+
+def test_nodes_keep_pods_away_until_their_devices_are_known():
+    spec = template_of(a_pool())["spec"]
+    assert spec["startupTaints"] == [
+        {"key": "gpu.deckhouse.io/agent-not-ready", "effect": "NoSchedule"}
+    ]
+    assert spec["taints"] == [{"key": "pool.gpu.deckhouse.io/elastic", "effect": "NoSchedule"}]
+
+
+def test_a_pool_without_taints_has_none():
+    assert "taints" not in template_of(a_pool(scheduling={}))["spec"]
+
+
+def test_empty_nodes_go_after_idle_after_and_all_at_once():
+    (node_pool,) = build_node_pools(a_pool(autoscaling={"idleAfter": "90s"}), CLASS)
+    assert node_pool["spec"]["disruption"] == {
+        "consolidationPolicy": "WhenEmpty",
+        "consolidateAfter": "90s",
+        "budgets": [
+            {"nodes": "100%", "reasons": ["Empty"]},
+            {"nodes": "10%", "reasons": ["Drifted", "Underutilized"]},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("max_units", "allocation", "nodes"),
+    [
+        pytest.param(32, {}, "32", id="of the smallest shape"),
+        pytest.param(30, {"mode": "TimeSlice", "slicesPerDevice": 4}, "8", id="rounded up"),
+        pytest.param(7, {"mode": "MIG", "migProfile": "1g.10gb"}, "1", id="MIG"),
+    ],
+)
+def test_max_units_bound_the_nodes(max_units: int, allocation: dict[str, Any], nodes: str):
+    pool = a_pool(autoscaling={"maxUnits": max_units}, allocation=allocation)
+    (node_pool,) = build_node_pools(pool, CLASS)
+    assert node_pool["spec"]["limits"] == {"nodes": nodes}
+
+
+def test_without_max_units_there_is_no_limit():
+    (node_pool,) = build_node_pools(a_pool(autoscaling={"maxUnits": None}), CLASS)
+    assert "limits" not in node_pool["spec"]
+
+
+def test_units_of_a_shape_are_those_that_it_says():
+    shapes = [a_shape("h100", unitsPerDevice=4, devices=2)]
+    pool = a_pool(
+        allocation={"mode": "MIG", "migProfile": "1g.10gb"},
+        autoscaling={"shapes": shapes, "maxUnits": 9},
+    )
+    (node_pool,) = build_node_pools(pool, CLASS)
+    assert node_pool["spec"]["limits"] == {"nodes": "2"}
+    (overlay,) = build_node_overlays(pool)
+    assert overlay["spec"]["capacity"] == {"gpu.deckhouse.io/elastic": "8"}
+
+
+def test_what_only_some_shapes_require_is_left_to_the_signal():
+    zone, key = is_in("topology.kubernetes.io/zone", "a"), "example.com/nvlink"
+    shapes = [
+        a_shape("one", is_in(TYPE, "a"), zone, {"key": key, "operator": "Exists"}),
+        a_shape("two", is_in(TYPE, "b"), {"key": key, "operator": "Exists"}),
+    ]
+    required = requirements_of(a_pool(autoscaling={"shapes": shapes}))
+    assert required == {
+        "gpu.deckhouse.io/scale-request": "Exists",
+        TYPE: ["a", "b"],
+        key: "Exists",
+        "kubernetes.io/os": ["linux"],
+    }
+
+
+def test_each_name_has_a_node_pool():
+    shapes = [
+        a_shape("one", is_in(TYPE, "a"), nodePool="cheap"),
+        a_shape("two", is_in(TYPE, "b")),
+        a_shape("three", is_in(TYPE, "c"), nodePool="cheap"),
+    ]
+    found = build_node_pools(a_pool(autoscaling={"shapes": shapes}), CLASS)
+    assert [one["metadata"]["name"] for one in found] == ["cheap", "elastic"]
+    requirements = found[0]["spec"]["template"]["spec"]["requirements"]
+    assert is_in(TYPE, "a", "c") in requirements
+
+
+def test_nodes_are_those_that_the_pool_selects():
+    """Labels that Karpenter or its provider sets are required; others are set."""
+    selector = {
+        "matchLabels": {"team": "ml", "kubernetes.io/arch": "arm64"},
+        "matchExpressions": [
+            is_in("example.com/rack", "r1", "r2"),
+            is_in("karpenter.k8s.aws/instance-family", "g6"),
+            {"key": "example.com/gpus", "operator": "Exists"},
+            {"key": "example.com/old", "operator": "DoesNotExist"},
+        ],
+    }
+    pool = a_pool(nodeSelector=selector)
+    assert template_of(pool)["metadata"]["labels"] == {
+        "gpu.deckhouse.io/present": "true",
+        "team": "ml",
+        "example.com/rack": "r1",
+        "example.com/gpus": "true",
+    }
+    required = requirements_of(pool)
+    assert required["kubernetes.io/arch"] == ["arm64"]
+    assert required["karpenter.k8s.aws/instance-family"] == ["g6"]
+
+
+def test_a_static_node_pool_begins_without_nodes_and_has_no_requests():
+    """Karpenter would give its nodes a random id, and supports no limits but nodes."""
+    (node_pool,) = build_node_pools(a_pool(autoscaling={"backend": "karpenter-static"}), CLASS)
+    spec = node_pool["spec"]
+    assert (spec["replicas"], spec["limits"]) == (0, {"nodes": "32"})
+    requirements = spec["template"]["spec"]["requirements"]
+    assert "gpu.deckhouse.io/scale-request" not in {one["key"] for one in requirements}
+    assert (
+        is_in(TYPE, "g6.xlarge", "g6.2xlarge") in requirements
+    )  # of the first shape: its nodes are alike
+
+
+@pytest.mark.parametrize(
+    ("backend", "is_set"), [("karpenter-native", True), ("karpenter-signal", False)]
+)
+def test_nodes_have_the_label_of_the_pool_from_the_start_where_karpenter_sees_its_pods(
+    backend: str, *, is_set: bool
+):
+    pool = a_pool(autoscaling={"backend": backend})
+    labels = template_of(pool)["metadata"]["labels"]
+    assert (f"pool.gpu.deckhouse.io/{pool.name}" in labels) is is_set
+
+
+@pytest.mark.parametrize(
+    "backend", ["karpenter-signal", "karpenter-native", "capacity-buffer", "karpenter-static"]
+)
+def test_the_control_plane_finds_nothing_wrong_with_it(backend: str):
+    selector = {"matchLabels": {"team": "ml", "kubernetes.io/arch": "arm64"}}
+    pool = a_pool(autoscaling={"backend": backend, "idleAfter": "1h30m"}, nodeSelector=selector)
+    (node_pool,) = build_node_pools(pool, CLASS)
+    facts = observe_node_pool(msgspec.convert(node_pool, NodePool))
+    terms = scaling_terms(pool, pool_facts(pool))
+    assert terms is not None
+    assert node_pool_fault(terms, facts.name, facts) == ("", "")
+
+
+def test_overlays_of_one_pool_do_not_conflict():
+    """Two of one weight that match one instance type do; the first shape's has the highest."""
+    weights = [one["spec"]["weight"] for one in build_node_overlays(a_pool())]
+    assert weights == [100, 99]
+
+
+def test_a_pool_that_does_not_scale_has_none():
+    assert build_node_pools(GPUPool(), CLASS) == build_node_overlays(GPUPool()) == []

@@ -1,0 +1,122 @@
+"""The pod that makes Karpenter add a node: what it demands, and what it can never do."""
+
+from typing import Any
+
+import pytest
+
+from api.foreign.core import NodeSelectorTerm
+from api.meta import SelectorOperator, SelectorRequirement
+from api.names import SCALE_REQUEST_LABEL, SIGNAL_SCHEDULER
+from autoscaling.scaling_model import RequestId
+from manifests.scaling.signal_pod import build_signal, unschedulable_patch
+from pool.compute_resources import NOTHING
+from tests.support.builders import EPOCH
+from tests.support.kubernetes_schemas import check_object
+from tests.support.node_requests import TAINT, a_node_request, a_requirement, a_shape, some_terms
+
+Json = dict[str, Any]
+
+
+def a_signal(terms: Any = None, **request: Any) -> Json:
+    return build_signal(
+        a_node_request(**request),
+        terms or some_terms(taints=(TAINT,)),
+        namespace="gpu-control-plane",
+        image="registry.example.com/gpu-control-plane:1.0",
+    )
+
+
+def terms_of(pod: Json) -> Any:
+    required = pod["spec"]["affinity"]["nodeAffinity"]
+    return required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+
+
+@pytest.mark.parametrize("version", ["1.30", "1.34"])
+def test_a_signal_is_a_valid_pod(version: str):
+    term = NodeSelectorTerm(match_expressions=[a_requirement("zone", "a")])
+    check_object(
+        a_signal(affinity=(term,), shape=a_shape(requirements=(a_requirement(),))), version
+    )
+
+
+def test_a_signal_demands_a_node_that_no_other_pod_can_have():
+    assert a_signal(node_selector={"disk": "ssd"})["spec"]["nodeSelector"] == {
+        "disk": "ssd",
+        "karpenter.sh/nodepool": "training",
+        SCALE_REQUEST_LABEL: "training-1a2b3c4d",
+    }
+
+
+def test_selectors_of_pods_do_not_replace_the_id_of_the_request():
+    selector = a_signal(node_selector={SCALE_REQUEST_LABEL: "other"})["spec"]["nodeSelector"]
+    assert selector[SCALE_REQUEST_LABEL] == "training-1a2b3c4d"
+
+
+def test_each_term_of_the_pods_has_the_requirements_of_the_shape_too():
+    """Weak point 5: several instance types are one requirement, so that one without capacity leaves others."""
+    types = a_requirement("node.kubernetes.io/instance-type", "g.2", "g.2x")
+    terms = tuple(NodeSelectorTerm(match_expressions=[a_requirement("zone", z)]) for z in "ab")
+    pod = a_signal(shape=a_shape(requirements=(types,)), affinity=terms)
+    want = {"key": types.key, "operator": "In", "values": ["g.2", "g.2x"]}
+    assert [one["matchExpressions"][0] for one in terms_of(pod)] == [want, want]
+    assert [one["matchExpressions"][1]["values"] for one in terms_of(pod)] == [["a"], ["b"]]
+
+
+def test_fields_of_a_term_stay():
+    field = SelectorRequirement(key="metadata.name", operator=SelectorOperator.IN, values=["n"])
+    (term,) = terms_of(a_signal(affinity=(NodeSelectorTerm(match_fields=[field]),)))
+    assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+
+
+def test_without_requirements_there_is_no_affinity():
+    assert "affinity" not in a_signal()["spec"]
+
+
+def test_no_scheduler_binds_it_and_nothing_is_preempted_for_it():
+    """Weak points 1 and 8: it takes no existing node, and its priority is nobody's concern."""
+    spec = a_signal()["spec"]
+    assert spec["schedulerName"] == SIGNAL_SCHEDULER
+    assert not {"nodeName", "priority", "priorityClassName", "preemptionPolicy"} & spec.keys()
+
+
+def test_it_asks_for_the_memory_of_its_pods_and_not_for_that_of_devices():
+    """Weak point 4."""
+    assert requests_of(a_signal()) == {"cpu": "1500m", "memory": "2048Mi"}
+    assert requests_of(a_signal(requests=NOTHING)) == {"cpu": "10m", "memory": "16Mi"}
+
+
+def test_it_asks_for_devices_only_where_the_autoscaler_knows_them():
+    """Weak point 6: a resource that no plugin of the node serves would never be initialised."""
+    container = a_signal(some_terms(signal_resource="nvidia.com/gpu"))["spec"]["containers"][0]
+    assert container["resources"]["requests"]["nvidia.com/gpu"] == "2"
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+
+
+def requests_of(pod: Json) -> Json:
+    requests: Json = pod["spec"]["containers"][0]["resources"]["requests"]
+    return requests
+
+
+def test_it_has_no_deadline_of_kubelet():
+    """Weak point 2: activeDeadlineSeconds begins when a pod is bound, and this one never is."""
+    assert "activeDeadlineSeconds" not in a_signal()["spec"]
+
+
+def test_it_satisfies_the_restricted_level_of_pod_security():
+    spec = a_signal()["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    security = spec["containers"][0]["securityContext"]
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert not {"volumes", "hostNetwork", "serviceAccountName"} & spec.keys()
+    assert spec["automountServiceAccountToken"] is False
+
+
+def test_its_condition_is_written_for_this_pod_only():
+    test, add = unschedulable_patch(RequestId("training-1"), uid="u1", now=EPOCH)
+    assert test == {"op": "test", "path": "/metadata/uid", "value": "u1"}
+    (condition,) = add["value"]
+    assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
+    assert condition["reason"] == "Unschedulable"
+    assert condition["lastTransitionTime"] == "2026-01-01T00:00:00Z"
