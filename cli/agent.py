@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from agent.settings import AgentRole, AgentSettings
 from agent.validator.steps import OF_THE_NODE
 from api.nodefiles.poolconfig import HandOut
+from api.quantity import parse_decimal
 from cli.command_parser import CommandLineError, CommandParser, complain
 from cli.exit_status import FAILED, OK
 from manifests.constants import DEFAULT_NAMESPACE
@@ -53,6 +54,31 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
         metavar="STEP,…",
         help="steps that the validator keeps true (driver,toolkit,cuda)",
     )
+    agent.add_argument(
+        "--caches-quota",
+        type=_bytes,
+        metavar="QUANTITY",
+        help="bytes that kernel caches may take of the node's disk, such as 100Gi (no limit)",
+    )
+    agent.add_argument(
+        "--caches-grace",
+        type=float,
+        metavar="SECONDS",
+        help="how long a kernel cache stays that nothing needs any more"
+        f" ({_default('caches_grace')})",
+    )
+    agent.add_argument(
+        "--registries-plain-http",
+        type=_names,
+        metavar="HOST:PORT,…",
+        help="registries that are asked without TLS",
+    )
+    agent.add_argument(
+        "--cache-pull-secrets",
+        type=_names,
+        metavar="NAME,…",
+        help="Secrets of our namespace that ClusterGKMCaches may name",
+    )
     for name, text in (
         ("config", "device list of one pool; without it the agent serves all pools of the node"),
         ("plugins-directory", "kubelet's directory of device plugins"),
@@ -66,6 +92,9 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
         ("nvml-library", "libnvidia-ml.so.1; without it the one under the driver's root"),
         ("validations-directory", "the validator's files"),
         ("termination-log", "kubelet's file for the cause of the validator's failure"),
+        ("caches-directory", "store of extracted kernel caches"),
+        ("kubelet-directory", "kubelet's root, at its path on the node"),
+        ("registries-ca-file", "authorities of registries, instead of the system's"),
         ("kubeconfig", "credentials; without it the pod's service account"),
     ):
         default = _default(name.replace("-", "_"))
@@ -169,6 +198,17 @@ def _xids(text: str) -> frozenset[int]:
         return frozenset(int(part) for part in text.split(",")) if text.strip() else frozenset()
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: Xids are numbers, such as 13,31") from None
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(part for one in text.split(",") if (part := one.strip()))
+
+
+def _bytes(text: str) -> int:
+    try:
+        return int(parse_decimal(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _default(name: str) -> object:

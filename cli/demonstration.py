@@ -1,5 +1,6 @@
 """The command `demo`, which needs a source checkout."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ def run_demonstration(arguments: "Sequence[str]") -> int:
         "--keep-logs", type=Path, metavar="FILE", help="write the server's log there"
     )
     known = parser.parse_flags(arguments)
+    # Otherwise gRPC writes a line about each process that the demo starts.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
         from demo.main import run_demo  # noqa: PLC0415  # imports the simulator
     except ModuleNotFoundError as error:

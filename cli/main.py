@@ -6,6 +6,9 @@ gpu-control-plane demo
 gpu-control-plane agent --node NODE --roles inventory,health,mig,device-plugin [...]
 gpu-control-plane validate STEP [--wait] [...]
 gpu-control-plane simulate --pod FILE | --workload FILE [--cluster PATH ...] [...]
+gpu-control-plane cache pack DIR --image REF [--sign-key FILE] [--output PATH] [...]
+gpu-control-plane cache sign REF --key FILE [...]
+gpu-control-plane cache verify REF --key FILE | --identity SUBJECT ISSUER --trust-root FILE [...]
 gpu-control-plane uninstall [--force] [--delete-crds] [--dry-run] [...]
 
 Flags have one style: words joined by hyphens, as `--hand-out`, behind the section of a setting, as
@@ -30,6 +33,7 @@ COMMANDS: Final = {
     "agent": "on a GPU node: discover devices, watch their health, partition them, offer them to kubelet",
     "validate": "on a GPU node: check a part of its software (driver, toolkit, CUDA), or wait for it",
     "simulate": "say what would become of a pod or a workload, and change nothing",
+    "cache": "pack a directory of compiled kernels into an image, sign it, verify it",
     "uninstall": "remove the control plane from a cluster",
 }
 """Command -> what it does."""
@@ -85,6 +89,10 @@ def _run_command(command: str, arguments: "Sequence[str]") -> int:
             from cli.simulate import run_simulate
 
             return run_simulate(arguments)
+        case "cache":
+            from cli.cache import run_cache
+
+            return run_cache(arguments)
         case "uninstall":
             from cli.uninstall import run_uninstall
 

@@ -10,6 +10,7 @@ from cli.command_parser import PROGRAM, CommandLineError, CommandParser, no_such
 from cli.exit_status import MISUSED, OK
 from cli.render_options import add_render_flags, check_render_options
 from manifests import constants
+from manifests.caches.cache_crds import build_cache_crds
 from manifests.example_files import example_names, example_text
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
@@ -17,6 +18,7 @@ from manifests.install.crds import build_crds
 from manifests.install.installation import excluded_namespaces
 from manifests.install.leadership_policy import build_fencing_policies
 from manifests.install.node_feature_rule import build_node_feature_rule
+from manifests.install.rbac import build_cache_roles, build_pull_secret_rights
 from manifests.install.scheduler import (
     ApiConnection,
     ExtenderEndpoint,
@@ -37,6 +39,7 @@ from manifests.install.webhooks import (
 from manifests.monitoring.alerts import build_alert_rules
 from manifests.monitoring.dashboards.config_maps import DASHBOARDS, build_dashboards
 from manifests.monitoring.dashboards.grafana_json import dashboard_text
+from manifests.node.csi_driver import build_csi_driver
 from manifests.yaml import render
 
 if TYPE_CHECKING:
@@ -60,11 +63,12 @@ class RenderTarget(Enum):
     DASHBOARDS = "dashboards"
     FEATURES = "features"
     EXAMPLES = "examples"
+    NODEPOOL = "nodepool"
     ALL = "all"
 
 
 DESCRIPTIONS: Final = {
-    RenderTarget.CRDS: "the kinds GPUPool, GPUDevice, GPUNodeInventory and GPUControlPlaneTerm",
+    RenderTarget.CRDS: "the kinds of pools, devices, nodes and kernel caches, and the CSIDriver of the latter",
     RenderTarget.RBAC: "namespace, service accounts and roles of server and agents",
     RenderTarget.POLICY: "ValidatingAdmissionPolicies: what users, server and agents may write",
     RenderTarget.WEBHOOKS: "webhook configurations; the server injects caBundle",
@@ -73,7 +77,8 @@ DESCRIPTIONS: Final = {
     RenderTarget.ALERTS: "PrometheusRule with the alerts",
     RenderTarget.DASHBOARDS: "ConfigMaps with the dashboards for Grafana",
     RenderTarget.FEATURES: "NodeFeatureRule by which Node Feature Discovery labels nodes with a device",
-    RenderTarget.EXAMPLES: "pools and pods to start from",
+    RenderTarget.EXAMPLES: "pools, kernel caches and pods to start from",
+    RenderTarget.NODEPOOL: "what a pool with spec.autoscaling needs of Karpenter or cluster-autoscaler",
     RenderTarget.ALL: "an installation as the chart makes it, for kubectl apply --server-side",
 }
 
@@ -113,11 +118,15 @@ def render_target(target: RenderTarget, options: "argparse.Namespace") -> str:
     """
     match target:
         case RenderTarget.CRDS:
-            return render(build_crds())
+            return render([*build_crds(), *build_cache_crds(), build_csi_driver()])
         case RenderTarget.FEATURES:
             return render([build_node_feature_rule()])
         case RenderTarget.EXAMPLES:
             return "---\n".join(example_text(name) for name in example_names())
+        case RenderTarget.NODEPOOL:
+            from cli.render_node_pool import node_pool_objects
+
+            return render(node_pool_objects(options))
         case RenderTarget.ALL:
             return render(_all_objects(options))
         case _:
@@ -131,11 +140,13 @@ def _of_one_installation(target: RenderTarget, options: "argparse.Namespace") ->
         case RenderTarget.RBAC:
             from server.rbac import build_roles
 
-            return render(build_roles(own))
+            settings = _load_settings(options)
+            roles = build_roles(own, settings.autoscaling.backends)
+            return render([*roles, *_cache_rights(settings, namespace)])
         case RenderTarget.WEBHOOKS:
-            settings = _webhook_settings(options, namespace)
+            webhooks = _webhook_settings(options, namespace)
             return render(
-                [build_mutating_configuration(settings), build_validating_configuration(settings)]
+                [build_mutating_configuration(webhooks), build_validating_configuration(webhooks)]
             )
         case RenderTarget.POLICY:
             excluded = excluded_namespaces(namespace)
@@ -159,8 +170,15 @@ def _of_one_installation(target: RenderTarget, options: "argparse.Namespace") ->
             return render([build_alert_rules(namespace)])
         case RenderTarget.DASHBOARDS:
             return _dashboards(options.board, namespace)
-        case RenderTarget.CRDS | RenderTarget.FEATURES | RenderTarget.EXAMPLES | RenderTarget.ALL:
+        case _:
             raise ValueError(f"{target.value} needs no names")
+
+
+def _cache_rights(settings: "Settings", namespace: str) -> list[dict[str, Any]]:
+    caches = settings.kernel_caches
+    if not caches.enabled:
+        return []
+    return [*build_cache_roles(), *build_pull_secret_rights(caches.pull_secrets, namespace)]
 
 
 def _all_objects(options: "argparse.Namespace") -> list[dict[str, Any]]:
@@ -228,6 +246,7 @@ def _webhook_settings(options: "argparse.Namespace", namespace: str) -> WebhookS
         else ServiceClient(namespace=namespace),
         ca_bundle=_read(options.ca_file) if options.ca_file else b"",
         excluded_namespaces=excluded_namespaces(namespace),
+        serves_caches=_load_settings(options).kernel_caches.enabled,
     )
 
 

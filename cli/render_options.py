@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from api.names import pool_name_fault
 from cli.command_parser import CommandLineError
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ TARGETS_OF_FLAGS: Final[dict[str, tuple[str, ...]]] = {
     "user": ("policy",),
     "lease": ("rbac", "policy"),
     "board": ("dashboards",),
+    "pool": ("nodepool",),
+    "pool_file": ("nodepool",),
+    "node_class": ("nodepool",),
 }
 """Option -> the targets that it changes; with others it would have no effect, and is refused."""
 
@@ -46,6 +50,9 @@ _RESOURCE: Final = re.compile(
     rf"(?=[^/]{{1,253}}/){_LABEL}(\.{_LABEL})*/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
 )
 _VERSION: Final = re.compile(r"v1\.\d+\.\d+([-+][\w.+-]+)?")
+_NODE_CLASS: Final = re.compile(
+    rf"{_LABEL}(\.{_LABEL})*/[A-Z][A-Za-z0-9]{{0,62}}/{_LABEL}(\.{_LABEL})*"
+)
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 
 
@@ -90,6 +97,14 @@ def add_render_flags(parser: "CommandParser") -> None:
         metavar="NAME",
     )
     _add(parser, "lease", "the server's Lease (gpu-control-plane)", metavar="NAME")
+    _add(parser, "pool", "name of the GPUPool; needed where there are several", metavar="NAME")
+    _add(parser, "pool_file", "the GPUPool, as `kubectl get -o yaml` shows it (standard input)")
+    _add(
+        parser,
+        "node_class",
+        "the provider's object that makes machines, as group/Kind/name (karpenter.k8s.aws/EC2NodeClass/default)",
+        metavar="CLASS",
+    )
 
 
 def _add(parser: "CommandParser", name: str, text: str, *, metavar: str = "FILE") -> None:
@@ -164,6 +179,12 @@ def _resource_fault(name: str) -> str | None:
     )
 
 
+def _node_class_fault(text: str) -> str | None:
+    if _NODE_CLASS.fullmatch(text):
+        return None
+    return "a node class is group/Kind/name, as karpenter.k8s.aws/EC2NodeClass/default"
+
+
 def _user_fault(name: str) -> str | None:
     """Return why no user has the name, or why the policy cannot hold it in a string of CEL."""
     if not name or name != name.strip() or not name.isprintable() or set(name) & set("'\\"):
@@ -194,6 +215,8 @@ _FAULTS: Final[dict[str, "Callable[[str], str | None]"]] = {
     "resource": _resource_fault,
     "user": _user_fault,
     "lease": _lease_fault,
+    "pool": pool_name_fault,
+    "node_class": _node_class_fault,
 }
 
 

@@ -125,7 +125,7 @@ def request_of(asked: "AskedPod", caller: PodCreator) -> PodRequest:
 
 def question_of(asked: "AskedPod", snapshot: "Snapshot") -> PoolQuestion | None:
     """Return what a pod asks of the pool that serves it; None where no pool does."""
-    demand = demand_of(asked.pod.spec)
+    demand = demand_of(asked.pod.spec, asked.namespace)
     served = snapshot.admission.served_pool(demand.resource) if isinstance(demand, Demand) else None
     if served is None or not isinstance(demand, Demand):
         return None

@@ -74,7 +74,7 @@ def proposals_for(
     asked: "AskedPod", decision: "PodDecision", snapshot: "Snapshot", *, caller: "PodCreator"
 ) -> Proposals:
     """Return the changes after which the pod, or the changed pod, would be placed now."""
-    demand = demand_of(asked.pod.spec)
+    demand = demand_of(asked.pod.spec, asked.namespace)
     if not isinstance(demand, Demand) or decision.verdict is Verdict.PLACED:
         return Proposals()
     if decision.reason is not None and decision.reason not in _OF_POOL:

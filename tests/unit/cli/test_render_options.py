@@ -8,6 +8,7 @@ from cli.exit_status import MISUSED, OK
 from cli.main import run
 from cli.render import RenderTarget
 from cli.render_options import TARGETS_OF_FLAGS
+from manifests.example_files import example_text
 
 VALUES = {
     "values": "values.yaml",
@@ -23,7 +24,12 @@ VALUES = {
     "user": "system:serviceaccount:gpu:server",
     "lease": "gpu.lease",
     "board": "gpu-node",
+    "pool": "other",
+    "pool_file": "other.yaml",
+    "node_class": "karpenter.example/NodeClass/gpu",
 }
+NEEDED = {"nodepool": ("--pool-file", "pools.yaml")}
+"""What a target does not print anything without."""
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 FLAGS = [
     pytest.param(target.value, option, id=f"{target.value} {option}")
@@ -37,6 +43,9 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "settings.yaml").write_text("namespace: elsewhere\n")
     (tmp_path / "values.yaml").write_text("scheduler: {replicas: 3}\n")
     (tmp_path / "ca.crt").write_text(CERTIFICATE)
+    other = example_text("pool-autoscaling").replace("name: elastic", "name: other")
+    (tmp_path / "other.yaml").write_text(other)
+    (tmp_path / "pools.yaml").write_text(example_text("pool-autoscaling"))
     monkeypatch.chdir(tmp_path)
 
 
@@ -56,9 +65,17 @@ def test_a_flag_changes_what_is_printed_or_is_refused(
     if target not in TARGETS_OF_FLAGS[option]:
         assert complaint_of(capsys, target, flag, VALUES[option]).endswith(f", not for {target}")
         return
-    assert run(["render", target]) == OK
-    without = capsys.readouterr().out
-    assert run(["render", target, flag, VALUES[option]]) == OK
+    needed = NEEDED.get(target, ())
+    if option == "pool":
+        Path("pools.yaml").write_text(
+            f"{example_text('pool-autoscaling')}---\n{Path('other.yaml').read_text()}"
+        )
+        assert complaint_of(capsys, target, *needed).endswith("(there: elastic, other)")
+        without = ""
+    else:
+        assert run(["render", target, *needed]) == OK
+        without = capsys.readouterr().out
+    assert run(["render", target, *needed, flag, VALUES[option]]) == OK
     assert capsys.readouterr().out != without
 
 
@@ -98,6 +115,8 @@ def test_other_urls_are_taken(url: str, capsys: pytest.CaptureFixture[str]):
         *(("policy", "--user", name) for name in ("", " a", "a\nb", "it's", "a\\b")),
         ("policy", "--user", "system:serviceaccount:only-namespace"),
         ("policy", "--user", "system:serviceaccount:Bad:name"),
+        *(("nodepool", "--pool", name) for name in ("Bad", "a.b", "pool", "")),
+        *(("nodepool", "--node-class", name) for name in ("default", "a/B", "a/b/c", "a/B/C", "")),
         *(
             ("scheduler-config", "--resource", name)
             for name in ("train", "gpu/", "/train", "GPU.example/train", "a/b/c", "a/-b", "")
