@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.bench import page, report
 from tests.cluster.environment import (
     audit,
     binaries,
@@ -50,6 +51,7 @@ PLAIN_USERS = ("alice", "bob")
 
 _GIVEN_KUBECONFIG = "GPU_CLUSTER_KUBECONFIG"
 _OPTION = "--with-cluster"
+_WRITE_FIGURES = "--write-figures"
 _NEEDS_CONTROL = "control_plane"
 _DESELECTED = pytest.StashKey[int]()
 _RUN_DIRECTORY = pytest.StashKey[Path]()
@@ -61,6 +63,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         _OPTION,
         action="store_true",
         help="run tests/cluster: start a real Kubernetes control plane on loopback",
+    )
+    parser.addoption(
+        _WRITE_FIGURES,
+        action="store_true",
+        help="tests marked `figures` write build/bench/*.json: where nothing else runs on the machine",
     )
 
 
@@ -106,6 +113,19 @@ def progress(pytestconfig: pytest.Config) -> "Callable[[str], None]":
             reporter.ensure_newline()
             reporter.write_line(line)
             sys.stdout.flush()
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def write_figures(pytestconfig: pytest.Config) -> "Callable[[Sequence[report.Result]], None]":
+    """Write what a test has measured, one subject a call, for docs/performance.md; see `--write-figures`."""
+
+    def write(results: "Sequence[report.Result]") -> None:
+        (subject,) = {one.subject for one in results}
+        assert subject in page.SUBJECTS, f"tests/bench/page.py has no place for {subject}"
+        if pytestconfig.getoption(_WRITE_FIGURES):
+            report.write(subject, results)
 
     return write
 

@@ -12,9 +12,11 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from api.kinds.gkmcache import CacheConditionType
 from api.kinds.gpudevice import DeviceState
+from autoscaling.scaling_model import Failure, WaitReason
 from pool.reservations.reservation import End, ReservationPhase
-from telemetry import agent_metrics, device_page, metrics
+from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics
 from telemetry.conditions import PoolCondition
 from tests.support.foreign_series import DCGM_FIELDS
 
@@ -42,19 +44,21 @@ class Series:
 _VALUES: Final[dict[str, tuple[str, ...]]] = {
     "pool": ("train", "small-units"),
     "node": ("n1", "n2"),
-    "state": tuple(state.value for state in DeviceState),
+    "state": (*(state.value for state in DeviceState), CacheConditionType.ERROR.value),
     "condition": tuple(condition.value for condition in PoolCondition),
     "phase": tuple(phase.value for phase in ReservationPhase),
+    "reason": ("a", *sorted({one.value for kind in (Failure, WaitReason) for one in kind})),
+    "result": ("ready", "failed", "cancelled"),
     "end": tuple(end.value for end in End),
     "verb": ("filter", "bind"),
-    "outcome": ("ok", "failed"),
+    "outcome": ("ok", "failed", "refused"),
     "topology": ("any", "aligned"),
 }
 """Label -> its values; other labels have one."""
 
 
 def _ours() -> Iterator[Series]:
-    for home in (metrics, agent_metrics, device_page):
+    for home in (metrics, agent_metrics, device_page, kernel_cache_metrics):
         for metric in vars(home).values():
             if isinstance(metric, Counter | Gauge | Histogram) and metric._name not in _APART:
                 names = metric._labelnames

@@ -1,5 +1,6 @@
 """What promtool makes of the alert rules: which series raise an alert, when, and which do not."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from manifests.monitoring.alerts import ALERTS
+from manifests.monitoring.alerts import ALERTS, RECORDING_RULES
 from tests.cluster.alerts.conftest import Promtool
 
 ALERT_BY_NAME = {alert.name: alert for alert in ALERTS}
@@ -236,6 +237,126 @@ CASES = [
         harmless={'gpu_process_unaccounted{Hostname="n1",UUID="GPU-b"}': "0x60"},
         text="processes use device GPU-a of node n1, which kubelet did not give to their pods",
     ),
+    Case(
+        "GPUScalingBlocked",
+        {'gpu_scale_waiting_pods{pool="a",reason="NodePoolInvalid"}': "3x60"},
+        silent_at="4m",
+        raised_at="5m",
+        labels={"pool": "a", "reason": "NodePoolInvalid"},
+        harmless={
+            'gpu_scale_waiting_pods{pool="b",reason="MaxUnits"}': "3x60",
+            'gpu_scale_waiting_pods{pool="c",reason="BackendMissing"}': "0x60",
+        },
+        text="no node is asked for, for pods of pool a: NodePoolInvalid",
+    ),
+    Case(
+        "GPUScaleSignalPending",
+        {'gpu_scale_failures_total{pool="a",reason="NotAnswered"}': "0x4 1x3 2x60"},
+        silent_at="7m",
+        raised_at="10m",
+        labels={"pool": "a"},
+        harmless={
+            'gpu_scale_failures_total{pool="b",reason="LaunchFailed"}': "0x4 9x60",
+            'gpu_scale_failures_total{pool="c",reason="NotAnswered"}': "0x4 1x60",
+        },
+        text="the autoscaler does not answer requests of pool a for nodes",
+    ),
+    Case(
+        "GPUNodeRequestsFail",
+        {
+            'gpu_scale_requests_total{pool="a",result="failed"}': "0+1x120",
+            'gpu_scale_requests_total{pool="a",result="ready"}': "0+3x120",
+        },
+        silent_at="14m",
+        raised_at="20m",
+        labels={"pool": "a"},
+        harmless={
+            'gpu_scale_requests_total{pool="b",result="failed"}': "0+1x120",
+            'gpu_scale_requests_total{pool="b",result="ready"}': "0+9x120",
+            'gpu_scale_requests_total{pool="c",result="cancelled"}': "0+9x120",
+        },
+        text="more than 20 % of the requests of pool a for nodes fail",
+    ),
+    Case(
+        "GPUScaleUpSlow",
+        {
+            'gpu_nodeclaim_provision_duration_seconds_bucket{pool="a",le="900"}': "0x120",
+            'gpu_nodeclaim_provision_duration_seconds_bucket{pool="a",le="1800"}': "0+1x120",
+            'gpu_nodeclaim_provision_duration_seconds_bucket{pool="a",le="+Inf"}': "0+1x120",
+        },
+        silent_at="14m",
+        raised_at="20m",
+        labels={"pool": "a"},
+        harmless={
+            'gpu_nodeclaim_provision_duration_seconds_bucket{pool="b",le="900"}': "0+1x120",
+            'gpu_nodeclaim_provision_duration_seconds_bucket{pool="b",le="+Inf"}': "0+1x120",
+        },
+        text="nodes of pool a take more than 15 minutes (p90) until their devices are in the pool",
+    ),
+    Case(
+        "GPUNodesWithoutDevices",
+        {'gpu_scale_failures_total{pool="a",reason="NoDevicesReported"}': "0x9 1x60"},
+        silent_at="8m",
+        raised_at="12m",
+        labels={"pool": "a"},
+        harmless={'gpu_scale_failures_total{pool="b",reason="LaunchTimeout"}': "0x9 1x60"},
+        text="a node that came for pool a never reported a device and was deleted",
+    ),
+    Case(
+        "GPUScaleSignalsLeak",
+        {"gpu_scale_signal_leaks": "0x9 2x60"},
+        silent_at="13m",
+        raised_at="16m",
+    ),
+    Case(
+        "GPUScaleBudgetExhausted",
+        {'gpu_scale_waiting_pods{pool="a",reason="BudgetPerDay"}': "3x60"},
+        silent_at="14m",
+        raised_at="15m",
+        labels={"pool": "a", "reason": "BudgetPerDay"},
+        harmless={'gpu_scale_waiting_pods{pool="b",reason="MaxUnits"}': "3x60"},
+        text="pods of pool a are Pending because of the pool's budget (BudgetPerDay)",
+    ),
+    Case(
+        "GPUKernelCacheExtractionFails",
+        {'gpu_kernel_cache_extractions_total{outcome="failed",pod="a"}': "0x9 6x60"},
+        silent_at="9m",
+        raised_at="12m",
+        harmless={'gpu_kernel_cache_extractions_total{outcome="extracted",pod="b"}': "0+1x60"},
+    ),
+    Case(
+        "GPUKernelCacheRefused",
+        {'gpu_kernel_cache_verifications_total{outcome="refused"}': "0x9 1x60"},
+        silent_at="9m",
+        raised_at="12m",
+        harmless={'gpu_kernel_cache_verifications_total{outcome="verified"}': "0+1x60"},
+    ),
+    Case(
+        "GPUKernelCacheDiskFull",
+        {
+            'gpu_kernel_cache_disk_bytes{pod="a"}': "95x60",
+            'gpu_kernel_cache_disk_quota_bytes{pod="a"}': "100x60",
+        },
+        silent_at="29m",
+        raised_at="30m",
+        labels={"pod": "a"},
+        harmless={
+            'gpu_kernel_cache_disk_bytes{pod="b"}': "89x60",
+            'gpu_kernel_cache_disk_quota_bytes{pod="b"}': "100x60",
+            'gpu_kernel_cache_disk_bytes{pod="c"}': "5x60",
+            'gpu_kernel_cache_disk_quota_bytes{pod="c"}': "0x60",
+        },
+    ),
+    Case(
+        "GPUKernelCacheOutdated",
+        # Since the first second of the epoch, at which promtool's time begins.
+        {'gpu_kernel_cache_outdated_since_seconds{cache="GKMCache a/b"}': "0x1600"},
+        silent_at="1440m",
+        raised_at="1441m",
+        labels={"cache": "GKMCache a/b"},
+        harmless={'gpu_kernel_cache_outdated_since_seconds{cache="GKMCache a/c"}': "60x1600"},
+        text="pods use a former image of GKMCache a/b for over a day",
+    ),
 ]
 
 
@@ -285,4 +406,5 @@ def test_a_rule_that_never_fires_would_be_found(
 def test_prometheus_reads_every_rule(promtool: Promtool, rules_file: Path):
     done = promtool("check", "rules", rules_file)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"SUCCESS: {len(ALERTS)} rules found" in done.stdout
+    found = [int(count) for count in re.findall(r"SUCCESS: (\d+) rules found", done.stdout)]
+    assert sum(found) == len(ALERTS) + len(RECORDING_RULES)

@@ -106,6 +106,18 @@ def test_scheduler_has_the_version_of_the_cluster(offline_helm: Helm, version: s
             {"settings": {"device_plugin": {"image": "registry.test/plugin"}}},
             "image registry.test/plugin has neither tag nor digest",
         ),
+        (
+            {"settings": {"kernel_caches": {"enabled": False}}},
+            "settings.kernel_caches.enabled is not what kernelCaches.enabled is: set it there",
+        ),
+        (
+            {"settings": {"kernel_caches": {"registries": {"ca_config_map": "other"}}}},
+            "ca_config_map is not what kernelCaches.registries.caConfigMap is: set it there",
+        ),
+        (
+            {"kernelCaches": {"registries": {"caConfigMap": "no_name"}}},
+            "at '/kernelCaches/registries/caConfigMap': 'no_name' does not match",
+        ),
     ],
     ids=str,
 )

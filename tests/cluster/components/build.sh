@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Builds the unmodified Kubernetes of go.mod, kwok of kwok/go.mod, containerd of containerd/go.mod, and Helm 4 and 3 of
-# helm/go.mod and helm3/go.mod into OUTDIR/<version of Kubernetes>.
+# Builds the unmodified Kubernetes of go.mod, kwok of kwok/go.mod, containerd of containerd/go.mod, Helm 4 and 3 of
+# helm/go.mod and helm3/go.mod, Karpenter of karpenter/go.mod, csi-sanity of csi-sanity/go.mod, the registry of
+# registry/ and cosign of cosign/go.mod into OUTDIR/<version of Kubernetes>. Karpenter's CustomResourceDefinitions are
+# copied into the folder karpenter-crds beside it.
 #
 #   build.sh OUTDIR [NAME...]      NAME: etcd kube-apiserver kube-scheduler kube-controller-manager kubectl
 #                                        kubelet kwok containerd containerd-shim-runc-v2 ctr helm helm3
+#                                        karpenter csi-sanity registry cosign
 #
-# What is already there and newer than its go.mod and go.sum is left alone. With an empty build cache
-# all twelve take about fourteen minutes on two cores. GOFLAGS, GOPROXY and GOCACHE are honoured.
+# cosign is built where it is named, and not by default: it takes three minutes of its own, and long tests alone need it.
+# What is already there and newer than its go.mod, go.sum and program is left alone. With an empty build cache
+# all fifteen take about twenty minutes on two cores, the registry one of them. GOFLAGS, GOPROXY and GOCACHE are honoured.
 set -euo pipefail
 
 die() { echo "build.sh: $*" >&2; exit 1; }
@@ -16,7 +20,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
 [ $# -gt 0 ] || set -- etcd kube-apiserver kube-scheduler kube-controller-manager kubectl \
-  kubelet kwok containerd containerd-shim-runc-v2 ctr helm helm3
+  kubelet kwok containerd containerd-shim-runc-v2 ctr helm helm3 karpenter csi-sanity registry
 
 cd "$(dirname "${BASH_SOURCE[0]}")"
 version=$(sed -n 's/^\tk8s\.io\/kubernetes \(v[0-9.]*\).*/\1/p' go.mod)
@@ -32,7 +36,7 @@ module_of() {
   case $1 in
     kwok) echo kwok ;;
     containerd* | ctr) echo containerd ;;
-    helm | helm3) echo "$1" ;;
+    helm | helm3 | karpenter | csi-sanity | registry | cosign) echo "$1" ;;
     *) echo . ;;
   esac
 }
@@ -45,6 +49,10 @@ package_of() {
     kwok) echo sigs.k8s.io/kwok/cmd/kwok ;;
     helm) echo helm.sh/helm/v4/cmd/helm ;;
     helm3) echo helm.sh/helm/v3/cmd/helm ;;
+    karpenter) echo sigs.k8s.io/karpenter/kwok ;;
+    csi-sanity) echo github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity ;;
+    registry) echo . ;;
+    cosign) echo github.com/sigstore/cosign/v3/cmd/cosign ;;
     *) die "unknown component '$1'" ;;
   esac
 }
@@ -53,7 +61,9 @@ wanted=()
 for name in "$@"; do
   package_of "$name" >/dev/null
   module=$(module_of "$name")
-  if [ "$out/$name" -nt "$module/go.mod" ] && [ "$out/$name" -nt "$module/go.sum" ]; then
+  # Of a file that is not there everything is newer.
+  if [ "$out/$name" -nt "$module/go.mod" ] && [ "$out/$name" -nt "$module/go.sum" ] &&
+    [ "$out/$name" -nt "$module/main.go" ]; then
     continue
   fi
   wanted+=("$name")
@@ -71,6 +81,13 @@ Or set KUBEBUILDER_ASSETS to a directory that holds etcd, kube-apiserver, kube-s
 stamp=k8s.io/component-base/version
 flags="-s -w -X $stamp.gitVersion=$version -X $stamp.gitMajor=$major -X $stamp.gitMinor=$minor"
 
+copy_karpenter_crds() {
+  local source
+  source=$(go -C karpenter list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)
+  mkdir -p "$out/karpenter-crds"
+  install -m 644 "$source"/pkg/apis/crds/*.yaml "$source"/kwok/apis/crds/*.yaml "$out/karpenter-crds"
+}
+
 done_count=0
 for name in "${wanted[@]}"; do
   done_count=$((done_count + 1))
@@ -80,6 +97,7 @@ for name in "${wanted[@]}"; do
   part="$out/.$name.$$"
   trap 'rm -f "$part"' EXIT
   CGO_ENABLED=0 go -C "$(module_of "$name")" build -trimpath -ldflags "$flags" -o "$part" "$(package_of "$name")"
+  if [ "$name" = karpenter ]; then copy_karpenter_crds; fi
   mv "$part" "$out/$name"
   echo "built $name in $((SECONDS - started)) s"
 done

@@ -24,7 +24,8 @@ _REQUIRED_ASSETS = ("etcd", "kube-apiserver")
 _NAMES = (*_REQUIRED_ASSETS, "kube-scheduler", "kube-controller-manager", "kubectl")
 _NODE_NAMES = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
 _HELM = {3: "helm3", 4: "helm"}
-_ASSETS = (*_NAMES, *_HELM.values(), "kwok", *_NODE_NAMES)
+_CACHE_NAMES = ("csi-sanity", "registry", "cosign")
+_ASSETS = (*_NAMES, *_HELM.values(), "kwok", "karpenter", *_CACHE_NAMES, *_NODE_NAMES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,37 @@ def find_kubectl(progress: "Callable[[str], None]") -> Path:
 def find_kwok(progress: "Callable[[str], None]") -> Path:
     """Return kwok, which plays the kubelets of nodes that are annotated for it."""
     return _find(["kwok"], progress)["kwok"]
+
+
+def find_karpenter(progress: "Callable[[str], None]") -> tuple[Path, Path]:
+    """Return Karpenter, with its kwok provider, and the folder of its CustomResourceDefinitions."""
+    program = _find(["karpenter"], progress)["karpenter"]
+    return program, program.with_name("karpenter-crds")
+
+
+def find_csi_sanity(progress: "Callable[[str], None]") -> Path:
+    """Return csi-sanity, the conformance tests of CSI drivers."""
+    return _find(["csi-sanity"], progress)["csi-sanity"]
+
+
+def find_registry(progress: "Callable[[str], None]") -> Path:
+    """Return a registry that serves the referrers API."""
+    return _find(["registry"], progress)["registry"]
+
+
+def find_cosign(progress: "Callable[[str], None]") -> Path:
+    """Return cosign, whose build takes some three minutes; for long tests."""
+    return _find(["cosign"], progress)["cosign"]
+
+
+def find_docker_registry(progress: "Callable[[str], None]") -> Path:
+    """Return `docker-registry`, which has no referrers API: from PATH, else from Debian's package."""
+    installed = shutil.which("docker-registry")
+    if installed is not None:
+        return Path(installed)
+    directory = ROOT / "build" / "docker-registry"
+    _run_script([str(COMPONENTS / "docker-registry.sh"), str(directory)], progress)
+    return directory / "docker-registry"
 
 
 def find_helm(progress: "Callable[[str], None]", *, version: int = 4) -> Path:

@@ -28,7 +28,8 @@ CACHE = ROOT / "build" / "image"
 SITE = "usr/local/lib/python3.11/dist-packages"
 REVISION = "0a1b2c3d"
 CREATED = "2026-01-02T03:04:05Z"
-LARGEST = 180_000_000
+LARGEST = 205_000_000
+"""194 MB, of which sigstore, which verifies keyless signatures, and what it needs are 31."""
 LABELS = "org.opencontainers.image."
 IMPORT_ALL = """
 import importlib, pathlib, sys

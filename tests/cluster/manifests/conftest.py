@@ -5,14 +5,16 @@ import contextlib
 import functools
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from api.names import DEVICES_ANNOTATION
 from manifests import constants
+from manifests.caches.cache_crds import build_cache_crds
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
+from manifests.install.server_policy import OwnObjects, build_server_policies
 from manifests.install.webhooks import (
     UrlClient,
     WebhookSettings,
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from tests.cluster.environment.kubectl import Kubectl
     from tests.cluster.manifests.stub import Stub
 
+NAMESPACE = constants.DEFAULT_NAMESPACE
+IMAGE = "registry.test/gpu-control-plane:1"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
@@ -49,7 +54,8 @@ def installed(control_plane: "ControlPlane", kubectl: "Kubectl") -> "Iterator[In
     finalizer can lose a race with its own storage and hang for more than a minute.
     """
     namespace = f"control-plane-{secrets.token_hex(3)}"
-    crds, others = build_crds(), namespace_and_roles(namespace)
+    crds = [*build_crds(), *build_cache_crds()]
+    others = namespace_and_roles(namespace)
     text = render([*crds, *others])
     applied = asyncio.run(kubectl("apply", "--validate=strict", "-f", "-", stdin=text))
     asyncio.run(definitions.until_served(kubectl, crds))
@@ -132,6 +138,7 @@ async def install_node_features(kubectl: "Kubectl") -> None:
 @contextlib.asynccontextmanager
 async def created(api: client.ApiClient, document: "dict[str, Any]") -> "AsyncIterator[None]":
     plural = {
+        "CustomResourceDefinition": "customresourcedefinitions",
         "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
         "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
         "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
@@ -143,3 +150,88 @@ async def created(api: client.ApiClient, document: "dict[str, Any]") -> "AsyncIt
         yield
     finally:
         await api.delete(f"{path}/{document['metadata']['name']}")
+
+
+@pytest.fixture
+async def server(control_plane, api, namespace):
+    """A client of the server's name with all rights, under its policies; our namespace is there."""
+    with contextlib.suppress(client.ApiRefusedError):
+        await api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    kubeconfig = control_plane.kubeconfig(ENGINE, groups=("system:masters",))
+    async with client.open_client(kubeconfig) as opened:
+        async with contextlib.AsyncExitStack() as policies:
+            for part in build_server_policies(OwnObjects(images=(IMAGE,))):
+                await policies.enter_async_context(created(api, part))
+            for probe in PROBES:
+                enforced = functools.partial(is_refused_by_policy, opened, probe)
+                await polling.eventually(enforced, what=probe.text)
+            yield opened
+        for probe in PROBES:
+            lifted = functools.partial(is_not_refused_by_policy, opened, probe)
+            await polling.eventually(lifted, what=f"end of: {probe.text}")
+
+
+def an_eviction(name: str) -> client.JsonObject:
+    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+
+
+class Probe(NamedTuple):
+    """A request that one of the policies refuses, with a part of its message."""
+
+    path: str
+    body: client.JsonObject
+    text: str
+
+
+PROBES = (
+    Probe(
+        f"/api/v1/namespaces/{NAMESPACE}/configmaps",
+        {"metadata": {"name": "foreign"}},
+        "of its own names only",
+    ),
+    Probe(
+        "/api/v1/namespaces/kube-system/pods/none/eviction",
+        an_eviction("none"),
+        "evicts no pod of",
+    ),
+)
+
+
+async def is_refused_by_policy(server: client.ApiClient, probe: Probe) -> bool:
+    try:
+        await server.create(probe.path, probe.body, dryRun="All")
+    except client.ApiRefusedError as refused:
+        return probe.text in refused.message
+    return False
+
+
+async def is_not_refused_by_policy(server: client.ApiClient, probe: Probe) -> bool:
+    return not await is_refused_by_policy(server, probe)
+
+
+@contextlib.contextmanager
+def is_refused(text: str):
+    with pytest.raises(client.ApiRefusedError) as refused:
+        yield
+    assert refused.value.status == 403
+    assert text in refused.value.message
+
+
+@pytest.fixture
+async def pod(api, namespace):
+    """The path of a pod of a pool."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    await api.create(path, a_pod(namespace, pool="train"))
+    return f"{path}/pod"
+
+
+@pytest.fixture
+async def node(api):
+    """The path of a Node with a foreign label and taint."""
+    name = f"own-{secrets.token_hex(3)}"
+    path = "/api/v1/nodes"
+    metadata = {"name": name, "labels": {"foreign": "yes"}, "annotations": {"foreign": "yes"}}
+    foreign = {"key": "foreign", "effect": "NoSchedule"}
+    await api.create(path, {"metadata": metadata, "spec": {"taints": [foreign]}})
+    yield f"{path}/{name}"
+    await api.delete(f"{path}/{name}")

@@ -17,7 +17,9 @@ from agent.rbac import (
     RBAC,
 )
 from api.foreign.nodefeature import GPU_INSTANCES, NODE_NAME_LABEL
+from api.names import GKM_GROUP
 from manifests import constants
+from manifests.caches.cache_crds import build_cache_crds
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.rbac import (
     build_device_plugin_rbac,
@@ -27,7 +29,7 @@ from manifests.install.rbac import (
 from manifests.yaml import render
 from operands.operand_state import ServedKinds
 from operands.states import gfd
-from tests.cluster.environment import client, kubeconfigs, polling
+from tests.cluster.environment import client, definitions, kubeconfigs, polling
 from tests.cluster.manifests.conftest import created, install_node_features
 from tests.cluster.manifests.objects import a_pod
 from tests.unit.operands.operand_cases import ALL_ON
@@ -417,3 +419,86 @@ async def test_feature_discovery_reports_under_names_of_nvidia_only(
     discovery = await log_in(site.mine, constants.FEATURE_DISCOVERY)
     with is_refused("the NodeFeature of gpu-feature-discovery has labels"):
         await discovery.create(site.features, a_discovery(site.mine, **spec))
+
+
+@pytest.fixture
+async def caches(
+    site: Site, api: client.ApiClient, kubectl: "Kubectl"
+) -> "AsyncIterator[Callable[[str, str], str]]":
+    """`caches(kind, name)`: path of an object. RBAC lets agents write all of them: the policy is what is left."""
+    crds, account = build_cache_crds(), {"name": constants.NODE_AGENT, "namespace": site.namespace}
+    everything = {"apiGroups": [GKM_GROUP], "resources": ["*"], "verbs": ["*"]}
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "gkm-everything"}}
+    text = render(
+        [
+            *crds,
+            {**role, "kind": "ClusterRole", "rules": [everything]},
+            {
+                **role,
+                "kind": "ClusterRoleBinding",
+                "roleRef": {"kind": "ClusterRole", "name": "gkm-everything"},
+                "subjects": [{"kind": "ServiceAccount", **account}],
+            },
+        ]
+    )
+    await kubectl("apply", "-f", "-", stdin=text)
+    await definitions.until_served(kubectl, crds)
+
+    def path(kind: str, name: str) -> str:
+        place = "" if kind.startswith("Cluster") else f"namespaces/{site.namespace}/"
+        return f"/apis/{GKM_GROUP}/v1alpha1/{place}{kind.lower()}s/{name}"
+
+    yield path
+    for kind in ("GKMCache", "ClusterGKMCache", "GKMCacheNode", "ClusterGKMCacheNode"):
+        await api.delete(path(kind, "").rstrip("/"))
+    for kind in ("clusterrole", "clusterrolebinding"):
+        await kubectl("delete", "--wait=false", kind, "gkm-everything")
+
+
+def a_gkm_object(kind: str, name: str) -> dict[str, Any]:
+    return {"apiVersion": f"{GKM_GROUP}/v1alpha1", "kind": kind, "metadata": {"name": name}}
+
+
+@pytest.mark.parametrize("kind", ["GKMCacheNode", "ClusterGKMCacheNode"])
+async def test_an_agent_tells_of_the_caches_of_its_own_node_only(
+    kind: str,
+    site: Site,
+    log_in: "LogIn",
+    api: client.ApiClient,
+    caches: "Callable[[str, str], str]",
+):
+    agent = await log_in(site.mine)
+    status = {"status": {"nodeName": secrets.token_hex(2)}}
+    await agent.create(caches(kind, "").rstrip("/"), a_gkm_object(kind, site.mine))
+    await agent.patch(f"{caches(kind, site.mine)}/status", status)
+    await agent.patch(caches(kind, site.mine), {"metadata": {"labels": {"a": "b"}}})
+    await agent.delete(caches(kind, site.mine))
+    with is_refused(REFUSED):
+        await agent.create(caches(kind, "").rstrip("/"), a_gkm_object(kind, site.other))
+    await api.create(caches(kind, "").rstrip("/"), a_gkm_object(kind, site.other))
+    with is_refused(REFUSED):
+        await agent.patch(f"{caches(kind, site.other)}/status", status)
+    with is_refused(REFUSED):
+        await agent.patch(caches(kind, site.other), {"metadata": {"labels": {"a": "b"}}})
+    with is_refused(REFUSED):
+        await agent.delete(caches(kind, site.other))
+
+
+@pytest.mark.parametrize("kind", ["GKMCache", "ClusterGKMCache"])
+async def test_no_agent_writes_a_cache_whatever_its_rights(
+    kind: str,
+    site: Site,
+    log_in: "LogIn",
+    api: client.ApiClient,
+    caches: "Callable[[str, str], str]",
+):
+    agent = await log_in(site.mine)
+    cache = {**a_gkm_object(kind, site.mine), "spec": {"image": "registry.test/cache:1"}}
+    with is_refused("an agent writes no kernel cache"):
+        await agent.create(caches(kind, "").rstrip("/"), cache)
+    await api.create(caches(kind, "").rstrip("/"), cache)
+    status = {"status": {"resolvedDigest": f"sha256:{'0' * 64}"}}
+    with is_refused("an agent writes no kernel cache"):
+        await agent.patch(f"{caches(kind, site.mine)}/status", status)
+    with is_refused("an agent writes no kernel cache"):
+        await agent.delete(caches(kind, site.mine))

@@ -1,10 +1,5 @@
 """The server's account writes what the server writes, and nothing else, whatever its roles allow."""
 
-import contextlib
-import functools
-import secrets
-from typing import NamedTuple
-
 import pytest
 
 from api.names import (
@@ -20,13 +15,12 @@ from api.names import (
     pool_node_label,
 )
 from manifests import constants
-from manifests.install.server_policy import OwnObjects, build_server_policies
 from manifests.node.device_plugin import WorkloadSettings
 from reconciler.installation.service_endpoint import build_endpoint_slice
 from reconciler.settings import EndpointTerms
 from tests.cluster.environment import client, polling
-from tests.cluster.manifests.conftest import created
-from tests.cluster.manifests.objects import ENGINE, a_pod
+from tests.cluster.manifests.conftest import IMAGE, an_eviction, is_refused
+from tests.cluster.manifests.objects import a_pod
 from tests.unit.manifests.pool_objects import a_pool, objects_of
 
 pytestmark = pytest.mark.usefixtures("policy")
@@ -38,89 +32,7 @@ DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-IMAGE = "registry.test/gpu-control-plane:1"
 TAINT = {"key": "example.test/gpu", "value": "x", "effect": "NoSchedule"}
-
-
-@pytest.fixture
-async def server(control_plane, api, namespace):
-    """A client of the server's name with all rights, under its policies; our namespace is there."""
-    with contextlib.suppress(client.ApiRefusedError):
-        await api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    kubeconfig = control_plane.kubeconfig(ENGINE, groups=("system:masters",))
-    async with client.open_client(kubeconfig) as opened:
-        async with contextlib.AsyncExitStack() as policies:
-            for part in build_server_policies(OwnObjects(images=(IMAGE,))):
-                await policies.enter_async_context(created(api, part))
-            for probe in PROBES:
-                enforced = functools.partial(is_refused_by_policy, opened, probe)
-                await polling.eventually(enforced, what=probe.text)
-            yield opened
-        for probe in PROBES:
-            lifted = functools.partial(is_not_refused_by_policy, opened, probe)
-            await polling.eventually(lifted, what=f"end of: {probe.text}")
-
-
-def an_eviction(name: str) -> client.JsonObject:
-    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-
-
-class Probe(NamedTuple):
-    """A request that one of the policies refuses, with a part of its message."""
-
-    path: str
-    body: client.JsonObject
-    text: str
-
-
-PROBES = (
-    Probe(f"{HOME}/configmaps", {"metadata": {"name": "foreign"}}, "of its own names only"),
-    Probe(
-        "/api/v1/namespaces/kube-system/pods/none/eviction",
-        an_eviction("none"),
-        "evicts no pod of",
-    ),
-)
-
-
-async def is_refused_by_policy(server: client.ApiClient, probe: Probe) -> bool:
-    try:
-        await server.create(probe.path, probe.body, dryRun="All")
-    except client.ApiRefusedError as refused:
-        return probe.text in refused.message
-    return False
-
-
-async def is_not_refused_by_policy(server: client.ApiClient, probe: Probe) -> bool:
-    return not await is_refused_by_policy(server, probe)
-
-
-@contextlib.contextmanager
-def is_refused(text: str):
-    with pytest.raises(client.ApiRefusedError) as refused:
-        yield
-    assert refused.value.status == 403
-    assert text in refused.value.message
-
-
-@pytest.fixture
-async def pod(api, namespace):
-    """The path of a pod of a pool."""
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    await api.create(path, a_pod(namespace, pool="train"))
-    return f"{path}/pod"
-
-
-@pytest.fixture
-async def node(api):
-    """The path of a Node with a foreign label and taint."""
-    name = f"own-{secrets.token_hex(3)}"
-    path = "/api/v1/nodes"
-    metadata = {"name": name, "labels": {"foreign": "yes"}, "annotations": {"foreign": "yes"}}
-    foreign = {"key": "foreign", "effect": "NoSchedule"}
-    await api.create(path, {"metadata": metadata, "spec": {"taints": [foreign]}})
-    yield f"{path}/{name}"
-    await api.delete(f"{path}/{name}")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +95,11 @@ async def test_its_bindings_bring_devices_and_nothing_else(server, pod, namespac
         path = "/api/v1/namespaces/kube-system/bindings"
         await server.create(path, a_binding("kube-system"), dryRun="All")
     ours = {DEVICES_ANNOTATION: "{}", LEADER_ANNOTATION: "first/1"}
-    await server.create(f"{pod}/binding", a_binding(namespace, {FENCED_LABEL: FENCED}, **ours))
+    # As the API server itself adds it to a Binding to a node with a zone.
+    zone = {"topology.kubernetes.io/zone": "a"}
+    await server.create(
+        f"{pod}/binding", a_binding(namespace, {FENCED_LABEL: FENCED} | zone, **ours)
+    )
 
 
 async def test_it_evicts_no_pod_of_the_system(server, pod):
@@ -254,7 +170,13 @@ async def test_others_write_pods_and_nodes_as_before(server, api, pod, node):
 
 
 @pytest.mark.parametrize(
-    "name", [constants.SERVING_SECRET, constants.SCHEDULER_SECRET, constants.RESERVATION_KEY_SECRET]
+    "name",
+    [
+        constants.SERVING_SECRET,
+        constants.SCHEDULER_SECRET,
+        constants.RESERVATION_KEY_SECRET,
+        constants.CACHE_KEY_SECRET,
+    ],
 )
 async def test_it_has_its_secrets_and_makes_no_token(name, server, api):
     await server.create(f"{HOME}/secrets", {"metadata": {"name": name}, "data": {}}, dryRun="All")

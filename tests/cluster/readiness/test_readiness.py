@@ -32,6 +32,7 @@ from reconciler.sinks.device_sink import observe_device
 from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
 from server.controllers.manager import ControllerManager
 from server.controllers.settings import controller_settings
+from server.kernelcache.mutation_key_secret import MutationKeySecret
 from server.settings import Settings
 from server.system_clock import SystemClock
 from tests.cluster.environment import client, definitions, polling
@@ -203,6 +204,7 @@ async def _follow(kubeconfig: str, setup: Setup) -> None:
                     scheduling=None,  # type: ignore[arg-type]  # not of these controllers
                     settings=settings,
                     clock=clock,
+                    cache_proof=MutationKeySecret(kube, settings.workloads.namespace),
                     ending=ending,
                 )
                 specs = (readiness.SPEC, health.SPEC, scraper.SPEC)

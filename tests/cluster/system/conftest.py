@@ -85,9 +85,9 @@ async def make_pool(
                 for index in range(first, first + devices):
                     device = a_device(node, index, name, mig_profiles=mig_profiles)
                     made.append(f"{DEVICES}/{device['metadata']['name']}")
-                    group.create_task(_add_device(api, device))
+                    group.create_task(add_device(api, device))
         pool = Pool(name=name, nodes=tuple(names), slices=slices)
-        await _wait_until_served(api, pool, total=len(names) * units)
+        await wait_until_served(api, pool, total=len(names) * units)
         return pool
 
     yield make
@@ -117,7 +117,7 @@ async def _offer(api: client.ApiClient, node: str, resource: dict[str, int]) -> 
     await api.patch(f"/api/v1/nodes/{node}/status", status)
 
 
-async def _add_device(api: client.ApiClient, device: client.JsonObject) -> None:
+async def add_device(api: client.ApiClient, device: client.JsonObject) -> None:
     """Add a device; the server may not have seen the pool yet that it is assigned to."""
 
     async def is_created() -> bool:
@@ -134,7 +134,7 @@ async def _add_device(api: client.ApiClient, device: client.JsonObject) -> None:
     await api.patch(f"{DEVICES}/{name}/status", {"status": device["status"]})
 
 
-async def _wait_until_served(api: client.ApiClient, pool: Pool, *, total: int) -> None:
+async def wait_until_served(api: client.ApiClient, pool: Pool, *, total: int) -> None:
     """Wait for the capacity in the status, and for the labels that pods of the pool require."""
 
     async def served() -> bool:

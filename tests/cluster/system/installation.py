@@ -7,6 +7,7 @@ kube-scheduler with the rendered configuration and the client certificate out of
 
 import asyncio
 import base64
+import contextlib
 import re
 import subprocess
 import sys
@@ -47,6 +48,7 @@ SAMPLE_EVERY_S = 0.5
 ADVERTISED = "192.0.2.1"
 """Of the servers, where a test installs their Service; nothing connects to it (RFC 5737)."""
 
+GKM = "/apis/gkm.io/v1alpha1"
 _OPERAND_LABEL = "gpu.deckhouse.io/operand"
 _MOUNTED = ("ca.crt", "scheduler.crt", "scheduler.key")
 _SCHEDULER_ENVIRONMENT = {
@@ -81,6 +83,7 @@ async def remove(
         for pool in (await api.get(POOLS))["items"]:
             path = f"{POOLS}/{pool['metadata']['name']}"
             await api.patch(path, {"metadata": {"finalizers": None}})
+        await _forget_caches(api)
     kinds = "gpupools,gpudevices,gpunodeinventories,gpucontrolplaneterms"
     await kubectl("delete", *options, "--all", kinds, timeout_s=120)
     # What the server made for operands, beyond its namespace.
@@ -89,6 +92,18 @@ async def remove(
     async with client.open_client(control_plane.kubeconfig()) as api:
         # Nothing can be made in a namespace that is on its way out.
         await until_gone(api, f"/api/v1/namespaces/{NAMESPACE}", within=60)
+
+
+async def _forget_caches(api: client.ApiClient) -> None:
+    """Delete what a test has left of kernel caches, whose finalizers nobody removes any more."""
+    for kind in ("gkmcaches", "clustergkmcaches", "gkmcachenodes", "clustergkmcachenodes"):
+        for one in (await api.get(f"{GKM}/{kind}"))["items"]:
+            metadata = one["metadata"]
+            place = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
+            path = f"{GKM}/{place}{kind}/{metadata['name']}"
+            with contextlib.suppress(client.ApiRefusedError):
+                await api.patch(path, {"metadata": {"finalizers": None}})
+                await api.delete(path)
 
 
 async def until_gone(api: client.ApiClient, path: str, *, within: float = 30) -> None:

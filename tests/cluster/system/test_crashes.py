@@ -72,9 +72,10 @@ async def test_reservations_outlive_the_server_that_took_them(
 async def test_server_killed_while_it_binds_gives_nothing_twice(
     make_pool, system, api, namespace, figures
 ):
-    pool = await make_pool(nodes=4, devices=8)
+    # So many that the last one is not bound before the first one is seen to be.
+    pool = await make_pool(nodes=16, devices=8)
     await system.scheduler.stop()
-    await create_pods(api, namespace, pool, 32)
+    await create_pods(api, namespace, pool, 128)
     await system.scheduler.start()
     await first_bound(api, namespace)
     await system.crash_server()
@@ -83,9 +84,9 @@ async def test_server_killed_while_it_binds_gives_nothing_twice(
 
     await system.server.start()
 
-    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 32), within=45)
-    assert len(check_devices(found.values())) == 32
-    await figures(pool, used=32, reserved=0, available=0)
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 128), within=60)
+    assert len(check_devices(found.values())) == 128
+    await figures(pool, used=128, reserved=0, available=0)
 
 
 @pytest.mark.parametrize("server_dies", [False, True], ids=["server lives", "server dies too"])

@@ -132,6 +132,8 @@ async def test_pod_that_costs_more_than_one_decision_may_is_refused_by_its_field
 async def test_exhausted_pool_that_rejects_says_its_figures(make_pool, api, namespace, figures):
     pool = await make_pool(devices=2, reservation={"whenExhausted": "Reject"})
     await api.create(pods.collection(namespace), a_pod("first", pool, 2))
+    # Until the server has seen the first pod stored, the second one is let in: the first may never appear.
+    await figures(pool, used=2)
     refused = await refusal_of(api, namespace, a_pod("second", pool))
     assert f"pool {pool.name} cannot reserve 1 unit" in refused.message
     assert "of 2" in refused.message

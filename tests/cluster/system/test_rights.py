@@ -17,7 +17,11 @@ from tests.cluster.system import certificates, installation
 from tests.cluster.system.features import FEATURES, apply_feature
 from tests.cluster.system.objects import API, DEVICES, a_pod
 from tests.support.node_features import address_of, agent_device, agent_feature
-from tests.support.rights import rights_of_operands
+from tests.support.rights import (
+    rights_of_autoscaling,
+    rights_of_kernel_caches,
+    rights_of_operands,
+)
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATION = f"{REGISTRATION}/mutatingwebhookconfigurations/zz-gpu-control-plane"
@@ -236,12 +240,13 @@ async def test_every_right_is_used(  # fixtures
     await system.scheduler.start()
     await pods.wait_for_pod(api, namespace, "late", within=60)
     await damage_certificates(api)
-    # Those of operands are used in tests/cluster/operands.
-    of_operands = {
+    # Those are used in tests/cluster/operands, autoscaling, manifests and node/caches.
+    elsewhere = {
         Right(namespace, group, resource, verb)
-        for namespace, group, resource, _, verb in rights_of_operands(installation.NAMESPACE)
+        for of in (rights_of_operands, rights_of_autoscaling, rights_of_kernel_caches)
+        for namespace, group, resource, _, verb in of(installation.NAMESPACE)
     }
-    granted = await our_rights(system) - of_operands
+    granted = await our_rights(system) - elsewhere
     assert Right("*", "", "pods/binding", "create") in granted
 
     async def all_used() -> bool:

@@ -34,8 +34,8 @@ KUBELET_DEFAULT_ROOT = Path("/var/lib/kubelet")
 DEVICE_PLUGINS = KUBELET_DEFAULT_ROOT / "device-plugins"
 """kubelet's, whatever its `--root-dir`."""
 
-POD_RESOURCES_LINK = KUBELET_DEFAULT_ROOT / "pod-resources"
-"""A link to `POD_RESOURCES`, for a DaemonSet that mounts the usual place."""
+LINKED = ("pod-resources", "pods", "plugins_registry")
+"""Directories of kubelet that are linked at its default root, for DaemonSets that mount the usual places."""
 
 CDI = RUNTIME / "cdi"
 DEVICES = STATE / "dev"
@@ -45,7 +45,12 @@ RUN = RUNTIME / "gpu-control-plane"
 USUAL_CDI = Path("/var/run/cdi")
 """Where a DaemonSet as it is shipped writes CDI specs; containerd reads this one too."""
 
-USUAL = (USUAL_CDI, Path("/run/gpu-control-plane"), Path("/run/nvidia/validations"))
+USUAL = (
+    USUAL_CDI,
+    Path("/run/gpu-control-plane"),
+    Path("/run/nvidia/validations"),
+    Path("/var/lib/gkm"),
+)
 """What shipped DaemonSets make on a node; deleted at the end where it was not there before."""
 
 NOTES = RUNTIME / "before.json"

@@ -75,7 +75,8 @@ class RealNode:
         for directory in (paths.DEVICES, paths.RUN, paths.POD_LOGS):
             directory.mkdir(parents=True)
         paths.KUBELET_DEFAULT_ROOT.mkdir(exist_ok=True)
-        paths.POD_RESOURCES_LINK.symlink_to(paths.POD_RESOURCES)
+        for name in paths.LINKED:
+            (paths.KUBELET_DEFAULT_ROOT / name).symlink_to(paths.KUBELET_ROOT / name)
         numa.write_numa_nodes()
         await self.containerd.start()
         await self._import_own_images()

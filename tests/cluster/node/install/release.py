@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import yaml
 
+from api.names import GKM_GROUP
 from manifests import constants
 from tests.cluster.environment import binaries
 from tests.cluster.environment import helm as helms
@@ -19,14 +20,19 @@ if TYPE_CHECKING:
 
 NAME: Final = "gpu"
 _OURS: Final = re.compile(
-    r"gpu\.deckhouse\.io|gpu-control-plane|gpu-node-agent|gpu-node-detector|gpu-node-validator|gpu-device-plugin|gpu-scheduler|gpu-mig"
+    r"gpu\.deckhouse\.io|gkm\.io|gpu-kernel-cache|gpu-control-plane|gpu-node-agent|gpu-node-detector|gpu-node-validator|gpu-device-plugin|gpu-scheduler|gpu-mig"
 )
 _GROUP: Final = "gpu.deckhouse.io"
+_KINDS: Final = {
+    _GROUP: ("gpupools", "gpudevices", "gpunodeinventories", "gpucontrolplaneterms"),
+    GKM_GROUP: ("gkmcaches", "clustergkmcaches", "gkmcachenodes", "clustergkmcachenodes"),
+}
 _KEPT: Final = {
-    ("customresourcedefinitions", f"{plural}.{_GROUP}")
-    for plural in ("gpupools", "gpudevices", "gpunodeinventories", "gpucontrolplaneterms")
-} | {("apiservices", f"v1alpha1.{_GROUP}"), ("namespaces", NAMESPACE)}
-"""Definitions are kept by default, the API server makes an APIService of their group, and Helm never deletes
+    ("customresourcedefinitions", f"{plural}.{group}")
+    for group, plurals in _KINDS.items()
+    for plural in plurals
+} | {*(("apiservices", f"v1alpha1.{group}") for group in _KINDS), ("namespaces", NAMESPACE)}
+"""Definitions are kept by default, the API server makes an APIService of each group, and Helm never deletes
 the namespace that it made."""
 _WAIT: Final = ("--wait", "--timeout", "110s")
 

@@ -10,6 +10,8 @@ from tests.cluster.system.installation import NAMESPACE
 from tests.support import ports
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.cluster.environment.control_plane import ControlPlane
     from tests.cluster.node.environment.real_node import RealNode
     from tests.cluster.node.stories.devices import NodeDevices
@@ -20,7 +22,7 @@ _READY_S = 60
 
 @final
 class Agent:
-    """One process with all roles, under the service account of the DaemonSet."""
+    """One process with these roles, under the service account of the DaemonSet."""
 
     def __init__(
         self,
@@ -30,14 +32,17 @@ class Agent:
         *,
         name: str = "node-agent",
         hand_out: str = "CDI",
+        roles: str = ALL_ROLES,
+        flags: "Mapping[str, object] | None" = None,
     ) -> None:
+        """`flags` go over those that all agents of the node have."""
         self._control_plane = control_plane
         self._node = node
         self._port = ports.free_port()
         self._kubeconfig = control_plane.run.directory / f"{name}.kubeconfig"
         arguments = {
             "--node": node.name,
-            "--roles": ALL_ROLES,
+            "--roles": roles,
             "--namespace": NAMESPACE,
             "--kubeconfig": self._kubeconfig,
             "--hand-out": hand_out,
@@ -50,6 +55,7 @@ class Agent:
             "--procfs": devices.procfs,
             "--host": "127.0.0.1",
             "--port": self._port,
+            **(flags or {}),
         }
         flat = [str(part) for pair in arguments.items() for part in pair]
         self.process = control_plane.run.child(

@@ -48,12 +48,23 @@ class Pools:
         """Of the pools that were made, in order."""
         self._made: list[str] = []
 
-    async def make(self, *numbers: int, units: int = 0, name: str = "", **spec: Any) -> str:
-        """Make a pool of these devices, and wait until the node offers its units; return its resource."""
+    async def make(
+        self,
+        *numbers: int,
+        units: int = 0,
+        name: str = "",
+        others: "Sequence[str]" = (),
+        **spec: Any,
+    ) -> str:
+        """Make a pool of these devices, and wait until the node offers its units; return its resource.
+
+        `others` are the inventory IDs of devices of other nodes that are in it too.
+        """
         name = name or f"pool-{secrets.token_hex(3)}"
         # The devices of a pool before it are free once the node's inventory says so.
         addresses = [self.devices.devices[number].address.lower()[4:] for number in numbers]
-        include = {"inventoryIDs": [f"{self.node.name}-{address}" for address in addresses]}
+        own = [f"{self.node.name}-{address}" for address in addresses]
+        include = {"inventoryIDs": [*own, *others]}
         self._made.append(name)
         await self.api.create(
             POOLS,

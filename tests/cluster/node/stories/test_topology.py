@@ -90,7 +90,7 @@ async def test_many_pods_one_after_the_other_get_what_they_were_bound_with(
     outcomes = Counter(line.get("outcome") for line in said if line.get("resource") == whole)
     containers = sum(len(devices_of(one)) for one in found.values())
     assert {key: count for key, count in outcomes.items() if key} == {"promised": containers}
-    assert [line for line in said if line["event"] == "allocation request refused"] == []
+    assert [line for line in said if line["event"] == "call refused"] == []
     events = (await pools.api.get(EVENTS))["items"]
     assert [one["note"] for one in events if _is_of(one, pools, REJECTED)] == []
     policy, scope = POLICIES[request.node.callspec.params["aligned"]]

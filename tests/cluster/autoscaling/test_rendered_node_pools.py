@@ -1,0 +1,84 @@
+"""The unmodified Karpenter accepts what `render nodepool` prints, and finds nothing wrong with it."""
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from api.kinds.autoscaling import ScalingBackend
+from api.kinds.gpupool import GPUPool
+from manifests.example_files import load_example
+from manifests.scaling.node_overlay import build_node_overlays
+from manifests.scaling.node_pool import NodeClassRef, build_node_pools
+from simulator.karpenter.instance_types import INSTANCE_TYPES
+from tests.cluster.environment import client, karpenter, polling
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from tests.cluster.environment.client import JsonObject
+
+    Apply = Callable[..., Awaitable[str]]
+
+NODE_OVERLAYS = "/apis/karpenter.sh/v1alpha1/nodeoverlays"
+NAMES = [one.name for one in INSTANCE_TYPES[:2]]
+KARPENTERS = [
+    one for one in ScalingBackend if one not in {ScalingBackend.BALLOON, ScalingBackend.NONE}
+]
+
+
+def a_pool(backend: ScalingBackend) -> GPUPool:
+    """Return the example's pool with another name, on Karpenter's own kwok provider."""
+    (pool,) = load_example("pool-autoscaling")
+    pool["metadata"]["name"] = f"r{secrets.token_hex(3)}"
+    pool["spec"]["autoscaling"]["backend"] = backend.value
+    for shape, name in zip(pool["spec"]["autoscaling"]["shapes"], NAMES, strict=True):
+        shape["requirements"][0]["values"] = [name]
+    return msgspec.convert(pool, GPUPool)
+
+
+@pytest.fixture
+async def apply(
+    karpenter_process: karpenter.Karpenter, api: client.ApiClient
+) -> "AsyncIterator[Apply]":
+    """Create an object, wait until Karpenter says that it is ready, and delete it in the end."""
+    assert karpenter_process.process.running
+    made: list[str] = []
+
+    async def create(collection: str, document: "JsonObject") -> str:
+        await api.create(collection, document)
+        path = f"{collection}/{document['metadata']['name']}"
+        made.append(path)
+        return path
+
+    yield create
+    for path in reversed(made):
+        with contextlib.suppress(client.ApiRefusedError):
+            await api.delete(path)
+
+
+async def is_ready(api: client.ApiClient, path: str) -> None:
+    async def ready() -> bool:
+        conditions = await api.conditions(path)
+        assert conditions.get("Ready", {}).get("status") == "True", f"{path}: {conditions}"
+        return True
+
+    await polling.eventually(ready, what=f"{path} ready")
+
+
+@pytest.mark.parametrize("backend", KARPENTERS, ids=lambda one: one.value)
+async def test_a_rendered_node_pool_is_ready(
+    backend: ScalingBackend, apply: "Apply", api: client.ApiClient
+):
+    pool = a_pool(backend)
+    await apply(karpenter.NODE_CLASSES, karpenter.a_node_class(pool.name))
+    node_class = NodeClassRef(**karpenter.NODE_CLASS_KIND, name=pool.name)
+    (node_pool,) = build_node_pools(pool, node_class)
+    path = await apply(karpenter.NODE_POOLS, node_pool)
+    await is_ready(api, path)
+    if backend is not ScalingBackend.KARPENTER_NATIVE:
+        return
+    for overlay in build_node_overlays(pool):
+        await is_ready(api, await apply(NODE_OVERLAYS, overlay))

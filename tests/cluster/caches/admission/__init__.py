@@ -1,0 +1,1 @@
+"""Caches at the webhooks of a real API server."""

@@ -1,0 +1,91 @@
+"""The image of a cache changes under running pods: they keep theirs, new ones get the new one."""
+
+from typing import TYPE_CHECKING
+
+from tests.cluster.environment import polling
+
+if TYPE_CHECKING:
+    from tests.cluster.environment.kubectl import Kubectl
+    from tests.cluster.node.caches.cache_images import CacheImage, CacheImages
+    from tests.cluster.node.caches.caches import Caches
+    from tests.cluster.node.stories.agents import Agent
+
+
+async def test_a_running_pod_keeps_its_files_and_a_new_one_sees_the_new_ones(
+    caches: "Caches", images: "dict[str, CacheImage]", kubectl: "Kubectl"
+):
+    old, new = images["llama:1"], images["llama:2"]
+    await caches.make("llama", old)
+    await caches.run(caches.pod_of("old", "llama"))
+    await caches.shows("llama", "Running", podRunningCnt=1, podOutdatedCnt=0)
+
+    await caches.change("llama", new)
+    await caches.shows("llama", "Outdated", podRunningCnt=0, podOutdatedCnt=1)
+    await caches.node_shows("llama", {old.digest: "Outdated", new.digest: "Extracted"})
+    await caches.run(caches.pod_of("new", "llama"))
+
+    assert await caches.marker_in("old") == old.marker
+    assert await caches.marker_in("new") == new.marker
+    await caches.node_shows("llama", {old.digest: "Outdated", new.digest: "Running"})
+    await caches.shows("llama", "Outdated", podRunningCnt=1, podOutdatedCnt=1, nodeInUseCnt=1)
+    await caches.agrees({"old": old.digest, "new": new.digest})
+    listed = (await kubectl("get", "gkmcache", "llama", "-n", caches.namespace)).stdout
+    assert "Outdated" in listed
+
+    await caches.end("old")
+    await caches.node_shows("llama", {new.digest: "Running"})
+    await caches.shows("llama", "Running", podRunningCnt=1, podOutdatedCnt=0)
+    await caches.stores(new)
+    assert await caches.marker_in("new") == new.marker
+
+
+async def test_a_container_that_starts_again_in_its_pod_has_the_files_it_had(
+    caches: "Caches", images: "dict[str, CacheImage]"
+):
+    """The volume is the pod's, not the container's."""
+    old, new = images["llama:1"], images["llama:2"]
+    await caches.make("llama", old)
+    pod = caches.pod_of("twice", "llama", restartPolicy="Always")
+    await caches.run(pod)
+    await caches.change("llama", new)
+    await caches.node_shows("llama", {old.digest: "Outdated", new.digest: "Extracted"})
+    await caches.sh("twice", "kill -TERM 1")
+
+    async def is_second_life() -> bool:
+        found = await caches.running("twice")
+        (status,) = found["status"]["containerStatuses"]
+        assert status["restartCount"] >= 1, f"{status}"
+        return "running" in status["state"]
+
+    await polling.eventually(is_second_life, what="a second life")
+    assert await caches.marker_in("twice") == old.marker
+
+
+async def test_a_tag_that_moves_changes_nothing(
+    caches: "Caches", cache_images: "CacheImages", agent: "Agent"
+):
+    """The digest is that of the moment when the cache was made or its image changed."""
+    first = await cache_images.push("moving:1")
+    await caches.make("moving", first)
+    await caches.is_warm("moving", first)
+    second = await cache_images.push("moving:1", object_bytes=20_000)
+    assert second.digest != first.digest
+    path = caches.path("moving")
+    await caches.api.patch(path, {"metadata": {"labels": {"touched": "yes"}}})
+
+    await caches.run(caches.pod_of("reads", "moving"))
+    await caches.agrees({"reads": first.digest})
+    assert (await caches.api.status(path))["resolvedDigest"] == first.digest
+
+
+async def test_an_image_that_comes_back_is_current_again(
+    caches: "Caches", images: "dict[str, CacheImage]"
+):
+    old, new = images["llama:1"], images["llama:2"]
+    await caches.make("llama", old)
+    await caches.run(caches.pod_of("old", "llama"))
+    await caches.change("llama", new)
+    await caches.shows("llama", "Outdated", podOutdatedCnt=1)
+    await caches.change("llama", old)
+    await caches.shows("llama", "Running", podRunningCnt=1, podOutdatedCnt=0)
+    await caches.stores(old)
