@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
@@ -9,6 +10,7 @@ import aiohttp
 import yaml
 
 from api.foreign.core import Pod
+from api.kinds.gkmcache import GKMCache
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
@@ -16,13 +18,17 @@ from api.meta import Condition, Model, ObjectMeta
 from api.names import ASSIGNMENT_ANNOTATION
 from certs.tls import client_context
 from demo.control_plane import DemoServer, environment, write_kubeconfig
+from demo.node_caches import NodeCaches, cache_settings
 from demo.node_programs import NodePrograms
+from demo.objects import ELASTIC, NODES
+from demo.signed_images import DemoImages
 from kube.client import MERGE_PATCH, KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import NotFound
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
+    GKM_CACHES,
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
     GPU_POOLS,
@@ -33,6 +39,7 @@ from kube.resources import (
 )
 from kube.resources import NODES as NODE_RESOURCE
 from manifests import constants
+from manifests.caches.cache_crds import build_cache_crds
 from manifests.install.crds import build_crds
 from manifests.install.webhooks import (
     UrlClient,
@@ -43,8 +50,13 @@ from manifests.install.webhooks import (
 from server.system_clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
+from simulator.karpenter.fake_karpenter import FakeKarpenter
+from simulator.karpenter.karpenter_crds import karpenter_crds
+from simulator.karpenter.karpenter_settings import KarpenterTimes
 from simulator.node import nfd
 from simulator.node.daemon_sets import FakeDaemonSets
+from simulator.node.inline_volumes import InlineVolumes
+from simulator.node.joining_nodes import JoiningNodes, NodeBehaviour
 from simulator.node.kubelet import FakeKubelet, register_node
 from simulator.node.pool_plugins import PoolPlugins
 from simulator.scheduler.extender_client import ExtenderClient
@@ -55,11 +67,19 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from agent.settings import AgentSettings
     from simulator.node.node_agent import FakeNodeAgent
 
 SERVER_USER: Final = constants.service_account_username(constants.DEFAULT_NAMESPACE)
 SERVER_TOKEN: Final = "demo-server"  # noqa: S105  # of a cluster that lives for a minute on loopback
 ADMIN_TOKEN: Final = "demo-admin"  # noqa: S105  # likewise
+KARPENTER_TIMES: Final = KarpenterTimes(
+    batch_idle_s=0.3, disruption_poll_s=0.5, validation_s=1.0, nomination_s=2.0
+)
+"""Karpenter's own: 1, 10, 15 and 20 s."""
+
+CACHE_GRACE_S: Final = 1.0
+"""Time that content of caches stays which nothing needs; the default is five minutes."""
 
 
 class _PodStatus(Model, frozen=True):
@@ -85,6 +105,7 @@ class DemoCluster:
     def __init__(self, folder: "Path", log: "Path") -> None:
         self.clock = SystemClock()
         self.server = DemoServer(folder, log, self.clock)
+        self.images = DemoImages(folder / "images")
         self._folder = folder
         self._stack = contextlib.AsyncExitStack()
         self.api = InMemoryApiServer(
@@ -94,6 +115,7 @@ class DemoCluster:
                 SERVER_TOKEN: User(name=SERVER_USER, groups=("system:serviceaccounts",)),
             },
         )
+        self.volumes = InlineVolumes(nodes=folder / "kubelets")
         self.client: KubeClient
         self.kubelet: FakeKubelet
         self.programs: NodePrograms
@@ -101,6 +123,12 @@ class DemoCluster:
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.api)
+            await stack.enter_async_context(self.images.registry)
+            self.server.kernel_caches = {
+                "verification": {"keys": [self.images.public_pem]},
+                "registries": {"plain_http": [self.images.registry.host]},
+                "grace_s": CACHE_GRACE_S,
+            }
             self.client = await stack.enter_async_context(self._client(ADMIN_TOKEN))
             self.programs = NodePrograms(self.client, self.clock, self._folder / "nodes")
             await self._install()
@@ -152,6 +180,26 @@ class DemoCluster:
             AdmissionDenied: admission refused it.
         """
         return await self._write("PATCH", GPU_POOLS.path(None, name), {"spec": spec})
+
+    async def create_cache(self, body: "Mapping[str, Any]") -> list[str]:
+        """Create a GKMCache; return the warnings.
+
+        Raises:
+            AdmissionDenied: admission refused it.
+        """
+        return await self._write("POST", GKM_CACHES.path(body["metadata"]["namespace"]), body)
+
+    async def change_cache(self, name: str, image: str) -> list[str]:
+        """Change the image of a GKMCache; return the warnings.
+
+        Raises:
+            AdmissionDenied: admission refused it.
+        """
+        path = GKM_CACHES.path("default", name)
+        return await self._write("PATCH", path, {"spec": {"image": image}})
+
+    async def cache(self, name: str) -> GKMCache:
+        return await self.client.get(GKM_CACHES, GKMCache, name, namespace="default")
 
     async def what_if(self, body: "Mapping[str, Any]") -> str:
         """Return what `gpu-control-plane simulate --pod` says about a pod.
@@ -252,7 +300,7 @@ class DemoCluster:
             await self.client.create(
                 NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             )
-        for crd in (*build_crds(), nfd.node_feature_crd()):
+        for crd in (*build_crds(), *build_cache_crds(), nfd.node_feature_crd(), *karpenter_crds()):
             await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
         settings = WebhookSettings(client=UrlClient(base_url=self.server.url))
         await self.client.create(
@@ -260,6 +308,26 @@ class DemoCluster:
         )
         await self.client.create(
             VALIDATING_WEBHOOK_CONFIGURATIONS, build_validating_configuration(settings)
+        )
+
+    async def stored_caches(self, node: str) -> list[str]:
+        """Return the digests of the caches that are on a node's disk."""
+        directory = self._cache_directory(node) / "content"
+        return [
+            one.replace("-", ":", 1)
+            for one in sorted(await asyncio.to_thread(os.listdir, directory))
+        ]
+
+    def _cache_directory(self, node: str) -> "Path":
+        return self._folder / "nodes" / node / "gkm"
+
+    def _cache_settings(self, node: str) -> "AgentSettings":
+        return cache_settings(
+            node,
+            self._cache_directory(node),
+            kubelet=self.volumes.root(node),
+            registry=self.images.registry.host,
+            grace_s=CACHE_GRACE_S,
         )
 
     async def _start_doubles(self, stack: contextlib.AsyncExitStack) -> None:
@@ -272,12 +340,22 @@ class DemoCluster:
         )
         group = await stack.enter_async_context(_Background())
         group.spawn(FakeScheduler(self.client, extender, self.clock).run(), "kube-scheduler")
-        self.kubelet = FakeKubelet(self.client, self.clock, self.programs)
+        self.kubelet = FakeKubelet(self.client, self.clock, self.programs, volumes=self.volumes)
         group.spawn(self.kubelet.run(), "kubelet")
+        for node in NODES:
+            caches = NodeCaches(self.client, self.clock, self._cache_settings(node))
+            for name, work in caches.tasks().items():
+                group.spawn(work, f"{node}/{name}")
         sets = FakeDaemonSets(self.client, self.clock, namespace=constants.DEFAULT_NAMESPACE)
         group.spawn(sets.run(), "DaemonSets")
         plugins = PoolPlugins(self.client, self.clock, namespace=constants.DEFAULT_NAMESPACE)
         group.spawn(plugins.run(), "device plugins")
+        karpenter = FakeKarpenter(self.client, self.clock, times=KARPENTER_TIMES)
+        group.spawn(karpenter.run(), "Karpenter")
+        # the agents of its nodes are pods, as on any other node
+        behaviour = {ELASTIC: NodeBehaviour(devices_after_s=None)}
+        joining = JoiningNodes(self.client, self.clock, behaviour)
+        group.spawn(joining.run(), "kubelets of new nodes")
 
 
 class AdmissionDenied(Exception):  # noqa: N818  # it is named for what happened
@@ -290,7 +368,7 @@ class _Background:
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[object]] = []
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -301,5 +379,5 @@ class _Background:
             task.cancel()
         await self._group.__aexit__(None, None, None)
 
-    def spawn(self, work: "Coroutine[Any, Any, None]", name: str) -> None:
+    def spawn(self, work: "Coroutine[Any, Any, object]", name: str) -> None:
         self._tasks.append(self._group.create_task(work, name=name))

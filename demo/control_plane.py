@@ -39,6 +39,8 @@ class DemoServer:
     """`gpu-control-plane serve` on a free port of this machine; its output goes to `log`."""
 
     def __init__(self, folder: "Path", log: "Path", clock: "Clock") -> None:
+        self.kernel_caches: Mapping[str, Any] = {}
+        """Settings of the section, before it serves."""
         self._folder = folder
         self._log = log
         self._clock = clock
@@ -114,6 +116,7 @@ class DemoServer:
                 "image": "registry.example/gpu-control-plane:demo",
                 "hand_out": "Environment",
             },
+            "kernel_caches": self.kernel_caches,
         }
 
     async def _wait_ready(self) -> None:

@@ -1,7 +1,8 @@
 """`gpu-control-plane demo`: the main job on an embedded cluster, narrated and checked.
 
-API server, kube-scheduler, DaemonSet controller, kubelet and the nodes' agents are fakes in this process (`simulator`);
-detector and validator run their real reports and files (`demo.node_programs`).
+API server, registry, kube-scheduler, DaemonSet controller, kubelet and the nodes' agents are fakes in this process
+(`simulator`); detector and validator run their real reports and files (`demo.node_programs`), and the roles of agents
+that serve kernel caches are the real ones (`demo.node_caches`).
 The server is the real one, in a process of its own, called over HTTPS with its own certificates, by
 the same handlers as in production. Every claim is checked; the exit status tells whether all of
 them hold.
@@ -20,7 +21,9 @@ from demo.chapters import changes as demo_changes
 from demo.chapters import device_assignment, operand_switch, placement
 from demo.chapters import pods as demo_pods
 from demo.chapters.accounting import accounts
+from demo.chapters.autoscaling_chapter import from_zero_and_back
 from demo.chapters.bare_node import bare_node
+from demo.chapters.kernel_caches import kernel_caches
 from demo.cluster import AdmissionDenied, DemoCluster
 from demo.story import Story, UntrueError
 from kube.errors import KubeError
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
     Chapter = Callable[[Story], Awaitable[None]]
 
-LIMIT_S: Final = 150.0
+LIMIT_S: Final = 200.0
 """Twice the duration on a busy machine."""
 
 CHAPTERS: "Final[tuple[Chapter, ...]]" = (
@@ -51,6 +54,8 @@ CHAPTERS: "Final[tuple[Chapter, ...]]" = (
     placement.what_if,
     placement.fractions,
     accounts,
+    kernel_caches,
+    from_zero_and_back,
 )
 
 
@@ -71,9 +76,9 @@ async def run_demo(log_file: Path | None, chapters: "Sequence[Chapter]" = CHAPTE
 
 
 async def _narrate(chapters: "Sequence[Chapter]", folder: Path, log: Path) -> None:
-    say("In memory: an API server, a scheduler, a DaemonSet controller, a kubelet, node agents.")
+    say("In memory: an API server, a registry, a scheduler, Karpenter, kubelets, node agents.")
     say("In a process of its own: the real GPU control plane, called over HTTPS as by Kubernetes.")
-    say("The demo needs nothing else, and takes less than a minute.")
+    say("The demo needs nothing else, and takes about a minute.")
     async with asyncio.timeout(LIMIT_S), DemoCluster(folder, log) as cluster:
         story = Story(cluster, say)
         for chapter in chapters:

@@ -48,17 +48,20 @@ class NodePrograms:
         self._client = client
         self._clock = clock
         self._folder = folder
-        self.agents = {
-            node: FakeNodeAgent(client, clock, node=node, devices=device_table(node))
-            for node in NODES
-        }
-        for node in NODES:
-            self.install_toolkit(node)
-        self._kept = {
-            node: KeptSteps(self._checks(node), self._files(node), clock=clock, times=_TIMES)
-            for node in NODES
-        }
+        self.agents: dict[str, FakeNodeAgent] = {}
+        self._kept: dict[str, KeptSteps] = {}
         """Of the role `validator`."""
+        for node in NODES:
+            self._add(node)
+
+    def _add(self, node: str) -> None:
+        """Install what a node's image has."""
+        devices = device_table(node)
+        self.agents[node] = FakeNodeAgent(self._client, self._clock, node=node, devices=devices)
+        self.install_toolkit(node)
+        self._kept[node] = KeptSteps(
+            self._checks(node), self._files(node), clock=self._clock, times=_TIMES
+        )
 
     def install_toolkit(self, node: str) -> None:
         """Put NVIDIA's container runtime on a node."""
@@ -76,6 +79,8 @@ class NodePrograms:
             ContainerFailedError: a step of the validation has not passed.
         """
         node = pod.spec.node_name
+        if node not in self.agents:
+            self._add(node)
         try:
             match pod.metadata.label(NAME_LABEL), container:
                 case constants.NODE_DETECTOR, _:

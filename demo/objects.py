@@ -2,7 +2,7 @@
 
 Three nodes with eight GPUs each, four on each of two NUMA nodes: n1 and n2 have eight H200, n3 has four H200 and four
 L40S. The
-pool of time slices has the L40S, the pool of whole devices all H200.
+pool of time slices has the L40S, the pool of whole devices all H200. A node that Karpenter adds has one L4.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +24,10 @@ SLICED_FROM: Final = 4
 """GPUs 4..7 of n3 are L40S."""
 BIG_PRODUCT, SMALL_PRODUCT = "NVIDIA-H200", "NVIDIA-L40S"
 WHOLE, SLICES = "whole", "slices"
+ELASTIC: Final = "elastic"
+"""The pool that scales, and its NodePool."""
+ELASTIC_TYPE: Final = "gpu-1x"
+SMALLEST_PRODUCT: Final = "NVIDIA-L4"
 SLICES_PER_DEVICE: Final = 4
 FINER_SLICES_PER_DEVICE: Final = 8
 FRACTIONS_PER_DEVICE: Final = 50
@@ -32,6 +36,8 @@ RESERVATION_TTL_S: Final = 5
 
 
 def device_table(node: str) -> list[FakeDevice]:
+    if node not in NODES:
+        return [_l4(node)]
     small = range(SLICED_FROM, DEVICES_PER_NODE) if node == SLICED_NODE else range(0)
     return [
         _l40s(node, number) if number in small else _h200(node, number)
@@ -65,6 +71,17 @@ def _l40s(node: str, number: int) -> FakeDevice:
         memory_mib=46068,
         compute_capability="8.9",
         numa_node=number // DEVICES_PER_NUMA_NODE,
+    )
+
+
+def _l4(node: str) -> FakeDevice:
+    return FakeDevice(
+        uuid=_uuid(node, 0),
+        address=_address(0),
+        product="NVIDIA L4",
+        pci_device="27b8",
+        memory_mib=23034,
+        compute_capability="8.9",
     )
 
 

@@ -166,7 +166,8 @@ class Story:
         for name in names:
             await self.cluster.kubelet.finish(await self.pod(name))
         verb = "has" if len(names) == 1 else "have"
-        pods = f"pod{'s' if len(names) > 1 else ''} {' and '.join(names)}"
+        *first, last = names
+        pods = f"pods {', '.join(first)} and {last}" if first else f"pod {last}"
         self.say(f"  {pods} {verb} finished")
 
 

@@ -1,4 +1,4 @@
-"""The demo's last chapter: API writes, and the devices of each pod."""
+"""A chapter of the demo: API writes, and the devices of each pod."""
 
 from api.foreign.core import Pod
 from demo.story import Story, UntrueError, devices_text, units_of
