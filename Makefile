@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 UV := $(BUILD)/uv/bin/uv
 INSTALLED := $(VENV)/.installed
 SECOND_LANE := tests/cluster/node tests/cluster/image tests/cluster/chart tests/cluster/uninstall
-PACKAGES := admission agent api certs cli demo inventory kube manifests operands pool reconciler scheduler server simulator telemetry
+PACKAGES := admission agent api autoscaling certs cli demo inventory kernelcache kube manifests oci operands pool reconciler scheduler server simulator telemetry
 SOURCES := $(PACKAGES) packaging tests
 
 export UV_PYTHON_DOWNLOADS := never
@@ -79,6 +79,11 @@ test: install ## everything that needs no cluster: lint, types, import contracts
 demo: install ## the main job on an embedded in-memory cluster, narrated
 	@$(BIN)/gpu-control-plane demo
 
+.PHONY: node-demo
+node-demo: install ## a kernel cache on a real kubelet, narrated; builds it once, as cluster-test
+	@tests/cluster/components/build.sh $(BUILD)/kubernetes
+	@$(BIN)/pytest tests/cluster/node/caches/test_node_demo.py --with-cluster --quiet --no-header
+
 .PHONY: cluster-test
 cluster-test: install ## the same system on an unmodified Kubernetes; builds it once (needs Go, a C compiler, root, Debian's packages)
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
@@ -93,6 +98,11 @@ cluster-test: install ## the same system on an unmodified Kubernetes; builds it 
 long-test: install ## the long form of every test that has one (nightly): make long-test [ONLY=tests/unit/pool]
 	$(BIN)/pytest --long -m long --numprocesses=logical --dist=worksteal $(ONLY)
 
+.PHONY: cosign-test
+cosign-test: install ## signatures of caches: ours by cosign, cosign's by us; builds it once (some three minutes)
+	@tests/cluster/components/build.sh $(BUILD)/kubernetes registry cosign
+	$(BIN)/pytest tests/cluster/caches/registries/test_cosign.py --with-cluster --long
+
 .PHONY: fault-test
 fault-test: install ## a fault run on an unmodified Kubernetes: make fault-test SEED=7 STEPS=2000 [ONLY=watch]
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
@@ -102,9 +112,14 @@ fault-test: install ## a fault run on an unmodified Kubernetes: make fault-test 
 bench: install ## measure, write build/bench/*.json and docs/performance.md
 	$(BIN)/python -m tests.bench
 
-.PHONY: bench-cluster
-bench-cluster: install ## pods a second on an unmodified Kubernetes, beside no extender and an echo extender
+.PHONY: bench-karpenter
+bench-karpenter: install ## how soon nodes of an unmodified Karpenter come and serve their pods
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
+	$(BIN)/pytest tests/cluster/autoscaling --with-cluster --long -m figures --write-figures
+	$(BIN)/python -m tests.bench.page
+
+.PHONY: bench-cluster
+bench-cluster: bench-karpenter ## that, and pods a second on an unmodified Kubernetes, beside no extender and an echo extender
 	$(BIN)/python -m tests.bench_cluster
 
 .PHONY: manifests
@@ -123,9 +138,9 @@ image: install ## the container image as an OCI layout tar, without a registry (
 	$(BIN)/python -m image.build $(BUILD)/image/gpu-control-plane.tar $(addprefix --architecture ,$(ARCHITECTURES))
 
 .PHONY: proto
-proto: install ## generate kubelet's gRPC messages from their .proto files
+proto: install ## generate the gRPC messages of kubelet and of CSI from their .proto files
 	$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --mypy_out=quiet:. \
-	  --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy api/kubelet/proto/*.proto
+	  --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy api/kubelet/proto/*.proto api/csi/proto/*.proto
 
 .PHONY: golden
 golden: install ## regenerate the golden manifests and docs/settings.md

@@ -12,10 +12,12 @@ import uvloop
 from tests.bench import (
     bench_admission,
     bench_agent,
+    bench_autoscaling,
     bench_binding,
     bench_churn,
     bench_extender,
     bench_inventory,
+    bench_kernel_caches,
     bench_operands,
     bench_placement,
     bench_pools,
@@ -47,7 +49,9 @@ SUBJECTS: "dict[str, Callable[[Sizes], Awaitable[list[Result]]]]" = {
     "pool_reconcile": bench_pools.measure,
     "operands": bench_operands.measure,
     "placement": bench_placement.measure,
+    "autoscaling": bench_autoscaling.measure,
     "agent": bench_agent.measure,
+    "kernel_caches": bench_kernel_caches.measure,
 }
 _SHOWN = (
     "p50_ms",
@@ -71,6 +75,8 @@ _SHOWN = (
     "over_fgd_pct",
     "first_refusal_pct",
     "refused_8",
+    "excess_nodes_pct",
+    "unused_nodes_pct",
 )
 
 

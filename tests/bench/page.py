@@ -1,7 +1,16 @@
-"""docs/performance.md, made of the subjects' files and of the notes that a person writes."""
+"""docs/performance.md, made of the subjects' files and of the notes that a person writes.
 
+    python -m tests.bench.page
+
+makes it of the files that are there. What has no file stays on the page as it is: a run measures a
+few subjects, and build/bench is not in the repository.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from tests.bench import report
 from tests.bench.report import ROOT, Aim, Result
@@ -15,6 +24,12 @@ class Section(NamedTuple):
 
     title: str
     text: str
+    beside: Mapping[str, str] = MappingProxyType({})
+    """Subjects with rows in the same table -> how the cases of each begin there, and no others."""
+
+    def beginnings(self, subject: str) -> dict[str, str]:
+        """Return how the cases of each subject in the table begin; the section's own begin with none of the others."""
+        return {subject: "", **self.beside}
 
 
 SECTIONS = {
@@ -87,12 +102,37 @@ SECTIONS = {
         "does not fit is dropped. The deterministic published policies are met to the last digit. Below, FGD and "
         "LeastFragmentation on workloads derived from the trace with other seeds. CPU s is one replay.",
     ),
+    "autoscaling": Section(
+        "Nodes for waiting pods",
+        "One plan in process: pods of eight sizes beside nodes of which every second has a free unit. Then random days "
+        "of demand by seed, lived through by the whole server on a double of Karpenter in virtual time, a day compressed "
+        "to six minutes: pods in bursts, nodes that take 4 to 20 seconds to come, times in which every launch fails, "
+        "empty nodes that go. Nodes too many are NodeClaims asked for beyond the fewest nodes that could hold the "
+        "waiting pods (a lower bound), beside nodes on their way and free units; unused ones came after other pods had "
+        "ended or had been deleted. At the end of each day no pod, signal, gate, reservation or node is left. Last "
+        "`make bench-karpenter`: the server as installed, Karpenter and kube-scheduler unmodified, nodes whose kubelets "
+        "and agents are played, all on this machine.",
+        {
+            "karpenter_50_pods": "50 pods on Karpenter: ",
+            "karpenter_100_pods": "100 pods on Karpenter: ",
+        },
+    ),
     "agent": Section(
         "The agent of a node",
         "The real process, beside kubelet's double, an API server over TLS and a driver without a device, each "
         "in another process: one agent with all roles, and a pool's device plugin alone. It runs as in its "
         "image: compiled modules, no package of developers, a pod's service account. RSS is all that a lone "
         "agent costs its node: anonymous pages, and those of files that nobody else has read.",
+    ),
+    "kernel_caches": Section(
+        "Kernel caches",
+        "A layer from a file into the node's content store, until all of it is on the disk, beside `tar xzf` of the same "
+        "layer, which leaves it in memory; each in a process of its own, in turn, on one file system. Peak is the "
+        "process's most resident memory over what it had before. Pods are those of a real kubelet and containerd, which "
+        "starts each with a warm cache and without it, beside another volume that both have (`pytest tests/cluster/node/caches -m figures "
+        "--with-cluster --long --write-figures`); more is the median of the differences. "
+        "A restart has its API server in the same process.",
+        {"kernel_cache_pods": "On a real kubelet: "},
     ),
     "cluster": Section(
         "On a real control plane",
@@ -108,6 +148,7 @@ _COLUMNS = (
     ("p99_ms", "p99 ms", "{:,.2f}"),
     ("rate_per_s", "rate /s", "{:,.0f}"),
     ("base_p50_ms", "base p50 ms", "{:,.2f}"),
+    ("more_ms", "more ms", "{:+,.1f}"),
     ("ratio", "ratio", "{:.2f}"),
     ("cpu_ratio", "ratio by CPU", "{:.2f}"),
     ("ratio_to_limit", "ratio to limit", "{:.2f}"),
@@ -130,36 +171,56 @@ _COLUMNS = (
     ("over_fgd_pct", "over FGD", "{:+.2f}"),
     ("first_refusal_pct", "first refusal at %", "{:.1f}"),
     ("refused_8", "8-device pods refused", "{:.1f}"),
+    ("others_cores", "cores of other programs", "{:.1f}"),
+    ("node_claims", "NodeClaims", "{:,}"),
+    ("excess_nodes_pct", "nodes too many %", "{:.2f}"),
+    ("unused_nodes_pct", "nodes unused %", "{:.1f}"),
     ("refused", "refused of asked: CPU only · share · 1 · 2 · 4 · 8", "{}"),
 )
 _TITLES = {key: title for key, title, _ in _COLUMNS}
 
 
+SUBJECTS: Final = frozenset(
+    subject for name, section in SECTIONS.items() for subject in section.beginnings(name)
+)
+"""What has a place on the page."""
+_CASE, _AIM, _OUTCOME = "case", "aim", ""
+_MACHINE: Final = "Machine: "
+_SECTION: Final = "## "
+
+Measured = tuple[str, list[Result]]
+"""The machine of a subject's file, and what it found there."""
+Row = Mapping[str, str]
+"""Title of a column -> cell."""
+
+
 def write(results: Path = report.RESULTS, page: Path = PAGE, notes: Path = NOTES) -> None:
-    """Make the page of all result files in their section's order, and of the notes."""
-    page.write_text(text_of(results, notes), encoding="utf-8")
-
-
-def text_of(results: Path, notes: Path) -> str:
-    """Return the page."""
+    """Make the page of all result files, of the notes, and of what stands there without a file."""
     found = {path.stem: report.read(path) for path in sorted(results.glob("*.json"))}
-    order = [name for name in SECTIONS if name in found]
-    machines = sorted({machine for machine, _ in found.values()})
+    told = notes.read_text(encoding="utf-8") if notes.exists() else ""
+    before = page.read_text(encoding="utf-8") if page.exists() else ""
+    page.write_text(text_of(found, notes=told, before=before), encoding="utf-8")
+
+
+def text_of(found: Mapping[str, Measured], *, notes: str = "", before: str = "") -> str:
+    """Return the page, in the order of SECTIONS.
+
+    A section stays as it was before unless one of its subjects is found; then the rows of its other subjects stay.
+    """
     lines = [
         "# Performance",
         "",
         "Made by `make bench` and `make bench-cluster` from `build/bench/*.json` and "
-        "`docs/performance-notes.md`; do not edit.",
+        "`docs/performance-notes.md`; do not edit. What has no such file stays as it was measured last.",
         "Every ratio was taken in one run; correctness is asserted before anything is timed.",
-        "Ratios hold on other machines; milliseconds do not.",
-        "",
-        *(f"Machine: {machine}. The load generator shares it." for machine in machines),
+        "Ratios hold on other machines; milliseconds do not. The load generator shares the machine.",
     ]
-    for name in order:
-        section, (_, cases) = SECTIONS[name], found[name]
-        lines += ["", f"## {section.title}", "", section.text, "", *_table(cases)]
-    if notes.exists():
-        lines += ["", notes.read_text(encoding="utf-8").rstrip("\n")]
+    known = _sections(before)
+    for subject, section in SECTIONS.items():
+        if body := _section(subject, found, known.get(section.title, ())):
+            lines += ["", *body]
+    if notes:
+        lines += ["", notes.rstrip("\n")]
     return "\n".join([*lines, ""])
 
 
@@ -191,17 +252,79 @@ def _miss(result: Result, aim: Aim) -> str:
     return f"{_TITLES[aim.figure]} by {share:.0%}"
 
 
-def _table(cases: list[Result]) -> list[str]:
-    columns = [one for one in _COLUMNS if any(getattr(case, one[0]) is not None for case in cases)]
-    has_aims = any(case.aims for case in cases)
-    titles = ["case", *(title for _, title, _ in columns), *(["aim", ""] if has_aims else [])]
-    rules = ["---", *("--:" for _ in columns), *(["---", "---"] if has_aims else [])]
-    lines = ["| " + " | ".join(titles) + " |", "|" + "|".join(rules) + "|"]
-    for case in cases:
-        cells = [case.case]
-        for key, _, form in columns:
-            value = getattr(case, key)
-            cells.append("" if value is None else form.format(value))
-        cells += [aim_text(case), outcome_of(case)] if has_aims else []
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+def _sections(page: str) -> dict[str, list[str]]:
+    """Return the lines of each section by its title, heading included."""
+    parts = re.split(f"^{_SECTION}", page, flags=re.MULTILINE)[1:]
+    return {part.partition("\n")[0]: f"{_SECTION}{part}".rstrip("\n").split("\n") for part in parts}
+
+
+def _section(subject: str, found: Mapping[str, Measured], before: Iterable[str]) -> list[str]:
+    """Return the lines of the subject's section; none where nothing of it was ever measured."""
+    section = SECTIONS[subject]
+    beginnings = section.beginnings(subject)
+    if not found.keys() & beginnings.keys():
+        return list(before)
+    kept = [row for row in _rows_of(before) if _subject_of(row, beginnings) not in found]
+    machines = {found[one][0] for one in beginnings if one in found}
+    if kept:
+        machines |= {line[len(_MACHINE) : -1] for line in before if line.startswith(_MACHINE)}
+    rows: list[Row] = []
+    for one, beginning in beginnings.items():
+        _, cases = found.get(one, ("", []))
+        rows += [_row(case, beginning) for case in cases]
+        rows += [row for row in kept if _subject_of(row, beginnings) == one]
+    return [
+        f"{_SECTION}{section.title}",
+        "",
+        section.text,
+        "",
+        *(f"{_MACHINE}{machine}." for machine in sorted(machines)),
+        "",
+        *_table(rows),
+    ]
+
+
+def _subject_of(row: Row, beginnings: Mapping[str, str]) -> str:
+    """Return whose row it is: the subject with the longest beginning that its case has."""
+    having = [one for one in beginnings if row[_CASE].startswith(beginnings[one])]
+    return max(having, key=lambda one: len(beginnings[one]))
+
+
+def _row(case: Result, beginning: str) -> Row:
+    row = {_CASE: beginning + case.case}
+    for key, title, form in _COLUMNS:
+        value = getattr(case, key)
+        row[title] = "" if value is None else form.format(value)
+    return {**row, _AIM: aim_text(case), _OUTCOME: outcome_of(case)}
+
+
+def _table(rows: list[Row]) -> list[str]:
+    """Return a table of the columns that have a cell, those that only a kept row knows among them."""
+    known = dict.fromkeys([*_TITLES.values(), *(title for row in rows for title in row)])
+    figures = [
+        title
+        for title in known
+        if title not in {_CASE, _AIM, _OUTCOME} and any(row.get(title) for row in rows)
+    ]
+    words = [_AIM, _OUTCOME] if any(row.get(_AIM) for row in rows) else []
+    titles = [_CASE, *figures, *words]
+    rules = ["---", *("--:" for _ in figures), *("---" for _ in words)]
+    cells = ([row.get(title, "") for title in titles] for row in rows)
+    return [_line(titles), "|" + "|".join(rules) + "|", *map(_line, cells)]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _rows_of(lines: Iterable[str]) -> list[Row]:
+    """Return the rows of a section's table, as `_table` wrote it."""
+    table = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines if line[:1] == "|"]
+    if not table:
+        return []
+    titles, _, *rows = table
+    return [dict(zip(titles, row, strict=True)) for row in rows]
+
+
+if __name__ == "__main__":
+    write()

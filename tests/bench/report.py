@@ -59,6 +59,8 @@ class Result:
     rate_per_s: float | None = None
     base_p50_ms: float | None = None
     """Median of what the case is compared with: an echo, or the smaller size."""
+    more_ms: float | None = None
+    """Median of the differences to what the case is compared with, in pairs."""
     ratio: float | None = None
     """p50 over the base's p50, or rate over the base's rate."""
     ratio_to_limit: float | None = None
@@ -103,6 +105,14 @@ class Result:
     """Refused pods of eight devices, mean over seeds."""
     refused: str | None = None
     """Refused of asked pods by size: CPU only, share of a device, 1, 2, 4, 8 devices."""
+    others_cores: float | None = None
+    """Cores that programs which do not belong to the measurement used meanwhile."""
+    node_claims: int | None = None
+    """NodeClaims of Karpenter that were made for the case's pods."""
+    excess_nodes_pct: float | None = None
+    """NodeClaims beyond the fewest nodes that could hold the pods that waited, of all NodeClaims."""
+    unused_nodes_pct: float | None = None
+    """Nodes that no pod has used, since units came free or pods were deleted while the node came."""
     aims: tuple[Aim, ...] = ()
 
 

@@ -101,7 +101,7 @@ def filled_plane(options: argparse.Namespace) -> ControlPlane:
     settings = Settings(leadership=LeadershipSettings(enabled=False))
     plane = ControlPlane(settings, client, clock)
     plane.readiness.checks.clear()
-    plane.signer._key = bytes(32)
+    plane.signer._shared._keys = {"key": bytes(32)}
     index = plane.allocation_state.index
     world = World(
         nodes=options.nodes,

@@ -82,7 +82,16 @@ class Sizes:
     what_if_questions: int
     workload_nodes: int
     """Of the cluster on which a workload is simulated."""
+    scaling_pods: tuple[int, ...]
+    """Waiting pods, for one plan."""
+    scaling_nodes: int
+    scaling_days: int
     placement_reads_trace: bool
+    cache_files: int
+    cache_file_bytes: int
+    cache_extractions: int
+    node_caches: int
+    node_restarts: int
     trace: Path | None = None
     """A folder with `openb_pod_list_default.csv`; without one, a day is made up by seed."""
 
@@ -153,7 +162,15 @@ FULL = Sizes(
     what_if_nodes=5_000,
     what_if_questions=20,
     workload_nodes=500,
+    scaling_pods=(10, 100, 1_000, 10_000),
+    scaling_nodes=5_000,
+    scaling_days=200,
     placement_reads_trace=True,
+    cache_files=5_000,
+    cache_file_bytes=104_858,
+    cache_extractions=6,
+    node_caches=1_000,
+    node_restarts=5,
 )
 
 
@@ -207,5 +224,13 @@ QUICK = Sizes(
     what_if_nodes=20,
     what_if_questions=2,
     workload_nodes=20,
+    scaling_pods=(10, 100),
+    scaling_nodes=20,
+    scaling_days=5,
     placement_reads_trace=False,
+    cache_files=50,
+    cache_file_bytes=2_000,
+    cache_extractions=1,
+    node_caches=20,
+    node_restarts=1,
 )

@@ -1,6 +1,7 @@
-"""docs/architecture.md follows five requests; each step is a function that really runs, in that order."""
+"""docs/architecture.md follows requests; each step is a function that really runs, in that order."""
 
 import asyncio
+import contextlib
 import random
 import re
 import sys
@@ -10,18 +11,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import grpc
+
 from api.kinds.gpudevice import GPUDevice
 from kube.informer import Informer
 from kube.resources import GPU_DEVICES
 from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
 from reconciler.sinks.device_sink import DeviceSink, observe_device
+from tests.component.agent.caches.cache_node import a_cache_node, an_image
 from tests.component.agent.node import Agent, whole_devices
+from tests.component.kernelcache.conftest import serving_caches
+from tests.component.reconciler.handover_run import a_scaling_run
 from tests.component.reconciler.inventory_run import an_inventory_run
+from tests.component.reconciler.scaling_run import a_scaling_run as a_run_of_waiting_pods
 from tests.support.bound_pods import a_bound_pod
+from tests.support.cache_admission import a_cache
+from tests.support.csi import UID, CsiClient, a_publish
 from tests.support.kubelet.admission import KubeletOfNode
 from tests.support.loop_clock import LoopClock
 from tests.support.node_features import agent_device, agent_feature
-from tests.support.polling import until
+from tests.support.polling import until, until_async
+from tests.support.registry_caches import CacheRegistry, Signer
+from tests.support.registry_double import RegistryDouble
 from tests.support.reviews import a_pod_object, a_review
 from tests.support.scheduling import a_wire_pod, extender_args
 from tests.support.served_app import TOKEN, TestAuthority, served_app
@@ -132,3 +143,60 @@ async def test_preferred_allocation_to_answer() -> None:
                     got = await agent.admit(a_bound_pod("p", assigned={"main": ("GPU-2",)}))
             assert got == {"main": {"GPU-2"}}
     assert_walked("GetPreferredAllocation to answer", called)
+
+
+async def test_waiting_pods_to_requests_for_nodes() -> None:
+    async with a_run_of_waiting_pods() as run:
+        await run.add_pods("a", "b", "c")
+        with traced() as called:
+            await run.look()
+        assert len(await run.ids()) == 2
+    assert_walked("Waiting pods to requests for nodes", called)
+
+
+async def test_new_node_to_its_pods() -> None:
+    async with a_scaling_run("p", "q") as run:
+        with traced() as called:
+            await run.process.hand_over()
+        await run.is_handed_over("p", "q")
+    assert_walked("New node to its pods", called)
+
+
+async def test_gkmcache_to_digest(tmp_path: Path) -> None:
+    signer = Signer()
+    async with RegistryDouble() as double:
+        registry = CacheRegistry(double)
+        registry.sign(registry.push(), signer)
+        serving = serving_caches(
+            TestAuthority(), tmp_path / "token", registry, verification={"keys": [signer.pem]}
+        )
+        async with serving as caches:
+            with traced() as called:
+                reply = await caches.mutate(a_cache(image=registry.image))
+        assert reply.json["response"]["allowed"]
+    assert_walked("GKMCache to digest", called)
+
+
+async def test_pods_volume_to_its_files() -> None:
+    with tempfile.TemporaryDirectory(prefix="gpu") as name:
+        async with a_cache_node(Path(name)) as node:
+            await node.add_cache(an_image(node.registry), warm="Demand")
+            (node.folder / "kubelet" / "plugins_registry").mkdir()
+            target = node.target(UID)
+            target.parent.mkdir(parents=True)
+            socket = node.folder / "kubelet" / "plugins" / "csi.gkm.io" / "csi.sock"
+
+            async def is_published() -> bool:
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    await CsiClient(socket).publish(a_publish(target))
+                    return True
+                return False
+
+            async with node.running(serves=True):
+                store = node.role.reconciler
+                # The steps are those that the call causes: the first one of the start is over.
+                await until(lambda: store.plan is not None and not store._triggered.is_set())
+                await until(socket.exists)
+                with traced() as called:
+                    await until_async(is_published)
+    assert_walked("Pod's volume to its files", called)

@@ -17,10 +17,13 @@ from tests.cluster.environment import client, nodes, pods
 from tests.cluster.system.objects import DEVICES, POOLS, a_container, a_device, a_pool_object
 from tests.cluster.system.objects import Pool as PoolNames
 from tests.fault import sights
+from tests.fault.growing_pool import GrowingPool
 from tests.fault.steps import DEVICES_PER_NODE, NODES, SLICED, SLICES, WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from tests.cluster.environment import control_plane as control_planes
 
 GATE: Final = "example.test/not-yet"
 PRIORITIES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -43,11 +46,12 @@ class _Device:
 class Arena:
     """Made by `build`, gone after `raze`."""
 
-    def __init__(self, api: client.ApiClient) -> None:
+    def __init__(self, api: client.ApiClient, control_plane: "control_planes.ControlPlane") -> None:
         self._api = api
         self._name = f"fault-{secrets.token_hex(3)}"
         self.namespace = self._name
         self.pools = (f"whole-{self._name[6:]}", f"sliced-{self._name[6:]}")
+        self.growing = GrowingPool(api, control_plane, f"{self._name}-grown")
         self.refused = 0
         """How many pods were not created, because a request failed."""
         self._strategy: list[str | None] = [None, None]
@@ -67,7 +71,7 @@ class Arena:
             case sights.Pod():
                 return True
             case sights.Pool():
-                return thing.name in self.pools
+                return thing.name in (*self.pools, self.growing.name)
             case _:
                 return thing.name.startswith(f"{self._name}-")
 
@@ -85,6 +89,7 @@ class Arena:
                 device = self._device(node, gpu)
                 await self.insist(functools.partial(self._api.create, DEVICES, device))
                 await self._report(node, gpu)
+        await self.growing.build(self.insist)
         account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
         await self.insist(lambda: self._api.get(account))
 
@@ -96,6 +101,7 @@ class Arena:
             for c in range(DEVICES_PER_NODE)
         ]
         paths += [f"{POOLS}/{name}" for name in self.pools]
+        paths += await self.growing.release()
         paths += [f"{nodes.NODES}/{self._node_name(node)}" for node in range(NODES)]
         paths += [f"{PRIORITIES}/{self._name}", f"/api/v1/namespaces/{self.namespace}"]
         for path in paths:
@@ -108,7 +114,7 @@ class Arena:
         self, number: int, pool: int, shape: str, *, is_important: bool, is_gated: bool
     ) -> None:
         """Create it through admission; `shape` is units by container, `i` for init containers."""
-        names = PoolNames(name=self.pools[pool], nodes=())
+        names = PoolNames(name=(*self.pools, self.growing.name)[pool], nodes=())
         spec: dict[str, Any] = {"schedulerName": "default-scheduler", "containers": []}
         for index, part in enumerate(shape.split("+")):
             kind = "initContainers" if part.startswith("i") else "containers"
@@ -164,12 +170,16 @@ class Arena:
 
     async def ungate_pod(self, number: int) -> None:
         path = f"{pods.collection(self.namespace)}/{_pod_name(number)}"
-        await self._try(lambda: self._api.patch(path, {"spec": {"schedulingGates": None}}))
+        with contextlib.suppress(client.ApiRefusedError, aiohttp.ClientError, TimeoutError):
+            gates = (await self._api.get(path))["spec"].get("schedulingGates") or []
+            kept = [gate for gate in gates if gate["name"] != GATE]
+            if kept != gates:
+                await self._api.patch(path, {"spec": {"schedulingGates": kept}})
 
     async def ungate_all(self) -> None:
         listing = await self.insist(lambda: self._api.get(pods.collection(self.namespace)))
         for pod in listing["items"]:
-            if pod["spec"].get("schedulingGates"):
+            if any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ()):
                 await self.ungate_pod(int(pod["metadata"]["name"].rpartition("-")[2]))
 
     async def delete_all_pods(self) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import ssl
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
@@ -18,6 +19,7 @@ import aiohttp
 import yaml
 
 from tests.cluster.environment import (
+    binaries,
     client,
     components,
     kubeconfigs,
@@ -163,6 +165,9 @@ class Fleet:
         targets = [["crds"], ["rbac"], ["webhooks", "--url", url], ["policy"]]
         rendered = await asyncio.gather(*(self._system.render(*target) for target in targets))
         self._manifests = "".join(rendered)
+        # Those of others; the servers find them when they start.
+        others = await _definitions_of_others()
+        await self._kubectl("apply", "-f", "-", stdin=others, timeout_s=120)
         await self._kubectl(
             "apply", "--validate=strict", "-f", "-", stdin=self._manifests, timeout_s=120
         )
@@ -371,7 +376,20 @@ def _settings(port: int) -> dict[str, Any]:
         "observe_within_s": installation.OBSERVE_WITHIN_S,
         "extender": {"bind_timeout_s": BIND_TIMEOUT_S},
         "api_timeout_s": API_TIMEOUT_S,
+        "inventory": {"node_gone_s": 5},
+        # The nodes of the run have no driver to validate.
+        "bootstrap": {"period_s": 1.0, "validator": {"enabled": False}},
     }
+
+
+async def _definitions_of_others() -> str:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.fault.cloud", "--print-definitions"),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=binaries.ROOT,
+    )
+    printed, _ = await process.communicate()
+    return printed.decode()
 
 
 def _trusting() -> ssl.SSLContext:

@@ -212,6 +212,8 @@ class Injecting:
             Kind.STRATEGY: lambda given: arena.set_strategy(int(given[0]), str(given[1])),
             Kind.TTL: lambda given: arena.set_ttl(int(given[0]), str(given[1])),
             Kind.POOL_REPLACED: self._replace_pool,
+            Kind.KARPENTER_KILLED: lambda _given: arena.growing.kill_karpenter(),
+            Kind.NODE_CLAIM_DELETED: lambda _given: arena.growing.take_node(),
         }
 
     async def _create(self, given: "Arguments") -> None:

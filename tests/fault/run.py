@@ -9,10 +9,12 @@ every unit is asked for           and every pod is bound: nothing has leaked tha
 
 import asyncio
 import contextlib
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
+from tests.cluster.environment import pods
 from tests.fault.arena import Arena
 from tests.fault.history import History, describe
 from tests.fault.injecting import SERVES_WITHIN_S, Injecting
@@ -29,10 +31,12 @@ if TYPE_CHECKING:
     from tests.fault.steps import Step
 
 PACE_S: Final = 0.12
+NOTHING_OF_A_REQUEST: Final = "nothing of a request for a node is left over"
 USED_UP_WITHIN_S: Final = 25.0
 SETTLED_WITHIN_S: Final = 160.0
-"""A reservation that a step gave two minutes keeps units from others for so long, if its own pod cannot be
-scheduled; a binding of which nobody knows the end keeps them for one."""
+"""Without a step forward: a long run ends with pods that wait for a hundred nodes. A reservation that a step gave two
+minutes keeps units from others for so long, if its own pod cannot be scheduled; a binding of which nobody knows the end
+keeps them for one."""
 _POLLED_EVERY_S: Final = 0.25
 _STEADY_LOOKS: Final = 3
 """So many looks in a row must find everything right."""
@@ -95,7 +99,7 @@ class Run:
         self._fleet = fleet
         self._progress = progress
         self._tells_steps = tells_steps
-        self._arena = Arena(api)
+        self._arena = Arena(api, control_plane)
         self._oracle = Oracle()
         self._report = Report()
         self._violated = asyncio.Event()
@@ -111,7 +115,9 @@ class Run:
         fleet.armed.on_use = lambda fault, call: self._report.carried_out.append(
             (history.now(), f"it happens: {fault.name}, {fault.target} {call.pod} {call.node}")
         )
+        stack = contextlib.ExitStack()
         try:
+            stack.enter_context(self._arena.growing.played())
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(history.follow(), name="history")
                 caring = group.create_task(fleet.look_after(), name="fleet")
@@ -124,6 +130,7 @@ class Run:
                 for task in (watching, caring, work, stop, crashes):
                     task.cancel()
         finally:
+            stack.close()
             fleet.armed.disarm()
             fleet.resume_all()
             await self._injecting.restore()
@@ -188,6 +195,7 @@ class Run:
 
     async def _end(self, history: History) -> None:
         self._note(history, "the faults are over")
+        self._fleet.set_clock(0)
         self._fleet.resume_all()
         await self._injecting.restore()
         await self._fleet.serving(SERVES_WITHIN_S)
@@ -217,27 +225,36 @@ class Run:
         history: History,
         expectations: "Callable[[], Awaitable[Sequence[Violation]]]",
     ) -> None:
-        """Wait until nothing is other than expected; what still is in the end is a violation."""
+        """Wait until nothing is other than expected; what still is when no less becomes of it is a violation."""
+        now = asyncio.get_running_loop().time
         began = history.now()
-        looks = 0
+        looks, fewest = 0, sys.maxsize
         seen: Sequence[Violation] = ()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SETTLED_WITHIN_S):
+            async with asyncio.timeout(SETTLED_WITHIN_S) as deadline:
                 while looks < _STEADY_LOOKS:
                     await asyncio.sleep(_POLLED_EVERY_S)
                     await history.caught_up()
                     seen = await expectations()
                     looks = 0 if seen else looks + 1
+                    if len(seen) < fewest:
+                        fewest = len(seen)
+                        deadline.reschedule(now() + SETTLED_WITHIN_S)
                 self._progress(f"{what} after {history.now() - began:.1f} s")
                 return
         self._report.violations.extend(seen)
         self._violated.set()
 
     async def _expectations(self) -> "Sequence[Violation]":
-        return self._oracle.expectations()
+        left = await self._arena.growing.left_over(pods.collection(self._arena.namespace))
+        about = frozenset({self._arena.growing.name})
+        return [
+            *self._oracle.expectations(),
+            *(Violation(rule=NOTHING_OF_A_REQUEST, text=one, about=about) for one in left),
+        ]
 
     async def _remains(self) -> "Sequence[Violation]":
-        found = list(self._oracle.expectations())
+        found = list(await self._expectations())
         found += [
             Violation(
                 rule="no pod is left",
@@ -250,7 +267,8 @@ class Run:
         if metrics is None:
             return [*found, Violation(rule="the server serves", text="/metrics does not answer")]
         held = {(name, "") for name in _GAUGES_OF_ALL}
-        held |= {(name, pool) for name in _GAUGES_OF_A_POOL for pool in self._arena.pools}
+        names = (*self._arena.pools, self._arena.growing.name)
+        held |= {(name, pool) for name in _GAUGES_OF_A_POOL for pool in names}
         for name, pool in sorted(held):
             value = metrics.total(name, **({"pool": pool} if pool else {}))
             if value:

@@ -79,7 +79,7 @@ class Device:
     @property
     def is_leaving(self) -> bool:
         """Say whether its pool is not the one that it is meant for: nothing is placed on it any more."""
-        return bool(self.pool) and self.assigned != self.pool
+        return bool(self.pool) and self.assigned not in {"", self.pool}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +192,9 @@ def _node(item: "Mapping[str, Any]") -> Node:
     return Node(
         name=item["metadata"]["name"],
         is_open=_condition(status, "Ready") == "True"
-        and not item["spec"].get("unschedulable", False),
+        and not item["spec"].get("unschedulable", False)
+        and "deletionTimestamp" not in item["metadata"]
+        and not any(one["key"] in _CLOSING for one in item["spec"].get("taints") or ()),
         offers={
             key.removeprefix(PREFIX): int(amount)
             for key, amount in status.get("allocatable", {}).items()
@@ -207,5 +209,8 @@ def _condition(status: "Mapping[str, Any]", kind: str) -> str:
             return str(condition["status"])
     return ""
 
+
+_CLOSING: Final = frozenset({"karpenter.sh/disrupted", f"{PREFIX}agent-not-ready"})
+"""Taints of a node that Karpenter is about to remove, and of one whose devices are not in their pool yet."""
 
 _READERS: Final = {"pods": _pod, "gpudevices": _device, "gpupools": _pool, "nodes": _node}

@@ -17,8 +17,8 @@ DEVICES_PER_NODE: Final = 4
 """Of a node; the last one is sliced."""
 SLICES: Final = 4
 
-WHOLE, SLICED = 0, 1
-"""The two pools by number."""
+WHOLE, SLICED, GROWING = 0, 1, 2
+"""The pools by number; the last one has no node until its pods need one."""
 
 WORKLOAD_SHARE: Final = 0.5
 """Of the steps; where few kinds of faults share the rest, one may undo the other before it is seen."""
@@ -79,6 +79,8 @@ class Kind(StrEnum):
     STRATEGY = "strategy changed"
     TTL = "TTL changed"
     POOL_REPLACED = "pool deleted and created again"
+    KARPENTER_KILLED = "Karpenter killed"
+    NODE_CLAIM_DELETED = "NodeClaim deleted"
 
 
 INJECTIONS: Final = tuple(Kind)[tuple(Kind).index(Kind.STATUS_409) :]
@@ -137,6 +139,8 @@ _WATCHED: Final = ("pods", "pods", "pods", "gpudevices", "gpupools", "nodes")
 _STRATEGIES: Final = ("BinPack", "Spread", "LeastFragmentation")
 _SHAPES: Final = ("1", "1", "1", "1", "2", "2", "3", "1+1", "1+2", "i2+1", "7")
 """Units by container; `i` marks an init container. Seven are more than any node has of either pool."""
+_GROWING_SHAPES: Final = ("1", "1", "2", "1+1", "i2+1")
+"""What a node of the pool that scales can have."""
 _CLOCKS: Final = (3600, -3600, 3600, -3600, 0)
 _ENDS_A_SERVER: Final = frozenset(
     {
@@ -180,10 +184,11 @@ class _Maker:
         if self._pods == 0 or draw < 0.45:
             first, count = self._pods, rng.randint(1, _MOST_AT_ONCE)
             self._pods += count
-            pool = WHOLE if rng.random() < 0.6 else SLICED
+            pool = rng.choices((WHOLE, SLICED, GROWING), (5, 3, 2))[0]
+            shapes = _GROWING_SHAPES if pool == GROWING else _SHAPES
             is_important, is_gated = rng.random() < 0.15, rng.random() < 0.1
             return Step(
-                Kind.CREATE, (first, count, pool, rng.choice(_SHAPES), is_important, is_gated)
+                Kind.CREATE, (first, count, pool, rng.choice(shapes), is_important, is_gated)
             )
         if draw < 0.8:
             count = rng.randint(1, _MOST_AT_ONCE)

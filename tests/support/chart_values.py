@@ -79,6 +79,25 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
             },
         }
     },
+    "no-caches": {"kernelCaches": {"enabled": False}},
+    "no-caches-cert-manager": {
+        "kernelCaches": {"enabled": False},
+        "tls": {"source": "CertManager"},
+    },
+    "caches": {
+        "kernelCaches": {
+            "pullSecrets": ["registry-b", "registry-a"],
+            "registries": {"caConfigMap": "registries"},
+            "verification": {"trustRootConfigMap": "sigstore"},
+        },
+        "settings": {
+            "kernel_caches": {
+                "quota": "1Ti",
+                "registries": {"plain_http": ["registry.test:5000"]},
+                "verification": {"allow_unsigned": True},
+            }
+        },
+    },
     "no-hook": {"uninstall": {"enabled": False}},
     "forced-hook": {"uninstall": {"force": True}},
     "viewers": {"poolViewers": ["system:authenticated", "team:ml"]},

@@ -44,7 +44,12 @@ DEVICE_CHANGES: Final[Sequence[dict[str, Any]]] = (
     *({"links": links} for links in ({}, {"d0": 2}, {"d5": 1, "d3": 1}, {"d7": 0, "d6": 1})),
     *[{}] * 30,
 )
-NODE_STATES: Final = (*[(True, False)] * 8, (True, True), (False, False))
+NODE_STATES: Final = (
+    *[(True, "")] * 8,
+    *((True, closed) for closed in ("cordoned", "leaving", "starting")),
+    (False, ""),
+)
+"""Whether a node is ready, and what else keeps reservations away."""
 INIT: Final = (
     *[()] * 6,
     (ContainerRole.INIT,),
@@ -87,7 +92,7 @@ class ClusterState:
         self.moved: dict[str, set[str]] = {}
         """uid -> units in which the pod's assignment and kubelet's allocation differ."""
         for node in NODES:
-            self.set_node(node, (True, False))
+            self.set_node(node, (True, ""))
         for name in POOLS:
             self.set_pool(name, {**self.a_pool_spec(pick), "resource": None, "mode": START[name]})
         for number in range(DEVICES):
@@ -141,8 +146,8 @@ class ClusterState:
         self.model.devices[name] = spec
         self.allocation_state.index.replace_device(naive_facts.device_facts(name, spec))
 
-    def set_node(self, name: str, state: tuple[bool, bool]) -> None:
-        spec = {"ready": state[0], "cordoned": state[1]}
+    def set_node(self, name: str, state: tuple[bool, str]) -> None:
+        spec = {"ready": state[0], "closed": state[1]}
         self.model.nodes[name] = spec
         self.allocation_state.index.replace_node(naive_facts.node_facts(name, spec))
 
@@ -182,6 +187,7 @@ class ClusterState:
             "note": None,
             "astray": (),
             "gated": not pick(range(6)),
+            "awaits": not pick(range(4)),
         }
 
     def deliver(self, uid: str, state: int) -> None:

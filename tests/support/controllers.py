@@ -10,6 +10,7 @@ from pool.catalog import Catalog
 from reconciler.caches import Caches
 from reconciler.controller_spec import ControllerContext, ControllerSpec
 from server.controllers.settings import controller_settings
+from server.kernelcache.mutation_key_secret import MutationKeySecret
 from server.settings import Settings
 from tests.support.loop_clock import ServerClock
 
@@ -25,6 +26,7 @@ def a_context(
     client: Any = None,
     recorder: Any = None,
     clock: Any = None,
+    cache_proof: Any = None,
     **settings: Any,
 ) -> ControllerContext:
     """Return a context; end what it opens with `async with context.ending`."""
@@ -35,6 +37,7 @@ def a_context(
         scheduling=None,  # type: ignore[arg-type]  # only binding recovery needs it
         settings=replace(controller_settings(Settings()), **settings),
         clock=clock or ServerClock(),
+        cache_proof=cache_proof or MutationKeySecret(client, "gpu"),
         ending=contextlib.AsyncExitStack(),
     )
 

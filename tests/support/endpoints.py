@@ -181,7 +181,7 @@ class Served(Generic[P]):
                 "/failing": AnsweredBy(_fail),  # type: ignore[arg-type]  # a defect
                 "/failing-later": AnsweredBy(_fail_later),  # type: ignore[arg-type]  # a defect
             },
-            pages={"/page": lambda _: text(b"page"), "/long": lambda _: text(page)},
+            pages={"/page": lambda *_: text(b"page"), "/long": lambda *_: text(page)},
         )
         self.connections: list[P] = []
         self._open = open_

@@ -327,9 +327,60 @@ class NaiveAllocationState:
         return {
             **found,
             "unaccounted": sum(self.unaccounted(self.pools[pool]["resource"], node).values()),
-            "is_placeable": facts is not None and facts["ready"] and not facts["cordoned"],
-            "closed": NodeReason(closed) if (closed := self.pools[pool]["closed"]) else None,
+            "is_placeable": facts is not None and facts["ready"] and not facts["closed"],
+            "closed": NodeReason(closed) if (closed := self.closed(pool, node, own)) else None,
         }
+
+    def closed(self, pool: str, node: str, own: Any = ()) -> str | None:
+        """Why no units are given there; a node that is starting is open to reservations of pods that exist."""
+        if self.pools[pool]["closed"]:
+            return str(self.pools[pool]["closed"])
+        mine = [one for id_ in own if (one := self.reservations[id_])["phase"] not in UNCONFIRMED]
+        state = self.nodes.get(node, {"closed": ""})["closed"]
+        if state == "leaving":
+            return "NodeLeaving"
+        return "NodeStarting" if state == "starting" and not mine else None
+
+    def may_hold(self, pool: str, node: str, pod: dict[str, Any]) -> bool:
+        """Whether free units of a node do for a pod that the node came for."""
+        figures = self.figures(pool, node)
+        if figures is None or figures["unaccounted"]:
+            return False
+        if figures["closed"] not in {None, NodeReason.NODE_STARTING}:
+            return False
+        return self.fits(pool, node, self.free_counts(pool, node), pod["containers"])
+
+    def hold(self, one: dict[str, Any]) -> bool:
+        pod = self.pods.get(one["uid"])
+        if pod is None or (pod["phase"], pod["gated"]) != ("pending", False):
+            return False
+        if self.reservation_of(one["uid"]) is not None:
+            return False
+        self.reservations[one["id"]] = one
+        return True
+
+    def extend(self, uid: str, until: float) -> bool:
+        one = self.reservation_of(uid)
+        if one is None or one["phase"] != "confirmed":
+            return False
+        one["expires"] = until
+        return True
+
+    def release_on(self, node: str) -> set[str]:
+        return self.release({"node": node})
+
+    def release(self, about: dict[str, str]) -> set[str]:
+        """End the uncommitted reservations with units that are as given."""
+        over = {
+            id_
+            for id_, one in self.reservations.items()
+            if about.items() <= one.items()
+            and one["phase"] in UNCOMMITTED
+            and one["node"] is not None
+        }
+        for id_ in over:
+            del self.reservations[id_]
+        return over
 
     def nodes_of(self, pool: str) -> dict[str, dict[str, Any]]:
         names = sorted({device["node"] for device in self.devices.values()})
@@ -530,14 +581,7 @@ class NaiveAllocationState:
                 self.note_absence(one, now)
 
     def release_reservations(self, pool: str) -> set[str]:
-        over = {
-            id_
-            for id_, one in self.reservations.items()
-            if one["pool"] == pool and one["phase"] in UNCOMMITTED and one["node"] is not None
-        }
-        for id_ in over:
-            del self.reservations[id_]
-        return over
+        return self.release({"pool": pool})
 
     def tie(self, id_: str, uid: str, now: float) -> bool:
         one, other = self.reservations.get(id_), self.reservation_of(uid)

@@ -51,6 +51,7 @@ def pod_facts(pod: dict[str, Any]) -> PodFacts:
         priority=pod["priority"],
         astray=pod["astray"],
         is_gated=pod["gated"],
+        awaits_capacity=pod["awaits"],
     )
 
 
@@ -100,7 +101,8 @@ def device_facts(name: str, spec: dict[str, Any]) -> DeviceFacts:
 
 
 def node_facts(name: str, spec: dict[str, Any]) -> NodeFacts:
-    return a_node(name, is_ready=spec["ready"], is_cordoned=spec["cordoned"])
+    closed = {f"is_{spec['closed']}": True} if spec["closed"] else {}
+    return a_node(name, is_ready=spec["ready"], **closed)
 
 
 def units_of(devices: dict[str, Any]) -> list[str]:

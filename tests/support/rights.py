@@ -4,8 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from manifests import constants
+from manifests.install.rbac import PolicyRule
 from manifests.install.server_policy import OwnObjects
+from reconciler.kernelcache import cache_node_cleanup, cache_status
 from reconciler.operands import rights
+from reconciler.scaling import node_claim_watch
+from reconciler.scaling.backends import signal_pods
+from reconciler.sinks import gkm_cache_sink
 from server.rbac import build_roles
 from simulator.apiserver.requestlog import LoggedRequest
 from tests.support.running_server import SERVER_USER
@@ -41,7 +46,21 @@ def our_rights() -> set[Right]:
 
 def rights_of_operands(namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
     """Return the rights of `node.operands`: on all that operands may have, and those that it grants to them."""
-    of = [(rights.RBAC, "*"), (rights.NAMESPACED_RBAC, namespace)]
+    return _rights_of([(rights.RBAC, "*"), (rights.NAMESPACED_RBAC, namespace)])
+
+
+def rights_of_autoscaling(namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
+    """Return the rights on signals, and on NodeClaims that never became useful."""
+    return _rights_of([(node_claim_watch.RBAC, "*"), (signal_pods.NAMESPACED_RBAC, namespace)])
+
+
+def rights_of_kernel_caches(_namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
+    """Return the rights on kernel caches and on the nodes' objects of them."""
+    rules = (gkm_cache_sink.RBAC, cache_status.RBAC, cache_node_cleanup.RBAC)
+    return _rights_of([(of, "*") for of in rules])
+
+
+def _rights_of(of: Iterable[tuple[Iterable[PolicyRule], str]]) -> set[Right]:
     return {
         (place, rule.group, resource, name, verb)
         for rules, place in of

@@ -48,6 +48,7 @@ from server.settings import Settings
 from server.system_clock import ProcessClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
+from simulator.karpenter.karpenter_crds import karpenter_crds
 from simulator.node import nfd
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async
@@ -85,6 +86,11 @@ class Cluster:
         await self.client.create(
             VALIDATING_WEBHOOK_CONFIGURATIONS, build_validating_configuration(settings)
         )
+
+    async def install_karpenter(self) -> None:
+        """Install the definitions of Karpenter's kinds; not every cluster has them."""
+        for crd in karpenter_crds():
+            await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
 
     async def install_discovery(self) -> None:
         """Install what nodes tell of themselves with; not every cluster has it."""
@@ -266,8 +272,9 @@ def settings_for(cluster: Cluster, port: int, **changes: Any) -> Settings:
 
 
 @asynccontextmanager
-async def a_cluster(folder: Path) -> AsyncIterator[Cluster]:
-    clock = LoopClock()
+async def a_cluster(folder: Path, clock: LoopClock | None = None) -> AsyncIterator[Cluster]:
+    """Run an API server; the times that it writes are of this clock."""
+    clock = clock or LoopClock()
     api = InMemoryApiServer(
         clock,
         tokens={

@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 
+from admission.caches.cache_context import CacheAdmissionContext
 from certs.bundle import KeyPair, Requirements, ServingBundle
 from certs.issuance import issue_authority, issue_client, issue_serving, new_key
 from certs.pem import DecodedPair, decode_pair
@@ -102,6 +103,10 @@ class ServedApp:
     pair: KeyPair | None = None
     """The client certificate that requests show."""
     max_body_bytes: int = MAX_BODY_BYTES
+    caches: CacheAdmissionContext | None = None
+    """Of the webhooks for caches; they are not served without it."""
+    scaling: bytes | None = None
+    """What /debug/scale shows; None as on a replica that does not lead."""
     webhook_callers: tuple[str, ...] = ()
     """Common names that may call webhooks; anybody where there is none."""
 
@@ -118,6 +123,7 @@ class ServedApp:
     def routes(self) -> Routes:
         handlers = Handlers(
             admission=self.webhook_setup.context(),
+            caches=self.caches,
             scheduling=self.extender_setup.context,
             extender=ExtenderAuthentication(
                 self.serving.scheduler, ["gpu-scheduler"], self.token_file
@@ -126,6 +132,7 @@ class ServedApp:
             if self.webhook_callers
             else None,
             readiness=self.readiness,
+            scaling=lambda: self.scaling,
             clock=LoopClock(),
         )
         return build_routes(handlers)

@@ -199,11 +199,16 @@ class SmallCluster(ClusterState):
                 self.deliver(uid, -1)
 
     def ungate(self, pick: Pick) -> None:
-        """The gate of a pod is removed."""
-        gated = [uid for uid in sorted(self.stored) if self.truth(uid)["gated"]]
+        """A gate of a pod is removed: another one's, or ours, by hand or since it has units."""
+        gated = [
+            (uid, gate)
+            for uid in sorted(self.stored)
+            for gate in ("gated", "awaits")
+            if self.truth(uid)[gate]
+        ]
         if gated:
-            uid = pick(gated)
-            self.change(uid, gated=False)
+            uid, gate = pick(gated)
+            self.change(uid, **{gate: False})
             if pick((True, False)):
                 self.deliver(uid, -1)
 
@@ -226,6 +231,71 @@ class SmallCluster(ClusterState):
             self.check_ended(ended, self.model.release_reservations(name))
             if pick((True, True, False)):
                 self.set_pool(name, {**spec, "closed": None})
+
+    def hold(self, pick: Pick) -> None:
+        """A waiting pod gets units of a node, mostly of one that is starting, and its annotation may say so."""
+        waiting = [uid for uid in sorted(self.stored) if self.truth(uid)["phase"] == "pending"]
+        if not waiting:
+            return
+        uid, name = pick(waiting), pick(NODES)
+        pod = self.truth(uid)
+        pool = self.allocation_state.index.pool_of(pod["resource"])
+        if pool is None or pod["astray"]:
+            return
+        if pick((True, False)):
+            self.set_node(name, (True, "starting"))
+        asked = naive_facts.demand_of(pod)
+        plan = self.allocation_state.reader.plan_on(NodeName(name), pool, asked)
+        if plan is None:
+            reader = self.allocation_state.reader
+            constrained = reader.has_constraints(pool, NodeName(name), asked)
+            assert constrained or not self.model.may_hold(str(pool.name), name, pod)
+            return
+        assert self.model.may_hold(str(pool.name), name, pod)
+        agreement.given_as_the_model_allows(self.model, plan, pod)
+        request = PlacementRequest(
+            id=ReservationId(f"h{next(self.numbers)}"),
+            pool=pool,
+            demand=asked,
+            namespace=pod["ns"],
+            name=pod["name"],
+        )
+        held = self.allocation_state.hold(request, plan, uid=PodUid(uid), now=self.instant())
+        given = {name: list(units) for name, units in plan.devices.items()}
+        is_held = self.model.hold(
+            {
+                "id": str(request.id),
+                "uid": uid,
+                "ns": pod["ns"],
+                "pool": str(pool.name),
+                "node": name,
+                "devices": given,
+                "units": units_of(given),
+                "containers": pod["containers"],
+                "phase": "confirmed",
+                "expires": self.now + pool.ttl_s,
+                "observe_by": self.now,
+            }
+        )
+        assert (held is not None) is is_held
+        if is_held and pick((True, False)):
+            note = {"id": str(request.id), "pool": str(pool.name), "node": name, "devices": given}
+            self.change(uid, note={**note, "expires": self.utc() + pool.ttl_s}, awaits=False)
+
+    def extend(self, pick: Pick) -> None:
+        """The reservation of a pod gets more time."""
+        if not self.stored:
+            return
+        uid, ttl_s = pick(sorted(self.stored)), pick((1, 120))
+        extended = self.allocation_state.extend(PodUid(uid), ttl_s, self.instant())
+        assert (extended is not None) is self.model.extend(uid, self.now + ttl_s)
+
+    def leave(self, pick: Pick) -> None:
+        """A node leaves, and its reservations without a Binding end."""
+        name = pick(NODES)
+        self.set_node(name, (True, "leaving"))
+        ended = self.allocation_state.release_on(NodeName(name))
+        self.check_ended(ended, self.model.release_on(name))
 
     def bind(self, pick: Pick) -> None:
         """kube-scheduler requests a bind, mostly of a pending pod on the node of its reservation."""

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.support.reviews import a_pod_object
 
 POOLS = ("whole", "slices")
+CAPACITY, QUEUE = {"name": "gpu.deckhouse.io/capacity"}, {"name": "queue"}
 KEYS = ("zone", "pool.gpu.deckhouse.io/whole", "pool.gpu.deckhouse.io/slices", "example.com/x")
 
 
@@ -136,7 +137,9 @@ def pod_objects(draw: st.DrawFn) -> dict[str, Any]:
                 "nodeSelector": st.sampled_from([None, {}, {"zone": "a"}]),
                 "schedulerName": st.sampled_from(["", "default-scheduler", "volcano"]),
                 "topologySpreadConstraints": _maybe(_constraints()),
-                "schedulingGates": st.sampled_from([None, [], [{"name": "queue"}]]),
+                "schedulingGates": st.sampled_from(
+                    [None, [], [QUEUE], [CAPACITY], [CAPACITY, QUEUE], [QUEUE, CAPACITY]]
+                ),
                 "futureField": st.just(["kept"]),
             },
         )

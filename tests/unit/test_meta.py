@@ -24,8 +24,11 @@ PACKAGES = (
     "cli",
     "demo",
     "inventory",
+    "kernelcache",
     "kube",
     "manifests",
+    "oci",
+    "autoscaling",
     "operands",
     "pool",
     "reconciler",
@@ -246,6 +249,7 @@ def test_metrics_are_declared_in_their_one_home_only():
             "telemetry/metrics.py",
             "telemetry/agent_metrics.py",
             "telemetry/device_page.py",
+            "telemetry/kernel_cache_metrics.py",
         }
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom) and node.module == "prometheus_client"
@@ -262,6 +266,7 @@ def test_every_metric_is_used():
             "telemetry/metrics.py",
             "telemetry/agent_metrics.py",
             "telemetry/device_page.py",
+            "telemetry/kernel_cache_metrics.py",
         )
         for node in tree_of(ROOT / home).body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
@@ -273,7 +278,13 @@ def test_every_metric_is_used():
         for path in SOURCES
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom)
-        and node.module in {"telemetry.metrics", "telemetry.agent_metrics", "telemetry.device_page"}
+        and node.module
+        in {
+            "telemetry.metrics",
+            "telemetry.agent_metrics",
+            "telemetry.device_page",
+            "telemetry.kernel_cache_metrics",
+        }
         for alias in node.names
     }
     assert "POOL_CAPACITY_USED" in declared

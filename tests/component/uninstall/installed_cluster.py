@@ -5,13 +5,27 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from api.names import POOL_FINALIZER, POOL_TAINTS_ANNOTATION
+from api.names import (
+    CACHE_FINALIZER,
+    CLUSTER_CACHE_FINALIZER,
+    COMPONENT_LABEL,
+    MUTATION_SIGNATURE_ANNOTATION,
+    POOL_FINALIZER,
+    POOL_TAINTS_ANNOTATION,
+    SCALE_REQUEST_LABEL,
+    SCALE_SIGNAL,
+    cache_node_finalizer,
+)
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.resources import (
+    CLUSTER_GKM_CACHE_NODES,
+    CLUSTER_GKM_CACHES,
     CONFIG_MAPS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    GKM_CACHE_NODES,
+    GKM_CACHES,
     GPU_CONTROL_PLANE_TERMS,
     GPU_DEVICES,
     GPU_POOLS,
@@ -24,10 +38,12 @@ from kube.resources import (
     Resource,
 )
 from manifests import constants
+from manifests.caches.cache_crds import build_cache_crds
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
 from manifests.install.leadership_policy import build_fencing_policies
+from manifests.install.rbac import build_cache_roles, build_pull_secret_rights
 from manifests.install.server_policy import OwnObjects, build_server_policies
 from manifests.install.webhooks import (
     UrlClient,
@@ -36,6 +52,7 @@ from manifests.install.webhooks import (
     build_validating_configuration,
 )
 from manifests.node.agent_daemonset import build_node_agent
+from manifests.node.csi_driver import build_csi_driver
 from operands.bootstrap_states import build_operands
 from operands.operand_state import ServedKinds
 from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
@@ -85,6 +102,24 @@ class InstalledCluster:
             )
             await self.client.create(resource, body)
 
+    async def add_cache_pod(self, name: str, **status: str) -> None:
+        """Add a pod on a node that has a kernel cache, and no device of a pool."""
+        attributes = {"csi.gkm.io/GKMCache": "llama", "csi.gkm.io/namespace": "default"}
+        volume = {"name": "v", "csi": {"driver": "csi.gkm.io", "volumeAttributes": attributes}}
+        containers = [{"name": "c", "image": "i"}]
+        await self.client.create(
+            PODS,
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"nodeName": "n1", "containers": containers, "volumes": [volume]},
+            },
+        )
+        await self.client.merge_patch(
+            PODS, {"status": status}, name=name, namespace="default", subresource="status"
+        )
+
     async def add_pod(self, name: str, *, node: str = "", **annotations: str) -> None:
         container = {
             "name": "c",
@@ -117,7 +152,9 @@ class InstalledCluster:
             key
             for key, body in self.world().items()
             if not key.startswith("Pod ")
-            and any(word in str(body) for word in ("gpu.deckhouse.io", constants.NAME, "gpu-"))
+            and any(
+                word in str(body) for word in ("gpu.deckhouse.io", "gkm.io", constants.NAME, "gpu-")
+            )
         }
 
 
@@ -178,7 +215,11 @@ async def _install(cluster: InstalledCluster) -> None:
     labels = dict(constants.LABELS)
     await cluster.create(
         *build_crds(),
+        *build_cache_crds(),
+        build_csi_driver(),
+        *build_cache_roles(),
         *build_roles(OWN),
+        *build_pull_secret_rights(["registry"], NAMESPACE),
         *build_annotation_policy([OWN.username]),
         *build_fencing_policies(),
         *build_agent_policy(),
@@ -216,6 +257,27 @@ async def _add_what_the_server_makes(cluster: InstalledCluster) -> None:
         "spec": {},
     }
     await client.create(GPU_POOLS, pool)
+    for resource, namespace, finalizer in (
+        (GKM_CACHES, "default", CACHE_FINALIZER),
+        (CLUSTER_GKM_CACHES, None, CLUSTER_CACHE_FINALIZER),
+        (GKM_CACHE_NODES, "default", cache_node_finalizer("llama")),
+        (CLUSTER_GKM_CACHE_NODES, None, cache_node_finalizer("llama")),
+    ):
+        is_of_a_node = "Node" in resource.kind
+        metadata = {
+            "name": "n1" if is_of_a_node else "llama",
+            "finalizers": ["example.com/theirs", finalizer],
+            **({"namespace": namespace} if namespace else {}),
+            # Without it the webhooks, whose server is not there, would be asked about each change.
+            "annotations": {MUTATION_SIGNATURE_ANNOTATION: "signed"},
+        }
+        cache = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": metadata,
+            **({} if is_of_a_node else {"spec": {"image": "registry.test/llama:1"}}),
+        }
+        await client.create(resource, cache)
     device = {
         "apiVersion": GPU_DEVICES.api_version,
         "kind": "GPUDevice",
@@ -231,6 +293,17 @@ async def _add_what_the_server_makes(cluster: InstalledCluster) -> None:
         await client.create(resource, body)
     for body in build_operands(replace(ALL_ON, namespace=NAMESPACE), ServedKinds()):
         await client.create(OPERAND_RESOURCES[body["kind"]], body)
+    signal = {
+        "name": "scale-x",
+        "namespace": NAMESPACE,
+        "labels": {
+            "app.kubernetes.io/part-of": constants.NAME,
+            COMPONENT_LABEL: SCALE_SIGNAL,
+            SCALE_REQUEST_LABEL: "x",
+        },
+    }
+    spec = {"schedulerName": "nobody", "containers": [{"name": "signal", "image": "i"}]}
+    await client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": signal, "spec": spec})
     for name in ("n1", "n2"):
         await mark_node(client, name)
         await client.create(NODE_FEATURES, _node_feature(name))
@@ -238,6 +311,7 @@ async def _add_what_the_server_makes(cluster: InstalledCluster) -> None:
         constants.SERVING_SECRET,
         constants.SCHEDULER_SECRET,
         constants.RESERVATION_KEY_SECRET,
+        constants.CACHE_KEY_SECRET,
     ):
         metadata = {"name": name, "namespace": NAMESPACE}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,12 @@ from api.names import POOL_NODE_LABEL_PREFIX, RESERVATION_ANNOTATION
 from kube.client import KubeClient
 from kube.leader_election import LeaderElection, LeaseTerms
 from kube.resources import (
+    CLUSTER_GKM_CACHE_NODES,
+    CLUSTER_GKM_CACHES,
     CONFIG_MAPS,
     DEPLOYMENTS,
+    GKM_CACHE_NODES,
+    GKM_CACHES,
     GPU_POOLS,
     LEASES,
     MUTATING_WEBHOOK_CONFIGURATIONS,
@@ -39,14 +44,29 @@ from tests.component.uninstall.installed_cluster import (
 
 pytestmark = pytest.mark.looptime
 
+OF_CACHES = {
+    "GKMCache": GKM_CACHES,
+    "ClusterGKMCache": CLUSTER_GKM_CACHES,
+    "GKMCacheNode": GKM_CACHE_NODES,
+    "ClusterGKMCacheNode": CLUSTER_GKM_CACHE_NODES,
+}
 KEPT_KINDS = {
     "CustomResourceDefinition /gpucontrolplaneterms.gpu.deckhouse.io",
     "CustomResourceDefinition /gpudevices.gpu.deckhouse.io",
     "CustomResourceDefinition /gpunodeinventories.gpu.deckhouse.io",
     "CustomResourceDefinition /gpupools.gpu.deckhouse.io",
+    "CustomResourceDefinition /clustergkmcachenodes.gkm.io",
+    "CustomResourceDefinition /clustergkmcaches.gkm.io",
+    "CustomResourceDefinition /gkmcachenodes.gkm.io",
+    "CustomResourceDefinition /gkmcaches.gkm.io",
+    "ClusterGKMCache /llama",
+    "ClusterGKMCacheNode /n1",
+    "GKMCache default/llama",
+    "GKMCacheNode default/n1",
     "GPUDevice /n1-0",
     f"GPUPool /{POOL}",
 }
+CACHE_OBJECTS = {one for one in KEPT_KINDS if one.partition(" ")[0] in OF_CACHES}
 NODE_OF_THE_OPERATOR = "Node /n2"
 """Has a label that the operator set."""
 
@@ -55,7 +75,8 @@ async def test_nothing_of_ours_is_left_but_definitions_and_their_objects(cluster
     await cluster.removal().run()
     assert cluster.ours() == {*KEPT_KINDS, NODE_OF_THE_OPERATOR}
     world = cluster.world()
-    assert world[f"GPUPool /{POOL}"]["metadata"]["finalizers"] == ["example.com/theirs"]
+    for one in (f"GPUPool /{POOL}", *CACHE_OBJECTS):
+        assert world[one]["metadata"]["finalizers"] == ["example.com/theirs"], one
 
 
 async def test_what_others_have_is_as_before(cluster: InstalledCluster):
@@ -75,10 +96,7 @@ async def test_what_others_have_is_as_before(cluster: InstalledCluster):
 
 
 async def test_definitions_and_objects_go_when_told_to(cluster: InstalledCluster):
-    # Another controller's finalizer would hold the pool back.
-    await cluster.client.merge_patch(
-        GPU_POOLS, {"metadata": {"finalizers": ["gpu.deckhouse.io/pool"]}}, name=POOL
-    )
+    await _take_away_the_finalizers_of_others(cluster)
     await cluster.removal(with_crds=True).run()
     assert cluster.ours() == {NODE_OF_THE_OPERATOR}
     assert not any(line.startswith("left: ") for line in cluster.lines)
@@ -87,9 +105,52 @@ async def test_definitions_and_objects_go_when_told_to(cluster: InstalledCluster
 async def test_finalizer_of_others_ends_the_wait_with_its_name(cluster: InstalledCluster):
     with pytest.raises(RemovalError, match=r"finalizers of others .*: example.com/theirs"):
         await cluster.removal(with_crds=True, timeout_s=10).run()
-    await cluster.client.merge_patch(GPU_POOLS, {"metadata": {"finalizers": None}}, name=POOL)
+    await _take_away_the_finalizers_of_others(cluster)
     await cluster.removal(with_crds=True).run()
     assert cluster.ours() == {NODE_OF_THE_OPERATOR}
+
+
+async def _take_away_the_finalizers_of_others(cluster: InstalledCluster) -> None:
+    """With them the objects would stay for ever."""
+    for resource in (GPU_POOLS, *OF_CACHES.values()):
+        for key, body in cluster.world().items():
+            if key.startswith(f"{resource.kind} "):
+                metadata = body["metadata"]
+                left = [one for one in metadata["finalizers"] if one != "example.com/theirs"]
+                await cluster.client.merge_patch(
+                    resource,
+                    {"metadata": {"finalizers": left}},
+                    name=metadata["name"],
+                    namespace=metadata.get("namespace"),
+                )
+
+
+async def test_pods_that_have_a_kernel_cache_are_named_and_keep_it(cluster: InstalledCluster):
+    for name in ("serve", "other"):
+        await cluster.add_cache_pod(name, phase="Running")
+    await cluster.add_cache_pod("done", phase="Succeeded")
+    before = cluster.world()
+    await cluster.removal(with_crds=False).run()
+    (line,) = [one for one in cluster.lines if "kernel caches" in one and one.startswith("left")]
+    assert line.startswith(
+        "left: 2 pods keep their kernel caches mounted: default/other, default/serve. Without a node"
+    )
+    after = cluster.world()
+    for name in ("serve", "other", "done"):
+        assert after[f"Pod default/{name}"] == before[f"Pod default/{name}"]
+
+
+async def test_webhooks_are_gone_before_finalizers_and_those_before_the_policies(
+    cluster: InstalledCluster,
+):
+    """An admission of caches that nobody answers would refuse each of these writes."""
+    await cluster.removal().run()
+    paths = [one.path for one in cluster.api.requests.writes()]
+    places = [index for index, path in enumerate(paths) if "/gkm.io/" in path]
+    webhooks = [index for index, path in enumerate(paths) if "webhookconfigurations" in path]
+    policies = [index for index, path in enumerate(paths) if constants.AGENT_POLICY in path]
+    assert len(places) == 4
+    assert max(webhooks) < min(places) <= max(places) < min(policies)
 
 
 async def test_pods_that_no_webhook_mutates_are_validated_by_none(cluster: InstalledCluster):
@@ -161,9 +222,17 @@ async def test_forced_removal_leaves_pods_as_they_are_and_names_them(cluster: In
     await _without_webhooks(cluster)
     await cluster.add_pod("train", node="n1")
     await cluster.add_pod("waits")
-    before = {key: body for key, body in cluster.world().items() if key.startswith("Pod ")}
+
+    def theirs() -> dict[str, Any]:
+        return {
+            key: body
+            for key, body in cluster.world().items()
+            if key.startswith("Pod ") and "scale-x" not in key
+        }
+
+    before = theirs()
     await cluster.removal(is_forced=True).run()
-    assert {key: body for key, body in cluster.world().items() if key.startswith("Pod ")} == before
+    assert theirs() == before
     assert "left: 1 pod keeps its devices: default/train" in cluster.lines
     assert any(line.startswith("left: 1 pod of a pool stays Pending") for line in cluster.lines)
 

@@ -54,4 +54,12 @@ async def test_rights_are_those_that_are_used(cluster: InstalledCluster):
 
 def test_no_right_lets_the_hook_run_an_image_or_raise_its_rights():
     writes = {have[2] for have in granted() if have[4] in {"create", "patch", "update"}}
-    assert writes == {"deployments/scale", "gpupools", "leases", "namespaces", "nodes"}
+    caches = {"gkmcaches", "clustergkmcaches", "gkmcachenodes", "clustergkmcachenodes"}
+    assert writes == {
+        *caches,
+        "deployments/scale",
+        "gpupools",
+        "leases",
+        "namespaces",
+        "nodes",
+    }

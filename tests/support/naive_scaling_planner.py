@@ -1,0 +1,55 @@
+"""The fewest nodes that pods need, by trying everything: for a handful of pods. It shares no code with the planner."""
+
+from collections.abc import Sequence
+from functools import cache
+
+Room = tuple[int, int]
+"""Units and CPU milli."""
+
+
+def fewest_new_nodes(
+    pods: Sequence[Room], rooms: Sequence[Room], shapes: Sequence[Room]
+) -> int | None:
+    """Return the fewest nodes of any shapes without which not all pods have room; None where no number does.
+
+    Args:
+        pods: what each pod needs.
+        rooms: what is left of the nodes that there are.
+        shapes: what an empty node of each shape has.
+    """
+
+    @cache
+    def search(at: int, left: tuple[Room, ...]) -> int | None:
+        if at == len(pods):
+            return 0
+        best: int | None = None
+        for some in set(left):
+            rest = _minus(some, pods[at])
+            if rest is not None:
+                others = list(left)
+                others.remove(some)
+                best = _less(best, search(at + 1, tuple(sorted([*others, rest]))))
+        for shape in set(shapes):
+            rest = _minus(shape, pods[at])
+            if rest is not None:
+                found = search(at + 1, tuple(sorted([*left, rest])))
+                best = _less(best, None if found is None else found + 1)
+        return best
+
+    return search(0, tuple(sorted(rooms)))
+
+
+def all_fit(pods: Sequence[Room], rooms: Sequence[Room]) -> bool:
+    """Say whether all pods have room at the same time."""
+    return fewest_new_nodes(pods, rooms, ()) == 0
+
+
+def _minus(room: Room, pod: Room) -> Room | None:
+    units, cpu = room[0] - pod[0], room[1] - pod[1]
+    return (units, cpu) if units >= 0 and cpu >= 0 else None
+
+
+def _less(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return min(one, other)

@@ -1,0 +1,54 @@
+"""Terms of scaling pools and requests for nodes, for tests of what is asked of autoscalers."""
+
+from typing import Any
+
+from api.foreign.core import Taint
+from api.kinds.autoscaling import ScalingBackend
+from api.meta import SelectorOperator, SelectorRequirement
+from api.names import PodUid
+from autoscaling.scaling_model import NodeRequest, Purpose, RequestId, ScalingTerms, ShapeTerms
+from pool.compute_resources import ComputeResources
+from tests.support.builders import a_pool
+
+TAINT = Taint(key="gpu.deckhouse.io/only", value="training", effect="NoSchedule")
+
+
+def a_requirement(
+    key: str = "node.kubernetes.io/instance-type", *values: str
+) -> SelectorRequirement:
+    return SelectorRequirement(
+        key=key, operator=SelectorOperator.IN, values=list(values or ("g.2",))
+    )
+
+
+def a_shape(name: str = "two", devices: int = 2, **changes: Any) -> ShapeTerms:
+    fields: dict[str, Any] = {
+        "name": name,
+        "node_pool": "training",
+        "devices": devices,
+        "units_per_device": 1,
+    }
+    return ShapeTerms(**{**fields, **changes})
+
+
+def some_terms(*shapes: ShapeTerms, pool: str = "training", **changes: Any) -> ScalingTerms:
+    found = shapes or (a_shape(),)
+    fields: dict[str, Any] = {
+        "pool": a_pool(pool, largest_shape=max(one.units for one in found)),
+        "generation": 1,
+        "backend": ScalingBackend.KARPENTER_SIGNAL,
+        "shapes": found,
+    }
+    return ScalingTerms(**{**fields, **changes})
+
+
+def a_node_request(id_: str = "training-1a2b3c4d", **changes: Any) -> NodeRequest:
+    fields: dict[str, Any] = {
+        "id": RequestId(id_),
+        "pool": "training",
+        "shape": a_shape(),
+        "purpose": Purpose.DEMAND,
+        "pods": (PodUid("uid-p"),),
+        "requests": ComputeResources(cpu_milli=1500, memory_mib=2048),
+    }
+    return NodeRequest(**{**fields, **changes})
