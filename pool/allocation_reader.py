@@ -305,6 +305,10 @@ class AllocationReader:
         """Return pending pods without units that no gate of another one holds back: highest priority first, then oldest."""
         return self._pods.waiting(resource)
 
+    def all_waiting(self) -> "list[PodFacts]":
+        """Return the waiting pods of all resources, those that no pool serves among them, in no order."""
+        return self._pods.all_waiting()
+
     def waiting_count(self, resource: str) -> int:
         return self._pods.waiting_count(resource)
 

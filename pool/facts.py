@@ -22,6 +22,7 @@ from api.names import (
     PRESENT_LABEL_MANAGER,
     RESERVATION_ANNOTATION,
     RESOURCE_PREFIX,
+    UNITS_CONDITION,
     DeviceName,
     NodeName,
     PodUid,
@@ -41,6 +42,7 @@ from pool.model import (
     PodPhase,
     PoolFacts,
     UnitlessPod,
+    UnitsCondition,
 )
 from pool.pods.selection import selection_of
 
@@ -227,7 +229,26 @@ def _facts_of(pod: "Pod") -> PodFacts | None:
         selection=selection_of(pod) if phase is PodPhase.PENDING else None,
         astray=astray,
         requests=requested(pod.spec),
+        units_condition=_units_condition(pod, phase),
     )
+
+
+def _units_condition(pod: "Pod", phase: PodPhase) -> UnitsCondition | None:
+    for one in pod.status.conditions or ():
+        if one.type != UNITS_CONDITION:
+            continue
+        is_true = one.status == "True"
+        if is_true and phase is not PodPhase.PENDING:
+            return None
+        return UnitsCondition(
+            is_true,
+            intern(one.reason),
+            # Pods that wait for the same thing say the same.
+            intern(one.message),
+            one.last_transition_time or "",
+            one.last_probe_time or "",
+        )
+    return None
 
 
 def _unaccounted(pod: "Pod") -> PodFacts | None:

@@ -206,6 +206,18 @@ class PodSelection(msgspec.Struct, frozen=True, gc=False):
     tolerations: "tuple[Toleration, ...]" = ()
 
 
+class UnitsCondition(msgspec.Struct, frozen=True, gc=False):
+    """The condition by which a pod says whether units are available, as `reconciler.pod` wrote it; times as there."""
+
+    is_true: bool
+    reason: str
+    message: str
+    transitioned: str
+    """When the status changed."""
+    written: str
+    """When the condition was written."""
+
+
 class PodPhase(Enum):
     """Accounting phase of an observed pod."""
 
@@ -244,6 +256,8 @@ class PodFacts:
     """
     requests: ComputeResources = NOTHING
     """CPU and memory that the pod requests."""
+    units_condition: UnitsCondition | None = None
+    """As long as it may have to be written again: of a pending pod, and of one that has stopped waiting and says that it waits."""
 
     @property
     def ref(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pool.index.cache_fit import devices_for
 from pool.placement.device_choice import fits
+from pool.refusal import NodeReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from api.names import NodeName, PodUid
     from pool.allocation_reader import AllocationReader
     from pool.index.device_index import DeviceIndex
+    from pool.index.node_view import PoolNode
     from pool.model import Demand, PodFacts, PoolFacts
 
     HasRoom = Callable[[NodeName, Collection[PodUid]], bool]
@@ -48,6 +50,7 @@ def cheapest_eviction(
     *,
     nodes: "Iterable[NodeName]",
     has_room: "HasRoom",
+    uid: "PodUid | None" = None,
 ) -> NodeEviction | None:
     """Return the cheapest set of one node's pods whose end makes room for the pod; None where none would do.
 
@@ -57,23 +60,31 @@ def cheapest_eviction(
         wanted: the pod's pool and demand.
         nodes: nodes that the pod may go to.
         has_room: whether a node has CPU and memory for the pod without these pods.
+        uid: the pod's, whose own reservation counts as free.
     """
-    candidates: list[tuple[NodeEviction, list[PodFacts]]] = []
+    own = reader.reservation_of(uid) if uid is not None else None
+    candidates: list[tuple[NodeEviction, list[PodFacts], int]] = []
     for node in nodes:
         pods = reader.pods_of_pool(wanted[0], node)
-        smallest = _smallest_set(index, wanted, node=node, pods=pods)
+        own_units = len(own.units) if own is not None and own.node == node else 0
+        smallest = _smallest_set(index, wanted, node=node, pods=pods, own_units=own_units)
         if smallest is not None:
-            candidates.append((NodeEviction(node, smallest), pods))
+            chosen, missing = smallest
+            candidates.append((NodeEviction(node, chosen), pods, missing))
     candidates.sort(key=lambda candidate: candidate[0].cost)
     best: NodeEviction | None = None
     checks = 0
-    for least, pods in candidates:
+    for least, pods, missing in candidates:
+        if best is not None and best.cost < (*least.cost[:2], missing, least.node):
+            continue  # no set of the node is cheaper
         if checks >= _MOST_CHECKS or (best is not None and best.cost[:2] < least.cost[:2]):
             break
         for chosen in _sets_from(least, pods):
             checks += 1
             uids = [pod.uid for pod in chosen]
-            if reader.fits_without(uids, least.node, wanted) and has_room(least.node, uids):
+            if reader.fits_without(uids, least.node, wanted, uid=uid) and has_room(
+                least.node, uids
+            ):
                 found = NodeEviction(least.node, chosen)
                 best = found if best is None or found.cost < best.cost else best
                 break
@@ -90,19 +101,30 @@ def fits_when_empty(
     return fits(devices, capacity, index.state_for(pool.name, demand).request_of(demand))
 
 
+def is_closed(node: "PoolNode", *, is_own: bool) -> bool:
+    """Say whether a node allocates no units to a pod; one that is starting does to the owner of a reservation there."""
+    return node.closed is not None and not (is_own and node.closed is NodeReason.NODE_STARTING)
+
+
 def _smallest_set(
     index: "DeviceIndex",
     wanted: "tuple[PoolFacts, Demand]",
     *,
     node: "NodeName",
     pods: "list[PodFacts]",
-) -> "tuple[PodFacts, ...] | None":
-    """Return the smallest set by count of units alone, of the lowest priority; None where no set suffices."""
+    own_units: int,
+) -> "tuple[tuple[PodFacts, ...], int] | None":
+    """Return the smallest set by count of units alone, of the lowest priority, and the units that it has to free.
+
+    None where no set suffices.
+    """
     pool, demand = wanted
     summary = index.state_for(pool.name, demand).node(node)
-    if summary is None or not pods or summary.total - summary.unusable < demand.units:
+    if summary is None or not pods or is_closed(summary, is_own=own_units > 0):
         return None
-    missing = max(1, demand.units - summary.free)
+    if summary.total - summary.unusable < demand.units:
+        return None
+    missing = max(1, demand.units - summary.free - summary.unconfirmed - own_units)
     largest_first = sorted(pods, key=lambda pod: -pod.demand.units)
     sums = itertools.accumulate(pod.demand.units for pod in largest_first)
     count = next((number for number, units in enumerate(sums, 1) if units >= missing), None)
@@ -111,7 +133,7 @@ def _smallest_set(
     for priority in sorted({pod.priority for pod in pods}):
         chosen = [pod for pod in largest_first if pod.priority <= priority][:count]
         if len(chosen) == count and sum(pod.demand.units for pod in chosen) >= missing:
-            return tuple(chosen)
+            return tuple(chosen), missing
     return None
 
 

@@ -127,9 +127,21 @@ class ContainerStatus(Model, frozen=True):
     state: ContainerState = ContainerState()
 
 
+class PodCondition(Model, frozen=True):
+    """A condition of a pod with its times, so that it can be written again."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_probe_time: str | None = None
+    last_transition_time: str | None = None
+
+
 class PodStatus(Model, frozen=True):
     phase: str = ""
     nominated_node_name: str = ""
+    conditions: list[PodCondition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
 

@@ -97,14 +97,19 @@ def read_pod(file: "Path", *, namespace: str | None) -> AskedPod:
     return found[0]
 
 
-def pod_of_object(item: "Object", *, where: str) -> AskedPod | None:
+def pod_of_object(item: "Object", *, where: str, namespace: str | None = None) -> AskedPod | None:
     """Return the pod of a Pod, or of an object with a template; None for an object without pods.
+
+    Args:
+        item: the object.
+        where: the file, for texts.
+        namespace: where the object names none; "default" if left out.
 
     Raises:
         BadInputError: it cannot be decoded; the text begins with `where`.
     """
     try:
-        return asked_pod(item)
+        return asked_pod(item, namespace)
     except (*UNDECODABLE, TypeError, AttributeError) as error:
         raise BadInputError(f"{where}: the pod cannot be decoded: {error}") from error
 

@@ -21,9 +21,10 @@ from cli.simulation.node_resources import requests_of
 from pool.allocation_state import PlacementRequest
 from pool.demand import demand_of
 from pool.errors import InvariantViolatedError
+from pool.explanation.exclusion import exclusion_of
 from pool.facts import pod_facts
 from pool.model import Constraints, Demand, PodPhase
-from pool.placement.planner import Placed, may_go_to
+from pool.placement.planner import Placed
 from scheduler.extender import filter_nodes, prioritize
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from cli.simulation.node_resources import Resources
     from cli.simulation.pod_file import AskedPod
     from cli.simulation.snapshot import Snapshot
-    from pool.model import NodeFacts, PodFacts, PoolFacts
+    from pool.model import PodFacts, PoolFacts
 
 CONTROLLER_GROUPS: Final = (
     "system:serviceaccounts",
@@ -42,8 +43,6 @@ CONTROLLER_GROUPS: Final = (
     "system:authenticated",
 )
 """Of the controllers that create pods by template (docs/access.md)."""
-_NOT_READY: Final = "node is not ready"
-_CORDONED: Final = "node is cordoned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,22 +156,8 @@ def reachable(question: PoolQuestion, snapshot: "Snapshot") -> "Iterator[NodeNam
     """Yield the pool's nodes that the pod may go to, whatever is free on them."""
     for name in snapshot.index.state(question.pool.name).devices_by_node:
         facts = snapshot.index.nodes.get(name)
-        if facts is not None and objection(facts, question.constraints) is None:
+        if facts is not None and not exclusion_of(facts, question.constraints):
             yield name
-
-
-def objection(node: "NodeFacts", constraints: Constraints) -> str | None:
-    """Return why kube-scheduler does not consider a node, whatever is free on it."""
-    if node.is_cordoned:
-        return _CORDONED
-    if not node.is_ready:
-        return _NOT_READY
-    if may_go_to(node, constraints):
-        return None
-    for taint in node.taints:
-        if taint.effect != "PreferNoSchedule" and not constraints.tolerated.cover(taint):
-            return f"taint {taint.key}:{taint.effect} is not tolerated"
-    return "nodeSelector or required nodeAffinity of the pod excludes the node"
 
 
 def fitting_nodes(
@@ -191,11 +176,13 @@ def fitting_nodes(
         nodes = sorted(snapshot.index.state(question.pool.name).devices_by_node)
     for name in nodes:
         facts, free = snapshot.index.nodes.get(name), snapshot.free.get(name)
-        fault = "node does not exist" if facts is None else objection(facts, question.constraints)
-        if fault is None and free is not None:
-            fault = free.lacks(question.requests)
-            refusals.resolvable |= {fault} if fault is not None else set()
-        if fault is None:
+        fault = (
+            "node does not exist" if facts is None else exclusion_of(facts, question.constraints)
+        )
+        if not fault and free is not None:
+            fault = free.lacks(question.requests) or ""
+            refusals.resolvable |= {fault} if fault else set()
+        if not fault:
             candidates.append(name)
         else:
             refusals.reasons[name] = fault

@@ -84,6 +84,11 @@ class PendingPods:
         """Return the pods without units that no gate of another one holds back."""
         return self._waiting.get(resource, frozenset())
 
+    def all_waiting(self) -> "Iterator[PodUid]":
+        """Yield the waiting pods of all resources, those that no pool serves among them, in no order."""
+        for uids in self._waiting.values():
+            yield from uids
+
     def demands(self, resource: str) -> "Mapping[tuple[int, int], int]":
         """Return (priority, units) -> number of waiting pods, to be read and not kept."""
         return self._demands.get(resource, {})
@@ -174,6 +179,10 @@ class ObservedPods:
         """Return pending pods without units that no gate of another one holds back: highest priority first, then oldest."""
         pods = [self._by_uid[uid] for uid in self.pending.waiting(resource)]
         return sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.ref))
+
+    def all_waiting(self) -> "list[PodFacts]":
+        """Return the waiting pods of all resources, those that no pool serves among them, in no order."""
+        return [self._by_uid[uid] for uid in self.pending.all_waiting()]
 
     def waiting_count(self, resource: str) -> int:
         return len(self.pending.waiting(resource))

@@ -4,7 +4,7 @@ from collections import Counter
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from cli.simulation.pod_scheduling import objection
+from pool.explanation.exclusion import exclusion_of
 from pool.placement.simulation.results import IdleCause, RefusalCause
 from pool.refusal import NodeReason
 
@@ -64,7 +64,7 @@ def lack_of(question: "PoolQuestion", node: "NodeName", snapshot: "Snapshot") ->
     """Return what a node of the pool lacks for a pod."""
     index, free = snapshot.index, snapshot.free.get(node)
     facts = index.nodes.get(node)
-    if facts is None or objection(facts, question.constraints) is not None:
+    if facts is None or exclusion_of(facts, question.constraints):
         return Lack.ACCESS
     refusal = index.view(question.pool.name, question.demand).refusals.get(node)
     if refusal is not None:

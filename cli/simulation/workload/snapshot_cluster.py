@@ -16,7 +16,6 @@ from cli.simulation.pod_scheduling import (
     bind,
     choose_node,
     fitting_nodes,
-    objection,
     question_of,
     reachable,
     stored_pod,
@@ -30,6 +29,7 @@ from cli.simulation.workload.refusal_causes import (
     lack_of_resources,
 )
 from pool.compute_resources import requested
+from pool.explanation.exclusion import exclusion_of
 from pool.layout import most_units_of_a_device
 from pool.model import Constraints, PodPhase, UnitlessPod
 from pool.placement.fragmentation.recent_demand import AskedShape, target_shape, unit_milli
@@ -220,7 +220,7 @@ class SnapshotCluster:
             if free is not None and free.lacks(pod.requests) is not None:
                 continue
             cpu = free.cpu_milli if free is not None else 0
-            if (best is None or cpu > best[0]) and not objection(
+            if (best is None or cpu > best[0]) and not exclusion_of(
                 snapshot.index.nodes[name], constraints
             ):
                 best = cpu, name
@@ -258,7 +258,7 @@ class SnapshotCluster:
         lacks = [
             lack_of_resources(snapshot.free.get(name), pod.requests)
             for name in self._nodes
-            if objection(snapshot.index.nodes[name], constraints) is None
+            if not exclusion_of(snapshot.index.nodes[name], constraints)
         ]
         return cause_of(max(lacks, default=Lack.ACCESS))
 

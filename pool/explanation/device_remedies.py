@@ -1,0 +1,173 @@
+"""Devices of one node that would make room for a waiting pod: those that are withheld, and those in no pool.
+
+Which devices are few enough to be named is found by trying: the first ones that suffice, without those among them that
+are not needed. The rules of some nodes (kubelet's policy) can make more devices worse than fewer, so that small sets
+are tried, too.
+"""
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+from api.names import NodeName
+from pool.explanation.exclusion import exclusion_of
+from pool.explanation.explanation import DevicesJoin, UnitsReturn, WithheldBy
+from pool.explanation.node_copy import NodeChange
+from pool.explanation.node_figures import refused
+from pool.layout import layout_of
+from pool.what_if import is_closed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pool.explanation.explanation import NodeExplanation
+    from pool.explanation.question import JoinableDevice
+    from pool.index.device_index import DeviceIndex
+    from pool.index.devices import DeviceEntry
+    from pool.model import Constraints, Demand, PoolFacts
+    from pool.reservations.reservation import Reservation
+
+    Takes = Callable[["NodeName", NodeChange], bool]
+    """Says whether a node takes the pod after a change."""
+
+_Candidate = TypeVar("_Candidate")
+
+_MOST_SMALL_SETS: Final = 32
+"""Of the devices of one node, beside the first ones."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRemedies:
+    """The search for the devices of one pod."""
+
+    index: "DeviceIndex"
+    pool: "PoolFacts"
+    demand: "Demand"
+    own: "Reservation | None"
+    """The pod's, whose units count as free."""
+    takes: "Takes"
+
+    def restored(self, figures: "Sequence[NodeExplanation]") -> UnitsReturn | None:
+        """Return few devices of a node, all faulted or all draining, whose units would do."""
+        best: UnitsReturn | None = None
+        for one, _ in refused(figures):
+            for cause in (WithheldBy.FAULTED, WithheldBy.DRAINING):
+                found = self._restored_on(one.node, cause)
+                if found is not None and (best is None or len(found.devices) < len(best.devices)):
+                    best = found
+        return best
+
+    def joining(
+        self, joinable: "Sequence[JoinableDevice]", constraints: "Constraints"
+    ) -> DevicesJoin | None:
+        """Return few devices in no pool whose units would do, once they are in the pod's pool."""
+        by_node: dict[NodeName, list[JoinableDevice]] = {}
+        for one in joinable:
+            by_node.setdefault(one.device.node, []).append(one)
+        best: DevicesJoin | None = None
+        for node, candidates in sorted(by_node.items()):
+            facts = self.index.nodes.get(node)
+            if facts is None or exclusion_of(facts, constraints):
+                continue
+            found = self._joining_on(node, candidates)
+            if found is not None and (best is None or len(found) < len(best.devices)):
+                names = tuple(one.device.name for one in found)
+                best = DevicesJoin(node=node, devices=names, obstacle=found[0].obstacle)
+        return best
+
+    def _restored_on(self, node: str, cause: WithheldBy) -> UnitsReturn | None:
+        name = NodeName(node)
+        summary = self.index.state_for(self.pool.name, self.demand).node(name)
+        if summary is None or not summary.unusable:
+            return None
+        devices = self._withheld(name, cause)
+        if not self.could_do(name, sum(self._idle(entry) for entry in devices)):
+            return None
+        found = _few(
+            devices,
+            lambda some: self.takes(
+                name, NodeChange(restored=frozenset(entry.facts.name for entry in some))
+            ),
+        )
+        if found is None:
+            return None
+        units = sum(self._idle(entry) for entry in found)
+        names = tuple(entry.facts.name for entry in found)
+        return UnitsReturn(node=node, cause=cause, units=units, devices=names)
+
+    def _withheld(self, node: "NodeName", cause: WithheldBy) -> "list[DeviceEntry]":
+        """Return the devices that are withheld for this cause alone, most units that would be free first."""
+        found = [
+            entry
+            for entry in self.index.devices_on(self.pool.name, node)
+            if not entry.is_usable
+            and not entry.is_duplicate
+            and self._idle(entry)
+            and entry.facts.is_faulted is (cause is WithheldBy.FAULTED)
+            and entry.is_draining is (cause is WithheldBy.DRAINING)
+        ]
+        return sorted(found, key=lambda one: (-self._idle(one), one.facts.name))
+
+    def _joining_on(
+        self, node: "NodeName", candidates: "Sequence[JoinableDevice]"
+    ) -> "list[JoinableDevice] | None":
+        units = sum(
+            layout_of(replace(one.device, pool=self.pool.name), self.pool).count
+            for one in candidates
+        )
+        if not self.could_do(node, units):
+            return None
+        return _few(
+            candidates,
+            lambda some: self.takes(node, NodeChange(joined=tuple(one.device for one in some))),
+        )
+
+    def could_do(self, node: "NodeName", units: int) -> bool:
+        """Say whether so many more units suffice by their number, on a node that allocates any to the pod."""
+        summary = self.index.state_for(self.pool.name, self.demand).node(node)
+        is_own = self.own is not None and self.own.node == node
+        if not units:
+            return False
+        if summary is not None:
+            if summary.unaccounted or is_closed(summary, is_own=is_own):
+                return False
+            units += summary.free + summary.unconfirmed
+        if self.own is not None and is_own:
+            units += len(self.own.units)
+        return units >= self.demand.units
+
+    def _idle(self, entry: "DeviceEntry") -> int:
+        """Count the units that the pod could have if the device were not withheld."""
+        taken = entry.observed | entry.confirmed
+        if self.own is not None:
+            others = self.index.claims.confirmed_without(entry, {self.own.id})
+            taken = entry.observed | others
+        return (entry.layout.full & ~taken).bit_count()
+
+
+def _few(
+    candidates: "Sequence[_Candidate]", suffice: "Callable[[Sequence[_Candidate]], bool]"
+) -> "list[_Candidate] | None":
+    """Return candidates that suffice, none of which can be left out; None where none are found."""
+    for some in itertools.chain(_first_ones(candidates), _small_sets(candidates)):
+        if not suffice(some):
+            continue
+        needed = list(some)
+        for one in some:
+            rest = [other for other in needed if other is not one]
+            if rest and suffice(rest):
+                needed = rest
+        return needed
+    return None
+
+
+def _first_ones(candidates: "Sequence[_Candidate]") -> "Iterator[Sequence[_Candidate]]":
+    return (candidates[:count] for count in range(1, len(candidates) + 1))
+
+
+def _small_sets(candidates: "Sequence[_Candidate]") -> "Iterator[Sequence[_Candidate]]":
+    sets = itertools.chain.from_iterable(
+        itertools.combinations(candidates, size) for size in range(1, len(candidates))
+    )
+    return itertools.islice(sets, _MOST_SMALL_SETS)

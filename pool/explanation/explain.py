@@ -1,0 +1,140 @@
+"""Why a pod waits for units."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from api.names import NodeName
+from pool.explanation.explanation import Explanation, UnitWaitReason
+from pool.explanation.node_figures import figures_of_nodes, holders_on
+from pool.explanation.remedies import RemedySearch, other_pools
+from pool.explanation.wait_reason import wait_reason
+from pool.model import Constraints
+from pool.pods.selection import constraints_of_selection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pool.allocation_reader import AllocationReader
+    from pool.explanation.explanation import AnyRemedy, NodeExplanation
+    from pool.explanation.question import WaitQuestion
+    from pool.index.device_index import DeviceIndex
+    from pool.model import PodFacts, PoolFacts
+
+
+def explain(
+    reader: "AllocationReader",
+    index: "DeviceIndex",
+    question: "WaitQuestion",
+    *,
+    with_remedies: bool = True,
+) -> Explanation:
+    """Return why the pod waits, from figures by node to remedies that each were tried on a copy of a node.
+
+    The state is only read. Without remedies, as for many pods at once, the cost is that of one pass over the nodes
+    of the pool.
+    """
+    pod = question.pod
+    selection = pod.selection
+    constraints = Constraints() if selection is None else constraints_of_selection(selection)
+    pool = index.pool_of(pod.demand.resource)
+    figures = (
+        [] if pool is None else _figures(reader, index, pod, pool=pool, constraints=constraints)
+    )
+    reason = _reason(reader, question, pool=pool, figures=figures)
+    remedies: list[AnyRemedy] = []
+    if with_remedies and reason is not UnitWaitReason.UNITS_AVAILABLE and not pod.is_gated:
+        remedies.extend(other_pools(index, question, constraints))
+        if pool is not None and pool.closed is None:
+            search = RemedySearch(
+                reader=reader,
+                index=index,
+                question=question,
+                pool=pool,
+                constraints=constraints,
+                figures=figures,
+            )
+            remedies.extend(search.remedies())
+    return Explanation(
+        pod=pod.ref,
+        resource=pod.demand.resource,
+        units=pod.demand.units,
+        reason=reason,
+        pool="" if pool is None else pool.name,
+        capacity=None if pool is None else index.state(pool.name).capacity(),
+        free=sum(one.free for one in figures),
+        largest_node=max((one.total for one in figures), default=0),
+        largest_free=max((one.free for one in figures), default=0),
+        nodes=()
+        if pool is None
+        else _detailed(reader, index, question, pool=pool, figures=figures),
+        nodes_total=len(figures),
+        remedies=tuple(sorted(remedies, key=lambda one: _ORDER.index(type(one).__name__))),
+    )
+
+
+_ORDER = (
+    "AskFewerUnits",
+    "ReservationsExpire",
+    "UsePool",
+    "UnitsReturn",
+    "DevicesJoin",
+    "PodsEnd",
+)
+"""The least change first."""
+
+
+def _figures(
+    reader: "AllocationReader",
+    index: "DeviceIndex",
+    pod: "PodFacts",
+    *,
+    pool: "PoolFacts",
+    constraints: Constraints,
+) -> "list[NodeExplanation]":
+    """Return the figures of the pool's nodes; to the refusals the units of the pod's own reservation are free."""
+    figures = figures_of_nodes(index, (pool, pod.demand), constraints)
+    own = reader.reservation_of(pod.uid)
+    if own is None or own.node is None:
+        return figures
+    refusal = reader.refusal_on(own.node, pool, pod.demand, uid=pod.uid)
+    return [
+        msgspec.structs.replace(one, refusal=refusal) if one.node == own.node else one
+        for one in figures
+    ]
+
+
+def _reason(
+    reader: "AllocationReader",
+    question: "WaitQuestion",
+    *,
+    pool: "PoolFacts | None",
+    figures: "Sequence[NodeExplanation]",
+) -> UnitWaitReason:
+    pod = question.pod
+    if pool is None:
+        return UnitWaitReason.POOL_NOT_FOUND
+    if pod.is_gated:
+        return UnitWaitReason.SCHEDULING_GATED
+    if pool.closed is not None:
+        return UnitWaitReason.POOL_CLOSED
+    own = reader.reservation_of(pod.uid)
+    if own is not None and not own.phase.is_uncommitted:  # its Binding is under way
+        return UnitWaitReason.UNITS_AVAILABLE
+    return wait_reason(figures, pod.demand.units)
+
+
+def _detailed(
+    reader: "AllocationReader",
+    index: "DeviceIndex",
+    question: "WaitQuestion",
+    *,
+    pool: "PoolFacts",
+    figures: "Sequence[NodeExplanation]",
+) -> "tuple[NodeExplanation, ...]":
+    return tuple(
+        msgspec.structs.replace(
+            one, holders=holders_on(reader, index, pool, node=NodeName(one.node), now=question.now)
+        )
+        for one in figures[: question.most_nodes]
+    )

@@ -1,0 +1,121 @@
+"""A copy of one node of a pool, on which a change is tried before it is named."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, final
+
+from pool.compute_resources import NOTHING, ComputeResources
+from pool.explanation.exclusion import exclusion_of
+from pool.index.cache_fit import devices_for
+from pool.index.device_index import DeviceIndex
+from pool.index.node_view import refusal_of
+from pool.placement.planner import plan_devices
+
+if TYPE_CHECKING:
+    from api.names import DeviceName, NodeName, PodUid, ReservationId
+    from pool.index.devices import DeviceEntry
+    from pool.model import Constraints, Demand, DeviceFacts, NodeFacts, PodFacts, PoolFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChange:
+    """What is different on the copy."""
+
+    ended: "frozenset[PodUid | ReservationId]" = frozenset()
+    """Bound pods and reservations whose units are free."""
+    restored: "frozenset[DeviceName]" = frozenset()
+    """Devices that are neither faulted nor draining."""
+    joined: "tuple[DeviceFacts, ...]" = ()
+    """Devices of the node that come into the pool."""
+    node: "NodeFacts | None" = None
+    """The node, where it changes."""
+    freed: ComputeResources = NOTHING
+    """CPU and memory of what has ended."""
+
+
+NO_CHANGE = NodeChange()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCopy:
+    """Places one pod on copies of nodes."""
+
+    index: "DeviceIndex"
+    pool: "PoolFacts"
+    pod: "PodFacts"
+    demand: "Demand"
+    """The pod's, or a smaller one, or the same of another pool."""
+    constraints: "Constraints"
+
+    def takes(self, node: "NodeName", change: NodeChange = NO_CHANGE) -> bool:
+        """Say whether the node takes the pod after the change, as filter and bind decide it.
+
+        Units of reservations whose pods the API server has not stored yet count as free, as they do to any pod that
+        exists.
+        """
+        facts = change.node or self.index.nodes.get(node)
+        if facts is None or exclusion_of(facts, self.constraints):
+            return False
+        if not has_cpu_and_memory(self.index, self.pod, node, freed=change.freed):
+            return False
+        copy = self._copy(node, facts, change)
+        state = copy.state_for(self.pool.name, self.demand)
+        summary = state.node(node)
+        if summary is None or refusal_of(summary, state.request_of(self.demand)) is not None:
+            return False
+        entries = devices_for(copy, self.pool.name, self.demand, node=node)
+        rules = copy.device_rules(self.pool.name, node)
+        return plan_devices(entries, self.demand, rules) is not None
+
+    def _copy(self, node: "NodeName", facts: "NodeFacts", change: NodeChange) -> DeviceIndex:
+        source, copy = self.index, DeviceIndex()
+        copy.caches = source.caches
+        copy.replace_pool(self.pool)
+        copy.replace_node(facts)
+        copy.replace_kubelet(node, source.kubelet_on(node))
+        entries = source.devices_on(self.pool.name, node)
+        for entry in entries:
+            copy.replace_device(_device(entry, is_restored=entry.facts.name in change.restored))
+        for device in change.joined:
+            joined = replace(device, pool=self.pool.name, is_faulted=False, is_draining=False)
+            copy.replace_device(joined)
+            known = source.devices.get(device.name)
+            entries = entries if known is None else [*entries, known]
+        for entry in entries:
+            self._copy_claims(entry, copy, ended=change.ended)
+        strangers = source.unaccounted.at(self.pool.resource, node)
+        for uid, units in strangers.items():
+            if uid not in change.ended:
+                copy.set_unaccounted(uid, {(self.pool.resource, node): units})
+        return copy
+
+    def _copy_claims(
+        self, entry: "DeviceEntry", copy: DeviceIndex, *, ended: "frozenset[PodUid | ReservationId]"
+    ) -> None:
+        claims = self.index.claims
+        for part in entry.parts:
+            for uid, _ in claims.observed.owners_on(part):
+                if uid not in ended:
+                    copy.set_observed(uid, claims.observed.units(uid))
+            for id_, _ in claims.assumed.owners_on(part):
+                if id_ not in ended and id_ not in claims.unconfirmed:
+                    copy.set_assumed(id_, claims.assumed.units(id_))
+
+
+def has_cpu_and_memory(
+    index: "DeviceIndex", pod: "PodFacts", node: "NodeName", *, freed: ComputeResources = NOTHING
+) -> bool:
+    """Say whether a node has the CPU and memory that the pod requests, as far as it says what it has."""
+    cpu, memory = index.free_cpu_and_memory(node, without=pod.uid)
+    return (cpu is None or cpu + freed.cpu_milli >= pod.requests.cpu_milli) and (
+        memory is None or memory + freed.memory_mib >= pod.requests.memory_mib
+    )
+
+
+def _device(entry: "DeviceEntry", *, is_restored: bool) -> "DeviceFacts":
+    facts = entry.facts
+    if entry.is_duplicate:  # the device that owns its UUID may be on another node
+        return replace(facts, is_faulted=True)
+    if is_restored:
+        return replace(facts, is_faulted=False, is_draining=False)
+    return replace(facts, is_draining=True) if entry.is_withheld else facts

@@ -1,0 +1,127 @@
+"""Figures of a pool's nodes for one waiting pod, and the pods that have their units."""
+
+from typing import TYPE_CHECKING
+
+from api.names import PodUid, ReservationId
+from pool.explanation.exclusion import CORDONED, NOT_READY, exclusion_of
+from pool.explanation.explanation import NodeExplanation, UnitsHolder
+from pool.index.node_view import refusal_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from api.names import NodeName
+    from pool.allocation_reader import AllocationReader
+    from pool.index.device_index import DeviceIndex
+    from pool.index.node_view import PoolNode
+    from pool.model import Constraints, Demand, PodFacts, PoolFacts
+    from pool.placement.unit_request import UnitRequest
+    from pool.refusal import NodeRefusal
+    from pool.reservations.reservation import Reservation
+
+
+def figures_of_nodes(
+    index: "DeviceIndex", wanted: "tuple[PoolFacts, Demand]", constraints: "Constraints"
+) -> "list[NodeExplanation]":
+    """Return the figures of every node of the pool without holders, most free units first, then by name."""
+    pool, demand = wanted
+    state = index.state_for(pool.name, demand)
+    request = state.request_of(demand)
+    found = [
+        _figures(index, name, node, request=request, constraints=constraints)
+        for name, node in state.nodes().items()
+    ]
+    return sorted(found, key=lambda one: (-one.free, bool(one.exclusion), one.node))
+
+
+def _figures(
+    index: "DeviceIndex",
+    name: "NodeName",
+    node: "PoolNode",
+    *,
+    request: "UnitRequest",
+    constraints: "Constraints",
+) -> NodeExplanation:
+    facts = index.nodes.get(name)
+    exclusion = "node does not exist" if facts is None else exclusion_of(facts, constraints)
+    refusal = refusal_of(node, request)
+    idle = node.free + node.unconfirmed
+    is_open = node.available > 0 and not node.unaccounted
+    is_open = is_open and facts is not None and exclusion not in {CORDONED, NOT_READY}
+    return NodeExplanation(
+        node=name,
+        total=node.total,
+        free=idle if is_open else 0,
+        used=node.used,
+        reserved=node.reserved,
+        withheld=node.unhealthy + (0 if is_open else idle),
+        exclusion=exclusion,
+        refusal=refusal,
+    )
+
+
+def refused(
+    figures: "Iterable[NodeExplanation]",
+) -> "Iterable[tuple[NodeExplanation, NodeRefusal]]":
+    """Yield the nodes that the pod may go to and that have no units for it."""
+    for one in figures:
+        if not one.exclusion and one.refusal is not None:
+            yield one, one.refusal
+
+
+def holders_on(
+    reader: "AllocationReader",
+    index: "DeviceIndex",
+    pool: "PoolFacts",
+    *,
+    node: "NodeName",
+    now: float,
+) -> tuple[UnitsHolder, ...]:
+    """Return the pods with units of the pool on a node, most units first; holders of unknown devices included."""
+    units: dict[PodUid | ReservationId, int] = {}
+    for entry in index.devices_on(pool.name, node):
+        for holder, some in index.claims.holders(entry).items():
+            units[holder] = units.get(holder, 0) + len(some)
+    units.update(index.unaccounted.at(pool.resource, node).items())
+    found = [_holder(reader, holder, count, now=now) for holder, count in units.items()]
+    return tuple(sorted(found, key=lambda one: (-one.units, one.ref)))
+
+
+def _holder(
+    reader: "AllocationReader", holder: "PodUid | ReservationId", units: int, *, now: float
+) -> UnitsHolder:
+    pod = reader.holder(PodUid(holder))
+    if pod is not None:
+        return holder_of_pod(pod, units=units)
+    reservation = reader.reservation(ReservationId(holder))
+    if reservation is not None:
+        return holder_of_reservation(reservation, reader, units=units, now=now)
+    return UnitsHolder(namespace="", name="", uid=holder, units=units)
+
+
+def holder_of_pod(pod: "PodFacts", *, units: int) -> UnitsHolder:
+    return UnitsHolder(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        units=units,
+        priority=pod.priority,
+        created=pod.created,
+    )
+
+
+def holder_of_reservation(
+    reservation: "Reservation", reader: "AllocationReader", *, units: int, now: float
+) -> UnitsHolder:
+    pod = reader.pod(reservation.uid) if reservation.uid is not None else None
+    expires = reservation.phase.is_uncommitted
+    return UnitsHolder(
+        namespace=reservation.namespace,
+        name=reservation.name,
+        uid=reservation.uid or "",
+        units=units,
+        priority=pod.priority if pod is not None else 0,
+        created=pod.created if pod is not None else "",
+        is_reserved=True,
+        expires_in_s=max(0.0, reservation.expires_at - now) if expires else None,
+    )

@@ -1,0 +1,315 @@
+"""Changes after which a waiting pod is placed. Each is tried on a copy of its node before it is returned.
+
+Searches are bounded, so that one in a pool of thousands of nodes takes milliseconds: where a bound is reached, a remedy
+may exist that is not named. None is named that does not help.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from api.kinds.gpupool import SlicePlacement
+from api.names import NodeName, PodUid, ReservationId
+from pool.compute_resources import ComputeResources
+from pool.explanation.device_remedies import DeviceRemedies
+from pool.explanation.exclusion import (
+    CORDONED,
+    NOT_READY,
+    once_ready,
+    once_uncordoned,
+)
+from pool.explanation.explanation import (
+    AskFewerUnits,
+    DevicesJoin,
+    PodsEnd,
+    ReservationsExpire,
+    UnitsReturn,
+    UsePool,
+    WithheldBy,
+)
+from pool.explanation.node_copy import NodeChange, NodeCopy, has_cpu_and_memory
+from pool.explanation.node_figures import holder_of_pod, holder_of_reservation, refused
+from pool.index.node_view import refusal_of
+from pool.placement.same_device import is_valid_size
+from pool.what_if import cheapest_eviction
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from pool.allocation_reader import AllocationReader
+    from pool.explanation.explanation import AnyRemedy, NodeExplanation
+    from pool.explanation.question import WaitQuestion
+    from pool.index.device_index import DeviceIndex
+    from pool.model import Constraints, Demand, PoolFacts
+    from pool.reservations.reservation import Reservation
+
+_MOST_COPIES: Final = 256
+"""Copies of nodes for one kind of remedy: some 20 ms."""
+_MOST_SIZE_CHECKS: Final = 4096
+"""Pairs of a smaller size and a node."""
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class RemedySearch:
+    """The search for one pod."""
+
+    reader: "AllocationReader"
+    index: "DeviceIndex"
+    question: "WaitQuestion"
+    pool: "PoolFacts"
+    constraints: "Constraints"
+    figures: "Sequence[NodeExplanation]"
+    _copies_left: int = field(default=_MOST_COPIES)
+
+    @property
+    def _demand(self) -> "Demand":
+        return self.question.pod.demand
+
+    @property
+    def _own(self) -> "Reservation | None":
+        return self.reader.reservation_of(self.question.pod.uid)
+
+    def remedies(self) -> "Iterator[AnyRemedy]":
+        """Yield the remedies within the pod's own pool, the least change first."""
+        searches = (
+            self._fewer_units,
+            self._expiring_reservations,
+            self._schedulable_node,
+            self._restored_devices,
+            self._joining_devices,
+            self._ending_pods,
+        )
+        for search in searches:
+            self._copies_left = _MOST_COPIES
+            found = search()
+            if found is not None:
+                yield found
+
+    def _takes(
+        self,
+        node: "NodeName",
+        change: NodeChange,
+        *,
+        demand: "Demand | None" = None,
+    ) -> bool:
+        if self._copies_left <= 0:
+            return False
+        self._copies_left -= 1
+        own = self._own
+        if own is not None:
+            change = replace(change, ended=change.ended | {own.id})
+        if own is not None and own.node == node:  # a node that is starting is open to its pod
+            facts = change.node or self.index.nodes.get(node)
+            opened = None if facts is None else replace(facts, is_starting=False)
+            change = replace(change, node=opened)
+        change = replace(change, freed=self._freed_by(change.ended))
+        copy = NodeCopy(
+            index=self.index,
+            pool=self.pool,
+            pod=self.question.pod,
+            demand=demand or self._demand,
+            constraints=self.constraints,
+        )
+        return copy.takes(node, change)
+
+    def _fewer_units(self) -> AskFewerUnits | None:
+        """Return the largest smaller size that a node takes now; None for a pod of several containers with units."""
+        if len(self._demand.containers) != 1:
+            return None
+        pool, uid = self.pool, self.question.pod.uid
+        own = self._own
+        at_hand = {
+            NodeName(one.node): one.free
+            + (len(own.units) if own is not None and own.node == one.node else 0)
+            for one in self.figures
+            if not one.exclusion
+        }
+        checks = 0
+        for units in self._sizes_below(max(at_hand.values(), default=0)):
+            demand = with_units(self._demand, units)
+            for node, most in at_hand.items():
+                if most < units:
+                    continue
+                checks += 1
+                if checks > _MOST_SIZE_CHECKS:
+                    return None
+                if self.reader.refusal_on(node, pool, demand, uid=uid) is not None:
+                    continue
+                if self._takes(node, NodeChange(), demand=demand):
+                    return AskFewerUnits(node=node, units=units)
+        return None
+
+    def _sizes_below(self, most: int) -> "Iterable[int]":
+        sizes = range(min(self._demand.units - 1, most), 0, -1)
+        if self.pool.slice_placement is not SlicePlacement.SAME_DEVICE:
+            return sizes
+        return (size for size in sizes if is_valid_size(size, self.pool.slices_per_device))
+
+    def _expiring_reservations(self) -> ReservationsExpire | None:
+        """Return the reservations of one node after whose expiry, which comes first of all, the pod is placed."""
+        best: tuple[float, int, NodeName, list[Reservation]] | None = None
+        for node, reservations in sorted(self._reservations().items()):
+            if not self._devices.could_do(node, sum(len(one.units) for one in reservations)):
+                continue
+            last = self._last_needed(node, reservations)
+            if last is None:
+                continue
+            needed = self._without_needless(node, reservations[: last + 1])
+            found = (needed[-1].expires_at, len(needed), node, needed)
+            best = found if best is None or found[:3] < best[:3] else best
+        if best is None:
+            return None
+        _, _, node, needed = best
+        holders = tuple(
+            holder_of_reservation(one, self.reader, units=len(one.units), now=self.question.now)
+            for one in needed
+        )
+        within_s = max(0.0, needed[-1].expires_at - self.question.now)
+        return ReservationsExpire(node=node, holders=holders, within_s=within_s)
+
+    def _reservations(self) -> "dict[NodeName, list[Reservation]]":
+        """Return the reservations that expire by nodes that they could open to the pod, the first to expire first."""
+        short = {one.node for one, _ in refused(self.figures) if one.reserved}
+        found: dict[NodeName, list[Reservation]] = {}
+        for one in self.reader.reservations():
+            expires = one.phase.is_uncommitted and one.phase.is_confirmed
+            is_other = one.pool == self.pool.name and one.uid != self.question.pod.uid
+            if one.node in short and expires and is_other:
+                found.setdefault(one.node, []).append(one)
+        for some in found.values():
+            some.sort(key=lambda one: (one.expires_at, one.id))
+        return found
+
+    def _last_needed(self, node: "NodeName", reservations: "Sequence[Reservation]") -> int | None:
+        """Return the least position up to which the reservations have to expire; None where all do not suffice."""
+        low, high = 0, len(reservations) - 1
+        if not self._takes_without(node, reservations):
+            return None
+        while low < high:  # what is taken after fewer have expired is taken after more
+            middle = (low + high) // 2
+            if self._takes_without(node, reservations[: middle + 1]):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _without_needless(
+        self, node: "NodeName", reservations: "Sequence[Reservation]"
+    ) -> "list[Reservation]":
+        needed = list(reservations)
+        for one in reservations[:-1]:
+            rest = [other for other in needed if other is not one]
+            if self._takes_without(node, rest):
+                needed = rest
+        return needed
+
+    def _takes_without(self, node: "NodeName", reservations: "Iterable[Reservation]") -> bool:
+        return self._takes(node, NodeChange(ended=frozenset(one.id for one in reservations)))
+
+    def _schedulable_node(self) -> UnitsReturn | None:
+        """Return a node that takes the pod once it is ready, or no longer cordoned; not one that is both."""
+        for one in self.figures:
+            if one.exclusion not in {CORDONED, NOT_READY} or one.refusal is not None:
+                continue
+            node = self.index.nodes[NodeName(one.node)]
+            is_cordoned = one.exclusion == CORDONED
+            changed = once_uncordoned(node) if is_cordoned else once_ready(node)
+            if self._takes(node.name, NodeChange(node=changed)):
+                cause = WithheldBy.CORDONED if is_cordoned else WithheldBy.NOT_READY
+                return UnitsReturn(node=one.node, cause=cause, units=one.withheld)
+        return None
+
+    def _restored_devices(self) -> UnitsReturn | None:
+        return self._devices.restored(self.figures)
+
+    def _joining_devices(self) -> DevicesJoin | None:
+        return self._devices.joining(self.question.joinable, self.constraints)
+
+    @property
+    def _devices(self) -> DeviceRemedies:
+        return DeviceRemedies(
+            index=self.index,
+            pool=self.pool,
+            demand=self._demand,
+            own=self._own,
+            takes=self._takes,
+        )
+
+    def _ending_pods(self) -> PodsEnd | None:
+        """Return the fewest pods of one node whose end makes room, CPU and memory included."""
+        nodes = [
+            NodeName(one.node)
+            for one, refusal in refused(self.figures)
+            if refusal.reason.is_resolvable
+        ]
+        found = cheapest_eviction(
+            self.reader,
+            self.index,
+            (self.pool, self._demand),
+            nodes=nodes,
+            has_room=self._has_cpu_and_memory,
+            uid=self.question.pod.uid,
+        )
+        if found is None:
+            return None
+        ended = frozenset(pod.uid for pod in found.pods)
+        if not self._takes(found.node, NodeChange(ended=ended)):
+            return None
+        holders = tuple(holder_of_pod(pod, units=pod.demand.units) for pod in found.pods)
+        return PodsEnd(node=found.node, holders=holders)
+
+    def _has_cpu_and_memory(self, node: "NodeName", without: "Collection[PodUid]") -> bool:
+        freed = self._freed_by(without)
+        return has_cpu_and_memory(self.index, self.question.pod, node, freed=freed)
+
+    def _freed_by(self, ended: "Iterable[PodUid | ReservationId]") -> ComputeResources:
+        """Return the CPU and memory of other pods that these are, or that these reservations are for."""
+        cpu = memory = 0
+        for one in ended:
+            reservation = self.reader.reservation(ReservationId(one))
+            uid = PodUid(one) if reservation is None else reservation.uid
+            pod = self.reader.pod(uid) if uid is not None else None
+            if pod is not None and pod.uid != self.question.pod.uid:
+                cpu += pod.requests.cpu_milli
+                memory += pod.requests.memory_mib
+        return ComputeResources(cpu, memory)
+
+
+def other_pools(
+    index: "DeviceIndex", question: "WaitQuestion", constraints: "Constraints"
+) -> "Iterator[UsePool]":
+    """Yield the further pools that take the pod now for as many units, by name."""
+    demand = question.pod.demand
+    for pool in sorted(question.other_pools, key=lambda one: one.name):
+        if pool.resource == demand.resource or pool.closed is not None:
+            continue
+        serving = index.pool_of(pool.resource)
+        if serving is None or serving.name != pool.name:  # an older pool has the same resource
+            continue
+        if len(demand.containers) != 1 or not _is_askable(demand.units, pool):
+            continue
+        asked = msgspec.structs.replace(demand, resource=pool.resource)
+        state = index.state_for(pool.name, asked)
+        request = state.request_of(asked)
+        copy = NodeCopy(
+            index=index, pool=pool, pod=question.pod, demand=asked, constraints=constraints
+        )
+        for name, summary in sorted(state.nodes().items()):
+            if refusal_of(summary, request) is None and copy.takes(name):
+                yield UsePool(node=name, pool=pool.name, resource=pool.resource)
+                break
+
+
+def _is_askable(units: int, pool: "PoolFacts") -> bool:
+    if pool.slice_placement is not SlicePlacement.SAME_DEVICE:
+        return True
+    return is_valid_size(units, pool.slices_per_device)
+
+
+def with_units(demand: "Demand", units: int) -> "Demand":
+    """Return the demand of a pod with one container, for another number of units."""
+    (container,) = demand.containers
+    changed = msgspec.structs.replace(container, units=units)
+    return msgspec.structs.replace(demand, containers=(changed,), units=units)

@@ -1,0 +1,65 @@
+"""Texts of explanations (`pool.explanation`) that name no pod: for conditions, Events, and the head of a page."""
+
+from typing import TYPE_CHECKING
+
+from api.text import units
+from pool.explanation.explanation import UnitWaitReason
+from pool.model import Capacity
+
+if TYPE_CHECKING:
+    from pool.explanation.explanation import Explanation
+
+
+def wait_summary(explanation: "Explanation") -> str:
+    """Return why a pod waits, in one line of at most 300 characters beside the names of pool and resource."""
+    if explanation.reason is UnitWaitReason.POOL_NOT_FOUND:
+        return f"no GPUPool serves {explanation.resource}: correct the name, or create the pool"
+    wanted = f"{units(explanation.units)} of pool {explanation.pool} requested"
+    return f"{wanted}, {_state(explanation)}"
+
+
+def _state(explanation: "Explanation") -> str:
+    match explanation.reason:
+        case UnitWaitReason.UNITS_AVAILABLE:
+            return (
+                "and a node has them: the pod waits for something else than units, see the message of its condition"
+                " PodScheduled"
+            )
+        case UnitWaitReason.SCHEDULING_GATED:
+            return "but the pod has scheduling gates that are not this control plane's: their owner removes them"
+        case UnitWaitReason.POOL_CLOSED:
+            return (
+                "but the pool allocates none: it is being deleted, or waits for its new allocation to be in effect, see"
+                f" `kubectl describe gpupool {explanation.pool}`"
+            )
+        case UnitWaitReason.POD_TOO_LARGE:
+            return f"but no node can ever serve that: {_figures(explanation)}, the largest node has {explanation.largest_node}"
+        case UnitWaitReason.CACHES_FIT_NO_DEVICE:
+            return "but a kernel cache that the pod mounts does not fit enough devices of any node that it may go to"
+        case UnitWaitReason.NODES_EXCLUDED:
+            return (
+                f"{_figures(explanation)}; but every node of the pool is cordoned, not ready, or excluded by the pod's"
+                " node selector, affinity or tolerations"
+            )
+        case _:
+            return f"{_figures(explanation)}{_obstacle(explanation)}"
+
+
+def _obstacle(explanation: "Explanation") -> str:
+    match explanation.reason:
+        case UnitWaitReason.UNITS_NOT_ALIGNED:
+            return "; but not on devices as the pool's placement rules or kubelet's topology policy demand"
+        case UnitWaitReason.NODES_CLOSED:
+            return "; nodes with enough units are starting, are being removed, or run a pod on unknown devices"
+        case _:
+            return ""
+
+
+def _figures(explanation: "Explanation") -> str:
+    capacity = explanation.capacity or Capacity()
+    if not capacity.total:
+        return "the pool has no units"
+    free = f"{explanation.free} of {capacity.total} are free"
+    if not explanation.free:
+        return free
+    return f"{free}, at most {explanation.largest_free} on one node"

@@ -1,0 +1,395 @@
+"""What would help a pod that waits, by trying everything on a world of plain values.
+
+Units and sets of devices are judged by the naive allocation state, NUMA nodes by kubelet's own rules; nothing here asks
+the core.
+"""
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from api.kinds.gpupool import SlicePlacement
+from pool.model import Demand, DeviceFacts, NodeFacts, PodFacts, PoolFacts
+from pool.reservations.reservation import ReservationPhase
+from tests.support.kubelet_topology import Kubelet, RejectedError
+from tests.support.naive_allocation_state import NaiveAllocationState
+from tests.support.waiting_worlds import CORDON, UNREADY, ReservedUnits, WaitingWorld
+
+ARCHS: Final = {"8.0": 80, "9.0": 90, "": 0}
+"""Architecture by compute capability."""
+
+
+@dataclass(frozen=True)
+class NaivePlacement:
+    """Whether nodes of a world take its pod."""
+
+    world: WaitingWorld
+
+    @cached_property
+    def model(self) -> NaiveAllocationState:
+        world = self.world
+        found = NaiveAllocationState()
+        found.pools = {name: _pool(one) for name, one in world.pools.items()}
+        found.nodes = {name: _node(one) for name, one in world.nodes.items()}
+        found.devices = {
+            name: _device(one, is_withheld=name in world.withheld)
+            for name, one in sorted(world.devices.items())
+        }
+        found.pods = {uid: _bound(one) for uid, one in world.bound.items()}
+        found.reservations = {one.id: _reservation(one) for one in world.reserved.values()}
+        return found
+
+    def takes(self, node: str) -> bool:
+        """Whether the node takes the pod: units, constraints, CPU and memory."""
+        return self.may_go_to(node) and self.has_units(node) and self.has_cpu_and_memory(node)
+
+    def taking(self) -> list[str]:
+        return [node for node in self.world.nodes if self.takes(node)]
+
+    def may_go_to(self, node: str) -> bool:
+        """Whether kube-scheduler considers the node for the pod."""
+        world, facts = self.world, self.world.nodes.get(node)
+        if facts is None:
+            return False
+        keys = {one.key for one in facts.taints if one.effect != "PreferNoSchedule"}
+        keys |= {CORDON.key} if facts.is_cordoned else set()
+        keys |= {UNREADY.key} if not facts.is_ready else set()
+        is_in_zone = world.zones is None or facts.labels["zone"] in world.zones
+        return is_in_zone and keys <= world.tolerated
+
+    def has_units(self, node: str) -> bool:
+        """Whether the extender lets the pod go there."""
+        pool, demand = self.world.pool, self.world.pod.demand
+        if pool is None or node not in self.world.nodes:
+            return False
+        own = {one.id for one in self.world.reserved.values() if self._is_own(one)}
+        mine = {
+            one.id for one in self.world.reserved.values() if one.id in own and one.node == node
+        }
+        figures = self.model.figures(pool.name, node)
+        if figures is None or self.model.closed(pool.name, node, mine) is not None:
+            return False
+        if figures["unaccounted"]:
+            return False
+        return self._fits(pool, node, self.counts(pool, node, mine), demand)
+
+    def counts(self, pool: PoolFacts, node: str, own: Collection[str] = ()) -> list[int]:
+        """Units that the pod may get of each device of the pool there."""
+        counts = self.model.available_counts(pool.name, node, own)
+        archs = self.world.archs if self.world.pod.demand.caches else None
+        if archs is None:
+            return counts
+        devices = self.model.devices_on(pool.name, node)
+        return [
+            count if ARCHS[self.world.devices[device["name"]].compute_capability] in archs else 0
+            for count, device in zip(counts, devices, strict=True)
+        ]
+
+    def has_cpu_and_memory(self, node: str) -> bool:
+        facts, world = self.world.nodes[node], self.world
+        pods = [one for one in world.bound.values() if one.node == node]
+        pods += [
+            one.pod
+            for one in world.reserved.values()
+            if one.node == node and one.is_stored and not self._is_own(one)
+        ]
+        cpu = sum(one.requests.cpu_milli for one in [*pods, world.pod])
+        memory = sum(one.requests.memory_mib for one in [*pods, world.pod])
+        return (facts.cpu_milli is None or cpu <= facts.cpu_milli) and (
+            facts.memory_mib is None or memory <= facts.memory_mib
+        )
+
+    def _is_own(self, one: ReservedUnits) -> bool:
+        return one.pod.uid == self.world.pod.uid
+
+    def _fits(self, pool: PoolFacts, node: str, free: list[int], demand: Demand) -> bool:
+        containers = [(one.name, one.role, one.units) for one in demand.containers]
+        if not self.model.fits(pool.name, node, free, containers):
+            return False
+        kubelet = self.world.kubelets.get(node)
+        if kubelet is None or pool.constrains_sets:
+            return True
+        if kubelet.knows_numa_nodes:
+            return self._is_admitted(pool, node, free, demand)
+        limit = self._most_numa_nodes(pool, node, demand.units)
+        if limit is None:
+            return True
+        return any(
+            sum(
+                count
+                for count, device in zip(free, self.model.devices_on(pool.name, node), strict=True)
+                if device["numa"] in some
+            )
+            >= demand.units
+            for size in range(1, limit + 1)
+            for some in itertools.combinations(range(4), size)
+        )
+
+    def _most_numa_nodes(self, pool: PoolFacts, node: str, units: int) -> int | None:
+        """How many NUMA nodes kubelet allows the pod; None for any."""
+        policy = self.world.kubelets[node].policy.value
+        devices = self.model.devices_on(pool.name, node)
+        if policy in {"none", "best-effort"} or all(one["numa"] is None for one in devices):
+            return None
+        fewest = [
+            size
+            for size in range(1, 5)
+            for some in itertools.combinations(range(4), size)
+            if sum(len(self.model.units_of(one)) for one in devices if one["numa"] in some) >= units
+        ]
+        limit = min(fewest, default=0)
+        return 0 if policy == "single-numa-node" and limit > 1 else limit
+
+    def _is_admitted(self, pool: PoolFacts, node: str, free: list[int], demand: Demand) -> bool:
+        devices = self.model.devices_on(pool.name, node)
+        kubelet = self.world.kubelets[node]
+        units = {
+            f"{at}-{number}": (at, number, device["numa"])
+            for at, device in enumerate(devices)
+            for number, _ in enumerate(self.model.units_of(device))
+        }
+        double = Kubelet(
+            kubelet.policy.value,
+            kubelet.scope.value,
+            {unit: numa for unit, (_, _, numa) in units.items()},
+            {unit for unit, (at, number, _) in units.items() if number < free[at]},
+            machine=frozenset(range(4)),
+        )
+        try:
+            double.admit(demand.containers)
+        except RejectedError:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class NaiveSearch:
+    """Every change of each kind after which a node takes the pod."""
+
+    world: WaitingWorld
+
+    def smaller_sizes(self) -> Iterator[tuple[int, str]]:
+        """Smaller sizes that the pod may ask for, and the nodes that take them."""
+        demand, pool = self.world.pod.demand, self.world.pool
+        if len(demand.containers) != 1 or pool is None:
+            return
+        for units in range(1, demand.units):
+            if may_ask(pool, units):
+                for node in NaivePlacement(asking(self.world, units)).taking():
+                    yield units, node
+
+    def expiries(self) -> Iterator[tuple[float, tuple[str, ...], str]]:
+        """Reservations of stored pods that end in time, on one node: the latest deadline, their names, the node."""
+        for node in self.world.nodes:
+            names = [
+                name
+                for name, one in self.world.reserved.items()
+                if one.node == node
+                and one.phase is ReservationPhase.CONFIRMED
+                and one.pod.uid != self.world.pod.uid
+                and self.world.pool is not None
+                and one.pool == self.world.pool.name
+            ]
+            for some in subsets(names):
+                if NaivePlacement(without_reservations(self.world, some)).takes(node):
+                    yield max(self.world.reserved[one].expires_at for one in some), some, node
+
+    def other_pools(self) -> Iterator[tuple[str, str]]:
+        """Pools that the pod may use for as many units, and the nodes that take it."""
+        demand = self.world.pod.demand
+        for pool in self.world.usable_pools:
+            known = self.world.serving(pool.resource)
+            if known is None or known.name != pool.name or pool.resource == demand.resource:
+                continue
+            if len(demand.containers) == 1 and may_ask(pool, demand.units):
+                for node in NaivePlacement(asking_pool(self.world, pool)).taking():
+                    yield pool.name, node
+
+    def schedulable_nodes(self) -> Iterator[str]:
+        """Nodes that are only cordoned, or only not ready."""
+        for node, facts in self.world.nodes.items():
+            for changed in (schedulable(facts), ready(facts)):
+                if changed != facts and NaivePlacement(with_node(self.world, changed)).takes(node):
+                    yield node
+
+    def restored_devices(self, *, draining: bool) -> Iterator[tuple[str, ...]]:
+        """Devices of one node in the pool that are only faulted, or only draining."""
+        for node in self.world.nodes:
+            names = [
+                name
+                for name, device in self.world.devices.items()
+                if device.node == node
+                and (device.is_faulted is not draining)
+                and ((device.is_draining or name in self.world.withheld) is draining)
+            ]
+            for some in subsets(names):
+                if NaivePlacement(restored(self.world, some)).takes(node):
+                    yield some
+
+    def joining_devices(self) -> Iterator[tuple[str, ...]]:
+        pool = self.world.pool
+        if pool is None:
+            return
+        for node in self.world.nodes:
+            names = [one.name for one in self.world.joinable if one.node == node]
+            for some in subsets(names):
+                if NaivePlacement(joined(self.world, some)).takes(node):
+                    yield some
+
+    def ending_pods(self) -> Iterator[tuple[str, ...]]:
+        """Bound pods of one node that have units of the pool, or units that are not known."""
+        pool = self.world.pool
+        if pool is None:
+            return
+        for node in self.world.nodes:
+            uids = [
+                uid
+                for uid, pod in self.world.bound.items()
+                if pod.node == node and self._has_units_of(pool, pod)
+            ]
+            for some in subsets(uids):
+                if NaivePlacement(without_pods(self.world, some)).takes(node):
+                    yield some
+
+    def _has_units_of(self, pool: PoolFacts, pod: PodFacts) -> bool:
+        if pod.devices is None:
+            return pod.demand.resource == pool.resource
+        parts = {unit.split("::")[0] for units in pod.devices.values() for unit in units}
+        return any(
+            parts & {one.uuid, *(uuid for _, uuid in one.mig_instances)}
+            for one in self.world.devices.values()
+            if (one.pool, one.node) == (pool.name, pod.node)
+        )
+
+
+def subsets(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    every = sorted(names)
+    for size in range(1, len(every) + 1):
+        yield from itertools.combinations(every, size)
+
+
+def may_ask(pool: PoolFacts, units: int) -> bool:
+    slices = pool.slices_per_device
+    is_anywhere = pool.slice_placement is not SlicePlacement.SAME_DEVICE
+    return is_anywhere or units <= slices or units % slices == 0
+
+
+def asking(world: WaitingWorld, units: int) -> WaitingWorld:
+    (container,) = world.pod.demand.containers
+    changed = msgspec.structs.replace(container, units=units)
+    demand = msgspec.structs.replace(world.pod.demand, containers=(changed,), units=units)
+    return replace(world, pod=replace(world.pod, demand=demand))
+
+
+def asking_pool(world: WaitingWorld, pool: PoolFacts) -> WaitingWorld:
+    demand = msgspec.structs.replace(world.pod.demand, resource=pool.resource)
+    return replace(world, pod=replace(world.pod, demand=demand))
+
+
+def without_reservations(world: WaitingWorld, names: Collection[str]) -> WaitingWorld:
+    left = {name: one for name, one in world.reserved.items() if name not in names}
+    return replace(world, reserved=left)
+
+
+def without_pods(world: WaitingWorld, uids: Collection[str]) -> WaitingWorld:
+    return replace(world, bound={uid: one for uid, one in world.bound.items() if uid not in uids})
+
+
+def with_node(world: WaitingWorld, node: NodeFacts) -> WaitingWorld:
+    return replace(world, nodes={**world.nodes, node.name: node})
+
+
+def schedulable(node: NodeFacts) -> NodeFacts:
+    """The node after `kubectl uncordon`."""
+    taints = tuple(one for one in node.taints if one.key != CORDON.key)
+    return replace(node, is_cordoned=False, taints=taints)
+
+
+def ready(node: NodeFacts) -> NodeFacts:
+    taints = tuple(one for one in node.taints if one.key != UNREADY.key)
+    return replace(node, is_ready=True, taints=taints)
+
+
+def restored(world: WaitingWorld, names: Collection[str]) -> WaitingWorld:
+    healthy = {
+        name: replace(world.devices[name], is_faulted=False, is_draining=False) for name in names
+    }
+    return replace(
+        world, devices={**world.devices, **healthy}, withheld=world.withheld - set(names)
+    )
+
+
+def joined(world: WaitingWorld, names: Collection[str]) -> WaitingWorld:
+    """The world once the obstacles of these devices are gone, a fault among them."""
+    pool = world.pool
+    assert pool is not None
+    changed = {
+        name: replace(one, pool=pool.name)
+        for name, one in restored(world, names).devices.items()
+        if name in names
+    }
+    return replace(
+        world, devices={**world.devices, **changed}, withheld=world.withheld - set(names)
+    )
+
+
+def _pool(pool: PoolFacts) -> dict[str, Any]:
+    return {
+        "resource": pool.resource,
+        "mode": pool.mode.value,
+        "strategy": pool.strategy.value,
+        "slices": pool.slices_per_device,
+        "placement": pool.slice_placement.value,
+        "topology": pool.device_topology.value,
+        "profile": pool.mig_profile,
+        "ttl": pool.ttl_s,
+        "closed": pool.closed.value if pool.closed is not None else None,
+        "created": pool.created,
+    }
+
+
+def _node(node: NodeFacts) -> dict[str, Any]:
+    closed = {"leaving": node.is_leaving, "starting": node.is_starting}
+    state = next((word for word, is_so in closed.items() if is_so), "")
+    return {"ready": node.is_ready, "closed": state}
+
+
+def _device(device: DeviceFacts, *, is_withheld: bool) -> dict[str, Any]:
+    return {
+        "name": device.name,
+        "uuid": device.uuid,
+        "node": device.node,
+        "pool": device.pool,
+        "faulted": device.is_faulted or device.is_draining or is_withheld,
+        "migs": list(device.mig_instances),
+        "numa": device.numa_node,
+        "links": {link.peer: link.count for link in device.links},
+        "created": device.created,
+    }
+
+
+def _bound(pod: PodFacts) -> dict[str, Any]:
+    return {
+        "uid": pod.uid,
+        "phase": pod.phase.value,
+        "node": pod.node,
+        "resource": pod.demand.resource,
+        "size": pod.demand.units,
+        "devices": pod.devices,
+        "astray": (),
+    }
+
+
+def _reservation(one: ReservedUnits) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "uid": one.pod.uid,
+        "node": one.node,
+        "pool": one.pool,
+        "units": list(one.units),
+        "phase": one.phase.value,
+    }

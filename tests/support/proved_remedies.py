@@ -1,0 +1,77 @@
+"""Remedies carried out on a world, and the state that is built from what comes of it."""
+
+from collections.abc import Iterable
+
+from api.names import NodeName
+from pool.allocation_state import AllocationState
+from pool.explanation.explain import explain
+from pool.explanation.explanation import (
+    AnyRemedy,
+    AskFewerUnits,
+    DevicesJoin,
+    Explanation,
+    PodsEnd,
+    ReservationsExpire,
+    UnitsHolder,
+    UnitsReturn,
+    UsePool,
+    WithheldBy,
+)
+from pool.explanation.question import JoinableDevice, WaitQuestion
+from pool.placement.planner import Placed
+from tests.support import naive_remedies
+from tests.support.naive_remedies import NaivePlacement
+from tests.support.waiting_worlds import NOW, WaitingWorld
+
+
+def explained(world: WaitingWorld, state: AllocationState | None = None) -> Explanation:
+    state = state or world.built()
+    question = WaitQuestion(
+        pod=world.pod,
+        other_pools=world.usable_pools,
+        joinable=[JoinableDevice(device=one, obstacle="no pool") for one in world.joinable],
+        now=NOW,
+    )
+    return explain(state.reader, state.index, question)
+
+
+def carried_out(remedy: AnyRemedy, world: WaitingWorld) -> WaitingWorld:
+    """Return the world after just that change which the remedy names."""
+    match remedy:
+        case AskFewerUnits(units=units):
+            assert 0 < units < world.pod.demand.units
+            return naive_remedies.asking(world, units)
+        case ReservationsExpire(holders=holders):
+            return naive_remedies.without_reservations(world, reservations_of(holders, world))
+        case UsePool(pool=name, resource=resource):
+            pool = world.serving(resource)
+            assert pool is not None
+            assert pool.name == name
+            return naive_remedies.asking_pool(world, pool)
+        case UnitsReturn(cause=WithheldBy.CORDONED, node=node):
+            return naive_remedies.with_node(world, naive_remedies.schedulable(world.nodes[node]))
+        case UnitsReturn(cause=WithheldBy.NOT_READY, node=node):
+            return naive_remedies.with_node(world, naive_remedies.ready(world.nodes[node]))
+        case UnitsReturn(devices=devices):
+            return naive_remedies.restored(world, devices)
+        case DevicesJoin(devices=devices):
+            return naive_remedies.joined(world, devices)
+        case PodsEnd(holders=holders):
+            return naive_remedies.without_pods(world, [one.uid for one in holders])
+
+
+def reservations_of(holders: Iterable[UnitsHolder], world: WaitingWorld) -> list[str]:
+    uids = {one.uid for one in holders}
+    return [name for name, one in world.reserved.items() if one.pod.uid in uids]
+
+
+def is_placed(world: WaitingWorld, node: str) -> bool:
+    """Say whether a state built from nothing binds the pod on the node, where kube-scheduler may send it."""
+    state, pod = world.built(), world.pod
+    pool = state.index.pool_of(pod.demand.resource)
+    if pool is None:
+        return False
+    plan = state.reader.plan_bind(NodeName(node), pool, pod.demand, uid=pod.uid)
+    naive = NaivePlacement(world)
+    assert isinstance(plan, Placed) == naive.has_units(node), plan
+    return isinstance(plan, Placed) and naive.takes(node)

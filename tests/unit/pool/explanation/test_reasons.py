@@ -1,0 +1,277 @@
+"""The reason of a wait, the figures beside it, and the order of remedies, by example."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.foreign.core import NodeTaint
+from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
+from api.kinds.gpupool import DeviceTopology
+from api.names import NodeName, ReservationId, UnitId
+from kernelcache.cache_index import CacheIndex
+from pool.allocation_state import AllocationState, PlacementRequest
+from pool.explanation.explain import explain
+from pool.explanation.explanation import (
+    AskFewerUnits,
+    Explanation,
+    PodsEnd,
+    ReservationsExpire,
+    UnitsHolder,
+    UnitsReturn,
+    UnitWaitReason,
+    UsePool,
+)
+from pool.explanation.question import WaitQuestion
+from pool.model import KubeletTopology, PodFacts, PodPhase, PodSelection
+from pool.placement.planner import Placed
+from tests.support.builders import a_device, a_node, a_pod_facts, a_pool, at
+from tests.support.cache_wishes import LLAMA, a_known_cache
+
+DEVICES = 4
+Taken = dict[str, int]
+
+
+def a_state(taken: Taken, **pool: Any) -> AllocationState:
+    """Nodes of four devices each, of which the first ones are a bound pod's."""
+    state = AllocationState()
+    state.index.replace_pool(a_pool(**pool))
+    for node, count in taken.items():
+        state.index.replace_node(a_node(node))
+        for number in range(DEVICES):
+            state.index.replace_device(a_device(node, number, numa_node=number % 2))
+        if count:
+            bind(state, f"on-{node}", node, range(count))
+    return state
+
+
+def bind(state: AllocationState, name: str, node: str, numbers: Any, **changes: Any) -> None:
+    units = tuple(UnitId(f"GPU-{node}-{number}") for number in numbers)
+    pod = a_pod_facts(
+        name,
+        len(units),
+        phase=PodPhase.BOUND,
+        node=NodeName(node),
+        devices={"c0": units},
+        **changes,
+    )
+    state.observe_pod(pod, at(0))
+
+
+def waiting(units: int = 1, **changes: Any) -> PodFacts:
+    return a_pod_facts("waiting", units, **changes)
+
+
+def why(state: AllocationState, pod: PodFacts, **question: Any) -> Explanation:
+    state.observe_pod(pod, at(10))
+    return explain(state.reader, state.index, WaitQuestion(pod=pod, now=10.0, **question))
+
+
+def test_free_units_of_several_nodes_are_fragmented():
+    found = why(a_state({"n1": 1, "n2": 2}), waiting(4))
+    assert found.reason is UnitWaitReason.UNITS_FRAGMENTED
+    assert (found.free, found.largest_free, found.largest_node) == (5, 3, 4)
+    assert [(one.node, one.free, one.used) for one in found.nodes] == [("n1", 3, 1), ("n2", 2, 2)]
+
+
+def test_fewer_free_units_than_the_pod_asks_for_are_exhausted():
+    found = why(a_state({"n1": 4, "n2": 3}), waiting(2))
+    assert found.reason is UnitWaitReason.UNITS_EXHAUSTED
+    assert (found.free, found.largest_free) == (1, 1)
+
+
+def test_a_pod_larger_than_every_node_is_too_large_however_much_is_free():
+    found = why(a_state({"n1": 0, "n2": 0}), waiting(5))
+    assert found.reason is UnitWaitReason.POD_TOO_LARGE
+    assert found.remedies == (AskFewerUnits(node="n1", units=4),)
+
+
+def test_enough_units_of_two_numa_nodes_are_not_aligned():
+    state = a_state({"n1": 2}, device_topology=DeviceTopology.REQUIRED)
+    found = why(state, waiting(2))
+    assert found.reason is UnitWaitReason.UNITS_NOT_ALIGNED
+    assert found.nodes[0].free == 2
+    assert AskFewerUnits(node="n1", units=1) in found.remedies
+
+
+@pytest.mark.parametrize(
+    ("change", "selection"),
+    [
+        pytest.param({"is_cordoned": True}, None, id="cordoned"),
+        pytest.param({"is_ready": False}, None, id="not-ready"),
+        pytest.param({"taints": (NodeTaint(key="x", effect="NoSchedule"),)}, None, id="taint"),
+        pytest.param({}, PodSelection(node_selector=(("zone", "a"),)), id="selector"),
+    ],
+)
+def test_nodes_with_units_that_the_pod_may_not_go_to_are_excluded(
+    change: dict[str, Any], selection: PodSelection | None
+):
+    state = a_state({"n1": 0})
+    state.index.replace_node(a_node("n1", **change))
+    found = why(state, waiting(2, selection=selection))
+    assert found.reason is UnitWaitReason.NODES_EXCLUDED
+    assert found.nodes[0].exclusion
+    assert found.nodes[0].refusal is None
+
+
+@pytest.mark.parametrize("state_of_node", ["is_leaving", "is_starting"])
+def test_a_node_that_leaves_or_starts_is_closed(state_of_node: str):
+    state = a_state({"n1": 0})
+    state.index.replace_node(a_node("n1", **{state_of_node: True}))
+    found = why(state, waiting(2))
+    assert found.reason is UnitWaitReason.NODES_CLOSED
+    assert (found.nodes[0].free, found.nodes[0].withheld) == (0, DEVICES)
+    assert found.remedies == ()
+
+
+def test_a_pod_on_unknown_devices_closes_its_node_until_it_ends():
+    state = a_state({"n1": 0})
+    stranger = a_pod_facts("stranger", phase=PodPhase.BOUND, node=NodeName("n1"))
+    state.observe_pod(stranger, at(0))
+    found = why(state, waiting(2))
+    assert found.reason is UnitWaitReason.NODES_CLOSED
+    assert [one.name for one in found.nodes[0].holders] == ["stranger"]
+    (remedy,) = found.remedies
+    assert isinstance(remedy, PodsEnd)
+
+
+def test_a_cache_that_fits_no_device_is_the_reason():
+    state, caches = a_state({"n1": 0}), CacheIndex()
+    state.index.caches = caches
+    caches.set_cache(LLAMA, a_known_cache(90))
+    pod = waiting(2)
+    demand = msgspec.structs.replace(pod.demand, caches=(LLAMA,))
+    found = why(state, waiting(demand=demand))
+    assert found.reason is UnitWaitReason.CACHES_FIT_NO_DEVICE
+
+
+@pytest.mark.parametrize("closed", ["is_terminating", "is_in_maintenance"])
+def test_a_pool_that_allocates_nothing_is_closed_and_another_pool_helps(closed: str):
+    state = a_state({"n1": 0}, **{closed: True})
+    other = a_pool("other")
+    state.index.replace_pool(other)
+    state.index.replace_device(a_device("n1", 9, "other"))
+    found = why(state, waiting(1), other_pools=[other])
+    assert found.reason is UnitWaitReason.POOL_CLOSED
+    assert found.remedies == (UsePool(node="n1", pool="other", resource=other.resource),)
+
+
+def test_an_unknown_resource_has_no_pool():
+    found = why(a_state({"n1": 0}), waiting(pool="trainnig"))
+    assert found.reason is UnitWaitReason.POOL_NOT_FOUND
+    assert (found.pool, found.capacity, found.nodes) == ("", None, ())
+
+
+def test_gates_of_others_come_before_units():
+    found = why(a_state({"n1": 4}), waiting(is_gated=True))
+    assert found.reason is UnitWaitReason.SCHEDULING_GATED
+    assert found.remedies == ()
+
+
+def test_a_node_with_units_means_that_the_pod_waits_for_something_else():
+    found = why(a_state({"n1": 4, "n2": 0}), waiting(4))
+    assert found.reason is UnitWaitReason.UNITS_AVAILABLE
+    assert found.remedies == ()
+
+
+def reserve(
+    state: AllocationState, node: str, numbers: Sequence[int], *, name: str = "next", at_s: int = 0
+) -> None:
+    """Reserve devices for a pending pod, for 120 s."""
+    pool, size = a_pool(), len(numbers)
+    pod = a_pod_facts(name, size, priority=3, created="2026-01-01T00:00:00Z")
+    state.observe_pod(pod, at(0))
+    request = PlacementRequest(
+        id=ReservationId(name), pool=pool, demand=pod.demand, namespace="default", name=name
+    )
+    units = tuple(UnitId(f"GPU-{node}-{number}") for number in numbers)
+    state.hold(request, Placed(pool.name, NodeName(node), {"c0": units}), uid=pod.uid, now=at(at_s))
+
+
+def a_state_with_a_reservation() -> AllocationState:
+    """Node n1 has two units of a bound pod and two of a reservation, node n2 one free unit."""
+    state = a_state({"n1": 2, "n2": 3})
+    reserve(state, "n1", [2, 3])
+    return state
+
+
+def test_holders_are_bound_pods_and_reservations_with_their_time_left():
+    found = why(a_state_with_a_reservation(), waiting(2))
+    holders = next(one.holders for one in found.nodes if one.node == "n1")
+    assert holders == (
+        UnitsHolder(
+            namespace="default",
+            name="next",
+            uid="uid-next",
+            units=2,
+            priority=3,
+            created="2026-01-01T00:00:00Z",
+            is_reserved=True,
+            expires_in_s=110.0,
+        ),
+        UnitsHolder(namespace="default", name="on-n1", uid="uid-on-n1", units=2),
+    )
+    assert (found.nodes[-1].reserved, found.nodes[-1].used) == (2, 2)
+
+
+def test_a_reservation_whose_end_leaves_devices_of_two_numa_nodes_is_no_remedy_for_kubelet():
+    """Devices 1 and 3 are of one NUMA node; the reservation has device 2, and device 3 is free."""
+    state = a_state({"n1": 0})
+    kubelet = KubeletTopology(
+        TopologyManagerPolicy.SINGLE_NUMA_NODE, TopologyManagerScope.CONTAINER
+    )
+    state.index.replace_kubelet(NodeName("n1"), kubelet)
+    bind(state, "first", "n1", [0])
+    bind(state, "second", "n1", [1])
+    reserve(state, "n1", [2])
+    found = why(state, waiting(2))
+    assert [type(one) for one in found.remedies] == [AskFewerUnits, PodsEnd]
+    ends = found.remedies[-1]
+    assert isinstance(ends, PodsEnd)
+    assert [one.name for one in ends.holders] == ["second"]
+
+
+def test_of_the_nodes_where_reservations_expire_the_soonest_is_named():
+    state = a_state({"n1": 2, "n2": 2})
+    reserve(state, "n1", [2, 3], name="later", at_s=5)
+    reserve(state, "n2", [2, 3], name="sooner", at_s=1)
+    named = [one for one in why(state, waiting(2)).remedies if isinstance(one, ReservationsExpire)]
+    assert [(one.node, one.within_s) for one in named] == [("n2", 111.0)]
+
+
+def test_a_faulted_device_that_does_not_help_is_not_named():
+    """Devices 1 and 3 are of one NUMA node; device 0 comes first and is of the other one."""
+    state = a_state({"n1": 0}, device_topology=DeviceTopology.REQUIRED)
+    bind(state, "bound", "n1", [2])
+    for number in (0, 1, 3):
+        device = a_device("n1", number, numa_node=number % 2, is_faulted=True)
+        state.index.replace_device(device)
+    named = [one for one in why(state, waiting(2)).remedies if isinstance(one, UnitsReturn)]
+    assert [one.devices for one in named] == [("n1-1", "n1-3")]
+
+
+def test_remedies_come_with_the_least_change_first():
+    found = why(a_state_with_a_reservation(), waiting(2))
+    assert [type(one) for one in found.remedies] == [AskFewerUnits, ReservationsExpire, PodsEnd]
+
+
+def test_without_remedies_all_else_is_the_same():
+    state, pod = a_state_with_a_reservation(), waiting(2)
+    full = why(state, pod)
+    question = WaitQuestion(pod=pod, now=10.0)
+    short = explain(state.reader, state.index, question, with_remedies=False)
+    assert full.remedies
+    assert short == msgspec.structs.replace(full, remedies=())
+
+
+def test_of_many_nodes_the_first_are_detailed_and_all_are_counted():
+    state = a_state({f"n{number:02}": 3 for number in range(20)})
+    found = why(state, waiting(2), most_nodes=5)
+    assert (len(found.nodes), found.nodes_total) == (5, 20)
+    assert (found.free, found.reason) == (20, UnitWaitReason.UNITS_FRAGMENTED)
+    assert all(one.holders for one in found.nodes)
+
+
+def test_a_pod_without_a_selection_may_go_to_any_node():
+    assert why(a_state({"n1": 0}), waiting(1, selection=None)).nodes[0].takes_pod
