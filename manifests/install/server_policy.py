@@ -23,6 +23,7 @@ from api.names import (
     POOL_LABEL,
     SCALE_SIGNAL,
     TRUST_HASH_ANNOTATION,
+    UNITS_CONDITION,
 )
 from manifests import constants
 from manifests.install.node_rules import node_rules
@@ -64,13 +65,20 @@ _OF_TOPOLOGY: Final = ("topology.kubernetes.io/region", "topology.kubernetes.io/
 """Labels that the API server itself copies from the node to a Binding (PodTopologyLabelsAdmission, since 1.35)."""
 
 
+_OTHER_CONDITIONS: Final = (
+    f"dyn({{0}}).status.?conditions.orValue([]).filter(c, c.type != '{UNITS_CONDITION}')"
+)
+_LEAVES_OTHER_CONDITIONS: Final = (
+    f"{_OTHER_CONDITIONS.format('object')} == {_OTHER_CONDITIONS.format('oldObject')}"
+)
+
+
 def own_pod_rules(excluded_namespaces: "Sequence[str]") -> tuple[dict[str, str], ...]:
     """Return the rules for the server's writes of a pod, its status or its Binding."""
     metadata = same_but("metadata", ("annotations", *KEPT_BY_API_SERVER))
     annotations = same_but("metadata.?annotations", ENGINE_ANNOTATIONS)
-    status = same_but(
-        "status", ("nominatedNodeName",), beside=f"k == 'conditions' && {IS_OWN_SIGNAL}"
-    )
+    conditions = f"k == 'conditions' && ({IS_OWN_SIGNAL} || {_LEAVES_OTHER_CONDITIONS})"
+    status = same_but("status", ("nominatedNodeName",), beside=conditions)
     return (
         {
             "expression": (
@@ -80,8 +88,8 @@ def own_pod_rules(excluded_namespaces: "Sequence[str]") -> tuple[dict[str, str],
                 f" && {metadata} && {annotations} && {status}"
             ),
             "message": (
-                f"of a pod the GPU control plane writes its annotations, the removal of the gate {CAPACITY_GATE} and"
-                f" status.nominatedNodeName, and nothing else; it creates none but those with {COMPONENT_LABEL}:"
+                f"of a pod the GPU control plane writes its annotations, the removal of the gate {CAPACITY_GATE},"
+                f" the condition {UNITS_CONDITION} and status.nominatedNodeName, and nothing else; it creates none but those with {COMPONENT_LABEL}:"
                 f" {SCALE_SIGNAL} in its namespace, of which it writes the conditions"
             ),
             "reason": "Forbidden",

@@ -1,1 +1,1 @@
-"""Controllers of pods: nomination, requeue, reservation expiry and binding recovery."""
+"""Controllers of pods: nomination, requeue, reservation expiry, binding recovery and the explanation of waits."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
-from api.foreign.core import Node, NodeSpec, NodeStatus, Pod, PodStatus
+from api.foreign.core import Node, NodeSpec, NodeStatus, Pod
 from api.foreign.karpenter import (
     INITIALIZED,
     LAUNCHED,
@@ -33,19 +33,8 @@ TERMINATION_FINALIZER: Final = "karpenter.sh/termination"
 PODS_RESOURCE: Final = "pods"
 
 
-class _PodCondition(Model, frozen=True):
-    type: str = ""
-    reason: str = ""
-
-
-class _SeenPodStatus(PodStatus, frozen=True):
-    conditions: list[_PodCondition] | None = None
-
-
 class SeenPod(Pod, frozen=True):
-    """A pod with its conditions."""
-
-    status: _SeenPodStatus = _SeenPodStatus()
+    """A pod that Karpenter may count."""
 
     @property
     def is_provisionable(self) -> bool:

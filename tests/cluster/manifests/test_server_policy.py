@@ -10,6 +10,7 @@ from api.names import (
     POOL_TAINTS_ANNOTATION,
     PRESENT_LABEL,
     TRUST_HASH_ANNOTATION,
+    UNITS_CONDITION,
     WOKEN_ANNOTATION,
     PoolName,
     pool_node_label,
@@ -52,6 +53,28 @@ async def test_of_a_pod_it_writes_annotations_of_ours_and_the_nomination(server,
     await server.patch(pod, {"metadata": {"annotations": {WOKEN_ANNOTATION: "now"}}})
     nominated = [{"op": "add", "path": "/status/nominatedNodeName", "value": "somewhere"}]
     await server.patch(f"{pod}/status", nominated, kind="json")
+
+
+def conditions(*types: str) -> client.JsonObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pod"},
+        "status": {"conditions": [{"type": one, "status": "False"} for one in types]},
+    }
+
+
+async def test_of_a_pods_conditions_it_writes_one(server, api, pod):
+    foreign = "example.test/ready"
+    by_server = {"kind": "apply", "fieldManager": "server", "force": "true"}
+    await server.patch(f"{pod}/status", conditions(UNITS_CONDITION), **by_server)
+    await api.patch(f"{pod}/status", conditions(foreign), kind="apply", fieldManager="other")
+    written = await server.patch(f"{pod}/status", conditions(UNITS_CONDITION), **by_server)
+    assert {one["type"] for one in written["status"]["conditions"]} >= {foreign, UNITS_CONDITION}
+    with is_refused("status.nominatedNodeName, and nothing else"):
+        await server.patch(f"{pod}/status", conditions(UNITS_CONDITION, "mine"), **by_server)
+    with is_refused("status.nominatedNodeName, and nothing else"):
+        await server.patch(f"{pod}/status", {"status": {"conditions": None}})
 
 
 @pytest.mark.parametrize(

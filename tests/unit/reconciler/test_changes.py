@@ -50,6 +50,7 @@ class Setup:
             self.catalog,
             self.now,
             reader=self.allocation_state.reader,
+            device_of=lambda _: None,
         )
         self.pump.pools.subscribe(self.controllers["pools"].enqueue)
         self.pump.waiting.subscribe(self.controllers["waiting"].enqueue)

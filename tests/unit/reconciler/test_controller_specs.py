@@ -66,6 +66,7 @@ def test_names_are_those_of_metrics_logs_and_tasks():
         "node.pool-marks",
         "node.present-label",
         "nodeclaim.watch",
+        "pod.explanation",
         "pod.nominating",
         "pod.waking",
         "pool.capacity",

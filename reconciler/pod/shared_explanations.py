@@ -1,0 +1,61 @@
+"""Explanations of one moment: pods of a pool with equal demand and constraints share one, without names of pods."""
+
+from typing import TYPE_CHECKING, final
+
+import msgspec
+
+from pool.explanation.explain import explain
+from pool.explanation.explanation import UnitWaitReason
+from pool.explanation.question import WaitQuestion
+from telemetry.explanation_texts import wait_summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pool.allocation_reader import AllocationReader
+    from pool.index.device_index import DeviceIndex
+    from pool.model import Demand, Instant, PodFacts, PodSelection
+
+
+class WaitText(msgspec.Struct, frozen=True):
+    """Why a pod waits, in one line."""
+
+    reason: UnitWaitReason
+    message: str
+
+    @property
+    def is_available(self) -> bool:
+        """Whether a node has the units: the pod waits for something else."""
+        return self.reason is UnitWaitReason.UNITS_AVAILABLE
+
+
+@final
+class SharedExplanations:
+    """What was found out for pods that are alike, as of the first of them."""
+
+    def __init__(
+        self, reader: "AllocationReader", index: "DeviceIndex", now: "Callable[[], Instant]"
+    ) -> None:
+        self._reader = reader
+        self._index = index
+        self._now = now
+        self._texts: dict[tuple[Demand, int], tuple[PodSelection | None, WaitText]] = {}
+        # demand, id of the selection, which equal pods share -> the selection, which keeps its id, and the text
+
+    def knows(self, pod: "PodFacts") -> bool:
+        """Return whether a pod of equal demand and constraints was explained."""
+        return (pod.demand, id(pod.selection)) in self._texts
+
+    def explain(self, pod: "PodFacts") -> WaitText:
+        """Return why a waiting pod waits; it changes nothing."""
+        key = (pod.demand, id(pod.selection))
+        known = self._texts.get(key)
+        if known is None:
+            known = self._texts[key] = (pod.selection, self._text_of(pod))
+        return known[1]
+
+    def _text_of(self, pod: "PodFacts") -> WaitText:
+        # Without details of nodes: their holders may be pods of other namespaces.
+        question = WaitQuestion(pod=pod, now=self._now().monotonic, most_nodes=0)
+        found = explain(self._reader, self._index, question, with_remedies=False)
+        return WaitText(found.reason, wait_summary(found))

@@ -1,0 +1,446 @@
+"""What waiting pods say of themselves: when it is written, how often, and what happens when it cannot be."""
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import pytest
+from structlog.testing import capture_logs
+
+from api.annotations import encode_devices
+from api.names import (
+    CAPACITY_GATE,
+    DEVICES_ANNOTATION,
+    RESOURCE_PREFIX,
+    UNITS_CONDITION,
+    UnitId,
+)
+from kube.resources import GPU_DEVICES, PODS
+from pool.explanation.explanation import UnitWaitReason
+from pool.model import PodFacts
+from reconciler.caches import Caches
+from reconciler.controller_spec import ControllerContext
+from reconciler.pod.explanation_turns import AFTER_S, AGAIN_S, PAUSE_S, REFUSED_FOR_S, RESYNC_S
+from reconciler.pod.shared_explanations import SharedExplanations, WaitText
+from reconciler.pod.wait_explanation import (
+    ADOPT_EVERY_S,
+    MAX_BACKOFF_S,
+    PERIOD_S,
+    WRITES_A_LOOK,
+    PodExplainer,
+    WaitExplanation,
+)
+from telemetry.metrics import REGISTRY
+from tests.component.reconciler.cluster import Cluster
+from tests.support.controllers import a_context
+from tests.support.loop_clock import ServerClock
+
+pytestmark = pytest.mark.looptime
+
+Json = dict[str, Any]
+SOON_S = AFTER_S + 3 * PERIOD_S
+RESOURCE = f"{RESOURCE_PREFIX}whole"
+STATUS = "/status$"
+NEVER_S = 1e6
+ExplainedBy = Callable[[SharedExplanations], PodExplainer]
+
+
+def context_of(cluster: Cluster) -> ControllerContext:
+    index = cluster.allocation_state.index
+    return a_context(
+        caches=Caches(index, cluster.allocation_state, cluster.catalog),
+        client=cluster.client,
+        recorder=cluster.recorder,
+        clock=ServerClock(),
+    )
+
+
+def explanation_of(cluster: Cluster, explained_by: ExplainedBy) -> WaitExplanation:
+    context = context_of(cluster)
+
+    def explainer() -> PodExplainer:
+        return explained_by(SharedExplanations(context.reader, context.index, context.now))
+
+    return WaitExplanation(context, explainer)
+
+
+@asynccontextmanager
+async def a_leader(
+    cluster: Cluster, *, sees_every_s: float = 2.0, explained_by: ExplainedBy = lambda one: one
+) -> AsyncIterator[WaitExplanation]:
+    """Explain, and see the world now and then."""
+    explanation = explanation_of(cluster, explained_by)
+
+    async def watch() -> NoReturn:
+        while True:
+            await asyncio.sleep(sees_every_s)
+            await cluster.observe()
+            explanation.note_change(RESOURCE)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(explanation.run()), group.create_task(watch())]
+        yield explanation
+        for task in tasks:
+            task.cancel()
+
+
+async def add_pod(
+    cluster: Cluster, name: str = "p", *, pool: str = "whole", units: int = 3, **spec: Any
+) -> None:
+    """Add a pod that wants more units than the node has, unless it wants fewer."""
+    limits = {f"{RESOURCE_PREFIX}{pool}": str(units)}
+    container = {"name": "c0", "image": "cuda", "resources": {"limits": limits}}
+    metadata = {"name": name, "namespace": "default"}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    await cluster.client.create(PODS, {**body, "spec": {"containers": [container], **spec}})
+    await cluster.observe()
+    cluster.api.requests.clear()
+
+
+async def condition(cluster: Cluster, name: str = "p") -> Json | None:
+    pod = await cluster.client.get(PODS, Json, name, namespace="default")
+    found = [one for one in pod["status"].get("conditions", ()) if one["type"] == UNITS_CONDITION]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+async def said(cluster: Cluster, name: str = "p") -> tuple[str, str] | None:
+    found = await condition(cluster, name)
+    return None if found is None else (found["status"], found["reason"])
+
+
+def patches(cluster: Cluster) -> list[str]:
+    return [path.split("/")[-2] for method, path in cluster.writes() if method == "PATCH"]
+
+
+def failures() -> float:
+    labels = {"task": "pod.explanation"}
+    return REGISTRY.get_sample_value("gpu_task_failures_total", labels) or 0
+
+
+async def bind(cluster: Cluster, name: str, *units: str) -> None:
+    target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
+    binding = {"apiVersion": "v1", "kind": "Binding", "target": target}
+    devices = encode_devices({"c0": tuple(map(UnitId, units))})
+    metadata = {
+        "name": name,
+        "namespace": "default",
+        "annotations": {DEVICES_ANNOTATION: devices},
+    }
+    await cluster.client.create(
+        PODS,
+        {**binding, "metadata": metadata},
+        namespace="default",
+        name=name,
+        subresource="binding",
+    )
+
+
+async def add_bound_pod(cluster: Cluster, name: str, unit: str) -> None:
+    await add_pod(cluster, name, units=1)
+    await bind(cluster, name, unit)
+    await cluster.observe()
+    cluster.api.requests.clear()
+
+
+# --- when ----------------------------------------------------------------------------------------
+
+
+async def test_a_pod_says_why_it_waits_once_it_has_waited_for_five_seconds(cluster: Cluster):
+    await add_pod(cluster)
+    async with a_leader(cluster):
+        await asyncio.sleep(AFTER_S - 0.1)
+        assert patches(cluster) == []
+        await asyncio.sleep(SOON_S)
+    found = await condition(cluster)
+    assert found is not None
+    assert (found["status"], found["reason"]) == ("False", "PodTooLarge")
+    assert found["message"]
+    assert found["lastProbeTime"] == found["lastTransitionTime"]
+    (event,) = cluster.recorder.taken()
+    assert (event.reason, event.type, event.note) == ("GPUPodWaits", "Warning", found["message"])
+    assert (event.regarding.kind, event.regarding.name) == ("Pod", "p")
+    assert event.regarding.uid
+
+
+async def test_a_pod_that_is_bound_within_five_seconds_says_nothing(cluster: Cluster):
+    await add_pod(cluster)
+    async with a_leader(cluster, sees_every_s=0.5):
+        await asyncio.sleep(AFTER_S - 1)
+        await bind(cluster, "p")
+        await asyncio.sleep(2 * PAUSE_S)
+    assert await condition(cluster) is None
+
+
+async def test_nothing_is_written_while_the_reason_stays(cluster: Cluster):
+    await add_pod(cluster)
+    async with a_leader(cluster):
+        await asyncio.sleep(SOON_S)
+        assert patches(cluster) == ["p"]
+        await asyncio.sleep(2 * RESYNC_S)
+    assert patches(cluster) == []
+    assert len(cluster.recorder.taken()) == 1
+
+
+async def test_another_reason_is_written_with_an_event_and_keeps_the_time_of_the_transition(
+    cluster: Cluster,
+):
+    await add_pod(cluster, units=2)
+    await add_bound_pod(cluster, "b", "GPU-n1-0")
+    async with a_leader(cluster):
+        await asyncio.sleep(SOON_S)
+        before = await condition(cluster)
+        await cluster.client.delete(GPU_DEVICES, "n1-1")
+        await asyncio.sleep(PAUSE_S + SOON_S)
+        after = await condition(cluster)
+    assert before is not None
+    assert after is not None
+    assert (before["reason"], after["reason"]) == ("UnitsExhausted", "PodTooLarge")
+    assert after["lastTransitionTime"] == before["lastTransitionTime"]
+    assert after["lastProbeTime"] > before["lastProbeTime"]
+    assert len(cluster.recorder.taken()) == 2
+
+
+async def test_new_figures_are_written_without_an_event_and_not_within_the_pause(
+    cluster: Cluster,
+):
+    for number in range(2, 8):
+        await cluster.add_device(f"n1-{number}")
+    await add_bound_pod(cluster, "b0", "GPU-n1-0")
+    await add_pod(cluster, units=8)
+    writes: list[float] = []
+    loop = asyncio.get_running_loop()
+    async with a_leader(cluster):
+        for number in range(1, 8):
+            # One unit less is free every ten seconds, for others than the pod.
+            await add_bound_pod(cluster, f"b{number}", f"GPU-n1-{number}")
+            for _ in range(40):
+                await asyncio.sleep(0.25)
+                writes += [loop.time()] * patches(cluster).count("p")
+    gaps = [after - before for before, after in itertools.pairwise(writes)]
+    assert len(writes) >= 2
+    assert min(gaps) >= PAUSE_S - 0.5, "they are noticed a quarter of a second late"
+    assert [one.reason for one in cluster.recorder.taken()] == ["GPUPodWaits"]
+
+
+async def test_all_pods_together_are_written_ten_times_a_second_at_most(cluster: Cluster):
+    for number in range(40):
+        await add_pod(cluster, f"p{number:02}")
+    by_second: Counter[int] = Counter()
+    async with a_leader(cluster, sees_every_s=NEVER_S):
+        for tenth in range(400):
+            await asyncio.sleep(0.1)
+            by_second[tenth // 10] += len(patches(cluster)) + len(cluster.recorder.taken())
+    assert sum(by_second.values()) == 80, "a condition and an Event of each"
+    assert max(by_second.values()) == WRITES_A_LOOK
+    assert {await said(cluster, f"p{number:02}") for number in range(40)} == {
+        ("False", "PodTooLarge")
+    }
+
+
+# --- the end of the wait -------------------------------------------------------------------------
+
+
+async def test_a_bound_pod_says_once_that_units_are_available(cluster: Cluster):
+    await add_pod(cluster)
+    async with a_leader(cluster):
+        await asyncio.sleep(SOON_S)
+        assert await said(cluster) == ("False", "PodTooLarge")
+        await bind(cluster, "p")
+        await asyncio.sleep(PAUSE_S + SOON_S)
+        assert await said(cluster) == ("True", "UnitsAllocated")
+        patches(cluster)
+        await asyncio.sleep(2 * ADOPT_EVERY_S)
+    assert patches(cluster) == []
+    assert len(cluster.recorder.taken()) == 1
+
+
+async def test_a_pod_with_free_units_says_so_only_where_it_said_otherwise(cluster: Cluster):
+    await add_bound_pod(cluster, "b", "GPU-n1-0")
+    await add_pod(cluster, units=2)
+    await add_pod(cluster, "small", units=1)
+    async with a_leader(cluster):
+        await asyncio.sleep(SOON_S)
+        assert await said(cluster) == ("False", "UnitsExhausted")
+        assert await said(cluster, "small") is None
+        await cluster.client.delete(PODS, "b", namespace="default", grace_period_s=0)
+        await asyncio.sleep(PAUSE_S + SOON_S)
+        assert await said(cluster) == ("True", "UnitsAvailable")
+        assert await said(cluster, "small") is None
+        patches(cluster)
+        await asyncio.sleep(2 * PAUSE_S)
+    assert patches(cluster) == []
+
+
+# --- which pods ----------------------------------------------------------------------------------
+
+
+async def test_a_pod_behind_our_gate_is_explained_and_one_behind_a_foreign_gate_is_not(
+    cluster: Cluster,
+):
+    await add_pod(cluster, "ours", schedulingGates=[{"name": CAPACITY_GATE}])
+    await add_pod(cluster, "foreign", schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+    both = [{"name": CAPACITY_GATE}, {"name": "kueue.x-k8s.io/admission"}]
+    await add_pod(cluster, "both", schedulingGates=both)
+    async with a_leader(cluster):
+        await asyncio.sleep(SOON_S)
+    found = [await said(cluster, name) for name in ("ours", "foreign", "both")]
+    assert found == [("False", "PodTooLarge"), None, None]
+
+
+async def test_a_pod_that_asks_for_a_pool_that_there_is_not_is_explained(cluster: Cluster):
+    await add_pod(cluster, pool="gone", units=1)
+    async with a_leader(cluster):
+        await asyncio.sleep(SOON_S)
+    assert await said(cluster) == ("False", UnitWaitReason.POOL_NOT_FOUND.value)
+
+
+async def test_other_conditions_of_the_pod_stay(cluster: Cluster):
+    await add_pod(cluster)
+    foreign = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    await cluster.client.merge_patch(
+        PODS,
+        {"status": {"conditions": [foreign]}},
+        name="p",
+        namespace="default",
+        subresource="status",
+    )
+    async with a_leader(cluster):
+        await asyncio.sleep(SOON_S)
+    pod = await cluster.client.get(PODS, Json, "p", namespace="default")
+    assert {one["type"] for one in pod["status"]["conditions"]} == {
+        "PodScheduled",
+        UNITS_CONDITION,
+    }
+
+
+# --- another leader ------------------------------------------------------------------------------
+
+
+async def test_another_leader_writes_nothing_that_is_right_already(cluster: Cluster):
+    for name in ("p", "q"):
+        await add_pod(cluster, name)
+    async with a_leader(cluster):
+        await asyncio.sleep(SOON_S)
+    assert sorted(patches(cluster)) == ["p", "q"]
+    cluster.recorder.taken()
+    async with a_leader(cluster):
+        await asyncio.sleep(RESYNC_S + 10)
+    assert patches(cluster) == []
+    assert cluster.recorder.taken() == []
+
+
+async def test_another_leader_corrects_a_pod_that_was_bound_in_between(cluster: Cluster):
+    await add_pod(cluster)
+    async with a_leader(cluster):
+        await asyncio.sleep(SOON_S)
+    await bind(cluster, "p")
+    await cluster.observe()
+    async with a_leader(cluster):
+        await asyncio.sleep(PAUSE_S + SOON_S)
+    assert await said(cluster) == ("True", "UnitsAllocated")
+
+
+async def test_a_condition_that_a_former_leader_writes_late_is_corrected(cluster: Cluster):
+    await add_pod(cluster)
+    await bind(cluster, "p")
+    async with a_leader(cluster):
+        await asyncio.sleep(SOON_S)
+        late = {"type": UNITS_CONDITION, "status": "False", "reason": "UnitsExhausted"}
+        await cluster.client.merge_patch(
+            PODS,
+            {"status": {"conditions": [late]}},
+            name="p",
+            namespace="default",
+            subresource="status",
+        )
+        await asyncio.sleep(ADOPT_EVERY_S + SOON_S)
+    assert await said(cluster) == ("True", "UnitsAllocated")
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+async def test_a_pod_that_is_gone_or_has_another_uid_by_now_is_left_alone(cluster: Cluster):
+    for name in ("gone", "other", "p"):
+        await add_pod(cluster, name)
+    for name in ("gone", "other"):
+        await cluster.client.delete(PODS, name, namespace="default")
+    await cluster.add_pod("other")
+    before = failures()
+    async with a_leader(cluster, sees_every_s=NEVER_S):
+        await asyncio.sleep(SOON_S)
+    assert (await said(cluster, "other"), await said(cluster)) == (None, ("False", "PodTooLarge"))
+    assert failures() == before
+    assert [one.regarding.name for one in cluster.recorder.taken()] == ["p"]
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+async def test_an_api_server_in_trouble_is_asked_less_and_less_often(cluster: Cluster, code: int):
+    for number in range(100):
+        await add_pod(cluster, f"p{number:02}")
+    cluster.api.faults.fail("PATCH", STATUS, code, times=10_000)
+    before = failures()
+    with capture_logs() as logs:
+        async with a_leader(cluster, sees_every_s=NEVER_S):
+            await asyncio.sleep(AFTER_S + 10 * MAX_BACKOFF_S)
+    count = failures() - before
+    # After 1, 2, 4, 8, 16, 32 s, and then every minute.
+    assert 12 <= count <= 16
+    assert len([line for line in logs if line["log_level"] == "warning"]) == count
+
+
+async def test_explanations_go_on_when_the_api_server_is_back(cluster: Cluster):
+    await add_pod(cluster)
+    cluster.api.faults.fail("PATCH", STATUS, 503, times=3)
+    async with a_leader(cluster):
+        await asyncio.sleep(4 * PAUSE_S + SOON_S)
+    assert await said(cluster) == ("False", "PodTooLarge")
+
+
+async def test_a_refused_pod_keeps_no_other_waiting(cluster: Cluster):
+    await add_pod(cluster, "first")
+    await add_pod(cluster, "second")
+    cluster.api.faults.fail("PATCH", "/pods/first/status$", 403, times=2)
+    before = failures()
+    async with a_leader(cluster):
+        await asyncio.sleep(SOON_S)
+        assert (await said(cluster, "first"), await said(cluster, "second")) == (
+            None,
+            ("False", "PodTooLarge"),
+        )
+        await asyncio.sleep(REFUSED_FOR_S)
+        assert failures() - before == 2
+        await asyncio.sleep(REFUSED_FOR_S + SOON_S)
+    assert await said(cluster, "first") == ("False", "PodTooLarge")
+
+
+@dataclass
+class FailingFirst:
+    """Explains all pods but one."""
+
+    explanations: SharedExplanations
+
+    def knows(self, pod: PodFacts) -> bool:
+        return self.explanations.knows(pod)
+
+    def explain(self, pod: PodFacts) -> WaitText:
+        if pod.name == "first":
+            raise ValueError("a bug")
+        return self.explanations.explain(pod)
+
+
+async def test_an_explanation_that_fails_is_counted_and_keeps_no_other_waiting(cluster: Cluster):
+    await add_pod(cluster, "first")
+    await add_pod(cluster, "second")
+    before = failures()
+    async with a_leader(cluster, explained_by=FailingFirst):
+        await asyncio.sleep(SOON_S)
+        assert failures() - before == 1
+        await asyncio.sleep(AGAIN_S)
+    assert await said(cluster, "second") == ("False", "PodTooLarge")
+    assert failures() - before == 2

@@ -1,0 +1,61 @@
+"""Explanations of one moment: alike pods share one, which names none of them and none of other namespaces."""
+
+import pytest
+
+from pool.model import PodPhase, PodSelection
+from pool.pods.observed import ObservedPods
+from reconciler.pod.shared_explanations import SharedExplanations
+from tests.support.allocation_state import some_allocation_state, some_devices
+from tests.support.builders import a_pod_facts, at
+
+
+@pytest.fixture
+def state():
+    return some_allocation_state(devices=some_devices(8))
+
+
+def test_pods_of_equal_demand_and_selection_share_an_explanation(state):
+    explanations = SharedExplanations(state.reader, state.index, lambda: at(0))
+    selection = PodSelection(node_selector=(("zone", "a"),))
+    alike = [a_pod_facts(f"p{number}", units=9, selection=selection) for number in range(5)]
+    texts = [explanations.explain(pod) for pod in alike]
+    assert all(text is texts[0] for text in texts)
+    larger = explanations.explain(a_pod_facts("larger", units=10, selection=selection))
+    anywhere = explanations.explain(a_pod_facts("anywhere", units=9))
+    assert len({id(text) for text in (texts[0], larger, anywhere)}) == 3
+
+
+def test_later_explanations_see_what_has_changed(state):
+    pod = a_pod_facts(units=8)
+    text = SharedExplanations(state.reader, state.index, lambda: at(0)).explain(pod)
+    assert text.is_available
+    holder = a_pod_facts("b", phase=PodPhase.BOUND, node="n1", devices={"c0": ("GPU-n1-0",)})
+    state.observe_pod(holder, at(0))
+    text = SharedExplanations(state.reader, state.index, lambda: at(0)).explain(pod)
+    assert (text.is_available, text.reason.value) == (False, "UnitsExhausted")
+
+
+def test_a_text_names_no_pod(state):
+    for number in range(8):
+        holder = a_pod_facts(
+            f"secret-holder-{number}",
+            namespace="secret-team",
+            phase=PodPhase.BOUND,
+            node="n1",
+            devices={"c0": (f"GPU-n1-{number}",)},
+        )
+        state.observe_pod(holder, at(0))
+    for units in (1, 8, 9):
+        pod = a_pod_facts("waiting", units=units)
+        text = SharedExplanations(state.reader, state.index, lambda: at(0)).explain(pod)
+        assert "secret" not in text.message
+        assert "waiting" not in text.message
+
+
+def test_waiting_pods_of_all_resources_are_found():
+    pods = ObservedPods()
+    some = [a_pod_facts("a"), a_pod_facts("b", pool="gone"), a_pod_facts("c", is_gated=True)]
+    for pod in some:
+        pods.update(pod)
+        pods.await_units(pod.uid)
+    assert sorted(pod.name for pod in pods.all_waiting()) == ["a", "b"]

@@ -1,0 +1,256 @@
+"""Unit-seconds add up: by pool, by state and by namespace, as a naive integral says."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.names import PodUid, PoolName, UnitId
+from pool.allocation_state import AllocationState
+from reconciler.pool.gauges import forget_all, forget_pool
+from reconciler.pool.namespace_usage import KEPT_S, NamespaceUsage
+from reconciler.pool.unit_seconds import UnitSeconds
+from telemetry.metrics import POOL_UNIT_SECONDS, REGISTRY
+from telemetry.usage_metrics import NAMESPACE_UNIT_SECONDS, USAGE_REGISTRY
+from tests.support.allocation_state import (
+    a_bound_pod,
+    commit_to,
+    reserve,
+    some_allocation_state,
+    some_devices,
+)
+from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, at
+
+WHOLE = PoolName("whole")
+STATES = ("used", "reserved", "free", "withheld")
+NODES = ("n1", "n2")
+DEVICES = 4
+"""Of each node."""
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    clear()
+    yield
+    clear()
+
+
+def clear() -> None:
+    forget_all()
+    POOL_UNIT_SECONDS.clear()
+    NAMESPACE_UNIT_SECONDS.clear()
+
+
+def counted(state: str, pool: str = "whole") -> float | None:
+    labels = {"pool": pool, "state": state}
+    return REGISTRY.get_sample_value("gpupool_unit_seconds_total", labels)
+
+
+def by_namespace(namespace: str, state: str = "used") -> float | None:
+    labels = {"pool": "whole", "namespace": namespace, "state": state}
+    return USAGE_REGISTRY.get_sample_value("gpupool_namespace_unit_seconds_total", labels)
+
+
+def units_of(namespace: str, state: str = "used") -> float | None:
+    labels = {"pool": "whole", "namespace": namespace, "state": state}
+    return USAGE_REGISTRY.get_sample_value("gpupool_namespace_units", labels)
+
+
+def holders() -> dict[tuple[str, str, str], float]:
+    return {
+        (one.labels["uuid"], one.labels["namespace"], one.labels["pod"]): one.value
+        for family in USAGE_REGISTRY.collect()
+        if family.name == "gpu_device_holder"
+        for one in family.samples
+    }
+
+
+@dataclass
+class Day:
+    """A pool of two nodes, what its units are doing by a naive model, and both integrals."""
+
+    allocation_state: AllocationState = field(
+        default_factory=lambda: some_allocation_state(
+            devices=[one for node in NODES for one in some_devices(DEVICES, node)], nodes=NODES
+        )
+    )
+    now: float = 0.0
+    used: dict[str, str] = field(default_factory=dict)
+    # unit -> namespace
+    cordoned: set[str] = field(default_factory=set)
+    wanted: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    # state -> unit-seconds
+    wanted_by_namespace: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def __post_init__(self) -> None:
+        self.seconds = UnitSeconds(self.allocation_state.index)
+        self.usage = NamespaceUsage(self.allocation_state.index, self.allocation_state.reader)
+        self.look()
+
+    def look(self) -> None:
+        self.seconds.look([WHOLE], self.now)
+        self.usage.update(self.allocation_state.index.changes.take().devices, self.now)
+
+    def settle(self) -> None:
+        self.seconds.settle([WHOLE], self.now)
+        self.usage.settle(self.now)
+
+    def go_on(self, seconds: float) -> None:
+        for node in NODES:
+            for number in range(DEVICES):
+                unit = f"GPU-{node}-{number}"
+                idle = "withheld" if node in self.cordoned else "free"
+                self.wanted["used" if unit in self.used else idle] += seconds
+        for namespace in self.used.values():
+            self.wanted_by_namespace[namespace] += seconds
+        self.now += seconds
+
+    def toggle(self, node: str, number: int, namespace: str) -> None:
+        """Bind a pod to a free unit, or end the one that has it."""
+        unit, uid = f"GPU-{node}-{number}", PodUid(f"uid-{node}-{number}")
+        if unit in self.used:
+            del self.used[unit]
+            self.allocation_state.discard_pod(uid)
+        else:
+            self.used[unit] = namespace
+            pod = a_bound_pod(f"{node}-{number}", unit, node=node, uid=uid, namespace=namespace)
+            self.allocation_state.observe_pod(pod, at(self.now))
+
+    def cordon(self, node: str) -> None:
+        self.cordoned ^= {node}
+        facts = a_node(node, is_cordoned=node in self.cordoned)
+        self.allocation_state.index.replace_node(facts)
+
+
+SOME_SECONDS = st.integers(0, 10_000).map(lambda quarters: quarters / 4)
+STEPS = st.one_of(
+    st.tuples(st.just("wait"), SOME_SECONDS),
+    st.tuples(
+        st.just("toggle"),
+        st.tuples(st.sampled_from(NODES), st.integers(0, DEVICES - 1), st.sampled_from("ab")),
+    ),
+    st.tuples(st.just("cordon"), st.sampled_from(NODES)),
+    st.tuples(st.just("settle"), st.none()),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(STEPS, max_size=40))
+def test_states_of_units_add_up_to_capacity_times_time(steps: list[tuple[str, object]]) -> None:
+    clear()
+    day = Day()
+    last: dict[str, float] = dict.fromkeys(STATES, 0.0)
+    for kind, about in steps:
+        match kind, about:
+            case "wait", float(seconds):
+                day.go_on(seconds)
+            case "toggle", (str(node), int(number), str(namespace)):
+                day.toggle(node, number, namespace)
+            case "cordon", str(node):
+                day.cordon(node)
+            case _:
+                day.settle()
+        day.look()
+        shown = {state: counted(state) or 0.0 for state in STATES}
+        assert all(shown[state] >= last[state] for state in STATES)
+        last = shown
+    day.settle()
+    assert {state: counted(state) for state in STATES} == {
+        state: day.wanted[state] for state in STATES
+    }
+    assert sum(counted(state) or 0 for state in STATES) == len(NODES) * DEVICES * day.now
+    for namespace in "ab":
+        assert (by_namespace(namespace) or 0) == day.wanted_by_namespace[namespace]
+        assert (units_of(namespace) or 0) == list(day.used.values()).count(namespace)
+    assert {uuid: name for uuid, name, _ in holders()} == day.used
+
+
+def test_a_reservation_counts_as_reserved_until_its_pod_is_bound() -> None:
+    day = Day()
+    pod = a_pod_facts("p", namespace="default")
+    day.allocation_state.observe_pod(pod, at(0))
+    commit_to(day.allocation_state, pod)
+    day.look()
+    day.now = 10
+    bound = a_bound_pod("p", "GPU-n1-0", uid=pod.uid, namespace="default")
+    day.allocation_state.observe_pod(bound, at(10))
+    day.look()
+    day.now = 14
+    day.settle()
+    assert (counted("reserved"), counted("used")) == (10, 4)
+    assert (by_namespace("default", "reserved"), by_namespace("default")) == (10, 4)
+    assert holders() == {("GPU-n1-0", "default", "p"): 1}
+
+
+def test_a_reservation_of_a_pod_that_is_not_stored_yet_is_not_counted() -> None:
+    """Until its pod is stored, its unit is free to pods that exist."""
+    day = Day()
+    reserve(day.allocation_state, a_demand(1))
+    day.look()
+    day.now = 10
+    day.settle()
+    assert (counted("reserved"), by_namespace("default", "reserved")) == (0, None)
+
+
+def test_a_device_that_moves_away_takes_its_units_with_it() -> None:
+    day = Day()
+    day.toggle("n1", 0, "a")
+    day.look()
+    day.now = 5
+    day.allocation_state.index.replace_device(a_device("n1", 0, pool=None))
+    day.look()
+    day.now = 9
+    day.settle()
+    assert (by_namespace("a"), units_of("a"), holders()) == (5, 0, {})
+    assert sum(counted(state) or 0 for state in STATES) == 8 * 5 + 7 * 4
+
+
+def test_a_pool_that_is_gone_is_counted_no_further() -> None:
+    day = Day()
+    day.now = 5
+    day.settle()
+    forget_pool(WHOLE)
+    day.now = 9
+    day.seconds.settle([], day.now)
+    assert [counted(state) for state in STATES] == [None] * 4
+
+
+def test_a_namespace_keeps_its_counters_for_a_while_after_its_last_unit() -> None:
+    day = Day()
+    day.toggle("n1", 0, "a")
+    day.look()
+    day.now = 5
+    day.toggle("n1", 0, "a")
+    day.look()
+    day.now += KEPT_S
+    day.settle()
+    assert by_namespace("a") == 5
+    day.now += 1
+    day.settle()
+    assert (by_namespace("a"), units_of("a")) == (None, None)
+
+
+def test_a_replica_that_leads_again_starts_with_no_namespace_and_goes_on_with_its_pools() -> None:
+    day = Day()
+    day.toggle("n1", 0, "a")
+    day.look()
+    day.now = 5
+    day.settle()
+    forget_all()
+    assert (units_of("a"), holders()) == (None, {})
+    NamespaceUsage(day.allocation_state.index, day.allocation_state.reader).begin()
+    assert by_namespace("a") is None
+    assert counted("used") == 5
+
+
+def test_a_unit_of_a_pod_is_counted_once_by_name() -> None:
+    day = Day()
+    day.toggle("n1", 0, "a")
+    day.look()
+    assert holders() == {("GPU-n1-0", "a", "n1-0"): 1}
+    day.allocation_state.index.set_observed(PodUid("uid-n1-0"), (UnitId("GPU-n1-1"),))
+    day.look()
+    assert holders() == {("GPU-n1-1", "a", "n1-0"): 1}
