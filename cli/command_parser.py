@@ -20,10 +20,12 @@ class CommandLineError(Exception):
 class CommandParser(argparse.ArgumentParser):
     """The parser of one command."""
 
-    def __init__(self, command: str, description: str, *, epilog: str = "") -> None:
+    def __init__(
+        self, command: str, description: str, *, epilog: str = "", program: str = PROGRAM
+    ) -> None:
         self._flags: list[str] = []
         super().__init__(
-            prog=f"{PROGRAM} {command}",
+            prog=f"{program} {command}",
             description=description,
             epilog=epilog or None,
             allow_abbrev=False,

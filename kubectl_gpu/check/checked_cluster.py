@@ -1,0 +1,228 @@
+"""What a check reads of a cluster; a list that may not be read is None, and is named."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+import msgspec
+
+from api.field_errors import UNDECODABLE
+from api.foreign.core import Node, Pod
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpunodeinventory import GPUNodeInventory
+from api.kinds.gpupool import GPUPool
+from api.kinds.leadershipterm import GPUControlPlaneTerm
+from api.meta import Condition, Model, ObjectMeta
+from api.names import POOL_LABEL
+from kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    GPU_CONTROL_PLANE_TERMS,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    GPU_POOLS,
+    LEASES,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NODES,
+    PODS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
+from kubectl_gpu.cluster_lists import read_list
+from kubectl_gpu.cluster_source import ListQuery
+from kubectl_gpu.errors import ForbiddenError, NotFoundError
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from kubectl_gpu.cluster_source import AnsweringSource
+
+T = TypeVar("T")
+
+
+class SeenContainer(Model, frozen=True):
+    image: str = ""
+
+
+class SeenPodSpec(Model, frozen=True):
+    containers: list[SeenContainer] | None = None
+
+
+class SeenTemplate(Model, frozen=True):
+    spec: SeenPodSpec = SeenPodSpec()
+
+
+class SeenWorkloadSpec(Model, frozen=True):
+    replicas: int = 1
+    template: SeenTemplate = SeenTemplate()
+
+
+class SeenWorkloadStatus(Model, frozen=True):
+    ready_replicas: int = 0
+    desired_number_scheduled: int = 0
+    number_ready: int = 0
+
+
+class SeenWorkload(Model, frozen=True):
+    """A Deployment or a DaemonSet."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SeenWorkloadSpec = SeenWorkloadSpec()
+    status: SeenWorkloadStatus = SeenWorkloadStatus()
+
+    @property
+    def image(self) -> str:
+        containers = self.spec.template.spec.containers
+        return containers[0].image if containers else ""
+
+
+class SeenLeaseSpec(Model, frozen=True):
+    holder_identity: str | None = None
+    renew_time: str | None = None
+
+
+class SeenLease(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SeenLeaseSpec = SeenLeaseSpec()
+
+
+class SeenClient(Model, frozen=True):
+    ca_bundle: str | None = None
+
+
+class SeenWebhook(Model, frozen=True):
+    name: str = ""
+    client_config: SeenClient = SeenClient()
+
+
+class SeenWebhooks(Model, frozen=True):
+    """A webhook configuration of either kind."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: list[SeenWebhook] | None = None
+
+
+class SeenVersion(Model, frozen=True):
+    """A version of a definition."""
+
+    name: str = ""
+    served: bool = False
+    schema: dict[str, Any] | None = None
+
+
+class SeenDefinitionSpec(Model, frozen=True):
+    group: str = ""
+    versions: list[SeenVersion] | None = None
+
+
+class SeenDefinitionStatus(Model, frozen=True):
+    conditions: list[Condition] | None = None
+
+
+class SeenDefinition(Model, frozen=True):
+    """A CustomResourceDefinition."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SeenDefinitionSpec = SeenDefinitionSpec()
+    status: SeenDefinitionStatus = SeenDefinitionStatus()
+
+
+class _KubernetesRelease(Model, frozen=True):
+    git_version: str = ""
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class CheckedCluster:
+    """Objects by kind."""
+
+    now: "dt.datetime"
+    namespace: str
+    """Of the control plane."""
+    origin: str = ""
+    kubernetes: str = ""
+    """Version of the API server, such as v1.36.3; empty where it is unknown."""
+    definitions: "list[SeenDefinition] | None" = None
+    deployments: "list[SeenWorkload] | None" = None
+    daemon_sets: "list[SeenWorkload] | None" = None
+    leases: "list[SeenLease] | None" = None
+    terms: "list[GPUControlPlaneTerm] | None" = None
+    mutating: "list[SeenWebhooks] | None" = None
+    validating: "list[SeenWebhooks] | None" = None
+    pools: "list[GPUPool] | None" = None
+    devices: "list[GPUDevice] | None" = None
+    inventories: "list[GPUNodeInventory] | None" = None
+    nodes: "list[Node] | None" = None
+    pods: "list[Pod] | None" = None
+    unread: "dict[str, str]" = field(default_factory=dict)
+    """Resource -> why its list could not be read."""
+    not_served: "set[str]" = field(default_factory=set)
+    """Resources that the API server does not know."""
+
+
+def read_cluster_state(source: "AnsweringSource", *, namespace: str) -> CheckedCluster:
+    """Read what a check of an installation needs.
+
+    Raises:
+        UnreadableError: the API server cannot be reached, or accepts no credentials.
+    """
+    read = _Reading(source, CheckedCluster(now=source.now(), namespace=namespace))
+    found = read.cluster
+    found.origin = source.origin
+    found.kubernetes = _kubernetes(source)
+    found.definitions = read.list(ListQuery(CUSTOM_RESOURCE_DEFINITIONS), SeenDefinition)
+    found.deployments = read.list(ListQuery(DEPLOYMENTS, namespace), SeenWorkload)
+    found.daemon_sets = read.list(ListQuery(DAEMON_SETS, namespace), SeenWorkload)
+    found.leases = read.list(ListQuery(LEASES, namespace), SeenLease)
+    found.terms = read.list(ListQuery(GPU_CONTROL_PLANE_TERMS), GPUControlPlaneTerm)
+    found.mutating = read.list(ListQuery(MUTATING_WEBHOOK_CONFIGURATIONS), SeenWebhooks)
+    found.validating = read.list(ListQuery(VALIDATING_WEBHOOK_CONFIGURATIONS), SeenWebhooks)
+    found.pools = read.list(ListQuery(GPU_POOLS), GPUPool)
+    found.devices = read.list(ListQuery(GPU_DEVICES), GPUDevice)
+    found.inventories = read.list(ListQuery(GPU_NODE_INVENTORIES), GPUNodeInventory)
+    found.pods = read.list(ListQuery(PODS, labels=POOL_LABEL), Pod)
+    return found
+
+
+def read_bare_cluster(source: "AnsweringSource", *, namespace: str) -> CheckedCluster:
+    """Read what a check before an installation needs.
+
+    Raises:
+        UnreadableError: the API server cannot be reached, or accepts no credentials.
+    """
+    read = _Reading(source, CheckedCluster(now=source.now(), namespace=namespace))
+    found = read.cluster
+    found.origin = source.origin
+    found.kubernetes = _kubernetes(source)
+    found.definitions = read.list(ListQuery(CUSTOM_RESOURCE_DEFINITIONS), SeenDefinition)
+    found.deployments = read.list(ListQuery(DEPLOYMENTS), SeenWorkload)
+    found.nodes = read.list(ListQuery(NODES), Node)
+    return found
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    source: "AnsweringSource"
+    cluster: CheckedCluster
+
+    def list(self, query: ListQuery, item_type: type[T]) -> "list[T] | None":
+        """Return a list; None where it may not be read, or is of a kind that the API server does not serve."""
+        try:
+            listed = read_list(self.source, query, item_type, keep=lambda item: item)
+        except (ForbiddenError, NotFoundError) as error:
+            self.cluster.unread[query.resource.plural] = str(error)
+            if isinstance(error, NotFoundError):
+                self.cluster.not_served.add(query.resource.plural)
+            return None
+        if listed.undecodable:
+            self.cluster.unread[query.resource.plural] = (
+                f"{listed.undecodable} {query.resource.plural} cannot be decoded"
+            )
+        return listed.items
+
+
+def _kubernetes(source: "AnsweringSource") -> str:
+    try:
+        return msgspec.json.decode(source.get("/version"), type=_KubernetesRelease).git_version
+    except (NotFoundError, ForbiddenError, *UNDECODABLE):
+        return ""

@@ -1,0 +1,215 @@
+"""Checks of pools, and of the nodes, devices and pods that belong to them."""
+
+import datetime as dt
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from api.annotations import decode_devices
+from api.kinds.gpudevice import DeviceState
+from api.names import DEVICES_ANNOTATION, POOL_LABEL
+from api.status_conditions import find_condition, parse_time
+from api.text import listed
+from kubectl_gpu.check.findings import Level, fault, finding, good, warning
+from kubectl_gpu.check.installation_checks import unread
+from telemetry.conditions import DeviceCondition, InventoryCondition, PoolCondition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from api.foreign.core import Pod
+    from api.kinds.gpudevice import GPUDevice
+    from api.kinds.gpunodeinventory import GPUNodeInventory
+    from api.kinds.gpupool import GPUPool
+    from api.meta import Condition
+    from kubectl_gpu.check.checked_cluster import CheckedCluster
+    from kubectl_gpu.check.findings import CheckFinding
+
+POOLS: Final = "pools"
+NODES: Final = "nodes"
+DEVICES: Final = "devices"
+PODS: Final = "pods"
+_WAITS: Final = dt.timedelta(seconds=30)
+"""Pods that wait for less are on their way."""
+
+_POOL_FAULTS: Final = (
+    (PoolCondition.SUPPORTED, "False", Level.FAULT),
+    (PoolCondition.MISCONFIGURED, "True", Level.FAULT),
+    (PoolCondition.READY, "False", Level.FAULT),
+    (PoolCondition.MAINTENANCE, "True", Level.WARNING),
+    (PoolCondition.CONFLICT, "True", Level.WARNING),
+)
+"""The first that applies is shown. A pool without free units is in use, and not at fault."""
+_NODE_FAULTS: Final = (
+    (InventoryCondition.READY_FOR_POOLING, "False", Level.FAULT),
+    (InventoryCondition.DEGRADED_WORKLOADS, "True", Level.FAULT),
+    (InventoryCondition.AGENT_DEGRADED, "True", Level.WARNING),
+    (InventoryCondition.INFRA_DEGRADED, "True", Level.WARNING),
+)
+
+
+def check_pools(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
+    """Yield a row for each pool."""
+    if cluster.pools is None:
+        yield unread(cluster, POOLS, "gpupools")
+        return
+    if not cluster.pools:
+        yield warning((POOLS, POOLS), "there is none", cure="gpu-control-plane render examples")
+    for pool in sorted(cluster.pools, key=lambda one: one.name):
+        yield _pool(pool)
+
+
+def _pool(pool: "GPUPool") -> "CheckFinding":
+    subject = f"GPUPool {pool.name}"
+    for kind, status, level in _POOL_FAULTS:
+        found = find_condition(pool.status.conditions, kind)
+        if found is not None and found.status == status:
+            return finding(
+                level,
+                (POOLS, subject),
+                f"{kind.value} is {status}: {_said(found)}",
+                cure=f"kubectl describe gpupool {pool.name}",
+            )
+    capacity = pool.status.capacity
+    if find_condition(pool.status.conditions, PoolCondition.READY) is None:
+        return warning(
+            (POOLS, subject), "the control plane has not looked at it yet", cure="kubectl gpu check"
+        )
+    return good((POOLS, subject), f"{capacity.available} of {capacity.total} units are free")
+
+
+def _said(condition: "Condition") -> str:
+    return ": ".join(filter(None, (condition.reason, condition.message)))
+
+
+def check_nodes(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
+    """Yield rows for nodes at fault, and one for the others."""
+    if cluster.inventories is None:
+        yield unread(cluster, NODES, "gpunodeinventories")
+        return
+    findings = [
+        found
+        for inventory in sorted(cluster.inventories, key=lambda one: one.metadata.name)
+        if (found := _node(inventory)) is not None
+    ]
+    yield from findings
+    healthy = len(cluster.inventories) - len(findings)
+    if healthy:
+        yield good((NODES, f"{healthy} with devices"), "software and agent are ready")
+    if not cluster.inventories:
+        yield warning(
+            (NODES, "nodes with devices"),
+            "there is none",
+            cure="docs/operations.md#which-nodes-have-the-node-agent",
+        )
+
+
+def _node(inventory: "GPUNodeInventory") -> "CheckFinding | None":
+    name, conditions = inventory.metadata.name, inventory.status.conditions
+    if not inventory.status.managed:
+        return None
+    for kind, status, level in _NODE_FAULTS:
+        found = find_condition(conditions, kind)
+        if found is not None and found.status == status:
+            return finding(
+                level,
+                (NODES, f"node {name}"),
+                f"{kind.value} is {status}: {_said(found)}",
+                cure=f"kubectl describe gni {name}",
+            )
+    if find_condition(conditions, InventoryCondition.AGENT_DEGRADED) is None:
+        return warning(
+            (NODES, f"node {name}"),
+            "no node agent has reported it: its devices are not watched",
+            cure=f"kubectl get pods -A -o wide --field-selector spec.nodeName={name}",
+        )
+    return None
+
+
+def check_devices(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
+    """Yield rows for devices at fault, for those in no pool, and one for the others."""
+    if cluster.devices is None:
+        yield unread(cluster, DEVICES, "gpudevices")
+        return
+    faults = 0
+    unassigned: Counter[str] = Counter()
+    for device in sorted(cluster.devices, key=lambda one: one.name):
+        found = _device(device)
+        if found is not None:
+            faults += 1
+            yield found
+        elif device.status.pool_ref is None and device.status.managed and not device.is_ignored:
+            unassigned[_reason_of(device)] += 1
+    for reason, count in sorted(unassigned.items()):
+        yield warning((DEVICES, f"{count} in no pool"), reason, cure="kubectl get gdev -o wide")
+    healthy = len(cluster.devices) - faults - unassigned.total()
+    if healthy:
+        yield good((DEVICES, f"{healthy} devices"), "none of them is faulted")
+
+
+def _device(device: "GPUDevice") -> "CheckFinding | None":
+    conditions = device.status.conditions
+    healthy = find_condition(conditions, DeviceCondition.HEALTHY)
+    stale = find_condition(conditions, DeviceCondition.STALE)
+    subject, cure = f"GPUDevice {device.name}", f"kubectl describe gdev {device.name}"
+    if device.status.state is DeviceState.FAULTED or (healthy and healthy.status == "False"):
+        why = _said(healthy) if healthy else "no reason is given"
+        return fault((DEVICES, subject), f"faulted, no pod gets it: {why}", cure=cure)
+    if stale is not None and stale.status == "True":
+        return warning(
+            (DEVICES, subject), f"its facts are old: {stale.message or stale.reason}", cure=cure
+        )
+    return None
+
+
+def _reason_of(device: "GPUDevice") -> str:
+    assigned = find_condition(device.status.conditions, DeviceCondition.ASSIGNED)
+    return assigned.reason if assigned is not None else "no controller has looked at them yet"
+
+
+def check_pods(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
+    """Yield rows for pods that wait, and for those whose units are unknown."""
+    if cluster.pods is None:
+        yield unread(cluster, PODS, "pods")
+        return
+    count = 0
+    reported = {
+        entry.uid
+        for inventory in cluster.inventories or ()
+        for entry in inventory.status.allocations or ()
+    }
+    for pod in sorted(cluster.pods, key=lambda one: (one.metadata.namespace, one.metadata.name)):
+        if pod.has_ended:
+            continue
+        count += 1
+        found = _bound(pod, reported) if pod.spec.node_name else _pending(pod, cluster.now)
+        if found is not None:
+            yield found
+    if count:
+        yield good((PODS, f"{count} of pools"), "every other one has its units")
+
+
+def _bound(pod: "Pod", reported: set[str]) -> "CheckFinding | None":
+    """Return the row of a pod that neither its annotation nor kubelet's report gives units."""
+    meta = pod.metadata
+    if decode_devices(meta.annotation(DEVICES_ANNOTATION)) is not None or meta.uid in reported:
+        return None
+    return fault(
+        (PODS, f"pod {meta.namespace}/{meta.name}"),
+        f"its units on node {pod.spec.node_name} are unknown, so that node takes no further pod of"
+        f" pool {meta.label(POOL_LABEL)}",
+        cure=f"kubectl -n {meta.namespace} delete pod {meta.name}",
+    )
+
+
+def _pending(pod: "Pod", now: dt.datetime) -> "CheckFinding | None":
+    meta = pod.metadata
+    created = parse_time(meta.creation_timestamp or "")
+    if created is None or now - created <= _WAITS:
+        return None
+    gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+    text = f"waits for units of pool {meta.label(POOL_LABEL)} since {meta.creation_timestamp}"
+    return warning(
+        (PODS, f"pod {meta.namespace}/{meta.name}"),
+        f"{text}; gates: {listed(gates)}" if gates else text,
+        cure=f"kubectl gpu why -n {meta.namespace} {meta.name}",
+    )

@@ -1,0 +1,167 @@
+"""Which lists a dump has, and how they are read: the pools' objects, and what runs the control plane.
+
+Nodes without a device and pods without a pool are none of them. A list that may not be read is named, and stops no
+other one.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+import msgspec
+
+from api.names import GROUP, POOL_LABEL, POOL_NODE_LABEL_PREFIX, PRESENT_LABEL
+from api.text import truncate
+from kube.resources import (
+    CLUSTER_GKM_CACHE_NODES,
+    CLUSTER_GKM_CACHES,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    EVENTS,
+    GKM_CACHE_NODES,
+    GKM_CACHES,
+    GPU_CONTROL_PLANE_TERMS,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    GPU_POOLS,
+    LEASES,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
+from kubectl_gpu.cluster_lists import read_list
+from kubectl_gpu.cluster_source import ListQuery
+from kubectl_gpu.dump.kept_fields import reduced
+from kubectl_gpu.dumped.dump_archive import DumpedCluster, answer_file, list_file
+from kubectl_gpu.errors import UnreadableError
+from manifests import constants
+from telemetry.reasons import REPORTING_CONTROLLER
+
+if TYPE_CHECKING:
+    from kube.resources import Resource
+    from kubectl_gpu.cluster_source import AnsweringSource
+
+Json = dict[str, Any]
+VERSION_PATH: Final = "/version"
+_REPORTERS: Final = (REPORTING_CONTROLLER, f"{GROUP}/agent")
+"""Of the control plane's Events, and of the node agents' (`agent.context`)."""
+_PART_OF_US: Final = f"app.kubernetes.io/part-of={constants.NAME}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DumpedList:
+    """The objects of one resource; what the selectors of the API cannot say, `is_wanted` does."""
+
+    queries: tuple[ListQuery, ...]
+    is_wanted: Callable[[Json], bool] = lambda _: True
+
+    @property
+    def resource(self) -> "Resource":
+        return self.queries[0].resource
+
+
+def dumped_lists(namespace: str) -> "tuple[DumpedList, ...]":
+    """Return the lists, behind those of GPUDevices and inventories the nodes, which are chosen by them.
+
+    Args:
+        namespace: of the control plane.
+    """
+    whole = (
+        GPU_POOLS,
+        GPU_DEVICES,
+        GPU_NODE_INVENTORIES,
+        GPU_CONTROL_PLANE_TERMS,
+        GKM_CACHES,
+        CLUSTER_GKM_CACHES,
+        GKM_CACHE_NODES,
+        CLUSTER_GKM_CACHE_NODES,
+        NAMESPACES,
+    )
+    return (
+        *(DumpedList((ListQuery(resource),)) for resource in whole),
+        DumpedList((ListQuery(PODS, labels=POOL_LABEL),), _has_pool),
+        DumpedList(
+            tuple(ListQuery(EVENTS, fields=f"reportingController={one}") for one in _REPORTERS),
+            lambda event: event.get("reportingController") in _REPORTERS,
+        ),
+        DumpedList((ListQuery(LEASES, namespace),)),
+        DumpedList((ListQuery(DEPLOYMENTS, namespace),)),
+        DumpedList((ListQuery(DAEMON_SETS, namespace),)),
+        DumpedList((ListQuery(CUSTOM_RESOURCE_DEFINITIONS),), _is_our_definition),
+        DumpedList((ListQuery(MUTATING_WEBHOOK_CONFIGURATIONS, labels=_PART_OF_US),)),
+        DumpedList((ListQuery(VALIDATING_WEBHOOK_CONFIGURATIONS, labels=_PART_OF_US),)),
+        DumpedList((ListQuery(NODES),)),
+    )
+
+
+def collect(source: "AnsweringSource", *, namespace: str) -> DumpedCluster:
+    """Read a cluster; lists that cannot be read are named in the result.
+
+    Raises:
+        UnreadableError: not even the pools can be read.
+    """
+    files: dict[str, bytes] = {}
+    missing: dict[str, str] = {}
+    nodes: set[str] = set()
+    for one in dumped_lists(namespace):
+        resource, name = one.resource, list_file(one.resource)
+        try:
+            found = [
+                item
+                for query in one.queries
+                for item in read_list(source, query, Json, keep=lambda item: item).items
+                if one.is_wanted(item)
+            ]
+        except UnreadableError as error:
+            if resource is GPU_POOLS:
+                raise
+            missing[name] = truncate(str(error), 512)
+            continue
+        items = [reduced(resource, item) for item in found]
+        if resource is NODES:
+            items = [item for item in items if _has_device(item, nodes)]
+        nodes |= _nodes_of(resource, items)
+        files[name] = msgspec.json.encode(items)
+    for path in (VERSION_PATH, metrics_path(namespace)):
+        try:
+            files[answer_file(path)] = source.get(path)
+        except UnreadableError as error:
+            missing[answer_file(path)] = truncate(str(error), 512)
+    return DumpedCluster(source.now(), source.namespace(), files, missing)
+
+
+def metrics_path(namespace: str) -> str:
+    """Return the path of the server's metrics through the API server's proxy of Services."""
+    service = f"https:{constants.SERVICE_NAME}:{constants.HTTPS_PORT_NAME}"
+    return f"/api/v1/namespaces/{namespace}/services/{service}/proxy{constants.METRICS_PATH}"
+
+
+def _nodes_of(resource: "Resource", items: "Iterable[Json]") -> set[str]:
+    """Return the nodes that have devices."""
+    if resource is GPU_DEVICES:
+        return {str((item.get("status") or {}).get("nodeName")) for item in items}
+    if resource is GPU_NODE_INVENTORIES:
+        return {str(item["metadata"].get("name")) for item in items}
+    return set()
+
+
+def _has_device(node: Json, names: set[str]) -> bool:
+    labels = node["metadata"].get("labels") or {}
+    return (
+        node["metadata"].get("name") in names
+        or labels.get(PRESENT_LABEL) == "true"
+        or any(label.startswith(POOL_NODE_LABEL_PREFIX) for label in labels)
+    )
+
+
+def _has_pool(pod: Json) -> bool:
+    return POOL_LABEL in ((pod.get("metadata") or {}).get("labels") or {})
+
+
+def _is_our_definition(definition: Json) -> bool:
+    group = (definition.get("spec") or {}).get("group")
+    return group in {resource.group for resource in (GPU_POOLS, GKM_CACHES)}

@@ -1,0 +1,281 @@
+"""The fields of objects that a dump keeps; every other one stays in the cluster.
+
+Lists name what is kept, so that a field that is new in Kubernetes is left out until it is named here. Environment,
+arguments, commands, the content of volumes and annotations of others are in no list.
+"""
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from api.annotations import decode_devices, decode_reservation, encode_devices
+from api.csi.names import CACHE_ATTRIBUTE, DRIVER_NAME, NAMESPACE_ATTRIBUTE
+from api.foreign.karpenter import DO_NOT_DISRUPT_ANNOTATION
+from api.names import DEVICES_ANNOTATION, GROUP, RESERVATION_ANNOTATION, RESOURCE_PREFIX
+from kube.resources import (
+    CLUSTER_GKM_CACHE_NODES,
+    CLUSTER_GKM_CACHES,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    EVENTS,
+    GKM_CACHE_NODES,
+    GKM_CACHES,
+    GPU_CONTROL_PLANE_TERMS,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    GPU_POOLS,
+    LEASES,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kube.resources import Resource
+
+Json = dict[str, Any]
+Fields = dict[str, Any]
+"""Field -> WHOLE, the fields of an object, or the fields of each object of a list."""
+
+WHOLE: Final = True
+_CONDITION: Final = ("type", "status", "reason", "message", "lastTransitionTime")
+_MARK: Final = "removed"
+"""In place of a value of which only the presence matters."""
+
+
+def _fields(*names: str, **nested: Any) -> Fields:  # noqa: ANN401  # Fields
+    return dict.fromkeys(names, WHOLE) | nested
+
+
+_META: Final = _fields(
+    "name",
+    "generateName",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "labels",
+    "annotations",  # those of others are removed
+    "finalizers",
+    ownerReferences=_fields("apiVersion", "kind", "name", "uid", "controller"),
+)
+_REQUIREMENTS: Final = _fields("limits", "requests")
+_CONTAINER: Final = _fields("name", "restartPolicy", resources=_REQUIREMENTS)
+_STATE: Final = _fields("name", "ready", "restartCount", state={"running": {}})
+_WORKLOAD: Final = _fields(
+    "replicas",
+    template={"spec": {"containers": _fields("name", "image")}},
+)
+_WEBHOOKS: Final = _fields(
+    "name", "failurePolicy", clientConfig=_fields("caBundle", service=_fields("name", "namespace"))
+)
+_OURS: Final = _fields("spec", "status")
+
+_KEPT: Final[dict[str, Fields]] = {
+    PODS.plural: {
+        "spec": _fields(
+            "nodeName",
+            "schedulerName",
+            "serviceAccountName",
+            "priority",
+            "preemptionPolicy",
+            "nodeSelector",
+            "tolerations",
+            "topologySpreadConstraints",
+            "schedulingGates",
+            "overhead",
+            affinity=_fields("nodeAffinity"),
+            resources=_REQUIREMENTS,
+            containers=_CONTAINER,
+            initContainers=_CONTAINER,
+            volumes=_fields(
+                "name",
+                csi=_fields(
+                    "driver", volumeAttributes=_fields(CACHE_ATTRIBUTE, NAMESPACE_ATTRIBUTE)
+                ),
+            ),
+        ),
+        "status": _fields(
+            "phase",
+            "reason",
+            "startTime",
+            "nominatedNodeName",
+            conditions=_fields(*_CONDITION),
+            containerStatuses=_STATE,
+            initContainerStatuses=_STATE,
+        ),
+    },
+    NODES.plural: {
+        "spec": _fields("unschedulable", taints=_fields("key", "value", "effect", "timeAdded")),
+        "status": _fields(
+            "allocatable",
+            "capacity",
+            conditions=_fields(*_CONDITION),
+            nodeInfo=_fields(
+                "architecture",
+                "containerRuntimeVersion",
+                "kernelVersion",
+                "kubeletVersion",
+                "osImage",
+            ),
+        ),
+    },
+    NAMESPACES.plural: {},
+    GPU_POOLS.plural: _OURS,
+    GPU_DEVICES.plural: _OURS,
+    GPU_NODE_INVENTORIES.plural: _OURS,
+    GPU_CONTROL_PLANE_TERMS.plural: _OURS,
+    GKM_CACHES.plural: _fields("status", spec=_fields("image", "warm")),
+    CLUSTER_GKM_CACHES.plural: _fields("status", spec=_fields("image", "warm")),
+    GKM_CACHE_NODES.plural: _fields("status"),
+    CLUSTER_GKM_CACHE_NODES.plural: _fields("status"),
+    LEASES.plural: _fields("spec"),
+    EVENTS.plural: _fields(
+        "reportingController",
+        "reportingInstance",
+        "reason",
+        "note",
+        "type",
+        "action",
+        "eventTime",
+        "series",
+        "deprecatedFirstTimestamp",
+        "deprecatedLastTimestamp",
+        "deprecatedCount",
+        regarding=_fields("apiVersion", "kind", "namespace", "name", "uid"),
+        related=_fields("apiVersion", "kind", "namespace", "name", "uid"),
+    ),
+    CUSTOM_RESOURCE_DEFINITIONS.plural: {
+        "spec": _fields("group", versions=_fields("name", "served", "storage", "schema")),
+        "status": _fields("storedVersions", conditions=_fields(*_CONDITION)),
+    },
+    DEPLOYMENTS.plural: {
+        "spec": _WORKLOAD,
+        "status": _fields(
+            "replicas", "readyReplicas", "updatedReplicas", conditions=_fields(*_CONDITION)
+        ),
+    },
+    DAEMON_SETS.plural: {
+        "spec": _WORKLOAD,
+        "status": _fields("desiredNumberScheduled", "numberReady", "updatedNumberScheduled"),
+    },
+    MUTATING_WEBHOOK_CONFIGURATIONS.plural: {"webhooks": _WEBHOOKS},
+    VALIDATING_WEBHOOK_CONFIGURATIONS.plural: {"webhooks": _WEBHOOKS},
+}
+
+
+def reduced(resource: "Resource", item: Json) -> Json:
+    """Return the part of an object that a dump keeps.
+
+    Raises:
+        KeyError: a dump has no objects of the resource.
+    """
+    found: Json = {"apiVersion": resource.api_version, "kind": resource.kind}
+    found |= _kept(item, {"metadata": _META, **_KEPT[resource.plural]})
+    metadata = found.setdefault("metadata", {})
+    if "annotations" in metadata:
+        metadata["annotations"] = _annotations(metadata["annotations"])
+    finish = _FINISH.get(resource.plural)
+    if finish is not None:
+        finish(found)
+    return found
+
+
+def _kept(value: Any, fields: Fields) -> Any:  # noqa: ANN401  # JSON
+    """Return a copy of an object, or of a list of objects, with these fields alone."""
+    if isinstance(value, list):
+        return [_kept(one, fields) for one in value]
+    if not isinstance(value, dict):
+        # An object is expected: what stands in its place could be anything.
+        return None
+    return {
+        name: value[name] if kept is WHOLE else _kept(value[name], kept)
+        for name, kept in fields.items()
+        if name in value and value[name] is not None
+    }
+
+
+def is_kept_annotation(key: str) -> bool:
+    """Return whether an annotation is one of ours, or decides about nodes."""
+    domain, slash, _ = key.partition("/")
+    is_ours = domain == GROUP or domain.endswith(f".{GROUP}")
+    return bool(slash) and (is_ours or key == DO_NOT_DISRUPT_ANNOTATION)
+
+
+def _annotations(found: object) -> dict[str, str]:
+    if not isinstance(found, dict):
+        return {}
+    kept = {
+        key: value
+        for key, value in found.items()
+        if is_kept_annotation(key) and isinstance(value, str)
+    }
+    for key, clean in _CLEAN.items():
+        if key in kept:
+            kept[key] = clean(kept[key])
+    return kept
+
+
+def _clean_reservation(text: str) -> str:
+    """Return the note without its signature; text that is no note becomes another one that is none."""
+    note = decode_reservation(text)
+    if note is None:
+        return _MARK
+    return type(note)(
+        id=note.id,
+        pool=note.pool,
+        node=note.node,
+        devices=note.devices,
+        expires_at=note.expires_at,
+    ).encode()
+
+
+def _clean_devices(text: str) -> str:
+    devices = decode_devices(text)
+    return _MARK if devices is None else encode_devices(devices)
+
+
+_CLEAN: Final[dict[str, "Callable[[str], str]"]] = {
+    RESERVATION_ANNOTATION: _clean_reservation,
+    DEVICES_ANNOTATION: _clean_devices,
+}
+
+
+def _finish_pod(pod: Json) -> None:
+    """Remove what foreign CSI drivers and controllers wrote, and the numbers of resources that no node counts."""
+    for volume in _objects(pod.get("spec"), "volumes"):
+        if _object(volume.get("csi")).get("driver") != DRIVER_NAME:
+            volume.pop("csi", None)
+    for condition in _objects(pod.get("status"), "conditions"):
+        kind = str(condition.get("type"))
+        if kind != "PodScheduled" and not kind.startswith(RESOURCE_PREFIX):
+            condition.pop("message", None)
+
+
+def _finish_webhooks(configuration: Json) -> None:
+    """Keep of a caBundle that there is one."""
+    for webhook in _objects(configuration, "webhooks"):
+        client = _object(webhook.get("clientConfig"))
+        if client.get("caBundle"):
+            client["caBundle"] = _MARK
+
+
+_FINISH: Final[dict[str, "Callable[[Json], None]"]] = {
+    PODS.plural: _finish_pod,
+    MUTATING_WEBHOOK_CONFIGURATIONS.plural: _finish_webhooks,
+    VALIDATING_WEBHOOK_CONFIGURATIONS.plural: _finish_webhooks,
+}
+
+
+def _object(value: object) -> Json:
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def _objects(value: object, name: str) -> "list[Json]":
+    found = _object(value).get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -1,0 +1,1 @@
+"""The file of `kubectl gpu dump`, and the cluster that it stands for."""

@@ -1,0 +1,304 @@
+"""`kubectl proxy` on a unix socket: any login that kubectl has works, and one process serves all requests.
+
+The socket lies in a directory that only this user may enter. Requests are HTTP/1.0, so that an answer ends where
+the connection does, and no HTTP library is imported.
+"""
+
+import datetime as dt
+import os
+import select
+import shutil
+import socket
+import subprocess
+from typing import TYPE_CHECKING, Final, Self, final
+from urllib.parse import urlencode
+
+from kubectl_gpu.api_answers import status_error
+from kubectl_gpu.errors import ListExpiredError, UnreadableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kube.resources import Resource
+    from kubectl_gpu.cluster_source import ListQuery
+
+KUBECTL: Final = "kubectl"
+PAGE_SIZE: Final = 500
+_ANSWER_WITHIN_S: Final = 60.0
+"""The API server's own limit of a request."""
+_START_WITHIN_S: Final = 30.0
+"""kubectl may have to run a credential plugin."""
+_END_WITHIN_S: Final = 5.0
+_CHUNK: Final = 1 << 18
+_CUT: Final = "the connection ended before the answer of the API server did: run the command again"
+
+
+@final
+class KubectlProxy:
+    """A `ReadableSource`: the API server, by the login of a kubectl context."""
+
+    origin: Final = "API server"
+
+    def __init__(self, flags: "Sequence[str]" = (), *, namespace: str | None = None) -> None:
+        """Prepare; nothing runs before the first request.
+
+        Args:
+            flags: of kubectl, such as `--context` with its value.
+            namespace: in place of that of the context.
+        """
+        self._flags = tuple(flags)
+        self._namespace = namespace
+        self._directory: str | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def now(self) -> dt.datetime:
+        return dt.datetime.now(dt.UTC)  # noqa: TID251  # this is the Clock of the plugin
+
+    def namespace(self) -> str:
+        """Return the namespace of the context, as kubectl would take it."""
+        if self._namespace is None:
+            form = "--output=jsonpath={..namespace}"
+            command = ("config", "view", "--minify", form, *self._flags_of_config())
+            done = _run([KUBECTL, *command])
+            said = done.stdout.decode(errors="replace").strip() if not done.returncode else ""
+            self._namespace = said or "default"
+        return self._namespace
+
+    def object(self, resource: "Resource", name: str, *, namespace: str | None = None) -> bytes:
+        return self._get(resource.path(namespace, name), resource, name=name)
+
+    def get(self, path: str) -> bytes:
+        """Return what the API server answers at a path that is no kind's."""
+        return self._get(path, None)
+
+    def pages(self, query: "ListQuery") -> "Iterator[bytes]":
+        parameters = _parameters(query) | {"limit": str(PAGE_SIZE)}
+        path = query.resource.path(query.namespace)
+        while True:
+            body = self._get(f"{path}?{urlencode(parameters)}", query.resource)
+            yield body
+            following = continue_token(body)
+            if not following:
+                return
+            parameters["continue"] = following
+
+    def watch(self, query: "ListQuery", version: str) -> "Watch":
+        """Return the changes of a list since this version of it."""
+        parameters = _parameters(query) | {
+            "watch": "1",
+            "allowWatchBookmarks": "1",
+            "resourceVersion": version,
+        }
+        connection = self._send(f"{query.resource.path(query.namespace)}?{urlencode(parameters)}")
+        return Watch(connection, query.resource)
+
+    def close(self) -> None:
+        """End the proxy and remove its socket."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(_END_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        directory, self._directory = self._directory, None
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _get(self, target: str, resource: "Resource | None", *, name: str = "") -> bytes:
+        with self._send(target) as connection:
+            try:
+                answer = b"".join(iter(lambda: connection.recv(_CHUNK), b""))
+            except OSError as error:
+                raise _broken(resource, error) from error
+        status, body = split_answer(answer)
+        if status != 200:
+            raise status_error(status, body, resource, name=name)
+        return body
+
+    def _send(self, target: str) -> socket.socket:
+        path = self._start()
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(_ANSWER_WITHIN_S)
+        try:
+            connection.connect(path)
+            connection.sendall(
+                f"GET {target} HTTP/1.0\r\nHost: localhost\r\nAccept: application/json\r\n\r\n".encode()
+            )
+        except OSError as error:
+            connection.close()
+            raise UnreadableError(f"kubectl proxy ended: {self._said() or error}") from error
+        return connection
+
+    def _start(self) -> str:
+        """Return the path of the socket; the first call starts the proxy."""
+        if self._directory is None:
+            self._directory = _private_directory()
+        path = f"{self._directory}/api"
+        if self._process is None:
+            with open(f"{self._directory}/log", "wb") as log:  # noqa: PTH123  # pathlib takes 10 ms to import
+                self._process = _started(
+                    [KUBECTL, "proxy", f"--unix-socket={path}", *self._flags], log.fileno()
+                )
+            self._await_start()
+        return path
+
+    def _await_start(self) -> None:
+        """Wait for the line that kubectl prints once it listens."""
+        process = self._process
+        if process is None or process.stdout is None:
+            raise AssertionError("the proxy is awaited before it is started")
+        ready, _, _ = select.select([process.stdout], [], [], _START_WITHIN_S)
+        if not ready:
+            raise UnreadableError(f"kubectl proxy does not start within {_START_WITHIN_S:g} s")
+        if not process.stdout.readline():
+            process.wait()
+            said = self._said() or f"it ended with status {process.returncode}"
+            raise UnreadableError(f"kubectl cannot be used: {said}")
+
+    def _said(self) -> str:
+        """Return the last line that the proxy wrote to its error stream."""
+        try:
+            with open(f"{self._directory}/log", "rb") as log:  # noqa: PTH123
+                lines = log.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1].removeprefix("error: ") if lines else ""
+
+    def _flags_of_config(self) -> "Iterator[str]":
+        """Yield the flags that name a context; `kubectl config` has no use for a login."""
+        kept = ("--context=", "--kubeconfig=", "--cluster=", "--user=")
+        return (flag for flag in self._flags if flag.startswith(kept))
+
+
+@final
+class Watch:
+    """An open watch; each line is an event as JSON."""
+
+    def __init__(self, connection: socket.socket, resource: "Resource") -> None:
+        self._connection = connection
+        self._resource = resource
+        self._received = b""
+        self._has_head = False
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def events(self) -> "list[bytes]":
+        """Return the events that arrived; to be called when there is something to read.
+
+        Raises:
+            ListExpiredError: the watch ended, as watches do; the list is to be read again.
+        """
+        try:
+            arrived = self._connection.recv(_CHUNK)
+        except OSError as error:
+            raise _broken(self._resource, error) from error
+        self._received += arrived
+        if not self._has_head:
+            self._take_head(is_whole=not arrived)
+        *lines, self._received = self._received.split(b"\n")
+        if not arrived and not lines:
+            raise ListExpiredError(f"the watch of {self._resource.plural} ended")
+        return [line for line in lines if line.strip()]
+
+    def _take_head(self, *, is_whole: bool) -> None:
+        head, separator, rest = self._received.partition(b"\r\n\r\n")
+        if not separator and not is_whole:
+            return
+        status = _status_of(head)
+        if status != 200:
+            raise status_error(status, rest, self._resource)
+        self._has_head, self._received = True, rest
+
+
+def split_answer(answer: bytes) -> tuple[int, bytes]:
+    """Return status and body of an HTTP/1.0 answer.
+
+    Raises:
+        UnreadableError: it is cut, or no HTTP at all.
+    """
+    head, separator, body = answer.partition(b"\r\n\r\n")
+    if not separator:
+        raise UnreadableError(_CUT)
+    for line in head.lower().split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name == b"content-length" and value.strip() != str(len(body)).encode():
+            raise UnreadableError(_CUT)
+    return _status_of(head), body
+
+
+def continue_token(body: bytes) -> str:
+    """Return the token of the next page; empty on the last one, and for what is no list."""
+    from kubectl_gpu.api_answers import list_meta  # noqa: PLC0415  # msgspec is imported with it
+
+    return list_meta(body).continue_
+
+
+def _status_of(head: bytes) -> int:
+    try:
+        return int(head.split(b" ", 2)[1])
+    except (IndexError, ValueError) as error:
+        raise UnreadableError("kubectl proxy answered something that is no HTTP") from error
+
+
+def _parameters(query: "ListQuery") -> dict[str, str]:
+    given = {"labelSelector": query.labels, "fieldSelector": query.fields}
+    return {name: value for name, value in given.items() if value}
+
+
+def _private_directory() -> str:
+    """Return a new directory for this user alone; `tempfile` takes 15 ms to import."""
+    parent = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  # 0700 below
+    path = f"{parent.rstrip('/')}/kubectl-gpu-{os.urandom(8).hex()}"
+    try:
+        os.mkdir(path, mode=0o700)  # noqa: PTH102  # it fails where the path exists
+    except OSError as error:
+        raise UnreadableError(
+            f"no directory for the socket of kubectl proxy can be made in {parent}:"
+            f" {error.strerror}; set TMPDIR"
+        ) from error
+    return path
+
+
+def _started(command: "list[str]", log: int) -> "subprocess.Popen[bytes]":
+    try:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)  # noqa: S603  # no shell
+    except OSError as error:
+        raise _not_runnable(error) from error
+
+
+def _run(command: "list[str]") -> "subprocess.CompletedProcess[bytes]":
+    try:
+        return subprocess.run(command, capture_output=True, check=False)  # noqa: S603  # no shell
+    except OSError as error:
+        raise _not_runnable(error) from error
+
+
+def _not_runnable(error: OSError) -> UnreadableError:
+    if isinstance(error, FileNotFoundError):
+        return UnreadableError(
+            "kubectl is not on PATH: clusters are read with its credentials; install it, or set PATH"
+        )
+    return UnreadableError(f"kubectl cannot be run: {error.strerror}")
+
+
+def _broken(resource: "Resource | None", error: OSError) -> UnreadableError:
+    if isinstance(error, TimeoutError):
+        return UnreadableError(
+            f"the API server does not answer within {_ANSWER_WITHIN_S:g} s when asked for"
+            f" {resource.plural if resource is not None else 'a path'}"
+        )
+    return UnreadableError(f"the connection to kubectl proxy broke: {error}")

@@ -1,0 +1,1 @@
+"""Verbs: each parses its arguments, reads, and gives an answer for people or programs."""

@@ -1,0 +1,175 @@
+"""Why pods wait, as documents: what is read of them, what explains it, and what others said."""
+
+from typing import TYPE_CHECKING, assert_never, final
+
+import msgspec
+
+from api.names import UNITS_CONDITION
+from api.text import listed
+from kubectl_gpu.answer_forms import Document, Entry
+from kubectl_gpu.errors import ForbiddenError
+from kubectl_gpu.waiting.condition_words import leader_words, scheduler_words
+from kubectl_gpu.waiting.pool_reading import read_pools
+from kubectl_gpu.waiting.wait_reading import explain_wait, explain_waits
+from pool.demand import BadQuantity, ManyPools, TooLarge, demand_of
+from pool.explanation.explanation import Explanation
+from pool.facts import pod_facts
+from pool.model import Demand, PodPhase
+from telemetry.explanation_texts import wait_summary
+from telemetry.reasons import too_large_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from api.foreign.core import Pod
+    from kubectl_gpu.cluster_lists import ClusterLists
+    from pool.demand import Unserved
+
+
+@final
+class LeaderWords(Entry, frozen=True, kw_only=True):
+    """The pod's condition gpu.deckhouse.io/UnitsAvailable, as the leader wrote it."""
+
+    reason: str
+    message: str
+
+
+@final
+class PodExplanation(Document, frozen=True, kw_only=True):
+    """Document of the verb `why` with a pod."""
+
+    namespace: str
+    name: str
+    state: str
+    """Waits, Bound, Ended, AsksForNoUnits, or Invalid: admission refuses such a pod."""
+    created: str = ""
+    message: str
+    """One sentence."""
+    node: str = ""
+    """Of a bound pod."""
+    explanation: Explanation | None = None
+    """Of a pod that waits, where the user may read its pool."""
+    leader: LeaderWords | None = None
+    kube_scheduler: str = ""
+    """Its last refusal."""
+    read_from: str
+
+
+@final
+class PodExplanationList(Document, frozen=True, kw_only=True):
+    """Document of the verb `why` without a pod: the pods that wait."""
+
+    items: tuple[PodExplanation, ...]
+
+
+def wait_of(lists: "ClusterLists", pod: "Pod") -> PodExplanation:
+    """Return why a pod waits, or that it does not."""
+    demand = demand_of(pod.spec, pod.metadata.namespace)
+    answer = PodExplanation(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        state="Waits",
+        created=pod.metadata.creation_timestamp or "",
+        message="",
+        kube_scheduler=scheduler_words(pod),
+        leader=_leader_words(pod),
+        read_from=lists.source.origin,
+    )
+    settled = _settled(pod, demand)
+    if settled is not None:
+        state, message = settled
+        return msgspec.structs.replace(
+            answer, state=state, message=message, node=pod.spec.node_name
+        )
+    facts = pod_facts(pod)
+    if facts is None:
+        raise AssertionError(
+            f"{pod.metadata.namespace}/{pod.metadata.name} has a demand and no facts"
+        )
+    try:
+        explanation = explain_wait(lists, pod, facts, pools=read_pools(lists))
+    except ForbiddenError as error:
+        return _without_rights(answer, error)
+    return msgspec.structs.replace(
+        answer, explanation=explanation, message=wait_summary(explanation)
+    )
+
+
+def _settled(pod: "Pod", demand: "Demand | Unserved | None") -> tuple[str, str] | None:
+    """Return state and sentence of a pod that does not wait for units; None for one that may."""
+    facts = pod_facts(pod)
+    if pod.has_ended or (facts is not None and facts.phase is PodPhase.ENDED):
+        return "Ended", "it has ended, and has no units any more"
+    if demand is None:
+        return "AsksForNoUnits", "it asks for no unit of a pool: no GPU pool keeps it waiting"
+    if pod.spec.node_name:
+        given = facts.devices if facts is not None else None
+        ids = [unit for some in (given or {}).values() for unit in some]
+        devices = f" with {listed(ids)}" if ids else "; its devices are unknown"
+        return "Bound", f"it does not wait: it is bound to node {pod.spec.node_name}{devices}"
+    if not isinstance(demand, Demand):
+        return "Invalid", f"{_fault(demand)}; create the pod again as admission allows it"
+    return None
+
+
+def _fault(demand: "Unserved") -> str:
+    match demand:
+        case ManyPools(resources=resources):
+            return f"it asks for units of several pools: {listed(resources)}"
+        case BadQuantity(container=container, resource=resource, value=value):
+            return f"container {container} asks for {resource}: {value}, which is no whole number"
+        case TooLarge():
+            return too_large_text(demand)
+        case _:
+            assert_never(demand)
+
+
+def _leader_words(pod: "Pod") -> LeaderWords | None:
+    said = leader_words(pod)
+    return None if said is None else LeaderWords(reason=said.reason, message=said.message)
+
+
+def _without_rights(answer: PodExplanation, error: ForbiddenError) -> PodExplanation:
+    """Return what the leader said of the pod, for a user who may not read its pool.
+
+    Raises:
+        ForbiddenError: the leader has not spoken either.
+    """
+    if answer.leader is None:
+        raise ForbiddenError(
+            f"{error}; the pod has no condition {UNITS_CONDITION} either, which the"
+            " control plane writes some seconds after the pod begins to wait"
+        ) from error
+    return msgspec.structs.replace(
+        answer, message=f"{answer.leader.reason}: {answer.leader.message}"
+    )
+
+
+def waits_of(lists: "ClusterLists", pods: "Sequence[Pod]") -> "Iterator[PodExplanation]":
+    """Yield why each pod waits, without remedies; what the leader said where pools may not be read."""
+    facts = [found for pod in pods if (found := pod_facts(pod)) is not None]
+    try:
+        explained = explain_waits(lists, facts)
+    except ForbiddenError as error:
+        lists.gaps.append(f"{error}: reasons are those that the leader wrote")
+        explained = {}
+    for pod in pods:
+        explanation = explained.get(f"{pod.metadata.namespace}/{pod.metadata.name}")
+        leader = _leader_words(pod)
+        yield PodExplanation(
+            namespace=pod.metadata.namespace,
+            name=pod.metadata.name,
+            state="Waits",
+            created=pod.metadata.creation_timestamp or "",
+            message=_message(explanation, leader),
+            explanation=explanation,
+            leader=leader,
+            kube_scheduler=scheduler_words(pod),
+            read_from=lists.source.origin,
+        )
+
+
+def _message(explanation: Explanation | None, leader: LeaderWords | None) -> str:
+    if explanation is not None:
+        return wait_summary(explanation)
+    return leader.message if leader is not None else ""

@@ -1,0 +1,98 @@
+"""Equal pods, placed one after the other on a copy until one is not."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+from cli.simulation.answers import Answer, Placement, Verdict
+from cli.simulation.node_resources import requests_of
+from cli.simulation.pod_answer import answer_for
+from cli.simulation.pod_scheduling import (
+    admit,
+    bind,
+    choose_node,
+    fitting_nodes,
+    question_of,
+    stored_pod,
+)
+from pool.errors import InvariantViolatedError
+
+if TYPE_CHECKING:
+    from cli.simulation.pod_file import AskedPod
+    from cli.simulation.pod_scheduling import PodCreator, PoolQuestion
+    from cli.simulation.snapshot import Snapshot
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TriedPod:
+    """A pod that the copy took."""
+
+    ref: str
+    units: int
+    placement: Placement
+
+
+@final
+@dataclass(slots=True)
+class Trial:
+    """What became of the pods."""
+
+    asked: int
+    """How many pods were to be placed."""
+    placed: list[TriedPod] = field(default_factory=list)
+    last: Answer | None = None
+    """About the last pod that was tried: the first that the copy does not take, or the last of all."""
+
+    @property
+    def fits(self) -> bool:
+        return len(self.placed) == self.asked
+
+
+def try_pods(asked: "AskedPod", count: int, snapshot: "Snapshot", *, caller: "PodCreator") -> Trial:
+    """Place equal pods; the snapshot has them afterwards. Behind one that is not placed none is tried: it is equal.
+
+    Raises:
+        BadInputError: the snapshot's objects contradict each other.
+    """
+    trial = Trial(count)
+    for number in range(1, count + 1):
+        pod = asked if count == 1 else _numbered(asked, number, snapshot)
+        trial.last = answer_for(pod, snapshot, caller)
+        decision = trial.last.decision
+        if decision.verdict is not Verdict.PLACED or decision.placement is None:
+            break
+        trial.placed.append(TriedPod(pod.ref, decision.units, decision.placement))
+        if number < count:
+            _place(pod, snapshot, caller)
+    return trial
+
+
+def _numbered(asked: "AskedPod", number: int, snapshot: "Snapshot") -> "AskedPod":
+    return asked.created(
+        f"{asked.pod.metadata.name}-{number}",
+        namespace=asked.namespace,
+        uid=f"what-if-{number}",
+        at=snapshot.admission.now().utc,
+        after_s=float(number),
+    )
+
+
+def _place(pod: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") -> None:
+    """Do what the answer said: the same functions on the same state come to the same node."""
+    admit(pod, snapshot, caller)
+    question = question_of(pod, snapshot)
+    if question is None:
+        raise InvariantViolatedError(f"pod {pod.ref} was placed, and no pool serves it")
+    snapshot.state.observe_pod(stored_pod(pod), snapshot.admission.now())
+    chosen = choose_node(question, snapshot, fitting_nodes(question, snapshot)[0])
+    if chosen is None:
+        raise InvariantViolatedError(f"pod {pod.ref} was placed, and no node takes it")
+    bind(question, chosen.placed, snapshot)
+    _occupy(question, chosen.placed.node, snapshot)
+
+
+def _occupy(question: "PoolQuestion", node: str, snapshot: "Snapshot") -> None:
+    requests = requests_of(question.asked.pod.spec)
+    snapshot.requests[question.uid] = requests
+    if node in snapshot.free:
+        snapshot.free[node] = snapshot.free[node].without(requests)

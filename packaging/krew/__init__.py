@@ -1,0 +1,1 @@
+"""Builds the archive of `kubectl gpu` and the manifest by which krew installs it."""

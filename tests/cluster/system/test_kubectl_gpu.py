@@ -1,0 +1,163 @@
+"""`kubectl gpu` through the real kubectl, at the real API server, with users of different rights."""
+
+import asyncio
+import contextlib
+import json
+from functools import partial
+
+import pytest
+
+from api.names import UNITS_CONDITION
+from tests.cluster.environment import client, pods, polling
+from tests.cluster.system.conftest import add_device
+from tests.cluster.system.objects import DEVICES, a_device, a_pod
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def is_bound(found, name: str) -> bool:
+    return name in found and "nodeName" in found[name]["spec"]
+
+
+@pytest.fixture
+async def pool(make_pool, api, namespace):
+    """A pool of 2 nodes with 4 devices, of which 3 are used: 1 of one node, 2 of the other."""
+    made = await make_pool(nodes=2, devices=4, scheduling={"strategy": "Spread"})
+    for name, units in (("one", 1), ("two", 2)):
+        await api.create(pods.collection(namespace), a_pod(name, made, units))
+        await pods.wait_for_pods(api, namespace, partial(is_bound, name=name))
+    return made
+
+
+@pytest.fixture
+async def big(pool, api, namespace):
+    """A pod of 4 units that kube-scheduler has refused."""
+    await api.create(pods.collection(namespace), a_pod("big", pool, 4))
+    path = f"{pods.collection(namespace)}/big"
+
+    async def is_refused():
+        return (await api.conditions(path)).get("PodScheduled", {}).get("status") == "False"
+
+    await polling.eventually(is_refused, what="kube-scheduler has refused big")
+    return path
+
+
+@pytest.fixture
+async def alice(api, namespace):
+    """May read pods of the namespace, and nothing of the cluster's."""
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    collection = f"{RBAC}/namespaces/{namespace}"
+    await api.create(f"{collection}/roles", {"metadata": {"name": "reader"}, "rules": [rule]})
+    group = "rbac.authorization.k8s.io"
+    await api.create(
+        f"{collection}/rolebindings",
+        {
+            "metadata": {"name": "reader"},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "reader"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "alice"}],
+        },
+    )
+    return "alice"
+
+
+async def test_what_would_help_helps(big, pool, api, namespace, kubectl_gpu):
+    done = await kubectl_gpu("why", "big", "-n", namespace, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    explanation = answer["explanation"]
+    assert explanation["reason"] == "UnitsFragmented"
+    assert (explanation["free"], explanation["largestFree"]) == (5, 3)
+    fewer = next(one for one in explanation["remedies"] if one["type"] == "AskFewerUnits")
+    assert fewer["units"] == 3
+    assert f"Insufficient gpu.deckhouse.io/{pool.name}" in answer["kubeScheduler"]
+    await api.create(pods.collection(namespace), a_pod("smaller", pool, 3))
+    found = await pods.wait_for_pods(api, namespace, partial(is_bound, name="smaller"))
+    assert found["smaller"]["spec"]["nodeName"] == fewer["node"]
+
+
+async def test_devices_in_no_pool_are_found_by_their_selector(
+    big, pool, api, namespace, kubectl_gpu, create_nodes
+):
+    (node,) = await create_nodes(1)
+    names = []
+    try:
+        for number in range(4):
+            device = a_device(node, number, pool.name)
+            names.append(device["metadata"]["name"])
+            del device["metadata"]["annotations"], device["status"]["poolRef"]
+            await add_device(api, device)
+        done = await kubectl_gpu("why", "big", "-n", namespace)
+        assert f"4 devices of {node} are in no pool and would make room" in done.stdout
+        shown = await kubectl_gpu("nodes", node, "-o", "json")
+        (row,) = json.loads(shown.stdout)["items"]
+        assert {one["look"] for one in row["devices"]} == {"in no pool"}
+    finally:
+        for name in names:
+            with contextlib.suppress(client.ApiRefusedError):
+                await api.delete(f"{DEVICES}/{name}")
+
+
+async def test_every_verb_answers(big, pool, namespace, kubectl_gpu):
+    pools = await kubectl_gpu("pools", pool.name, "--no-headers")
+    assert pools.stdout.split()[:6] == [pool.name, "Exclusive", "8", "3", "0", "5"], pools.stderr
+    assert pools.stdout.split()[-2:] == ["5/2/0/0", "Ready"]
+    nodes = await kubectl_gpu("nodes", "--pool", pool.name, "--no-headers")
+    rows = {line.split()[0]: line.split()[1] for line in nodes.stdout.splitlines()[:2]}
+    assert rows.keys() == set(pool.nodes)
+    assert sorted(row.count("■") for row in rows.values()) == [1, 2]
+    who = await kubectl_gpu("who", "-n", namespace, "--no-headers")
+    assert who.stdout.split() == [namespace, pool.name, "3", "3", "0", "4"]
+    waiting = await kubectl_gpu("why", "-n", namespace, "--no-headers")
+    assert waiting.stdout.split()[1:4] == ["big", pool.name, "4"]
+    version = await kubectl_gpu("version")
+    assert "\nKubernetes   v1." in version.stdout
+    listed = await kubectl_gpu("--help")
+    assert listed.returncode == 0
+
+
+async def test_a_user_of_a_namespace_reads_the_words_of_the_leader(
+    big, alice, api, namespace, kubectl_gpu
+):
+    told = {"type": UNITS_CONDITION, "status": "False", "reason": "UnitsFragmented"}
+    conditions = {"status": {"conditions": [{**told, "message": "at most 3 on one node"}]}}
+    await api.patch(
+        f"{big}/status", conditions, content_type="application/strategic-merge-patch+json"
+    )
+    for login in ({"user": alice}, {}):
+        flags = () if login else ("--as", alice)
+        done = await kubectl_gpu("why", "big", "-n", namespace, *flags, **login)
+        assert done.returncode == 0, done.stderr
+        assert "  UnitsFragmented: " in done.stdout
+        assert done.stdout.endswith("the pod alone: this user may not read its pool\n")
+    pools = await kubectl_gpu("pools", user=alice)
+    assert pools.returncode == 3
+    assert 'User "alice" cannot list resource "gpupools"' in pools.stderr
+    who = await kubectl_gpu("who", "-n", namespace, "--no-headers", user=alice)
+    assert who.stdout.split()[3:] == ["3", "0", "4"]
+
+
+async def test_users_without_rights_and_bad_logins_get_a_sentence(big, namespace, kubectl_gpu):
+    nobody = await kubectl_gpu("why", "big", "-n", namespace, user="bob")
+    assert nobody.returncode == 3
+    assert 'pods "big" is forbidden: User "bob" cannot get' in nobody.stderr
+    expired = await kubectl_gpu("pools", "--token", "expired")
+    assert (expired.returncode, len(expired.stderr.splitlines())) == (3, 1)
+    assert "accepts no credentials of this user (401 Unauthorized)" in expired.stderr
+
+
+async def test_a_watch_shows_the_next_pod(pool, api, namespace, control_plane, plugin_environment):
+    process = await asyncio.create_subprocess_exec(
+        *("kubectl", "gpu", "who", "-n", namespace, "-w", "--no-headers"),
+        env=plugin_environment | {"KUBECONFIG": str(control_plane.kubeconfig())},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert (await process.stdout.readline()).split()[3] == b"3"
+        await api.create(pods.collection(namespace), a_pod("next", pool, 1))
+        async with asyncio.timeout(30):
+            while (await process.stdout.readline()).split()[3:4] != [b"4"]:
+                pass
+    finally:
+        process.terminate()
+        await process.wait()

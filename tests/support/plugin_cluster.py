@@ -1,0 +1,217 @@
+"""A small cluster with a pod that waits, as `kubectl gpu` reads it: invented objects, and an API server that lists them."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.names import POOL_LABEL, PoolName, pool_node_label
+from tests.support.canned_api import Answer, CannedApi, Json, Seen, a_list, status
+from tests.support.cluster_objects import (
+    Object,
+    a_bound_pod_object,
+    a_device_object,
+    a_node_object,
+    a_pod_object,
+    a_pool_object,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+CREATED = "2026-11-23T22:00:00Z"
+PLURALS = {
+    "gpupools": "GPUPool",
+    "gpudevices": "GPUDevice",
+    "nodes": "Node",
+    "gpunodeinventories": "GPUNodeInventory",
+    "namespaces": "Namespace",
+    "pods": "Pod",
+}
+Done = subprocess.CompletedProcess[str]
+
+
+def find_kubectl() -> Path:
+    """Return the directory of a kubectl; the test is skipped where there is none."""
+    found = shutil.which("kubectl")
+    built = sorted((ROOT / "build" / "kubernetes").glob("v*/kubectl"))
+    if found is None and not built:
+        pytest.skip("no kubectl on PATH, and none is built: tests/cluster has one always")
+    return Path(found).parent if found is not None else built[-1].parent
+
+
+def a_fragmented_cluster() -> list[Object]:
+    """Return a pool of 8 units of which 5 are free, at most 3 on one node, a pod that wants 4, and a spare node."""
+    objects = [a_pool_object("training", status={})]
+    objects[0]["spec"] = {"allocation": {"mode": "Exclusive"}}
+    objects[0]["status"] = {
+        "phase": "Ready",
+        "capacity": {"total": 8, "used": 3, "available": 5, "largestFree": 3},
+        "waiting": 1,
+        "nodes": 2,
+    }
+    used = {"gpu-0": [0], "gpu-1": [0, 1]}
+    for node, numbers in used.items():
+        objects.append(a_pool_node("training", node))
+        objects += [
+            a_device("training", node, number, allocated=int(number in numbers))
+            for number in range(4)
+        ]
+    objects += [
+        a_node_object("gpu-2"),
+        *(a_device("", "gpu-2", number) for number in range(4)),
+        labelled(a_bound_pod_object("train-a", "gpu-0", [0], pool="training")),
+        labelled(a_bound_pod_object("train-b", "gpu-1", [0, 1], pool="training")),
+        a_waiting_pod("big", 4),
+    ]
+    return objects
+
+
+def a_pool_node(pool: str, name: str, **spec: Any) -> Object:
+    node = a_node_object(name, **spec)
+    node["metadata"]["labels"][pool_node_label(PoolName(pool))] = ""
+    return node
+
+
+def a_device(pool: str, node: str, number: int, *, allocated: int = 0, **more: Any) -> Object:
+    device = a_device_object(
+        node,
+        number,
+        pool=pool,
+        pci={"address": f"0000:{number + 23:02x}:00.0"},
+        units={"capacity": 1, "reserved": 0, "allocated": allocated},
+        **more,
+    )
+    if not pool:
+        del device["status"]["poolRef"]
+    return device
+
+
+def a_waiting_pod(name: str, units: int, *, pool: str = "training", **spec: Any) -> Object:
+    pod = labelled(a_pod_object(name, units, pool=pool, **spec), pool=pool)
+    pod["status"] = {
+        "phase": "Pending",
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": f"0/3 nodes are available: 2 Insufficient gpu.deckhouse.io/{pool}.",
+            }
+        ],
+    }
+    return pod
+
+
+def labelled(pod: Object, *, pool: str = "training", namespace: str = "ml-team") -> Object:
+    meta = {"labels": {POOL_LABEL: pool}, "namespace": namespace, "creationTimestamp": CREATED}
+    pod["metadata"] |= meta
+    return pod
+
+
+@dataclass
+class ListedCluster:
+    """An API server that knows GET alone, and a kubectl to ask it with."""
+
+    api: CannedApi
+    kubectl: Path
+    directory: Path
+    objects: list[Object] = field(default_factory=a_fragmented_cluster)
+    forbidden: set[str] = field(default_factory=set)
+    not_served: set[str] = field(default_factory=set)
+    answers: dict[str, Answer] = field(default_factory=dict)
+    """Path -> what is answered in place of what is known."""
+
+    def __post_init__(self) -> None:
+        self.api.always = self._answer
+
+    async def run(self, *arguments: str, columns: int | None = None, **variables: str) -> Done:
+        """Run `kubectl gpu ARGUMENTS` with this cluster's address."""
+        return await self.run_bare(
+            *arguments, "--server", self.api.url, columns=columns, **variables
+        )
+
+    async def run_bare(self, *arguments: str, columns: int | None = None, **variables: str) -> Done:
+        return await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "kubectl_gpu", *arguments],
+            cwd=ROOT,
+            env=self.environment(**variables),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        kept = {key: os.environ[key] for key in ("HOME", "LANG") if key in os.environ}
+        path = f"{self.kubectl}:/usr/bin:/bin"
+        return {
+            **kept,
+            "PATH": path,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONIOENCODING": "utf-8",
+            "KUBECONFIG": str(self.directory / "none"),
+            "TMPDIR": str(self.directory),
+            **variables,
+        }
+
+    def reads(self) -> list[Seen]:
+        """Return the plugin's requests; some builds of kubectl ask for the server's version by themselves."""
+        return [seen for seen in self.api.seen if seen.path != "/version"]
+
+    def _answer(self, seen: Seen) -> Answer:
+        if seen.path in self.answers:
+            return self.answers[seen.path]
+        parts = seen.path.strip("/").split("/")
+        if parts[-1] in PLURALS:
+            return self._refusal(parts[-1]) or self._list(seen, parts)
+        if len(parts) > 1 and parts[-2] in PLURALS:
+            return self._refusal(parts[-2]) or self._object(parts)
+        return Json(status(404, "NotFound", "the server could not find it"), status=404)
+
+    def _refusal(self, plural: str) -> Answer | None:
+        if plural in self.forbidden:
+            text = f'{plural} is forbidden: User "alice" cannot list resource "{plural}"'
+            return Json(status(403, "Forbidden", text), status=403)
+        if plural in self.not_served:
+            return Json(status(404, "NotFound", "could not find the resource"), status=404)
+        return None
+
+    def _list(self, seen: Seen, parts: list[str]) -> Answer:
+        found = [one for one in self.objects if one["kind"] == PLURALS[parts[-1]]]
+        if "namespaces" in parts[:-1]:
+            namespace = parts[parts.index("namespaces") + 1]
+            found = [one for one in found if one["metadata"].get("namespace") == namespace]
+        found = [one for one in found if _is_selected(one, seen.query)]
+        return a_list(*({key: one[key] for key in one if key != "kind"} for one in found))
+
+    def _object(self, parts: list[str]) -> Answer:
+        plural, name = parts[-2:]
+        for one in self.objects:
+            if (one["kind"], one["metadata"]["name"]) == (PLURALS[plural], name):
+                return Json(one)
+        text = f'{plural} "{name}" not found'
+        return Json(status(404, "NotFound", text, details={"name": name}), status=404)
+
+
+def _is_selected(item: Object, query: Any) -> bool:
+    labels = item["metadata"].get("labels", {})
+    for part in filter(None, query.get("labelSelector", "").split(",")):
+        key, equals, value = part.partition("=")
+        if key not in labels or (equals and labels[key] != value):
+            return False
+    field_, _, value = query.get("fieldSelector", "").partition("=")
+    if field_ == "status.poolRef.name":
+        return bool(item["status"].get("poolRef", {}).get("name", "") == value)
+    return True
+
+
+def document_of(done: Done) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

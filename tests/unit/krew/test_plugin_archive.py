@@ -1,0 +1,69 @@
+"""The archive of the plugin is the same from the same files, and its manifest names it by its digest."""
+
+import hashlib
+import os
+import tarfile
+from pathlib import Path
+
+import yaml
+from krew.build import write_archive
+from krew.plugin_manifest import PluginArchive, plugin_manifest
+
+ROOT = Path(__file__).resolve().parents[3]
+COMPLETION = ROOT / "packaging" / "krew" / "kubectl_complete-gpu"
+
+
+def a_bundle(directory: Path, *, mtime: int) -> Path:
+    inner = directory / "_internal"
+    inner.mkdir(parents=True)
+    (directory / "kubectl-gpu").write_text("program")
+    (directory / "kubectl-gpu").chmod(0o711)
+    (inner / "library.so").write_text("library")
+    (inner / "link.so").symlink_to("library.so")
+    for path in (directory / "kubectl-gpu", inner / "library.so"):
+        os.utime(path, (mtime, mtime))
+    return directory
+
+
+def test_two_archives_of_the_same_files_are_equal(tmp_path: Path):
+    for name in ("a", "b"):
+        bundle = a_bundle(tmp_path / name / "bundle", mtime=hash(name) % 1000)
+        write_archive(tmp_path / f"{name}.tar.gz", bundle)
+    first, second = (tmp_path / f"{name}.tar.gz" for name in ("a", "b"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_an_archive_has_root_as_its_owner_and_programs_that_run(tmp_path: Path):
+    write_archive(tmp_path / "a.tar.gz", a_bundle(tmp_path / "bundle", mtime=7))
+    with tarfile.open(tmp_path / "a.tar.gz") as archive:
+        found = {one.name: (one.mode, one.mtime, one.uid, one.uname) for one in archive}
+        assert archive.getmember("_internal/link.so").linkname == "library.so"
+    assert found == {
+        "_internal": (0o755, 0, 0, "root"),
+        "_internal/library.so": (0o644, 0, 0, "root"),
+        "_internal/link.so": (0o777, 0, 0, "root"),
+        "kubectl-gpu": (0o755, 0, 0, "root"),
+    }
+
+
+def test_the_manifest_names_each_archive_by_its_digest():
+    digest = hashlib.sha256(b"archive").hexdigest()
+    archives = [PluginArchive(one, f"gpu_{one}.tar.gz", digest) for one in ("amd64", "arm64")]
+    found = yaml.safe_load(plugin_manifest("1.2.3", archives, url="https://example.com/v1"))
+    assert (found["metadata"], found["spec"]["version"]) == ({"name": "gpu"}, "v1.2.3")
+    assert found["spec"]["platforms"] == [
+        {
+            "selector": {"matchLabels": {"os": "linux", "arch": one}},
+            "uri": f"https://example.com/v1/gpu_{one}.tar.gz",
+            "sha256": digest,
+            "bin": "kubectl-gpu",
+        }
+        for one in ("amd64", "arm64")
+    ]
+    # krew prints it in a table of eighty columns.
+    assert len(found["spec"]["shortDescription"]) < 60
+
+
+def test_the_program_for_completion_is_executable_and_asks_the_plugin():
+    assert os.access(COMPLETION, os.X_OK)
+    assert COMPLETION.read_text().splitlines()[-1] == 'exec kubectl-gpu __complete "$@"'

@@ -1,0 +1,178 @@
+"""The plugin's copy of the allocation state is the server's, and what is tried on it is taken back."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.names import PoolName
+from cli.simulation.object_files import read_cluster
+from cli.simulation.snapshot import take_snapshot
+from kubectl_gpu.cluster_lists import ClusterLists
+from kubectl_gpu.waiting.allocation_copy import PoolObjects, allocation_of
+from kubectl_gpu.waiting.fitting_pods import SIZES, fitting_pods
+from kubectl_gpu.waiting.pool_reading import read_inventories, read_pool, read_pools
+from pool.allocation_state import AllocationState
+from pool.model import Instant
+from tests.support.cluster_objects import (
+    Object,
+    a_bound_pod_object,
+    a_device_object,
+    a_list_file,
+    a_node_object,
+    a_pod_object,
+    a_pool_object,
+)
+from tests.support.listed_objects import NOW, ListedObjects
+from tests.support.plugin_cluster import labelled
+
+INSTANT = Instant(0.0, NOW)
+POOL = PoolName("whole")
+
+
+def copy_of(objects: list[Object]) -> AllocationState:
+    lists = ClusterLists(ListedObjects(objects))
+    found = PoolObjects()
+    for pool in read_pools(lists):
+        read_pool(lists, pool, found)
+    read_inventories(lists, found)
+    return allocation_of(found, INSTANT)
+
+
+def a_reservation(node: str, number: int, *, minutes: int) -> str:
+    expires = NOW.replace(minute=minutes).isoformat()
+    devices = f'{{"main":["GPU-{node}-{number}"]}}'
+    return (
+        f'{{"id":"r","pool":"whole","node":"{node}","devices":{devices},"expiresAt":"{expires}"}}'
+    )
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[Object]:
+    """Nodes with devices of two pools, and pods that are bound, reserved for, wait or have ended."""
+    objects = [a_pool_object("whole", access={}), a_pool_object("other")]
+    counts = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    for place, count in enumerate(counts):
+        objects.append(a_node_object(f"n{place}", unschedulable=draw(st.booleans())))
+        for number in range(count):
+            device = a_device_object(
+                f"n{place}", number, pool=draw(st.sampled_from(["whole", "whole", "other"]))
+            )
+            if draw(st.integers(0, 5)) == 0:
+                device["status"]["conditions"] = [a_condition("Healthy", "False")]
+            objects.append(device)
+            objects += draw(pods_on(f"n{place}", number))
+    if draw(st.booleans()):
+        objects.append(an_inventory("n0", draw(st.sampled_from(["none", "restricted"]))))
+    return objects
+
+
+@st.composite
+def pods_on(draw: st.DrawFn, node: str, number: int) -> list[Object]:
+    name = f"{node}-{number}"
+    kind = draw(
+        st.sampled_from(["none", "bound", "bound", "ended", "strange", "reserved", "waits"])
+    )
+    if kind == "none":
+        return []
+    if kind in {"bound", "ended", "strange"}:
+        pod = labelled(a_bound_pod_object(name, node, [number]), pool="whole")
+        pod["status"] = {"phase": "Succeeded" if kind == "ended" else "Running"}
+        if kind == "strange":
+            del pod["metadata"]["annotations"]
+        return [pod]
+    pod = labelled(a_pod_object(name, draw(st.integers(1, 4))), pool="whole")
+    if kind == "reserved":
+        minutes = draw(st.sampled_from([1, 59]))
+        note = a_reservation(node, number, minutes=minutes)
+        pod = labelled(a_pod_object(name, 1), pool="whole")
+        pod["metadata"]["annotations"] = {"gpu.deckhouse.io/reservation": note}
+    return [pod]
+
+
+def a_condition(type_: str, status: str) -> dict[str, Any]:
+    times = {"lastTransitionTime": "2026-11-23T22:00:00Z", "observedGeneration": 1}
+    return {"type": type_, "status": status, "reason": "R", "message": "", **times}
+
+
+def an_inventory(node: str, policy: str) -> Object:
+    kubelet = {"topologyManagerPolicy": policy}
+    return {
+        "apiVersion": "gpu.deckhouse.io/v1alpha1",
+        "kind": "GPUNodeInventory",
+        "metadata": {"name": node},
+        "status": {"kubelet": kubelet},
+    }
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("objects")
+
+
+@settings(max_examples=100, deadline=None)
+@given(objects=clusters())
+def test_the_copy_is_what_a_server_has_once_it_has_started(directory: Path, objects: list[Object]):
+    file = a_list_file(directory / "cluster.json", *objects)
+    server = take_snapshot(read_cluster([file]), INSTANT).state
+    copy = copy_of(objects)
+    for name in (POOL, PoolName("other")):
+        ours, theirs = copy.index.state(name), server.index.state(name)
+        for node in ours.nodes().keys() | theirs.nodes().keys():
+            # Ranking of nodes is no part of a copy that only explains.
+            one, other = figures_of(ours.node(node)), figures_of(theirs.node(node))
+            assert one == other
+        assert ours.capacity() == theirs.capacity()
+        assert ours.largest_free() == theirs.largest_free()
+    waiting = [pod.ref for pod in copy.reader.waiting("gpu.deckhouse.io/whole")]
+    assert waiting == [pod.ref for pod in server.reader.waiting("gpu.deckhouse.io/whole")]
+
+
+def figures_of(node: Any) -> Any:
+    if node is None:
+        return None
+    return {name: getattr(node, name) for name in node.__struct_fields__ if name != "rest"}
+
+
+@settings(max_examples=100, deadline=None)
+@given(objects=clusters())
+def test_pods_that_fit_are_counted_node_by_node(objects: list[Object]):
+    state = copy_of(objects)
+    pool = state.index.pool(POOL)
+    assert pool is not None
+    before = {name: figures_of(one) for name, one in state.index.state(POOL).nodes().items()}
+    found = fitting_pods(state, pool, INSTANT)
+    free = [
+        node.available for node in state.index.state(POOL).nodes().values() if node.is_placeable
+    ]
+    for size in SIZES:
+        assert found[size] <= sum(units // size for units in free)
+    assert found[1] == sum(free)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    after = {name: figures_of(one) for name, one in state.index.state(POOL).nodes().items()}
+    assert after == before
+
+
+def test_where_devices_must_be_near_each_other_pods_are_tried():
+    """8 free devices on two NUMA nodes: two pods of 4, and none of 8."""
+    objects = [
+        a_pool_object("whole", scheduling={"deviceTopology": "Required"}),
+        a_node_object("n1"),
+    ]
+    objects += [a_device_object("n1", number, numaNode=number // 4) for number in range(8)]
+    state = copy_of(objects)
+    pool = state.index.pool(POOL)
+    assert pool is not None
+    assert fitting_pods(state, pool, INSTANT) == {1: 8, 2: 4, 4: 2, 8: 0}
+
+
+def test_of_several_pools_each_device_is_read_once():
+    objects = [a_pool_object("whole"), a_node_object("n1")]
+    objects += [a_device_object("n1", number) for number in range(3)]
+    lists = ClusterLists(ListedObjects(objects))
+    found = PoolObjects()
+    for pool in read_pools(lists) * 2:
+        read_pool(lists, pool, found)
+    assert len(found.devices) == 3
