@@ -142,6 +142,12 @@ SELF_SUBJECT_ACCESS_REVIEWS: Final = Resource(
     "SelfSubjectAccessReview",
     namespaced=False,
 )
+SUBJECT_ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+TOKEN_REVIEWS: Final = Resource(
+    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
+)
 GPU_CONTROL_PLANE_TERMS: Final = _ours("gpucontrolplaneterms", "GPUControlPlaneTerm")
 GPU_DEVICES: Final = _ours("gpudevices", "GPUDevice")
 GPU_NODE_INVENTORIES: Final = _ours("gpunodeinventories", "GPUNodeInventory")

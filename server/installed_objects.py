@@ -209,6 +209,7 @@ def _monitoring(installation: "Installation") -> "Iterator[ObjectGroup]":
                 ca_secret=constants.SERVING_SECRET
                 if installation.uses_cert_manager
                 else constants.SCHEDULER_SECRET,
+                with_usage=servers.usage,
             )
         ],
         needs=("monitoring.service_monitor.enabled",),
@@ -220,7 +221,7 @@ def _monitoring(installation: "Installation") -> "Iterator[ObjectGroup]":
     )
     yield ObjectGroup(
         name="alerts",
-        objects=[build_alert_rules(namespace, rule.labels)],
+        objects=[build_alert_rules(namespace, rule.labels, runbook_page=rule.runbook_page)],
         needs=("monitoring.prometheus_rule.enabled",),
     )
     dashboards = values.dashboards

@@ -25,6 +25,7 @@ from kube.event_recorder import EventRecorder
 from kube.informer import Informer
 from kube.leader_election import LeaderElection, LeaseTerms
 from kube.resources import PODS
+from manifests import constants
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import observed_pod
@@ -60,6 +61,8 @@ from server.leadership.fence import Fence
 from server.leadership.takeover import Takeover
 from server.reservations.reservation_ids import ReservationIds
 from server.reservations.reservation_signer import ReservationSigner
+from server.reviews.kube_reviews import KubeReviews
+from server.reviews.reviewed_tokens import ReviewedTokens
 from server.shutdown import drain
 from server.system_clock import SystemClock
 from server.tuning import freeze_garbage_collector, measure_loop_lag
@@ -205,6 +208,9 @@ class ControlPlane:
             else None,
             readiness=self.readiness,
             scaling=self._scaling_report,
+            metrics_readers=ReviewedTokens(
+                KubeReviews(self.client, constants.USAGE_METRICS_PATH), self.clock
+            ),
             clock=self.clock,
         )
         return build_routes(handlers)

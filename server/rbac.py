@@ -26,6 +26,7 @@ from server.controllers.all import CONTROLLERS
 from server.kernelcache import mutation_key_secret
 from server.leadership import fence
 from server.reservations import reservation_signer
+from server.reviews import kube_reviews
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -40,6 +41,7 @@ CLUSTER_RULES: Final = (
     *binder.RBAC,
     *fence.RBAC,
     *EVENTS,
+    *kube_reviews.RBAC,
     *certificates.RBAC,
 )
 

@@ -3,14 +3,30 @@
 from enum import Enum
 
 
+class PodUnitsAvailable(Enum):
+    """Reasons of the condition `api.names.UNITS_CONDITION` of a pod that does not wait any more.
+
+    That of a pod that waits has the reasons of `pool.explanation`.
+    """
+
+    RESERVED = "UnitsReserved"
+    ALLOCATED = "UnitsAllocated"
+    """The pod is bound."""
+
+
 class PoolCondition(Enum):
     """Condition types of a GPUPool."""
 
     READY = "Ready"
+    """True while the pool has a healthy device and takes pods."""
     SUPPORTED = "Supported"
+    """False where the pool selects devices that the control plane does not serve."""
     MISCONFIGURED = "Misconfigured"
+    """True while the pool cannot work as its spec says."""
     MAINTENANCE = "Maintenance"
+    """True while its allocation is being changed; it takes no new pods."""
     CAPACITY_LOW = "CapacityLow"
+    """True while few of its units are free, or none."""
     CONFLICT = "Conflict"
     """True while a device that this pool selects belongs to another pool."""
 
@@ -19,12 +35,19 @@ class PoolReady(Enum):
     """Reasons of the condition Ready."""
 
     SERVING = "Serving"
+    """The pool takes pods."""
     NO_DEVICES = "NoDevices"
+    """The pool has no device."""
     NO_HEALTHY_DEVICES = "NoHealthyDevices"
+    """The pool has devices, and none of them is healthy."""
     TERMINATING = "Terminating"
+    """The pool is being deleted."""
     IN_MAINTENANCE = "InMaintenance"
+    """The pool's allocation is being changed."""
     MISCONFIGURED = "Misconfigured"
+    """The condition Misconfigured is True."""
     UNSUPPORTED = "Unsupported"
+    """The condition Supported is False."""
 
 
 class PoolSupported(Enum):
@@ -51,9 +74,13 @@ class PoolMaintenance(Enum):
     """Reasons of the condition Maintenance."""
 
     NONE = "UpToDate"
+    """The allocation of the spec is in effect."""
     WAITING = "WaitingForPods"
+    """Pods still use units of the old allocation."""
     EVICTING = "EvictingPods"
+    """Pods that use units of the old allocation are being evicted."""
     OVERDUE = "DeadlineExceeded"
+    """Pods delay the change beyond `spec.maintenance.deadline`; the message names them."""
     REBUILDING = "Rebuilding"
     """The new allocation is in effect, and nodes are still partitioning devices."""
     BLOCKED = "Blocked"
@@ -95,10 +122,11 @@ class DeviceCondition(Enum):
     """Condition types of a GPUDevice; each has one writer."""
 
     HEALTHY = "Healthy"
-    """Written by `device.health`."""
+    """False while it reports a fault, or is lost; written by `device.health`."""
     ASSIGNED = "Assigned"
-    """Written by `device.assignment`, as is Draining."""
+    """True while it is in a pool, otherwise the reason why not; written by `device.assignment`, as is Draining."""
     DRAINING = "Draining"
+    """It leaves its pool: no new pod is placed on it."""
     STALE = "Stale"
     """Written by `node.inventory`: a source of facts is silent, and its last report is kept."""
 
@@ -108,21 +136,35 @@ class DeviceAssigned(Enum):
 
     ASSIGNED = "Assigned"
     IGNORED = "Ignored"
+    """The label `gpu.deckhouse.io/ignore=true` keeps it out."""
     NOT_MANAGED = "NotManaged"
+    """The node opts out by the label `gpu.deckhouse.io/enabled=false`."""
     AMBIGUOUS_UUID = "AmbiguousUUID"
     """Another device claims the same UUID."""
     INVENTORY_INCOMPLETE = "InventoryIncomplete"
+    """Its UUID or PCI address is not known yet."""
     FAULTED = "Faulted"
+    """A device in no pool joins none while it is faulted."""
     POOL_NOT_FOUND = "PoolNotFound"
+    """Its annotation names a pool that does not exist."""
     POOL_TERMINATING = "PoolTerminating"
+    """The pool is being deleted."""
     POOL_UNSUPPORTED = "PoolUnsupported"
+    """The pool has the condition Supported with status False."""
     POOL_MISCONFIGURED = "PoolMisconfigured"
+    """The pool has the condition Misconfigured."""
     SELECTOR_MISMATCH = "SelectorMismatch"
+    """The pool's deviceSelector does not match; the message has field and values."""
     NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
+    """The pool's nodeSelector does not match its node."""
     NODE_NOT_READY_FOR_POOLING = "NodeNotReadyForPooling"
+    """Its node has the condition ReadyForPooling with status False."""
     OWNED_BY_OTHER_POOL = "OwnedByOtherPool"
+    """It leaves its former pool when the pods there have ended."""
     MAX_DEVICES_PER_NODE = "MaxDevicesPerNode"
+    """The pool has as many devices of the node as it may."""
     NO_POOL_WANTS_IT = "NoPoolWantsIt"
+    """No annotation names a pool, and no pool takes it by itself."""
 
 
 class DeviceHealthy(Enum):
@@ -130,10 +172,15 @@ class DeviceHealthy(Enum):
 
     HEALTHY = "Healthy"
     XID_ERROR = "XIDError"
+    """The driver reported a fatal Xid."""
     ECC_ERROR = "ECCError"
+    """Uncorrectable memory errors grew, or a row of memory could not be remapped."""
     LOST = "Lost"
+    """The device is not there any more for its exporter or the node agent."""
     THERMAL = "Thermal"
+    """Heat slows the device, or it is at its shutdown threshold."""
     REPORTED_UNHEALTHY = "ReportedUnhealthy"
+    """The node agent reports another fault; the message has it."""
 
 
 class DeviceStale(Enum):
@@ -147,18 +194,25 @@ class InventoryCondition(Enum):
     """Condition types of a GPUNodeInventory. Those of negative polarity are True on a fault."""
 
     MANAGED_DISABLED = "ManagedDisabled"
+    """True where the node opts out by the label `gpu.deckhouse.io/enabled=false`."""
     INVENTORY_INCOMPLETE = "InventoryIncomplete"
+    """True where devices are missing, or facts about them."""
     DRIVER_MISSING = "DriverMissing"
+    """True while the driver is not ready."""
     TOOLKIT_MISSING = "ToolkitMissing"
+    """True while the container toolkit is not ready."""
     GFD_READY = "GFDReady"
+    """True while feature discovery is ready."""
     MONITORING_MISSING = "MonitoringMissing"
+    """True while DCGM or its exporter is not ready."""
     INFRA_DEGRADED = "InfraDegraded"
-    """A component that was ready is not ready any more."""
+    """True while a component that was ready is not ready any more."""
     DEGRADED_WORKLOADS = "DegradedWorkloads"
-    """Pods run on devices of a node whose software is not ready."""
+    """True while pods run on devices of a node whose software is not ready."""
     READY_FOR_POOLING = "ReadyForPooling"
+    """True while the node's devices may join pools."""
     AGENT_DEGRADED = "AgentDegraded"
-    """The node's agent works with restrictions; written by the agent itself."""
+    """True while the node's agent works with restrictions; written by the agent itself."""
 
 
 class InventoryManaged(Enum):
@@ -173,25 +227,38 @@ class InventoryIncomplete(Enum):
 
     COMPLETE = "Complete"
     CLAIMED = "UUIDsClaimed"
+    """The node reports UUIDs of devices that are elsewhere."""
     SOURCE = "SourceMissing"
+    """NFD finds a device, and no source identifies it."""
     ADDRESSES = "AddressesMissing"
+    """Labels number devices, and no source has their PCI addresses."""
     DEVICES = "DevicesMissing"
+    """More devices are on the bus than are reported."""
     UUIDS = "UUIDsMissing"
+    """A device has no UUID: no driver runs there yet."""
 
 
 class ReadyForPooling(Enum):
     """Reasons of the condition ReadyForPooling; the first that applies, in this order."""
 
     MANAGED_DISABLED = "ManagedDisabled"
+    """The node opts out by its label."""
     NO_DEVICES = "NoDevices"
+    """No device of the node is known by its PCI address."""
     INVENTORY_INCOMPLETE = "InventoryIncomplete"
+    """No device of the node has a UUID."""
     DEVICES_FAULTED = "DevicesFaulted"
     """Every device is faulted."""
     DRIVER_MISSING = "DriverMissing"
+    """The driver is not ready."""
     TOOLKIT_MISSING = "ToolkitMissing"
+    """The container toolkit is not ready."""
     VALIDATION_FAILED = "ValidationFailed"
+    """The validator is not ready for another reason, or not on the node."""
     GFD_NOT_READY = "GFDNotReady"
+    """Feature discovery is not ready, or not on the node."""
     MONITORING_MISSING = "MonitoringMissing"
+    """DCGM or its exporter is not ready, not on the node, or does not answer."""
     VALIDATING = "Validating"
     """No check fails, and at least one has not succeeded often enough yet."""
     READY = "Ready"
@@ -222,6 +289,7 @@ class AgentDegraded(Enum):
     DRIVER_HANGS = "DriverHangs"
     """A driver call timed out; earlier facts are kept."""
     DRIVER_FAILS = "DriverFails"
+    """A driver call failed; the message has the error and the cure."""
     KUBELET_SILENT = "KubeletSilent"
     """PodResources does not answer: the actual allocations are unknown."""
     NOT_REGISTERED = "PluginNotRegistered"
@@ -231,6 +299,7 @@ class AgentDegraded(Enum):
     NOT_PUBLISHED = "NotPublished"
     """NodeFeature, the CDI specification or the file of devices cannot be written."""
     PARTITIONING_BLOCKED = "PartitioningHeldUp"
+    """A device waits to be partitioned: pods or processes use it, or the driver refuses."""
     PROCESSES_LEFT = "ProcessesLeft"
     """Processes of a deleted pod still use its devices."""
     KUBELET_CONFIGURATION_UNKNOWN = "KubeletConfigurationUnknown"
@@ -244,16 +313,22 @@ class PoolScalingCondition(Enum):
     """Condition types in status.autoscaling of a GPUPool."""
 
     BACKEND_READY = "BackendReady"
+    """False where the backend of the spec cannot be used; another one may be in use."""
     NODE_POOL_VALID = "NodePoolValid"
+    """False where a NodePool of the pool cannot be used."""
     WITHIN_LIMITS = "WithinLimits"
+    """False while a pod waits because maxUnits, maxInFlight or a limit of the NodePool is reached."""
     BUDGET_AVAILABLE = "BudgetAvailable"
+    """False while a pod waits because the budget allows no further node."""
     SHAPES_AVAILABLE = "ShapesAvailable"
+    """False while a pod waits because no shape serves it, or its shapes failed lately."""
 
 
 class NodePoolValid(Enum):
     """Reasons of the condition NodePoolValid in status.autoscaling; the first that applies, the last is that of True."""
 
     INVALID = "NodePoolInvalid"
+    """The NodePool does not exist, or lacks a part that the control plane depends on."""
     SPEC = "SpecNotUsed"
     """A part of spec.autoscaling has no valid value, and is not considered."""
     FOREIGN = "ForeignNodeClaim"
@@ -274,8 +349,11 @@ class BackendReady(Enum):
     NOT_ENABLED = "BackendNotEnabled"
     """The server's settings do not allow the backend of the spec."""
     NO_KARPENTER = "KarpenterMissing"
+    """The cluster does not serve the kinds of Karpenter."""
     NO_OVERLAY = "NodeOverlayNotReady"
+    """A NodeOverlay that the backend needs does not exist, or is not ready."""
     NO_BUFFERS = "CapacityBufferMissing"
+    """The cluster does not serve the kind CapacityBuffer."""
     BUFFERS_NOT_SERVED = "CapacityBuffersNotServed"
     """Karpenter does not look at the pool's buffers."""
     STATIC_NOT_SERVED = "StaticCapacityNotServed"

@@ -76,6 +76,17 @@ POOL_CAPACITY_UNHEALTHY = gauge(
     " being deleted.",
     ["pool"],
 )
+POOL_UNIT_SECONDS = counter(
+    "gpupool_unit_seconds_total",
+    "Seconds of the pool's units, times their number, by state (used, reserved, free, withheld).",
+    ["pool", "state"],
+)
+DEVICE_INFO = gauge(
+    "gpu_device_info",
+    "1 for each device with a UUID, with its GPUDevice, node, pool and product; the pool is empty for a device"
+    " without one.",
+    ["uuid", "device", "node", "pool", "product"],
+)
 DEVICES_RESERVED = gauge(
     "gpu_device_reserved_total", "Devices of which a live reservation holds some unit.", ["pool"]
 )

@@ -111,7 +111,7 @@ def build_namespace(namespace: str = constants.DEFAULT_NAMESPACE) -> dict[str, A
 
 
 def build_user_roles() -> list[dict[str, Any]]:
-    """Return the roles that extend `view` (and through it `edit`) and `admin`.
+    """Return the roles that extend `view` (and through it `edit`) and `admin`, and the one that reads usage.
 
     Users with `view` in a namespace see pools, devices and nodes' inventories. Pools span
     namespaces, so only users bound to `admin` in the whole cluster can write them; a RoleBinding to
@@ -128,7 +128,15 @@ def build_user_roles() -> list[dict[str, Any]]:
     return [
         _cluster_role(f"{constants.NAME}-view", [view], aggregate_to="view"),
         _cluster_role(f"{constants.NAME}-edit", [edit], aggregate_to="admin"),
+        _metrics_reader(),
     ]
+
+
+def _metrics_reader() -> dict[str, Any]:
+    """Return the role that reads the metrics of namespaces and pods, without a binding."""
+    role = _cluster_role(constants.METRICS_READER, [])
+    rules = [{"nonResourceURLs": [constants.USAGE_METRICS_PATH], "verbs": ["get"]}]
+    return {**role, "rules": rules}
 
 
 def build_pool_viewers(subjects: "Sequence[dict[str, Any]]") -> list[dict[str, Any]]:

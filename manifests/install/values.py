@@ -52,6 +52,9 @@ OptionalName = Annotated[
     str,
     _Form(rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*)?$", "the name of an object of Kubernetes, or empty"),
 ]
+PageAddress = Annotated[
+    str, _Form(r"^[\w./][\w./:~%@?=&+-]*$", "the address of a page, without an anchor")
+]
 Registry = Annotated[
     str,
     _Form(
@@ -221,6 +224,21 @@ class ScrapeValues(MonitorValues):
     interval: Duration = "30s"
 
 
+class ServerScrapeValues(ScrapeValues):
+    """The monitor of the servers."""
+
+    usage: bool = False
+    """Read /metrics/usage too, which names namespaces and pods, with the token of Prometheus' own account:
+    bind the ClusterRole gpu-metrics-reader to it."""
+
+
+class RuleValues(MonitorValues):
+    """The alerts."""
+
+    runbook_page: PageAddress = "docs/operations.md"
+    """Address of docs/operations.md as users reach it; each alert's `runbook_url` is an anchor of it."""
+
+
 class DashboardValues(_Values):
     """Dashboards in ConfigMaps, as the sidecar of Grafana's chart loads them."""
 
@@ -234,11 +252,11 @@ class DashboardValues(_Values):
 class MonitoringValues(_Values):
     """Objects of the Prometheus operator, whose CRDs must exist, and dashboards."""
 
-    service_monitor: ScrapeValues = ScrapeValues()
+    service_monitor: ServerScrapeValues = ServerScrapeValues()
     """Metrics of the servers."""
     pod_monitor: ScrapeValues = ScrapeValues()
     """Metrics of node agents and device plugins."""
-    prometheus_rule: MonitorValues = MonitorValues()
+    prometheus_rule: RuleValues = RuleValues()
     """Alerts (docs/operations.md)."""
     dashboards: DashboardValues = DashboardValues()
     """Dashboards in ConfigMaps, as the sidecar of Grafana's chart loads them."""

@@ -3,43 +3,17 @@
 docs/operations.md lists the same alerts and expressions, with their causes and cures.
 """
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from manifests import constants
+from manifests.monitoring.alert import Alert, RecordingRule, Severity
+from manifests.monitoring.objectives import OBJECTIVES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PAGE: Final = "docs/operations.md"
-
-
-class Severity(StrEnum):
-    """Urgency of an alert."""
-
-    CRITICAL = "critical"
-    """Pods cannot be created or bound, or a device may be allocated twice: act now."""
-    WARNING = "warning"
-    """A fault or an approaching one: act in working hours."""
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    name: str
-    severity: Severity
-    expression: str
-    lasts: str
-    """`for` of the rule: the expression holds this long before the alert fires."""
-    summary: str
-
-
-@dataclass(frozen=True, slots=True)
-class RecordingRule:
-    """An expression that Prometheus keeps as a series of its own."""
-
-    name: str
-    expression: str
+"""Has an anchor for each alert."""
 
 
 def _slow(histogram: str, selector: str = "") -> str:
@@ -405,6 +379,7 @@ ALERTS: Final = (
         "0m",
         "pods use a former image of {{ $labels.cache }} for over a day",
     ),
+    *OBJECTIVES,
 )
 
 RECORDING_RULES: Final = (
@@ -417,8 +392,16 @@ RECORDING_RULES: Final = (
 """Of requests that were not withdrawn, the share that got a node with devices."""
 
 
-def build_alert_rules(namespace: str, labels: "Mapping[str, str] | None" = None) -> dict[str, Any]:
-    """Return a PrometheusRule (Prometheus operator) with all alerts and recording rules."""
+def build_alert_rules(
+    namespace: str, labels: "Mapping[str, str] | None" = None, *, runbook_page: str = PAGE
+) -> dict[str, Any]:
+    """Return a PrometheusRule (Prometheus operator) with all alerts and recording rules.
+
+    Args:
+        namespace: of the object.
+        labels: of the object, besides ours.
+        runbook_page: where docs/operations.md is read; each alert links to its own row there.
+    """
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
@@ -429,7 +412,7 @@ def build_alert_rules(namespace: str, labels: "Mapping[str, str] | None" = None)
         },
         "spec": {
             "groups": [
-                {"name": constants.NAME, "rules": [_rule(one) for one in ALERTS]},
+                {"name": constants.NAME, "rules": [_rule(one, runbook_page) for one in ALERTS]},
                 {
                     "name": f"{constants.NAME}-recording",
                     "rules": [
@@ -441,11 +424,20 @@ def build_alert_rules(namespace: str, labels: "Mapping[str, str] | None" = None)
     }
 
 
-def _rule(alert: Alert) -> dict[str, Any]:
+def anchor_of(alert: Alert) -> str:
+    """Return the anchor of the alert's row on the page."""
+    return alert.name.lower()
+
+
+def _rule(alert: Alert, runbook_page: str) -> dict[str, Any]:
     return {
         "alert": alert.name,
         "expr": alert.expression,
         "for": alert.lasts,
         "labels": {"severity": alert.severity.value},
-        "annotations": {"summary": alert.summary, "description": f"see {alert.name} in {PAGE}"},
+        "annotations": {
+            "summary": alert.summary,
+            "description": f"see {alert.name} in {PAGE}",
+            "runbook_url": f"{runbook_page}#{anchor_of(alert)}",
+        },
     }

@@ -10,12 +10,27 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _API_VERSION: Final = "monitoring.coreos.com/v1"
+_ACCOUNT_FILE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+"""Of Prometheus' pod."""
 
 
 def build_service_monitor(
-    namespace: str, interval: str, labels: "Mapping[str, str]", *, ca_secret: str
+    namespace: str,
+    interval: str,
+    labels: "Mapping[str, str]",
+    *,
+    ca_secret: str,
+    with_usage: bool = False,
 ) -> Json:
-    """Return the monitor of the servers; `ca_secret` has the CA of their certificate."""
+    """Return the monitor of the servers.
+
+    Args:
+        namespace: of the servers.
+        interval: between two scrapes.
+        labels: of the object, besides ours.
+        ca_secret: has the CA of their certificate.
+        with_usage: whether namespaces and pods are read, too, with the token of Prometheus' account.
+    """
     endpoint = {
         "port": constants.HTTPS_PORT_NAME,
         "scheme": "https",
@@ -27,7 +42,11 @@ def build_service_monitor(
         },
     }
     selected = constants.component_labels(constants.METRICS_COMPONENT)
-    spec = {"selector": {"matchLabels": selected}, "endpoints": [endpoint]}
+    endpoints = [endpoint]
+    if with_usage:
+        usage = {"path": constants.USAGE_METRICS_PATH, "bearerTokenFile": _ACCOUNT_FILE}
+        endpoints.append({**endpoint, **usage})
+    spec = {"selector": {"matchLabels": selected}, "endpoints": endpoints}
     return _monitor("ServiceMonitor", constants.NAME, namespace, labels=labels, spec=spec)
 
 

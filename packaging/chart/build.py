@@ -15,7 +15,7 @@ import yaml
 from api.version import VERSION
 from chart.schema import schema_text
 from chart.template import template_of
-from chart.tokens import Tokens, value_expression
+from chart.tokens import TOKEN, Tokens, value_expression
 from chart.values_text import values_text
 from manifests import constants
 from manifests.install.cert_manager import OWN_ISSUER
@@ -51,6 +51,12 @@ VARIANTS: Final = (
     Variant("kernel_caches.enabled", ".Values.kernelCaches.enabled", met=True, unmet=False),
     Variant("tls.source", _CERT_MANAGER, "CertManager", "SelfSigned"),
     Variant("crds.keep", ".Values.crds.keep", met=True, unmet=False),
+    Variant(
+        "monitoring.service_monitor.usage",
+        ".Values.monitoring.serviceMonitor.usage",
+        met=True,
+        unmet=False,
+    ),
     Variant("uninstall.force", ".Values.uninstall.force", met=True, unmet=False),
 )
 
@@ -199,13 +205,23 @@ def _with_files(group: ObjectGroup, tokens: Tokens) -> tuple[list[Json], dict[st
             document = {**one, "data": data}
         elif "{{" in str(one):
             name = f"files/{group.name}.yaml"
-            files[name] = yaml.safe_dump(
-                one["spec"], sort_keys=False, allow_unicode=True, width=100
-            )
+            spec = yaml.safe_dump(one["spec"], sort_keys=False, allow_unicode=True, width=100)
+            files[name], given = _with_marks(spec, tokens)
             document = {key: value for key, value in one.items() if key != "spec"}
-            document["spec"] = tokens.mapping(f'.Files.Get "{name}" | fromYaml')
+            document["spec"] = tokens.mapping(f'.Files.Get "{name}"{given} | fromYaml')
         documents.append(document)
     return documents, files
+
+
+def _with_marks(text: str, tokens: Tokens) -> tuple[str, str]:
+    """Return a file with `<expression>` for each token, and what has Helm replace them by their values."""
+    expressions = {
+        token: tokens.expressions()[token].text for token in sorted({*TOKEN.findall(text)})
+    }
+    for token, expression in expressions.items():
+        text = text.replace(token, f"<{expression}>")
+    replaced = (f' | replace "<{one}>" ({one})' for one in expressions.values())
+    return text, "".join(replaced)
 
 
 def _either(condition: str, met: str, unmet: str) -> str:

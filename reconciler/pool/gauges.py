@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from kube.batches import steps
 from pool.reservations.reservation import ReservationPhase
+from reconciler.pool.namespace_usage import forget_namespace_usage
+from reconciler.pool.unit_seconds import forget_unit_seconds
 from reconciler.pool.usage import waiting_pods
 from reconciler.pool.useful_devices import ALIGNED, ANY, SIZES
 from scheduler.outcome import PlacementQuality
 from telemetry.conditions import PoolCondition
 from telemetry.metrics import (
     ALLOCATION_MISMATCHES,
+    DEVICE_INFO,
     DEVICES_RESERVED,
     DEVICES_UNASSIGNED,
     INDEX_GENERATION,
@@ -64,6 +67,7 @@ _OF_POOLS: Final = (
     POOL_FRAGMENTATION,
 )
 _OF_PARTS: Final = (
+    DEVICE_INFO,
     POOL_CONDITION,
     POOL_LARGEST_DEMAND,
     POOL_NODE_SLOTS,
@@ -147,6 +151,7 @@ def forget_pool(name: "PoolName") -> None:
     for type_ in PoolCondition:
         POOL_CONDITION.remove(name, type_.value)
     POD_WAIT.remove(name)
+    forget_unit_seconds(name)
     for quality in PlacementQuality:
         PLACEMENTS.remove(name, quality.value)
     for topology in (ANY, ALIGNED):
@@ -162,6 +167,7 @@ def forget_all() -> None:
     for gauge in _OF_ALL:
         gauge.set(0)
     RESERVATIONS.clear()
+    forget_namespace_usage()
 
 
 def _showing_devices(index: "DeviceIndex", catalog: "Catalog") -> "Iterator[None]":

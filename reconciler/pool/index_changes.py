@@ -1,7 +1,7 @@
 """`index.changes`: changes of the device index as sources of pools, nodes and devices.
 
 Every key is published once when a term begins, which covers the changes before it. The loop also sets the
-gauges that belong to no single pool.
+gauges that belong to no single pool, and counts units over time.
 """
 
 import asyncio
@@ -11,14 +11,18 @@ from kube.batches import steps
 from kube.event_source import EventSource
 from pool.index.change_log import Changes
 from reconciler.controller_spec import ControllerContext, TaskSpec, Trigger
+from reconciler.pool.device_info import DeviceInfo
 from reconciler.pool.gauges import showing_sums
+from reconciler.pool.namespace_usage import NamespaceUsage
 from reconciler.pool.node_values import NodeValues
+from reconciler.pool.unit_seconds import UnitSeconds
 from reconciler.pool.usage import waiting_pods
 from reconciler.pool.useful_devices import UsefulDevices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
+    from api.kinds.gpudevice import GPUDevice
     from api.names import DeviceName, NodeName, PoolName
     from pool.allocation_reader import AllocationReader
     from pool.catalog import Catalog
@@ -34,6 +38,8 @@ GAUGES_EVERY: Final = 20
 """Periods between two settings of the gauges: 5 s."""
 PUBLISHED_A_TURN: Final = 1_000
 """Keys published before other tasks get their turn: a change of a pool is one of all of its devices."""
+SERIES_A_TURN: Final = 200
+"""Devices whose series are set before other tasks get their turn; they take 2 ms."""
 
 
 @final
@@ -47,6 +53,7 @@ class IndexChangeDispatcher:
         now: "Callable[[], Instant]",
         *,
         reader: "AllocationReader",
+        device_of: "Callable[[DeviceName], GPUDevice | None]",
     ) -> None:
         self._index = index
         self._reader = reader
@@ -61,6 +68,9 @@ class IndexChangeDispatcher:
         # pool -> the number that was published last
         self._values = NodeValues(index)
         self._useful = UsefulDevices(index)
+        self._unit_seconds = UnitSeconds(index)
+        self._usage = NamespaceUsage(index, reader)
+        self._device_info = DeviceInfo(index, device_of)
         self.device_delay_s = 0.0
         """After which a published device is written: none in the initial list."""
 
@@ -69,6 +79,7 @@ class IndexChangeDispatcher:
         try:
             await self._run()
         finally:
+            self._settle()
             self._index.changes.leave()
 
     async def _run(self) -> NoReturn:
@@ -79,13 +90,20 @@ class IndexChangeDispatcher:
             frozenset(node.name for node in self._index.nodes.values())
             | frozenset(entry.facts.node for entry in self._index.devices.all()),
         )
+        self._usage.begin()
+        self._unit_seconds.look(self._catalog.pools, self._now().monotonic)
         await self._publish(everything)
+        await self._show_devices(everything.devices)
         self.device_delay_s = DEVICE_DELAY_S
         round_ = 0
         while True:
-            await self._publish(self._index.changes.take())
+            changes = self._index.changes.take()
+            self._unit_seconds.look(self._catalog.pools, self._now().monotonic)
+            await self._publish(changes)
+            await self._show_devices(changes.devices)
             self._publish_waiting()
             if round_ % GAUGES_EVERY == 0:
+                self._settle()
                 await self._values.refresh()
                 await self._set_gauges()
             round_ += 1
@@ -93,6 +111,17 @@ class IndexChangeDispatcher:
                 await asyncio.sleep(PERIOD_S / NODE_LOOKS)
                 await self._publish_nodes(self._index.changes.take_nodes())
             await asyncio.sleep(PERIOD_S / NODE_LOOKS)
+
+    def _settle(self) -> None:
+        now = self._now().monotonic
+        self._unit_seconds.settle(self._catalog.pools, now)
+        self._usage.settle(now)
+
+    async def _show_devices(self, devices: "Collection[DeviceName]") -> None:
+        for some in steps(list(devices), SERIES_A_TURN):
+            self._device_info.update(some)
+            self._usage.update(some, self._now().monotonic)
+            await asyncio.sleep(0)
 
     async def _set_gauges(self) -> None:
         """Set the gauges that are sums; other tasks get their turn meanwhile."""
@@ -127,7 +156,13 @@ class IndexChangeDispatcher:
 
 
 def index_changes(context: ControllerContext) -> IndexChangeDispatcher:
-    return IndexChangeDispatcher(context.index, context.catalog, context.now, reader=context.reader)
+    return IndexChangeDispatcher(
+        context.index,
+        context.catalog,
+        context.now,
+        reader=context.reader,
+        device_of=context.caches.devices.get,
+    )
 
 
 SPEC: Final = TaskSpec(

@@ -81,5 +81,5 @@ class DeviceSink:
         self.store.discard(name)
 
 
-def _reported(device: "GPUDevice") -> "tuple[DeviceState, DeviceUnits]":
-    return device.status.state, device.status.units
+def _reported(device: "GPUDevice") -> "tuple[DeviceState, DeviceUnits, str]":
+    return device.status.state, device.status.units, device.status.product

@@ -14,7 +14,7 @@ from reconciler.inventory import controller as inventory
 from reconciler.inventory import present_label
 from reconciler.kernelcache import cache_node_cleanup, cache_status
 from reconciler.operands import controller as operands
-from reconciler.pod import binding_recovery, nomination, requeue
+from reconciler.pod import binding_recovery, nomination, requeue, wait_explanation
 from reconciler.pool import (
     index_changes,
     lifecycle,
@@ -63,6 +63,7 @@ CONTROLLERS: "Final[tuple[ControllerSpec | TaskSpec, ...]]" = (
     requeue.SPEC,
     binding_recovery.SPEC,
     nomination.SPEC,
+    wait_explanation.SPEC,
     scaling.SPEC,
     cache_status.SPEC,
     cache_node_cleanup.SPEC,

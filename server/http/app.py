@@ -23,6 +23,8 @@ from server.http.exposition import Exposition
 from server.http.replies import TEXT, Reply
 from server.http.routes import Routes
 from server.http.scaling_page import ScalingPage
+from server.http.usage_page import UsagePage
+from telemetry.usage_metrics import USAGE_REGISTRY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from scheduler.context import ExtenderContext
     from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
     from server.http.readiness import Readiness
+    from server.reviews.reviewed_tokens import ReviewedTokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,8 @@ class Handlers:
     readiness: "Readiness"
     scaling: "Callable[[], bytes | None]"
     """The JSON of /debug/scale; None on a replica that does not lead."""
+    metrics_readers: "ReviewedTokens"
+    """Who may read which namespaces and pods have units."""
     clock: "Clock"
 
 
@@ -61,6 +66,9 @@ def build_routes(handlers: Handlers) -> Routes:
             constants.READINESS_PATH: lambda *_: _readyz(readiness, readiness.is_ready()),
             constants.SYNCED_PATH: lambda *_: _readyz(readiness, readiness.may_take_over()),
             constants.METRICS_PATH: Exposition().show,
+            constants.USAGE_METRICS_PATH: UsagePage(
+                handlers.metrics_readers, Exposition(USAGE_REGISTRY)
+            ).show,
             constants.SCALING_PATH: ScalingPage(handlers.extender, handlers.scaling).show,
         },
     )

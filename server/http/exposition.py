@@ -1,4 +1,4 @@
-"""/metrics: 5,000 nodes make some 50,000 series, and writing them takes a fifth of a second.
+"""Pages of metrics: 5,000 nodes make some 50,000 series, and writing them takes a fifth of a second.
 
 A long page is written in a thread, family by family: the loop gets its turns meanwhile, and the memory of one
 family is freed before the next. It is compressed where the scraper takes that, to a fifteenth.
@@ -16,7 +16,7 @@ from telemetry.metrics import REGISTRY
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from prometheus_client import Metric
+    from prometheus_client import CollectorRegistry, Metric
 
     from server.http.routes import Answer, Headers
 
@@ -42,20 +42,26 @@ class _OneFamily:
 
 @final
 class Exposition:
-    """Answers with every metric of the process; a long page is written in a thread."""
+    """Answers with every metric of a registry; a long page is written in a thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: "CollectorRegistry" = REGISTRY) -> None:
+        self._registry = registry
         self._length = 0
         # of the last page: how long the next one will be
 
     def show(self, _transport: "asyncio.BaseTransport | None", headers: "Headers") -> "Answer":
         is_gzip = accepts_gzip(headers.get(b"accept-encoding", b"").decode("latin-1"))
         if self._length < SHORT:
-            return self._reply(_written(is_gzip=is_gzip), is_gzip=is_gzip)
+            return self._reply(_written(self._registry, is_gzip=is_gzip), is_gzip=is_gzip)
         return self._show_long(is_gzip=is_gzip)
 
+    async def show_to(self, headers: "Headers") -> Reply:
+        """Answer a caller for whom something was awaited already."""
+        answer = self.show(None, headers)
+        return answer if isinstance(answer, Reply) else await answer
+
     async def _show_long(self, *, is_gzip: bool) -> Reply:
-        page = await asyncio.to_thread(_written, is_gzip=is_gzip)
+        page = await asyncio.to_thread(_written, self._registry, is_gzip=is_gzip)
         return self._reply(page, is_gzip=is_gzip)
 
     def _reply(self, page: "_Page", *, is_gzip: bool) -> Reply:
@@ -81,8 +87,8 @@ class _Page(NamedTuple):
     """Before it was compressed."""
 
 
-def _written(*, is_gzip: bool) -> _Page:
-    texts = (generate_latest(_OneFamily(family)) for family in REGISTRY.collect())
+def _written(registry: "CollectorRegistry", *, is_gzip: bool) -> _Page:
+    texts = (generate_latest(_OneFamily(family)) for family in registry.collect())
     if not is_gzip:
         body = b"".join(texts)
         return _Page(body, len(body))

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from simulator.apiserver.resource_types import Registry
+    from simulator.apiserver.reviews import Reviewer
     from simulator.apiserver.store.object_store import ObjectStore
 
 Json = dict[str, Any]
@@ -78,6 +79,7 @@ class Backend:
     deleter: Deleter
     binder: PodBinder
     evictor: Evictor
+    reviewer: "Reviewer"
     tokens: "Mapping[str, User] | None"
     bookmark_interval_s: float
 
@@ -155,6 +157,10 @@ class Frontend:
     async def _answer(self, request: web.Request, user: User) -> web.StreamResponse:
         warnings: list[str] = []
         try:
+            if self._backend.reviewer.is_asked(request.method, request.path):
+                body = decoding.decode_json(await _read_object(request), "Review")
+                review = self._backend.reviewer.review(request.path, body)
+                return respond(201, msgspec.json.encode(review), [])
             target = resolve(request.path, self._backend.registry)
             if request.method == "GET":
                 return await self._read(request, target)

@@ -8,6 +8,7 @@ from simulator.apiserver.apply.ownership import Ownership
 from simulator.apiserver.http import MAX_BODY_BYTES, Backend, Frontend
 from simulator.apiserver.metadata import fill_new, timestamp
 from simulator.apiserver.resource_types import NAMESPACES, PRIORITY_CLASSES, Registry
+from simulator.apiserver.reviews import Reviewer
 from simulator.apiserver.store.object_store import ObjectStore
 from simulator.apiserver.strategies.table import strategy_of
 from simulator.apiserver.webhooks.chain import AdmissionChain
@@ -76,6 +77,8 @@ class InMemoryApiServer:
         effects = Effects(self._store, registry)
         self._admission = AdmissionChain(self._store, services or {})
         deleter = Deleter(self._store, self._admission, effects=effects, clock=clock)
+        self.reviewer = Reviewer(tokens or {})
+        """Answers reviews of tokens and of access to non-resource URLs."""
         self._frontend = Frontend(
             Backend(
                 store=self._store,
@@ -84,6 +87,7 @@ class InMemoryApiServer:
                 deleter=deleter,
                 binder=PodBinder(self._store, self._admission, clock),
                 evictor=Evictor(self._store, self._admission, deleter=deleter, clock=clock),
+                reviewer=self.reviewer,
                 tokens=tokens,
                 bookmark_interval_s=bookmark_interval_s,
             )

@@ -69,9 +69,18 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
     },
     "monitors": {
         "monitoring": {
-            "serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prom"}},
+            "serviceMonitor": {
+                "enabled": True,
+                "interval": "15s",
+                "labels": {"release": "prom"},
+                "usage": True,
+            },
             "podMonitor": {"enabled": True, "interval": "1m", "labels": {"release": "prom"}},
-            "prometheusRule": {"enabled": True, "labels": {"release": "prom"}},
+            "prometheusRule": {
+                "enabled": True,
+                "labels": {"release": "prom"},
+                "runbookPage": "https://docs.example.com/operations/",
+            },
             "dashboards": {
                 "enabled": True,
                 "labels": {"dashboards": "yes"},

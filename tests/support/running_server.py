@@ -197,12 +197,15 @@ class RunningServer:
         finally:
             self.is_over = True
 
-    async def get(self, path: str) -> tuple[int, str]:
+    async def get(self, path: str, *, token: str | None = None) -> tuple[int, str]:
         """Return status and text; (0, error) where there is no answer."""
-        return await self.call("GET", path)
+        return await self.call("GET", path, token=token)
 
-    async def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, str]:
+    async def call(
+        self, method: str, path: str, body: bytes | None = None, *, token: str | None = None
+    ) -> tuple[int, str]:
         """Ask as kube-scheduler does, with its certificate."""
+        bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
         try:
             context = await self._tls()
             async with (
@@ -212,7 +215,7 @@ class RunningServer:
                     self.url + path,
                     data=body,
                     ssl=context,
-                    headers={"Content-Type": "application/json"},
+                    headers={"Content-Type": "application/json", **bearer},
                 ) as answer,
             ):
                 return answer.status, await answer.text()

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -25,12 +25,16 @@ from server.http.listener import Port
 from server.http.negotiated_protocol import PROTOCOLS
 from server.http.readiness import Readiness
 from server.http.routes import Routes
+from server.reviews.reviewed_tokens import ReviewedTokens, TokenVerdict
 from server.settings import ListenSettings
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
 from tests.support.ports import free_port
 from tests.support.reviews import AdmissionSetup
 from tests.support.scheduling import ExtenderSetup
+
+if TYPE_CHECKING:
+    from kube.errors import KubeError
 
 MAX_BODY_BYTES = 64 * 1024
 TOKEN = "sesame"
@@ -92,6 +96,25 @@ class Reply:
         return json.loads(self.body)
 
 
+class CannedReviews:
+    """Knows the verdicts on some tokens; others are not accepted. Raises `fault` instead, where there is one."""
+
+    def __init__(self) -> None:
+        self.verdicts: dict[str, TokenVerdict] = {}
+        self.fault: KubeError | None = None
+        self.asked: list[str] = []
+        self.gate = asyncio.Event()
+        """Reviews wait for it."""
+        self.gate.set()
+
+    async def review(self, token: str) -> TokenVerdict:
+        self.asked.append(token)
+        await self.gate.wait()
+        if self.fault is not None:
+            raise self.fault
+        return self.verdicts.get(token, TokenVerdict.UNAUTHENTICATED)
+
+
 @dataclass
 class ServedApp:
     """The application under way; `webhook_setup` and `extender_setup` share one allocation state."""
@@ -107,6 +130,8 @@ class ServedApp:
     """Of the webhooks for caches; they are not served without it."""
     scaling: bytes | None = None
     """What /debug/scale shows; None as on a replica that does not lead."""
+    reviews: CannedReviews = field(default_factory=CannedReviews)
+    """The API server's verdicts on tokens."""
     webhook_callers: tuple[str, ...] = ()
     """Common names that may call webhooks; anybody where there is none."""
 
@@ -133,6 +158,7 @@ class ServedApp:
             else None,
             readiness=self.readiness,
             scaling=lambda: self.scaling,
+            metrics_readers=ReviewedTokens(self.reviews, LoopClock()),
             clock=LoopClock(),
         )
         return build_routes(handlers)

@@ -16,7 +16,7 @@ from api.kinds.gkmcache import CacheConditionType
 from api.kinds.gpudevice import DeviceState
 from autoscaling.scaling_model import Failure, WaitReason
 from pool.reservations.reservation import End, ReservationPhase
-from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics
+from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics, usage_metrics
 from telemetry.conditions import PoolCondition
 from tests.support.foreign_series import DCGM_FIELDS
 
@@ -53,12 +53,13 @@ _VALUES: Final[dict[str, tuple[str, ...]]] = {
     "verb": ("filter", "bind"),
     "outcome": ("ok", "failed", "refused"),
     "topology": ("any", "aligned"),
+    "webhook": ("mutate-pods", "mutate-gkmcaches"),
 }
 """Label -> its values; other labels have one."""
 
 
 def _ours() -> Iterator[Series]:
-    for home in (metrics, agent_metrics, device_page, kernel_cache_metrics):
+    for home in (metrics, agent_metrics, device_page, kernel_cache_metrics, usage_metrics):
         for metric in vars(home).values():
             if isinstance(metric, Counter | Gauge | Histogram) and metric._name not in _APART:
                 names = metric._labelnames

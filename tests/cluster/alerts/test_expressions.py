@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 import aiohttp
 import pytest
 
-from manifests.monitoring.alerts import ALERTS, Alert
+from manifests.monitoring.alert import Alert
+from manifests.monitoring.alerts import ALERTS
 from manifests.monitoring.dashboards.config_maps import DASHBOARDS
 from manifests.monitoring.dashboards.grafana_json import dashboard_text
 from tests.cluster.alerts import samples

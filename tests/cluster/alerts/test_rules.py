@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from manifests.monitoring.alerts import ALERTS, RECORDING_RULES
+from manifests.monitoring.alerts import ALERTS, RECORDING_RULES, anchor_of
 from tests.cluster.alerts.conftest import Promtool
 
 ALERT_BY_NAME = {alert.name: alert for alert in ALERTS}
@@ -31,7 +31,48 @@ class Case:
     """The summary with the values of its labels."""
 
 
+def _burning(histogram: str, labels: str, le: str, *, slow: int) -> dict[str, str]:
+    """60 requests a minute, all in time for an hour; so many of them are slow from then on."""
+    return {
+        f'{histogram}_count{{{labels},instance="a"}}': "0+60x400",
+        f'{histogram}_bucket{{{labels},le="{le}",instance="a"}}': f"0+60x60 3600+{60 - slow}x340",
+    }
+
+
+_ADMISSION = ("gpu_admission_duration_seconds", 'webhook="mutate-pods"', "0.1")
+_FILTER = ("gpu_extender_duration_seconds", 'verb="filter"', "0.05")
+_OF_REGISTRIES = _burning(_ADMISSION[0], 'webhook="mutate-gkmcaches"', "0.1", slow=60)
+_OF_BINDINGS = _burning(_FILTER[0], 'verb="bind"', "0.05", slow=60)
+
 CASES = [
+    Case(
+        "GPUAdmissionObjectiveBurnsFast",
+        _burning(*_ADMISSION, slow=30),
+        silent_at="60m",
+        raised_at="70m",
+        harmless=_OF_REGISTRIES,
+    ),
+    Case(
+        "GPUAdmissionObjectiveBurnsSlowly",
+        _burning(*_ADMISSION, slow=3),
+        silent_at="60m",
+        raised_at="120m",
+        harmless=_OF_REGISTRIES,
+    ),
+    Case(
+        "GPUFilterObjectiveBurnsFast",
+        _burning(*_FILTER, slow=60),
+        silent_at="60m",
+        raised_at="80m",
+        harmless=_OF_BINDINGS,
+    ),
+    Case(
+        "GPUFilterObjectiveBurnsSlowly",
+        _burning(*_FILTER, slow=12),
+        silent_at="60m",
+        raised_at="180m",
+        harmless=_OF_BINDINGS,
+    ),
     Case(
         "GPUDriverMissing",
         {'gpu_bootstrap_condition{node="n1",condition="DriverMissing"}': "1x60"},
@@ -367,6 +408,7 @@ def a_test(case: Case) -> dict[str, Any]:
         "exp_annotations": {
             "summary": case.text or alert.summary,
             "description": f"see {alert.name} in docs/operations.md",
+            "runbook_url": f"docs/operations.md#{anchor_of(alert)}",
         },
     }
     series = {**case.series, **case.harmless}

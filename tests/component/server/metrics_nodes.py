@@ -148,6 +148,17 @@ def of_devices(devices: list[GPUDevice]) -> dict[str, Figures]:
             (one.node, one.status.state.value) for one in devices
         ),
         "gpu_device_faulted_total": dict(faults),
+        "gpu_device_info": {
+            (
+                one.name,
+                one.node,
+                one.status.pool_ref.name if one.status.pool_ref is not None else "",
+                one.status.product,
+                one.status.uuid,
+            ): 1
+            for one in devices
+            if one.status.uuid
+        },
         "gpu_device_stale_total": {
             (): sum(stale in true_of(one.status.conditions) for one in devices)
         },

@@ -55,6 +55,8 @@ from reconciler.sinks.karpenter_sink import observe_claim
 from scheduler.ports import BindWritten, PodBinding, PodRef, SeenBound
 from server.binder import KubeBinder
 from server.leadership.fence import Fence
+from server.reviews.kube_reviews import KubeReviews
+from server.reviews.reviewed_tokens import TokenVerdict
 from simulator.apiserver.requestlog import LoggedRequest
 from simulator.node.kubelet import register_node
 from telemetry.reasons import EventReason
@@ -345,6 +347,12 @@ async def serve_caches(cluster: Cluster, client: KubeClient) -> None:
     assert await world.node_objects() == []
 
 
+async def review(client: KubeClient) -> None:
+    """A caller of /metrics/usage."""
+    verdict = await KubeReviews(client, constants.USAGE_METRICS_PATH).review(SERVER_TOKEN)
+    assert verdict is TokenVerdict.FORBIDDEN
+
+
 async def tell_twice(client: KubeClient) -> None:
     recorder = EventRecorder(
         client, LoopClock(), reporting_controller="test/engine", reporting_instance="one"
@@ -385,6 +393,7 @@ async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster
         await delete_claim(cluster, client)
         await serve_caches(cluster, client)
         await tell_twice(client)
+        await review(client)
     granted, asked = our_rights(), asked_in(cluster.api.requests)
     forbidden = [one for one in asked if not any(allows(right, one) for right in granted)]
     used = (one for one in granted if any(allows(one, right) for right in asked))

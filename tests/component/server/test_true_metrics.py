@@ -63,6 +63,7 @@ async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
             await what_is_in_the_cluster_is_shown(run)
             await nodes_and_pools_are_shown(run)
             assert shown("gpu_index_generation")[()] > before
+            await units_are_counted_over_time(run)
             await every_request_of_ours_is_shown(run)
             await a_pool_is_cut_again(run)
     assert {name for name in OF_LEADERS if shown(name)} == set()
@@ -111,6 +112,7 @@ OF_LEADERS = (
     "gpu_bootstrap_condition",
     "gpu_bootstrap_ready",
     "gpu_device_faulted_total",
+    "gpu_device_info",
 )
 """Of which nobody else has a series."""
 
@@ -140,6 +142,17 @@ async def exporters_reads_are_shown(run: MetricsRun, exporter: Exporter) -> None
         functools.partial(run.counted.growth, "gpu_inventory_bad_features_total"),
         {("node-labels",): 1},
     )
+
+
+async def units_are_counted_over_time(run: MetricsRun) -> None:
+    """Of every pool that has some; `tests/unit/reconciler/test_unit_seconds.py` has the sums."""
+
+    def counted() -> set[str]:
+        return {pool for pool, _ in run.counted.growth("gpupool_unit_seconds_total")}
+
+    pools = {pool for (pool,), units in shown("gpupool_capacity_total").items() if units}
+    assert pools
+    await until(lambda: pools <= counted())
 
 
 async def what_was_counted_is_shown(run: MetricsRun) -> None:
@@ -195,7 +208,7 @@ async def events_are_counted(run: MetricsRun) -> None:
         ("written", "GPUBadFeature"): 1,
     }
     low = "GPUPoolCapacityLow"
-    by_timing = {low, "GPUDriverMissing", "GPUSourceSilent"}
+    by_timing = {low, "GPUDriverMissing", "GPUSourceSilent", "GPUPodWaits"}
 
     def counted() -> dict[tuple[str, ...], float]:
         return run.counted.growth("gpu_events_emitted_total")

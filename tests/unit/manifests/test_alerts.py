@@ -8,23 +8,18 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from api.kinds.gpunodeinventory import BootstrapPhase
 from autoscaling.scaling_model import Failure, RequestPhase, WaitReason
-from manifests.monitoring.alerts import (
-    ALERTS,
-    RECORDING_RULES,
-    Alert,
-    RecordingRule,
-    build_alert_rules,
-)
+from manifests.monitoring.alert import Alert, RecordingRule
+from manifests.monitoring.alerts import ALERTS, RECORDING_RULES, anchor_of, build_alert_rules
 from pool.reservations.reservation import End, ReservationPhase
 from reconciler.scaling import scaling_gauges
-from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics
+from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics, usage_metrics
 from telemetry.conditions import InventoryCondition, PoolCondition
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 
 METRICS = {
     metric._name: metric
-    for home in (metrics, agent_metrics, device_page, kernel_cache_metrics)
+    for home in (metrics, agent_metrics, device_page, kernel_cache_metrics, usage_metrics)
     for metric in vars(home).values()
     if isinstance(metric, Counter | Gauge | Histogram)
 }
@@ -37,6 +32,7 @@ VALUES = {
     "end": {end.value for end in End},
     "verb": {"filter", "prioritize", "preempt", "bind"},
     "outcome": {"failed", "refused"},
+    "webhook": {"mutate-gkmcaches", "mutate-clustergkmcaches"},
     "condition": {one.value for kind in (PoolCondition, InventoryCondition) for one in kind},
 }
 """Values that expressions may compare with; `failed` is one of each histogram and of reconciles, `refused` of the
@@ -44,10 +40,11 @@ verifications of kernel caches."""
 
 NAME = re.compile(r"\bgpu(?:pool)?_[a-z_]+")
 SELECTED = re.compile(r"\b(gpu(?:pool)?_[a-z_]+)\{([^}]*)\}")
-MATCHER = re.compile(r'^(\w+)!?="(\w+)"$')
+MATCHER = re.compile(r'^(\w+)!?="([\w.-]+)"$')
 GROUPED = re.compile(r"\b(?:by|on) \(([^)]*)\)")
 ROW = re.compile(
-    r"^\| `(GPU\w+)` \| (\w+) \| `([^`]+)` for (\w+) \| (.+) \| (.+) \|$", re.MULTILINE
+    r"^\| <a id=\"\w+\"></a>`(GPU\w+)` \| (\w+) \| `([^`]+)` for (\w+) \| (.+) \| (.+) \|$",
+    re.MULTILINE,
 )
 
 
@@ -68,6 +65,11 @@ def checked_labels(expression: str) -> set[str]:
         for matcher in matchers.split(","):
             found = MATCHER.match(matcher)
             assert found is not None
+            if found[1] == "le":
+                metric = metric_of(sample)
+                assert isinstance(metric, Histogram)
+                assert float(found[2]) in metric._upper_bounds
+                continue
             assert found[1] in metric_of(sample)._labelnames
             assert found[2] in VALUES[found[1]]
     labels = {label for metric in asked for label in metric._labelnames} | {"le"}
@@ -107,6 +109,17 @@ def test_the_page_has_every_alert_as_it_is_and_no_other() -> None:
     assert rows == {
         alert.name: (alert.severity.value, alert.expression, alert.lasts) for alert in ALERTS
     }
+
+
+def test_a_runbook_is_an_anchor_of_the_page() -> None:
+    text = PAGE.read_text()
+    for alert in ALERTS:
+        assert text.count(f'<a id="{anchor_of(alert)}"></a>`{alert.name}`') == 1
+    page = "https://docs.example/operations.html"
+    (group, _) = build_alert_rules("somewhere", runbook_page=page)["spec"]["groups"]
+    for rule in group["rules"]:
+        address, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert (address, anchor) == (page, rule["alert"].lower())
 
 
 def test_the_page_names_every_metric() -> None:

@@ -11,13 +11,13 @@ from prometheus_client import Counter, Gauge, Histogram
 from manifests.monitoring.dashboards.board import WIDTH, PanelUnit, Shape
 from manifests.monitoring.dashboards.config_maps import DASHBOARDS, build_dashboards
 from manifests.monitoring.dashboards.grafana_json import TAG, dashboard_text
-from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics
+from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics, usage_metrics
 from tests.support.foreign_series import FOREIGN_SERIES
 
 BOARDS = {one.uid: json.loads(dashboard_text(one)) for one in DASHBOARDS}
 OURS = {
     metric._name + suffix: metric._labelnames
-    for home in (metrics, device_page, kernel_cache_metrics, agent_metrics)
+    for home in (metrics, device_page, kernel_cache_metrics, agent_metrics, usage_metrics)
     for metric in vars(home).values()
     if isinstance(metric, Counter | Gauge | Histogram)
     for suffix in {Counter: ("_total",), Gauge: ("",), Histogram: ("_bucket", "_count", "_sum")}[

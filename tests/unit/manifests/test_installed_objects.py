@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from manifests.install.installation import Installation, overlaid, release_of
 from manifests.install.values import ChartValues
@@ -166,6 +167,23 @@ def test_monitor_selects_the_service_of_all_replicas():
     (endpoint,) = monitor["spec"]["endpoints"]
     ports = find(objects, "Service", "gpu-control-plane-metrics")["spec"]["ports"]
     assert [one["name"] for one in ports] == [endpoint["port"]]
+
+
+def test_usage_is_read_with_the_token_of_prometheus_where_that_is_wanted():
+    values = {"monitoring": {"serviceMonitor": {"enabled": True, "usage": True}}}
+    monitor = find(objects_of(values), "ServiceMonitor", "gpu-control-plane")
+    open_page, usage = monitor["spec"]["endpoints"]
+    assert (open_page["path"], usage["path"]) == ("/metrics", "/metrics/usage")
+    assert "bearerTokenFile" not in open_page
+    assert usage["bearerTokenFile"].endswith("/serviceaccount/token")
+    assert usage["tlsConfig"] == open_page["tlsConfig"]
+
+
+@pytest.mark.parametrize("page", ["&x", "https://a b", "https://a#b", "a: b", ""])
+def test_a_page_of_runbooks_is_an_address(page: str):
+    rule = {"enabled": True, "runbookPage": page}
+    with pytest.raises(ValidationError):
+        objects_of({"monitoring": {"prometheusRule": rule}})
 
 
 def test_server_finds_its_settings_where_they_are_mounted():

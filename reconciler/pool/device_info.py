@@ -1,0 +1,48 @@
+"""`gpu_device_info`: which pool and node a UUID belongs to, for joins with the series of DCGM.
+
+A series follows its device within a look at the changes of the index; the leader has them.
+"""
+
+from typing import TYPE_CHECKING, final
+
+from telemetry.metrics import DEVICE_INFO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from api.kinds.gpudevice import GPUDevice
+    from api.names import DeviceName
+    from pool.index.device_index import DeviceIndex
+
+
+@final
+class DeviceInfo:
+    """Sets the series of one device at a time."""
+
+    def __init__(
+        self, index: "DeviceIndex", device_of: "Callable[[DeviceName], GPUDevice | None]"
+    ) -> None:
+        self._index = index
+        self._device_of = device_of
+        self._shown: dict[DeviceName, tuple[str, ...]] = {}
+
+    def update(self, devices: "Iterable[DeviceName]") -> None:
+        """Show these devices as they are now; those that are gone have no series."""
+        for name in devices:
+            labels, shown = self._labels(name), self._shown.get(name)
+            if labels == shown:
+                continue
+            if shown is not None:
+                DEVICE_INFO.remove(*shown)
+                del self._shown[name]
+            if labels is not None:
+                DEVICE_INFO.labels(*labels).set(1)
+                self._shown[name] = labels
+
+    def _labels(self, name: "DeviceName") -> tuple[str, ...] | None:
+        entry = self._index.devices.get(name)
+        if entry is None or not entry.facts.uuid:
+            return None
+        facts, device = entry.facts, self._device_of(name)
+        product = "" if device is None else device.status.product
+        return facts.uuid, name, facts.node, facts.pool or "", product

@@ -1,0 +1,1 @@
+"""Reviews by the API server: who shows a token, and what its user may read."""
