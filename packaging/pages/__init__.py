@@ -1,0 +1,1 @@
+"""The documentation as a site: what mkdocs calls while it builds the pages of `docs` (`make docs`)."""

@@ -1,0 +1,69 @@
+"""docs/sizing.md has the figures of docs/performance.md, the defaults of the chart, and the limits of the API."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from api.kinds.gpunodeinventory import MAX_ALLOCATIONS
+from api.names import (
+    MAX_DISTINCT_SLICES,
+    MAX_MIG_INSTANCES,
+    MAX_POOL_NAME_LENGTH,
+    MAX_SLICES_PER_DEVICE,
+)
+
+ROOT = Path(__file__).parents[3]
+SIZING = (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
+PERFORMANCE = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+ROWS = re.findall(
+    r"^\| ([^|]+) \| (RSS MiB|p50 ms|rate /s|writes|CPU s|API writes) \| ([\d.,]+) \|$",
+    SIZING,
+    re.MULTILINE,
+)
+
+
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def measured() -> dict[tuple[str, str], set[str]]:
+    """Return case and column -> its figures in all tables."""
+    found: dict[tuple[str, str], set[str]] = {}
+    tables = re.findall(r"^(\| case .*)\n\|[-|:]+\n((?:\|.*\n)+)", PERFORMANCE, re.MULTILINE)
+    for head, rows in tables:
+        for row in rows.splitlines():
+            case, *figures = cells(row)
+            for column, figure in zip(cells(head)[1:], figures, strict=True):
+                found.setdefault((case, column), set()).add(figure)
+    return found
+
+
+MEASURED = measured()
+
+
+def test_there_are_figures():
+    assert len(ROWS) > 10
+
+
+@pytest.mark.parametrize(("case", "column", "figure"), ROWS)
+def test_a_figure_is_the_measured_one(case: str, column: str, figure: str):
+    assert MEASURED[case, column] == {figure}
+
+
+def test_the_defaults_are_those_of_the_chart():
+    values = yaml.safe_load((ROOT / "charts/gpu-control-plane/values.yaml").read_text())
+    server, scheduler = values["server"]["resources"], values["scheduler"]["resources"]
+    assert server == {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+    assert "the chart's defaults: 100m CPU, 256Mi, limit 1Gi | 100m CPU, 128Mi |" in SIZING
+    assert scheduler["requests"] == {"cpu": "100m", "memory": "128Mi"}
+
+
+def test_the_limits_are_those_of_the_api():
+    assert (
+        f"{MAX_DISTINCT_SLICES} time slices, {MAX_SLICES_PER_DEVICE} with `SameDevice`;"
+        f" {MAX_MIG_INSTANCES} MIG instances"
+    ) in SIZING
+    assert f"| {MAX_ALLOCATIONS:,} |" in SIZING
+    assert f"| {MAX_POOL_NAME_LENGTH} characters," in SIZING
