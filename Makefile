@@ -9,12 +9,13 @@ SEED ?= 1
 STEPS ?= 1000
 ONLY ?=
 ARCHITECTURES ?=
+KREW_URL ?=
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BUILD)/uv/bin/uv
 INSTALLED := $(VENV)/.installed
 SECOND_LANE := tests/cluster/node tests/cluster/image tests/cluster/chart tests/cluster/uninstall
-PACKAGES := admission agent api autoscaling certs cli demo inventory kernelcache kube manifests oci operands pool reconciler scheduler server simulator telemetry
+PACKAGES := admission agent api autoscaling certs cli demo inventory kernelcache kube kubectl_gpu manifests oci operands pool reconciler scheduler server simulator telemetry
 SOURCES := $(PACKAGES) packaging tests
 
 export UV_PYTHON_DOWNLOADS := never
@@ -137,14 +138,22 @@ chart: install ## generate charts/gpu-control-plane from the builders of manifes
 image: install ## the container image as an OCI layout tar, without a registry (on Debian 12): make image [ARCHITECTURES="amd64 arm64"]
 	$(BIN)/python -m image.build $(BUILD)/image/gpu-control-plane.tar $(addprefix --architecture ,$(ARCHITECTURES))
 
+.PHONY: kubectl-gpu
+kubectl-gpu: install ## the archive of kubectl gpu and its manifest for krew (half a minute of CPU): make kubectl-gpu [KREW_URL=https://...]
+	$(BIN)/python -m krew.build $(BUILD)/kubectl-gpu $(addprefix --url ,$(KREW_URL))
+
 .PHONY: proto
 proto: install ## generate the gRPC messages of kubelet and of CSI from their .proto files
 	$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --mypy_out=quiet:. \
 	  --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy api/kubelet/proto/*.proto api/csi/proto/*.proto
 
 .PHONY: golden
-golden: install ## regenerate the golden manifests and docs/settings.md
-	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/unit/manifests tests/unit/operands tests/unit/test_lessons.py tests/unit/cli/test_settings_reference.py
+golden: install ## regenerate the golden manifests, docs/settings.md and docs/reference
+	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/unit/manifests tests/unit/operands tests/unit/test_lessons.py tests/unit/cli/test_settings_reference.py tests/unit/docs
+
+.PHONY: docs
+docs: install ## the pages of docs as a site in build/site
+	$(BIN)/mkdocs build --strict
 
 .PHONY: presubmit
 presubmit: test cluster-test ## what CI runs

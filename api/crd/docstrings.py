@@ -7,11 +7,12 @@ Python keeps the former and drops the latter, so the module's text is parsed onc
 import ast
 import functools
 import inspect
+import itertools
 import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from types import ModuleType
 
 
@@ -31,20 +32,31 @@ def field_descriptions(cls: type) -> "Mapping[str, str]":
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if base.__module__.partition(".")[0] == _PACKAGE:
-            found |= _module_descriptions(sys.modules[base.__module__]).get(base.__name__, {})
+            found |= descriptions_by_class(sys.modules[base.__module__]).get(base.__name__, {})
     return found
 
 
 @functools.cache
-def _module_descriptions(module: "ModuleType") -> dict[str, dict[str, str]]:
-    tree = ast.parse(inspect.getsource(module))
+def descriptions_by_class(module: "ModuleType") -> "Mapping[str, Mapping[str, str]]":
+    """Return class name -> attribute name -> docstring under it, for the classes of the module."""
     return {
-        node.name: dict(_documented(node)) for node in tree.body if isinstance(node, ast.ClassDef)
+        node.name: dict(_documented(node.body))
+        for node in _tree_of(module).body
+        if isinstance(node, ast.ClassDef)
     }
 
 
-def _documented(cls: ast.ClassDef) -> "Iterator[tuple[str, str]]":
-    for statement, following in zip(cls.body, cls.body[1:], strict=False):
+def descriptions_of_constants(module: "ModuleType") -> "Mapping[str, str]":
+    """Return name -> docstring under it, for the constants of the module in their order."""
+    return dict(_documented(_tree_of(module).body))
+
+
+def _tree_of(module: "ModuleType") -> ast.Module:
+    return ast.parse(inspect.getsource(module))
+
+
+def _documented(body: "Sequence[ast.stmt]") -> "Iterator[tuple[str, str]]":
+    for statement, following in itertools.pairwise(body):
         name = _assigned_name(statement)
         match following:
             case ast.Expr(value=ast.Constant(value=str() as text)) if name is not None:

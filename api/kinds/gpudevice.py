@@ -21,12 +21,15 @@ class DeviceState(Enum):
     """State of a device, derived from observed facts; never set by hand."""
 
     UNASSIGNED = "Unassigned"
+    """It is in no pool."""
     ASSIGNED = "Assigned"
+    """It is in a pool, and no unit of it is reserved for a pod that is not bound yet."""
     RESERVED = "Reserved"
     """At least one unit is reserved for a pod that is not bound yet."""
     DRAINING = "Draining"
     """It leaves its pool: no new pod is placed on it, and it is free once no pod uses it."""
     FAULTED = "Faulted"
+    """It reports a fault: no new pod is placed on it, and running pods are left alone."""
 
 
 class PCI(Model, frozen=True):

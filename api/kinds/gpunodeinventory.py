@@ -16,27 +16,39 @@ class BootstrapPhase(Enum):
     """Progress of the node's GPU software."""
 
     DISABLED = "Disabled"
+    """The node opts out by its label."""
     VALIDATING = "Validating"
+    """Driver, toolkit or validator have not passed often enough yet."""
     VALIDATING_FAILED = "ValidatingFailed"
+    """Driver, toolkit or validator is not ready."""
     GFD = "GFD"
+    """Feature discovery is not ready."""
     MONITORING = "Monitoring"
+    """DCGM or its exporter is not ready, or does not answer."""
     READY = "Ready"
+    """All parts that are required are ready."""
 
 
 class TopologyManagerPolicy(Enum):
     """kubelet's topologyManagerPolicy."""
 
     NONE = "none"
+    """Devices of any NUMA nodes."""
     BEST_EFFORT = "best-effort"
+    """As few NUMA nodes as possible; the pod runs in any case."""
     RESTRICTED = "restricted"
+    """As few NUMA nodes as the request needs, or the pod is rejected."""
     SINGLE_NUMA_NODE = "single-numa-node"
+    """One NUMA node, or the pod is rejected."""
 
 
 class TopologyManagerScope(Enum):
     """kubelet's topologyManagerScope."""
 
     CONTAINER = "container"
+    """The policy applies to each container by itself."""
     POD = "pod"
+    """The policy applies to all containers of the pod together."""
 
 
 class KubeletConfiguration(Model, frozen=True, omit_defaults=False):

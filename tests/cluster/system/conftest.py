@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.environment import client, polling
+from tests.cluster.kubectl_gpu.conftest import kubectl_gpu, plugin_environment  # noqa: F401  # fixtures
 from tests.cluster.system import installation
 from tests.cluster.system.objects import DEVICES, POOLS, Pool, a_device, a_pool_object, capacity
 

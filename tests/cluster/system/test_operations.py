@@ -1,6 +1,7 @@
-"""Every command of docs/operations.md, run as it stands there against the running system.
+"""Every command of docs/operations.md, run as it stands there against the running system, and many of other pages.
 
-Blocks marked `console` hold the commands; the comment beneath says what they print, as a pattern.
+Blocks marked `console` hold the commands; the comment beneath says what they print, as a pattern. On the other pages
+blocks without one are not run: they need a chart, a GPU or a name that the reader chooses.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from tests.cluster.environment import binaries, pods
 from tests.cluster.system.objects import a_pod, all_bound
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "operations.md"
+PAGES = ("operations.md", "quick-start.md", "troubleshooting.md", "using-gpus.md")
 _BLOCK = re.compile(r"```console\n(.*?)```\n(?:<!-- prints: (.*?) -->)?", re.DOTALL)
 
 
@@ -29,10 +30,10 @@ class Block:
     prints: str
 
 
-def blocks() -> list[Block]:
+def blocks(page: str) -> list[Block]:
     return [
         Block(tuple(line[2:] for line in text.splitlines() if line.startswith("$ ")), prints)
-        for text, prints in _BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+        for text, prints in _BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
     ]
 
 
@@ -73,9 +74,10 @@ async def shell(tmp_path, system, cluster, make_pool, api, namespace, progress):
     return run
 
 
-async def test_every_command_of_the_page_does_what_the_page_says(shell):
+@pytest.mark.parametrize("page", PAGES)
+async def test_every_command_of_the_page_does_what_the_page_says(shell, page: str):
     failures = []
-    for block in blocks():
+    for block in (one for one in blocks(page) if one.prints):
         printed = ""
         for command in block.commands:
             done = await shell(command)
@@ -101,5 +103,11 @@ async def test_what_the_page_of_installation_applies_is_accepted(shell, tmp_path
 
 
 def test_every_block_of_the_page_says_what_it_prints():
-    assert len(blocks()) > 10
-    assert [block.commands for block in blocks() if not block.prints or not block.commands] == []
+    found = blocks("operations.md")
+    assert len(found) > 10
+    assert [block.commands for block in found if not block.prints or not block.commands] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_has_commands_to_run(page: str):
+    assert [block for block in blocks(page) if block.prints and block.commands]

@@ -14,16 +14,22 @@ from prometheus_client import (
 )
 
 from api.version import REVISION, VERSION
-from telemetry import agent_metrics, kernel_cache_metrics, metrics
+from telemetry import agent_metrics, kernel_cache_metrics, metrics, usage_metrics
 
 METRICS = {
     name: metric
-    for home in (metrics, agent_metrics, kernel_cache_metrics)
+    for home in (metrics, agent_metrics, kernel_cache_metrics, usage_metrics)
     for name, metric in vars(home).items()
     if isinstance(metric, Counter | Gauge | Histogram)
 }
 FAMILIES = [family for metric in METRICS.values() for family in metric.describe()]
-LABELS = {label for metric in METRICS.values() for label in metric._labelnames}
+OF_USAGE = [one for one in vars(usage_metrics).values() if isinstance(one, Counter | Gauge)]
+LABELS = {
+    label
+    for metric in METRICS.values()
+    if metric is not metrics.DEVICE_INFO and metric not in OF_USAGE
+    for label in metric._labelnames
+}
 
 
 def families_of(collector: type[ProcessCollector | PlatformCollector]) -> set[str]:
@@ -32,7 +38,8 @@ def families_of(collector: type[ProcessCollector | PlatformCollector]) -> set[st
 
 def test_every_metric_is_in_our_registry_and_nothing_else_is():
     assert len(FAMILIES) == len(METRICS) > 20
-    registered = {family.name for family in metrics.REGISTRY.collect()}
+    registries = (metrics.REGISTRY, usage_metrics.USAGE_REGISTRY)
+    registered = {family.name for one in registries for family in one.collect()}
     of_the_process = families_of(ProcessCollector) | families_of(PlatformCollector)
     assert {"process_cpu_seconds", "process_resident_memory_bytes", "python_info"} < of_the_process
     assert registered == {family.name for family in FAMILIES} | of_the_process | {"gpu_build"}
@@ -113,6 +120,17 @@ def test_no_label_names_what_there_are_many_of():
     """Nodes are bounded by the cluster, and their series go with them; nothing that users make is."""
     assert LABELS.isdisjoint({"pod", "uid", "device", "namespace", "name", "user"})
     assert {"pool", "resource", "outcome", "reason"} <= LABELS
+
+
+def test_the_open_page_names_devices_only_once_and_no_namespace_or_pod():
+    labels = {label for one in metrics.REGISTRY.collect() for label in labels_of(one.name)}
+    assert labels.isdisjoint({"namespace", "pod", "uid", "name", "user"})
+    assert metrics.DEVICE_INFO._labelnames == ("uuid", "device", "node", "pool", "product")
+
+
+def labels_of(family: str) -> tuple[str, ...]:
+    found = [one for one in METRICS.values() if next(iter(one.describe())).name == family]
+    return tuple(found[0]._labelnames) if found else ()
 
 
 def test_the_exposition_is_well_formed():
