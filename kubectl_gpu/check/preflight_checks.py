@@ -52,7 +52,7 @@ INSTALLED: Final = (
     SERVICES,
     DEPLOYMENTS,
 )
-"""What whoever installs must be allowed to create."""
+"""What an installation creates."""
 _NVIDIA: Final = "nvidia.com/"
 _SHARERS: Final = ("nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/vgpu")
 """Resources of plugins that share devices without NVIDIA's own one."""

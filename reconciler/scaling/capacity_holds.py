@@ -12,7 +12,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
-from api.names import RESOURCE_PREFIX, PoolName
+from api.names import RESOURCE_PREFIX, NodeName, PoolName
 from kube.batches import steps
 from pool.allocation_state import PlacementRequest
 from pool.model import Constraints
@@ -49,6 +49,7 @@ class CapacityHolds:
         self._scheduling = context.scheduling
         self._now = context.now
         self._gated = gated
+        self._signals = context.caches.scale_signals
         self._fits_since: dict[PoolName, dict[PodUid, float]] = {}
         # pool -> ungated waiting pods that fit -> since when
         self._resources: dict[PoolName, str] = {}
@@ -131,12 +132,18 @@ class CapacityHolds:
         return True
 
     def _held(self, name: PoolName) -> "list[PodFacts]":
-        """Return the gated pods with reserved units of the pool, but for those on nodes that are starting."""
-        starting = {node.name for node in self._index.nodes.values() if node.is_starting}
+        """Return the gated pods with reserved units of the pool whose node is ready for them.
+
+        Not on nodes that are starting, nor beside a balloon that is about to go: kube-scheduler would preempt it, and
+        wait for the end of a pod that is gone already.
+        """
+        closed = {node.name for node in self._index.nodes.values() if node.is_starting}
+        signals = self._signals.of(name).values()
+        closed |= {NodeName(signal.node) for signal in signals if signal.node}
         return [
             pod
             for pod, reservation in self._gated.held()
-            if reservation.pool == name and reservation.node not in starting
+            if reservation.pool == name and reservation.node not in closed
         ]
 
     def _resource_of(self, name: PoolName, pool: "PoolFacts | None") -> str:
@@ -177,6 +184,7 @@ SPEC: Final = ControllerSpec(
     rbac=RBAC,
     triggers=(
         Trigger(source=lambda context: context.shared(index_changes).pools),
+        Trigger(source=lambda context: context.caches.scale_signals.changes),
         WAITING,
     ),
     initial=_pools_of_gated_pods,

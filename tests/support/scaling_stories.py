@@ -37,7 +37,8 @@ T = TypeVar("T")
 
 POOL_LABEL: Final = "stories.example/pool"
 """On the nodes of a NodePool: the pool that their devices are for."""
-WITHIN_S: Final = 90.0
+WITHIN_S: Final = 300.0
+"""For facts that come in seconds where the machine has nothing else to do."""
 EVERY_S: Final = 0.25
 MOST_S: Final = 5.0
 """Between two looks: states of a node on its way last for a second, a quarter of an hour needs fewer looks."""

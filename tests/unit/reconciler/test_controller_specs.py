@@ -19,6 +19,7 @@ from server import binder, informers, rbac
 from server.controllers.all import CONTROLLERS
 from server.controllers.manager import ControllerManager
 from server.leadership import fence
+from server.reviews import kube_reviews
 from tests.support.assignment import a_gpupool
 from tests.support.controllers import a_context, connected
 from tests.support.recorded_events import RecordedEvents
@@ -86,7 +87,14 @@ def rules_of(*lists: tuple[PolicyRule, ...]) -> object:
 
 
 def test_rendered_permissions_are_the_union_of_the_declared_ones():
-    own = (informers.RBAC, binder.RBAC, fence.RBAC, rbac.EVENTS, certificates.RBAC)
+    own = (
+        informers.RBAC,
+        binder.RBAC,
+        fence.RBAC,
+        rbac.EVENTS,
+        certificates.RBAC,
+        kube_reviews.RBAC,
+    )
     assert rules_of(rbac.CLUSTER_RULES) == rules_of(*(one.rbac for one in declared()), *own)
 
 
