@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from api.names import AGENT_NOT_READY_TAINT, CAPACITY_GATE, NodeName
+from autoscaling.scaling_model import RequestId, SignalFacts
 from kube.errors import KubeError, ServerError
 from kube.resources import GPU_POOLS, NODES, PODS
 from reconciler.scaling.capacity_holds import AGAIN_S, HEAD_START_S, MOST_AT_ONCE
@@ -18,7 +19,7 @@ from tests.component.reconciler.handover_run import (
     a_scaling_run,
 )
 from tests.support.allocation_state import a_bound_pod
-from tests.support.builders import a_device, a_pod_facts
+from tests.support.builders import EPOCH, a_device, a_pod_facts
 from tests.support.cancellation import at_every_suspension, runs_through
 
 pytestmark = pytest.mark.looptime
@@ -64,6 +65,32 @@ async def test_a_pod_gets_its_reservation_and_loses_its_gate_in_one_write():
             await run.process.give()
             await run.process.observe()
         assert run.process.cluster.writes() == []
+        assert (await run.reserved())["p"][0] == "n1"
+
+
+async def test_a_pod_is_not_let_go_beside_a_balloon_that_is_about_to_go():
+    """kube-scheduler would preempt the balloon, and wait for the end of a pod that is gone already."""
+    balloon = SignalFacts(
+        name="scale-b",
+        uid="uid-scale-b",
+        request=RequestId("b"),
+        pool=POOL,
+        shape="one",
+        devices=1,
+        created=EPOCH,
+        node="n1",
+    )
+    async with a_scaling_run("p") as run:
+        await handed_over(run)
+        signals = run.process.context.caches.scale_signals
+        signals.upsert(balloon)
+        await run.process.give()
+        await run.process.observe()
+        await run.process.give()
+        assert await ungated(run) == []
+        signals.discard(balloon)
+        await run.process.give()
+        assert await ungated(run) == ["p"]
         assert (await run.reserved())["p"][0] == "n1"
 
 
