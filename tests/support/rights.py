@@ -12,6 +12,7 @@ from reconciler.scaling import node_claim_watch
 from reconciler.scaling.backends import signal_pods
 from reconciler.sinks import gkm_cache_sink
 from server.rbac import build_roles
+from server.reviews import kube_reviews
 from simulator.apiserver.requestlog import LoggedRequest
 from tests.support.running_server import SERVER_USER
 
@@ -58,6 +59,11 @@ def rights_of_kernel_caches(_namespace: str = constants.DEFAULT_NAMESPACE) -> se
     """Return the rights on kernel caches and on the nodes' objects of them."""
     rules = (gkm_cache_sink.RBAC, cache_status.RBAC, cache_node_cleanup.RBAC)
     return _rights_of([(of, "*") for of in rules])
+
+
+def rights_of_reviews(_namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
+    """Return the rights to ask who a reader of /metrics/usage is, and whether it may."""
+    return _rights_of([(kube_reviews.RBAC, "*")])
 
 
 def _rights_of(of: Iterable[tuple[Iterable[PolicyRule], str]]) -> set[Right]:

@@ -21,6 +21,7 @@ from tests.support.rights import (
     rights_of_autoscaling,
     rights_of_kernel_caches,
     rights_of_operands,
+    rights_of_reviews,
 )
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
@@ -243,7 +244,12 @@ async def test_every_right_is_used(  # fixtures
     # Those are used in tests/cluster/operands, autoscaling, manifests and node/caches.
     elsewhere = {
         Right(namespace, group, resource, verb)
-        for of in (rights_of_operands, rights_of_autoscaling, rights_of_kernel_caches)
+        for of in (
+            rights_of_operands,
+            rights_of_autoscaling,
+            rights_of_kernel_caches,
+            rights_of_reviews,
+        )
         for namespace, group, resource, _, verb in of(installation.NAMESPACE)
     }
     granted = await our_rights(system) - elsewhere

@@ -32,6 +32,7 @@ from tests.support.rights import (
     rights_of_autoscaling,
     rights_of_kernel_caches,
     rights_of_operands,
+    rights_of_reviews,
 )
 
 # What is not asked over the network is not waited for, so few idle turns will do.
@@ -224,8 +225,10 @@ async def test_the_run_makes_every_kind_of_request(tmp_path: Path) -> None:
     )
     assert {kind_of(request) for request in requests} == {*READS, *WRITES, *WAITING, *CHANGES}
     asked = asked_in(requests)
-    # What else operands may have, autoscaling and caches: test_rights.py, test_pool_scaling_faults.py, test_cache_faults.py.
+    # What else operands may have, autoscaling, caches and reviews: test_rights.py, test_pool_scaling_faults.py,
+    # test_cache_faults.py, test_usage_page.py.
     elsewhere = rights_of_operands() | rights_of_autoscaling() | rights_of_kernel_caches()
+    elsewhere |= rights_of_reviews()
     ours = our_rights() - elsewhere
     assert [right for right in ours if not any(allows(right, one) for one in asked)] == []
 
