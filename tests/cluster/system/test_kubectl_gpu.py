@@ -98,13 +98,22 @@ async def test_devices_in_no_pool_are_found_by_their_selector(
 
 
 async def test_every_verb_answers(big, pool, namespace, kubectl_gpu):
-    pools = await kubectl_gpu("pools", pool.name, "--no-headers")
-    assert pools.stdout.split()[:6] == [pool.name, "Exclusive", "8", "3", "0", "5"], pools.stderr
-    assert pools.stdout.split()[-2:] == ["5/2/0/0", "Ready"]
-    nodes = await kubectl_gpu("nodes", "--pool", pool.name, "--no-headers")
-    rows = {line.split()[0]: line.split()[1] for line in nodes.stdout.splitlines()[:2]}
-    assert rows.keys() == set(pool.nodes)
-    assert sorted(row.count("■") for row in rows.values()) == [1, 2]
+    async def are_pools_shown():
+        pools = await kubectl_gpu("pools", pool.name, "--no-headers")
+        assert pools.stdout.split()[:6] == [pool.name, "Exclusive", "8", "3", "0", "5"], pools
+        assert pools.stdout.split()[-2:] == ["5/2/0/0", "Ready"]
+        return True
+
+    async def are_devices_shown():
+        nodes = await kubectl_gpu("nodes", "--pool", pool.name, "--no-headers")
+        rows = {line.split()[0]: line.split()[1] for line in nodes.stdout.splitlines()[:2]}
+        assert rows.keys() == set(pool.nodes)
+        assert sorted(row.count("■") for row in rows.values()) == [1, 2]
+        return True
+
+    # The statuses of pool and devices follow the pods.
+    await polling.eventually(are_pools_shown, what="the pool is shown as it is")
+    await polling.eventually(are_devices_shown, what="the devices are shown as they are")
     who = await kubectl_gpu("who", "-n", namespace, "--no-headers")
     assert who.stdout.split() == [namespace, pool.name, "3", "3", "0", "4"]
     waiting = await kubectl_gpu("why", "-n", namespace, "--no-headers")
