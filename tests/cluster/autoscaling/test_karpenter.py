@@ -140,7 +140,7 @@ async def test_node_claim_without_capacity_is_deleted_with_an_event_and_tried_ag
     namespace: str,
     make_node_pool: "Callable[..., Awaitable[str]]",
 ):
-    """The signal that stays is asked for anew: `Failed` has to delete it."""
+    """A signal that stays is asked for again: `Failed` has to delete it."""
     pool = await make_node_pool(requirements=OURS, startup_taints=[STARTUP_TAINT])
     await karpenter_capacity.take_capacity(api, pool)
     request = f"{pool}-{secrets.token_hex(4)}"

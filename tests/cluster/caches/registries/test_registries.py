@@ -120,7 +120,7 @@ async def test_a_signature_bundle_is_found_by_api_or_by_tag(registry: Registry) 
     untagged = ImageReference(registry=reference.registry, repository=reference.repository)
     await registry.push.push(untagged, [CONFIG], bundle)
     if registry.kind == DOCKER:
-        # It has no API, so whoever signs keeps the list himself.
+        # It has no API, so a signer keeps the list itself.
         index = an_index({**descriptor_json(bundle.descriptor), "artifactType": bundle_type})
         tagged = registry.reference(reference.repository, referrers_tag(image.digest))
         await registry.push.push(tagged, [], index)
