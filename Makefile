@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 UV := $(BUILD)/uv/bin/uv
 INSTALLED := $(VENV)/.installed
 SECOND_LANE := tests/cluster/node tests/cluster/image tests/cluster/chart tests/cluster/uninstall tests/cluster/kubectl_gpu
-PACKAGES := admission agent api autoscaling certs cli demo inventory kernelcache kube kubectl_gpu manifests oci operands pool reconciler scheduler server simulator telemetry
+PACKAGES := admission agent api autoscaling certs cli console demo inventory kernelcache kube kubectl_gpu manifests oci operands pool reconciler scheduler server simulator telemetry
 SOURCES := $(PACKAGES) packaging tests
 
 export UV_PYTHON_DOWNLOADS := never

@@ -22,6 +22,7 @@ PACKAGES = (
     "api",
     "certs",
     "cli",
+    "console",
     "demo",
     "inventory",
     "kernelcache",
