@@ -111,6 +111,15 @@ def find_prometheus(name: str, progress: "Callable[[str], None]") -> Path:
     return directory / name
 
 
+def find_chromium(progress: "Callable[[str], None]") -> Path:
+    """Return chromium: from PATH, else installed from Debian's package."""
+    _run_script([str(COMPONENTS / "chromium.sh")], progress)
+    found = shutil.which("chromium")
+    if found is None:
+        raise AssertionError("chromium.sh ended well, and there is no chromium on PATH")
+    return Path(found)
+
+
 def find_node_programs(progress: "Callable[[str], None]") -> NodePrograms:
     """Return what a node runs, building and fetching what is missing."""
     found = _find(_NODE_NAMES, progress)
