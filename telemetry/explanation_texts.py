@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from api.names import CAPACITY_GATE
 from api.text import units
 from pool.explanation.explanation import UnitWaitReason
 from pool.model import Capacity
@@ -24,6 +25,11 @@ def _state(explanation: "Explanation") -> str:
             return (
                 "and a node has them: the pod waits for something else than units, see the message of its condition"
                 " PodScheduled"
+            )
+        case UnitWaitReason.RESERVATION_PENDING:
+            return (
+                "and a node has them: waiting pods get them by priority and age, and the pod loses its gate"
+                f" {CAPACITY_GATE} with them"
             )
         case UnitWaitReason.SCHEDULING_GATED:
             return "but the pod has scheduling gates that are not this control plane's: their owner removes them"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from api.names import NodeName
-from pool.explanation.explanation import Explanation, UnitWaitReason
+from pool.explanation.explanation import HAVE_UNITS, Explanation, UnitWaitReason
 from pool.explanation.node_figures import figures_of_nodes, holders_on
 from pool.explanation.remedies import RemedySearch, other_pools
 from pool.explanation.wait_reason import wait_reason
@@ -43,7 +43,7 @@ def explain(
     )
     reason = _reason(reader, question, pool=pool, figures=figures)
     remedies: list[AnyRemedy] = []
-    if with_remedies and reason is not UnitWaitReason.UNITS_AVAILABLE and not pod.is_gated:
+    if with_remedies and reason not in HAVE_UNITS and not pod.is_gated:
         remedies.extend(other_pools(index, question, constraints))
         if pool is not None and pool.closed is None:
             search = RemedySearch(
@@ -121,7 +121,11 @@ def _reason(
     own = reader.reservation_of(pod.uid)
     if own is not None and not own.phase.is_uncommitted:  # its Binding is under way
         return UnitWaitReason.UNITS_AVAILABLE
-    return wait_reason(figures, pod.demand.units)
+    reason = wait_reason(figures, pod.demand.units)
+    has_units = own is not None and own.has_units
+    if reason is UnitWaitReason.UNITS_AVAILABLE and pod.awaits_capacity and not has_units:
+        return UnitWaitReason.RESERVATION_PENDING
+    return reason
 
 
 def _detailed(

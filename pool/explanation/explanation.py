@@ -1,6 +1,7 @@
 """Values of an explanation: the reason, figures by node, holders of units, and remedies."""
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,9 @@ class UnitWaitReason(Enum):
 
     UNITS_AVAILABLE = "UnitsAvailable"
     """A node has units for the pod: it waits for something else, or for kube-scheduler's next attempt."""
+    RESERVATION_PENDING = "ReservationPending"
+    """A node has units for the pod, and none are reserved for it yet: it has our gate, and waiting pods get theirs by
+    priority and age."""
     POOL_NOT_FOUND = "PoolMissing"
     """No pool serves the resource that the pod asks for."""
     POOL_CLOSED = "PoolClosed"
@@ -33,6 +37,10 @@ class UnitWaitReason(Enum):
     """A node has enough free units, and not as the pool's placement rules or kubelet's topology policy demand."""
     NODES_CLOSED = "NodesClosed"
     """Nodes with enough units allocate none: they start, leave, or have a pod on unknown devices."""
+
+
+HAVE_UNITS: Final = frozenset({UnitWaitReason.UNITS_AVAILABLE, UnitWaitReason.RESERVATION_PENDING})
+"""Reasons of pods that a node has units for: no remedy is needed."""
 
 
 class UnitsHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

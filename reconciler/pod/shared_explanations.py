@@ -1,4 +1,4 @@
-"""Explanations of one moment: pods of a pool with equal demand and constraints share one, without names of pods."""
+"""Explanations of one moment: pods with equal demand, gate and constraints share one, without names of pods."""
 
 from typing import TYPE_CHECKING, final
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pool.allocation_reader import AllocationReader
     from pool.index.device_index import DeviceIndex
     from pool.model import Demand, Instant, PodFacts, PodSelection
+
+    _Like = tuple[Demand, bool, int]
+    """Demand, whether it has our gate, and the id of the selection, which equal pods share."""
 
 
 class WaitText(msgspec.Struct, frozen=True):
@@ -39,16 +42,16 @@ class SharedExplanations:
         self._reader = reader
         self._index = index
         self._now = now
-        self._texts: dict[tuple[Demand, int], tuple[PodSelection | None, WaitText]] = {}
-        # demand, id of the selection, which equal pods share -> the selection, which keeps its id, and the text
+        self._texts: dict[_Like, tuple[PodSelection | None, WaitText]] = {}
+        # the selection is kept with the text, so that it keeps its id
 
     def knows(self, pod: "PodFacts") -> bool:
-        """Return whether a pod of equal demand and constraints was explained."""
-        return (pod.demand, id(pod.selection)) in self._texts
+        """Return whether a pod of equal demand, gate and constraints was explained."""
+        return _like_of(pod) in self._texts
 
     def explain(self, pod: "PodFacts") -> WaitText:
         """Return why a waiting pod waits; it changes nothing."""
-        key = (pod.demand, id(pod.selection))
+        key = _like_of(pod)
         known = self._texts.get(key)
         if known is None:
             known = self._texts[key] = (pod.selection, self._text_of(pod))
@@ -59,3 +62,7 @@ class SharedExplanations:
         question = WaitQuestion(pod=pod, now=self._now().monotonic, most_nodes=0)
         found = explain(self._reader, self._index, question, with_remedies=False)
         return WaitText(found.reason, wait_summary(found))
+
+
+def _like_of(pod: "PodFacts") -> "_Like":
+    return pod.demand, pod.awaits_capacity, id(pod.selection)

@@ -202,7 +202,9 @@ class _Drawing:
             world = replace(world, archs=frozenset({self._one_of((80, 90))}))
         world = self._with_waiting_pod(world, main)
         world = self._with_holders(world)
-        return self._with_own_reservation(world, main) if self._is(0.06) else world
+        if self._is(0.06):
+            world = self._with_own_reservation(world, main)
+        return replace(world, pod=replace(world.pod, awaits_capacity=self._is(0.15)))
 
     def _pools(self) -> dict[str, PoolFacts]:
         names = ["main", *(["second", "third"][: self._one_of((0, 1, 1, 2))])]

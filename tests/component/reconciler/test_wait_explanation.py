@@ -292,6 +292,24 @@ async def test_a_pod_behind_our_gate_is_explained_and_one_behind_a_foreign_gate_
     assert found == [("False", "PodTooLarge"), None, None]
 
 
+async def test_a_pod_with_our_gate_says_that_it_waits_until_units_are_reserved_for_it(
+    cluster: Cluster,
+):
+    await add_bound_pod(cluster, "b", "GPU-n1-0")
+    await add_pod(cluster, units=2, schedulingGates=[{"name": CAPACITY_GATE}])
+    async with a_leader(cluster):
+        await asyncio.sleep(SOON_S)
+        assert await said(cluster) == ("False", "UnitsExhausted")
+        await cluster.client.delete(PODS, "b", namespace="default", grace_period_s=0)
+        await asyncio.sleep(PAUSE_S + SOON_S)
+        assert await said(cluster) == ("False", "ReservationPending")
+        ungated = {"spec": {"schedulingGates": None}}
+        await cluster.client.merge_patch(PODS, ungated, name="p", namespace="default")
+        await bind(cluster, "p", "GPU-n1-0", "GPU-n1-1")
+        await asyncio.sleep(PAUSE_S + SOON_S)
+        assert await said(cluster) == ("True", "UnitsAllocated")
+
+
 async def test_a_pod_that_asks_for_a_pool_that_there_is_not_is_explained(cluster: Cluster):
     await add_pod(cluster, pool="gone", units=1)
     async with a_leader(cluster):

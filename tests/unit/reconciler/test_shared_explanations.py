@@ -25,6 +25,14 @@ def test_pods_of_equal_demand_and_selection_share_an_explanation(state):
     assert len({id(text) for text in (texts[0], larger, anywhere)}) == 3
 
 
+def test_a_pod_with_our_gate_does_not_share_the_explanation_of_one_without(state):
+    explanations = SharedExplanations(state.reader, state.index, lambda: at(0))
+    free, gated = a_pod_facts("free"), a_pod_facts("gated", awaits_capacity=True)
+    assert explanations.explain(free).is_available
+    assert not explanations.knows(gated)
+    assert not explanations.explain(gated).is_available
+
+
 def test_later_explanations_see_what_has_changed(state):
     pod = a_pod_facts(units=8)
     text = SharedExplanations(state.reader, state.index, lambda: at(0)).explain(pod)

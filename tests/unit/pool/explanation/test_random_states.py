@@ -12,6 +12,7 @@ import pytest
 
 from pool.allocation_state import AllocationState
 from pool.explanation.explanation import (
+    HAVE_UNITS,
     AnyRemedy,
     AskFewerUnits,
     DevicesJoin,
@@ -54,8 +55,10 @@ def test_every_remedy_makes_the_pod_fit(states: States):
 def test_units_are_available_where_a_node_of_the_pods_choice_has_them(states: States):
     for seed, world, explanation in states:
         is_available = any(has_units(world, node) for node in world.nodes)
-        says_so = explanation.reason is UnitWaitReason.UNITS_AVAILABLE
+        says_so = explanation.reason in HAVE_UNITS
         assert says_so == (is_available and not world.pod.is_gated), seed
+        if explanation.reason is UnitWaitReason.RESERVATION_PENDING:
+            assert world.pod.awaits_capacity, seed
 
 
 def test_a_pod_that_units_do_not_keep_waiting_needs_no_remedy(states: States):
@@ -172,7 +175,7 @@ def waits(states: States) -> States:
 
 def does_wait(world: WaitingWorld, explanation: Explanation) -> bool:
     """Whether units keep the pod waiting, so that remedies are due."""
-    return explanation.reason is not UnitWaitReason.UNITS_AVAILABLE and not world.pod.is_gated
+    return explanation.reason not in HAVE_UNITS and not world.pod.is_gated
 
 
 def has_units(world: WaitingWorld, node: str) -> bool:

@@ -175,12 +175,33 @@ def test_a_node_with_units_means_that_the_pod_waits_for_something_else():
     assert found.remedies == ()
 
 
+def test_a_pod_with_our_gate_waits_for_units_until_they_are_reserved_for_it():
+    state = a_state({"n1": 0})
+    found = why(state, waiting(4, awaits_capacity=True))
+    assert (found.reason, found.remedies) == (UnitWaitReason.RESERVATION_PENDING, ())
+    reserve(state, "n1", range(4), name="waiting", awaits_capacity=True)
+    found = why(state, waiting(4, awaits_capacity=True))
+    assert found.reason is UnitWaitReason.UNITS_AVAILABLE
+
+
+def test_a_pod_with_our_gate_that_fits_no_node_waits_as_any_other():
+    found = why(a_state({"n1": 3}), waiting(4, awaits_capacity=True))
+    assert found.reason is UnitWaitReason.UNITS_EXHAUSTED
+    assert AskFewerUnits(node="n1", units=1) in found.remedies
+
+
 def reserve(
-    state: AllocationState, node: str, numbers: Sequence[int], *, name: str = "next", at_s: int = 0
+    state: AllocationState,
+    node: str,
+    numbers: Sequence[int],
+    *,
+    name: str = "next",
+    at_s: int = 0,
+    **changes: Any,
 ) -> None:
     """Reserve devices for a pending pod, for 120 s."""
     pool, size = a_pool(), len(numbers)
-    pod = a_pod_facts(name, size, priority=3, created="2026-01-01T00:00:00Z")
+    pod = a_pod_facts(name, size, priority=3, created="2026-01-01T00:00:00Z", **changes)
     state.observe_pod(pod, at(0))
     request = PlacementRequest(
         id=ReservationId(name), pool=pool, demand=pod.demand, namespace="default", name=name
