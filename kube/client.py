@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, final
 import msgspec
 
 from kube.decoding import Listing, decode, decode_items, decode_page, identity_of
+from kube.errors import Forbidden
 from kube.server_version import ServerVersion, decode_server_version
 from kube.transport import ApiRequest, Transport
 
@@ -185,6 +186,24 @@ class KubeClient:
             resource_version=page.metadata.resource_version,
             undecodable=undecodable,
         )
+
+    async def can_list(
+        self,
+        resource: "Resource",
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+    ) -> bool:
+        """Say whether the objects may be listed, by asking for the first of them."""
+        query = {"limit": "1", "labelSelector": label_selector}
+        path = resource.path(namespace)
+        try:
+            await self._transport.call(
+                ApiRequest(method="GET", path=path, label=resource.plural, query=query)
+            )
+        except Forbidden:
+            return False
+        return True
 
     async def create(
         self,
