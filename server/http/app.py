@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from scheduler.context import ExtenderContext
     from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
     from server.http.readiness import Readiness
+    from server.reviews.kube_reviews import TokenUser
     from server.reviews.reviewed_tokens import ReviewedTokens
 
 
@@ -52,7 +53,7 @@ class Handlers:
     readiness: "Readiness"
     scaling: "Callable[[], bytes | None]"
     """The JSON of /debug/scale; None on a replica that does not lead."""
-    metrics_readers: "ReviewedTokens"
+    metrics_readers: "ReviewedTokens[TokenUser]"
     """Who may read which namespaces and pods have units."""
     clock: "Clock"
 

@@ -21,7 +21,14 @@ from scheduler.codec import (
 from server.http.body import Unread
 from server.http.replies import JSON, TEXT, Reply
 from telemetry.kernel_cache_metrics import CACHE_PLACEMENTS
-from telemetry.metrics import ADMISSION_DURATION, EXTENDER_DURATION, PLACEMENTS, POD_WAIT, REFUSALS
+from telemetry.metrics import (
+    ADMISSION_DURATION,
+    EXTENDER_DURATION,
+    PLACEMENTS,
+    POD_RESERVED_WAIT,
+    POD_WAIT,
+    REFUSALS,
+)
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -265,6 +272,8 @@ def _count(bound: "PodPlacement") -> None:
     PLACEMENTS.labels(bound.pool, bound.quality.value).inc()
     if bound.waited_s is not None:
         POD_WAIT.labels(bound.pool).observe(bound.waited_s)
+    if bound.reserved_for_s is not None:
+        POD_RESERVED_WAIT.labels(bound.pool).observe(bound.reserved_for_s)
     if bound.warmth is not None:
         CACHE_PLACEMENTS.labels(bound.warmth.value).inc()
 

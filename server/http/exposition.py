@@ -8,15 +8,16 @@ import asyncio
 import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
 
 from server.http.replies import Reply
+from telemetry.label_sets import EncodableSamples
 from telemetry.metrics import REGISTRY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from prometheus_client import CollectorRegistry, Metric
+    from prometheus_client import CollectorRegistry
 
     from server.http.routes import Answer, Headers
 
@@ -87,8 +88,19 @@ class _Page(NamedTuple):
     """Before it was compressed."""
 
 
+def _texts(registry: "CollectorRegistry") -> "Iterator[bytes]":
+    for family in registry.collect():
+        samples: object = family.samples
+        if isinstance(samples, EncodableSamples):
+            head = Metric(family.name, family.documentation, family.type)
+            yield generate_latest(_OneFamily(head))
+            yield from (part.encode() for part in samples.lines())
+        else:
+            yield generate_latest(_OneFamily(family))
+
+
 def _written(registry: "CollectorRegistry", *, is_gzip: bool) -> _Page:
-    texts = (generate_latest(_OneFamily(family)) for family in registry.collect())
+    texts = _texts(registry)
     if not is_gzip:
         body = b"".join(texts)
         return _Page(body, len(body))

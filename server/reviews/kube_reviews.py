@@ -1,4 +1,4 @@
-"""TokenReview and SubjectAccessReview at the API server: two requests for a token."""
+"""TokenReview and SubjectAccessReview at the API server: who shows a token, and what its user may."""
 
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -6,7 +6,7 @@ import msgspec
 
 from kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from manifests.install.rbac import PolicyRule
-from server.reviews.reviewed_tokens import TokenVerdict
+from server.reviews.review_cache import TokenRefusal
 
 if TYPE_CHECKING:
     from kube.client import KubeClient
@@ -20,7 +20,9 @@ RBAC: Final = (
 )
 
 
-class _User(msgspec.Struct, frozen=True):
+class TokenUser(msgspec.Struct, frozen=True):
+    """As a TokenReview says it, and a SubjectAccessReview wants it."""
+
     username: str = ""
     uid: str = ""
     groups: tuple[str, ...] = ()
@@ -29,7 +31,7 @@ class _User(msgspec.Struct, frozen=True):
 
 class _TokenStatus(msgspec.Struct, frozen=True):
     authenticated: bool = False
-    user: _User = _User()
+    user: TokenUser = TokenUser()
 
 
 class _TokenReview(msgspec.Struct, frozen=True):
@@ -44,6 +46,28 @@ class _AccessReview(msgspec.Struct, frozen=True):
     status: _AccessStatus = _AccessStatus()
 
 
+async def review_token(client: "KubeClient", token: str) -> TokenUser | None:
+    """Return the user of a token; None where the API server does not accept it. Raises KubeError."""
+    found = await client.create(TOKEN_REVIEWS, _object(TOKEN_REVIEWS, {"token": token}))
+    status = found.decode(_TokenReview).status
+    return status.user if status.authenticated and status.user.username else None
+
+
+async def may_get_path(client: "KubeClient", user: TokenUser, path: str) -> bool:
+    """Say whether a user may `get` a non-resource URL. Raises KubeError."""
+    return await _is_allowed(client, user, {"nonResourceAttributes": {"path": path, "verb": "get"}})
+
+
+async def may_list(
+    client: "KubeClient", user: TokenUser, resource: "Resource", *, namespace: str = ""
+) -> bool:
+    """Say whether a user may list objects of a kind, without a namespace those of all. Raises KubeError."""
+    attributes = {"verb": "list", "group": resource.group, "resource": resource.plural}
+    if namespace:
+        attributes["namespace"] = namespace
+    return await _is_allowed(client, user, {"resourceAttributes": attributes})
+
+
 @final
 class KubeReviews:
     """Says whether the user of a token may `get` one non-resource URL."""
@@ -52,24 +76,25 @@ class KubeReviews:
         self._client = client
         self._path = path
 
-    async def review(self, token: str) -> TokenVerdict:
+    async def review(self, token: str) -> TokenUser | TokenRefusal:
         """Ask the API server; raises KubeError where it does not answer."""
-        found = await self._client.create(TOKEN_REVIEWS, _object(TOKEN_REVIEWS, {"token": token}))
-        status = found.decode(_TokenReview).status
-        if not status.authenticated or not status.user.username:
-            return TokenVerdict.UNAUTHENTICATED
-        user = status.user
-        spec: dict[str, Any] = {
-            "user": user.username,
-            "uid": user.uid,
-            "groups": user.groups,
-            "extra": user.extra,
-            "nonResourceAttributes": {"path": self._path, "verb": "get"},
-        }
-        asked = _object(SUBJECT_ACCESS_REVIEWS, spec)
-        answer = await self._client.create(SUBJECT_ACCESS_REVIEWS, asked)
-        may = answer.decode(_AccessReview).status.allowed
-        return TokenVerdict.ALLOWED if may else TokenVerdict.FORBIDDEN
+        user = await review_token(self._client, token)
+        if user is None:
+            return TokenRefusal.UNAUTHENTICATED
+        is_allowed = await may_get_path(self._client, user, self._path)
+        return user if is_allowed else TokenRefusal.FORBIDDEN
+
+
+async def _is_allowed(client: "KubeClient", user: TokenUser, asked: dict[str, Any]) -> bool:
+    spec: dict[str, Any] = {
+        "user": user.username,
+        "uid": user.uid,
+        "groups": user.groups,
+        "extra": user.extra,
+        **asked,
+    }
+    answer = await client.create(SUBJECT_ACCESS_REVIEWS, _object(SUBJECT_ACCESS_REVIEWS, spec))
+    return answer.decode(_AccessReview).status.allowed
 
 
 def _object(resource: "Resource", spec: dict[str, Any]) -> dict[str, Any]:

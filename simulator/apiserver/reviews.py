@@ -1,4 +1,4 @@
-"""TokenReview, and SubjectAccessReview of non-resource URLs: answered and never stored.
+"""TokenReview and SubjectAccessReview: answered and never stored.
 
 There is no RBAC: a test says who may read what.
 """
@@ -32,6 +32,9 @@ class Reviewer:
         """Bearer token -> user: tokens of callers of others, too."""
         self.readers: set[tuple[str, str]] = set()
         """(user, path): may `get` it."""
+        self.listers: set[tuple[str, str, str]] = set()
+        """(user, resource as `pods` or `gpupools.gpu.deckhouse.io`, namespace): may list it, without a namespace in the
+        whole cluster."""
 
     def is_asked(self, method: str, path: str) -> bool:
         return method == "POST" and path in _PATHS
@@ -54,8 +57,16 @@ class Reviewer:
         return {"authenticated": True, "user": user.info}
 
     def _of_access(self, spec: Json) -> Json:
-        asked = spec.get("nonResourceAttributes") or {}
-        is_allowed = (
-            asked.get("verb") == "get" and (spec.get("user"), asked.get("path")) in self.readers
+        return {"allowed": self._may(spec.get("user", ""), spec)}
+
+    def _may(self, user: str, spec: Json) -> bool:
+        path = spec.get("nonResourceAttributes") or {}
+        if path:
+            return path.get("verb") == "get" and (user, path.get("path")) in self.readers
+        asked = spec.get("resourceAttributes") or {}
+        group = asked.get("group", "")
+        resource = f"{asked.get('resource')}.{group}" if group else asked.get("resource")
+        places = {"", asked.get("namespace", "")}
+        return asked.get("verb") == "list" and any(
+            (user, resource, place) in self.listers for place in places
         )
-        return {"allowed": is_allowed}

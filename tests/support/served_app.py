@@ -25,7 +25,9 @@ from server.http.listener import Port
 from server.http.negotiated_protocol import PROTOCOLS
 from server.http.readiness import Readiness
 from server.http.routes import Routes
-from server.reviews.reviewed_tokens import ReviewedTokens, TokenVerdict
+from server.reviews.kube_reviews import TokenUser
+from server.reviews.review_cache import TokenRefusal
+from server.reviews.reviewed_tokens import ReviewedTokens
 from server.settings import ListenSettings
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
@@ -100,19 +102,19 @@ class CannedReviews:
     """Knows the verdicts on some tokens; others are not accepted. Raises `fault` instead, where there is one."""
 
     def __init__(self) -> None:
-        self.verdicts: dict[str, TokenVerdict] = {}
+        self.verdicts: dict[str, TokenUser | TokenRefusal] = {}
         self.fault: KubeError | None = None
         self.asked: list[str] = []
         self.gate = asyncio.Event()
         """Reviews wait for it."""
         self.gate.set()
 
-    async def review(self, token: str) -> TokenVerdict:
+    async def review(self, token: str) -> TokenUser | TokenRefusal:
         self.asked.append(token)
         await self.gate.wait()
         if self.fault is not None:
             raise self.fault
-        return self.verdicts.get(token, TokenVerdict.UNAUTHENTICATED)
+        return self.verdicts.get(token, TokenRefusal.UNAUTHENTICATED)
 
 
 @dataclass

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
 from manifests import constants
-from server.reviews.kube_reviews import RBAC, KubeReviews
-from server.reviews.reviewed_tokens import TokenVerdict
+from server.reviews.kube_reviews import RBAC, KubeReviews, TokenUser
+from server.reviews.review_cache import TokenRefusal
 from server.system_clock import SystemClock
 from tests.cluster.environment import polling
 
@@ -63,22 +63,23 @@ async def test_rights_of_a_real_token_decide(
     try:
         async with reviews_of_the_server(control_plane, namespace) as reviews:
 
-            async def says(verdict: TokenVerdict) -> bool:
-                return await reviews.review(token) is verdict
+            async def says(refusal: TokenRefusal) -> bool:
+                return await reviews.review(token) is refusal
 
-            assert await reviews.review("no-token") is TokenVerdict.UNAUTHENTICATED
-            assert await says(TokenVerdict.FORBIDDEN)
+            async def is_accepted() -> bool:
+                return isinstance(await reviews.review(token), TokenUser)
+
+            assert await reviews.review("no-token") is TokenRefusal.UNAUTHENTICATED
+            assert await says(TokenRefusal.FORBIDDEN)
             await bind(api, constants.METRICS_READER, namespace, reader)
-            await polling.eventually(
-                lambda: says(TokenVerdict.ALLOWED), what="the right to be seen"
-            )
+            await polling.eventually(is_accepted, what="the right to be seen")
             await api.delete(f"{BINDINGS}/{constants.METRICS_READER}")
             await polling.eventually(
-                lambda: says(TokenVerdict.FORBIDDEN), what="its end to be seen"
+                lambda: says(TokenRefusal.FORBIDDEN), what="its end to be seen"
             )
             await api.delete(f"{accounts}/{reader}")
             await polling.eventually(
-                lambda: says(TokenVerdict.UNAUTHENTICATED), what="the account's end to be seen"
+                lambda: says(TokenRefusal.UNAUTHENTICATED), what="the account's end to be seen"
             )
     finally:
         for path in (f"{BINDINGS}/usage-reviewer", f"{ROLES}/usage-reviewer"):

@@ -5,88 +5,103 @@ import asyncio
 import pytest
 
 from kube.errors import Unreachable
-from server.reviews.reviewed_tokens import (
+from server.reviews.kube_reviews import TokenUser
+from server.reviews.review_cache import (
     ALLOWED_S,
     BURST,
     MAX_TOKENS,
     MAX_UNDER_WAY,
     REFUSED_S,
     REVIEWS_A_S,
-    ReviewedTokens,
-    TokenVerdict,
+    TokenRefusal,
 )
+from server.reviews.reviewed_tokens import ReviewedTokens
 from tests.support.loop_clock import LoopClock
 from tests.support.served_app import CannedReviews
 
 pytestmark = pytest.mark.looptime
 
 
+USER = TokenUser(username="reader")
+
+
 class Setup:
     def __init__(self) -> None:
         self.reviews = CannedReviews()
-        self.reviews.verdicts = {"reader": TokenVerdict.ALLOWED, "stranger": TokenVerdict.FORBIDDEN}
+        self.reviews.verdicts = {"reader": USER, "stranger": TokenRefusal.FORBIDDEN}
         self.tokens = ReviewedTokens(self.reviews, LoopClock())
 
-    async def verdict(self, token: str) -> TokenVerdict:
-        return await self.tokens.verdict(token.encode())
+    async def verdict(self, token: str) -> TokenUser | TokenRefusal:
+        verdict = await self.tokens.verdict(token.encode())
+        return verdict if isinstance(verdict, TokenRefusal) else verdict.value
 
-    async def flood(self, count: int, prefix: str = "bad") -> list[TokenVerdict]:
+    async def flood(self, count: int, prefix: str = "bad") -> list[TokenUser | TokenRefusal]:
         return [await self.verdict(f"{prefix}-{number}") for number in range(count)]
 
 
 async def test_an_allowed_token_is_asked_about_once_a_minute() -> None:
     setup = Setup()
     for _ in range(5):
-        assert await setup.verdict("reader") is TokenVerdict.ALLOWED
+        assert await setup.verdict("reader") == USER
     assert setup.reviews.asked == ["reader"]
     await asyncio.sleep(ALLOWED_S)
-    assert await setup.verdict("reader") is TokenVerdict.ALLOWED
+    assert await setup.verdict("reader") == USER
     assert setup.reviews.asked == ["reader"] * 2
+
+
+async def test_a_verdict_says_until_when_it_is_kept() -> None:
+    setup = Setup()
+    await asyncio.sleep(7)
+    first = await setup.tokens.verdict(b"reader")
+    assert not isinstance(first, TokenRefusal)
+    assert first.until == pytest.approx(7 + ALLOWED_S)
+    await asyncio.sleep(30)
+    assert await setup.tokens.verdict(b"reader") == first
 
 
 async def test_a_right_that_is_taken_away_ends_within_a_minute() -> None:
     setup = Setup()
-    assert await setup.verdict("reader") is TokenVerdict.ALLOWED
-    setup.reviews.verdicts["reader"] = TokenVerdict.FORBIDDEN
+    assert await setup.verdict("reader") == USER
+    setup.reviews.verdicts["reader"] = TokenRefusal.FORBIDDEN
     await asyncio.sleep(ALLOWED_S)
-    assert await setup.verdict("reader") is TokenVerdict.FORBIDDEN
+    assert await setup.verdict("reader") is TokenRefusal.FORBIDDEN
 
 
 @pytest.mark.parametrize(
     ("token", "verdict"),
-    [("stranger", TokenVerdict.FORBIDDEN), ("unknown", TokenVerdict.UNAUTHENTICATED)],
+    [("stranger", TokenRefusal.FORBIDDEN), ("unknown", TokenRefusal.UNAUTHENTICATED)],
 )
-async def test_a_refusal_is_kept_for_seconds_only(token: str, verdict: TokenVerdict) -> None:
+async def test_a_refusal_is_kept_for_seconds_only(token: str, verdict: TokenRefusal) -> None:
     setup = Setup()
     for _ in range(5):
         assert await setup.verdict(token) is verdict
     assert len(setup.reviews.asked) == 1
-    setup.reviews.verdicts[token] = TokenVerdict.ALLOWED
+    setup.reviews.verdicts[token] = USER
     await asyncio.sleep(REFUSED_S)
-    assert await setup.verdict(token) is TokenVerdict.ALLOWED
+    assert await setup.verdict(token) == USER
 
 
 async def test_nothing_is_kept_of_an_api_server_that_does_not_answer() -> None:
     setup = Setup()
     setup.reviews.fault = Unreachable("refused", request_sent=False)
-    assert await setup.verdict("reader") is TokenVerdict.UNAVAILABLE
+    assert await setup.verdict("reader") is TokenRefusal.UNAVAILABLE
     setup.reviews.fault = None
-    assert await setup.verdict("reader") is TokenVerdict.ALLOWED
+    assert await setup.verdict("reader") == USER
 
 
 async def test_an_api_server_that_is_away_ends_a_verdict_when_its_time_is_over() -> None:
     setup = Setup()
-    assert await setup.verdict("reader") is TokenVerdict.ALLOWED
+    assert await setup.verdict("reader") == USER
     setup.reviews.fault = Unreachable("refused", request_sent=False)
-    assert await setup.verdict("reader") is TokenVerdict.ALLOWED
+    assert await setup.verdict("reader") == USER
     await asyncio.sleep(ALLOWED_S)
-    assert await setup.verdict("reader") is TokenVerdict.UNAVAILABLE
+    assert await setup.verdict("reader") is TokenRefusal.UNAVAILABLE
 
 
 async def test_a_flood_of_bad_tokens_costs_the_api_server_a_few_reviews() -> None:
     setup = Setup()
     verdicts = await setup.flood(1_000)
-    assert verdicts.count(TokenVerdict.UNAUTHENTICATED) == len(setup.reviews.asked) == BURST
+    assert verdicts.count(TokenRefusal.UNAUTHENTICATED) == len(setup.reviews.asked) == BURST
     await asyncio.sleep(10)
     setup.reviews.asked.clear()
     await setup.flood(1_000, "worse")
@@ -95,10 +110,10 @@ async def test_a_flood_of_bad_tokens_costs_the_api_server_a_few_reviews() -> Non
 
 async def test_a_flood_keeps_no_reader_out_that_is_known() -> None:
     setup = Setup()
-    assert await setup.verdict("reader") is TokenVerdict.ALLOWED
+    assert await setup.verdict("reader") == USER
     for second in range(2 * int(ALLOWED_S)):
         await setup.flood(50, f"bad-{second}")
-        assert await setup.verdict("reader") is TokenVerdict.ALLOWED
+        assert await setup.verdict("reader") == USER
         await asyncio.sleep(1)
 
 
@@ -111,9 +126,9 @@ async def test_reviews_under_way_are_bounded() -> None:
         assert len(setup.reviews.asked) == MAX_UNDER_WAY
         setup.reviews.gate.set()
     verdicts = [one.result() for one in asked]
-    assert verdicts.count(TokenVerdict.UNAVAILABLE) == BURST - MAX_UNDER_WAY
+    assert verdicts.count(TokenRefusal.UNAVAILABLE) == BURST - MAX_UNDER_WAY
     await asyncio.sleep(10)
-    assert await setup.verdict("reader") is TokenVerdict.ALLOWED
+    assert await setup.verdict("reader") == USER
 
 
 async def test_a_caller_that_goes_away_leaves_its_place() -> None:
@@ -129,9 +144,9 @@ async def test_a_caller_that_goes_away_leaves_its_place() -> None:
 async def test_tokens_are_bounded_in_number_and_kept_as_digests() -> None:
     setup = Setup()
     for number in range(MAX_TOKENS + 50):
-        setup.reviews.verdicts[f"reader-{number}"] = TokenVerdict.ALLOWED
-        assert await setup.verdict(f"reader-{number}") is TokenVerdict.ALLOWED
+        setup.reviews.verdicts[f"reader-{number}"] = USER
+        assert await setup.verdict(f"reader-{number}") == USER
         await asyncio.sleep(1 / REVIEWS_A_S)
-    kept = setup.tokens._allowed._verdicts
+    kept = setup.tokens._cache._accepted._verdicts
     assert len(kept) == MAX_TOKENS
     assert {len(digest) for digest in kept} == {32}

@@ -56,7 +56,7 @@ from scheduler.ports import BindWritten, PodBinding, PodRef, SeenBound
 from server.binder import KubeBinder
 from server.leadership.fence import Fence
 from server.reviews.kube_reviews import KubeReviews
-from server.reviews.reviewed_tokens import TokenVerdict
+from server.reviews.review_cache import TokenRefusal
 from simulator.apiserver.requestlog import LoggedRequest
 from simulator.node.kubelet import register_node
 from telemetry.reasons import EventReason
@@ -350,7 +350,7 @@ async def serve_caches(cluster: Cluster, client: KubeClient) -> None:
 async def review(client: KubeClient) -> None:
     """A caller of /metrics/usage."""
     verdict = await KubeReviews(client, constants.USAGE_METRICS_PATH).review(SERVER_TOKEN)
-    assert verdict is TokenVerdict.FORBIDDEN
+    assert verdict is TokenRefusal.FORBIDDEN
 
 
 async def tell_twice(client: KubeClient) -> None:

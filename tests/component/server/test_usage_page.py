@@ -10,9 +10,9 @@ from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import KubeError, Unreachable
 from manifests.constants import METRICS_PATH, USAGE_METRICS_PATH
-from server.http.usage_page import MAX_TOKEN_BYTES
-from server.reviews.kube_reviews import KubeReviews
-from server.reviews.reviewed_tokens import TokenVerdict
+from server.reviews.kube_reviews import KubeReviews, TokenUser
+from server.reviews.review_cache import TokenRefusal
+from server.reviews.reviewed_tokens import MAX_TOKEN_BYTES
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from telemetry.usage_metrics import DEVICE_HOLDER, NAMESPACE_UNIT_SECONDS, NAMESPACE_UNITS
@@ -36,8 +36,8 @@ def some_usage() -> Iterator[None]:
 @pytest.fixture
 def page(anonymous: ServedApp) -> ServedApp:
     anonymous.reviews.verdicts = {
-        "reader": TokenVerdict.ALLOWED,
-        "stranger": TokenVerdict.FORBIDDEN,
+        "reader": TokenUser(username="prometheus"),
+        "stranger": TokenRefusal.FORBIDDEN,
     }
     return anonymous
 
@@ -137,15 +137,16 @@ async def some_reviews() -> AsyncIterator[tuple[InMemoryApiServer, KubeReviews]]
 
 async def test_a_review_is_two_requests_and_a_bad_token_is_one() -> None:
     async with some_reviews() as (api, reviews):
-        assert await reviews.review("reader") is TokenVerdict.ALLOWED
+        groups = ("monitoring", "system:authenticated")
+        assert await reviews.review("reader") == TokenUser(username="prometheus", groups=groups)
         assert [one.path.rsplit("/", 1)[1] for one in api.requests] == [
             "tokenreviews",
             "subjectaccessreviews",
         ]
         api.requests.clear()
-        assert await reviews.review("nothing") is TokenVerdict.UNAUTHENTICATED
+        assert await reviews.review("nothing") is TokenRefusal.UNAUTHENTICATED
         assert len(list(api.requests)) == 1
-        assert await reviews.review("server") is TokenVerdict.FORBIDDEN
+        assert await reviews.review("server") is TokenRefusal.FORBIDDEN
 
 
 async def test_an_api_server_that_stops_is_an_error_of_the_review() -> None:
