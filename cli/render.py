@@ -15,6 +15,7 @@ from manifests.example_files import example_names, example_text
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.crds import build_crds
+from manifests.install.deployments.scheduler_deployment import SCHEDULER_FILES
 from manifests.install.installation import excluded_namespaces
 from manifests.install.leadership_policy import build_fencing_policies
 from manifests.install.node_feature_rule import build_node_feature_rule
@@ -27,7 +28,6 @@ from manifests.install.scheduler import (
     build_extender_snippet,
     build_scheduler_configuration,
 )
-from manifests.install.scheduler_deployment import SCHEDULER_FILES
 from manifests.install.server_policy import OwnObjects, build_server_policies
 from manifests.install.webhooks import (
     ServiceClient,
@@ -182,7 +182,7 @@ def _cache_rights(settings: "Settings", namespace: str) -> list[dict[str, Any]]:
 
 
 def _all_objects(options: "argparse.Namespace") -> list[dict[str, Any]]:
-    from server.installed_objects import build_installed_objects
+    from cli.installed_objects import build_installed_objects
     from server.settings import BadSettingsError
     from server.values_file import KUBERNETES_VERSION, build_installation, load_values
 

@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from api.version import VERSION
 from manifests.install.cert_manager import OWN_ISSUER
+from manifests.install.deployments.server_deployment import cache_files
 from manifests.install.installation import (
     Installation,
     base_settings,
@@ -18,7 +19,6 @@ from manifests.install.installation import (
     release_of,
 )
 from manifests.install.rbac import group_subjects
-from manifests.install.server_deployment import cache_files
 from manifests.install.values import ChartValues
 from server.controllers.settings import named_operand_images
 from server.setting_fields import setting_fields

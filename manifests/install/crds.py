@@ -102,27 +102,27 @@ _KINDS: Final = (
     CustomResource(
         model=GPUPool,
         plural="gpupools",
-        short_name="gpool",
+        short_names=("gpool",),
         columns=_POOL_COLUMNS,
         selectable=(".status.phase",),
     ),
     CustomResource(
         model=GPUDevice,
         plural="gpudevices",
-        short_name="gdev",
+        short_names=("gdev",),
         columns=_DEVICE_COLUMNS,
         selectable=(".status.nodeName", ".status.poolRef.name", ".status.state"),
     ),
     CustomResource(
         model=GPUNodeInventory,
         plural="gpunodeinventories",
-        short_name="gni",
+        short_names=("gni",),
         columns=_INVENTORY_COLUMNS,
     ),
     CustomResource(
         model=GPUControlPlaneTerm,
         plural="gpucontrolplaneterms",
-        short_name="gterm",
+        short_names=("gterm",),
         columns=_TERM_COLUMNS,
         categories=(),  # users have no use for it
     ),

@@ -17,11 +17,11 @@ from chart.schema import schema_text
 from chart.template import template_of
 from chart.tokens import TOKEN, Tokens, value_expression
 from chart.values_text import values_text
+from cli.installed_objects import ObjectGroup, build_groups
 from manifests import constants
 from manifests.install.cert_manager import OWN_ISSUER
 from manifests.install.installation import Installation, base_settings
 from manifests.install.values import ChartValues
-from server.installed_objects import ObjectGroup, build_groups
 from server.settings import Settings
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.installed_objects import build_installed_objects
 from manifests.install.installation import overlaid
 from manifests.install.values import ChartValues
-from server.installed_objects import build_installed_objects
 from server.values_file import build_installation
 from tests.cluster.environment import binaries
 from tests.cluster.environment.helm import CHART, Helm

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from cli.installed_objects import build_groups, build_installed_objects
 from manifests.install.installation import overlaid
 from manifests.install.values import ChartValues
-from server.installed_objects import build_groups, build_installed_objects
 from server.values_file import build_installation
 from tests.support.chart_values import FLIPS
 from tests.support.kubernetes_schemas import SchemaError, check_object

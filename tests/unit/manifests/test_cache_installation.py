@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.installed_objects import build_installed_objects
 from manifests.install.installation import overlaid
 from manifests.install.rbac import build_pull_secret_rights
 from manifests.install.values import ChartValues
-from server.installed_objects import build_installed_objects
 from server.settings import BadSettingsError, Settings
 from server.values_file import build_installation
 

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from cli.installed_objects import build_groups, build_installed_objects
 from manifests.install.installation import Installation, overlaid, release_of
 from manifests.install.values import ChartValues
-from server.installed_objects import build_groups, build_installed_objects
 from server.setting_fields import setting_fields
 from server.settings import BadSettingsError, Settings
 from server.values_file import build_installation, load_values

@@ -13,7 +13,19 @@ from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.cert_manager import build_certificates, inject_annotation
 from manifests.install.crds import build_crds
-from manifests.install.deployment import given
+from manifests.install.deployments.deployment import given
+from manifests.install.deployments.scheduler_deployment import (
+    build_scheduler,
+    build_scheduler_budget,
+    build_scheduler_config,
+)
+from manifests.install.deployments.server_deployment import (
+    build_metrics_service,
+    build_server,
+    build_server_budget,
+    build_service,
+    build_settings,
+)
 from manifests.install.leadership_policy import build_fencing_policies
 from manifests.install.network_policy import build_network_policies
 from manifests.install.rbac import (
@@ -23,18 +35,6 @@ from manifests.install.rbac import (
     build_pull_secret_rights,
     build_scheduler_rbac,
     build_user_roles,
-)
-from manifests.install.scheduler_deployment import (
-    build_scheduler,
-    build_scheduler_budget,
-    build_scheduler_config,
-)
-from manifests.install.server_deployment import (
-    build_metrics_service,
-    build_server,
-    build_server_budget,
-    build_service,
-    build_settings,
 )
 from manifests.install.server_policy import build_server_policies
 from manifests.install.uninstall_hook import HookPod

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from manifests import constants
 from manifests.install import cert_manager
-from manifests.install.deployment import (
+from manifests.install.deployments.deployment import (
     Pods,
     build_deployment,
     build_disruption_budget,

@@ -1,0 +1,1 @@
+"""Deployments of the control plane: server, kube-scheduler and console, on one common form."""
