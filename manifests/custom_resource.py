@@ -55,8 +55,9 @@ class CustomResource:
     plural: str
     columns: tuple[Column, ...]
     group: str = GROUP
+    version: str = VERSION
     is_namespaced: bool = False
-    short_name: str = ""
+    short_names: tuple[str, ...] = ()
     selectable: tuple[str, ...] = ()
     categories: tuple[str, ...] = ("gpu",)
 
@@ -65,7 +66,7 @@ class CustomResource:
         schema = crd_schema(self.model)
         has_status = "status" in schema["properties"]
         version: dict[str, Any] = {
-            "name": VERSION,
+            "name": self.version,
             "served": True,
             "storage": True,
             "schema": {"openAPIV3Schema": schema},
@@ -86,7 +87,7 @@ class CustomResource:
                     "listKind": f"{kind}List",
                     "plural": self.plural,
                     "singular": kind.lower(),
-                    **({"shortNames": [self.short_name]} if self.short_name else {}),
+                    **({"shortNames": [*self.short_names]} if self.short_names else {}),
                     **({"categories": [*self.categories]} if self.categories else {}),
                 },
                 "versions": [version],

@@ -4,9 +4,8 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from api.image_source import ImageSource, ImageSourceError, resolve_image
 from inventory.readiness.software import Requirement
-from operands.errors import ImageSourceError
-from operands.image_source import ImageSource, resolve_image
 from operands.operand_settings import (
     COLLECTORS,
     EXPORTER_PORT,
@@ -54,7 +53,7 @@ class OperandImageSettings(Section):
             ImageSourceError: it is given in half, or not at all.
         """
         source = ImageSource(repository=self.repository, image=self.image, version=self.version)
-        return resolve_image(source, setting=setting, default=default)
+        return resolve_image(source, field=f"{setting}.image", default=default)
 
 
 class OperandSection(Section):

@@ -46,7 +46,7 @@ def _kind(
     columns: tuple[Column, ...],
     *,
     is_namespaced: bool,
-    short_name: str = "",
+    short_names: tuple[str, ...] = (),
 ) -> CustomResource:
     return CustomResource(
         model=model,
@@ -54,7 +54,7 @@ def _kind(
         columns=columns,
         group=GKM_GROUP,
         is_namespaced=is_namespaced,
-        short_name=short_name,
+        short_names=short_names,
         categories=(),
     )
 
@@ -62,8 +62,8 @@ def _kind(
 _KINDS: Final = (
     _kind(GKMCache, _CACHE_COLUMNS, is_namespaced=True),
     _kind(ClusterGKMCache, _CACHE_COLUMNS, is_namespaced=False),
-    _kind(GKMCacheNode, _NODE_COLUMNS, is_namespaced=True, short_name="gkmcn"),
-    _kind(ClusterGKMCacheNode, _NODE_COLUMNS, is_namespaced=False, short_name="cgkmcn"),
+    _kind(GKMCacheNode, _NODE_COLUMNS, is_namespaced=True, short_names=("gkmcn",)),
+    _kind(ClusterGKMCacheNode, _NODE_COLUMNS, is_namespaced=False, short_names=("cgkmcn",)),
 )
 
 

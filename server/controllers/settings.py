@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from api.foreign.core import Toleration
+from api.image_source import ImageSourceError
 from api.meta import SelectorOperator, SelectorRequirement
 from inventory.debounce import DebounceTerms
 from inventory.discovery.node import InventoryTerms
@@ -22,7 +23,6 @@ from manifests.node.device_plugin import (
     WorkloadSettings,
     names_registry,
 )
-from operands.errors import ImageSourceError
 from operands.operand_settings import (
     BootstrapOperands,
     DcgmSettings,

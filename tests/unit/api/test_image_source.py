@@ -2,8 +2,7 @@
 
 import pytest
 
-from operands.errors import ImageSourceError
-from operands.image_source import ImageSource, resolve_image
+from api.image_source import ImageSource, ImageSourceError, resolve_image
 
 
 @pytest.mark.parametrize(
@@ -30,7 +29,7 @@ from operands.image_source import ImageSource, resolve_image
     ],
 )
 def test_image_is_resolved(source: ImageSource, expected: str):
-    assert resolve_image(source, setting="bootstrap.dcgm", default="ours:1") == expected
+    assert resolve_image(source, field="bootstrap.dcgm.image", default="ours:1") == expected
 
 
 @pytest.mark.parametrize(
@@ -45,11 +44,11 @@ def test_image_is_resolved(source: ImageSource, expected: str):
 )
 def test_half_an_image_is_refused_with_the_name_of_the_field(source: ImageSource, field: str):
     with pytest.raises(ImageSourceError, match=rf"bootstrap\.dcgm\.image\.{field} is empty"):
-        resolve_image(source, setting="bootstrap.dcgm", default="ours:1")
+        resolve_image(source, field="bootstrap.dcgm.image", default="ours:1")
 
 
 def test_no_image_at_all_is_refused_with_the_cure():
     with pytest.raises(
         ImageSourceError, match=r"bootstrap\.gfd\.image: .* set bootstrap\.gfd\.image"
     ):
-        resolve_image(ImageSource(), setting="bootstrap.gfd")
+        resolve_image(ImageSource(), field="bootstrap.gfd.image")

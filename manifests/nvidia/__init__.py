@@ -1,0 +1,1 @@
+"""The kinds of NVIDIA's GPU Operator, as the API server serves them."""
