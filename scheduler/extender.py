@@ -25,10 +25,11 @@ from scheduler.preempt import keep_nodes
 from scheduler.prioritize import no_scores, score_names
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Mapping
 
     from pool.index.device_index import DeviceIndex
-    from pool.model import PoolFacts
+    from pool.model import PodFacts, PoolFacts
     from pool.reservations.reservation import Reservation
     from scheduler.bind import Bound
     from scheduler.codec import BindRequest, ExtenderPod
@@ -134,13 +135,29 @@ def _placement(
         return None
     pod = context.reader.pod(request.pod.uid)
     created = None if pod is None else created_at(pod)
-    waited = None if created is None else context.now().utc - created
+    now = context.now().utc
+    waited = None if created is None else now - created
     return PodPlacement(
         pool=result.reservation.pool,
         quality=placement_quality(result.reservation, context.index),
         waited_s=None if waited is None else max(0.0, waited.total_seconds()),
+        reserved_for_s=_reserved_for_s(pod, result.reservation, context.index, now=now),
         warmth=_warmth(result.reservation, context.index),
     )
+
+
+def _reserved_for_s(
+    pod: "PodFacts | None", bound: "Reservation", index: "DeviceIndex", *, now: "dt.datetime"
+) -> float | None:
+    """Return how long ago the pod got the reservation that became its Binding, None where it had none.
+
+    By the annotation, which outlives the leader that made it.
+    """
+    note, pool = None if pod is None else pod.reservation, index.pool(bound.pool)
+    if note is None or pool is None or note.id != bound.id or note.expires_at is None:
+        return None
+    left = note.expires_at - now
+    return max(0.0, pool.ttl_s - left.total_seconds())
 
 
 def _warmth(reservation: "Reservation", index: "DeviceIndex") -> Warmth | None:

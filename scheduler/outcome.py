@@ -69,6 +69,8 @@ class PodPlacement:
     quality: PlacementQuality
     waited_s: float | None
     """Since its creation; None where the watch has not shown it."""
+    reserved_for_s: float | None = None
+    """Since units were reserved for it; None where none were before the call."""
     warmth: Warmth | None = None
     """Of a pod that mounts kernel caches."""
 

@@ -5,13 +5,8 @@ Gauges of pools, pods and reservations are owned by `reconciler.pool.gauges`, wh
 pool, and all of them where this replica does not lead.
 """
 
-from functools import partial
-
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
     Info,
     PlatformCollector,
     ProcessCollector,
@@ -19,11 +14,11 @@ from prometheus_client import (
 )
 
 from api.version import REVISION, VERSION
+from telemetry.metric_declaration import MetricDeclarations
 
 REGISTRY = CollectorRegistry()
-gauge = partial(Gauge, registry=REGISTRY)
-counter = partial(Counter, registry=REGISTRY)
-histogram = partial(Histogram, registry=REGISTRY)
+_declarations = MetricDeclarations(REGISTRY)
+gauge, counter, histogram = _declarations.gauge, _declarations.counter, _declarations.histogram
 
 # A `_created` sample for every counter and histogram would be a seventh of the page, and no rule reads them.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in the library
@@ -44,6 +39,7 @@ WAIT_BUCKETS = (
     2.5,
     5.0,
     15.0,
+    30.0,
     60.0,
     300.0,
     900.0,
@@ -51,7 +47,8 @@ WAIT_BUCKETS = (
     4 * 3600.0,
     24 * 3600.0,
 )
-"""A pod that finds units free is bound within a second; one that waits for others to end may take a day."""
+"""A pod that finds units free is bound within a second; one that waits for others to end may take a day. 30 s is the
+bound of an objective."""
 
 NODE_BUCKETS = (1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
 """Karpenter answers a signal within a second; a node with drivers takes minutes, and is given up within 47."""
@@ -81,7 +78,7 @@ POOL_UNIT_SECONDS = counter(
     "Seconds of the pool's units, times their number, by state (used, reserved, free, withheld).",
     ["pool", "state"],
 )
-DEVICE_INFO = gauge(
+DEVICE_INFO = _declarations.label_sets(
     "gpu_device_info",
     "1 for each device with a UUID, with its GPUDevice, node, pool and product; the pool is empty for a device"
     " without one.",
@@ -121,6 +118,13 @@ POD_WAIT = histogram(
     ["pool"],
     buckets=WAIT_BUCKETS,
 )
+POD_RESERVED_WAIT = histogram(
+    "gpupool_reserved_wait_seconds",
+    "Time from the reservation of a pod's units to its binding; pods that got units only when they were bound do not"
+    " count.",
+    ["pool"],
+    buckets=WAIT_BUCKETS,
+)
 PLACEMENTS = counter(
     "gpupool_placements_total",
     "Pods that were bound, by how their devices are connected (single, one_island, one_numa_node, split, unknown).",
@@ -135,6 +139,12 @@ POOL_PLACEABLE_PODS = gauge(
     "gpupool_placeable_pods",
     "Pods of so many whole devices for which the pool has free ones now: on any devices of a node, or on an aligned set.",
     ["pool", "devices", "topology"],
+)
+POOL_FITTING_PODS = gauge(
+    "gpupool_fitting_pods",
+    "Pods of so many units (devices, MIG instances or time slices) for which the pool has free ones now, one size at a"
+    " time.",
+    ["pool", "units"],
 )
 POOL_LARGEST_DEMAND = gauge(
     "gpupool_largest_demand",

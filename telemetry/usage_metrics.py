@@ -5,25 +5,25 @@
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
+
+from telemetry.metric_declaration import MetricDeclarations
 
 USAGE_REGISTRY: Final = CollectorRegistry()
+_declarations: Final = MetricDeclarations(USAGE_REGISTRY)
 
-NAMESPACE_UNITS = Gauge(
+NAMESPACE_UNITS = _declarations.gauge(
     "gpupool_namespace_units",
     "Units of the pool that pods of the namespace have, by state (used, reserved).",
     ["pool", "namespace", "state"],
-    registry=USAGE_REGISTRY,
 )
-NAMESPACE_UNIT_SECONDS = Counter(
+NAMESPACE_UNIT_SECONDS = _declarations.counter(
     "gpupool_namespace_unit_seconds_total",
     "Seconds that pods of the namespace had units of the pool, times the number of units, by state.",
     ["pool", "namespace", "state"],
-    registry=USAGE_REGISTRY,
 )
-DEVICE_HOLDER = Gauge(
+DEVICE_HOLDER = _declarations.gauge(
     "gpu_device_holder",
     "Units of the device that a bound pod has.",
     ["uuid", "namespace", "pod"],
-    registry=USAGE_REGISTRY,
 )

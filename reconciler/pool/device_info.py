@@ -24,22 +24,17 @@ class DeviceInfo:
     ) -> None:
         self._index = index
         self._device_of = device_of
-        self._shown: dict[DeviceName, tuple[str, ...]] = {}
 
     def update(self, devices: "Iterable[DeviceName]") -> None:
         """Show these devices as they are now; those that are gone have no series."""
         for name in devices:
-            labels, shown = self._labels(name), self._shown.get(name)
-            if labels == shown:
-                continue
-            if shown is not None:
-                DEVICE_INFO.remove(*shown)
-                del self._shown[name]
-            if labels is not None:
-                DEVICE_INFO.labels(*labels).set(1)
-                self._shown[name] = labels
+            values = self._values(name)
+            if values is None:
+                DEVICE_INFO.discard(name)
+            else:
+                DEVICE_INFO.put(name, values)
 
-    def _labels(self, name: "DeviceName") -> tuple[str, ...] | None:
+    def _values(self, name: "DeviceName") -> tuple[str, ...] | None:
         entry = self._index.devices.get(name)
         if entry is None or not entry.facts.uuid:
             return None

@@ -20,6 +20,7 @@ from pool.placement.fragmentation.placement_costs import PlacementCosts
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 from scheduler.extender import bind, filter_nodes
 from scheduler.ports import BindRefused
+from tests.support.allocation_state import a_reserved_pod
 from tests.support.builders import EPOCH, a_demand, a_device, a_pod_facts, a_pool
 from tests.support.scheduling import ExtenderSetup, a_wire_pod, binding_args, extender_args, seen_on
 
@@ -59,6 +60,37 @@ async def test_a_binding_tells_how_long_its_pod_has_waited():
     answer = await bind(binding_args("q", "n1"), setup.context)
     assert answer.bound is not None
     assert answer.bound.waited_s is None, "its age is not known"
+
+
+async def test_a_binding_tells_how_long_ago_units_were_reserved_for_its_pod():
+    setup = ExtenderSetup().pool(n1=4)
+    reserved = a_reserved_pod(setup.allocation_state, "p")  # at 0 s
+    setup.time.seconds = 7
+    answer = await bind(binding_args("p", "n1"), setup.context)
+    assert answer.bound is not None
+    assert answer.bound.reserved_for_s == 7
+    # The next leader has restored another pod's reservation from its annotation.
+    successor = ExtenderSetup().pool(n1=4)
+    successor.time.seconds = 40
+    successor.allocation_state.observe_pod(reserved, successor.time.now())
+    successor.time.seconds = 45
+    answer = await bind(binding_args("p", "n1"), successor.context)
+    assert answer.bound is not None
+    assert answer.bound.reserved_for_s == 45
+
+
+@pytest.mark.parametrize("is_expired", [True, False], ids=["any more", "at all"])
+async def test_a_pod_that_had_no_units_reserved_does_not_count(is_expired: bool):
+    setup = ExtenderSetup().pool(n1=4)
+    if is_expired:
+        a_reserved_pod(setup.allocation_state, "p")
+        setup.time.seconds = 600
+        assert len(setup.allocation_state.expire(setup.time.now())) == 1
+    else:
+        setup.pending("p", 1)
+    answer = await bind(binding_args("p", "n1"), setup.context)
+    assert answer.bound is not None
+    assert answer.bound.reserved_for_s is None
 
 
 @pytest.mark.parametrize(

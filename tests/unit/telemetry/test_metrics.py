@@ -15,20 +15,21 @@ from prometheus_client import (
 
 from api.version import REVISION, VERSION
 from telemetry import agent_metrics, kernel_cache_metrics, metrics, usage_metrics
+from telemetry.metric_declaration import DeclaredMetric, labels_of
 
 METRICS = {
     name: metric
     for home in (metrics, agent_metrics, kernel_cache_metrics, usage_metrics)
     for name, metric in vars(home).items()
-    if isinstance(metric, Counter | Gauge | Histogram)
+    if isinstance(metric, DeclaredMetric)
 }
 FAMILIES = [family for metric in METRICS.values() for family in metric.describe()]
-OF_USAGE = [one for one in vars(usage_metrics).values() if isinstance(one, Counter | Gauge)]
+OF_USAGE = [one for one in vars(usage_metrics).values() if isinstance(one, DeclaredMetric)]
 LABELS = {
     label
     for metric in METRICS.values()
     if metric is not metrics.DEVICE_INFO and metric not in OF_USAGE
-    for label in metric._labelnames
+    for label in labels_of(metric)
 }
 
 
@@ -82,6 +83,7 @@ def test_durations_are_in_seconds():
 def test_durations_are_told_apart_from_half_a_millisecond_to_five_seconds():
     longer = (
         metrics.POD_WAIT,
+        metrics.POD_RESERVED_WAIT,
         metrics.NODE_CLAIM_PROVISION,
         metrics.SCALE_PHASE,
         agent_metrics.CACHE_PULL_DURATION,
@@ -101,8 +103,9 @@ def test_durations_are_told_apart_from_half_a_millisecond_to_five_seconds():
 
 
 def test_a_wait_is_told_from_a_tenth_of_a_second_to_a_day():
-    bounds = metrics.POD_WAIT._upper_bounds
-    assert (bounds[0], bounds[-2]) == (0.1, 24 * 3600)
+    for metric in (metrics.POD_WAIT, metrics.POD_RESERVED_WAIT):
+        bounds = metric._upper_bounds
+        assert (bounds[0], bounds[-2]) == (0.1, 24 * 3600)
 
 
 def test_a_node_is_told_from_a_second_to_an_hour():
@@ -123,14 +126,20 @@ def test_no_label_names_what_there_are_many_of():
 
 
 def test_the_open_page_names_devices_only_once_and_no_namespace_or_pod():
-    labels = {label for one in metrics.REGISTRY.collect() for label in labels_of(one.name)}
+    labels = {label for one in metrics.REGISTRY.collect() for label in labels_named(one.name)}
     assert labels.isdisjoint({"namespace", "pod", "uid", "name", "user"})
-    assert metrics.DEVICE_INFO._labelnames == ("uuid", "device", "node", "pool", "product")
+    assert labels_of(metrics.DEVICE_INFO) == ("uuid", "device", "node", "pool", "product")
 
 
-def labels_of(family: str) -> tuple[str, ...]:
+def labels_named(family: str) -> tuple[str, ...]:
     found = [one for one in METRICS.values() if next(iter(one.describe())).name == family]
-    return tuple(found[0]._labelnames) if found else ()
+    return labels_of(found[0]) if found else ()
+
+
+def test_the_declared_labels_are_those_of_the_metric():
+    for metric in METRICS.values():
+        if isinstance(metric, Counter | Gauge | Histogram):
+            assert labels_of(metric) == metric._labelnames
 
 
 def test_the_exposition_is_well_formed():
