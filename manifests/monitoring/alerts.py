@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from manifests import constants
 from manifests.monitoring.alert import Alert, RecordingRule, Severity
-from manifests.monitoring.objectives import OBJECTIVES
+from manifests.monitoring.objectives import OBJECTIVE_ALERTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -379,7 +379,7 @@ ALERTS: Final = (
         "0m",
         "pods use a former image of {{ $labels.cache }} for over a day",
     ),
-    *OBJECTIVES,
+    *OBJECTIVE_ALERTS,
 )
 
 RECORDING_RULES: Final = (

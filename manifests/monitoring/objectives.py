@@ -25,6 +25,8 @@ class Objective:
     """Upper bound of a bucket, as Prometheus writes it."""
     budget: float
     """Share of the requests that may be slower."""
+    missed: str = ""
+    """A counter with its labels: requests that ended unanswered, which the histogram does not have."""
     text: str
 
 
@@ -40,7 +42,7 @@ class BurnRate:
     text: str
 
 
-_OBJECTIVES: Final = (
+OBJECTIVES: Final = (
     Objective(
         name="GPUAdmissionObjective",
         histogram="gpu_admission_duration_seconds",
@@ -57,6 +59,15 @@ _OBJECTIVES: Final = (
         within_s="0.05",
         budget=0.01,
         text="filter responses of the scheduler extender within 0.05 s",
+    ),
+    Objective(
+        name="GPUBindingObjective",
+        histogram="gpupool_reserved_wait_seconds",
+        within_s="30.0",
+        budget=0.01,
+        # A pod that is not bound by then has no wait yet.
+        missed='gpu_reservations_ended_total{end="expired"}',
+        text="pods with reserved units bound within 30 s",
     ),
 )
 _RATES: Final = (
@@ -83,10 +94,10 @@ _RATES: Final = (
 
 
 def _alerts() -> "Iterator[Alert]":
-    for objective in _OBJECTIVES:
+    for objective in OBJECTIVES:
         for rate in _RATES:
             limit = f"{objective.budget * rate.rate:g}"
-            long, short = (_slow_share(objective, window) for window in (rate.long, rate.short))
+            long, short = (slow_share(objective, window) for window in (rate.long, rate.short))
             yield Alert(
                 f"{objective.name}{rate.name}",
                 rate.severity,
@@ -97,11 +108,15 @@ def _alerts() -> "Iterator[Alert]":
             )
 
 
-def _slow_share(objective: Objective, window: str) -> str:
-    bucket = f'{objective.matchers},le="{objective.within_s}"'
-    fast = f"sum(rate({objective.histogram}_bucket{{{bucket}}}[{window}]))"
-    requests = f"sum(rate({objective.histogram}_count{{{objective.matchers}}}[{window}]))"
+def slow_share(objective: Objective, window: str) -> str:
+    """Return the share of the requests of a window that missed the objective."""
+    of_bucket = ",".join(filter(None, (objective.matchers, f'le="{objective.within_s}"')))
+    of_all = f"{{{objective.matchers}}}" if objective.matchers else ""
+    fast = f"sum(rate({objective.histogram}_bucket{{{of_bucket}}}[{window}]))"
+    requests = f"sum(rate({objective.histogram}_count{of_all}[{window}]))"
+    if objective.missed:
+        requests = f"({requests} + sum(rate({objective.missed}[{window}])))"
     return f"(1 - {fast} / {requests})"
 
 
-OBJECTIVES: Final = tuple(_alerts())
+OBJECTIVE_ALERTS: Final = tuple(_alerts())

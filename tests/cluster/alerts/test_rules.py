@@ -41,6 +41,7 @@ def _burning(histogram: str, labels: str, le: str, *, slow: int) -> dict[str, st
 
 _ADMISSION = ("gpu_admission_duration_seconds", 'webhook="mutate-pods"', "0.1")
 _FILTER = ("gpu_extender_duration_seconds", 'verb="filter"', "0.05")
+_WAIT = "gpupool_reserved_wait_seconds"
 _OF_REGISTRIES = _burning(_ADMISSION[0], 'webhook="mutate-gkmcaches"', "0.1", slow=60)
 _OF_BINDINGS = _burning(_FILTER[0], 'verb="bind"', "0.05", slow=60)
 
@@ -72,6 +73,29 @@ CASES = [
         silent_at="60m",
         raised_at="180m",
         harmless=_OF_BINDINGS,
+    ),
+    Case(
+        "GPUBindingObjectiveBurnsFast",
+        # kube-scheduler is away: nothing is bound any more, and every reservation expires.
+        {
+            f'{_WAIT}_count{{pool="a"}}': "0+6x60 360+0x340",
+            f'{_WAIT}_bucket{{pool="a",le="30.0"}}': "0+6x60 360+0x340",
+            'gpu_reservations_ended_total{end="expired"}': "0x60 0+6x340",
+        },
+        silent_at="60m",
+        raised_at="80m",
+        harmless={'gpu_reservations_ended_total{end="released"}': "0+60x400"},
+    ),
+    Case(
+        "GPUBindingObjectiveBurnsSlowly",
+        # One in ten is bound too late.
+        {
+            f'{_WAIT}_count{{pool="a"}}': "0+10x400",
+            f'{_WAIT}_bucket{{pool="a",le="30.0"}}': "0+10x60 600+9x340",
+            'gpu_reservations_ended_total{end="expired"}': "0x400",
+        },
+        silent_at="60m",
+        raised_at="360m",
     ),
     Case(
         "GPUDriverMissing",

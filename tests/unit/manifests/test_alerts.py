@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 
 from api.kinds.gpunodeinventory import BootstrapPhase
 from autoscaling.scaling_model import Failure, RequestPhase, WaitReason
@@ -14,14 +14,15 @@ from pool.reservations.reservation import End, ReservationPhase
 from reconciler.scaling import scaling_gauges
 from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics, usage_metrics
 from telemetry.conditions import InventoryCondition, PoolCondition
+from telemetry.metric_declaration import DeclaredMetric, labels_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 
 METRICS = {
-    metric._name: metric
+    next(iter(metric.describe())).name: metric
     for home in (metrics, agent_metrics, device_page, kernel_cache_metrics, usage_metrics)
     for metric in vars(home).values()
-    if isinstance(metric, Counter | Gauge | Histogram)
+    if isinstance(metric, DeclaredMetric)
 }
 VALUES = {
     "phase": {
@@ -48,11 +49,11 @@ ROW = re.compile(
 )
 
 
-def metric_of(sample: str) -> Counter | Gauge | Histogram:
+def metric_of(sample: str) -> DeclaredMetric:
     """The metric that exports a sample of this name, by the form that its kind gives it."""
     for name, metric in METRICS.items():
-        suffixes = {Counter: ("_total",), Gauge: ("",), Histogram: ("_bucket", "_count", "_sum")}
-        if sample in {name + suffix for suffix in suffixes[type(metric)]}:
+        suffixes = {Counter: ("_total",), Histogram: ("_bucket", "_count", "_sum")}
+        if sample in {name + suffix for suffix in suffixes.get(type(metric), ("",))}:
             return metric
     raise AssertionError(f"no metric exports {sample}")
 
@@ -70,9 +71,9 @@ def checked_labels(expression: str) -> set[str]:
                 assert isinstance(metric, Histogram)
                 assert float(found[2]) in metric._upper_bounds
                 continue
-            assert found[1] in metric_of(sample)._labelnames
+            assert found[1] in labels_of(metric_of(sample))
             assert found[2] in VALUES[found[1]]
-    labels = {label for metric in asked for label in metric._labelnames} | {"le"}
+    labels = {label for metric in asked for label in labels_of(metric)} | {"le"}
     for grouped in GROUPED.findall(expression):
         assert set(grouped.split(", ")) <= labels
     return labels
