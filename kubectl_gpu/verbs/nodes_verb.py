@@ -5,8 +5,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from api.foreign.core import Node
-from api.kinds.gpudevice import DeviceState, GPUDevice
+from api.kinds.gpudevice import GPUDevice
 from api.names import PoolName, pool_node_label
+from inventory.device_look import DeviceLook, look_of
 from kube.resources import GPU_DEVICES, NODES
 from kubectl_gpu.answer_forms import (
     Cell,
@@ -56,26 +57,18 @@ _COLUMNS: Final = (
 _READY: Final = "Ready"
 
 
-class DeviceLook(Enum):
-    """What a device looks like in a row: glyph, the same in ASCII, tone, and the word of the legend."""
+class DeviceGlyph(Enum):
+    """How a device is drawn in a row, and the same in ASCII; the names are those of `DeviceLook`."""
 
-    FREE = ("□", ".", Tone.GOOD, "free")
-    RESERVED = ("◇", "r", Tone.WARNING, "reserved")
-    PARTLY_USED = ("◧", "+", Tone.PLAIN, "partly used")
-    USED = ("■", "#", Tone.PLAIN, "used")
-    DRAINING = ("▽", "d", Tone.WARNING, "draining")
-    FAULTED = ("✗", "x", Tone.BAD, "faulted")
-    NOT_IN_A_POOL = ("·", "-", Tone.QUIET, "in no pool")
+    FREE = ("□", ".")
+    RESERVED = ("◇", "r")
+    PARTLY_USED = ("◧", "+")
+    USED = ("■", "#")
+    DRAINING = ("▽", "d")
+    FAULTED = ("✗", "x")
+    NOT_IN_A_POOL = ("·", "-")
 
-    @property
-    def tone(self) -> Tone:
-        return self.value[2]
-
-    @property
-    def word(self) -> str:
-        return self.value[3]
-
-    def glyph(self, terminal: "Terminal") -> str:
+    def text(self, terminal: "Terminal") -> str:
         return self.value[0] if terminal.has_unicode else self.value[1]
 
 
@@ -218,22 +211,6 @@ def shown_device(device: GPUDevice) -> ShownDevice:
     )
 
 
-def look_of(device: GPUDevice) -> DeviceLook:
-    """Return what the device looks like: what keeps pods away comes before what pods have."""
-    status = device.status
-    units = status.units
-    if device.is_faulted or status.state is DeviceState.FAULTED:
-        return DeviceLook.FAULTED
-    if status.pool_ref is None:
-        return DeviceLook.NOT_IN_A_POOL
-    if device.is_draining or status.state is DeviceState.DRAINING:
-        return DeviceLook.DRAINING
-    if units.allocated:
-        is_full = units.allocated + units.reserved >= units.capacity
-        return DeviceLook.USED if is_full else DeviceLook.PARTLY_USED
-    return DeviceLook.RESERVED if units.reserved else DeviceLook.FREE
-
-
 def shown_node(name: str, devices: "Sequence[ShownDevice]", *, state: str) -> ShownNode:
     pooled = [one for one in devices if one.pool]
     is_open = state in {_READY, "Unknown"}
@@ -254,10 +231,10 @@ def shown_node(name: str, devices: "Sequence[ShownDevice]", *, state: str) -> Sh
 def _table(answer: NodeDevicesList, given: "argparse.Namespace", terminal: "Terminal") -> str:
     if not answer.items:
         return "There is no node with a device.\n"
-    looks = {look.word: look for look in DeviceLook}
+    glyphs = {look.word: DeviceGlyph[look.name].text(terminal) for look in DeviceLook}
     table = Table(_COLUMNS)
     for one in answer.items:
-        row = "".join(looks[device.look].glyph(terminal) for device in one.devices)
+        row = "".join(glyphs[device.look] for device in one.devices)
         products = sorted({device.product for device in one.devices if device.product})
         table.rows.append(
             (
@@ -275,7 +252,7 @@ def _table(answer: NodeDevicesList, given: "argparse.Namespace", terminal: "Term
     layout = TableLayout(is_wide=given.output == "wide", has_header=not given.no_headers)
     shown = {device.look for one in answer.items for device in one.devices}
     legend = "  ".join(
-        f"{look.glyph(terminal)} {look.word}" for look in DeviceLook if look.word in shown
+        f"{glyphs[look.word]} {look.word}" for look in DeviceLook if look.word in shown
     )
     lines = wrapped(f"DEVICES by PCI address: {legend}", terminal, hang="  ")
     return table_text(table, terminal, layout) + "".join(f"{line}\n" for line in lines)

@@ -25,10 +25,9 @@ from kubectl_gpu.verb_flags import (
     verb_parser,
 )
 from kubectl_gpu.waiting.allocation_copy import PoolObjects, allocation_of
-from kubectl_gpu.waiting.fitting_pods import SIZES, fitting_pods
 from kubectl_gpu.waiting.pool_reading import read_inventories, read_pool, read_pools
 from kubectl_gpu.watching import Shown
-from pool.facts import pool_facts
+from pool.fitting_pods import SIZES, fitting_pods
 from pool.model import Instant
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ def _fits(lists: "ClusterLists", pools: "list[GPUPool]") -> "dict[str, dict[int,
     read_inventories(lists, objects)
     now = Instant(0.0, lists.source.now())
     state = allocation_of(objects, now)
-    return {pool.name: fitting_pods(state, pool_facts(pool), now) for pool in pools}
+    return {pool.name: fitting_pods(state.index, pool.name) for pool in pools}
 
 
 def pool_entry(pool: "GPUPool") -> PoolEntry:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from api.durations import age_text
 from api.foreign.core import Pod
 from api.names import POOL_LABEL
 from api.text import units
@@ -18,7 +19,6 @@ from kubectl_gpu.answer_forms import (
 )
 from kubectl_gpu.cluster_lists import read_object
 from kubectl_gpu.cluster_source import ListQuery
-from kubectl_gpu.durations import age_text
 from kubectl_gpu.exit_codes import ANSWERED
 from kubectl_gpu.verb_flags import (
     add_namespace_flags,

@@ -1,4 +1,4 @@
-"""The plugin's copy of the allocation state is the server's, and what is tried on it is taken back."""
+"""The plugin's copy of the allocation state is the server's."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from cli.simulation.object_files import read_cluster
 from cli.simulation.snapshot import take_snapshot
 from kubectl_gpu.cluster_lists import ClusterLists
 from kubectl_gpu.waiting.allocation_copy import PoolObjects, allocation_of
-from kubectl_gpu.waiting.fitting_pods import SIZES, fitting_pods
 from kubectl_gpu.waiting.pool_reading import read_inventories, read_pool, read_pools
 from pool.allocation_state import AllocationState
 from pool.model import Instant
@@ -134,38 +133,6 @@ def figures_of(node: Any) -> Any:
     if node is None:
         return None
     return {name: getattr(node, name) for name in node.__struct_fields__ if name != "rest"}
-
-
-@settings(max_examples=100, deadline=None)
-@given(objects=clusters())
-def test_pods_that_fit_are_counted_node_by_node(objects: list[Object]):
-    state = copy_of(objects)
-    pool = state.index.pool(POOL)
-    assert pool is not None
-    before = {name: figures_of(one) for name, one in state.index.state(POOL).nodes().items()}
-    found = fitting_pods(state, pool, INSTANT)
-    free = [
-        node.available for node in state.index.state(POOL).nodes().values() if node.is_placeable
-    ]
-    for size in SIZES:
-        assert found[size] <= sum(units // size for units in free)
-    assert found[1] == sum(free)
-    assert list(found.values()) == sorted(found.values(), reverse=True)
-    after = {name: figures_of(one) for name, one in state.index.state(POOL).nodes().items()}
-    assert after == before
-
-
-def test_where_devices_must_be_near_each_other_pods_are_tried():
-    """8 free devices on two NUMA nodes: two pods of 4, and none of 8."""
-    objects = [
-        a_pool_object("whole", scheduling={"deviceTopology": "Required"}),
-        a_node_object("n1"),
-    ]
-    objects += [a_device_object("n1", number, numaNode=number // 4) for number in range(8)]
-    state = copy_of(objects)
-    pool = state.index.pool(POOL)
-    assert pool is not None
-    assert fitting_pods(state, pool, INSTANT) == {1: 8, 2: 4, 4: 2, 8: 0}
 
 
 def test_of_several_pools_each_device_is_read_once():

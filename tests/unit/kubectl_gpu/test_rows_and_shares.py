@@ -8,7 +8,8 @@ import pytest
 
 from api.foreign.core import Pod
 from api.kinds.gpudevice import GPUDevice
-from kubectl_gpu.verbs.nodes_verb import DeviceLook, look_of, shown_device, shown_node
+from inventory.device_look import DeviceLook, look_of
+from kubectl_gpu.verbs.nodes_verb import DeviceGlyph, shown_device, shown_node
 from kubectl_gpu.verbs.who_verb import share_of, shares_of
 from tests.support.cluster_objects import a_bound_pod_object, a_pod_object
 from tests.support.listed_objects import NOW
@@ -51,8 +52,9 @@ def test_a_device_looks_as_its_state(status: dict[str, Any], look: DeviceLook):
 
 
 def test_every_look_has_a_glyph_of_its_own_in_both_alphabets():
+    assert set(DeviceGlyph.__members__) == set(DeviceLook.__members__)
     for place in (0, 1):
-        assert len({look.value[place] for look in DeviceLook}) == len(DeviceLook)
+        assert len({glyph.value[place] for glyph in DeviceGlyph}) == len(DeviceLook)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""How many pods of a size still fit a pool: one size at a time, node by node, as placement would choose their units.
+
+Pods are meant that exist, to which units of reservations for pods that do not exist yet are free. Where only the number
+of free units decides, it is divided by the size. Elsewhere pods are placed one after the other on
+copies of a node's devices; nodes that are alike share the answer.
+"""
+
+import functools
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import DeviceName, NodeName, UnitId
+from pool.index.devices import DeviceEntry
+from pool.layout import Layout
+from pool.model import ContainerDemand, ContainerRole, Demand, DeviceFacts
+from pool.placement.planner import plan_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.names import PoolName
+    from pool.index.device_index import DeviceIndex
+    from pool.index.node_view import PoolNode
+    from pool.placement.device_rules import DeviceRules
+
+SIZES: Final = (1, 2, 4, 8)
+"""Units of a pod."""
+Counts = tuple[int, ...]
+"""Pods by size."""
+_NONE: Final = (0,) * len(SIZES)
+
+
+def fitting_pods(index: "DeviceIndex", pool: "PoolName") -> dict[int, int]:
+    """Return, by size, how many pods the pool could take now; nothing is changed."""
+    return FittingPods(index, pool).counts()
+
+
+@final
+class FittingPods:
+    """The numbers of one pool, counted again for nodes that have changed since the last time."""
+
+    def __init__(self, index: "DeviceIndex", pool: "PoolName") -> None:
+        self._index = index
+        self._pool = pool
+        self._by_node: dict[NodeName, tuple[PoolNode, Counts]] = {}
+        # as the node was when its pods were counted
+
+    def counts(self) -> dict[int, int]:
+        """Return the number of pods by size."""
+        nodes = self._index.state(self._pool).nodes()
+        before, self._by_node = self._by_node, {}
+        totals = list(_NONE)
+        for name, node in nodes.items():
+            known = before.get(name)
+            if known is None or known[0] is not node:
+                known = (node, self._count(name, node))
+            self._by_node[name] = known
+            for place, count in enumerate(known[1]):
+                totals[place] += count
+        return dict(zip(SIZES, totals, strict=True))
+
+    def _count(self, name: "NodeName", node: "PoolNode") -> Counts:
+        if not node.is_reservable:
+            return _NONE
+        if node.room is None or not node.room.devices.is_constrained:
+            return tuple(node.available // size for size in SIZES)
+        entries = self._index.devices_on(self._pool, name)
+        return _placed(
+            node.room.devices,
+            tuple(
+                (one.layout.count, (one.observed | one.confirmed).bit_count())
+                if one.is_usable
+                else (0, 0)
+                for one in entries
+            ),
+        )
+
+
+@functools.lru_cache(maxsize=4096)
+def _placed(rules: "DeviceRules", devices: "tuple[tuple[int, int], ...]") -> Counts:
+    """Return how many pods of each size can be placed, one after the other, on devices with so many units and taken ones."""
+    return tuple(_placed_of_size(rules, devices, size) for size in SIZES)
+
+
+def _placed_of_size(rules: "DeviceRules", devices: "Sequence[tuple[int, int]]", size: int) -> int:
+    demand = Demand("", (ContainerDemand("main", ContainerRole.MAIN, size),), size)
+    entries = [_entry(position, *figures) for position, figures in enumerate(devices)]
+    owners = {unit: entry for entry in entries for unit in entry.layout.ids}
+    count = 0
+    while (plan := plan_devices(entries, demand, rules)) is not None:
+        for unit in plan["main"]:
+            entry = owners[unit]
+            entry.observed |= entry.layout.mask_of((unit,))
+        count += 1
+    return count
+
+
+def _entry(position: int, units: int, taken: int) -> DeviceEntry:
+    facts = DeviceFacts(name=DeviceName(f"{position}"), node=NodeName(""), uuid="")
+    layout = Layout(tuple(UnitId(f"{position}/{slot}") for slot in range(units)))
+    return DeviceEntry(facts, layout, observed=(1 << taken) - 1)
