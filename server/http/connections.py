@@ -5,7 +5,7 @@
   request arrives costs a pod creation.
 * With all slots taken, or no file left to open, a new connection takes the slot of the oldest one without
   any request so far, or else of the one idle longest. A flood cannot keep the API server or kube-scheduler
-  out, and connections in use stay.
+  out, and connections in use stay; those that are marked as held stay in any case.
 """
 
 import asyncio
@@ -53,16 +53,22 @@ class ConnectionLimiter:
         # In the order of arrival, or of the latest request.
         self._unused: OrderedDict[ConnectionSlot, None] = OrderedDict()
         self._active: OrderedDict[ConnectionSlot, None] = OrderedDict()
+        self._held: OrderedDict[ConnectionSlot, None] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._unused) + len(self._active)
+        return len(self._unused) + len(self._active) + len(self._held)
 
     def acquire(self, drop: "Callable[[], object]") -> ConnectionSlot:
-        """Return a slot for a new connection, another connection's where all are taken."""
-        if len(self) >= self._limit:
-            self.evict("limit")
+        """Return a slot for a new connection, another connection's where all are taken.
+
+        Where all are held, the new connection is dropped.
+        """
         slot = ConnectionSlot(drop)
-        self._unused[slot] = None
+        if len(self) >= self._limit and not self.evict("limit"):
+            CONNECTIONS_DROPPED.labels("limit").inc()
+            drop()
+        else:
+            self._unused[slot] = None
         return slot
 
     def evict(self, cause: str) -> bool:
@@ -76,16 +82,20 @@ class ConnectionLimiter:
         return True
 
     def mark_active(self, slot: ConnectionSlot) -> None:
-        """Note the head of a request, or a part of its body."""
+        """Note the head of a request, or a part of its body; for a held one, the end of its request."""
         if slot in self._active:
             self._active.move_to_end(slot)
-        elif slot in self._unused:
-            del self._unused[slot]
+        elif self.release(slot):
             self._active[slot] = None
+
+    def mark_held(self, slot: ConnectionSlot) -> None:
+        """Note a request whose connection is not to be dropped for another one's sake."""
+        if self.release(slot):
+            self._held[slot] = None
 
     def release(self, slot: ConnectionSlot) -> bool:
         """Free the slot; return whether it was still the connection's own. Idempotent."""
-        for slots in (self._unused, self._active):
+        for slots in (self._unused, self._active, self._held):
             if slot in slots:
                 del slots[slot]
                 return True

@@ -70,17 +70,13 @@ class Port:
         Raises:
             ListenError: the address is in use, or is none of this machine's.
         """
-        host, port = self._listen.host, self._listen.port
         if self._limits.connections < self._listen.max_connections:
             _log.warning(
                 "fewer connections than configured, because of the limit of open files",
                 connections=self._limits.connections,
                 max_connections=self._listen.max_connections,
             )
-        try:
-            listeners = await _listeners(host, port)
-        except OSError as error:
-            raise ListenError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        listeners = await open_listeners(self._listen.host, self._listen.port)
         await self._tasks.__aenter__()
         for listener in listeners:
             task = self._tasks.create_task(self._accept(listener), name="accepting")
@@ -124,16 +120,23 @@ class Port:
             ).run()
 
 
-async def _listeners(host: str, port: int) -> list[socket.socket]:
+async def open_listeners(host: str, port: int) -> list[socket.socket]:
+    """Return listening sockets, which do not block, for each address of the host; port 0 is a free one.
+
+    Raises:
+        ListenError: the address is in use, or is none of this machine's.
+    """
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     listeners: list[socket.socket] = []
     try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, address in dict.fromkeys((one[0], one[4]) for one in found):
             listeners.append(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
-    except BaseException:
+    except BaseException as error:
         for listener in listeners:
             listener.close()
+        if isinstance(error, OSError):
+            raise ListenError(f"cannot listen on {host}:{port}: {error.strerror}") from error
         raise
     for listener in listeners:
         listener.settimeout(0)

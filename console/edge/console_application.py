@@ -1,0 +1,199 @@
+"""The console's answers: which path gets which, and what a request must have before it gets one.
+
+Method → host → path → origin → query → viewer → data that is ready → answer. A request is answered as JSON where it is
+refused, whatever is wrong.
+"""
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+
+from console.console_data import BadQuestionError
+from console.edge import questions
+from console.edge.answers import TEXT, RefusedError, answer, refusal, row_answer
+from console.edge.same_origin import host_of, refuse_other_sites
+from console.edge.viewer_limits import ViewerLimits
+from console.edge.viewer_streams import ViewerStreams
+from manifests.constants import METRICS_PATH, READINESS_PATH
+from server.http.exposition import Exposition
+from telemetry.metrics import TASK_FAILURES
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aiohttp import web
+
+    from api.clock import Clock
+    from console.console_data import ConsoleData
+    from console.edge.questions import Query
+    from console.edge.static_files import StaticFiles
+    from console.edge.viewer_login import LoggedIn, ViewerLogin
+
+API: Final = "/api/v1/"
+HEALTH_PATH: Final = "/healthz"
+TASK: Final = "console request"
+_NAMESPACE: Final = "namespace"
+_METHODS: Final = {"Allow": "GET, HEAD"}
+_ONLY_GET: Final = {"Allow": "GET"}
+_NOT_READY: Final = "the lists of the cluster are not read yet"
+
+_log = structlog.get_logger()
+
+
+@final
+class ConsoleApplication:
+    """Answers requests about one cluster."""
+
+    def __init__(
+        self,
+        data: "ConsoleData",
+        login: "ViewerLogin",
+        *,
+        files: "StaticFiles",
+        clock: "Clock",
+        has_probes: bool,
+        limits: ViewerLimits | None = None,
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            data: what is known of the cluster.
+            login: decides who sees it.
+            files: the page.
+            clock: of the process.
+            has_probes: whether kubelet and Prometheus ask for /healthz, /readyz and /metrics.
+            limits: of streams.
+        """
+        self.streams = ViewerStreams(data, clock, limits or ViewerLimits())
+        self._data = data
+        self._login = login
+        self._files = files
+        self._metrics = Exposition()
+        self._probes: dict[str, Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = {}
+        if has_probes:
+            self._probes = {
+                HEALTH_PATH: self._health,
+                READINESS_PATH: self._readiness,
+                METRICS_PATH: self._show_metrics,
+            }
+
+    async def handle(self, request: "web.BaseRequest") -> "web.StreamResponse":
+        """Answer a request; raises ConnectionError where the peer has gone."""
+        try:
+            return await self._answer(request)
+        except RefusedError as error:
+            return refusal(error)
+        except ConnectionError:
+            raise
+        except Exception as error:  # the boundary of a request
+            TASK_FAILURES.labels(TASK).inc()
+            _log.error("request not answered", exc_info=error)
+            if request.writer.output_size:
+                raise ConnectionResetError("the answer broke off") from error
+            text = "the console failed; its log says more"
+            return refusal(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, text))
+
+    async def _answer(self, request: "web.BaseRequest") -> "web.StreamResponse":
+        _check_method(request, _METHODS)
+        path, query = questions.split_target(request.raw_path)
+        if probe := self._probes.get(path):
+            return await probe(request)
+        host = host_of(request)
+        self._login.check_host(host)
+        if path in self._files:
+            return self._files.show(path, request.headers)
+        if not path.startswith(API):
+            raise _not_found("there is nothing under this path")
+        refuse_other_sites(request, host)
+        return await self._answer_question(request, path.removeprefix(API), query)
+
+    async def _answer_question(
+        self, request: "web.BaseRequest", path: str, query: str
+    ) -> "web.StreamResponse":
+        match path.split("/"):
+            case ["login"]:
+                _check_method(request, _ONLY_GET)
+                questions.parse_query(query)
+                return self._login.log_in(request)
+            case ["stream"]:
+                _check_method(request, _ONLY_GET)
+                return await self._stream(request, questions.parse_query(query, _NAMESPACE))
+            case ["devices", name]:
+                parameters = questions.parse_query(query, _NAMESPACE)
+                return await self._device(request, questions.path_segment(name), parameters)
+            case ["pods", namespace, name]:
+                questions.parse_query(query)
+                return await self._pod(request, *map(questions.path_segment, (namespace, name)))
+            case ["what-if"]:
+                parameters = questions.parse_query(query, "pool", "units", "times", "cordon")
+                return await self._what_if(request, parameters)
+            case _:
+                raise _not_found("there is no such question; docs/console.md lists them")
+
+    async def _stream(self, request: "web.BaseRequest", query: "Query") -> "web.StreamResponse":
+        namespace = questions.namespace_in(query)
+        viewer = await self._viewer(request, namespace)
+        return await self.streams.serve(
+            request, viewer, lambda: self._login.viewer(request, namespace)
+        )
+
+    async def _device(
+        self, request: "web.BaseRequest", name: str, query: "Query"
+    ) -> "web.Response":
+        device = questions.object_name(name, "device")
+        viewer = await self._viewer(request, questions.namespace_in(query))
+        found = self._data.device(device, viewer.visibility)
+        if found is None:
+            raise _not_found(f"there is no device {device}")
+        return row_answer(found)
+
+    async def _pod(self, request: "web.BaseRequest", namespace: str, name: str) -> "web.Response":
+        pod = questions.object_name(name, "pod")
+        viewer = await self._viewer(request, questions.namespace_name(namespace))
+        found = self._data.pod(namespace, pod, viewer.visibility)
+        if found is None:
+            raise _not_found(
+                f"no pod {namespace}/{pod} waits for units, or this user may not list its namespace's pods"
+            )
+        return row_answer(found)
+
+    async def _what_if(self, request: "web.BaseRequest", query: "Query") -> "web.Response":
+        trial = questions.pod_trial(query)
+        viewer = await self._viewer(request, None)
+        try:
+            return row_answer(self._data.try_pods(trial, viewer.visibility))
+        except BadQuestionError as error:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
+
+    async def _viewer(self, request: "web.BaseRequest", namespace: str | None) -> "LoggedIn":
+        viewer = await self._login.viewer(request, namespace)
+        if not self._data.is_ready:
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, _NOT_READY, {"Retry-After": "1"})
+        return viewer
+
+    async def _health(self, _: "web.BaseRequest") -> "web.Response":
+        return answer(HTTPStatus.OK, b"ok\n", TEXT)
+
+    async def _readiness(self, _: "web.BaseRequest") -> "web.Response":
+        if not self._data.is_ready:
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, _NOT_READY)
+        return answer(HTTPStatus.OK, b"ready\n", TEXT)
+
+    async def _show_metrics(self, request: "web.BaseRequest") -> "web.Response":
+        accepted = request.headers.get("Accept-Encoding", "").encode()
+        page = await self._metrics.show_to({b"accept-encoding": accepted})
+        lines = page.headers.decode().splitlines()
+        headers = dict(line.split(": ", 1) for line in lines)
+        return answer(HTTPStatus.OK, page.body, page.content_type, headers=headers)
+
+
+def _check_method(request: "web.BaseRequest", allowed: "dict[str, str]") -> None:
+    if request.method not in allowed["Allow"].split(", "):
+        raise RefusedError(
+            HTTPStatus.METHOD_NOT_ALLOWED, "the console only reads: this path takes GET", allowed
+        )
+
+
+def _not_found(text: str) -> RefusedError:
+    return RefusedError(HTTPStatus.NOT_FOUND, text)

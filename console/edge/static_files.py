@@ -1,0 +1,95 @@
+"""The page's own files: read once, compressed once. They hold no data, so that nobody has to log in for them."""
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib import resources
+from typing import TYPE_CHECKING, Final, Self, final
+
+from console.edge.answers import answer
+from server.http.exposition import accepts_gzip
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiohttp import web
+
+_TYPES: Final = {
+    "index.html": "text/html; charset=utf-8",
+    "console.js": "text/javascript; charset=utf-8",
+    "console.css": "text/css; charset=utf-8",
+    "favicon.svg": "image/svg+xml",
+}
+"""Names of the files that are served -> their types."""
+_INDEX: Final = "index.html"
+_DIRECTORY: Final = "static"
+
+
+class PageMissingError(Exception):
+    """The page's files are not in this installation."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _StaticFile:
+    content_type: str
+    content: bytes
+    compressed: bytes
+    digest: str
+
+    @classmethod
+    def of(cls, content_type: str, content: bytes) -> Self:
+        digest = hashlib.sha256(content).hexdigest()[:32]
+        return cls(content_type, content, gzip.compress(content, mtime=0), digest)
+
+
+@final
+class StaticFiles:
+    """Files by path; each is asked for again every time, and sent again where it is another one."""
+
+    def __init__(self, contents: "Mapping[str, bytes]") -> None:
+        self._files = {
+            "/" if name == _INDEX else f"/{name}": _StaticFile.of(_TYPES[name], content)
+            for name, content in contents.items()
+        }
+
+    @classmethod
+    def of_package(cls) -> Self:
+        """Read the files that `make console` made.
+
+        Raises:
+            PageMissingError: they were not made, or not packed.
+        """
+        directory = resources.files("console.edge").joinpath(_DIRECTORY)
+        found = {
+            name: one.read_bytes() for name in _TYPES if (one := directory.joinpath(name)).is_file()
+        }
+        if missing := sorted(_TYPES.keys() - found.keys() - {"favicon.svg"}):
+            raise PageMissingError(
+                f"the page of the console is not in this installation: {', '.join(missing)} of"
+                " console/edge/static; `make console` makes them in a source checkout"
+            )
+        return cls(found)
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._files
+
+    def show(self, path: str, headers: "Mapping[str, str]") -> "web.Response":
+        """Answer a GET of one of the paths."""
+        file = self._files[path]
+        is_gzip = accepts_gzip(headers.get("Accept-Encoding", ""))
+        tag = f'"{file.digest}{"-gzip" if is_gzip else ""}"'
+        shown = {"Cache-Control": "no-cache", "ETag": tag, "Vary": "Accept-Encoding"}
+        if _is_known(tag, headers.get("If-None-Match", "")):
+            return answer(HTTPStatus.NOT_MODIFIED, headers=shown)
+        if is_gzip:
+            shown["Content-Encoding"] = "gzip"
+        content = file.compressed if is_gzip else file.content
+        return answer(HTTPStatus.OK, content, file.content_type, headers=shown)
+
+
+def _is_known(tag: str, if_none_match: str) -> bool:
+    """Compare weakly, as RFC 9110 wants it here: proxies that compress make weak tags of strong ones."""
+    known = {one.strip().removeprefix("W/") for one in if_none_match.split(",")}
+    return tag in known or "*" in known

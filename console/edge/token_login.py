@@ -1,0 +1,151 @@
+"""Login in a cluster: the bearer token of each request, which the API server reviews."""
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from console.edge.answers import RefusedError
+from console.edge.viewer_login import LoggedIn
+from console.rows import ViewerRow
+from console.visibility import Visibility
+from server.reviews.review_cache import ReviewCache, TokenRefusal
+from server.reviews.reviewed_tokens import ReviewedTokens, bearer_token
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from aiohttp import web
+
+    from api.clock import Clock
+    from server.reviews.kube_reviews import TokenUser
+
+_REFUSALS: Final = {
+    TokenRefusal.UNAUTHENTICATED: (
+        HTTPStatus.UNAUTHORIZED,
+        "the API server does not accept the token: it may have expired; log in with another one",
+        {"WWW-Authenticate": "Bearer"},
+    ),
+    TokenRefusal.FORBIDDEN: (
+        HTTPStatus.FORBIDDEN,
+        "the user of this token may not list gpupools and gpudevices of gpu.deckhouse.io, without which there is"
+        " nothing to see; a ClusterRoleBinding to view gives both rights",
+        {},
+    ),
+    TokenRefusal.UNAVAILABLE: (
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the API server does not say now whose token this is; try again in some seconds",
+        {"Retry-After": "5"},
+    ),
+}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewedViewer:
+    """The user of a token that may list pools and devices, and what else it may list in the whole cluster."""
+
+    user: "TokenUser"
+    nodes: bool
+    pods: bool
+
+
+class ViewerReviews(Protocol):
+    """The API server's part; both raise KubeError where it does not answer."""
+
+    async def review(self, token: str) -> ReviewedViewer | TokenRefusal:
+        """Return whose token it is, and what its user may list."""
+
+    async def may_list_pods(self, user: "TokenUser", namespace: str) -> bool:
+        """Say whether the user may list the pods of a namespace; False also where there is no such namespace."""
+
+
+@final
+class TokenLogin:
+    """A `ViewerLogin` by bearer tokens; a browser sends none by itself, so that pages of other sites have none."""
+
+    def __init__(
+        self, reviews: ViewerReviews, clock: "Clock", *, hosts: "Collection[str]" = ()
+    ) -> None:
+        """Take the API server's part.
+
+        Args:
+            reviews: are asked at a bounded rate.
+            clock: of the process.
+            hosts: names, without ports, that requests may be for; any where there are none.
+        """
+        self._reviews = reviews
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._tokens: ReviewedTokens[ReviewedViewer] = ReviewedTokens(reviews, clock)
+        self._namespaces: ReviewCache[bool] = ReviewCache(clock)
+
+    def check_host(self, host: str) -> None:
+        if self._hosts and _without_port(host) not in self._hosts:
+            raise RefusedError(
+                HTTPStatus.MISDIRECTED_REQUEST, "this console is not served under that host"
+            )
+
+    def log_in(self, request: "web.BaseRequest") -> "web.Response":
+        """Refuse: there is no state of a login."""
+        raise RefusedError(
+            HTTPStatus.NOT_FOUND, "each request carries its token in the header Authorization"
+        )
+
+    async def viewer(self, request: "web.BaseRequest", namespace: str | None) -> LoggedIn:
+        """Return the user of the request's token."""
+        token = bearer_token(request.headers.get("Authorization", "").encode())
+        if token is None:
+            raise RefusedError(
+                HTTPStatus.UNAUTHORIZED,
+                "log in with a token of Kubernetes, for instance of `kubectl create token`",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        verdict = await self._tokens.verdict(token)
+        if isinstance(verdict, TokenRefusal):
+            raise _refused(verdict)
+        known = verdict.value
+        if known.pods or namespace is None:
+            return _logged_in(known, None, until=verdict.until)
+        until = await self._may_list_until(token, known.user, namespace)
+        if until is None:
+            return _logged_in(known, None, until=verdict.until)
+        return _logged_in(known, namespace, until=min(verdict.until, until))
+
+    async def _may_list_until(
+        self, token: bytes, user: "TokenUser", namespace: str
+    ) -> float | None:
+        """Return until when the right to list the pods of a namespace is kept; None without the right."""
+
+        async def ask() -> bool | TokenRefusal:
+            return await self._reviews.may_list_pods(user, namespace) or TokenRefusal.FORBIDDEN
+
+        verdict = await self._namespaces.look_up(b"%b %b" % (token, namespace.encode()), ask)
+        if verdict is TokenRefusal.FORBIDDEN:
+            return None
+        if isinstance(verdict, TokenRefusal):
+            raise _refused(verdict)
+        return verdict.until
+
+
+def _logged_in(viewer: ReviewedViewer, namespace: str | None, *, until: float) -> LoggedIn:
+    row = ViewerRow(
+        name=viewer.user.username,
+        namespace=namespace or "",
+        all_namespaces=viewer.pods,
+        nodes=viewer.nodes,
+        can_choose_namespace=not viewer.pods,
+    )
+    seen = None if viewer.pods else frozenset({namespace} if namespace else ())
+    return LoggedIn(
+        row=row, visibility=Visibility(namespaces=seen, nodes=viewer.nodes), until=until
+    )
+
+
+def _refused(refusal: TokenRefusal) -> RefusedError:
+    status, text, headers = _REFUSALS[refusal]
+    return RefusedError(status, text, headers)
+
+
+def _without_port(host: str) -> str:
+    """Return the name of `name:port`, or the address of `[address]:port`."""
+    name, separator, port = host.rpartition(":")
+    return name if separator and port.isdecimal() else host
