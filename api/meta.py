@@ -25,6 +25,14 @@ class Model(
     """
 
 
+class SparseModel(Model, frozen=True):
+    """An object inside a kind that stays absent where its author leaves it out.
+
+    Its schema has no default, as far as the kind's own project publishes none. The model has one: an absent
+    object decodes to one without fields, so that readers meet no None.
+    """
+
+
 class OwnerReference(Model, frozen=True):
     """The owner of an object."""
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from api.crd.cache_cel import CACHE_RULES, VERIFICATION_RULES
 from api.crd.cel_rule import CelRule
+from api.crd.nvidia_cel import NVIDIA_LIMITS, NVIDIA_REQUIRED, NVIDIA_RULES
 from api.crd.scaling_cel import AUTOSCALING_RULES, POOL_RULES, SHAPE_RULES
 from api.foreign.core import Taint
 from api.kinds.autoscaling import Autoscaling, NodeShape
@@ -46,6 +47,7 @@ from api.kinds.gpupool import (
     Scheduling,
 )
 from api.kinds.leadershipterm import GPUControlPlaneTermSpec
+from api.kinds.nvidia.operator_status import StateStatus
 from api.meta import Condition, LabelSelector, SelectorOperator, SelectorRequirement
 from api.names import (
     MAX_DISTINCT_SLICES,
@@ -212,6 +214,7 @@ RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
             reason="FieldValueForbidden",
         ),
     ),
+    **NVIDIA_RULES,
 }
 """Model -> the rules of its objects, at every place in a schema."""
 
@@ -223,6 +226,7 @@ LIST_KEYS: Final[Mapping[type, tuple[str, ...]]] = {
     PoolDevices: ("pool",),
     PullSecret: ("name",),
     SignerIdentity: ("subject", "issuer"),
+    StateStatus: ("name",),
     Taint: ("key", "effect"),
 }
 """Item of a list -> its keys, so that writers of different items do not conflict."""
@@ -255,6 +259,7 @@ ENUM_MEMBERS: Final[Mapping[type[Enum], tuple[Enum, ...]]] = {
 REQUIRED: Final[Mapping[type, tuple[str, ...]]] = {
     GKMCacheSpec: ("image",),
     Taint: ("key", "effect"),
+    **NVIDIA_REQUIRED,
 }
 """Fields with a default in the model that are required in our kinds."""
 
@@ -289,6 +294,7 @@ LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
         "pattern": LABEL_KEY_PATTERN,
     },
     (Taint, "value"): {"maxLength": MAX_LABEL_VALUE_LENGTH, "pattern": LABEL_VALUE_PATTERN},
+    **NVIDIA_LIMITS,
 }
 """(model, attribute) -> keywords of its schema. Values that a node or pod would be refused for later
 are refused here, and CEL can bound its cost."""

@@ -15,9 +15,10 @@ from msgspec import inspect as types
 
 from api.crd import cel as rules
 from api.crd import docstrings
+from api.meta import SparseModel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from api.meta import Model
 
@@ -78,7 +79,20 @@ def _field(cls: type[Struct], field: types.Field, documented: str | None) -> Sch
         schema["description"] = f"{documented}\n\n{members}" if members else documented
     if schema.get("type") == "array" and (cls, field.name) in rules.ATOMIC_LISTS:
         schema["x-kubernetes-list-type"] = "atomic"
-    return {**schema, **_default(schema, field), **rules.LIMITS.get((cls, field.name), {})}
+    return _merged({**schema, **_default(schema, field)}, rules.LIMITS.get((cls, field.name), {}))
+
+
+def _merged(schema: Schema, keywords: "Mapping[str, Any]") -> Schema:
+    """Return the schema with the keywords, at any depth; None removes one."""
+    found = dict(schema)
+    for name, value in keywords.items():
+        if value is None:
+            found.pop(name, None)
+        elif isinstance(value, dict) and isinstance(found.get(name), dict):
+            found[name] = _merged(found[name], value)
+        else:
+            found[name] = value
+    return found
 
 
 def _default(schema: Schema, field: types.Field) -> Schema:
@@ -87,6 +101,8 @@ def _default(schema: Schema, field: types.Field) -> Schema:
             return {"default": member.value}
         case bool() | int() | str() as value if value != "":
             return {"default": value}
+    if isinstance(field.default, SparseModel):
+        return {}
     if not isinstance(field.default, Struct) and field.default_factory is NODEFAULT:
         return {}
     # Written out, since rules judge a default before the defaults inside it are filled in.
@@ -101,7 +117,7 @@ def _default(schema: Schema, field: types.Field) -> Schema:
 def _schema(info: types.Type) -> Schema:
     match info:
         case types.Metadata():
-            return _schema(info.type) | (info.extra_json_schema or {})
+            return _merged(_schema(info.type), info.extra_json_schema or {})
         case types.UnionType():
             return _union(info)
         case types.StructType():
@@ -122,21 +138,27 @@ def _union(info: types.UnionType) -> Schema:
             return _schema(only)
         case [types.EnumType() as words, types.IntType() as number]:
             return _word_or_number(words, number)
+        case [types.IntType() as number, types.StrType() as text]:
+            return _int_or_string(number, text.pattern)
         case _:
             raise UnsupportedShapeError(f"this union of types cannot be structural: {info}")
 
 
 def _word_or_number(words: types.EnumType, number: types.IntType) -> Schema:
+    enum = _scalar(words)
+    schema = _int_or_string(number, f"^({'|'.join(enum['enum'])})$")
+    return schema | {name: enum[name] for name in ("description",) if name in enum}
+
+
+def _int_or_string(number: types.IntType, pattern: str | None) -> Schema:
     """Return Kubernetes' IntOrString; bounds bind numbers only, and the pattern words only."""
-    enum, figure = _scalar(words), _scalar(number)
-    limits = {name: value for name, value in figure.items() if name in {"minimum", "maximum"}}
-    schema: Schema = {
+    bounds = _scalar(number)
+    return {
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "x-kubernetes-int-or-string": True,
-        "pattern": f"^({'|'.join(enum['enum'])})$",
-        **limits,
+        **_bounds(pattern=pattern),
+        **{name: bounds[name] for name in ("minimum", "maximum") if name in bounds},
     }
-    return schema | {name: enum[name] for name in ("description",) if name in enum}
 
 
 def _list(info: types.ListType) -> Schema:

@@ -1,1 +1,1 @@
-"""The kinds GPUPool, GPUDevice, GPUNodeInventory and GPUControlPlaneTerm."""
+"""The kinds: of pools and devices, of kernel caches (group `gkm.io`), and of NVIDIA's GPU Operator (`nvidia`)."""

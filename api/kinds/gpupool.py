@@ -186,6 +186,15 @@ class Access(Model, frozen=True):
             self.namespaces or self.namespace_selector or self.service_accounts or self.groups
         )
 
+    def certainly_admits(self, namespace: str, service_account: str) -> bool:
+        """Say whether it admits a pod by what the pod shows: labels of namespaces and groups it does not."""
+        account = f"{namespace}/{service_account or 'default'}"
+        return (
+            self.is_open
+            or namespace in (self.namespaces or ())
+            or account in (self.service_accounts or ())
+        )
+
 
 class Scheduling(Model, frozen=True):
     """Placement of the pool's pods."""

@@ -15,7 +15,7 @@ from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
 from api.kinds.leadershipterm import GPUControlPlaneTerm
-from api.meta import Model
+from api.meta import Model, SparseModel
 
 OBSERVED = [GPUPool, GPUDevice, GPUNodeInventory]
 """Kinds that may be written empty, and have a status."""
@@ -225,6 +225,12 @@ class Nested(Model, frozen=True):
     size: int = 3
 
 
+class Sparse(SparseModel, frozen=True):
+    """A part."""
+
+    size: int = 3
+
+
 class Shapes(Model, frozen=True):
     """Shapes that a model may have."""
 
@@ -232,6 +238,9 @@ class Shapes(Model, frozen=True):
     """What it is called."""
     count: Annotated[int, Meta(ge=1, le=5)] | None = None
     either: Colour | Annotated[int, Meta(ge=2)] | None = None
+    amount: int | Annotated[str, Meta(pattern="^[0-9]+%$")] = "25%"
+    whole: Annotated[int, Meta(extra_json_schema={"format": None})] = 2
+    sparse: Sparse = Sparse()
     colour: Colour = Colour.RED
     here: Nested = Nested()
     elsewhere: Nested | None = None
@@ -253,6 +262,9 @@ def test_model_becomes_its_schema():
             "name": {"type": "string", "minLength": 1, "maxLength": 9, "pattern": "^a$"},
             "count": {"type": "integer", "format": "int64", "minimum": 1, "maximum": 5},
             "either": {**INT_OR_STRING, "pattern": "^(Red)$", "minimum": 2},
+            "amount": {**INT_OR_STRING, "pattern": "^[0-9]+%$", "default": "25%"},
+            "whole": {"type": "integer", "default": 2},
+            "sparse": {"type": "object", "description": "A part.", "properties": SIZE},
             "colour": {"type": "string", "enum": ["Red"], "default": "Red"},
             "here": {**NESTED, "default": {"size": 3}},
             "elsewhere": NESTED,
@@ -266,17 +278,14 @@ def test_model_becomes_its_schema():
     }
 
 
-NESTED = {
-    "type": "object",
-    "description": "A thing inside.",
-    "properties": {"size": {"type": "integer", "format": "int64", "default": 3}},
-}
+SIZE = {"size": {"type": "integer", "format": "int64", "default": 3}}
+NESTED = {"type": "object", "description": "A thing inside.", "properties": SIZE}
 
 
 @pytest.mark.parametrize(
     "shape",
     [
-        pytest.param(int | str, id="union of types"),
+        pytest.param(int | bool, id="union of types"),
         pytest.param(Any, id="anything"),
         pytest.param(tuple[int, str], id="tuple of unlike items"),
         pytest.param(float, id="fraction"),
