@@ -7,6 +7,7 @@ import msgspec
 
 from api.field_errors import UNDECODABLE
 from api.foreign.core import Node, Pod
+from api.foreign.leases import SeenLease
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
@@ -73,16 +74,6 @@ class SeenWorkload(Model, frozen=True):
     def image(self) -> str:
         containers = self.spec.template.spec.containers
         return containers[0].image if containers else ""
-
-
-class SeenLeaseSpec(Model, frozen=True):
-    holder_identity: str | None = None
-    renew_time: str | None = None
-
-
-class SeenLease(Model, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: SeenLeaseSpec = SeenLeaseSpec()
 
 
 class SeenClient(Model, frozen=True):

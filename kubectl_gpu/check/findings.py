@@ -8,6 +8,8 @@ from kubectl_gpu.answer_forms import Document, Entry
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from telemetry.object_faults import ObjectFault
+
 
 class Level(Enum):
     """State of a subject."""
@@ -50,6 +52,12 @@ def fault(place: Place, text: str, *, cure: str) -> CheckFinding:
 def finding(level: Level, place: Place, text: str, *, cure: str = "") -> CheckFinding:
     section, subject = place
     return CheckFinding(section=section, subject=subject, level=level, text=text, cure=cure)
+
+
+def of_object(place: Place, found: "ObjectFault") -> CheckFinding:
+    """Return the row of an object that is at fault."""
+    level = Level.FAULT if found.is_severe else Level.WARNING
+    return finding(level, place, found.text, cure=found.cure)
 
 
 @final

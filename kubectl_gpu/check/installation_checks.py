@@ -1,6 +1,5 @@
 """Checks of what runs the control plane: kinds, server, leader, webhooks, kube-scheduler, node agents, versions."""
 
-import datetime as dt
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -17,19 +16,20 @@ from kube.resources import (
     GPU_NODE_INVENTORIES,
     GPU_POOLS,
 )
-from kubectl_gpu.check.findings import fault, good, warning
+from kubectl_gpu.check.findings import fault, good, of_object, warning
 from kubectl_gpu.check.model_fields import fields_of_model, fields_of_schema
 from manifests import constants
+from telemetry.object_faults import is_lease_old, leader_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from api.foreign.leases import SeenLease
     from api.meta import Model
     from kube.resources import Resource
     from kubectl_gpu.check.checked_cluster import (
         CheckedCluster,
         SeenDefinition,
-        SeenLease,
         SeenWebhooks,
         SeenWorkload,
     )
@@ -45,8 +45,6 @@ KINDS: "Final[tuple[tuple[Resource, type[Model]], ...]]" = (
 )
 _OLDEST: Final = (1, 30)
 """Of Kubernetes: the first with ValidatingAdmissionPolicy."""
-_LEASE_IS_OLD: Final = dt.timedelta(seconds=30)
-"""The leader renews its Lease each 0.4 s; clocks of machines may differ by seconds."""
 _RELEASE: Final = re.compile(r"v?(\d+)\.(\d+)")
 _TAG: Final = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
 
@@ -188,18 +186,15 @@ def _leader(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
         return
     by_name = {one.metadata.name: one for one in cluster.leases}
     lease = by_name.get(constants.LEASE_NAME)
-    cure = f"kubectl -n {cluster.namespace} logs deployment/{constants.NAME}"
     subject = f"Lease {constants.LEASE_NAME}"
-    if lease is None or not lease.spec.holder_identity:
-        yield fault((CONTROL_PLANE, subject), "no replica leads", cure=cure)
-    elif _is_old(lease, cluster.now):
-        text = f"{lease.spec.holder_identity} has not renewed it since {lease.spec.renew_time}"
-        yield fault((CONTROL_PLANE, subject), text, cure=cure)
-    else:
+    found = leader_fault(lease, cluster.now, deployment=constants.NAME, namespace=cluster.namespace)
+    if found is not None:
+        yield of_object((CONTROL_PLANE, subject), found)
+    elif lease is not None:
         yield good((CONTROL_PLANE, subject), f"{lease.spec.holder_identity} leads")
         yield from _term(cluster, lease)
     scheduler = by_name.get(constants.SCHEDULER_LEASE_NAME)
-    if scheduler is not None and _is_old(scheduler, cluster.now):
+    if scheduler is not None and is_lease_old(scheduler, cluster.now):
         yield fault(
             (CONTROL_PLANE, f"Lease {constants.SCHEDULER_LEASE_NAME}"),
             f"no kube-scheduler has renewed it since {scheduler.spec.renew_time}",
@@ -219,14 +214,6 @@ def _term(cluster: "CheckedCluster", lease: "SeenLease") -> "Iterator[CheckFindi
             " replica takes over",
             cure="kubectl get gterm",
         )
-
-
-def _is_old(lease: "SeenLease", now: dt.datetime) -> bool:
-    try:
-        renewed = dt.datetime.fromisoformat(lease.spec.renew_time or "")
-    except ValueError:
-        return True
-    return renewed.tzinfo is None or now - renewed > _LEASE_IS_OLD
 
 
 def _webhooks(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":

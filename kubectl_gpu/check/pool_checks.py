@@ -5,22 +5,20 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from api.annotations import decode_devices
-from api.kinds.gpudevice import DeviceState
 from api.names import DEVICES_ANNOTATION, POOL_LABEL
 from api.status_conditions import find_condition, parse_time
 from api.text import listed
-from kubectl_gpu.check.findings import Level, fault, finding, good, warning
+from kubectl_gpu.check.findings import fault, good, of_object, warning
 from kubectl_gpu.check.installation_checks import unread
-from telemetry.conditions import DeviceCondition, InventoryCondition, PoolCondition
+from telemetry.conditions import DeviceCondition
+from telemetry.object_faults import device_fault, node_fault, pool_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from api.foreign.core import Pod
     from api.kinds.gpudevice import GPUDevice
-    from api.kinds.gpunodeinventory import GPUNodeInventory
     from api.kinds.gpupool import GPUPool
-    from api.meta import Condition
     from kubectl_gpu.check.checked_cluster import CheckedCluster
     from kubectl_gpu.check.findings import CheckFinding
 
@@ -30,21 +28,6 @@ DEVICES: Final = "devices"
 PODS: Final = "pods"
 _WAITS: Final = dt.timedelta(seconds=30)
 """Pods that wait for less are on their way."""
-
-_POOL_FAULTS: Final = (
-    (PoolCondition.SUPPORTED, "False", Level.FAULT),
-    (PoolCondition.MISCONFIGURED, "True", Level.FAULT),
-    (PoolCondition.READY, "False", Level.FAULT),
-    (PoolCondition.MAINTENANCE, "True", Level.WARNING),
-    (PoolCondition.CONFLICT, "True", Level.WARNING),
-)
-"""The first that applies is shown. A pool without free units is in use, and not at fault."""
-_NODE_FAULTS: Final = (
-    (InventoryCondition.READY_FOR_POOLING, "False", Level.FAULT),
-    (InventoryCondition.DEGRADED_WORKLOADS, "True", Level.FAULT),
-    (InventoryCondition.AGENT_DEGRADED, "True", Level.WARNING),
-    (InventoryCondition.INFRA_DEGRADED, "True", Level.WARNING),
-)
 
 
 def check_pools(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
@@ -60,25 +43,11 @@ def check_pools(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
 
 def _pool(pool: "GPUPool") -> "CheckFinding":
     subject = f"GPUPool {pool.name}"
-    for kind, status, level in _POOL_FAULTS:
-        found = find_condition(pool.status.conditions, kind)
-        if found is not None and found.status == status:
-            return finding(
-                level,
-                (POOLS, subject),
-                f"{kind.value} is {status}: {_said(found)}",
-                cure=f"kubectl describe gpupool {pool.name}",
-            )
+    found = pool_fault(pool)
+    if found is not None:
+        return of_object((POOLS, subject), found)
     capacity = pool.status.capacity
-    if find_condition(pool.status.conditions, PoolCondition.READY) is None:
-        return warning(
-            (POOLS, subject), "the control plane has not looked at it yet", cure="kubectl gpu check"
-        )
     return good((POOLS, subject), f"{capacity.available} of {capacity.total} units are free")
-
-
-def _said(condition: "Condition") -> str:
-    return ": ".join(filter(None, (condition.reason, condition.message)))
 
 
 def check_nodes(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
@@ -87,9 +56,9 @@ def check_nodes(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
         yield unread(cluster, NODES, "gpunodeinventories")
         return
     findings = [
-        found
+        of_object((NODES, f"node {inventory.metadata.name}"), found)
         for inventory in sorted(cluster.inventories, key=lambda one: one.metadata.name)
-        if (found := _node(inventory)) is not None
+        if (found := node_fault(inventory)) is not None
     ]
     yield from findings
     healthy = len(cluster.inventories) - len(findings)
@@ -103,28 +72,6 @@ def check_nodes(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
         )
 
 
-def _node(inventory: "GPUNodeInventory") -> "CheckFinding | None":
-    name, conditions = inventory.metadata.name, inventory.status.conditions
-    if not inventory.status.managed:
-        return None
-    for kind, status, level in _NODE_FAULTS:
-        found = find_condition(conditions, kind)
-        if found is not None and found.status == status:
-            return finding(
-                level,
-                (NODES, f"node {name}"),
-                f"{kind.value} is {status}: {_said(found)}",
-                cure=f"kubectl describe gni {name}",
-            )
-    if find_condition(conditions, InventoryCondition.AGENT_DEGRADED) is None:
-        return warning(
-            (NODES, f"node {name}"),
-            "no node agent has reported it: its devices are not watched",
-            cure=f"kubectl get pods -A -o wide --field-selector spec.nodeName={name}",
-        )
-    return None
-
-
 def check_devices(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
     """Yield rows for devices at fault, for those in no pool, and one for the others."""
     if cluster.devices is None:
@@ -133,10 +80,10 @@ def check_devices(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
     faults = 0
     unassigned: Counter[str] = Counter()
     for device in sorted(cluster.devices, key=lambda one: one.name):
-        found = _device(device)
+        found = device_fault(device)
         if found is not None:
             faults += 1
-            yield found
+            yield of_object((DEVICES, f"GPUDevice {device.name}"), found)
         elif device.status.pool_ref is None and device.status.managed and not device.is_ignored:
             unassigned[_reason_of(device)] += 1
     for reason, count in sorted(unassigned.items()):
@@ -144,21 +91,6 @@ def check_devices(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
     healthy = len(cluster.devices) - faults - unassigned.total()
     if healthy:
         yield good((DEVICES, f"{healthy} devices"), "none of them is faulted")
-
-
-def _device(device: "GPUDevice") -> "CheckFinding | None":
-    conditions = device.status.conditions
-    healthy = find_condition(conditions, DeviceCondition.HEALTHY)
-    stale = find_condition(conditions, DeviceCondition.STALE)
-    subject, cure = f"GPUDevice {device.name}", f"kubectl describe gdev {device.name}"
-    if device.status.state is DeviceState.FAULTED or (healthy and healthy.status == "False"):
-        why = _said(healthy) if healthy else "no reason is given"
-        return fault((DEVICES, subject), f"faulted, no pod gets it: {why}", cure=cure)
-    if stale is not None and stale.status == "True":
-        return warning(
-            (DEVICES, subject), f"its facts are old: {stale.message or stale.reason}", cure=cure
-        )
-    return None
 
 
 def _reason_of(device: "GPUDevice") -> str:

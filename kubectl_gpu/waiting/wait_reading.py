@@ -3,15 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from api.foreign.core import Node
-from api.kinds.gpudevice import GPUDevice
-from api.names import ASSIGNMENT_ANNOTATION, NodeName
-from inventory.assignment.eligibility import (
-    exclusion_obstacles,
-    incomplete,
-    is_approved,
-    node_selector_obstacles,
-    selector_obstacles,
-)
+from inventory.assignment.joining_devices import could_join, joining_obstacle
 from kube.resources import NODES
 from kubectl_gpu.cluster_lists import read_object
 from kubectl_gpu.errors import ForbiddenError, NotFoundError
@@ -19,6 +11,7 @@ from kubectl_gpu.waiting.allocation_copy import PoolObjects, allocation_of
 from kubectl_gpu.waiting.pool_reading import read_devices, read_inventories, read_pool, read_pools
 from pool.explanation.explain import explain
 from pool.explanation.question import JoinableDevice, WaitQuestion
+from pool.explanation.usable_pools import usable_pools
 from pool.facts import device_facts, node_facts, pool_facts
 from pool.model import Instant
 
@@ -31,8 +24,6 @@ if TYPE_CHECKING:
     from pool.explanation.explanation import Explanation
     from pool.model import NodeFacts, PodFacts
 
-_MOST_POOLS: Final = 4
-"""Other pools that are read: those with a node that has enough free units, as their status says."""
 _MOST_NODES: Final = 16
 """Nodes of devices in no pool that are read, one by one."""
 
@@ -46,7 +37,16 @@ def explain_wait(
         ForbiddenError: devices, or pods of all namespaces, may not be listed.
     """
     own = next((one for one in pools if one.resource_name == facts.demand.resource), None)
-    others = [] if own is None else other_pools(pools, pod, facts)
+    others = (
+        []
+        if own is None
+        else usable_pools(
+            pools,
+            facts,
+            service_account=pod.spec.service_account_name,
+            largest_free=lambda pool: pool.status.capacity.largest_free,
+        )
+    )
     objects = PoolObjects()
     for pool in (own, *others):
         if pool is not None:
@@ -95,35 +95,9 @@ def explain_waits(lists: "ClusterLists", pods: "Sequence[PodFacts]") -> "dict[st
     }
 
 
-def other_pools(pools: "Sequence[GPUPool]", pod: "Pod", facts: "PodFacts") -> "list[GPUPool]":
-    """Return pools that the pod may use and that seem to have room, the one with most room first."""
-    found = [
-        pool
-        for pool in pools
-        if pool.resource_name != facts.demand.resource
-        and pool.metadata.deletion_timestamp is None
-        and pool.status.capacity.largest_free >= facts.demand.units
-        and may_certainly_use(pool, pod)
-    ]
-    found.sort(key=lambda pool: (-pool.status.capacity.largest_free, pool.name))
-    return found[:_MOST_POOLS]
-
-
-def may_certainly_use(pool: "GPUPool", pod: "Pod") -> bool:
-    """Say whether a pool admits the pod by what the pod shows; labels of namespaces and groups it does not."""
-    access = pool.spec.access
-    namespace = pod.metadata.namespace
-    account = f"{namespace}/{pod.spec.service_account_name or 'default'}"
-    return (
-        access.is_open
-        or namespace in (access.namespaces or ())
-        or account in (access.service_accounts or ())
-    )
-
-
 def _joinable(lists: "ClusterLists", pool: "GPUPool", objects: PoolObjects) -> list[JoinableDevice]:
     """Return devices in no pool that this one could take, and add them and their nodes to what was read."""
-    devices = [one for one in read_devices(lists, "", _itself) if _is_of_kind(one, pool)]
+    devices = read_devices(lists, "", lambda device: device if could_join(device, pool) else None)
     nodes: dict[str, Node] = {}
     for name in sorted({device.node for device in devices})[:_MOST_NODES]:
         node = _node(lists, name)
@@ -139,7 +113,9 @@ def _joinable(lists: "ClusterLists", pool: "GPUPool", objects: PoolObjects) -> l
             labels = nodes[device.node].metadata.labels or {}
             facts = device_facts(device)
             objects.devices.append(facts)
-            found.append(JoinableDevice(device=facts, obstacle=_obstacle(device, pool, labels)))
+            found.append(
+                JoinableDevice(device=facts, obstacle=joining_obstacle(device, pool, labels))
+            )
     return found
 
 
@@ -148,28 +124,3 @@ def _node(lists: "ClusterLists", name: str) -> Node | None:
         return read_object(lists.source.object(NODES, name), Node, what=f"Node {name}")
     except (ForbiddenError, NotFoundError):
         return None
-
-
-def _itself(device: GPUDevice) -> GPUDevice:
-    return device
-
-
-def _is_of_kind(device: GPUDevice, pool: "GPUPool") -> bool:
-    return not (
-        device.is_faulted or any(incomplete(device)) or any(selector_obstacles(pool, device))
-    )
-
-
-def _obstacle(device: GPUDevice, pool: "GPUPool", labels: "dict[str, str]") -> str:
-    """Return the first thing that keeps a device out of the pool, with the cure."""
-    obstacles = (
-        *exclusion_obstacles(device),
-        *node_selector_obstacles(pool, NodeName(device.node), labels),
-    )
-    if obstacles:
-        return obstacles[0].text
-    if device.assignment not in {None, pool.name}:
-        return f"annotation {ASSIGNMENT_ANNOTATION} gives it to pool {device.assignment}"
-    if device.assignment is None and not is_approved(pool, device):
-        return f"annotate each with {ASSIGNMENT_ANNOTATION}={pool.name}"
-    return "the pool selects it, and does not have it yet: `kubectl describe gpudevice` says why"

@@ -1,0 +1,13 @@
+"""Lease, as far as readers of an election need it: who holds it, and since when it was not renewed."""
+
+from api.meta import Model, ObjectMeta
+
+
+class SeenLeaseSpec(Model, frozen=True):
+    holder_identity: str | None = None
+    renew_time: str | None = None
+
+
+class SeenLease(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SeenLeaseSpec = SeenLeaseSpec()
