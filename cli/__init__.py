@@ -1,1 +1,1 @@
-"""The command line: serve, agent, render and demo."""
+"""The command line: one module for each command."""

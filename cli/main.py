@@ -2,6 +2,7 @@
 
 gpu-control-plane serve [--settings FILE] [--show-settings] [--SECTION.SETTING VALUE ...]
 gpu-control-plane render TARGET [...]
+gpu-control-plane console [--listen ADDRESS:PORT] [--tls-certificate FILE --tls-key FILE | --plain-http] [...]
 gpu-control-plane demo
 gpu-control-plane agent --node NODE --roles inventory,health,mig,device-plugin [...]
 gpu-control-plane validate STEP [--wait] [...]
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "serve": "run the server; every setting is also a flag, e.g. --device-plugin.image IMAGE",
     "render": "print manifests as YAML",
+    "console": "serve the page that shows pools, devices and pods that wait",
     "demo": "show the main job on an in-memory cluster",
     "agent": "on a GPU node: discover devices, watch their health, partition them, offer them to kubelet",
     "validate": "on a GPU node: check a part of its software (driver, toolkit, CUDA), or wait for it",
@@ -66,41 +68,28 @@ def _run_command(command: str, arguments: "Sequence[str]") -> int:
     """Run a command, whose module is imported here: --help and --version stay quick, and agents small."""
     match command:
         case "serve":
-            from cli.serve import run_serve
-
-            return run_serve(arguments)
+            from cli.serve import run_serve as run_it
         case "render":
-            from cli.render import run_render
-
-            return run_render(arguments)
+            from cli.render import run_render as run_it
+        case "console":
+            from cli.console import run_console_command as run_it
         case "demo":
-            from cli.demonstration import run_demonstration
-
-            return run_demonstration(arguments)
+            from cli.demonstration import run_demonstration as run_it
         case "agent":
-            from cli.agent import run_agent_command
-
-            return run_agent_command(arguments)
+            from cli.agent import run_agent_command as run_it
         case "validate":
-            from cli.node_validation import run_validate
-
-            return run_validate(arguments)
+            from cli.node_validation import run_validate as run_it
         case "simulate":
-            from cli.simulate import run_simulate
-
-            return run_simulate(arguments)
+            from cli.simulate import run_simulate as run_it
         case "cache":
-            from cli.cache import run_cache
-
-            return run_cache(arguments)
+            from cli.cache import run_cache as run_it
         case "uninstall":
-            from cli.uninstall import run_uninstall
-
-            return run_uninstall(arguments)
+            from cli.uninstall import run_uninstall as run_it
         case _:
             kind = "flag" if command.startswith("-") else "command"
             known = (*COMMANDS, *_HELP, _VERSION)
             raise no_such(kind, command, known, listed_by=f"{PROGRAM} --help")
+    return run_it(arguments)
 
 
 def _overview() -> str:

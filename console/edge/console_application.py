@@ -11,11 +11,11 @@ import structlog
 
 from console.console_data import BadQuestionError
 from console.edge import questions
-from console.edge.answers import TEXT, RefusedError, answer, refusal, row_answer
+from console.edge.console_answers import TEXT, RefusedError, answer, refusal, row_answer
 from console.edge.same_origin import host_of, refuse_other_sites
 from console.edge.viewer_limits import ViewerLimits
 from console.edge.viewer_streams import ViewerStreams
-from manifests.constants import METRICS_PATH, READINESS_PATH
+from manifests.constants import LIVENESS_PATH, METRICS_PATH, READINESS_PATH
 from server.http.exposition import Exposition
 from telemetry.metrics import TASK_FAILURES
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from console.edge.viewer_login import LoggedIn, ViewerLogin
 
 API: Final = "/api/v1/"
-HEALTH_PATH: Final = "/healthz"
 TASK: Final = "console request"
 _NAMESPACE: Final = "namespace"
 _METHODS: Final = {"Allow": "GET, HEAD"}
@@ -62,7 +61,7 @@ class ConsoleApplication:
             login: decides who sees it.
             files: the page.
             clock: of the process.
-            has_probes: whether kubelet and Prometheus ask for /healthz, /readyz and /metrics.
+            has_probes: whether kubelet and Prometheus ask for /livez, /healthz, /readyz and /metrics.
             limits: of streams.
         """
         self.streams = ViewerStreams(data, clock, limits or ViewerLimits())
@@ -73,7 +72,8 @@ class ConsoleApplication:
         self._probes: dict[str, Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = {}
         if has_probes:
             self._probes = {
-                HEALTH_PATH: self._health,
+                LIVENESS_PATH: self._health,
+                "/healthz": self._health,
                 READINESS_PATH: self._readiness,
                 METRICS_PATH: self._show_metrics,
             }

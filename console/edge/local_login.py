@@ -10,7 +10,7 @@ import secrets
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, final
 
-from console.edge.answers import RefusedError, answer
+from console.edge.console_answers import RefusedError, answer
 from server.reviews.reviewed_tokens import bearer_token
 from server.reviews.token_bucket import TokenBucket
 

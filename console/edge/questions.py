@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, unquote
 
 from console.console_data import PodTrial
-from console.edge.answers import RefusedError
+from console.edge.console_answers import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from console.edge.answers import RefusedError
+from console.edge.console_answers import RefusedError
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from importlib import resources
 from typing import TYPE_CHECKING, Final, Self, final
 
-from console.edge.answers import answer
+from console.edge.console_answers import answer
 from server.http.exposition import accepts_gzip
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from console.edge.answers import RefusedError
+from console.edge.console_answers import RefusedError
 from console.edge.viewer_login import LoggedIn
 from console.rows import ViewerRow
 from console.visibility import Visibility

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, final
 
 from aiohttp import web
 
-from console.edge.answers import RefusedError, refusal
+from console.edge.console_answers import RefusedError, refusal
 from telemetry.metrics import CONNECTIONS_DROPPED
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import structlog
 from aiohttp import web
 
 from console.console_data import TooManyViewersError
-from console.edge.answers import HEADERS, RefusedError
+from console.edge.console_answers import HEADERS, RefusedError
 from console.rows import StreamEnd
 from telemetry.console_metrics import EVENTS_SENT, STREAMS_DROPPED, VIEWERS
 
