@@ -35,6 +35,11 @@ PIECE: Final = 128 * 1024
 REVIEW_AGAIN_S: Final = 5.0
 """After a review to which the API server did not answer."""
 
+_BACKLOG: Final = "backlog"
+_UNREAD: Final = "unread"
+
+for _cause in (_BACKLOG, _UNREAD):
+    STREAMS_DROPPED.labels(_cause)
 _log = structlog.get_logger()
 
 
@@ -109,7 +114,7 @@ class _OpenStream:
         if self._waiting is not None and not self._waiting.expired():
             self._waiting.reschedule(asyncio.get_running_loop().time())
 
-    def drop(self, cause: str = "backlog") -> None:
+    def drop(self, cause: str = _BACKLOG) -> None:
         """Cut the connection: its viewer does not read."""
         STREAMS_DROPPED.labels(cause).inc()
         if self._request.transport is not None:
@@ -151,7 +156,7 @@ class _OpenStream:
                 async with asyncio.timeout(self._limits.answer_s):
                     await response.write(piece)
             except TimeoutError:
-                self.drop("unread")
+                self.drop(_UNREAD)
                 raise ConnectionResetError("the viewer does not read") from None
 
     async def _review(self, review: "ReviewAgain") -> float | None:

@@ -1,6 +1,6 @@
 """What the API server says of a viewer's token: whose it is, and what its user may list."""
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from console.edge.token_login import ReviewedViewer
 from kube.errors import KubeError
@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from server.reviews.kube_reviews import TokenUser
 
-for _outcome in ("accepted", "failed", *(one.name.lower() for one in TokenRefusal)):
+_ACCEPTED: Final = "accepted"
+_FAILED: Final = "failed"
+_REFUSED: Final = {
+    TokenRefusal.UNAUTHENTICATED: "unauthenticated",
+    TokenRefusal.FORBIDDEN: "forbidden",
+}
+
+for _outcome in (_ACCEPTED, _FAILED, *_REFUSED.values()):
     REVIEWS.labels(_outcome)
 
 
@@ -28,10 +35,9 @@ class ConsoleReviews:
         try:
             found = await self._review(token)
         except KubeError:
-            REVIEWS.labels("failed").inc()
+            REVIEWS.labels(_FAILED).inc()
             raise
-        outcome = found.name.lower() if isinstance(found, TokenRefusal) else "accepted"
-        REVIEWS.labels(outcome).inc()
+        REVIEWS.labels(_REFUSED[found] if isinstance(found, TokenRefusal) else _ACCEPTED).inc()
         return found
 
     async def may_list_pods(self, user: "TokenUser", namespace: str) -> bool:

@@ -162,6 +162,7 @@ async def served_console(
     *,
     limits: ViewerLimits | None = None,
     has_probes: bool = False,
+    page: Mapping[str, bytes] = PAGE,
 ) -> AsyncIterator[ServedConsole]:
     """Serve canned data on a free port of the loopback address."""
     clock = LoopClock()
@@ -171,25 +172,27 @@ async def served_console(
         application = ConsoleApplication(
             data,
             logged_in_by,
-            files=StaticFiles(PAGE),
+            files=StaticFiles(page),
             clock=clock,
             has_probes=has_probes,
             limits=limits,
         )
         port.serve(application)
         async with aiohttp.ClientSession(
-            auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(),
         ) as session:
             yield ServedConsole(data, logged_in_by, port.number, session, application, clock)
 
 
 @asynccontextmanager
 async def local_console(
-    *, limits: ViewerLimits | None = None
+    *, limits: ViewerLimits | None = None, page: Mapping[str, bytes] = PAGE
 ) -> AsyncIterator[tuple[ServedConsole, str]]:
     """Yield a console of one user, and its one-time token."""
     async with served_console(
-        lambda port, clock: LocalLogin(EVERYTHING, port, clock), limits=limits
+        lambda port, clock: LocalLogin(EVERYTHING, port, clock), limits=limits, page=page
     ) as console:
         assert isinstance(console.login, LocalLogin)
         yield console, console.login.address.partition("#token=")[2]
