@@ -1,0 +1,59 @@
+/**
+ * Makes the bundle: `node build.mjs DIRECTORY`, and `node build.mjs --tests DIRECTORY` the tests for node's own runner.
+ *
+ * The licenses of what is bundled stand at the top of the script.
+ */
+
+import { copyFile, mkdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+
+const HERE = fileURLToPath(new URL(".", import.meta.url));
+const BUNDLED = ["preact", "@preact/signals", "uplot"];
+
+const common = { absWorkingDir: HERE, bundle: true, format: "esm", charset: "utf8", logLevel: "warning" };
+
+async function licenses() {
+  const texts = BUNDLED.map(async (name) => {
+    const folder = join(HERE, "node_modules", name);
+    const { version } = JSON.parse(await readFile(join(folder, "package.json"), "utf8"));
+    return `${name} ${version}\n\n${(await readFile(join(folder, "LICENSE"), "utf8")).trim()}`;
+  });
+  return `/*!\nThis file contains:\n\n${(await Promise.all(texts)).join("\n\n")}\n*/`;
+}
+
+async function page(out) {
+  await mkdir(out, { recursive: true });
+  await build({
+    ...common,
+    entryPoints: { console: "src/main.tsx" },
+    outdir: out,
+    minify: true,
+    legalComments: "none",
+    jsx: "automatic",
+    jsxImportSource: "preact",
+    target: ["es2023"],
+    supported: { "top-level-await": true },
+    banner: { js: await licenses() },
+  });
+  for (const name of ["index.html", "favicon.svg"]) await copyFile(join(HERE, "src", name), join(out, name));
+}
+
+async function tests(out) {
+  await build({
+    ...common,
+    entryPoints: ["tests/*.test.ts"],
+    outdir: out,
+    platform: "node",
+    outExtension: { ".js": ".test.mjs" },
+    target: ["node20"],
+  });
+}
+
+const [kind, out] = process.argv[2] === "--tests" ? [tests, process.argv[3]] : [page, process.argv[2]];
+if (out === undefined) {
+  console.error("usage: node build.mjs [--tests] DIRECTORY");
+  process.exit(2);
+}
+await kind(out);

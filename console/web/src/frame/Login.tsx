@@ -1,0 +1,94 @@
+/** Shown in place of everything where the console does not know the viewer. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { bearer, useToken } from "../state/login.ts";
+import { connectAnew } from "../state/link.ts";
+
+export function Login(props: { readonly asksForToken: boolean; readonly why: string }) {
+  const heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => heading.current?.focus(), []);
+  return (
+    <main class="login" id="main">
+      <h2 tabIndex={-1} ref={heading}>
+        {props.asksForToken ? "Who are you?" : "This page is not logged in"}
+      </h2>
+      {props.asksForToken ? <TokenForm why={props.why} /> : <StartAgain why={props.why} />}
+    </main>
+  );
+}
+
+function StartAgain(props: { readonly why: string }) {
+  return (
+    <>
+      <p>
+        The address that opens the console works once, for one browser. Start it again, and open the address that it
+        prints:
+      </p>
+      <pre>
+        <code>kubectl gpu console</code>
+      </pre>
+      {props.why && <p class="dim">The console said: {props.why}</p>}
+      <p>
+        <button type="button" onClick={connectAnew}>
+          Try again
+        </button>
+      </p>
+    </>
+  );
+}
+
+function TokenForm(props: { readonly why: string }) {
+  const token = useSignal("");
+  const lasts = useSignal(true);
+  const wasRefused = bearer.value !== "";
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        const given = token.value.trim();
+        if (given === bearer.value) connectAnew();
+        else if (given !== "") useToken(given, lasts.value);
+      }}
+    >
+      <p>
+        The console shows what you may see in the cluster, and asks the API server with a token of yours. Make one for a
+        service account, for instance:
+      </p>
+      <pre>
+        <code>kubectl create token NAME --namespace NAMESPACE --duration 8h</code>
+      </pre>
+      <p class="field">
+        <label for="token">Token</label>
+        <input
+          id="token"
+          type="password"
+          autocomplete="off"
+          spellcheck={false}
+          required
+          aria-describedby={wasRefused ? "token-refused" : undefined}
+          aria-invalid={wasRefused}
+          value={token.value}
+          onInput={(event) => (token.value = event.currentTarget.value)}
+        />
+      </p>
+      {wasRefused && (
+        <p id="token-refused" role="alert" class="refusal">
+          The token is not accepted: {props.why}
+        </p>
+      )}
+      <p>
+        <label class="check">
+          <input type="checkbox" checked={lasts.value} onChange={(event) => (lasts.value = event.currentTarget.checked)} />
+          Keep it until this tab is closed, also when the page is loaded again
+        </label>
+      </p>
+      <p>
+        <button type="submit" class="primary">
+          Log in
+        </button>
+      </p>
+      <p class="dim">It stays in this tab, and is sent to this console alone.</p>
+    </form>
+  );
+}
