@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kube.config.connection import Connection
 
 JSON: Final = "application/json"
+UNIX: Final = "unix:"
 
 MAX_EVENT_LINE: Final = 16 * 1024 * 1024
 """etcd takes requests up to 1.5 MiB by default; ten times that is no event."""
@@ -68,7 +69,9 @@ class Transport:
         self._clock = clock
         self._user_agent = user_agent
         self._timeout_s = timeout_s
-        self._base_url = (configuration.host or "").rstrip("/")
+        host = configuration.host or ""
+        self._socket = host.removeprefix(UNIX) if host.startswith(UNIX) else None
+        self._base_url = host.rstrip("/") if self._socket is None else "http://localhost"
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -77,19 +80,20 @@ class Transport:
         Raises:
             OSError: a certificate file is missing or unusable.
         """
-        connector = aiohttp.TCPConnector(
-            ssl=_tls(self._configuration) if self._base_url.startswith("https") else False,
-            # Each informer holds a connection; a bound would only make requests wait unseen.
-            limit=0,
-            keepalive_timeout=_KEEPALIVE_S,
-        )
         self._session = aiohttp.ClientSession(
-            connector=connector,
+            connector=self._connector(),
             read_bufsize=_READ_BUFFER,
             cookie_jar=aiohttp.DummyCookieJar(),
             # Decompressing lists takes the loop more time than the network saves.
             headers={"User-Agent": self._user_agent, "Accept": JSON, "Accept-Encoding": "identity"},
         )
+
+    def _connector(self) -> aiohttp.BaseConnector:
+        # Each informer holds a connection; a bound would only make requests wait unseen.
+        if self._socket is not None:
+            return aiohttp.UnixConnector(self._socket, limit=0, keepalive_timeout=_KEEPALIVE_S)
+        tls = _tls(self._configuration) if self._base_url.startswith("https") else False
+        return aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=_KEEPALIVE_S)
 
     async def close(self) -> None:
         """Close all connections; requests under way end as Unreachable."""

@@ -25,7 +25,7 @@ class Connection(Protocol):
 
     @property
     def host(self) -> str | None:
-        """The base URL."""
+        """The base URL, or `unix:` and the path of a socket on which plain HTTP is spoken."""
 
     @property
     def ssl_ca_cert(self) -> str | None:
@@ -71,7 +71,7 @@ class Connection(Protocol):
 @final
 @dataclass(slots=True)
 class StaticConnection:
-    """An API server whose URL and token are known and do not change; never through a proxy."""
+    """An API server whose address and token are known and do not change; never through an HTTP proxy."""
 
     host: str
     token: str | None = None
