@@ -1,0 +1,119 @@
+"""One pass over all nodes: each policy chooses among its own, and every node takes a step.
+
+A node belongs to the policy of the NVIDIADriver that its owner label names; with a ClusterPolicy's driver all nodes belong
+to that one policy. A node that is deleted is not among the nodes, so its slot is free.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, final
+
+from api.driver_upgrade import UpgradeState
+from api.names import DRIVER_OWNER_LABEL
+from operands.upgrade.node_upgrade import step
+from operands.upgrade.upgrade_case import UpgradeCase
+from operands.upgrade.upgrade_reasons import UpgradeReason
+from operands.upgrade.upgrade_record import read_record
+from operands.upgrade.upgrade_slots import (
+    SlotRefused,
+    available_slots,
+    choose,
+    is_external,
+    is_in_progress,
+)
+from operands.upgrade.upgrade_terms import OFF
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from api.kinds.nvidia.operator_status import NodeUpgradeStatus
+    from operands.upgrade.upgrade_actions import NodeUpgrade
+    from operands.upgrade.upgrade_facts import UpgradeNode, UpgradeTimes
+    from operands.upgrade.upgrade_record import RecordedNode
+    from operands.upgrade.upgrade_terms import UpgradeTerms
+
+CLUSTER_POLICY: Final = ""
+"""Owner of the nodes whose driver is the ClusterPolicy's."""
+_NO_SLOT: Final = SlotRefused(UpgradeReason.AUTO_UPGRADE_OFF, "no policy is for the node")
+_LEFT_OUT: Final = frozenset({UpgradeState.UNKNOWN, UpgradeState.UPGRADE_DONE})
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeCounts:
+    """Nodes of a policy with autoUpgrade, as they are before the pass."""
+
+    managed: int = 0
+    in_progress: int = 0
+    done: int = 0
+    failed: int = 0
+    pending: int = 0
+    """In upgrade-required."""
+    available: int = 0
+    """Nodes that could start."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OwnerUpgrade:
+    """What is done on the nodes of one owner."""
+
+    nodes: "tuple[NodeUpgrade, ...]" = ()
+    """By name; without nodes on which no upgrade left anything and that no policy is for."""
+    counts: UpgradeCounts = field(default_factory=UpgradeCounts)
+
+    def entries(self) -> "list[NodeUpgradeStatus]":
+        """Return `status.upgrade` of the owner: nodes that are done, or not looked at, are left out."""
+        return [one.progress.entry() for one in self.nodes if one.progress.state not in _LEFT_OUT]
+
+
+def plan_upgrades(
+    policies: "Mapping[str, UpgradeTerms]", nodes: "Iterable[UpgradeNode]", times: "UpgradeTimes"
+) -> dict[str, OwnerUpgrade]:
+    """Return what is done on each node now, by owner.
+
+    Args:
+        policies: by name of the NVIDIADriver; or one under `CLUSTER_POLICY`, which then is for all nodes.
+        nodes: all nodes, in any order. They show the effects of this process's last actions.
+        times: the time.
+    """
+    owned: dict[str, list[RecordedNode]] = defaultdict(list)
+    for node in nodes:
+        owned[_owner_of(node, policies)].append(read_record(node, times.now))
+    return {
+        owner: _plan(policies.get(owner, OFF), members, owner=owner, times=times)
+        for owner, members in sorted(owned.items())
+    }
+
+
+def _plan(
+    terms: "UpgradeTerms", members: "list[RecordedNode]", *, owner: str, times: "UpgradeTimes"
+) -> OwnerUpgrade:
+    wanted = [one for one in members if one.node.is_wanted]
+    slots = choose(terms, wanted) if terms.auto_upgrade else {}
+    answers: list[NodeUpgrade] = []
+    for one in sorted(members, key=lambda one: one.node.name):
+        slot = slots.get(one.node.name, _NO_SLOT)
+        case = UpgradeCase(owner=owner, terms=terms, one=one, slot=slot, times=times)
+        if answer := step(case):
+            answers.append(answer)
+    counts = _counts(terms, wanted) if terms.auto_upgrade else UpgradeCounts()
+    return OwnerUpgrade(tuple(answers), counts)
+
+
+def _owner_of(node: "UpgradeNode", policies: "Mapping[str, UpgradeTerms]") -> str:
+    if CLUSTER_POLICY in policies:
+        return CLUSTER_POLICY
+    return node.labels.get(DRIVER_OWNER_LABEL, CLUSTER_POLICY)
+
+
+def _counts(terms: "UpgradeTerms", nodes: "Sequence[RecordedNode]") -> UpgradeCounts:
+    states = [one.state for one in nodes if not is_external(one)]
+    return UpgradeCounts(
+        managed=len(nodes),
+        in_progress=sum(map(is_in_progress, nodes)),
+        done=states.count(UpgradeState.UPGRADE_DONE),
+        failed=states.count(UpgradeState.UPGRADE_FAILED),
+        pending=states.count(UpgradeState.UPGRADE_REQUIRED),
+        available=available_slots(terms, nodes),
+    )

@@ -1,0 +1,86 @@
+"""What takes a node out of service for its upgrade, and what gives it back.
+
+Three marks on the node are ours: withheld units, a cordon with our annotation, the agent's label. Each is taken and given
+back by itself, so any part of them may be there after a crash. Operands that are paused are given back too, but say nothing
+about an upgrade: the driver's own init container pauses them as well.
+"""
+
+from typing import TYPE_CHECKING
+
+from api.driver_upgrade import (
+    AGENT_DEPLOY_LABEL,
+    CORDONED_BY_ANNOTATION,
+    DEPLOY_LABEL_PREFIX,
+    DRIVER_UPGRADE,
+    INITIALLY_UNSCHEDULABLE_ANNOTATION,
+    PAUSED_FOR_UPGRADE,
+    UNITS_WITHHELD_ANNOTATION,
+)
+from operands.upgrade.upgrade_actions import (
+    Cordon,
+    ResumeOperand,
+    ReturnAgent,
+    ReturnUnits,
+    Uncordon,
+    WithholdUnits,
+)
+
+if TYPE_CHECKING:
+    from operands.upgrade.upgrade_actions import UpgradeAction
+    from operands.upgrade.upgrade_facts import UpgradeNode
+
+
+def is_withheld(node: "UpgradeNode") -> bool:
+    return node.annotations.get(UNITS_WITHHELD_ANNOTATION) == DRIVER_UPGRADE
+
+
+def is_cordoned_by_us(node: "UpgradeNode") -> bool:
+    """Return whether the annotation says so; another client may have uncordoned the node since."""
+    return node.annotations.get(CORDONED_BY_ANNOTATION) == DRIVER_UPGRADE
+
+
+def is_agent_released(node: "UpgradeNode") -> bool:
+    return node.labels.get(AGENT_DEPLOY_LABEL) == PAUSED_FOR_UPGRADE
+
+
+def is_out_of_service(node: "UpgradeNode") -> bool:
+    return is_withheld(node) or is_cordoned_by_us(node) or is_agent_released(node)
+
+
+def is_cordoned_by_others(node: "UpgradeNode") -> bool:
+    return not node.is_schedulable and not is_cordoned_by_us(node)
+
+
+def withhold(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":
+    return () if is_withheld(node) else (WithholdUnits(node.name),)
+
+
+def keep_out(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":
+    """Return what keeps new pods away.
+
+    A node that was cordoned by another client when its upgrade started, and is uncordoned since, is left uncordoned:
+    it costs no unavailability.
+    """
+    if node.is_schedulable and INITIALLY_UNSCHEDULABLE_ANNOTATION not in node.annotations:
+        return (*withhold(node), Cordon(node.name))
+    return withhold(node)
+
+
+def bring_back_software(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":
+    """Return what brings back the operands and our own pods, which need the driver."""
+    resumed = tuple(
+        ResumeOperand(node.name, label)
+        for label, value in sorted(node.labels.items())
+        if label.startswith(DEPLOY_LABEL_PREFIX) and value == PAUSED_FOR_UPGRADE
+    )
+    return (*resumed, ReturnAgent(node.name)) if is_agent_released(node) else resumed
+
+
+def give_back(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":
+    """Return what puts the node into service again; its devices take pods last."""
+    actions = list(bring_back_software(node))
+    if is_cordoned_by_us(node):
+        actions.append(Uncordon(node.name))
+    if is_withheld(node):
+        actions.append(ReturnUnits(node.name))
+    return tuple(actions)

@@ -1,0 +1,202 @@
+"""States in which the driver pod is replaced, validated, and the node is put into service again.
+
+Before a driver is unloaded nothing may use it: users that came late are evicted here too, operands leave by their deploy
+labels, and then our own pods. Where only the driver pod restarts, all of them stay.
+"""
+
+from typing import TYPE_CHECKING
+
+from api.driver_upgrade import DEPLOYED, SAFE_LOAD_ANNOTATION, UpgradeState
+from api.text import listed
+from operands.upgrade.driver_pods import (
+    MOST_RESTARTS,
+    current_pod,
+    is_driver_ready,
+    is_restart_only,
+    pending_cause,
+    stale_pods,
+    waits_for_safe_load,
+)
+from operands.upgrade.driver_users import (
+    evictions,
+    occupants_for_deletion,
+    operands_of,
+    users_of,
+)
+from operands.upgrade.out_of_service import (
+    bring_back_software,
+    is_agent_released,
+    is_cordoned_by_others,
+    keep_out,
+)
+from operands.upgrade.resting_states import done
+from operands.upgrade.upgrade_actions import Annotate, DeletePod, PauseOperand, ReleaseAgent
+from operands.upgrade.upgrade_case import Advance, Stay
+from operands.upgrade.upgrade_facts import DriverRevision
+from operands.upgrade.upgrade_reasons import UpgradeReason
+
+if TYPE_CHECKING:
+    from operands.upgrade.upgrade_case import UpgradeCase, UpgradeMove
+    from operands.upgrade.upgrade_facts import DriverPod
+
+
+def pod_restart(case: "UpgradeCase") -> "UpgradeMove":
+    """State pod-restart-required."""
+    stale = [pod for pod in stale_pods(case.one) if not pod.is_terminating]
+    if stale or waits_for_safe_load(case.node):
+        move = _full_after_all(case) or _emptied(case) or _replaced(case, stale)
+    else:
+        move = _starting(case)
+    if isinstance(move, Advance) or not case.is_over:
+        return move
+    text = f"the driver was not ready in time: {move.message}"
+    return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.RESTART_TIMED_OUT, text)
+
+
+def validation(case: "UpgradeCase") -> "UpgradeMove":
+    """State validation-required."""
+    if waits_for_safe_load(case.node):
+        # The driver pod restarted meanwhile, and nothing uses the driver yet.
+        text = "the driver loads again"
+        return Stay(UpgradeReason.DRIVER_STARTING, text, (_load(case),))
+    if stale_pods(case.one):
+        text = "a newer revision of the driver is wanted, and the node is empty"
+        return Advance(UpgradeState.POD_RESTART_REQUIRED, UpgradeReason.OUTDATED, text)
+    if case.is_validated:
+        return _validated(case)
+    reason, text = _not_validated(case)
+    if case.is_over:
+        text = f"the driver was not validated in time: {text}"
+        return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.VALIDATION_TIMED_OUT, text)
+    actions = keep_out(case.node)
+    if is_driver_ready(case.one):
+        actions = (*actions, *bring_back_software(case.node))
+    return Stay(reason, text, actions)
+
+
+def uncordon(case: "UpgradeCase") -> "UpgradeMove":
+    """State uncordon-required."""
+    if not case.may_return:
+        _, text = _not_validated(case)
+        return Advance(UpgradeState.VALIDATION_REQUIRED, UpgradeReason.VALIDATING, text)
+    return done(case, UpgradeReason.UPGRADED, "the driver is upgraded")
+
+
+def _full_after_all(case: "UpgradeCase") -> Advance | None:
+    """Return where an upgrade goes that was to restart the driver pod alone, and cannot any more."""
+    is_full = case.record.reason is UpgradeReason.RESTART_ONLY and not is_restart_only(case.one)
+    if not is_full or not users_of(case.node):
+        return None
+    text = "the driver's configuration has changed since: pods have to leave"
+    return Advance(UpgradeState.CORDON_REQUIRED, UpgradeReason.STARTED, text)
+
+
+def _emptied(case: "UpgradeCase") -> "UpgradeMove | None":
+    """Return what has to leave before the driver is unloaded; None: nothing has."""
+    node, kept_out = case.node, keep_out(case.node)
+    if is_restart_only(case.one):
+        return None
+    users = occupants_for_deletion(node, case.terms.pod_deletion)
+    if users.holders:
+        text = f"the driver is held by {listed(users.holders)}"
+        return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.DRIVER_HELD, text)
+    if not users.is_none:
+        actions, reason, text = evictions(node, users)
+        return Stay(reason, text, (*kept_out, *actions))
+    if operands := operands_of(node):
+        labels = sorted({pod.deploy_label for pod in operands})
+        paused = tuple(
+            PauseOperand(node.name, label) for label in labels if node.labels.get(label) == DEPLOYED
+        )
+        text = f"{listed(pod.ref for pod in operands)} leave by {listed(labels)}"
+        return Stay(UpgradeReason.OPERANDS_LEAVE, text, (*kept_out, *paused))
+    released = () if is_agent_released(node) else (ReleaseAgent(node.name),)
+    agents = [pod.ref for pod in node.pods if pod.is_agent]
+    if released or agents:
+        text = f"the node agent leaves: {listed(agents) or 'its label is set'}"
+        return Stay(UpgradeReason.AGENT_LEAVES, text, (*kept_out, *released))
+    return None
+
+
+def _replaced(case: "UpgradeCase", stale: "list[DriverPod]") -> Stay:
+    node, kept_out = case.node, keep_out(case.node)
+    deleted = tuple(DeletePod(node.name, pod.namespace, pod.name, pod.uid) for pod in stale)
+    if deleted:
+        text = f"deletes driver pod {listed(pod.name for pod in stale)}"
+        return Stay(UpgradeReason.RESTARTING, text, (*kept_out, *deleted))
+    return Stay(UpgradeReason.DRIVER_STARTING, "the driver loads", (*kept_out, _load(case)))
+
+
+def _starting(case: "UpgradeCase") -> "UpgradeMove":
+    kept_out = keep_out(case.node)
+    if is_driver_ready(case.one):
+        return _ready(case)
+    pods = case.node.driver_pods
+    if not pods:
+        text = "its DaemonSet has not created the driver pod"
+        return Stay(UpgradeReason.NO_DRIVER_POD, text, kept_out)
+    current = current_pod(case.one)
+    ending = [pod.name for pod in pods if pod.is_terminating]
+    if ending:
+        text = f"waits for the end of driver pod {listed(ending)}"
+        return Stay(UpgradeReason.DRIVER_TERMINATING, text, kept_out)
+    if current is None or len(pods) > 1:
+        unknown = [pod.name for pod in pods if pod.revision is DriverRevision.UNKNOWN]
+        names = listed(unknown or [pod.name for pod in pods])
+        text = f"which of the driver pods is the newest is not known: {names}"
+        return Stay(UpgradeReason.REVISION_UNKNOWN, text, kept_out)
+    return _not_ready(case, current)
+
+
+def _not_ready(case: "UpgradeCase", current: "DriverPod") -> "UpgradeMove":
+    cause = f": {current.message}" if current.message else ""
+    if not current.is_scheduled:
+        text = f"driver pod {current.name} is not scheduled{cause}"
+        return Stay(UpgradeReason.NO_DRIVER_POD, text, keep_out(case.node))
+    if current.restarts > MOST_RESTARTS:
+        text = f"driver pod {current.name} restarted {current.restarts} times{cause}"
+        return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.DRIVER_CRASHES, text)
+    text = f"driver pod {current.name} is not ready{cause}"
+    return Stay(UpgradeReason.DRIVER_STARTING, text, keep_out(case.node))
+
+
+def _ready(case: "UpgradeCase") -> "UpgradeMove":
+    if not case.terms.has_validator:
+        return _validated(case)
+    return Advance(
+        UpgradeState.VALIDATION_REQUIRED,
+        UpgradeReason.DRIVER_READY,
+        "the new driver is ready",
+        bring_back_software(case.node),
+        replaces="",
+    )
+
+
+def _validated(case: "UpgradeCase") -> Advance:
+    if is_cordoned_by_others(case.node):
+        return done(case, UpgradeReason.UPGRADED, "the driver is upgraded")
+    text = "the new driver is validated"
+    return Advance(
+        UpgradeState.UNCORDON_REQUIRED,
+        UpgradeReason.VALIDATED,
+        text,
+        bring_back_software(case.node),
+        replaces="",
+    )
+
+
+def _not_validated(case: "UpgradeCase") -> tuple[UpgradeReason, str]:
+    if not is_driver_ready(case.one):
+        text = f"the driver is not ready{pending_cause(case.node)}"
+        return UpgradeReason.DRIVER_STARTING, text
+    waiting = [pod for pod in case.node.validators if not pod.is_ready]
+    if not waiting:
+        return UpgradeReason.NO_VALIDATOR, "no validator pod is on the node: look at its DaemonSet"
+    cause = next((f": {pod.message}" for pod in waiting if pod.message), "")
+    names = listed(pod.name for pod in waiting)
+    return UpgradeReason.VALIDATING, f"validator {names} is not ready{cause}"
+
+
+def _load(case: "UpgradeCase") -> Annotate:
+    """Return what lets the driver pod load the driver."""
+    return Annotate(case.node.name, {SAFE_LOAD_ANNOTATION: None})

@@ -1,0 +1,85 @@
+"""One node in one pass: what is asked, and the two answers that a state may give.
+
+A state stays, or goes on to another one. Its actions come first, so that a pass that ends early leaves the node in the state
+that repeats them.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias, final
+
+from operands.upgrade import upgrade_deadlines
+from operands.upgrade.driver_pods import is_driver_ready, serves_old_driver
+
+if TYPE_CHECKING:
+    from api.driver_upgrade import UpgradeState
+    from operands.upgrade.upgrade_actions import Annotations, UpgradeAction
+    from operands.upgrade.upgrade_facts import UpgradeNode, UpgradeTimes
+    from operands.upgrade.upgrade_reasons import UpgradeReason
+    from operands.upgrade.upgrade_record import RecordedNode, UpgradeRecord
+    from operands.upgrade.upgrade_slots import UpgradeSlot
+    from operands.upgrade.upgrade_terms import UpgradeTerms
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeCase:
+    owner: str
+    """The NVIDIADriver of the policy; empty: the ClusterPolicy."""
+    terms: "UpgradeTerms"
+    one: "RecordedNode"
+    slot: "UpgradeSlot"
+    """Meant for a node in upgrade-required."""
+    times: "UpgradeTimes"
+
+    @property
+    def node(self) -> "UpgradeNode":
+        return self.one.node
+
+    @property
+    def record(self) -> "UpgradeRecord":
+        return self.one.record
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the deadline of the state has passed."""
+        return upgrade_deadlines.is_over(self.terms, self.record, self.times)
+
+    @property
+    def is_validated(self) -> bool:
+        """Whether the new driver is ready and the validator agrees."""
+        return is_driver_ready(self.one) and (
+            not self.terms.has_validator
+            or (bool(self.node.validators) and all(pod.is_ready for pod in self.node.validators))
+        )
+
+    @property
+    def may_return(self) -> bool:
+        """Whether pods may come back: the old driver still serves, or the new one is validated."""
+        return serves_old_driver(self.one) or self.is_validated
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Stay:
+    reason: "UpgradeReason"
+    message: str
+    actions: "tuple[UpgradeAction, ...]" = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Advance:
+    state: "UpgradeState"
+    reason: "UpgradeReason"
+    message: str
+    actions: "tuple[UpgradeAction, ...]" = ()
+    """Carried out before the state changes."""
+    annotations: "Annotations" = field(default_factory=dict)
+    """Changed with the state."""
+    attempt: int | None = None
+    """None: the same one."""
+    replaces: str | None = None
+    revision: str | None = None
+
+
+UpgradeMove: TypeAlias = Stay | Advance
