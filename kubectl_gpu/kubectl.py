@@ -1,20 +1,16 @@
 """`kubectl proxy` on a unix socket: any login that kubectl has works, and one process serves all requests.
 
-The socket lies in a directory that only this user may enter. Requests are HTTP/1.0, so that an answer ends where
-the connection does, and no HTTP library is imported.
+Requests are HTTP/1.0, so that an answer ends where the connection does, and no HTTP library is imported.
 """
 
 import datetime as dt
-import os
-import select
-import shutil
 import socket
-import subprocess
 from typing import TYPE_CHECKING, Final, Self, final
 from urllib.parse import urlencode
 
 from kubectl_gpu.api_answers import status_error
 from kubectl_gpu.errors import ListExpiredError, UnreadableError
+from kubectl_gpu.proxy_process import ProxyProcess, run_kubectl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,13 +18,9 @@ if TYPE_CHECKING:
     from kube.resources import Resource
     from kubectl_gpu.cluster_source import ListQuery
 
-KUBECTL: Final = "kubectl"
 PAGE_SIZE: Final = 500
 _ANSWER_WITHIN_S: Final = 60.0
 """The API server's own limit of a request."""
-_START_WITHIN_S: Final = 30.0
-"""kubectl may have to run a credential plugin."""
-_END_WITHIN_S: Final = 5.0
 _CHUNK: Final = 1 << 18
 _CUT: Final = "the connection ended before the answer of the API server did: run the command again"
 
@@ -48,8 +40,7 @@ class KubectlProxy:
         """
         self._flags = tuple(flags)
         self._namespace = namespace
-        self._directory: str | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: Final = ProxyProcess(flags)
 
     def __enter__(self) -> Self:
         return self
@@ -63,15 +54,19 @@ class KubectlProxy:
     def namespace(self) -> str:
         """Return the namespace of the context, as kubectl would take it."""
         if self._namespace is None:
-            form = "--output=jsonpath={..namespace}"
-            command = ("config", "view", "--minify", form, *self._flags_of_config())
-            done = _run([KUBECTL, *command])
-            said = done.stdout.decode(errors="replace").strip() if not done.returncode else ""
-            self._namespace = said or "default"
+            self._namespace = self._configured("{..namespace}") or "default"
         return self._namespace
+
+    def context(self) -> str:
+        """Return the name of the context; empty where there is none, as beside --server alone."""
+        return self._configured("{.current-context}")
 
     def object(self, resource: "Resource", name: str, *, namespace: str | None = None) -> bytes:
         return self._get(resource.path(namespace, name), resource, name=name)
+
+    def probe(self, resource: "Resource") -> None:
+        """Ask for one object of a kind; raises where no more could be listed."""
+        self._get(f"{resource.path()}?limit=1", resource)
 
     def get(self, path: str) -> bytes:
         """Return what the API server answers at a path that is no kind's."""
@@ -100,19 +95,7 @@ class KubectlProxy:
 
     def close(self) -> None:
         """End the proxy and remove its socket."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.terminate()
-            try:
-                process.wait(_END_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-        directory, self._directory = self._directory, None
-        if directory is not None:
-            shutil.rmtree(directory, ignore_errors=True)
+        self.process.close()
 
     def _get(self, target: str, resource: "Resource | None", *, name: str = "") -> bytes:
         with self._send(target) as connection:
@@ -126,7 +109,7 @@ class KubectlProxy:
         return body
 
     def _send(self, target: str) -> socket.socket:
-        path = self._start()
+        path = self.process.start()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(_ANSWER_WITHIN_S)
         try:
@@ -136,43 +119,14 @@ class KubectlProxy:
             )
         except OSError as error:
             connection.close()
-            raise UnreadableError(f"kubectl proxy ended: {self._said() or error}") from error
+            raise UnreadableError(f"kubectl proxy ended: {self.process.said() or error}") from error
         return connection
 
-    def _start(self) -> str:
-        """Return the path of the socket; the first call starts the proxy."""
-        if self._directory is None:
-            self._directory = _private_directory()
-        path = f"{self._directory}/api"
-        if self._process is None:
-            with open(f"{self._directory}/log", "wb") as log:  # noqa: PTH123  # pathlib takes 10 ms to import
-                self._process = _started(
-                    [KUBECTL, "proxy", f"--unix-socket={path}", *self._flags], log.fileno()
-                )
-            self._await_start()
-        return path
-
-    def _await_start(self) -> None:
-        """Wait for the line that kubectl prints once it listens."""
-        process = self._process
-        if process is None or process.stdout is None:
-            raise AssertionError("the proxy is awaited before it is started")
-        ready, _, _ = select.select([process.stdout], [], [], _START_WITHIN_S)
-        if not ready:
-            raise UnreadableError(f"kubectl proxy does not start within {_START_WITHIN_S:g} s")
-        if not process.stdout.readline():
-            process.wait()
-            said = self._said() or f"it ended with status {process.returncode}"
-            raise UnreadableError(f"kubectl cannot be used: {said}")
-
-    def _said(self) -> str:
-        """Return the last line that the proxy wrote to its error stream."""
-        try:
-            with open(f"{self._directory}/log", "rb") as log:  # noqa: PTH123
-                lines = log.read().decode(errors="replace").strip().splitlines()
-        except OSError:
-            return ""
-        return lines[-1].removeprefix("error: ") if lines else ""
+    def _configured(self, path: str) -> str:
+        """Return a value of the kubeconfig's present context."""
+        command = ("config", "view", "--minify", f"--output=jsonpath={path}")
+        done = run_kubectl(*command, *self._flags_of_config())
+        return done.stdout.decode(errors="replace").strip() if not done.returncode else ""
 
     def _flags_of_config(self) -> "Iterator[str]":
         """Yield the flags that name a context; `kubectl config` has no use for a login."""
@@ -257,42 +211,6 @@ def _status_of(head: bytes) -> int:
 def _parameters(query: "ListQuery") -> dict[str, str]:
     given = {"labelSelector": query.labels, "fieldSelector": query.fields}
     return {name: value for name, value in given.items() if value}
-
-
-def _private_directory() -> str:
-    """Return a new directory for this user alone; `tempfile` takes 15 ms to import."""
-    parent = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  # 0700 below
-    path = f"{parent.rstrip('/')}/kubectl-gpu-{os.urandom(8).hex()}"
-    try:
-        os.mkdir(path, mode=0o700)  # noqa: PTH102  # it fails where the path exists
-    except OSError as error:
-        raise UnreadableError(
-            f"no directory for the socket of kubectl proxy can be made in {parent}:"
-            f" {error.strerror}; set TMPDIR"
-        ) from error
-    return path
-
-
-def _started(command: "list[str]", log: int) -> "subprocess.Popen[bytes]":
-    try:
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)  # noqa: S603  # no shell
-    except OSError as error:
-        raise _not_runnable(error) from error
-
-
-def _run(command: "list[str]") -> "subprocess.CompletedProcess[bytes]":
-    try:
-        return subprocess.run(command, capture_output=True, check=False)  # noqa: S603  # no shell
-    except OSError as error:
-        raise _not_runnable(error) from error
-
-
-def _not_runnable(error: OSError) -> UnreadableError:
-    if isinstance(error, FileNotFoundError):
-        return UnreadableError(
-            "kubectl is not on PATH: clusters are read with its credentials; install it, or set PATH"
-        )
-    return UnreadableError(f"kubectl cannot be run: {error.strerror}")
 
 
 def _broken(resource: "Resource | None", error: OSError) -> UnreadableError:

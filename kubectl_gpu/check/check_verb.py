@@ -14,7 +14,7 @@ from kubectl_gpu.check.pool_checks import check_devices, check_nodes, check_pods
 from kubectl_gpu.check.preflight_checks import check_cluster, check_rights
 from kubectl_gpu.errors import UnreadableError
 from kubectl_gpu.exit_codes import ANSWERED, NO
-from kubectl_gpu.kubectl import KUBECTL
+from kubectl_gpu.proxy_process import KUBECTL
 from kubectl_gpu.verb_flags import (
     flags_of_kubectl,
     open_cluster,
