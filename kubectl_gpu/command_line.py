@@ -5,6 +5,7 @@ kubectl gpu pools [POOL ...] [-l SELECTOR] [-w] [-o FORM]
 kubectl gpu nodes [NODE ...] [--pool POOL] [-l SELECTOR] [-w] [-o FORM]
 kubectl gpu who [-n NAMESPACE | -A] [--pool POOL] [-l SELECTOR] [-w] [-o FORM]
 kubectl gpu whatif -f FILE | --pool POOL --units N [--times K] [--cordon NODE] [-o FORM]
+kubectl gpu console [--port N] [--open] [-n NAMESPACE]
 kubectl gpu check [--pre] [--all] [-o FORM]
 kubectl gpu dump [-o FILE]
 kubectl gpu version [-o FORM]
@@ -70,6 +71,12 @@ def _what_if() -> "RunVerb":
     return run_what_if
 
 
+def _console() -> "RunVerb":
+    from kubectl_gpu.verbs.console_verb import run_console
+
+    return run_console
+
+
 def _check() -> "RunVerb":
     from kubectl_gpu.check.check_verb import run_check
 
@@ -96,6 +103,7 @@ VERBS: Final = {
     "nodes": VerbEntry("list nodes with the state of each device", _nodes),
     "who": VerbEntry("list who has how many units of each pool, by namespace", _who),
     "whatif": VerbEntry("say whether pods would be placed now, and where", _what_if),
+    "console": VerbEntry("show pools, devices and waiting pods on a page, live", _console),
     "check": VerbEntry("say what is wrong with the installation, and the cure", _check),
     "dump": VerbEntry("write what the verbs read into a file, for --from", _dump),
     "version": VerbEntry("show the version of the plugin, and of what the cluster runs", _version),

@@ -16,6 +16,7 @@ from console.edge.console_application import ConsoleApplication
 from console.edge.console_port import ConsolePort
 from console.edge.static_files import StaticFiles
 from console.edge.token_login import TokenLogin
+from console.processes.first_lists import until_read
 from console.processes.page_certificate import PageCertificate
 from console.processes.viewer_reviews import ConsoleReviews
 from kube.client import KubeClient
@@ -86,9 +87,15 @@ async def run_cluster_console(
         try:
             async with asyncio.TaskGroup() as group:
                 start_all(group, tasks)
+                group.create_task(_log_ready(cluster), name="ready")
                 group.create_task(_stop_on_signal(port), name="shutdown")
         except* StoppedError:
             _log.info("stopped")
+
+
+async def _log_ready(cluster: ConsoleCluster) -> None:
+    await until_read(cluster)
+    _log.info("ready")
 
 
 async def _stop_on_signal(port: ConsolePort) -> NoReturn:

@@ -1,0 +1,156 @@
+"""The console of one user, on the loopback address: read through a unix socket with the user's own rights.
+
+Start: rights found → port open → lists read → address told. An API server that is away for a while ends nothing, and the
+page says so.
+"""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
+
+from console.data.console_cluster import ConsoleCluster
+from console.data.read_scope import NothingToShowError, find_scope
+from console.edge.console_application import ConsoleApplication
+from console.edge.console_port import ConsolePort
+from console.edge.local_login import LOOPBACK, LocalLogin
+from console.edge.static_files import PageMissingError, StaticFiles
+from console.edge.viewer_login import LoggedIn
+from console.processes.first_lists import until_read
+from console.rows import ViewerRow
+from kube.client import KubeClient
+from kube.config.connection import StaticConnection
+from kube.errors import KubeError
+from server.http.listener import ListenError, open_listeners
+from server.system_clock import SystemClock
+from telemetry.tasks import start_all
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from api.clock import Clock
+    from console.console_data import ConsoleData
+    from console.data.read_scope import ReadScope
+
+USER_AGENT: Final = "kubectl-gpu-console"
+
+
+class NoPageError(Exception):
+    """The page cannot be served; the text says why."""
+
+
+class PortTakenError(NoPageError):
+    """Nothing can listen on the port."""
+
+
+class _EndedError(Exception):
+    """What the console was to wait for has come."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSettings:
+    """What the command line says, and kubectl's configuration."""
+
+    socket: str
+    """Path of a unix socket on which an API server answers without further credentials."""
+    origin: str
+    """What is read, in words."""
+    namespace: str
+    """Whose pods are shown where those of all namespaces may not be listed."""
+    system_namespace: str
+    """Of the control plane."""
+    port: int = 0
+    """0 for a free one."""
+
+
+class LocalProgress(Protocol):
+    """Is told how far the start is."""
+
+    def reading(self, scope: "ReadScope") -> None:
+        """Take which lists are being read."""
+
+    async def ready(self, address: str) -> None:
+        """Take the page's address, with its one-time token."""
+
+
+async def run_local_console(
+    settings: LocalSettings,
+    *,
+    progress: LocalProgress,
+    end: asyncio.Event,
+    clock: "Clock | None" = None,
+) -> None:
+    """Serve the page until `end` is set; without a clock, by the machine's.
+
+    Raises:
+        NoPageError: the port is taken, this installation lacks the page, pools or devices may not be listed, or the API
+            server does not answer when it is asked for the first time.
+        ExceptionGroup: of a fault of ours, which has logged itself.
+    """
+    try:
+        await _run(settings, clock or SystemClock(), progress=progress, end=end)
+    except ListenError as error:
+        raise PortTakenError(str(error)) from error
+    except (KubeError, NothingToShowError, PageMissingError) as error:
+        raise NoPageError(str(error)) from error
+
+
+async def _run(
+    settings: LocalSettings, clock: "Clock", *, progress: LocalProgress, end: asyncio.Event
+) -> None:
+    connection = StaticConnection(f"unix:{settings.socket}")
+    async with KubeClient(connection, clock, user_agent=USER_AGENT) as client:
+        scope = await find_scope(
+            client, namespace=settings.namespace, system_namespace=settings.system_namespace
+        )
+        cluster = ConsoleCluster(client, clock, scope=scope, origin=settings.origin)
+        async with serving_page(cluster, viewer_of(scope), clock, port=settings.port) as address:
+            progress.reading(scope)
+            await _run_until(end, cluster, partial(progress.ready, address))
+
+
+@asynccontextmanager
+async def serving_page(
+    data: "ConsoleData", viewer: LoggedIn, clock: "Clock", *, port: int = 0
+) -> "AsyncIterator[str]":
+    """Serve the page of a cluster to one viewer on the loopback address, inside the context; 0 is a free port.
+
+    The value is the page's address with its one-time token. Until the data are ready, the page says that.
+
+    Raises:
+        ListenError: the port is taken.
+        PageMissingError: this installation lacks the page.
+    """
+    files = StaticFiles.of_package()
+    async with ConsolePort(await open_listeners(LOOPBACK, port)) as listening:
+        login = LocalLogin(viewer, listening.number, clock)
+        listening.serve(ConsoleApplication(data, login, files=files, clock=clock, has_probes=False))
+        yield login.address
+
+
+def viewer_of(scope: "ReadScope") -> LoggedIn:
+    """Return the user of a process with these rights."""
+    row = ViewerRow(namespace=scope.namespace, all_namespaces=scope.all_pods, nodes=scope.nodes)
+    return LoggedIn(row=row, visibility=scope.visibility)
+
+
+async def _run_until(
+    end: asyncio.Event, cluster: ConsoleCluster, tell_ready: "Callable[[], Awaitable[None]]"
+) -> None:
+    async def await_lists() -> None:
+        await until_read(cluster)
+        await tell_ready()
+
+    async def await_end() -> NoReturn:
+        await end.wait()
+        raise _EndedError
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            start_all(group, {"cluster": cluster.run()})
+            group.create_task(await_lists(), name="ready")
+            group.create_task(await_end(), name="end")
+    except* _EndedError:
+        pass
