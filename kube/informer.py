@@ -171,6 +171,8 @@ class Informer(Generic[T]):
     """Set once the first full list is in the sink, and never cleared."""
     last_heard: float
     """Monotonic time of the last list, event or bookmark, or of the start of `run`."""
+    is_watching: bool
+    """Whether a watch is open: otherwise what the sink has may be old."""
 
     def __init__(  # noqa: PLR0913  # what, where to, and how; each has one meaning
         self,
@@ -220,6 +222,7 @@ class Informer(Generic[T]):
         self._log = _log.bind(resource=self._name)
         self.synced = asyncio.Event()
         self.last_heard = 0.0
+        self.is_watching = False
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled; raises nothing but what the sink raises."""
@@ -317,10 +320,13 @@ class Informer(Generic[T]):
                 label_selector=self._selection.label_selector,
                 field_selector=self._selection.field_selector,
             ) as lines:
+                self.is_watching = True
                 async for line in lines:
                     self._observe(line)
         except KubeError as error:
             failure = error
+        finally:
+            self.is_watching = False
         lived_s = self._clock.monotonic() - opened
         # A silent watch lived long too, but proves nothing.
         if lived_s >= timing.steady_s and not isinstance(failure, TimedOut):

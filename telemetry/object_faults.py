@@ -45,6 +45,8 @@ class ObjectFault(msgspec.Struct, frozen=True):
     """A command, or what to do."""
     is_severe: bool = False
     """Pods do not get their units, or not all of them."""
+    gist: str = ""
+    """The text without the message of a condition, which may name pods; empty where there is none in it."""
 
 
 def pool_fault(pool: "GPUPool") -> ObjectFault | None:
@@ -73,6 +75,7 @@ def node_fault(inventory: "GPUNodeInventory") -> ObjectFault | None:
                 f"{kind.value} is {status}: {_said(found)}",
                 f"kubectl describe gni {name}",
                 is_severe,
+                f"{kind.value} is {status}: {found.reason}",
             )
     if find_condition(conditions, InventoryCondition.AGENT_DEGRADED) is None:
         return ObjectFault(

@@ -1,6 +1,17 @@
-"""The composition root of what the console knows of a cluster."""
+"""What the console knows of a cluster, put together: informers, rows, streams and answers."""
 
-from typing import TYPE_CHECKING, NoReturn, final
+import asyncio
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+from console.data.answers.device_details import device_detail
+from console.data.answers.pod_details import pod_detail
+from console.data.answers.pod_trials import try_pods
+from console.data.state.cluster_informers import ClusterInformers
+from console.data.state.cluster_state import ClusterState
+from console.data.streams.stream_hub import StreamHub
+from console.data.tables.cluster_rows import ClusterRows
+from console.data.tables.seen_rows import RowViewer
+from telemetry.tasks import start_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -11,6 +22,10 @@ if TYPE_CHECKING:
     from console.rows import DeviceDetail, PodDetail, ViewerRow, WhatIfAnswer
     from console.visibility import Visibility
     from kube.client import KubeClient
+
+TICK_S: Final = 0.25
+"""Between two events, unless more has changed than one step makes rows of."""
+BUSY_TICK_S: Final = 0.05
 
 
 @final
@@ -28,31 +43,64 @@ class ConsoleCluster:
             scope: which lists may be read (`console.data.read_scope.find_scope`, or `ReadScope.whole`).
             origin: what is read, in words, for the page.
         """
-        raise NotImplementedError
+        self._state = ClusterState(clock, scope)
+        self._informers = ClusterInformers(client, clock, self._state)
+        self._rows = ClusterRows(self._state)
+        self._hub = StreamHub(self._state, self._rows, origin=origin)
+        self._is_ready = False
 
     @property
     def is_ready(self) -> bool:
         """Say whether all lists have been read, and a snapshot can be made."""
-        raise NotImplementedError
+        return self._is_ready
 
     async def run(self) -> NoReturn:
         """Read and watch the cluster, and feed the streams, until cancelled; raises a fault of ours."""
-        raise NotImplementedError
+        async with asyncio.TaskGroup() as group:
+            start_all(group, {"informers": self._informers.run(), "rows": self._feed()})
+        raise AssertionError("tasks do not return")
 
     @property
     def open_streams(self) -> int:
-        raise NotImplementedError
+        return len(self._hub)
 
     def open_stream(
         self, viewer: "ViewerRow", visibility: "Visibility", *, drop: "Callable[[], None]"
     ) -> "EventStream":
-        raise NotImplementedError
+        return self._hub.open(viewer, visibility, drop=drop)
 
     def device(self, name: str, visibility: "Visibility") -> "DeviceDetail | None":
-        raise NotImplementedError
+        return device_detail(self._state, name, self._viewer(visibility))
 
     def pod(self, namespace: str, name: str, visibility: "Visibility") -> "PodDetail | None":
-        raise NotImplementedError
+        return pod_detail(
+            self._state,
+            self._rows,
+            f"{namespace}/{name}",
+            viewer=self._viewer(visibility),
+        )
 
     def try_pods(self, trial: "PodTrial", visibility: "Visibility") -> "WhatIfAnswer":
-        raise NotImplementedError
+        return try_pods(
+            self._state, self._rows.explanations, trial, viewer=self._viewer(visibility)
+        )
+
+    def _viewer(self, visibility: "Visibility") -> RowViewer:
+        return RowViewer(visibility, self._state.moments)
+
+    async def _feed(self) -> NoReturn:
+        await self._informers.wait_until_synced()
+        self._rows.step()
+        while self._rows.is_behind:
+            await asyncio.sleep(0)
+            self._rows.step()
+        self._is_ready = True
+        while True:
+            self.tick()
+            await asyncio.sleep(BUSY_TICK_S if self._rows.is_behind else TICK_S)
+
+    def tick(self) -> None:
+        """Make rows of what has changed, and send them."""
+        self._rows.step(self._informers.interrupted())
+        self._rows.explain(self._hub.sees)
+        self._hub.publish()

@@ -83,13 +83,14 @@ def holders_on(
         for holder, some in index.claims.holders(entry).items():
             units[holder] = units.get(holder, 0) + len(some)
     units.update(index.unaccounted.at(pool.resource, node).items())
-    found = [_holder(reader, holder, count, now=now) for holder, count in units.items()]
+    found = [units_holder(reader, holder, count, now=now) for holder, count in units.items()]
     return tuple(sorted(found, key=lambda one: (-one.units, one.ref)))
 
 
-def _holder(
+def units_holder(
     reader: "AllocationReader", holder: "PodUid | ReservationId", units: int, *, now: float
 ) -> UnitsHolder:
+    """Return who has units, by the uid of a pod or the id of a reservation."""
     pod = reader.holder(PodUid(holder))
     if pod is not None:
         return holder_of_pod(pod, units=units)

@@ -1,0 +1,235 @@
+"""Pods that do not exist, placed one after the other on what is free now, and taken back.
+
+Each is decided as admission, filter, prioritize and bind decide it: with units reserved at admission where it may reserve,
+and otherwise on the node that scores best. The state is the live one, so that all of it is one synchronous step.
+"""
+
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, final
+
+from admission.pods.pod_patch import missing_tolerations
+from api.foreign.core import PodSpec
+from api.kinds.gpupool import WhenExhausted
+from api.names import NodeName, PodUid, PoolName, ReservationId
+from api.text import listed, units
+from console.console_data import BadQuestionError
+from console.data.state.seen_pods import SeenPod
+from console.rows import PlacedPods, WhatIfAnswer
+from pool.admission_planner import Exhausted
+from pool.admission_rules import IncomingPod
+from pool.allocation_state import PlacementRequest
+from pool.explanation.exclusion import exclusion_of
+from pool.explanation.explanation import UnitWaitReason
+from pool.index.cache_fit import best_node
+from pool.model import (
+    ContainerDemand,
+    ContainerRole,
+    Demand,
+    PodFacts,
+    PodPhase,
+    PodSelection,
+    PoolFacts,
+)
+from pool.placement.planner import Placed
+from pool.pods.selection import constraints_of_selection
+from pool.value_ranking import rank_nodes
+from telemetry.explanation_texts import wait_summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from console.console_data import PodTrial
+    from console.data.explanations.wait_explanations import WaitExplanations
+    from console.data.state.cluster_state import ClusterState
+    from console.data.tables.seen_rows import RowViewer
+    from pool.explanation.explanation import Explanation
+    from pool.model import Constraints
+
+MOST_UNITS: Final = 10_000
+MOST_TIMES: Final = 1_000
+MOST_CORDONED: Final = 100
+
+
+def try_pods(
+    cluster: "ClusterState",
+    explanations: "WaitExplanations",
+    trial: "PodTrial",
+    *,
+    viewer: "RowViewer",
+) -> WhatIfAnswer:
+    """Place the pods and take them back; the state is as before.
+
+    Raises:
+        BadQuestionError: there is no such pool or node, a number is out of range, or not all pods are known.
+    """
+    pool = _checked(cluster, trial)
+    rank_nodes(cluster.index)
+    with cluster.trying(), _cordoned(cluster, trial.cordoned):
+        tried = _TriedPods(cluster, pool, _pod_of(cluster, pool, trial.units))
+        try:
+            tried.place(trial.times)
+            at, missing = cluster.now().monotonic, None
+            if len(tried.nodes) < trial.times:
+                missing = explanations.explain(SeenPod(tried.pod))
+        finally:
+            tried.take_back()
+    pods = Counter(tried.nodes)
+    return WhatIfAnswer(
+        pods=trial.times,
+        placed=tuple(
+            PlacedPods(node=node, pods=count, units=count * trial.units)
+            for node, count in sorted(pods.items())
+        ),
+        fits=missing is None,
+        message=_message(trial, tried.nodes, missing, pool=pool),
+        remedies=()
+        if missing is None
+        else viewer.remedies(missing.remedies, namespace=tried.pod.namespace, at=at),
+    )
+
+
+def _checked(cluster: "ClusterState", trial: "PodTrial") -> PoolFacts:
+    """Return the pool that is asked about."""
+    if not cluster.is_exact:
+        raise BadQuestionError(
+            "pods of all namespaces may not be listed, without which the answer would be a guess"
+        )
+    _check_number("units", trial.units, MOST_UNITS)
+    _check_number("times", trial.times, MOST_TIMES)
+    if len(trial.cordoned) > MOST_CORDONED:
+        raise BadQuestionError(f"at most {MOST_CORDONED} nodes can count as cordoned")
+    unknown = [node for node in trial.cordoned if NodeName(node) not in cluster.index.nodes]
+    if unknown:
+        raise BadQuestionError(f"there is no node {listed(unknown)}")
+    pool = cluster.index.pool(PoolName(trial.pool))
+    if pool is None:
+        raise BadQuestionError(f"there is no pool {trial.pool}")
+    serving = cluster.index.pool_of(pool.resource)
+    if serving is not None and serving.name != pool.name:
+        raise BadQuestionError(f"pool {pool.name} gets no pods: {serving.name} has its resource")
+    return pool
+
+
+def _check_number(name: str, number: int, most: int) -> None:
+    if not 1 <= number <= most:
+        raise BadQuestionError(f"{name} is a number from 1 to {most}, and not {number}")
+
+
+@contextmanager
+def _cordoned(cluster: "ClusterState", names: "Sequence[str]") -> "Iterator[None]":
+    """Let nodes count as cordoned for one synchronous step."""
+    nodes = [cluster.index.nodes[NodeName(name)] for name in dict.fromkeys(names)]
+    for node in nodes:
+        cluster.index.replace_node(replace(node, is_cordoned=True))
+    try:
+        yield
+    finally:
+        for node in nodes:
+            cluster.index.replace_node(node)
+
+
+def _pod_of(cluster: "ClusterState", pool: PoolFacts, count: int) -> PodFacts:
+    """Return the pod as admission lets it be: it tolerates the taints of the pool."""
+    known = cluster.catalog.pools.get(pool.name)
+    taints = known.taints if known is not None else ()
+    tolerations = missing_tolerations(PodSpec(), taints)
+    return PodFacts(
+        uid=PodUid("what-if"),
+        namespace="",
+        name="what-if",
+        demand=Demand(pool.resource, (ContainerDemand("main", ContainerRole.MAIN, count),), count),
+        phase=PodPhase.PENDING,
+        selection=PodSelection(tolerations=tuple(tolerations)),
+    )
+
+
+def _message(
+    trial: "PodTrial",
+    nodes: "Sequence[NodeName]",
+    missing: "Explanation | None",
+    *,
+    pool: PoolFacts,
+) -> str:
+    if missing is None and trial.times == 1:
+        return f"the pod would be placed now, on node {nodes[0]}"
+    head = f"{len(nodes)} of {trial.times} pods would be placed now, each with {units(trial.units)}"
+    if missing is None:
+        return head
+    is_refused = pool.when_exhausted is WhenExhausted.REJECT or pool.closed is not None
+    fate = "would be refused at admission" if is_refused else "would wait"
+    if missing.reason is UnitWaitReason.UNITS_AVAILABLE:
+        why = "the units that are free are for pods that come first"
+    else:
+        why = wait_summary(missing)
+    if trial.times == 1:
+        return f"the pod {fate}: {why}"
+    return f"{head}; the next one {fate}: {why}"
+
+
+@final
+@dataclass(slots=True)
+class _TriedPods:
+    """Equal pods on the live state."""
+
+    cluster: "ClusterState"
+    pool: PoolFacts
+    pod: PodFacts
+    nodes: list[NodeName] = field(default_factory=list)
+    """Of each pod that was placed, in their order."""
+
+    def place(self, times: int) -> None:
+        """Place pods until one is not placed: those behind it are equal."""
+        selection = self.pod.selection or PodSelection()
+        constraints = constraints_of_selection(selection)
+        for number in range(times):
+            uid = PodUid(f"what-if-{number}")
+            plan = self._plan(uid, constraints)
+            if plan is None:
+                return
+            request = PlacementRequest(
+                id=ReservationId(uid), pool=self.pool, demand=self.pod.demand, namespace=""
+            )
+            self.cluster.allocation_state.commit(request, plan, uid=uid, now=self.cluster.now())
+            self.nodes.append(plan.node)
+
+    def take_back(self) -> None:
+        for number in range(len(self.nodes)):
+            self.cluster.allocation_state.release(PodUid(f"what-if-{number}"))
+
+    def _plan(self, uid: PodUid, constraints: "Constraints") -> Placed | None:
+        if self.pool.closed is not None:
+            return None
+        reader, demand = self.cluster.reader, self.pod.demand
+        incoming = IncomingPod(now=self.cluster.now().monotonic)
+        plan = reader.plan_reservation(self.pool, demand, constraints, incoming=incoming)
+        if isinstance(plan, Placed):
+            return plan
+        if self._is_denied(plan):
+            return None
+        node = self._best_node(constraints)
+        if node is None:
+            return None
+        bound = reader.plan_bind(node, self.pool, demand, uid=uid)
+        return bound if isinstance(bound, Placed) else None
+
+    def _is_denied(self, exhausted: Exhausted) -> bool:
+        rejects = self.pool.when_exhausted is WhenExhausted.REJECT
+        return rejects and exhausted.deferral is None
+
+    def _best_node(self, constraints: "Constraints") -> NodeName | None:
+        """Return the node that kube-scheduler takes, the first by name of those that score best."""
+        index, demand = self.cluster.index, self.pod.demand
+        scores = {
+            name: score
+            for name, score in index.view(self.pool.name, demand).scores.items()
+            if (node := index.nodes.get(name)) is not None and not exclusion_of(node, constraints)
+        }
+        if not scores:
+            return None
+        if index.state(self.pool.name).ranking is not None:
+            best = best_node(index, self.pool.name, demand, accepts=scores.__contains__)
+            if best is not None:
+                return best
+        return min(scores, key=lambda name: (-scores[name], name))

@@ -1,0 +1,1 @@
+"""Why pods wait, found out a little at a time."""

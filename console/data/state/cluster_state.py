@@ -1,0 +1,117 @@
+"""The state of a cluster as a console knows it: the server's own caches, filled by its own sinks, and what changed in them.
+
+It has no recorder and no binder: nothing of it is written anywhere. Reservations are those that pods' annotations show.
+"""
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import NodeName
+from console.data.state.changed_keys import ChangedKeys
+from console.data.state.ended_reservations import EndedReservations
+from console.data.state.moments import Moments
+from console.data.state.seen_pods import SeenPods
+from kube.store import Store
+from pool.allocation_state import AllocationState
+from pool.catalog import Catalog
+from pool.index.device_index import DeviceIndex
+from pool.model import Instant, NodeFacts
+from reconciler.caches import Caches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from api.clock import Clock
+    from api.foreign.leases import SeenLease
+    from console.data.read_scope import ReadScope
+    from pool.model import PodFacts
+    from pool.reservations.reservation import Ended
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+@final
+class ClusterState:
+    """Filled by informers (`console.data.state.cluster_informers`)."""
+
+    def __init__(self, clock: "Clock", scope: "ReadScope") -> None:
+        self._clock = clock
+        self.scope = scope
+        self.moments = Moments(clock)
+        self.catalog = Catalog()
+        self.index = DeviceIndex()
+        self.allocation_state = AllocationState(self.index, on_end=self._note_end)
+        self.reader = self.allocation_state.reader
+        self.caches = Caches(self.index, self.allocation_state, self.catalog)
+        self.devices = self.caches.devices
+        self.inventories = self.caches.inventories
+        self.leases: Store[SeenLease] = Store()
+        self.pods = SeenPods(self.allocation_state, self.now, self._note_pod)
+        self.ended = EndedReservations()
+        self.changed = ChangedKeys()
+        self.devices.changes.subscribe(self.changed.nodes.add)
+        self.inventories.changes.subscribe(lambda name: self.changed.nodes.add(NodeName(name)))
+        self._is_trying = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all pods are known, so that figures are the core's; otherwise they are the leader's last ones."""
+        return self.scope.all_pods
+
+    def now(self) -> Instant:
+        return Instant(self._clock.monotonic(), self._clock.utc_now())
+
+    def settle(self) -> None:
+        """Do what the passing of time and the changes since the last call ask for, and gather what has changed."""
+        self.allocation_state.expire(self.now())
+        changes = self.index.changes.take()
+        if not self.scope.nodes:
+            for node in changes.nodes:
+                self._assume_node(node)
+        self.changed.devices |= changes.devices
+        self.changed.nodes |= changes.nodes
+        self.changed.pools |= changes.pools
+        for pool in changes.pools:
+            facts = self.index.pool(pool)
+            if facts is not None and facts.closed is not None:
+                self.allocation_state.release_reservations(pool)
+        for node in changes.nodes:
+            known = self.index.nodes.get(node)
+            if known is None or known.is_leaving:
+                self.allocation_state.release_on(node)
+
+    @contextmanager
+    def trying(self) -> "Iterator[None]":
+        """Let what is done to the state, and taken back, be no change; for one synchronous step."""
+        changes = self.index.changes
+        before = set(changes.devices), set(changes.nodes), set(changes.pools)
+        self._is_trying = True
+        try:
+            yield
+        finally:
+            self._is_trying = False
+            changes.devices, changes.nodes, changes.pools = before
+
+    def _assume_node(self, name: NodeName) -> None:
+        """Let a node that may not be read count as ready while it has a device, as `kubectl gpu` does."""
+        if not self.index.devices.has_node(name):
+            self.index.discard_node(name)
+        elif name not in self.index.nodes:
+            self.index.replace_node(NodeFacts(name=name, labels={_HOSTNAME: name}))
+
+    def _note_pod(self, pod: "PodFacts") -> None:
+        self.changed.pods.add(pod.uid)
+        if pod.node is not None:
+            self.changed.nodes.add(pod.node)
+        reservation = self.reader.reservation_of(pod.uid)
+        if reservation is not None:
+            self.changed.reservations.add(reservation.id)
+
+    def _note_end(self, ended: "Ended") -> None:
+        reservation = ended.reservation
+        if self._is_trying:
+            return
+        self.ended.add(ended, self.now().utc)
+        self.changed.reservations.add(reservation.id)
+        if reservation.uid is not None:
+            self.changed.pods.add(reservation.uid)

@@ -1,0 +1,150 @@
+"""Pods of pools: into the allocation state, and what the console shows of them besides the core's facts.
+
+The server makes reservations and writes them into annotations; here they are known by the annotations alone. So a
+pending pod whose annotation changes is taken for a new pod, whose reservation is restored.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from kube.batches import steps
+from pool.facts import pod_facts
+from pool.model import PodPhase
+from pool.pods.condition_words import scheduler_words
+from reconciler.sinks.pod_sink import PodSink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from api.annotations import Devices, ReservationNote
+    from api.foreign.core import Pod
+    from api.names import PodUid
+    from pool.allocation_state import AllocationState
+    from pool.model import Instant, PodFacts
+
+_MOST_WORDS: Final = 1024
+"""Of kube-scheduler's message, which others may write, too."""
+
+
+@final
+class SeenPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod of a pool."""
+
+    facts: "PodFacts"
+    scheduler: str = ""
+    """kube-scheduler's last refusal of a pending pod."""
+    service_account: str = ""
+
+
+def see_pod(pod: "Pod") -> SeenPod | None:
+    """Return what is kept of a pod; None for one that asks for no unit."""
+    facts = pod_facts(pod)
+    if facts is None:
+        return None
+    if facts.phase is not PodPhase.PENDING:
+        return SeenPod(facts)
+    return SeenPod(facts, scheduler_words(pod)[:_MOST_WORDS], pod.spec.service_account_name)
+
+
+@final
+class SeenPods:
+    """Keeps the pods of the allocation state equal to the API server's: the sink of an informer."""
+
+    def __init__(
+        self,
+        state: "AllocationState",
+        now: "Callable[[], Instant]",
+        on_change: "Callable[[PodFacts], None]",
+    ) -> None:
+        """Start without pods.
+
+        Args:
+            state: that they go to.
+            now: reads the clock.
+            on_change: called with each pod that has changed or is gone, after the change.
+        """
+        self._state = state
+        self._now = now
+        self._on_change = on_change
+        self._sink = PodSink(state, now)
+        self._seen: dict[PodUid, SeenPod] = {}
+        self._uid_by_ref: dict[str, PodUid] = {}
+        # namespace/name -> the pod that has it now
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def get(self, uid: "PodUid") -> SeenPod | None:
+        return self._seen.get(uid)
+
+    def named(self, ref: str) -> SeenPod | None:
+        """Return the pod of a name, as namespace/name."""
+        uid = self._uid_by_ref.get(ref)
+        return self._seen.get(uid) if uid is not None else None
+
+    def replace_all(self, items: "Sequence[SeenPod]") -> None:
+        """Take over a full list; pods that are not in it are gone."""
+        for _ in self.replacing(items):
+            pass
+
+    def replacing(self, items: "Sequence[SeenPod]") -> "Iterator[None]":
+        """Take over a full list in steps."""
+        listed = {item.facts.uid for item in items}
+        gone = [one for uid, one in self._seen.items() if uid not in listed]
+        for some in steps(items):
+            for item in some:
+                self._forget_reservation(item.facts)
+            yield
+        yield from self._sink.replacing([item.facts for item in items])
+        for one in gone:
+            self._drop(one.facts)
+        for some in steps(items):
+            for item in some:
+                self._keep(item)
+            yield
+
+    def upsert(self, item: SeenPod) -> None:
+        self._forget_reservation(item.facts)
+        self._sink.upsert(item.facts)
+        self._keep(item)
+
+    def discard(self, item: SeenPod) -> None:
+        self._sink.discard(item.facts)
+        self._drop(item.facts)
+
+    def _forget_reservation(self, facts: "PodFacts") -> None:
+        """Drop a pending pod whose annotation says other than its reservation; a later expiry is taken over."""
+        before = self._state.reader.pod(facts.uid)
+        if before is None or facts.phase is not PodPhase.PENDING:
+            return
+        known, note = before.reservation, facts.reservation
+        if note == known:
+            return
+        if (
+            note is None
+            or known is None
+            or _place_of(note) != _place_of(known)
+            or self._state.reader.reservation_of(facts.uid) is None
+        ):
+            self._state.discard_pod(facts.uid)
+        elif note.expires_at is not None:
+            now = self._now()
+            self._state.extend(facts.uid, (note.expires_at - now.utc).total_seconds(), now)
+
+    def _keep(self, item: SeenPod) -> None:
+        uid = item.facts.uid
+        if self._seen.get(uid) != item:
+            self._seen[uid] = item
+            self._uid_by_ref[item.facts.ref] = uid
+            self._on_change(item.facts)
+
+    def _drop(self, facts: "PodFacts") -> None:
+        self._seen.pop(facts.uid, None)
+        if self._uid_by_ref.get(facts.ref) == facts.uid:
+            del self._uid_by_ref[facts.ref]
+        self._on_change(facts)
+
+
+def _place_of(note: "ReservationNote") -> "tuple[str, str, Devices]":
+    return note.id, note.node, note.devices

@@ -1,0 +1,1 @@
+"""Streams of viewers: events made once for those with equal rights, and what waits for each of them."""

@@ -1,0 +1,197 @@
+"""Rows of a cluster, made anew for what has changed: the cost of a step grows with that, and not with the cluster."""
+
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+from console.data.explanations.joinable_devices import JoinableDevices
+from console.data.explanations.wait_explanations import WaitExplanations
+from console.data.tables import health_rows
+from console.data.tables.device_rows import device_row, node_row
+from console.data.tables.namespace_shares import NamespaceShares
+from console.data.tables.pod_rows import reservation_row, wait_entry
+from console.data.tables.pool_histories import PoolHistories
+from console.data.tables.pool_rows import PoolRows
+from console.data.tables.row_table import RowTable
+from console.data.tables.waiting_pods import WaitingPods
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId
+    from console.data.state.cluster_state import ClusterState
+    from console.data.tables.health_rows import HealthEntry
+    from console.rows import PoolRow
+
+Key = TypeVar("Key")
+
+MOST_ROWS: Final = 1_000
+"""In one step: some 20 ms, and an event of a few hundred kilobytes."""
+
+
+@final
+class ClusterRows:
+    """The rows of one cluster, and what is kept to make them."""
+
+    def __init__(self, cluster: "ClusterState") -> None:
+        self._cluster = cluster
+        self.table = RowTable()
+        self.histories = PoolHistories()
+        self._pools = PoolRows(cluster)
+        self._waiting = WaitingPods(cluster)
+        self._shares = NamespaceShares(cluster)
+        self.joinable = JoinableDevices(cluster)
+        self.explanations = WaitExplanations(
+            cluster, self.joinable, lambda: cluster.now().monotonic
+        )
+        self._served: dict[PoolName, str] = {}
+        # pool -> the resource that it has
+        self._wait_keys: dict[PodUid, str] = {}
+        self._unaccounted: set[NodeName] = set()
+        # nodes whose finding may end without a change of the node
+        self._control_plane: set[str] = set()
+        # subjects of the findings about it
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something has changed of which rows are still to be made."""
+        return bool(self._cluster.changed)
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether pods may wait at other positions than the shown ones."""
+        return self._waiting.has_moved
+
+    def step(self, interrupted: "Sequence[str]" = ()) -> None:
+        """Make the rows of `MOST_ROWS` changed keys, and those that the passing of time changes.
+
+        Args:
+            interrupted: resources that are not watched at the moment.
+        """
+        cluster = self._cluster
+        cluster.settle()
+        changed, left = cluster.changed, MOST_ROWS
+        left = self._each(changed.pools, left, self._make_pool)
+        left = self._each(changed.pods, left, self._make_pod)
+        left = self._each(changed.nodes, left, self._make_node)
+        left = self._each(changed.devices, left, self._make_device)
+        self._each(changed.reservations, left, self._make_reservation)
+        for uid in self._waiting.moved():
+            self._make_wait(uid)
+        self._make_ended()
+        self._make_control_plane(interrupted)
+        now = cluster.now()
+        self.histories.sample(self.table.section("pools"), now.monotonic, now.utc)
+
+    def position(self, uid: "PodUid") -> int:
+        """Return the place of a pod that waits, from 1; 0 while it is not known yet."""
+        return self._waiting.position(uid)
+
+    def explain(self, sees: "Callable[[str], bool]") -> None:
+        """Explain some of the pods that wait in namespaces that somebody looks at."""
+        if self._cluster.is_exact:
+            for uid in self.explanations.refresh(sees):
+                self._make_wait(uid)
+
+    def _each(self, keys: "set[Key]", most: int, make: "Callable[[Key], None]") -> int:
+        """Make rows of so many keys; return how many more may be made."""
+        for _ in range(min(most, len(keys))):
+            make(keys.pop())
+            most -= 1
+        return most
+
+    def _make_pool(self, name: "PoolName") -> None:
+        row = self._pools.row(name)
+        self._note_resource(name, row)
+        self.table.set("pools", name, row)
+        self._set_health(
+            health_rows.pool_subject(name), health_rows.pool_health(self._cluster, name)
+        )
+        self._cluster.changed.nodes |= self._unaccounted
+
+    def _note_resource(self, name: "PoolName", row: "PoolRow | None") -> None:
+        """Look again at pods that another pool serves now, and have pods of the pool explained again."""
+        before, after = self._served.get(name, ""), row.resource if row is not None else ""
+        if after:
+            self._served[name] = after
+            self.explanations.note_change(after)
+        else:
+            self._served.pop(name, None)
+        if before != after:
+            self._cluster.changed.pods |= {
+                pod.uid
+                for pod in self._cluster.reader.pods()
+                if pod.demand.resource in {before, after}
+            }
+
+    def _make_pod(self, uid: "PodUid") -> None:
+        was_waiting = uid in self._waiting
+        if self._waiting.update(uid):
+            self.explanations.add(uid)
+            self._make_wait(uid)
+        elif was_waiting:
+            self.explanations.discard(uid)
+            self._drop_wait(uid)
+        for key in self._shares.update(uid):
+            self.table.set("shares", key, self._shares.row(key))
+
+    def _make_wait(self, uid: "PodUid") -> None:
+        seen = self._cluster.pods.get(uid)
+        if seen is None or uid not in self._waiting:
+            return
+        position = self._waiting.show(uid)
+        explained = self.explanations.get(uid)
+        self._wait_keys[uid] = seen.facts.ref
+        entry = wait_entry(self._cluster, seen, explained, position=position)
+        self.table.set("waiting", seen.facts.ref, entry)
+
+    def _drop_wait(self, uid: "PodUid") -> None:
+        key = self._wait_keys.pop(uid)
+        named = self._cluster.pods.named(key)
+        if named is not None and named.facts.uid in self._waiting:  # another pod has its name
+            self._make_wait(named.facts.uid)
+        else:
+            self.table.set("waiting", key, None)
+
+    def _make_node(self, name: "NodeName") -> None:
+        cluster = self._cluster
+        self.table.set("nodes", name, node_row(cluster, name))
+        self._set_health(health_rows.node_subject(name), health_rows.node_health(cluster, name))
+        self._set_health(
+            health_rows.inventory_subject(name), health_rows.inventory_health(cluster, name)
+        )
+        for device in cluster.devices.on_node(name):
+            self._make_device_health(device.name)
+        if health_rows.unaccounted_pools(cluster, name):
+            self._unaccounted.add(name)
+        else:
+            self._unaccounted.discard(name)
+
+    def _make_device(self, name: "DeviceName") -> None:
+        self.table.set("devices", name, device_row(self._cluster, name))
+        self.joinable.update((name,))
+        self._make_device_health(name)
+
+    def _make_device_health(self, name: "DeviceName") -> None:
+        self._set_health(
+            health_rows.device_subject(name), health_rows.device_health(self._cluster, name)
+        )
+
+    def _make_reservation(self, id_: "ReservationId") -> None:
+        self.table.set("reservations", id_, reservation_row(self._cluster, id_))
+
+    def _make_ended(self) -> None:
+        rows = self._cluster.ended.rows(self._cluster.now().utc)
+        for gone in self.table.section("ended").keys() - rows.keys():
+            self.table.set("ended", gone, None)
+        for id_, row in rows.items():
+            self.table.set("ended", id_, row)
+
+    def _make_control_plane(self, interrupted: "Sequence[str]") -> None:
+        entries = dict(health_rows.control_plane_health(self._cluster, interrupted))
+        for gone in self._control_plane - entries.keys():
+            self._set_health(gone, None)
+        for subject, entry in entries.items():
+            self._set_health(subject, entry)
+        self._control_plane = set(entries)
+
+    def _set_health(self, subject: str, entry: "HealthEntry | None") -> None:
+        self.table.set("health", subject, entry)

@@ -1,0 +1,137 @@
+"""What a viewer sees of each row: of pods that it may not see, that units are used, by nobody."""
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from console.data.tables.health_rows import HealthEntry
+from console.data.tables.pod_rows import WaitEntry
+from console.rows import (
+    DeviceRow,
+    EndedRow,
+    HolderEntry,
+    NodeRow,
+    PoolRow,
+    ReservationRow,
+    SeenNodeState,
+    ShareRow,
+)
+from pool.explanation.explanation import UnitsReturn, WithheldBy
+from telemetry.remedy_texts import RemedyReader, remedy_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from console.data.state.moments import Moments
+    from console.data.tables.row_table import TableRow
+    from console.rows import HealthRow, Row, WaitingRow
+    from console.visibility import Visibility
+    from pool.explanation.explanation import AnyRemedy, UnitsHolder
+
+_OF_NODES: Final = frozenset({WithheldBy.CORDONED, WithheldBy.NOT_READY})
+
+
+@final
+class RowViewer:
+    """Viewers with equal rights."""
+
+    def __init__(self, visibility: "Visibility", moments: "Moments") -> None:
+        self.visibility = visibility
+        self._moments = moments
+        self._sees_all = visibility.namespaces is None
+
+    def row(self, row: "TableRow") -> "Row | None":
+        """Return what is seen of a row of the table; None where nothing is."""
+        match row:
+            case DeviceRow():
+                return self.device(row)
+            case NodeRow():
+                return self._node(row)
+            case WaitEntry():
+                return self.wait(row)
+            case ReservationRow() | EndedRow():
+                return self._reservation(row)
+            case ShareRow():
+                return row if self.visibility.sees(row.namespace) else None
+            case HealthEntry():
+                return self._health(row)
+            case PoolRow():  # pragma: no branch  # mypy proves that no case is missing
+                return row
+
+    def device(self, row: DeviceRow) -> DeviceRow:
+        """Return the row with the holders that are seen."""
+        if self._sees_all or not row.holders:
+            return row
+        seen = tuple(one for one in row.holders if self.sees_pod(one))
+        return row if len(seen) == len(row.holders) else msgspec.structs.replace(row, holders=seen)
+
+    def wait(self, entry: WaitEntry) -> "WaitingRow | None":
+        """Return the row with the remedies as texts."""
+        row = entry.row
+        if not self.visibility.sees(row.namespace):
+            return None
+        if not entry.remedies:
+            return row
+        remedies = self.remedies(entry.remedies, namespace=row.namespace, at=entry.explained_at)
+        return msgspec.structs.replace(row, remedies=remedies)
+
+    def remedies(
+        self, remedies: "Iterable[AnyRemedy]", *, namespace: str, at: float
+    ) -> tuple[str, ...]:
+        """Return remedies for a pod as texts.
+
+        Args:
+            remedies: of its explanation.
+            namespace: of the pod.
+            at: Clock.monotonic() of the explanation.
+        """
+        reader = RemedyReader(
+            namespace=namespace,
+            sees=self.visibility.sees,
+            moment=lambda within_s: f"by {self._moments.time_of_day(at + within_s)}",
+        )
+        return tuple(
+            remedy_text(one, reader) for one in remedies if self.visibility.nodes or not _tells(one)
+        )
+
+    def holder(self, holder: "UnitsHolder", at: float) -> HolderEntry:
+        """Return who has units.
+
+        Args:
+            holder: as it was found.
+            at: Clock.monotonic() of the moment.
+        """
+        left_s = holder.expires_in_s
+        is_seen = self.visibility.sees(holder.namespace)
+        return HolderEntry(
+            pod=holder.ref if is_seen else "",
+            units=holder.units,
+            is_reserved=holder.is_reserved,
+            expires="" if left_s is None else self._moments.text(at + left_s),
+            created=holder.created if is_seen else "",
+        )
+
+    def sees_pod(self, ref: str) -> bool:
+        """Say whether a pod is seen, given as namespace/name."""
+        return self.visibility.sees(ref.partition("/")[0])
+
+    def _node(self, row: NodeRow) -> NodeRow:
+        if self.visibility.nodes or row.state is SeenNodeState.UNKNOWN:
+            return row
+        return msgspec.structs.replace(row, state=SeenNodeState.UNKNOWN)
+
+    def _reservation(self, row: ReservationRow | EndedRow) -> ReservationRow | EndedRow:
+        if self.visibility.sees(row.namespace):
+            return row
+        hidden = {"created": ""} if isinstance(row, ReservationRow) else {}
+        return msgspec.structs.replace(row, namespace="", pod="", **hidden)
+
+    def _health(self, entry: HealthEntry) -> "HealthRow | None":
+        if entry.is_of_node and not self.visibility.nodes:
+            return None
+        return entry.row if self._sees_all else entry.gist or entry.row
+
+
+def _tells(remedy: "AnyRemedy") -> bool:
+    """Say whether a remedy tells the state of a node."""
+    return isinstance(remedy, UnitsReturn) and remedy.cause in _OF_NODES
