@@ -7,12 +7,18 @@ of the chart; it is left out where the value that it depends on is false or empt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+from console.processes.rbac import CONSOLE_NAMESPACED_RBAC, CONSOLE_RBAC
 from manifests import constants
 from manifests.caches.cache_crds import build_cache_crds
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.annotation_policy import build_annotation_policy
-from manifests.install.cert_manager import build_certificates, inject_annotation
+from manifests.install.cert_manager import (
+    build_certificates,
+    build_console_certificate,
+    inject_annotation,
+)
 from manifests.install.crds import build_crds
+from manifests.install.deployments.console_deployment import build_console
 from manifests.install.deployments.deployment import given
 from manifests.install.deployments.scheduler_deployment import (
     build_scheduler,
@@ -27,8 +33,12 @@ from manifests.install.deployments.server_deployment import (
     build_settings,
 )
 from manifests.install.leadership_policy import build_fencing_policies
-from manifests.install.network_policy import build_network_policies
+from manifests.install.network_policy import (
+    build_console_network_policy,
+    build_network_policies,
+)
 from manifests.install.rbac import (
+    build_account_with_rights,
     build_cache_roles,
     build_namespace,
     build_pool_viewers,
@@ -144,6 +154,7 @@ def build_groups(installation: "Installation") -> "list[ObjectGroup]":
             needs=("pod_disruption_budget.enabled",),
         ),
         *_scheduler(installation),
+        *_console(installation),
         ObjectGroup(
             name="network-policies",
             objects=build_network_policies(installation),
@@ -192,6 +203,31 @@ def _scheduler(installation: "Installation") -> "Iterator[ObjectGroup]":
         name="scheduler-disruption-budget",
         objects=[build_scheduler_budget(installation)],
         needs=(enabled, "pod_disruption_budget.enabled"),
+    )
+
+
+def _console(installation: "Installation") -> "Iterator[ObjectGroup]":
+    enabled = "console.enabled"
+    yield ObjectGroup(
+        name="console-roles",
+        objects=build_account_with_rights(
+            constants.CONSOLE,
+            CONSOLE_RBAC,
+            namespaced_rules=CONSOLE_NAMESPACED_RBAC,
+            namespace=installation.namespace,
+        ),
+        needs=(enabled,),
+    )
+    yield ObjectGroup(
+        name="console-certificate",
+        objects=[build_console_certificate(installation)],
+        needs=(enabled, "tls.uses_cert_manager", "console.needs_issued_certificate"),
+    )
+    yield ObjectGroup(name="console", objects=build_console(installation), needs=(enabled,))
+    yield ObjectGroup(
+        name="console-network-policy",
+        objects=[build_console_network_policy(installation)],
+        needs=(enabled, "network_policy.enabled"),
     )
 
 

@@ -92,6 +92,14 @@ SCHEDULER_DEPLOYMENT: Final = SCHEDULER_SERVICE_ACCOUNT
 """Our kube-scheduler, its ConfigMap and its PodDisruptionBudget; the leader restarts it when the CA was replaced."""
 SCHEDULER_LEASE_NAME: Final = "gpu-scheduler"
 
+CONSOLE: Final = "gpu-console"
+"""The console's Deployment, Service, service account, roles and NetworkPolicy."""
+CONSOLE_COMPONENT: Final = "console"
+CONSOLE_SECRET: Final = f"{CONSOLE}-tls"
+"""Secret of the console's Certificate, where cert-manager issues it."""
+CONSOLE_VIEWER: Final = f"{CONSOLE}-viewer"
+"""ClusterRole of people who look at all of the console but for pods, without a binding."""
+
 DEFAULT_EXCLUDED_NAMESPACES: Final = (DEFAULT_NAMESPACE, "kube-system")
 """Namespaces in which no pod depends on the webhooks, and none can request a pool."""
 
@@ -99,6 +107,9 @@ SERVICE_PORT: Final = 443
 CONTAINER_PORT: Final = 8443
 """One TLS port for webhooks, extender, probes and metrics."""
 HTTPS_PORT_NAME: Final = "https"
+HTTP_PORT_NAME: Final = "http"
+"""Of a console behind something that ends TLS."""
+PLAIN_SERVICE_PORT: Final = 80
 PROBES_PORT_NAME: Final = "probes"
 """Of the agents' pods."""
 

@@ -9,11 +9,13 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from api.version import VERSION
+from manifests import constants
 from manifests.install.cert_manager import OWN_ISSUER
 from manifests.install.deployments.server_deployment import cache_files
 from manifests.install.installation import (
     Installation,
     base_settings,
+    console_host_arguments,
     image_reference,
     overlaid,
     release_of,
@@ -72,6 +74,7 @@ def build_installation(
     content = overlaid(base_settings(values, namespace=namespace, image=reference), values.settings)
     settings = _checked(content)
     _check_caches(settings.kernel_caches, values.kernel_caches)
+    _check_console(values)
     if settings.namespace != namespace:
         raise BadSettingsError(
             f"settings.namespace is {settings.namespace}, and the installation's is {namespace}:"
@@ -105,6 +108,8 @@ def build_installation(
         serving_issuer=values.tls.cert_manager.issuer_ref or OWN_ISSUER,
         cache_volumes=volumes,
         cache_mounts=mounts,
+        console_secret=values.console.tls.secret_name or constants.CONSOLE_SECRET,
+        console_hosts=console_host_arguments(values.console),
     )
 
 
@@ -140,6 +145,22 @@ def _check_caches(settings: "KernelCacheSettings", values: "KernelCacheValues") 
             raise BadSettingsError(
                 f"settings.kernel_caches.{path} is not what kernelCaches.{name} is: set it there"
             )
+
+
+def _check_console(values: ChartValues) -> None:
+    """Check that the console can serve: tokens of users do not go over a network in plain text by mistake."""
+    console = values.console
+    if not console.enabled:
+        return
+    if console.plain_http and console.tls.secret_name:
+        raise BadSettingsError(
+            "console.plainHttp and console.tls.secretName exclude each other: leave out one of both"
+        )
+    if console.needs_issued_certificate and not values.tls.uses_cert_manager:
+        raise BadSettingsError(
+            "console.enabled needs a certificate: set console.tls.secretName to a Secret of the type"
+            " kubernetes.io/tls, or console.plainHttp where an ingress ends TLS"
+        )
 
 
 def _check_pinned(image: str) -> None:

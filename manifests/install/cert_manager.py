@@ -69,6 +69,22 @@ def build_certificates(installation: "Installation") -> list[Json]:
     ]
 
 
+def build_console_certificate(installation: "Installation") -> Json:
+    """Return the console's certificate, by the issuer of the serving certificate."""
+    service = f"{constants.CONSOLE}.{installation.namespace}.svc"
+    names = [service, f"{service}.cluster.local", *installation.values.console.hosts]
+    return _certificate(
+        installation,
+        constants.CONSOLE_SECRET,
+        {
+            "commonName": service,
+            "dnsNames": names,
+            "usages": ["digital signature", "key encipherment", "server auth"],
+            "issuerRef": dict(installation.serving_issuer),
+        },
+    )
+
+
 def scheduler_volume(name: str) -> Json:
     """Return the volume with kube-scheduler's key pair, and the CA of the serving certificate."""
     pair = {"tls.crt": "scheduler.crt", "tls.key": "scheduler.key"}

@@ -15,7 +15,7 @@ from manifests.install.server_policy import OwnObjects
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from manifests.install.values import ChartValues, KernelCacheValues
+    from manifests.install.values import ChartValues, ConsoleValues, KernelCacheValues
 
 Json = dict[str, Any]
 
@@ -52,6 +52,10 @@ class Installation:
     cache_volumes: "Sequence[Json]"
     """Volumes of the server with the ConfigMaps of `values.kernel_caches`."""
     cache_mounts: "Sequence[Json]"
+    console_secret: str
+    """Secret with the console's certificate."""
+    console_hosts: "Sequence[str]"
+    """Arguments of the console for `values.console.hosts`."""
 
     @property
     def own_objects(self) -> OwnObjects:
@@ -114,6 +118,10 @@ def cache_settings(values: "KernelCacheValues") -> Json:
     if values.pull_secrets:
         settings["pull_secrets"] = list(values.pull_secrets)
     return settings
+
+
+def console_host_arguments(values: "ConsoleValues") -> list[str]:
+    return [f"--host={name}" for name in values.hosts]
 
 
 def image_reference(registry: str, repository: str, *, tag: str, digest: str) -> str:

@@ -1,4 +1,4 @@
-"""NetworkPolicies: which addresses reach the servers and kube-scheduler.
+"""NetworkPolicies: which addresses reach the servers, kube-scheduler and the console.
 
 API servers are in no pod network, and a policy cannot name them by label: their addresses are a
 value. kube-scheduler reaches the servers in any case. What leaves a pod is not limited: API servers, exporters and
@@ -39,6 +39,18 @@ def build_network_policies(installation: "Installation") -> list[Json]:
             ingress=[{"ports": list(_PORTS)} | _from(given)],
         ),
     ]
+
+
+def build_console_network_policy(installation: "Installation") -> Json:
+    is_plain = installation.values.console.plain_http
+    port = constants.HTTP_PORT_NAME if is_plain else constants.HTTPS_PORT_NAME
+    given = installation.values.console.ingress_from
+    return _policy(
+        installation,
+        constants.CONSOLE,
+        constants.CONSOLE_COMPONENT,
+        ingress=[{"ports": [{"port": port, "protocol": "TCP"}]} | _from(given)],
+    )
 
 
 def _from(peers: "tuple[Json, ...]") -> Json:

@@ -111,7 +111,7 @@ def build_namespace(namespace: str = constants.DEFAULT_NAMESPACE) -> dict[str, A
 
 
 def build_user_roles() -> list[dict[str, Any]]:
-    """Return the roles that extend `view` (and through it `edit`) and `admin`, and the one that reads usage.
+    """Return the roles that extend `view` (and through it `edit`) and `admin`, those that read usage and look at the console.
 
     Users with `view` in a namespace see pools, devices and nodes' inventories. Pools span
     namespaces, so only users bound to `admin` in the whole cluster can write them; a RoleBinding to
@@ -129,7 +129,14 @@ def build_user_roles() -> list[dict[str, Any]]:
         _cluster_role(f"{constants.NAME}-view", [view], aggregate_to="view"),
         _cluster_role(f"{constants.NAME}-edit", [edit], aggregate_to="admin"),
         _metrics_reader(),
+        _console_viewer(view),
     ]
+
+
+def _console_viewer(view: PolicyRule) -> dict[str, Any]:
+    """Return the role of people who look at the console, without a binding; pods are a matter of `view`."""
+    nodes = PolicyRule(resources=("nodes",), verbs=_READ)
+    return _cluster_role(constants.CONSOLE_VIEWER, [view, nodes])
 
 
 def _metrics_reader() -> dict[str, Any]:

@@ -71,6 +71,9 @@ Repository = Annotated[
 ]
 Tag = Annotated[str, _Form(r"^([\w][\w.-]{0,127})?$", "a tag")]
 Digest = Annotated[str, _Form(r"^(sha256:[0-9a-f]{64})?$", "a digest, sha256: and 64 digits")]
+HostName = Annotated[
+    str, _Form(rf"^{_DNS_LABEL}(\.{_DNS_LABEL})*$", "a host name, as gpu.example.com")
+]
 Duration = Annotated[str, _Form(r"^([0-9]+(ms|s|m|h))+$", "a duration, as 30s")]
 
 
@@ -290,6 +293,44 @@ class KernelCacheValues(_Values):
     verification: CacheVerificationValues = CacheVerificationValues()
 
 
+class ConsoleTlsValues(_Values):
+    """Serving certificate of the console."""
+
+    secret_name: OptionalName = ""
+    """Secret of the type kubernetes.io/tls in the namespace of the release. Empty: cert-manager issues the
+    certificate, with `tls.source: CertManager`."""
+
+
+class ConsoleValues(_Values):
+    """Deployment of the console, which shows pools, devices and pods that wait (docs/console.md)."""
+
+    enabled: bool = False
+    """On, it needs a certificate, or `plainHttp`."""
+    replicas: int = Field(default=1, ge=1)
+    """Each reads the cluster by itself, and serves up to 100 viewers."""
+    hosts: tuple[HostName, ...] = ()
+    """Names that requests may be for, as that in the rule of an ingress. Empty: any. A certificate by
+    cert-manager has them, too."""
+    tls: ConsoleTlsValues = ConsoleTlsValues()
+    plain_http: bool = False
+    """Whether it serves HTTP, because an ingress in front of it ends TLS: nothing else may reach it then."""
+    ingress_from: tuple[Json, ...] = ()
+    """NetworkPolicyPeers that reach it, as the pods of the ingress, where `networkPolicy.enabled`. Empty: all
+    addresses."""
+    resources: ResourceValues = ResourceValues(
+        requests={"cpu": "100m", "memory": "128Mi"}, limits={"memory": "1Gi"}
+    )
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    tolerations: tuple[Json, ...] = ()
+    affinity: Json = Field(default_factory=lambda: _apart(constants.CONSOLE_COMPONENT))
+    priority_class_name: str = ""
+    pod_annotations: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def needs_issued_certificate(self) -> bool:
+        return not self.plain_http and not self.tls.secret_name
+
+
 class UninstallValues(_Values):
     """The hook of `helm uninstall`, which takes away what Helm does not know."""
 
@@ -311,6 +352,7 @@ class ChartValues(_Values):
     network_policy: NetworkPolicyValues = NetworkPolicyValues()
     monitoring: MonitoringValues = MonitoringValues()
     kernel_caches: KernelCacheValues = KernelCacheValues()
+    console: ConsoleValues = ConsoleValues()
     uninstall: UninstallValues = UninstallValues()
     pool_viewers: tuple[str, ...] = ("system:authenticated",)
     """Groups that may get, list and watch GPUPools. Pools name no pod and no namespace but those

@@ -33,7 +33,10 @@ STATIC: Final = Path(__file__).parent / "static"
 _GENERATED: Final = "{{- /* Written by `make chart` from the builders of `manifests`. */ -}}\n"
 _SETTINGS: Final = 'include "gpu-control-plane.settings" . | fromYaml'
 _CERT_MANAGER: Final = 'eq .Values.tls.source "CertManager"'
-_CONDITIONS: Final = {"tls.uses_cert_manager": _CERT_MANAGER}
+_CONDITIONS: Final = {
+    "tls.uses_cert_manager": _CERT_MANAGER,
+    "console.needs_issued_certificate": "not (or .Values.console.plainHttp .Values.console.tls.secretName)",
+}
 """What is no value by itself."""
 
 
@@ -50,6 +53,7 @@ class Variant:
 VARIANTS: Final = (
     Variant("kernel_caches.enabled", ".Values.kernelCaches.enabled", met=True, unmet=False),
     Variant("tls.source", _CERT_MANAGER, "CertManager", "SelfSigned"),
+    Variant("console.plain_http", ".Values.console.plainHttp", met=True, unmet=False),
     Variant("crds.keep", ".Values.crds.keep", met=True, unmet=False),
     Variant(
         "monitoring.service_monitor.usage",
@@ -165,6 +169,10 @@ def _installation(tokens: Tokens, fixed: "Mapping[str, object]") -> Installation
         serving_issuer=tokens.mapping(f"{given} | default (dict {issuer})"),
         cache_volumes=tokens.sequence('include "gpu-control-plane.cacheVolumes" . | fromYamlArray'),
         cache_mounts=tokens.sequence('include "gpu-control-plane.cacheMounts" . | fromYamlArray'),
+        console_secret=tokens.text(
+            f'.Values.console.tls.secretName | default "{constants.CONSOLE_SECRET}"'
+        ),
+        console_hosts=tokens.sequence('include "gpu-control-plane.consoleHosts" . | fromYamlArray'),
     )
 
 

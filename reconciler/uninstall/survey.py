@@ -423,8 +423,8 @@ async def _kinds(reading: _Reading) -> tuple[list[FoundObject], list[FoundObject
     return definitions, objects
 
 
-_ISSUED_CA: Final = f"{constants.NAME}-ca"
-"""Secret of the CA that cert-manager issues to the chart's Issuer."""
+_ISSUED_SECRETS: Final = (f"{constants.NAME}-ca", constants.CONSOLE_SECRET)
+"""Of the chart's Issuer and of the console; the operator may have made the latter instead."""
 
 
 async def _applied(reading: _Reading, namespace: str) -> list[FoundObject]:
@@ -432,8 +432,8 @@ async def _applied(reading: _Reading, namespace: str) -> list[FoundObject]:
     for resource in _APPLIED_IN_NAMESPACE:
         selector = f"{PART_OF_US},!{POOL_LABEL},!{OPERAND_LABEL}"
         found += await reading.all_of(resource, namespace=namespace, label_selector=selector)
-    authority = await reading.named(SECRETS, _ISSUED_CA, namespace=namespace)
-    found += [one for one in authority if one.is_issued]
+    secrets = await reading.named(SECRETS, *_ISSUED_SECRETS, namespace=namespace)
+    found += [one for one in secrets if one.is_issued]
     found += await reading.all_of(
         ROLE_BINDINGS, namespace=_SYSTEM_NAMESPACE, label_selector=PART_OF_US
     )

@@ -107,6 +107,43 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
             }
         },
     },
+    "console": {
+        "console": {
+            "enabled": True,
+            "hosts": ["gpu.example.com", "gpu.example.org"],
+            "tls": {"secretName": "console-tls"},
+        }
+    },
+    "console-pods": {
+        "console": {
+            "enabled": True,
+            "replicas": 2,
+            "plainHttp": True,
+            "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}},
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "tolerations": [{"operator": "Exists"}],
+            "affinity": {"podAntiAffinity": None},
+            "priorityClassName": "system-cluster-critical",
+            "podAnnotations": {"example.com/note": "yes"},
+        },
+        "image": {"pullSecrets": ["one"]},
+    },
+    "console-cert-manager": {
+        "console": {"enabled": True, "hosts": ["gpu.example.com"]},
+        "tls": {"source": "CertManager"},
+    },
+    "console-secret-beside-cert-manager": {
+        "console": {"enabled": True, "tls": {"secretName": "console-tls"}},
+        "tls": {"source": "CertManager"},
+    },
+    "console-network-policy": {
+        "console": {
+            "enabled": True,
+            "plainHttp": True,
+            "ingressFrom": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}],
+        },
+        "networkPolicy": {"enabled": True},
+    },
     "no-hook": {"uninstall": {"enabled": False}},
     "forced-hook": {"uninstall": {"force": True}},
     "viewers": {"poolViewers": ["system:authenticated", "team:ml"]},

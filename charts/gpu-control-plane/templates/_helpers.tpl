@@ -93,3 +93,10 @@
   readOnly: true
 {{- end }}
 {{- end -}}
+
+{{/* Arguments of the console: the names by which browsers reach it. */}}
+{{- define "gpu-control-plane.consoleHosts" -}}
+{{- range .Values.console.hosts }}
+- {{ printf "--host=%s" . | quote }}
+{{- end }}
+{{- end -}}

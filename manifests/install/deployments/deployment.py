@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from manifests.install.installation import Installation
-    from manifests.install.values import SchedulerValues, ServerValues
+    from manifests.install.values import ConsoleValues, SchedulerValues, ServerValues
 
 Json = dict[str, Any]
 
@@ -33,7 +33,7 @@ def build_deployment(
     name: str,
     component: str,
     *,
-    values: "ServerValues | SchedulerValues",
+    values: "ServerValues | SchedulerValues | ConsoleValues",
     pods: Pods,
 ) -> Json:
     labels = constants.component_labels(component)

@@ -118,6 +118,15 @@ def test_scheduler_has_the_version_of_the_cluster(offline_helm: Helm, version: s
             {"kernelCaches": {"registries": {"caConfigMap": "no_name"}}},
             "at '/kernelCaches/registries/caConfigMap': 'no_name' does not match",
         ),
+        (
+            {"console": {"enabled": True}},
+            "console.enabled needs a certificate: set console.tls.secretName",
+        ),
+        (
+            {"console": {"enabled": True, "plainHttp": True, "tls": {"secretName": "console"}}},
+            "console.plainHttp and console.tls.secretName exclude each other",
+        ),
+        ({"console": {"hosts": ["https://gpu"]}}, "at '/console/hosts/0': 'https://gpu' does not"),
     ],
     ids=str,
 )

@@ -8,6 +8,7 @@ import pytest
 
 from api.annotations import ReservationNote
 from api.names import POOL_NODE_LABEL_PREFIX, RESERVATION_ANNOTATION
+from cli.installed_objects import build_groups
 from kube.client import KubeClient
 from kube.leader_election import LeaderElection, LeaseTerms
 from kube.resources import (
@@ -28,12 +29,14 @@ from kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from manifests import constants
+from manifests.install.values import ChartValues
 from manifests.install.webhooks import (
     ServiceClient,
     WebhookSettings,
     build_mutating_configuration,
 )
 from reconciler.uninstall.removal import RemovalError
+from server.values_file import build_installation
 from tests.component.uninstall.installed_cluster import (
     NAMESPACE,
     POOL,
@@ -415,6 +418,40 @@ async def test_secret_that_cert_manager_issued_is_left_while_its_certificate_is(
     assert f"Secret {NAMESPACE}/{constants.SCHEDULER_SECRET}" not in cluster.world()
     await cluster.removal().run()
     assert cluster.ours() == {*KEPT_KINDS, NODE_OF_THE_OPERATOR}
+
+
+@pytest.mark.parametrize("is_issued", [True, False], ids=["issued", "given by the operator"])
+async def test_the_console_goes_and_its_certificate_where_cert_manager_issued_it(
+    cluster: InstalledCluster,
+    is_issued: bool,
+):
+    console = {"enabled": True, "tls": {"secretName": constants.CONSOLE_SECRET}}
+    values = ChartValues.model_validate({"console": console})
+    groups = build_groups(build_installation(values, namespace=NAMESPACE))
+    made = [
+        one
+        for group in groups
+        if group.name.startswith("console") and group.is_wanted(values)
+        for one in group.objects
+    ]
+    assert {"Deployment", "Service", "ClusterRole", "Role"} <= {one["kind"] for one in made}
+    await _without_webhooks(cluster)
+    await cluster.create(*made)
+    annotation = {"cert-manager.io/certificate-name": constants.CONSOLE_SECRET}
+    metadata = {
+        "name": constants.CONSOLE_SECRET,
+        "namespace": NAMESPACE,
+        "annotations": annotation if is_issued else {},
+    }
+    await cluster.client.create(
+        SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+    )
+    # Made before, as by kubectl, so that it stays.
+    body = {"metadata": {"labels": {"app.kubernetes.io/part-of": None}}}
+    await cluster.client.merge_patch(NAMESPACES, body, name=NAMESPACE)
+    await cluster.removal().run()
+    left = {key for key in cluster.world() if constants.CONSOLE in key}
+    assert left == (set() if is_issued else {f"Secret {NAMESPACE}/{constants.CONSOLE_SECRET}"})
 
 
 async def test_namespace_that_stays_admits_privileged_pods_no_more(cluster: InstalledCluster):

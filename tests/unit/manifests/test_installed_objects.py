@@ -8,6 +8,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from cli.command_parser import CommandParser
+from cli.console import add_arguments, settings_of
 from cli.installed_objects import build_groups, build_installed_objects
 from manifests.install.installation import Installation, overlaid, release_of
 from manifests.install.values import ChartValues
@@ -40,7 +42,9 @@ EVERYTHING: dict[str, Any] = {
         "dashboards": {"enabled": True},
     },
     "tls": {"source": "CertManager"},
+    "console": {"enabled": True, "hosts": ["gpu.example.com"]},
 }
+CONSOLE: dict[str, Any] = {"console": {"enabled": True, "tls": {"secretName": "console"}}}
 
 
 def installation_of(given: dict[str, Any], *, namespace: str = "gpu") -> Installation:
@@ -102,7 +106,7 @@ def test_no_ca_bundle_is_rendered():
 @pytest.mark.parametrize("given", [{}, EVERYTHING], ids=["default", "everything"])
 def test_pods_are_restricted(given: dict[str, Any]):
     deployments = [one for one in objects_of(given) if one["kind"] == "Deployment"]
-    assert len(deployments) == 2
+    assert len(deployments) == (3 if given else 2)
     for one in deployments:
         spec = one["spec"]["template"]["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True
@@ -135,7 +139,9 @@ def test_each_mount_has_a_volume_and_each_selector_its_pods(given: dict[str, Any
         metrics["spec"]["selector"],
         *(one["spec"]["selector"]["matchLabels"] for one in budgets),
     ]
-    assert len(selectors) == 3
+    if given:
+        selectors.append(find(objects, "Service", "gpu-console")["spec"]["selector"])
+    assert len(selectors) == (4 if given else 3)
     for selector in selectors:
         assert sum(selector.items() <= labels for labels in pods) == 1
 
@@ -299,6 +305,102 @@ def test_certificates_of_cert_manager_are_those_that_pods_mount():
     assert serving["spec"]["issuerRef"] == {"name": "corporate"}
 
 
+def test_the_console_is_off_unless_it_is_asked_for():
+    assert not [one for one in objects_of({}) if is_of_console(one)]
+
+
+def is_of_console(one: dict[str, Any]) -> bool:
+    name = one["metadata"]["name"]
+    return bool(name.startswith("gpu-console") and name != "gpu-console-viewer")
+
+
+def test_the_console_has_an_account_of_its_own_that_writes_nothing_but_reviews():
+    objects = [one for one in objects_of(CONSOLE) if is_of_console(one)]
+    pods = find(objects, "Deployment", "gpu-console")["spec"]["template"]["spec"]
+    assert pods["serviceAccountName"] == "gpu-console"
+    roles = [find(objects, kind, "gpu-console") for kind in ("ClusterRole", "Role")]
+    rules = [rule for role in roles for rule in role["rules"]]
+    written = {
+        resource
+        for rule in rules
+        for resource in rule["resources"]
+        if not set(rule["verbs"]) <= {"get", "list", "watch"}
+    }
+    assert written == {"tokenreviews", "subjectaccessreviews"}
+    assert all(rule["apiGroups"] != ["*"] and "*" not in rule["resources"] for rule in rules)
+    bindings = [find(objects, f"{role['kind']}Binding", "gpu-console") for role in roles]
+    for binding in bindings:
+        (subject,) = binding["subjects"]
+        assert (subject["name"], subject["namespace"]) == ("gpu-console", "gpu")
+
+
+@pytest.mark.parametrize(
+    ("given", "scheme"),
+    [
+        ({"tls": {"secretName": "console"}}, "https"),
+        ({"plainHttp": True}, "http"),
+    ],
+    ids=["TLS", "behind an ingress"],
+)
+def test_service_probes_and_policy_of_the_console_agree_on_the_port(
+    given: dict[str, Any], scheme: str
+):
+    values = {"console": {"enabled": True, **given}, "networkPolicy": {"enabled": True}}
+    objects = objects_of(values)
+    (container,) = container_of_console(objects)
+    assert [one["name"] for one in container["ports"]] == [scheme]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        asked = container[probe]["httpGet"]
+        assert (asked["port"], asked["scheme"]) == (scheme, scheme.upper())
+    (port,) = find(objects, "Service", "gpu-console")["spec"]["ports"]
+    assert port["targetPort"] == scheme
+    policy = find(objects, "NetworkPolicy", "gpu-console")["spec"]
+    assert policy["ingress"] == [{"ports": [{"port": scheme, "protocol": "TCP"}]}]
+    mounted = [one["name"] for one in container.get("volumeMounts", [])]
+    assert mounted == (["tls"] if scheme == "https" else [])
+
+
+@pytest.mark.parametrize(
+    "given", [{"tls": {"secretName": "console"}}, {"plainHttp": True}], ids=str
+)
+def test_the_command_takes_the_arguments_of_the_console(given: dict[str, Any]):
+    values = {"console": {"enabled": True, "hosts": ["gpu.example.com", "gpu"], **given}}
+    (container,) = container_of_console(objects_of(values))
+    command, *arguments = container["args"]
+    assert command == "console"
+    parser = CommandParser(command, "")
+    add_arguments(parser)
+    settings = settings_of(parser.parse_flags(arguments))
+    assert (settings.namespace, settings.hosts) == ("gpu", ("gpu.example.com", "gpu"))
+    assert settings.listen.port == container["ports"][0]["containerPort"]
+    assert settings.is_plain is ("plainHttp" in given)
+    if settings.certificate is not None:
+        (mount,) = container["volumeMounts"]
+        files = {settings.certificate.certificate, settings.certificate.key}
+        assert {str(one.parent) for one in files} == {mount["mountPath"]}
+
+
+def container_of_console(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    console = find(objects, "Deployment", "gpu-console")
+    containers: list[dict[str, Any]] = console["spec"]["template"]["spec"]["containers"]
+    return containers
+
+
+def test_cert_manager_issues_the_certificate_of_a_console_that_has_none():
+    objects = objects_of(EVERYTHING)
+    certificate = find(objects, "Certificate", "gpu-console-tls")["spec"]
+    assert certificate["dnsNames"] == [
+        "gpu-console.gpu.svc",
+        "gpu-console.gpu.svc.cluster.local",
+        "gpu.example.com",
+    ]
+    given = {**EVERYTHING, "console": {"enabled": True, "tls": {"secretName": "own"}}}
+    names = [one["metadata"]["name"] for one in objects_of(given) if one["kind"] == "Certificate"]
+    assert "gpu-console-tls" not in names
+    volumes = find(objects_of(given), "Deployment", "gpu-console")["spec"]["template"]["spec"]
+    assert volumes["volumes"][0]["secret"]["secretName"] == "own"
+
+
 @pytest.mark.parametrize("given", [{}, EVERYTHING], ids=["default", "everything"])
 def test_each_group_is_there_exactly_when_it_is_asked_for(given: dict[str, Any]):
     installation = installation_of(given)
@@ -331,6 +433,18 @@ def test_each_group_is_there_exactly_when_it_is_asked_for(given: dict[str, Any])
         (
             "settings: {device_plugin: {image: registry.test/plugin}}",
             "image registry.test/plugin has neither tag nor digest",
+        ),
+        (
+            "console: {enabled: true}",
+            "console.enabled needs a certificate: set console.tls.secretName to a Secret of the type",
+        ),
+        (
+            "console: {enabled: true, plainHttp: true, tls: {secretName: a}}",
+            "console.plainHttp and console.tls.secretName exclude each other",
+        ),
+        (
+            "console: {hosts: [gpu.example.com/path]}",
+            "'gpu.example.com/path' is not a host name, as gpu.example.com",
         ),
         ("[]", "holds no mapping"),
     ],
