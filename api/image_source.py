@@ -53,8 +53,8 @@ def resolve_image(source: ImageSource, *, field: str, default: str = "", variabl
         return default
     environment = f", or the environment variable {variable}" if variable else ""
     raise ImageSourceError(
-        f"{field}: the operand is enabled and has no image: set {field}.image to the whole"
-        f" reference, or {field}.repository, .image and .version{environment}"
+        f"{field}: the operand is enabled and has no image: set image to the whole reference, or repository, image"
+        f" and version{environment}"
     )
 
 

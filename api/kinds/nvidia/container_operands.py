@@ -150,7 +150,7 @@ class MIGManagerSpec(OperandBlock, frozen=True):
     """ConfigMap of the node's programs that use devices, and stop while these are partitioned."""
 
 
-class ValidationStep(SparseModel, frozen=True):
+class ValidatorStep(SparseModel, frozen=True):
     """A check of the validator."""
 
     env: list[EnvVar] | None = None
@@ -162,17 +162,17 @@ class ValidatorSpec(PodFields, frozen=True):
 
     image_variable: ClassVar[str] = "VALIDATOR_IMAGE"
 
-    plugin: ValidationStep = ValidationStep()
+    plugin: ValidatorStep = ValidatorStep()
     """Check of the device plugin."""
-    toolkit: ValidationStep = ValidationStep()
+    toolkit: ValidatorStep = ValidatorStep()
     """Check of the container toolkit."""
-    driver: ValidationStep = ValidationStep()
+    driver: ValidatorStep = ValidatorStep()
     """Check of the driver."""
-    cuda: ValidationStep = ValidationStep()
+    cuda: ValidatorStep = ValidatorStep()
     """Check by a CUDA program."""
-    vfio_pci: ValidationStep = msgspec.field(default=ValidationStep(), name="vfioPCI")
+    vfio_pci: ValidatorStep = msgspec.field(default=ValidatorStep(), name="vfioPCI")
     """Check that the devices are bound to vfio-pci."""
-    vgpu_manager: ValidationStep = ValidationStep()
+    vgpu_manager: ValidatorStep = ValidatorStep()
     """Check of the vGPU manager."""
-    vgpu_devices: ValidationStep = ValidationStep()
+    vgpu_devices: ValidatorStep = ValidatorStep()
     """Check of the vGPUs."""

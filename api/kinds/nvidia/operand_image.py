@@ -51,7 +51,6 @@ def image_for_nodes(image: str, *, field: str, os_tag: str, kernel: str = "") ->
         )
     if ":" not in image.rpartition("/")[2]:
         raise ImageSourceError(
-            f"{field}: {image} has no tag, to which {os_tag} could be appended: set {field}.repository, .image and"
-            " .version"
+            f"{field}: {image} has no tag, to which {os_tag} could be appended: set repository, image and version"
         )
     return "-".join(part for part in (image, kernel, os_tag) if part)

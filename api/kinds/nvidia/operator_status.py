@@ -46,8 +46,10 @@ class NodeUpgradeStatus(Model, frozen=True):
     since: str | None = None
     """Time of the last change of `state`."""
     reason: str = ""
-    """Why the node is in this state, for people."""
-    attempt: int = 1
+    """Why the node is in this state, in CamelCase; for programs."""
+    message: str = ""
+    """Why it is, for people."""
+    attempt: int = 0
     """Number of the attempt; it goes up where a node that failed is tried again."""
 
 

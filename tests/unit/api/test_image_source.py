@@ -49,6 +49,6 @@ def test_half_an_image_is_refused_with_the_name_of_the_field(source: ImageSource
 
 def test_no_image_at_all_is_refused_with_the_cure():
     with pytest.raises(
-        ImageSourceError, match=r"bootstrap\.gfd\.image: .* set bootstrap\.gfd\.image"
+        ImageSourceError, match=r"^bootstrap\.gfd\.image: .* set image to the whole reference"
     ):
         resolve_image(ImageSource(), field="bootstrap.gfd.image")

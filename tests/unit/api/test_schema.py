@@ -15,13 +15,15 @@ from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
 from api.kinds.leadershipterm import GPUControlPlaneTerm
+from api.kinds.nvidia.clusterpolicy import ClusterPolicy
+from api.kinds.nvidia.nvidiadriver import NVIDIADriver
 from api.meta import Model, SparseModel
 
 OBSERVED = [GPUPool, GPUDevice, GPUNodeInventory]
 """Kinds that may be written empty, and have a status."""
 CACHES = [GKMCache, ClusterGKMCache]
 CACHE_NODES = [GKMCacheNode, ClusterGKMCacheNode]
-KINDS = [*OBSERVED, GPUControlPlaneTerm, *CACHES, *CACHE_NODES]
+KINDS = [*OBSERVED, GPUControlPlaneTerm, *CACHES, *CACHE_NODES, ClusterPolicy, NVIDIADriver]
 
 TAKEN = {
     "type",
@@ -43,6 +45,7 @@ TAKEN = {
     "minProperties",
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
+    "x-kubernetes-map-type",
     "x-kubernetes-validations",
     "x-kubernetes-preserve-unknown-fields",
 }

@@ -40,6 +40,7 @@ from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.csi_driver import build_csi_driver
 from manifests.node.detector_daemonset import build_node_detector
 from manifests.node.device_plugin import PluginKind, PluginMode, WorkloadSettings
+from manifests.nvidia.operator_crds import build_operator_crds
 from manifests.scaling.node_overlay import build_node_overlays
 from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from manifests.scaling.priority_class import build_balloon_priority_class
@@ -70,6 +71,7 @@ SCALING = msgspec.convert(load_example("pool-autoscaling")[0], GPUPool)
 DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "crds": build_crds,
     "cache-crds": build_cache_crds,
+    "operator-crds": build_operator_crds,
     "webhooks-service": lambda: [
         build_mutating_configuration(IN_CLUSTER),
         build_validating_configuration(IN_CLUSTER),

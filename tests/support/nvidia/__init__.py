@@ -1,0 +1,1 @@
+"""What tests of NVIDIA's kinds share."""
