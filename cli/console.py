@@ -115,7 +115,7 @@ def _run(settings: ConsoleSettings) -> int:
     from console.processes.cluster_console import run_cluster_console
     from console.processes.page_certificate import UnusableCertificateError
     from kube.config.connection import BadConfigurationError
-    from server.http.listener import ListenError
+    from server.http.listening_sockets import ListenError
     from server.system_clock import SystemClock
     from telemetry.logs import configure_logs
 

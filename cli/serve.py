@@ -50,7 +50,7 @@ def _serve(settings: Settings) -> int:
     logs = configure_logs(settings.log_level, settings.log_format)
     # --show-settings and --help stay quick: the server's imports cost a second.
     from kube.config.connection import BadConfigurationError  # noqa: PLC0415
-    from server.http.listener import ListenError  # noqa: PLC0415
+    from server.http.listening_sockets import ListenError  # noqa: PLC0415
     from server.process import serve  # noqa: PLC0415
 
     try:

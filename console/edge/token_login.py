@@ -29,7 +29,7 @@ _REFUSALS: Final = {
         HTTPStatus.FORBIDDEN,
         "the user of this token may not list gpupools and gpudevices of gpu.deckhouse.io, without which there is"
         " nothing to see; a ClusterRoleBinding to view gives both rights",
-        {},
+        {"WWW-Authenticate": 'Bearer error="insufficient_scope"'},
     ),
     TokenRefusal.UNAVAILABLE: (
         HTTPStatus.SERVICE_UNAVAILABLE,

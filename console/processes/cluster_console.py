@@ -23,7 +23,7 @@ from kube.client import KubeClient
 from kube.config.connection import BadConfigurationError
 from kube.config.discovery import load_configuration
 from server import open_files
-from server.http.listener import open_listeners
+from server.http.listening_sockets import open_listeners
 from telemetry.tasks import StoppedError, start_all, stop_signals
 
 if TYPE_CHECKING:

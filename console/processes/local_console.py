@@ -22,7 +22,7 @@ from console.rows import ViewerRow
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import KubeError
-from server.http.listener import ListenError, open_listeners
+from server.http.listening_sockets import ListenError, open_listeners
 from server.system_clock import SystemClock
 from telemetry.tasks import start_all
 

@@ -12,6 +12,7 @@ import structlog
 from server.http.body import LargeBodies
 from server.http.connections import Acceptor, ConnectionLimiter
 from server.http.limits import Limits
+from server.http.listening_sockets import open_listeners
 from server.http.negotiated_protocol import NegotiatedProtocol
 from server.http.peer_connection import PortState
 from server.http.replies import ReplyEncoder
@@ -27,14 +28,7 @@ if TYPE_CHECKING:
 FINISH_WITHIN_S: Final = 10.0
 """How long requests under way may take on shutdown: a bind, 4 s, and the read after it, 4 s."""
 
-_BACKLOG: Final = 1024
-"""Connections that wait to be accepted, as when all API servers connect at once; the system may allow fewer."""
-
 _log = structlog.get_logger()
-
-
-class ListenError(Exception):
-    """The port cannot be opened; the text says which and why."""
 
 
 @final
@@ -118,26 +112,3 @@ class Port:
                 limiter=self._state.limiter,
                 limits=self._limits,
             ).run()
-
-
-async def open_listeners(host: str, port: int) -> list[socket.socket]:
-    """Return listening sockets, which do not block, for each address of the host; port 0 is a free one.
-
-    Raises:
-        ListenError: the address is in use, or is none of this machine's.
-    """
-    loop = asyncio.get_running_loop()
-    listeners: list[socket.socket] = []
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, address in dict.fromkeys((one[0], one[4]) for one in found):
-            listeners.append(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
-    except BaseException as error:
-        for listener in listeners:
-            listener.close()
-        if isinstance(error, OSError):
-            raise ListenError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-        raise
-    for listener in listeners:
-        listener.settimeout(0)
-    return listeners

@@ -133,6 +133,8 @@ async def test_who_lacks_a_right_is_told_which() -> None:
         heard = await console.ask(DEVICE, **bearer("carol"))
         assert heard.status == 403
         assert "may not list gpupools and gpudevices" in heard.error
+        # RFC 6750, 3.1: the page asks for another token.
+        assert heard.headers["WWW-Authenticate"] == 'Bearer error="insufficient_scope"'
         assert console.data.asked == []
 
 

@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 
 from server.http.body import Unread
 from server.http.limits import Limits
-from server.http.listener import ListenError, Port
+from server.http.listener import Port
+from server.http.listening_sockets import ListenError
 from server.http.routes import Headers, Routes
 from server.settings import ListenSettings
 from tests.support.endpoints import AnsweredBy, a_port, awaited

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from api.kinds.gpupool import GPUPool
 from kube.resources import GPU_DEVICES, GPU_POOLS, PODS
 from manifests import constants
-from server.http.listener import ListenError
+from server.http.listening_sockets import ListenError
 from server.shutdown import YIELD_S
 from simulator.node.kubelet import register_node
 from tests.support.hand_made import a_device, a_pool
