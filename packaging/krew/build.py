@@ -3,9 +3,9 @@
   python -m krew.build DIRECTORY [--url URL] [--revision TEXT] [--project DIRECTORY]
 
 DIRECTORY gets `kubectl-gpu_VERSION_linux_ARCHITECTURE.tar.gz` for this machine's architecture, and `gpu.yaml`. URL is
-where the archive will be. PyInstaller collects the interpreter and the modules that the verbs import; those of the
-server's stack are excluded, so that one that is needed by mistake ends the test of the archive. Two builds of a commit
-on one machine are equal, byte by byte.
+where the archive will be. PyInstaller collects the interpreter, the modules that the verbs import, and the console's page;
+those of the server's stack are excluded, so that one that is needed by mistake ends the test of the archive. Two builds
+of a commit on one machine are equal, byte by byte.
 """
 
 import argparse
@@ -32,13 +32,12 @@ if TYPE_CHECKING:
 
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _EXCLUDED: Final = (
-    "aiohttp",
     "cryptography",
     "grpc",
+    "h2",
+    "httptools",
     "hypothesis",
     "kubernetes_asyncio",
-    "multidict",
-    "propcache",
     "pydantic",
     "pydantic_core",
     "pytest",
@@ -47,8 +46,8 @@ _EXCLUDED: Final = (
     "sigstore",
     "twisted",
     "uvloop",
-    "yarl",
 )
+_PAGE: Final = "console/edge/static"
 _COMPLETION: Final = "kubectl_complete-gpu"
 _LICENSE: Final = "LICENSE"
 _URL: Final = "https://releases.example.com"
@@ -113,6 +112,7 @@ def _bundle(work: Path, directory: Path, project: Project, *, revision: str | No
     command = [
         *(sys.executable, "-m", "PyInstaller", "--onedir", "--noconfirm", "--log-level=ERROR"),
         *(f"--name={PROGRAM}", f"--paths={site}", *excluded),
+        f"--add-data={site / _PAGE}:{_PAGE}",
         *(f"--distpath={work}/dist", f"--workpath={work}/build", f"--specpath={work}"),
         str(site / "kubectl_gpu" / "__main__.py"),
     ]
