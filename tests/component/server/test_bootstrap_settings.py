@@ -27,8 +27,8 @@ HOST_PATH = "text that matches ^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$"
         ),
         pytest.param(
             {"dcgm": {"enabled": True}},
-            "bootstrap.dcgm.image: the operand is enabled and has no image: set"
-            " bootstrap.dcgm.image.image to the whole reference",
+            "bootstrap.dcgm.image: the operand is enabled and has no image: set image to the whole"
+            " reference",
             id="no image",
         ),
         pytest.param(
