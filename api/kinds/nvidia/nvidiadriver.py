@@ -4,6 +4,7 @@ The kind is that of NVIDIA's GPU Operator, with every field of v26.7; see `api.k
 """
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -14,7 +15,7 @@ from api.kinds.nvidia.pod_fields import DriverNodeAffinity, PodSecurityContext, 
 from api.kinds.nvidia.upgrade_policy import DriverUpgradePolicy
 from api.meta import Model, ObjectMeta, SparseModel
 
-DEFAULT_IMAGE = "nvcr.io/nvidia/driver"
+DEFAULT_IMAGE: Final = "nvcr.io/nvidia/driver"
 
 
 class DriverType(Enum):

@@ -1,9 +1,11 @@
 """How a new driver reaches the nodes: how many at once, and what becomes of their pods."""
 
+from typing import Final
+
 from api.kinds.nvidia.operand_block import Count
 from api.meta import SparseModel
 
-DEFAULT_MAX_UNAVAILABLE = "25%"
+DEFAULT_MAX_UNAVAILABLE: Final = "25%"
 
 
 class PodDeletion(SparseModel, frozen=True):
