@@ -18,9 +18,9 @@ from api.meta import Condition, Model, ObjectMeta
 from api.names import ASSIGNMENT_ANNOTATION
 from certs.tls import client_context
 from demo.control_plane import DemoServer, environment, write_kubeconfig
+from demo.kubectl_stand_in import KubectlStandIn
 from demo.node_caches import NodeCaches, cache_settings
 from demo.node_programs import NodePrograms
-from demo.objects import ELASTIC, NODES
 from demo.signed_images import DemoImages
 from kube.client import MERGE_PATCH, KubeClient
 from kube.config.connection import StaticConnection
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from agent.settings import AgentSettings
+    from demo.fleet import Fleet
     from simulator.node.node_agent import FakeNodeAgent
 
 SERVER_USER: Final = constants.service_account_username(constants.DEFAULT_NAMESPACE)
@@ -102,8 +103,9 @@ class ApiEvent(Model, frozen=True):
 class DemoCluster:
     """All processes and fakes; `client` is the operator's."""
 
-    def __init__(self, folder: "Path", log: "Path") -> None:
+    def __init__(self, folder: "Path", log: "Path", fleet: "Fleet") -> None:
         self.clock = SystemClock()
+        self._fleet = fleet
         self.server = DemoServer(folder, log, self.clock)
         self.images = DemoImages(folder / "images")
         self._folder = folder
@@ -117,20 +119,28 @@ class DemoCluster:
         )
         self.volumes = InlineVolumes(nodes=folder / "kubelets")
         self.client: KubeClient
+        self.kubectl: KubectlStandIn
         self.kubelet: FakeKubelet
         self.programs: NodePrograms
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.api)
-            await stack.enter_async_context(self.images.registry)
-            self.server.kernel_caches = {
-                "verification": {"keys": [self.images.public_pem]},
-                "registries": {"plain_http": [self.images.registry.host]},
-                "grace_s": CACHE_GRACE_S,
-            }
+            self.server.kernel_caches = {"enabled": False}
+            if self._fleet.has_caches:
+                await stack.enter_async_context(self.images.registry)
+                self.server.kernel_caches = {
+                    "verification": {"keys": [self.images.public_pem]},
+                    "registries": {"plain_http": [self.images.registry.host]},
+                    "grace_s": CACHE_GRACE_S,
+                }
             self.client = await stack.enter_async_context(self._client(ADMIN_TOKEN))
-            self.programs = NodePrograms(self.client, self.clock, self._folder / "nodes")
+            self.kubectl = await stack.enter_async_context(
+                KubectlStandIn(self._folder / "kubectl", self.api.url, ADMIN_TOKEN)
+            )
+            self.programs = NodePrograms(
+                self.client, self.clock, folder=self._folder / "nodes", fleet=self._fleet
+            )
             await self._install()
             await stack.enter_async_context(
                 self.server.serving(self.api.url, SERVER_TOKEN, self.client)
@@ -243,13 +253,16 @@ class DemoCluster:
         except NotFound:
             return None
 
+    async def pod_condition(
+        self, name: str, type_: str, namespace: str = "default"
+    ) -> Condition | None:
+        pod = await self.client.get(PODS, _ScheduledPod, name, namespace=namespace)
+        return next((one for one in pod.status.conditions or () if one.type == type_), None)
+
     async def why_unscheduled(self, name: str, namespace: str = "default") -> str:
         """Return kube-scheduler's message about an unschedulable pod, or nothing."""
-        pod = await self.client.get(PODS, _ScheduledPod, name, namespace=namespace)
-        for condition in pod.status.conditions or ():
-            if (condition.type, condition.status) == ("PodScheduled", "False"):
-                return condition.message
-        return ""
+        found = await self.pod_condition(name, "PodScheduled", namespace)
+        return found.message if found is not None and found.status == "False" else ""
 
     async def pool(self, name: str) -> GPUPool:
         return await self.client.get(GPU_POOLS, GPUPool, name)
@@ -296,13 +309,15 @@ class DemoCluster:
 
     async def _install(self) -> None:
         """Install CRDs and webhooks."""
-        for name in (constants.DEFAULT_NAMESPACE, nfd.NAMESPACE, "ml-team", "students"):
+        for name in (constants.DEFAULT_NAMESPACE, nfd.NAMESPACE, *self._fleet.namespaces):
             await self.client.create(
                 NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             )
         for crd in (*build_crds(), *build_cache_crds(), nfd.node_feature_crd(), *karpenter_crds()):
             await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
-        settings = WebhookSettings(client=UrlClient(base_url=self.server.url))
+        settings = WebhookSettings(
+            client=UrlClient(base_url=self.server.url), serves_caches=self._fleet.has_caches
+        )
         await self.client.create(
             MUTATING_WEBHOOK_CONFIGURATIONS, build_mutating_configuration(settings)
         )
@@ -342,7 +357,7 @@ class DemoCluster:
         group.spawn(FakeScheduler(self.client, extender, self.clock).run(), "kube-scheduler")
         self.kubelet = FakeKubelet(self.client, self.clock, self.programs, volumes=self.volumes)
         group.spawn(self.kubelet.run(), "kubelet")
-        for node in NODES:
+        for node in self._fleet.nodes if self._fleet.has_caches else ():
             caches = NodeCaches(self.client, self.clock, self._cache_settings(node))
             for name, work in caches.tasks().items():
                 group.spawn(work, f"{node}/{name}")
@@ -350,10 +365,12 @@ class DemoCluster:
         group.spawn(sets.run(), "DaemonSets")
         plugins = PoolPlugins(self.client, self.clock, namespace=constants.DEFAULT_NAMESPACE)
         group.spawn(plugins.run(), "device plugins")
+        if not self._fleet.elastic:
+            return
         karpenter = FakeKarpenter(self.client, self.clock, times=KARPENTER_TIMES)
         group.spawn(karpenter.run(), "Karpenter")
         # the agents of its nodes are pods, as on any other node
-        behaviour = {ELASTIC: NodeBehaviour(devices_after_s=None)}
+        behaviour = {self._fleet.elastic: NodeBehaviour(devices_after_s=None)}
         joining = JoiningNodes(self.client, self.clock, behaviour)
         group.spawn(joining.run(), "kubelets of new nodes")
 

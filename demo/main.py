@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 
 from demo.chapters import changes as demo_changes
-from demo.chapters import device_assignment, operand_switch, placement
+from demo.chapters import device_assignment, operand_switch, placement, waiting_pod
 from demo.chapters import pods as demo_pods
 from demo.chapters.accounting import accounts
 from demo.chapters.autoscaling_chapter import from_zero_and_back
 from demo.chapters.bare_node import bare_node
 from demo.chapters.kernel_caches import kernel_caches
 from demo.cluster import AdmissionDenied, DemoCluster
+from demo.objects import FLEET
 from demo.story import Story, UntrueError
 from kube.errors import KubeError
 
@@ -55,7 +56,9 @@ CHAPTERS: "Final[tuple[Chapter, ...]]" = (
     placement.fractions,
     accounts,
     kernel_caches,
+    waiting_pod.fragmented,
     from_zero_and_back,
+    waiting_pod.why,
 )
 
 
@@ -79,7 +82,7 @@ async def _narrate(chapters: "Sequence[Chapter]", folder: Path, log: Path) -> No
     say("In memory: an API server, a registry, a scheduler, Karpenter, kubelets, node agents.")
     say("In a process of its own: the real GPU control plane, called over HTTPS as by Kubernetes.")
     say("The demo needs nothing else, and takes about a minute.")
-    async with asyncio.timeout(LIMIT_S), DemoCluster(folder, log) as cluster:
+    async with asyncio.timeout(LIMIT_S), DemoCluster(folder, log, FLEET) as cluster:
         story = Story(cluster, say)
         for chapter in chapters:
             await chapter(story)

@@ -17,7 +17,6 @@ from agent.validator.step_run import StepTimes, run_step, wait_for_file
 from agent.validator.steps import DEFAULT_STEPS, Passed, ValidationStep
 from agent.validator.toolkit_check import RUNTIME, ToolkitCheck
 from api.nodefiles.poolconfig import HandOut
-from demo.objects import NODES, device_table
 from manifests import constants
 from simulator.node.container_runtime import ContainerFailedError
 from simulator.node.node_agent import DISPLAY_CLASS, NVIDIA, FakeNodeAgent
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from agent.validator.steps import Outcome, StepCheck
     from api.clock import Clock
     from api.foreign.core import Pod
+    from demo.fleet import Fleet
     from kube.client import KubeClient
 
 NAME_LABEL: Final = "app.kubernetes.io/name"
@@ -44,19 +44,22 @@ _TIMES: Final = StepTimes(deadline_s=0.1, retry_s=0.2)
 class NodePrograms:
     """What runs in the containers of all nodes."""
 
-    def __init__(self, client: "KubeClient", clock: "Clock", folder: "Path") -> None:
+    def __init__(
+        self, client: "KubeClient", clock: "Clock", *, folder: "Path", fleet: "Fleet"
+    ) -> None:
         self._client = client
         self._clock = clock
         self._folder = folder
+        self._devices_of = fleet.devices_of
         self.agents: dict[str, FakeNodeAgent] = {}
         self._kept: dict[str, KeptSteps] = {}
         """Of the role `validator`."""
-        for node in NODES:
+        for node in fleet.nodes:
             self._add(node)
 
     def _add(self, node: str) -> None:
         """Install what a node's image has."""
-        devices = device_table(node)
+        devices = self._devices_of(node)
         self.agents[node] = FakeNodeAgent(self._client, self._clock, node=node, devices=devices)
         self.install_toolkit(node)
         self._kept[node] = KeptSteps(
@@ -109,7 +112,7 @@ class NodePrograms:
                 numa_node=one.numa_node,
                 driver="nvidia",
             )
-            for one in device_table(node)
+            for one in self._devices_of(node)
         ]
         await write_report(self._client, devices, node=node, namespace=constants.DEFAULT_NAMESPACE)
 

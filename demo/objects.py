@@ -7,12 +7,13 @@ pool of time slices has the L40S, the pool of whole devices all H200. A node tha
 
 from typing import TYPE_CHECKING, Any, Final
 
-from api.names import API_VERSION, RESOURCE_PREFIX, NodeName
-from inventory.identity import device_name
-from simulator.node.node_agent import FakeDevice
+from api.names import API_VERSION, RESOURCE_PREFIX
+from demo.fleet import H200, L4, L40S, Fleet, a_device
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from simulator.node.node_agent import FakeDevice
 
 DEVICES_PER_NODE: Final = 8
 NODES: Final = ("n1", "n2", "n3")
@@ -35,62 +36,28 @@ RESERVATION_TTL_S: Final = 5
 """Lifetime of a reservation in the pool of time slices."""
 
 
-def device_table(node: str) -> list[FakeDevice]:
+def device_table(node: str) -> "list[FakeDevice]":
     if node not in NODES:
-        return [_l4(node)]
+        return [a_device(L4, node, 0)]
     small = range(SLICED_FROM, DEVICES_PER_NODE) if node == SLICED_NODE else range(0)
     return [
-        _l40s(node, number) if number in small else _h200(node, number)
+        a_device(
+            L40S if number in small else H200,
+            node,
+            number,
+            numa_node=number // DEVICES_PER_NUMA_NODE,
+        )
         for number in range(DEVICES_PER_NODE)
     ]
 
 
-def device_of(device: FakeDevice, node: str) -> str:
-    """Return the name of the GPUDevice that the inventory creates for a device."""
-    return device_name(NodeName(node), device.address)
-
-
-def _h200(node: str, number: int) -> FakeDevice:
-    return FakeDevice(
-        uuid=_uuid(node, number),
-        address=_address(number),
-        product="NVIDIA H200",
-        pci_device="2335",
-        memory_mib=143771,
-        compute_capability="9.0",
-        numa_node=number // DEVICES_PER_NUMA_NODE,
-    )
-
-
-def _l40s(node: str, number: int) -> FakeDevice:
-    return FakeDevice(
-        uuid=_uuid(node, number),
-        address=_address(number),
-        product="NVIDIA L40S",
-        pci_device="26b9",
-        memory_mib=46068,
-        compute_capability="8.9",
-        numa_node=number // DEVICES_PER_NUMA_NODE,
-    )
-
-
-def _l4(node: str) -> FakeDevice:
-    return FakeDevice(
-        uuid=_uuid(node, 0),
-        address=_address(0),
-        product="NVIDIA L4",
-        pci_device="27b8",
-        memory_mib=23034,
-        compute_capability="8.9",
-    )
-
-
-def _uuid(node: str, number: int) -> str:
-    return f"GPU-{node}-{number}"
-
-
-def _address(number: int) -> str:
-    return f"0000:{0x17 + number:02x}:00.0"
+FLEET: Final = Fleet(
+    nodes=NODES,
+    devices_of=device_table,
+    namespaces=("ml-team", "students"),
+    has_caches=True,
+    elastic=ELASTIC,
+)
 
 
 def whole_pool() -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from api.kinds.gpudevice import DeviceState
 from api.names import ASSIGNMENT_ANNOTATION, RESOURCE_PREFIX
+from demo.fleet import name_of
 from demo.objects import (
     BIG_PRODUCT,
     DEVICES_PER_NODE,
@@ -15,7 +16,6 @@ from demo.objects import (
     SLICES_PER_DEVICE,
     SMALL_PRODUCT,
     WHOLE,
-    device_of,
     device_table,
     slices_pool,
     whole_pool,
@@ -44,7 +44,7 @@ async def discovery(story: Story) -> None:
     for node in joining:
         await story.cluster.join(node)
     wanted = {
-        device_of(gpu, node): gpu.product.replace(" ", "-")
+        name_of(gpu, node): gpu.product.replace(" ", "-")
         for node in NODES
         for gpu in device_table(node)
     }
@@ -70,7 +70,7 @@ async def discovery(story: Story) -> None:
 async def manual_assignment(story: Story) -> None:
     """Assign devices to a pool by hand, and show refused assignments."""
     gpus = device_table(SLICED_NODE)
-    small = [device_of(gpu, SLICED_NODE) for gpu in gpus[SLICED_FROM:]]
+    small = [name_of(gpu, SLICED_NODE) for gpu in gpus[SLICED_FROM:]]
     story.title(f"An operator creates the pool {SLICES}, and assigns four devices by annotation")
     story.say(f"  Its unit is a time slice: {SLICES_PER_DEVICE} pods share a device.")
     await story.cluster.client.create(GPU_POOLS, slices_pool())
@@ -84,7 +84,7 @@ async def manual_assignment(story: Story) -> None:
         lambda found: sorted(small) == _in_pool(found, SLICES),
     )
     story.claim(f"these four devices, and no others, are in pool {SLICES}")
-    other = device_of(gpus[0], SLICED_NODE)
+    other = name_of(gpus[0], SLICED_NODE)
     await _is_refused(story, other, SLICES, says=f'the device has "{BIG_PRODUCT}"')
     await _is_refused(story, other, "slice", says="pool not found")
     devices = await story.cluster.devices()
@@ -135,7 +135,7 @@ async def _is_refused(story: Story, device: str, pool: str, *, says: str) -> Non
 
 
 def _show(story: Story, devices: "Mapping[str, GPUDevice]") -> None:
-    shown = [device_of(device_table(node)[-1], node) for node in (NODES[0], SLICED_NODE)]
+    shown = [name_of(device_table(node)[-1], node) for node in (NODES[0], SLICED_NODE)]
     rows = [
         (name, one.status.node_name, one.status.state.value, one.status.product)
         for name, one in devices.items()

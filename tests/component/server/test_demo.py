@@ -33,7 +33,10 @@ async def test_the_demo_runs_to_its_end_and_checks_every_claim():
     assert " MiB were pulled and extracted\n" in text
     assert " s; nothing was pulled\n" in text
     assert "  llama   Outdated   2       2        0       1         2\n" in text
-    assert text.endswith("\nEvery claim above was checked.\n")
+    assert "  $ kubectl gpu why wide\n  default/wide has waited " in text
+    assert "    - ask for 3 units: node n" in text
+    last = "  ✓ it says who has the devices, and what would help, each remedy tried on a copy\n"
+    assert text.endswith(f"{last}\nEvery claim above was checked.\n")
     assert [line for line in text.splitlines() if len(line) > LINE] == []
 
 

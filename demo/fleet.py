@@ -1,0 +1,72 @@
+"""Machines of a demo's cluster: nodes, their devices as drivers report them, and what the cluster has beside them."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from api.names import NodeName
+from inventory.identity import device_name
+from simulator.node.node_agent import FakeDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FIRST_BUS: Final = 0x17
+"""PCI bus of a node's first device."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """What a cluster is made of."""
+
+    nodes: tuple[str, ...]
+    """They are prepared from the start, and join when they are told to."""
+    devices_of: "Callable[[str], list[FakeDevice]]"
+    """Devices by the node's name, also of nodes that an autoscaler adds."""
+    namespaces: tuple[str, ...]
+    """Of users, besides `default`."""
+    has_caches: bool
+    """Whether nodes serve kernel caches from a registry."""
+    elastic: str = ""
+    """NodePool from which Karpenter adds nodes; empty without Karpenter."""
+
+
+class DeviceModel(NamedTuple):
+    product: str
+    pci_device: str
+    memory_mib: int
+    compute_capability: str
+
+
+H200: Final = DeviceModel("NVIDIA H200", "2335", 143771, "9.0")
+H100: Final = DeviceModel("NVIDIA H100", "2330", 81559, "9.0")
+L40S: Final = DeviceModel("NVIDIA L40S", "26b9", 46068, "8.9")
+A10: Final = DeviceModel("NVIDIA A10", "2236", 23028, "8.6")
+L4: Final = DeviceModel("NVIDIA L4", "27b8", 23034, "8.9")
+
+
+def a_device(
+    model: DeviceModel,
+    node: str,
+    number: int,
+    *,
+    numa_node: int = -1,
+    mig: tuple[str, int] = ("", 0),
+) -> FakeDevice:
+    """Return a device of a node; `mig` has the profile and the number of its instances."""
+    return FakeDevice(
+        uuid=f"GPU-{node}-{number}",
+        address=f"0000:{FIRST_BUS + number:02x}:00.0",
+        product=model.product,
+        pci_device=model.pci_device,
+        memory_mib=model.memory_mib,
+        compute_capability=model.compute_capability,
+        numa_node=numa_node,
+        mig_profile=mig[0],
+        mig_instances=mig[1],
+    )
+
+
+def name_of(device: FakeDevice, node: str) -> str:
+    """Return the name of the GPUDevice that the inventory creates for a device."""
+    return device_name(NodeName(node), device.address)
