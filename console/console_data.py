@@ -32,10 +32,17 @@ class EventStream(Protocol):
     """The events of one viewer, as bytes of `text/event-stream`."""
 
     async def next_event(self) -> bytes:
-        """Return the next event, waiting for it. The first is the snapshot.
+        """Return the next event, waiting for it. The first is the snapshot, which comes in parts.
 
         Cancelled, it loses no event.
+
+        Raises:
+            ConnectionResetError: the stream is closed, or its viewer was dropped.
         """
+
+    @property
+    def is_inside_event(self) -> bool:
+        """Whether what was returned last is part of an event, of which the rest is there: nothing else may be written."""
 
     def close(self) -> None:
         """Forget the viewer; idempotent."""

@@ -41,22 +41,41 @@ class FittingPods:
     def __init__(self, index: "DeviceIndex", pool: "PoolName") -> None:
         self._index = index
         self._pool = pool
-        self._by_node: dict[NodeName, tuple[PoolNode, Counts]] = {}
-        # as the node was when its pods were counted
+        self._nodes: dict[NodeName, PoolNode] = {}
+        # as they were when their pods were counted
+        self._counts: dict[NodeName, Counts] = {}
+        self._totals = list(_NONE)
 
     def counts(self) -> dict[int, int]:
         """Return the number of pods by size."""
-        nodes = self._index.state(self._pool).nodes()
-        before, self._by_node = self._by_node, {}
-        totals = list(_NONE)
-        for name, node in nodes.items():
-            known = before.get(name)
-            if known is None or known[0] is not node:
-                known = (node, self._count(name, node))
-            self._by_node[name] = known
-            for place, count in enumerate(known[1]):
-                totals[place] += count
-        return dict(zip(SIZES, totals, strict=True))
+        state = self._index.state(self._pool)
+        if not state.is_constrained():
+            self._forget()
+            rooms = state.rooms().items()
+            return {size: sum(free // size * nodes for free, nodes in rooms) for size in SIZES}
+        nodes = state.nodes()
+        for gone in self._nodes.keys() - nodes.keys() if len(nodes) != len(self._nodes) else ():
+            self._replace(gone, None)
+        known = self._nodes
+        for name in [name for name, node in nodes.items() if known.get(name) is not node]:
+            self._replace(name, nodes[name])
+        return dict(zip(SIZES, self._totals, strict=True))
+
+    def _replace(self, name: "NodeName", node: "PoolNode | None") -> None:
+        before, after = self._counts.pop(name, _NONE), _NONE
+        if node is None:
+            del self._nodes[name]
+        else:
+            self._nodes[name] = node
+            after = self._counts[name] = self._count(name, node)
+        for place, count in enumerate(after):
+            # Whole numbers: what is taken away is what was added.
+            self._totals[place] += count - before[place]
+
+    def _forget(self) -> None:
+        self._nodes.clear()
+        self._counts.clear()
+        self._totals = list(_NONE)
 
     def _count(self, name: "NodeName", node: "PoolNode") -> Counts:
         if not node.is_reservable:

@@ -124,7 +124,7 @@ class _OpenStream:
         response = web.StreamResponse(headers=STREAM_HEADERS)
         await response.prepare(self._request)
         due = self._viewer.until
-        while self._end is None:
+        while self._end is None or events.is_inside_event:
             if due is not None and self._clock.monotonic() >= due:
                 due = await self._review(review)
                 continue

@@ -184,6 +184,12 @@ class PoolState:
         self._refresh()
         return self._rooms
 
+    def is_constrained(self) -> bool:
+        """Say whether more than the number of free units decides on some node whether a pod fits."""
+        self._refresh()
+        has_rules = self.facts is not None and self.facts.constrains_sets
+        return has_rules or bool(self._with_policy)
+
     def largest_free(self) -> int:
         """Return the largest number of units of one node that a pod that exists may get now."""
         return max(self.rooms(), default=0)

@@ -43,6 +43,10 @@ class CannedClusterStream:
         self.events: asyncio.Queue[bytes] = asyncio.Queue()
         self._close = close
 
+    @property
+    def is_inside_event(self) -> bool:
+        return False
+
     async def next_event(self) -> bytes:
         return await self.events.get()
 

@@ -46,6 +46,10 @@ class CannedStream:
     def send(self, event: bytes) -> None:
         self._events.put_nowait(event)
 
+    @property
+    def is_inside_event(self) -> bool:
+        return False
+
     async def next_event(self) -> bytes:
         return await self._events.get()
 

@@ -110,7 +110,7 @@ class ConsoleFeed:
                 return caches.pool_sink, msgspec.convert(content, GPUPool, strict=False)
             case "GPUDevice":
                 device = msgspec.convert(content, GPUDevice, strict=False)
-                return caches.device_sink, observe_device(device)
+                return self.state.seen_devices, observe_device(device)
             case "Node":
                 node = node_facts(msgspec.convert(content, Node, strict=False))
                 return (caches.node_sink, node) if scope.nodes else None
@@ -129,10 +129,10 @@ class ConsoleFeed:
 
 async def next_whole_event(stream: ViewerStream) -> bytes:
     """Return an event with all of its parts."""
-    event = await stream.next_event()
+    parts = [await stream.next_event()]
     while stream.is_inside_event:
-        event += await stream.next_event()
-    return event
+        parts.append(await stream.next_event())
+    return b"".join(parts)
 
 
 async def waiting_events(stream: ViewerStream) -> list[bytes]:

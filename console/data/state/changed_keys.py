@@ -14,7 +14,7 @@ class ChangedKeys:
 
     devices: "set[DeviceName]" = field(default_factory=set)
     nodes: "set[NodeName]" = field(default_factory=set)
-    """Also those of which an inventory, or a fault of a device, has changed."""
+    """Also those of which an inventory has changed."""
     pools: "set[PoolName]" = field(default_factory=set)
     pods: "set[PodUid]" = field(default_factory=set)
     reservations: "set[ReservationId]" = field(default_factory=set)

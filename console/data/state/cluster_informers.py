@@ -87,7 +87,7 @@ def _informers(
             client,
             GPU_DEVICES,
             GPUDevice,
-            sink=caches.device_sink,
+            sink=state.seen_devices,
             clock=clock,
             project=observe_device,
         ),

@@ -10,6 +10,7 @@ from api.names import NodeName
 from console.data.state.changed_keys import ChangedKeys
 from console.data.state.ended_reservations import EndedReservations
 from console.data.state.moments import Moments
+from console.data.state.seen_devices import SeenDevices
 from console.data.state.seen_pods import SeenPods
 from kube.store import Store
 from pool.allocation_state import AllocationState
@@ -49,7 +50,7 @@ class ClusterState:
         self.pods = SeenPods(self.allocation_state, self.now, self._note_pod)
         self.ended = EndedReservations()
         self.changed = ChangedKeys()
-        self.devices.changes.subscribe(self.changed.nodes.add)
+        self.seen_devices = SeenDevices(self.caches.device_sink, self.changed)
         self.inventories.changes.subscribe(lambda name: self.changed.nodes.add(NodeName(name)))
         self._is_trying = False
 
@@ -101,7 +102,7 @@ class ClusterState:
 
     def _note_pod(self, pod: "PodFacts") -> None:
         self.changed.pods.add(pod.uid)
-        if pod.node is not None:
+        if pod.node is not None and len(self.index.unaccounted):
             self.changed.nodes.add(pod.node)
         reservation = self.reader.reservation_of(pod.uid)
         if reservation is not None:

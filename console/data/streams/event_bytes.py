@@ -52,9 +52,10 @@ async def snapshot_parts(
 ) -> "AsyncIterator[bytes]":
     """Yield the rest of a snapshot; others have their turn after each part."""
     for section in SECTIONS:
+        is_whole = viewer.sees_whole(section)
         opening = b',"%b":{' % section.encode()
         for some in steps(list(rows[section].items()), ROWS_A_PART):
-            part = _encode(dict(_seen(some, viewer)))[1:-1]
+            part = _encode(dict(some if is_whole else _seen(some, viewer)))[1:-1]
             if part:
                 yield opening + part
                 opening = b","

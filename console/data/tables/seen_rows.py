@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from console.data.state.moments import Moments
-    from console.data.tables.row_table import TableRow
+    from console.data.tables.row_table import Section, TableRow
     from console.rows import HealthRow, Row, WaitingRow
     from console.visibility import Visibility
     from pool.explanation.explanation import AnyRemedy, UnitsHolder
@@ -39,6 +39,18 @@ class RowViewer:
         self.visibility = visibility
         self._moments = moments
         self._sees_all = visibility.namespaces is None
+
+    def sees_whole(self, section: "Section") -> bool:
+        """Say whether rows of a section are seen as they are in the table."""
+        match section:
+            case "pools":
+                return True
+            case "nodes":
+                return self.visibility.nodes
+            case "waiting" | "health":
+                return False
+            case _:
+                return self._sees_all
 
     def row(self, row: "TableRow") -> "Row | None":
         """Return what is seen of a row of the table; None where nothing is."""
