@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 
 from console.data.console_cluster import ConsoleCluster
 from console.data.read_scope import NothingToShowError, find_scope
+from console.data.streams.partial_picture import gaps_of
 from console.edge.console_application import ConsoleApplication
 from console.edge.console_port import ConsolePort
 from console.edge.local_login import LOOPBACK, LocalLogin
@@ -27,7 +28,7 @@ from server.system_clock import SystemClock
 from telemetry.tasks import start_all
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from api.clock import Clock
     from console.console_data import ConsoleData
@@ -68,8 +69,8 @@ class LocalSettings:
 class LocalProgress(Protocol):
     """Is told how far the start is."""
 
-    def reading(self, scope: "ReadScope") -> None:
-        """Take which lists are being read."""
+    def reading(self, gaps: "Sequence[str]") -> None:
+        """Take what the page will be without, a sentence each, while the rest is being read."""
 
     async def ready(self, address: str) -> None:
         """Take the page's address, with its one-time token."""
@@ -107,7 +108,7 @@ async def _run(
         )
         cluster = ConsoleCluster(client, clock, scope=scope, origin=settings.origin)
         async with serving_page(cluster, viewer_of(scope), clock, port=settings.port) as address:
-            progress.reading(scope)
+            progress.reading(gaps_of(scope, scope.visibility))
             await _run_until(end, cluster, partial(progress.ready, address))
 
 

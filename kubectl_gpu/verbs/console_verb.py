@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from console.data.read_scope import ReadScope
     from console.processes.local_console import LocalSettings
     from kubectl_gpu.kubectl import KubectlProxy
     from kubectl_gpu.terminal import Terminal
@@ -79,7 +78,9 @@ def _serve(cluster: "KubectlProxy", given: "argparse.Namespace", terminal: "Term
         port=given.port,
     )
     try:
-        return asyncio.run(_run(cluster, settings, _Shown(terminal, settings, opens=given.open)))
+        return asyncio.run(
+            _run(cluster, settings, _Shown(terminal, settings.origin, opens=given.open))
+        )
     except PortTakenError as error:
         raise CommandLineError(f"{error}; name another --port, or none") from error
     except NoPageError as error:
@@ -146,17 +147,14 @@ class _End:
 class _Shown:
     """What the terminal shows of the start; a `LocalProgress`."""
 
-    def __init__(self, terminal: "Terminal", settings: "LocalSettings", *, opens: bool) -> None:
+    def __init__(self, terminal: "Terminal", origin: str, *, opens: bool) -> None:
         self._terminal = terminal
-        self._settings = settings
+        self._origin = origin
         self._opens = opens
 
-    def reading(self, scope: "ReadScope") -> None:
-        lists = ["pools", "devices"]
-        lists += ["nodes"] if scope.nodes else []
-        lists += ["pods"] if scope.all_pods or scope.namespace else []
-        self._write(f"Reading {', '.join(lists)} from {self._settings.origin}")
-        for gap in _gaps(scope, self._settings):
+    def reading(self, gaps: "Sequence[str]") -> None:
+        self._write(f"Reading from {self._origin}")
+        for gap in gaps:
             self._write(f"partial: {gap}")
 
     async def ready(self, address: str) -> None:
@@ -175,20 +173,3 @@ class _Shown:
 
     def _write(self, text: str) -> None:
         self._terminal.write(f"{printable(text)}\n")
-
-
-def _gaps(scope: "ReadScope", settings: "LocalSettings") -> "list[str]":
-    """Return what the page is without, and why."""
-    gaps = []
-    if not scope.all_pods and scope.namespace:
-        gaps.append(
-            f"pods of all namespaces may not be listed by this user: these are those of {scope.namespace}"
-        )
-    elif not scope.all_pods:
-        gaps.append(
-            f"pods may not be listed by this user, not in namespace {settings.namespace} either: name another"
-            " one with -n"
-        )
-    if not scope.nodes:
-        gaps.append("nodes may not be listed by this user: their states are unknown")
-    return gaps

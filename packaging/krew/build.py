@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _EXCLUDED: Final = (
     "cryptography",
+    "greenlet",
     "grpc",
     "h2",
     "httptools",

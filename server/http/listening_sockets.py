@@ -1,6 +1,7 @@
 """Listening sockets of a port."""
 
 import asyncio
+import os
 import socket
 from typing import Final
 
@@ -28,8 +29,15 @@ async def open_listeners(host: str, port: int) -> list[socket.socket]:
         for listener in listeners:
             listener.close()
         if isinstance(error, OSError):
-            raise ListenError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+            raise ListenError(f"cannot listen on {host}:{port}: {_reason(error)}") from error
         raise
     for listener in listeners:
         listener.settimeout(0)
     return listeners
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror) or error.errno is None:
+        return str(error.strerror)
+    # Without the address, which `create_server` says once more.
+    return os.strerror(error.errno)

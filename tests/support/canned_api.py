@@ -136,6 +136,13 @@ class CannedApi:
     ) -> None:
         await self._runner.cleanup()
 
+    async def drop_connections(self) -> None:
+        """Cut every connection, as a server does that goes away."""
+        server = self._runner.server
+        assert server is not None
+        for connection in server.connections:
+            connection.force_close()
+
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         seen = Seen(
             method=request.method,

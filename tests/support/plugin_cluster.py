@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from api.names import POOL_LABEL, PoolName, pool_node_label
-from tests.support.canned_api import Answer, CannedApi, Json, Seen, a_list, status
+from tests.support.canned_api import Answer, CannedApi, Json, Seen, Stream, a_list, status
 from tests.support.cluster_objects import (
     Object,
     a_bound_pod_object,
@@ -32,6 +32,7 @@ PLURALS = {
     "gpunodeinventories": "GPUNodeInventory",
     "namespaces": "Namespace",
     "pods": "Pod",
+    "leases": "Lease",
 }
 Done = subprocess.CompletedProcess[str]
 
@@ -168,6 +169,8 @@ class ListedCluster:
     def _answer(self, seen: Seen) -> Answer:
         if seen.path in self.answers:
             return self.answers[seen.path]
+        if seen.query.get("watch") == "true":
+            return Stream((), then="hang")  # nothing changes
         parts = seen.path.strip("/").split("/")
         if parts[-1] in PLURALS:
             return self._refusal(parts[-1]) or self._list(seen, parts)
@@ -210,6 +213,16 @@ def _is_selected(item: Object, query: Any) -> bool:
     if field_ == "status.poolRef.name":
         return bool(item["status"].get("poolRef", {}).get("name", "") == value)
     return True
+
+
+def first_child_of(pid: int) -> int:
+    """Return the first process that the main thread of another one started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return int(children.split()[0])
+
+
+def process_exists(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
 
 
 def document_of(done: Done) -> Any:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,9 @@ from tests.support.plugin_cluster import (
     Done,
     ListedCluster,
     a_waiting_pod,
+    first_child_of,
     labelled,
+    process_exists,
 )
 from tests.support.ports import free_port
 
@@ -310,15 +311,6 @@ async def test_a_terminated_plugin_ends_kubectl(cluster: ListedCluster):
     assert await plugin.wait() == 128 + signal.SIGTERM
     assert not process_exists(kubectl)
     assert list(cluster.directory.glob("kubectl-gpu-*")) == []
-
-
-def first_child_of(pid: int) -> int:
-    (children,) = Path(f"/proc/{pid}/task").glob("*/children")
-    return int(children.read_text().split()[0])
-
-
-def process_exists(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 def run_in_terminal(arguments: list[str], cluster: ListedCluster, *, columns: int) -> str:
