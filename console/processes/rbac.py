@@ -15,7 +15,7 @@ CONSOLE_RBAC: Final = (
     PolicyRule(
         group=GROUP, resources=("gpudevices", "gpunodeinventories", "gpupools"), verbs=_READ
     ),
-    PolicyRule(resources=("namespaces", "nodes", "pods"), verbs=_READ),
+    PolicyRule(resources=("nodes", "pods"), verbs=_READ),
     *kube_reviews.RBAC,
 )
 """Cluster-wide rules of the console."""

@@ -47,26 +47,26 @@ def our_rights() -> set[Right]:
 
 def rights_of_operands(namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
     """Return the rights of `node.operands`: on all that operands may have, and those that it grants to them."""
-    return _rights_of([(rights.RBAC, "*"), (rights.NAMESPACED_RBAC, namespace)])
+    return rights_of([(rights.RBAC, "*"), (rights.NAMESPACED_RBAC, namespace)])
 
 
 def rights_of_autoscaling(namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
     """Return the rights on signals, and on NodeClaims that never became useful."""
-    return _rights_of([(node_claim_watch.RBAC, "*"), (signal_pods.NAMESPACED_RBAC, namespace)])
+    return rights_of([(node_claim_watch.RBAC, "*"), (signal_pods.NAMESPACED_RBAC, namespace)])
 
 
 def rights_of_kernel_caches(_namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
     """Return the rights on kernel caches and on the nodes' objects of them."""
     rules = (gkm_cache_sink.RBAC, cache_status.RBAC, cache_node_cleanup.RBAC)
-    return _rights_of([(of, "*") for of in rules])
+    return rights_of([(of, "*") for of in rules])
 
 
 def rights_of_reviews(_namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
     """Return the rights to ask who a reader of /metrics/usage is, and whether it may."""
-    return _rights_of([(kube_reviews.RBAC, "*")])
+    return rights_of([(kube_reviews.RBAC, "*")])
 
 
-def _rights_of(of: Iterable[tuple[Iterable[PolicyRule], str]]) -> set[Right]:
+def rights_of(of: Iterable[tuple[Iterable[PolicyRule], str]]) -> set[Right]:
     return {
         (place, rule.group, resource, name, verb)
         for rules, place in of
