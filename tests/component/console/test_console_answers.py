@@ -199,6 +199,18 @@ async def test_questions_reach_the_data_with_what_the_viewer_may_see(
     ]
 
 
+@pytest.mark.looptime
+async def test_pods_are_tried_at_a_bounded_rate(console: ServedConsole) -> None:
+    for _ in range(20):
+        assert (await console.ask(WHAT_IF)).status == 200
+    heard = await console.ask(WHAT_IF)
+    assert (heard.status, heard.headers["Retry-After"]) == (429, "1")
+    assert heard.error == "too many pods are being tried; try again in a second"
+    assert (await console.ask(DEVICE)).status == 200
+    await asyncio.sleep(1)
+    assert (await console.ask(WHAT_IF)).status == 200
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [
