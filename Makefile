@@ -80,6 +80,10 @@ test: install ## everything that needs no cluster: lint, types, import contracts
 demo: install ## the main job on an embedded in-memory cluster, narrated
 	@$(BIN)/gpu-control-plane demo
 
+.PHONY: demo-console
+demo-console: install ## the console's page on an in-memory cluster in which pods come, wait and end: make demo-console [SEED=7]
+	@$(BIN)/gpu-control-plane demo --console --seed $(SEED)
+
 .PHONY: node-demo
 node-demo: install ## a kernel cache on a real kubelet, narrated; builds it once, as cluster-test
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
@@ -134,6 +138,10 @@ manifests: install ## print everything a cluster needs into build/manifests
 chart: install ## generate charts/gpu-control-plane from the builders of manifests
 	$(BIN)/python -m chart.build charts/gpu-control-plane
 
+.PHONY: dashboards
+dashboards: install ## write manifests/monitoring/dashboards/*.json from packaging/dashboards
+	$(BIN)/python -m dashboards.build manifests/monitoring/dashboards
+
 .PHONY: image
 image: install ## the container image as an OCI layout tar, without a registry (on Debian 12): make image [ARCHITECTURES="amd64 arm64"]
 	$(BIN)/python -m image.build $(BUILD)/image/gpu-control-plane.tar $(addprefix --architecture ,$(ARCHITECTURES))
@@ -141,6 +149,11 @@ image: install ## the container image as an OCI layout tar, without a registry (
 .PHONY: kubectl-gpu
 kubectl-gpu: install ## the archive of kubectl gpu and its manifest for krew (half a minute of CPU): make kubectl-gpu [KREW_URL=https://...]
 	$(BIN)/python -m krew.build $(BUILD)/kubectl-gpu $(addprefix --url ,$(KREW_URL))
+
+.PHONY: console
+console: install ## the console's page in console/edge/static, from its sources in console/web (needs Node.js 20 and npm)
+	$(BIN)/python -m typescript.row_types console/web/src/rows.ts
+	cd console/web && npm ci --ignore-scripts && npm run check && npm run bundle
 
 .PHONY: proto
 proto: install ## generate the gRPC messages of kubelet and of CSI from their .proto files

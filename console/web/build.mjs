@@ -12,6 +12,23 @@ import { build } from "esbuild";
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 const BUNDLED = ["preact", "@preact/signals", "uplot"];
 
+/** Assignments by which uPlot offers what the page does not use, and which keep 5 KB in the bundle. */
+const UNUSED_OF_UPLOT = ["uPlot.join = join;", "(paths.stepped = stepped);", "(paths.bars    = bars);", "(paths.spline  = monotoneCubic);"];
+
+const smallerPlot = {
+  name: "smaller-plot",
+  setup(plugin) {
+    plugin.onLoad({ filter: /uPlot\.esm\.js$/ }, async ({ path }) => {
+      let contents = await readFile(path, "utf8");
+      for (const unused of UNUSED_OF_UPLOT) {
+        if (!contents.includes(unused)) throw new Error(`uPlot has no "${unused}" any more`);
+        contents = contents.replace(unused, "");
+      }
+      return { contents };
+    });
+  },
+};
+
 const common = { absWorkingDir: HERE, bundle: true, format: "esm", charset: "utf8", logLevel: "warning" };
 
 async function licenses() {
@@ -31,6 +48,7 @@ async function page(out) {
     outdir: out,
     minify: true,
     legalComments: "none",
+    plugins: [smallerPlot],
     jsx: "automatic",
     jsxImportSource: "preact",
     target: ["es2023"],

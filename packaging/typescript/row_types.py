@@ -1,6 +1,6 @@
-"""Print the TypeScript types of what the console's page reads.
+"""Write the TypeScript types of what the console's page reads.
 
-  python -m typescript.row_types > console/web/src/rows.ts
+  python -m typescript.row_types FILE
 
 `console.rows` says what is sent, and msgspec says how: names in camelCase, fields with their default left out. Words that
 rows have as plain text, such as a device's look, come from the enums of the code that decides.
@@ -10,6 +10,7 @@ import ast
 import inspect
 import sys
 from enum import Enum
+from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Final
 
@@ -128,4 +129,5 @@ def _comment(text: str | None, *, indent: str = "") -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(row_types())
+    (_path,) = sys.argv[1:]
+    Path(_path).write_text(row_types(), encoding="utf-8")

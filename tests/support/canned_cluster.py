@@ -199,7 +199,7 @@ class CannedCluster:
             device.trouble = look
 
         self._touch(self.devices[name], change)
-        self.dirty["health"].add(f"device {name}")
+        self.dirty["health"].add(f"GPUDevice {name}")
 
     def set_node(self, name: str, state: SeenNodeState) -> None:
         """Change what a node is."""

@@ -111,7 +111,8 @@ class CannedRows:
             one for one, devices in self.cluster.by_node.items() if devices[0].kind.name == pod.pool
         )
         if largest:
-            yield f"ask for {largest} units: node {node} would take the pod now"
+            units = "1 unit" if largest == 1 else f"{largest} units"
+            yield f"ask for {units}: node {node} would take the pod now"
         holders = list(
             dict.fromkeys(name for one in self.cluster.by_node[node] for name in one.used)
         )
@@ -149,24 +150,23 @@ class CannedRows:
 
     def _health_rows(self) -> dict[str, HealthRow]:
         rows = {
-            "leader": HealthRow(state=RowHealth.GOOD, text="gpu-control-plane-5d leads, term 7"),
-            "webhooks": HealthRow(state=RowHealth.GOOD, text="4 of 4 answer"),
-            "agents": HealthRow(
+            "leader": HealthRow(state=RowHealth.GOOD, text="gpu-control-plane-5d leads"),
+            "GPUNodeInventory gpu-training-1": HealthRow(
                 state=RowHealth.WARNING,
-                text="the agent of gpu-training-1 has not reported for 3 minutes",
+                text="the agent has not reported for 3 minutes",
                 cure="kubectl -n gpu-control-plane logs daemonset/gpu-node-agent",
             ),
         }
         for name, state in self.cluster.node_states.items():
             if state is SeenNodeState.NOT_READY:
-                rows[f"node {name}"] = HealthRow(
+                rows[f"Node {name}"] = HealthRow(
                     state=RowHealth.WARNING,
                     text="kubelet has not reported for 6 minutes",
                     cure=f"kubectl describe node {name}",
                 )
         for device in self.cluster.devices.values():
             if device.trouble == "faulted":
-                rows[f"device {device.name}"] = self._fault(device)
+                rows[f"GPUDevice {device.name}"] = self._fault(device)
         return rows
 
     def _fault(self, device: CannedDevice) -> HealthRow:
@@ -229,7 +229,7 @@ class CannedRows:
         return msgspec.structs.replace(ConsoleChange(at=iso(now)), **sections)
 
     def _finding(self, subject: str) -> HealthRow | None:
-        device = self.cluster.devices[subject.removeprefix("device ")]
+        device = self.cluster.devices[subject.removeprefix("GPUDevice ")]
         return self._fault(device) if device.trouble == "faulted" else None
 
     def _node_row(self, name: str) -> NodeRow:
@@ -253,7 +253,7 @@ class CannedRows:
             reserved=tuple(reserved),
             free=tuple(room - one - other for one, other in zip(used, reserved, strict=True)),
             withheld=(row.withheld,) * len(used),
-            waiting=tuple(max(0, row.waiting + lot.randint(-3, 2)) for _ in at),
+            waiting=tuple(max(0, row.waiting - place // 20) for place in range(len(at), 0, -1)),
         )
 
     def detail(self, name: str) -> DeviceDetail | None:

@@ -10,8 +10,8 @@ export function LiveState() {
   const state = link.value;
   const word = isOld.value && state.kind === "live" ? "old" : state.kind;
   return (
-    <div class={`live ${word}`} data-state={word}>
-      <span class="live-mark" aria-hidden="true" />
+    <div class={`link-state ${word}`} data-state={word}>
+      <span class="link-mark" aria-hidden="true" />
       <span role="status">{textOf(state, word)}</span>
       {store.origin.value !== null && (
         <span class="as-of">

@@ -4,16 +4,23 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { bearer, useToken } from "../state/login.ts";
 import { connectAnew } from "../state/link.ts";
+import type { Refused } from "../stream/connection.ts";
 
-export function Login(props: { readonly asksForToken: boolean; readonly why: string }) {
+export function Login(props: { readonly refused: Refused }) {
+  const { asksForToken, isKnown, why } = props.refused;
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => heading.current?.focus(), []);
   return (
     <main class="login" id="main">
       <h2 tabIndex={-1} ref={heading}>
-        {props.asksForToken ? "Who are you?" : "This page is not logged in"}
+        {isKnown ? "You may not see this cluster's GPUs" : asksForToken ? "Who are you?" : "This page is not logged in"}
       </h2>
-      {props.asksForToken ? <TokenForm why={props.why} /> : <StartAgain why={props.why} />}
+      {isKnown && (
+        <p role="alert" class="refusal">
+          {sentence(why)}
+        </p>
+      )}
+      {asksForToken ? <TokenForm why={isKnown ? "" : why} /> : <StartAgain why={isKnown ? "" : why} />}
     </main>
   );
 }
@@ -28,7 +35,7 @@ function StartAgain(props: { readonly why: string }) {
       <pre>
         <code>kubectl gpu console</code>
       </pre>
-      {props.why && <p class="dim">The console said: {props.why}</p>}
+      {props.why && <p class="dim">{sentence(props.why)}</p>}
       <p>
         <button type="button" onClick={connectAnew}>
           Try again
@@ -41,7 +48,7 @@ function StartAgain(props: { readonly why: string }) {
 function TokenForm(props: { readonly why: string }) {
   const token = useSignal("");
   const lasts = useSignal(true);
-  const wasRefused = bearer.value !== "";
+  const wasRefused = bearer.value !== "" && props.why !== "";
   return (
     <form
       onSubmit={(event) => {
@@ -74,7 +81,7 @@ function TokenForm(props: { readonly why: string }) {
       </p>
       {wasRefused && (
         <p id="token-refused" role="alert" class="refusal">
-          The token is not accepted: {props.why}
+          {sentence(props.why)}
         </p>
       )}
       <p>
@@ -91,4 +98,8 @@ function TokenForm(props: { readonly why: string }) {
       <p class="dim">It stays in this tab, and is sent to this console alone.</p>
     </form>
   );
+}
+
+function sentence(text: string): string {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
 }

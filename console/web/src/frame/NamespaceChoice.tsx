@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { ViewerRow } from "../rows.ts";
 import { choices } from "../state/address.ts";
+import { bearer, useToken } from "../state/login.ts";
 import { store } from "../state/store.ts";
 
 const LIST_ID = "namespaces";
@@ -13,6 +14,11 @@ export function NamespaceChoice(props: { readonly viewer: ViewerRow }) {
     <div class="viewer">
       {viewer.name && <span title="Who you are for the cluster">{viewer.name}</span>}
       {viewer.canChooseNamespace ? <Choice namespace={viewer.namespace ?? ""} /> : <Seen viewer={viewer} />}
+      {bearer.value !== "" && (
+        <button type="button" class="link" onClick={() => useToken("", false)}>
+          Log out
+        </button>
+      )}
     </div>
   );
 }

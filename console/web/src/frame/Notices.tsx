@@ -28,9 +28,9 @@ function Trouble() {
   return (
     <section class="notice trouble" aria-label="Connection">
       <p>
-        {isOld.value ? "These figures may be old" : "These figures do not move"}: they are as of{" "}
+        {isOld.value ? "These figures may be old. They are" : "These figures do not move. They are"} as of{" "}
         <ClockTime at={store.asOf.value} />
-        {why ? `, because ${why}` : ""}.
+        {why ? `: ${why}` : ": nothing has been heard since"}.
       </p>
       {why !== "" && (
         <button type="button" onClick={connectNow}>

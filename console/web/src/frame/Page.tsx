@@ -37,7 +37,7 @@ export function Page() {
     <>
       <TopBar />
       {state.kind === "refused" ? (
-        <Login asksForToken={state.asksForToken} why={state.why} />
+        <Login refused={state} />
       ) : store.origin.value === null ? (
         <Opening />
       ) : (

@@ -2,6 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { dismissTip } from "../grid/DeviceTip.tsx";
 import { choices, view, VIEWS } from "../state/address.ts";
 import { singleKeys } from "../state/preferences.ts";
 import { Icon } from "../parts/Icon.tsx";
@@ -79,6 +80,7 @@ function Keys(props: { readonly title: string; readonly keys: readonly (readonly
 export function startShortcuts(): void {
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape") dismissTip();
     if (event.key === "Escape" && !shortcutsAreOpen.value) choices.device.value = "";
     else if (singleKeys.value === "on" && !isTyped(event.target) && pressed(event.key)) event.preventDefault();
   });

@@ -2,6 +2,7 @@
 
 import { useRef } from "preact/hooks";
 import { choices } from "../state/address.ts";
+import { link } from "../state/link.ts";
 import { singleKeys, theme, type Theme } from "../state/preferences.ts";
 import { store } from "../state/store.ts";
 import { Icon } from "../parts/Icon.tsx";
@@ -30,8 +31,8 @@ export function TopBar() {
           {origin.origin}
         </p>
       )}
-      {origin !== null && <NamespaceChoice viewer={origin.viewer} />}
-      <Search />
+      {origin !== null && link.value.kind !== "refused" && <NamespaceChoice viewer={origin.viewer} />}
+      {origin === null || link.value.kind === "refused" ? <span class="search" /> : <Search />}
       <LiveState />
       <button
         type="button"

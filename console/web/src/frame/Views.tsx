@@ -4,6 +4,8 @@ import { type ReadonlySignal, computed } from "@preact/signals";
 import { choices, hrefOf, type View, view, VIEWS } from "../state/address.ts";
 import { store } from "../state/store.ts";
 import { countText } from "../text/format.ts";
+import type { RowHealth } from "../rows.ts";
+import { findings } from "../views/Health.tsx";
 import { Icon } from "../parts/Icon.tsx";
 
 export const VIEW_NAMES: Readonly<Record<View, string>> = {
@@ -31,12 +33,9 @@ const reservedCount: ReadonlySignal<Badge | null> = computed(() => {
   return count === 0 ? null : { text: countText(count), tone: "" };
 });
 
-const findings: ReadonlySignal<Badge | null> = computed(() => {
-  let [bad, warnings] = [0, 0];
-  for (const row of store.rows("health").values()) {
-    if (row.state === "bad") bad += 1;
-    else if (row.state === "warning") warnings += 1;
-  }
+const wrongCount: ReadonlySignal<Badge | null> = computed(() => {
+  const countOf = (state: RowHealth): number => findings.value.filter(([, row]) => row.state === state).length;
+  const [bad, warnings] = [countOf("bad"), countOf("warning")];
   if (bad > 0) return { text: `${countText(bad)} bad`, tone: "bad" };
   return warnings > 0 ? { text: countText(warnings), tone: "attention" } : null;
 });
@@ -44,7 +43,7 @@ const findings: ReadonlySignal<Badge | null> = computed(() => {
 const BADGES: Partial<Record<View, ReadonlySignal<Badge | null>>> = {
   waiting: waitingCount,
   reservations: reservedCount,
-  health: findings,
+  health: wrongCount,
 };
 
 export function Views() {

@@ -14,7 +14,7 @@ import { countText } from "../text/format.ts";
 import { DeviceTip, hideTip, showTip } from "./DeviceTip.tsx";
 import { type DeviceFilter, hasFilter, nodesAsked } from "./filter.ts";
 import { type RowMetrics, type RowRange, rowsBetween, rowTops } from "./layout.ts";
-import { Legend } from "./Legend.tsx";
+import { Legend, ProductChoice } from "./Legend.tsx";
 import { type GridShape, moved, type Place, within } from "./movement.ts";
 import { NodeLine } from "./NodeLine.tsx";
 
@@ -57,9 +57,12 @@ export function DeviceGrid() {
   }
   return (
     <section class="devices" aria-labelledby="devices-title">
-      <h2 id="devices-title">
-        Devices <span class="dim">{titleText(nodes.length)}</span>
-      </h2>
+      <div class="section-head">
+        <h2 id="devices-title">
+          Devices <span class="dim">{titleText(nodes.length)}</span>
+        </h2>
+        <ProductChoice />
+      </div>
       <Legend />
       {nodes.length === 0 ? (
         <Empty title="No device is like this">Take away a filter, or search for something else.</Empty>

@@ -5,6 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { Age } from "../parts/Age.tsx";
 import { Icon } from "../parts/Icon.tsx";
 import { LookMark } from "../parts/LookMark.tsx";
+import { HolderName } from "../parts/NodeName.tsx";
 import { PoolName } from "../parts/PoolName.tsx";
 import { UnitBar } from "../parts/UnitBar.tsx";
 import type { ConditionEntry, DeviceDetail, DeviceRow, HolderEntry, LinkEntry } from "../rows.ts";
@@ -20,7 +21,9 @@ export function DevicePanel(props: { readonly name: string }) {
   const heading = useRef<HTMLHeadingElement>(null);
   const row = store.peek("devices").get(name);
   const version = store.nodeVersion(row?.node ?? "").value;
-  const answer = useAnswer<DeviceDetail>(`api/v1/devices/${encodeURIComponent(name)}`, `${version} ${JSON.stringify(row)}`);
+  const namespace = choices.namespace.value;
+  const query = namespace ? `?namespace=${encodeURIComponent(namespace)}` : "";
+  const answer = useAnswer<DeviceDetail>(`api/v1/devices/${encodeURIComponent(name)}${query}`, `${version} ${JSON.stringify(row)}`);
   useEffect(() => {
     heading.current?.focus({ preventScroll: true });
     return () => giveFocusBack(name);
@@ -113,7 +116,9 @@ function Holders(props: { readonly holders: readonly HolderEntry[]; readonly row
       <ul class="holders">
         {holders.map((holder, place) => (
           <li key={`${holder.pod} ${place}`}>
-            <span class="holder">{holder.pod || "a pod that you may not see"}</span>
+            <span class="holder">
+              {holder.pod ? <HolderName name={holder.pod} /> : "a pod that you may not see"}
+            </span>
             <span class="dim">
               {counted(holder.units, "unit")}
               {holder.isReserved ? ", reserved" : ""}

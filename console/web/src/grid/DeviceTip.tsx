@@ -29,9 +29,11 @@ export function hideTip(): void {
   timer = window.setTimeout(() => (tip.value = null), GONE_AFTER_MS);
 }
 
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") tip.value = null;
-});
+/** Hide it now. */
+export function dismissTip(): void {
+  window.clearTimeout(timer);
+  tip.value = null;
+}
 
 export function DeviceTip() {
   const shown = tip.value;

@@ -11,11 +11,10 @@ export function Legend() {
   const counts = store.index.looksIn(choices.pool.value);
   const further = [...counts.keys()].filter((look) => !LOOKS.some((known) => known === look));
   return (
-    <div class="legend" role="group" aria-label="Looks of devices, and filters">
+    <div class="legend" role="group" aria-label="Looks of devices">
       {[...LOOKS, ...further].map((look) => (
         <LookChoice key={look} look={look} count={counts.get(look) ?? 0} />
       ))}
-      <ProductChoice />
     </div>
   );
 }
@@ -36,11 +35,12 @@ function LookChoice(props: { readonly look: string; readonly count: number }) {
   );
 }
 
-function ProductChoice() {
+export function ProductChoice() {
+  void store.versions.grid.value;
   const products = [...store.index.products().keys()].filter(Boolean).sort(byName);
   if (products.length < 2 && choices.product.value === "") return null;
   return (
-    <label class="product-choice">
+    <label class="choice">
       Product{" "}
       <select value={choices.product.value} onChange={(event) => (choices.product.value = event.currentTarget.value)}>
         <option value="">all</option>

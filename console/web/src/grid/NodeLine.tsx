@@ -39,8 +39,8 @@ export function NodeLine(props: NodeLineProps) {
         })}
       </div>
       <div role="gridcell" class="line-figures">
-        {figuresText(names.map((name) => rows.get(name)))}
-        <span class="line-product">{productsText(node)}</span>
+        <span class="line-units">{figuresText(names.map((name) => rows.get(name)))}</span>
+        <span class="line-product">{placeText(node)}</span>
       </div>
     </div>
   );
@@ -78,9 +78,10 @@ function figuresText(rows: readonly (DeviceRow | undefined)[]): string {
     reserved += row?.reserved ?? 0;
   }
   if (units === 0) return "";
-  return `${used}${reserved > 0 ? ` + ${reserved}` : ""} of ${units}`;
+  return `${used} of ${units} used${reserved > 0 ? `, ${reserved} reserved` : ""}`;
 }
 
-function productsText(node: string): string {
-  return (store.peek("nodes").get(node)?.products ?? []).join(", ");
+function placeText(node: string): string {
+  const row = store.peek("nodes").get(node);
+  return [...(row?.pools ?? []), ...(row?.products ?? [])].join(", ");
 }

@@ -1,7 +1,7 @@
 /** Which devices a node has, in order, and how many look how; kept in step with the table row by row. */
 
 import type { DeviceRow } from "../rows.ts";
-import { byName } from "../text/format.ts";
+import { byName, byText } from "../text/format.ts";
 
 export type Counts = ReadonlyMap<string, number>;
 
@@ -50,6 +50,11 @@ export class DeviceIndex {
   /** Return the names of a node's devices by PCI address. */
   devicesOf(node: string): readonly string[] {
     return (this.byNode.get(node) ?? []).map((device) => device.name);
+  }
+
+  /** Return the rows of a node's devices, in the same order. */
+  rowsOf(node: string): readonly DeviceRow[] {
+    return (this.byNode.get(node) ?? []).flatMap((device) => this.rows.get(device.name) ?? []);
   }
 
   sizeOf(node: string): number {
@@ -110,5 +115,5 @@ function isSamePlace(before: DeviceRow, after: DeviceRow): boolean {
 }
 
 function byAddress(a: PlacedDevice, b: PlacedDevice): number {
-  return a.address < b.address ? -1 : a.address > b.address ? 1 : byName(a.name, b.name);
+  return byText(a.address, b.address) || byText(a.name, b.name);
 }

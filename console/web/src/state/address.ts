@@ -39,6 +39,12 @@ export function hrefOf(other: View): string {
   return fragmentOf({ view: other, choices: choicesBy((name) => choices[name].value) });
 }
 
+/** Return the address of a view in which nothing is chosen but this, and the namespace. */
+export function addressOf(other: View, chosen: Partial<Choices>): string {
+  const all = choicesBy((name) => (name === "namespace" ? choices.namespace.value : (chosen[name] ?? "")));
+  return fragmentOf({ view: other, choices: all });
+}
+
 /** Show what the address says. */
 export function follow(fragment: string): void {
   const address = parseFragment(fragment);

@@ -16,7 +16,15 @@ export type LinkState =
   | { readonly kind: "live" }
   | { readonly kind: "reconnecting"; readonly sinceMs: number; readonly why: string }
   | { readonly kind: "apart"; readonly why: string }
-  | { readonly kind: "refused"; readonly asksForToken: boolean; readonly why: string };
+  | Refused;
+
+/** The viewer has to log in, or is known and lacks a right. */
+export interface Refused {
+  readonly kind: "refused";
+  readonly asksForToken: boolean;
+  readonly isKnown: boolean;
+  readonly why: string;
+}
 
 export interface ConnectionPorts {
   readonly open: (signal: AbortSignal) => Promise<Response>;
@@ -30,7 +38,7 @@ export interface ConnectionPorts {
 
 type Outcome =
   | { readonly kind: "cut"; readonly why: string; readonly retryAfterMs?: number }
-  | { readonly kind: "refused"; readonly asksForToken: boolean; readonly why: string };
+  | Refused;
 
 export class Connection {
   private current = new AbortController();
@@ -153,14 +161,15 @@ class Silence {
 }
 
 function ended(end: StreamEnd): Outcome {
-  if (end.isLoginNeeded) return { kind: "refused", asksForToken: false, why: end.message };
+  if (end.isLoginNeeded) return { kind: "refused", asksForToken: false, isKnown: false, why: end.message };
   return { kind: "cut", why: end.message };
 }
 
 async function refusal(answer: Response): Promise<Outcome> {
   const why = await errorOf(answer);
   const asksForToken = /\bbearer\b/i.test(answer.headers.get("WWW-Authenticate") ?? "");
-  if (answer.status === 401) return { kind: "refused", asksForToken, why };
+  if (answer.status === 401) return { kind: "refused", asksForToken, isKnown: false, why };
+  if (answer.status === 403) return { kind: "refused", asksForToken, isKnown: true, why };
   const seconds = Number(answer.headers.get("Retry-After") ?? Number.NaN);
   return Number.isFinite(seconds) ? { kind: "cut", why, retryAfterMs: seconds * 1000 } : { kind: "cut", why };
 }

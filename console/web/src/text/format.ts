@@ -66,3 +66,8 @@ export function partLeft(created: string | undefined, expires: string | undefine
 
 /** Compare as people do: gpu-2 comes before gpu-10. */
 export const byName: (a: string, b: string) => number = new Intl.Collator("en", { numeric: true }).compare;
+
+/** Compare by code units, which is far quicker, for times and keys. */
+export function byText(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}

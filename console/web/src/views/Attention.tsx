@@ -5,9 +5,9 @@ import type { ComponentChildren } from "preact";
 import { Age } from "../parts/Age.tsx";
 import { TimeLeft } from "../parts/TimeLeft.tsx";
 import type { ReservationRow, WaitingRow } from "../rows.ts";
-import { choices, hrefOf, type View } from "../state/address.ts";
+import { addressOf, choices, hrefOf, type View } from "../state/address.ts";
 import { store } from "../state/store.ts";
-import { counted, countText } from "../text/format.ts";
+import { byText, counted, countText } from "../text/format.ts";
 import { reasonText } from "../text/words.ts";
 import { FindingLine, findings } from "./Health.tsx";
 import { podText } from "./Reservations.tsx";
@@ -15,11 +15,11 @@ import { podText } from "./Reservations.tsx";
 const SHOWN = 5;
 
 const longest: ReadonlySignal<readonly [string, WaitingRow][]> = computed(() =>
-  firstBy(inPool(store.rows("waiting")), ([, a], [, b]) => a.created.localeCompare(b.created)),
+  firstBy(inPool(store.rows("waiting")), ([, a], [, b]) => byText(a.created, b.created)),
 );
 
 const soonest: ReadonlySignal<readonly [string, ReservationRow][]> = computed(() =>
-  firstBy(inPool(store.rows("reservations")), ([, a], [, b]) => (a.expires || "~").localeCompare(b.expires || "~")),
+  firstBy(inPool(store.rows("reservations")), ([, a], [, b]) => byText(a.expires || "~", b.expires || "~")),
 );
 
 function inPool<T extends { readonly pool: string }>(rows: ReadonlyMap<string, T>): [string, T][] {
@@ -42,7 +42,9 @@ export function Attention() {
           {longest.value.map(([key, row]) => (
             <li key={key}>
               <p class="short-line">
-                <span class="holder">{key}</span>
+                <a class="holder" href={addressOf("waiting", { text: key })}>
+                  {key}
+                </a>
                 <Age since={row.created} />
               </p>
               <p class="dim">

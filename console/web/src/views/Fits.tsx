@@ -4,6 +4,7 @@ import { Empty } from "../parts/Empty.tsx";
 import { PoolName } from "../parts/PoolName.tsx";
 import type { PoolRow } from "../rows.ts";
 import { choices } from "../state/address.ts";
+import { now } from "../state/clock.ts";
 import { poolNames, store } from "../state/store.ts";
 import { counted, countText } from "../text/format.ts";
 import { nodesByFreeUnits, STEPS, stranded } from "./freeUnits.ts";
@@ -37,7 +38,7 @@ function Sizes(props: { readonly names: readonly string[] }) {
         </Empty>
       )}
       {isKnown && (
-        <div class="scrolled" role="region" aria-label="Pods that fit, by size" tabIndex={0}>
+        <div class="scrolled" role="group" aria-label="Pods that fit, by size" tabIndex={0}>
           <table class="fits-table">
             <thead>
               <tr>
@@ -91,8 +92,8 @@ function Sized(props: { readonly name: string; readonly row: PoolRow }) {
                   role="img"
                   aria-label={`${countText(left)} of ${countText(row.free ?? 0)} free units are stranded`}
                 >
-                  <span class="part fitting" style={{ flexGrow: `${(row.free ?? 0) - left}` }} />
-                  <span class="part stranded" style={{ flexGrow: `${left}` }} />
+                  {(row.free ?? 0) > left && <span class="part fitting" style={{ flexGrow: `${(row.free ?? 0) - left}` }} />}
+                  {left > 0 && <span class="part stranded" style={{ flexGrow: `${left}` }} />}
                 </span>
                 <span class={`under ${left === 0 ? "none" : ""}`}>{countText(left)} stranded</span>
               </>
@@ -105,15 +106,16 @@ function Sized(props: { readonly name: string; readonly row: PoolRow }) {
 }
 
 function Spread(props: { readonly names: readonly string[] }) {
-  void store.versions.grid.value;
-  const counts = nodesByFreeUnits(store.index, store.peek("devices"), store.rows("nodes"));
+  // All devices are looked at: once a second, and not with each change.
+  void now.value;
+  const counts = nodesByFreeUnits(store.index, store.peek("nodes"));
   const shown = props.names.filter((name) => counts.has(name));
   if (shown.length === 0) return null;
   return (
     <section aria-labelledby="spread-title">
       <h2 id="spread-title">Nodes by free units</h2>
       <p class="dim">As the statuses of devices say; nodes that take no pods are not counted.</p>
-      <div class="scrolled" role="region" aria-label="Nodes by free units" tabIndex={0}>
+      <div class="scrolled" role="group" aria-label="Nodes by free units" tabIndex={0}>
         <table class="spread-table">
           <thead>
             <tr>

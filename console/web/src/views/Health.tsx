@@ -2,6 +2,8 @@
 
 import { computed, type ReadonlySignal } from "@preact/signals";
 import { Empty } from "../parts/Empty.tsx";
+import { NodeName } from "../parts/NodeName.tsx";
+import { PoolName } from "../parts/PoolName.tsx";
 import { Portion } from "../parts/Portion.tsx";
 import type { HealthRow, RowHealth } from "../rows.ts";
 import { choices } from "../state/address.ts";
@@ -13,12 +15,34 @@ export type Finding = readonly [subject: string, row: HealthRow];
 
 const WORST_FIRST: readonly RowHealth[] = ["bad", "warning", "good"];
 
-/** All findings, the worst first. */
-export const findings: ReadonlySignal<readonly Finding[]> = computed(() =>
-  [...store.rows("health")].sort(
-    ([a, x], [b, y]) => WORST_FIRST.indexOf(x.state) - WORST_FIRST.indexOf(y.state) || byName(a, b),
-  ),
-);
+/** All findings about the chosen pool, its nodes and devices, and those about no pool; the worst first. */
+export const findings: ReadonlySignal<readonly Finding[]> = computed(() => {
+  const pool = choices.pool.value;
+  return [...store.rows("health")]
+    .filter(([subject]) => pool === "" || isAbout(subject, pool))
+    .sort(([a, x], [b, y]) => WORST_FIRST.indexOf(x.state) - WORST_FIRST.indexOf(y.state) || byName(a, b));
+});
+
+function isAbout(subject: string, pool: string): boolean {
+  const { kind, name } = subjectOf(subject);
+  switch (kind) {
+    case "GPUPool":
+      return name === pool;
+    case "GPUDevice":
+      return store.peek("devices").get(name)?.pool === pool;
+    case "Node":
+    case "GPUNodeInventory":
+      return store.peek("nodes").get(name)?.pools?.includes(pool) ?? false;
+    default:
+      return true;
+  }
+}
+
+/** Return the object that a finding is about: its kind and name are its subject. */
+function subjectOf(subject: string): { readonly kind: string; readonly name: string } {
+  const [kind = "", name = ""] = subject.split(" ", 2);
+  return { kind, name };
+}
 
 export function Health() {
   const text = choices.text.value.trim().toLowerCase();
@@ -49,16 +73,42 @@ export function FindingLine(props: { readonly subject: string; readonly row: Hea
       <span class={`state ${row.state}`}>{HEALTH_WORDS[row.state] ?? row.state}</span>
       <div>
         <p>
-          <span class="subject">{subject}</span> {row.text}
+          <Subject subject={subject} /> {row.text}
         </p>
-        {row.cure && (
-          <p class="remedy">
-            {row.cure}
-          </p>
-        )}
+        {row.cure && <p class="remedy">{row.cure}</p>}
       </div>
     </li>
   );
+}
+
+function Subject(props: { readonly subject: string }) {
+  const { kind, name } = subjectOf(props.subject);
+  switch (kind) {
+    case "GPUPool":
+      return (
+        <span class="subject">
+          {kind} <PoolName name={name} />
+        </span>
+      );
+    case "GPUDevice":
+      return (
+        <span class="subject">
+          {kind}{" "}
+          <button type="button" class="link" onClick={() => (choices.device.value = name)}>
+            {name}
+          </button>
+        </span>
+      );
+    case "Node":
+    case "GPUNodeInventory":
+      return (
+        <span class="subject">
+          {kind} <NodeName name={name} />
+        </span>
+      );
+    default:
+      return <span class="subject">{props.subject}</span>;
+  }
 }
 
 function summaryText(found: readonly Finding[]): string {

@@ -1,5 +1,6 @@
 /** The nodes of a waiting pod's pool: what is free there, who has the rest, why it is not enough. */
 
+import { NodeName } from "../parts/NodeName.tsx";
 import { UnitBar } from "../parts/UnitBar.tsx";
 import type { HolderEntry, NodeFigures, PodDetail, WaitingRow } from "../rows.ts";
 import { useAnswer } from "../state/answer.ts";
@@ -17,7 +18,7 @@ export function PodFigures(props: { readonly name: string; readonly row: Waiting
   if (nodes.length === 0) return null;
   const further = (answer.value.nodesTotal ?? nodes.length) - nodes.length;
   return (
-    <div class="scrolled" role="region" aria-label={`Nodes for ${name}`} tabIndex={0}>
+    <div class="scrolled" role="group" aria-label={`Nodes for ${name}`} tabIndex={0}>
       <table>
         <thead>
           <tr>
@@ -48,7 +49,9 @@ function Node(props: { readonly figures: NodeFigures }) {
   const holders = figures.holders ?? [];
   return (
     <tr>
-      <th scope="row">{figures.node}</th>
+      <th scope="row">
+        <NodeName name={figures.node} />
+      </th>
       <td class="number">{countText(figures.free ?? 0)}</td>
       <td>
         <UnitBar figures={figures} total={figures.total ?? 0} />

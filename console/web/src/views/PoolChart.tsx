@@ -80,12 +80,13 @@ function stacked(series: PoolSeries): uPlot.AlignedData {
     sums.push(series.values[figure].map((value, place) => value + (below?.[place] ?? 0)));
   }
   // The tallest is painted first, so that the others are painted over it.
-  return [series.at, ...sums.reverse(), series.values.waiting];
+  return [series.at, ...sums.reverse(), series.values.waiting, series.values.waiting];
 }
 
 function options(element: HTMLElement, onPlace: (place: number | null) => void): uPlot.Options {
   const colour = (name: string): string => colourOf(element, name);
   const axis = { stroke: () => colour("text"), ticks: { show: false }, font: "11px sans-serif" };
+  const waiting = { scale: "pods", points: { show: false } };
   return {
     width: element.clientWidth,
     height: HEIGHT,
@@ -96,7 +97,7 @@ function options(element: HTMLElement, onPlace: (place: number | null) => void):
       pods: { range: (_, _low, high) => [0, Math.max(4, high * 2)] },
     },
     axes: [
-      { ...axis, grid: { show: false }, values: (_, seconds) => seconds.map((at) => clockText(at * 1000).slice(0, 5)) },
+      { ...axis, size: 22, grid: { show: false }, values: (_, seconds) => seconds.map((at) => clockText(at * 1000).slice(0, 5)) },
       {
         ...axis,
         scale: "units",
@@ -115,7 +116,9 @@ function options(element: HTMLElement, onPlace: (place: number | null) => void):
         width: 1,
         points: { show: false },
       })),
-      { scale: "pods", stroke: () => colour("waiting"), width: 1.5, dash: [5, 3], points: { show: false } },
+      // A line of the ground below it, which keeps it apart from what it crosses.
+      { ...waiting, stroke: () => colour("ground"), width: 3.5 },
+      { ...waiting, stroke: () => colour("waiting"), width: 1.5, dash: [5, 3] },
     ],
     hooks: { setCursor: [(chart) => onPlace(chart.cursor.idx ?? null)] },
   };

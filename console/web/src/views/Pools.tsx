@@ -11,7 +11,9 @@ import { PoolDetail } from "./PoolDetail.tsx";
 
 export const FIT_SIZES = [1, 2, 4, 8] as const;
 
-const FEW = 12;
+/** Of more pools than fit above the views, the first ones are shown, and the chosen one. */
+const MANY = 8;
+const FEW = 5;
 
 export function Pools() {
   const names = poolNames.value;
@@ -27,7 +29,7 @@ export function Pools() {
     );
   }
   const chosen = choices.pool.value;
-  const shown = all.value ? names : names.filter((name, place) => place < FEW || name === chosen);
+  const shown = all.value || names.length <= MANY ? names : names.filter((name, place) => place < FEW || name === chosen);
   return (
     <section class="pools" aria-labelledby="pools-title">
       <h2 id="pools-title">Pools</h2>
@@ -93,7 +95,7 @@ function Pool(props: { readonly name: string }) {
   if (row === undefined) return null;
   const isChosen = choices.pool.value === name;
   return (
-    <tr role="row" class={isChosen ? "chosen" : ""} data-pool={name}>
+    <tr role="row" class={isChosen ? "is-chosen" : ""} data-pool={name}>
       <th role="rowheader" scope="row">
         <button
           type="button"
@@ -117,7 +119,7 @@ function Pool(props: { readonly name: string }) {
       <Count of="withheld" count={row.withheld} />
       <Count of="largest" count={row.largestFree} />
       <Count of="waiting" count={row.waiting} isLoud />
-      <td role="cell" class="number fits" data-of="fits" data-label="Fits 1 / 2 / 4 / 8">
+      <td role="cell" class="number fits" data-of="fits" data-label="fits 1 / 2 / 4 / 8:">
         {fitsText(row)}
       </td>
       <td role="cell" class="phase">
@@ -144,7 +146,11 @@ function Phase(props: { readonly row: PoolRow }) {
     <>
       <span class={`state ${isWell ? "good" : "warning"}`}>{row.phase}</span>
       {row.why && <span class="under">{row.why}</span>}
-      {row.access && <span class="under">For {row.access}</span>}
+      {row.access && (
+        <span class="under cut" title={row.access}>
+          For {row.access}
+        </span>
+      )}
     </>
   );
 }

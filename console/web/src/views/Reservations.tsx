@@ -3,13 +3,14 @@
 import { computed, type ReadonlySignal } from "@preact/signals";
 import { ClockTime } from "../parts/Age.tsx";
 import { Empty } from "../parts/Empty.tsx";
+import { NodeName } from "../parts/NodeName.tsx";
 import { PoolName } from "../parts/PoolName.tsx";
 import { Portion } from "../parts/Portion.tsx";
 import { TimeLeft } from "../parts/TimeLeft.tsx";
 import type { EndedRow, ReservationRow } from "../rows.ts";
 import { choices } from "../state/address.ts";
 import { store } from "../state/store.ts";
-import { countText } from "../text/format.ts";
+import { byText, countText } from "../text/format.ts";
 import { ENDS } from "../text/words.ts";
 
 type Row = ReservationRow | EndedRow;
@@ -24,11 +25,11 @@ function isFound(row: Row): boolean {
 const live: ReadonlySignal<readonly (readonly [string, ReservationRow])[]> = computed(() =>
   [...store.rows("reservations")]
     .filter(([, row]) => isFound(row))
-    .sort(([, a], [, b]) => (a.expires || "~").localeCompare(b.expires || "~")),
+    .sort(([, a], [, b]) => byText(a.expires || "~", b.expires || "~")),
 );
 
 const ended: ReadonlySignal<readonly (readonly [string, EndedRow])[]> = computed(() =>
-  [...store.rows("ended")].filter(([, row]) => isFound(row)).sort(([, a], [, b]) => b.at.localeCompare(a.at)),
+  [...store.rows("ended")].filter(([, row]) => isFound(row)).sort(([, a], [, b]) => byText(b.at, a.at)),
 );
 
 export function Reservations() {
@@ -53,7 +54,7 @@ export function Reservations() {
 
 function Live(props: { readonly rows: readonly (readonly [string, ReservationRow])[] }) {
   return (
-    <div class="scrolled" role="region" aria-label="Live reservations" tabIndex={0}>
+    <div class="scrolled" role="group" aria-label="Live reservations" tabIndex={0}>
       <table>
         <thead>
           <tr>
@@ -74,7 +75,9 @@ function Live(props: { readonly rows: readonly (readonly [string, ReservationRow
                 <PoolName name={row.pool} />
               </td>
               <td class="number">{countText(row.units)}</td>
-              <td>{row.node}</td>
+              <td>
+                <NodeName name={row.node} />
+              </td>
               <td class="bar-column">
                 <TimeLeft row={row} />
               </td>
@@ -102,7 +105,7 @@ function Ended() {
       {rows.length === 0 ? (
         <Empty title="None has ended since then" />
       ) : (
-        <div class="scrolled" role="region" aria-label="Ended reservations" tabIndex={0}>
+        <div class="scrolled" role="group" aria-label="Ended reservations" tabIndex={0}>
           <table>
             <thead>
               <tr>
@@ -130,7 +133,9 @@ function Ended() {
                     <PoolName name={row.pool} />
                   </td>
                   <td class="number">{countText(row.units)}</td>
-                  <td>{row.node}</td>
+                  <td>
+                <NodeName name={row.node} />
+              </td>
                 </tr>
               ))}
             </tbody>

@@ -12,8 +12,7 @@ import { store } from "../state/store.ts";
 import { counted, countText } from "../text/format.ts";
 import { reasonText } from "../text/words.ts";
 import { PodFigures } from "./PodFigures.tsx";
-
-type Order = "longest" | "queue" | "largest";
+import { type Keyed, type Order, sortedBy } from "./waitingOrder.ts";
 
 const ORDERS: Readonly<Record<Order, string>> = {
   longest: "longest wait",
@@ -23,8 +22,6 @@ const ORDERS: Readonly<Record<Order, string>> = {
 
 const order = signal<Order>("longest");
 const reason = signal("");
-
-type Keyed = readonly [key: string, row: WaitingRow];
 
 /** Pods of the chosen pool that the search finds. */
 const found: ReadonlySignal<readonly Keyed[]> = computed(() => {
@@ -42,31 +39,18 @@ const listed: ReadonlySignal<readonly Keyed[]> = computed(() => {
   return sortedBy(rows, order.value);
 });
 
-export function sortedBy(rows: readonly Keyed[], by: Order): readonly Keyed[] {
-  return [...rows].sort(([, a], [, b]) => {
-    const first =
-      by === "queue"
-        ? compare(a.pool, b.pool) || (a.position ?? 0) - (b.position ?? 0)
-        : by === "largest"
-          ? b.units - a.units
-          : 0;
-    return first || compare(a.created, b.created) || compare(a.name, b.name);
-  });
-}
-
-function compare(a: string, b: string): number {
-  return a < b ? -1 : a > b ? 1 : 0;
-}
-
 export function Waiting() {
   const viewer = store.origin.value?.viewer;
   const rows = listed.value;
   const all = store.rows("waiting").size;
   return (
     <section class="waiting" aria-labelledby="waiting-title">
-      <h2 id="waiting-title">
-        Pods that wait <span class="dim">{countText(found.value.length)}</span>
-      </h2>
+      <div class="section-head">
+        <h2 id="waiting-title">
+          Pods that wait <span class="dim">{countText(found.value.length)}</span>
+        </h2>
+        {all > 1 && <OrderChoice />}
+      </div>
       {all === 0 && (
         <Empty title="No pod waits for units">
           {viewer?.allNamespaces
@@ -74,7 +58,7 @@ export function Waiting() {
             : "This holds for the pods that you may see; others are not counted here."}
         </Empty>
       )}
-      {all > 0 && <Choice />}
+      {all > 0 && <ReasonChoice />}
       {all > 0 && rows.length === 0 && (
         <Empty title="No pod that waits is like this">Take away a filter, or search for something else.</Empty>
       )}
@@ -91,12 +75,13 @@ export function Waiting() {
   );
 }
 
-function Choice() {
-  const counts = new Map<string, number>();
+function ReasonChoice() {
+  // A reason that is chosen can be taken away again, also when no pod has it any more.
+  const counts = new Map<string, number>(reason.value === "" ? [] : [[reason.value, 0]]);
   for (const [, row] of found.value) counts.set(row.reason ?? "", (counts.get(row.reason ?? "") ?? 0) + 1);
   const reasons = [...counts].sort(([, a], [, b]) => b - a);
   return (
-    <div class="legend" role="group" aria-label="Reasons, and order">
+    <div class="legend" role="group" aria-label="Reasons">
       {reasons.map(([one, count]) => (
         <button
           key={one}
@@ -108,17 +93,22 @@ function Choice() {
           {reasonText(one)} <span class="number">{countText(count)}</span>
         </button>
       ))}
-      <label class="product-choice">
-        Order{" "}
-        <select value={order.value} onChange={(event) => (order.value = event.currentTarget.value as Order)}>
-          {(Object.keys(ORDERS) as Order[]).map((one) => (
-            <option key={one} value={one}>
-              {ORDERS[one]}
-            </option>
-          ))}
-        </select>
-      </label>
     </div>
+  );
+}
+
+function OrderChoice() {
+  return (
+    <label class="choice">
+      Order{" "}
+      <select value={order.value} onChange={(event) => (order.value = event.currentTarget.value as Order)}>
+        {(Object.keys(ORDERS) as Order[]).map((one) => (
+          <option key={one} value={one}>
+            {ORDERS[one]}
+          </option>
+        ))}
+      </select>
+    </label>
   );
 }
 
@@ -142,18 +132,18 @@ function Pod(props: { readonly name: string; readonly row: WaitingRow }) {
           {row.name}
         </button>
       </h3>
+      <p class="pod-reason">
+        <span class="tag">{reasonText(row.reason)}</span>
+      </p>
       <p class="pod-wants">
         {counted(row.units, "unit")} of <PoolName name={row.pool} />
       </p>
-      <p class="pod-since">
-        <Age since={row.created} />
-      </p>
       <p class="pod-place" title="Place among the pods that wait for the pool, by priority and age">
-        {row.position ? `${row.position}. in line` : ""}
+        {row.position ? `#${row.position} in line` : ""}
         {row.priority ? <span class="dim"> priority {row.priority}</span> : ""}
       </p>
-      <p class="pod-reason">
-        <span class="tag">{reasonText(row.reason)}</span>
+      <p class="pod-since">
+        <Age since={row.created} />
       </p>
       {row.message && <p class="pod-message">{row.message}</p>}
       {first !== undefined && (

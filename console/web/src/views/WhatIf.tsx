@@ -3,6 +3,7 @@
 import { signal, useSignal } from "@preact/signals";
 import { Empty } from "../parts/Empty.tsx";
 import { Icon } from "../parts/Icon.tsx";
+import { NodeName } from "../parts/NodeName.tsx";
 import type { WhatIfAnswer } from "../rows.ts";
 import { choices } from "../state/address.ts";
 import { type Answer, answered } from "../state/answer.ts";
@@ -51,7 +52,7 @@ export function WhatIf() {
           <NumberField id="what-if-units" label="Units of a pod" value={asked.units} />
           <NumberField id="what-if-times" label="Pods" value={asked.times} />
           <Cordon />
-          <p class="field">
+          <p class="field go">
             <button type="submit" class="primary" disabled={isBusy.value}>
               Try
             </button>
@@ -157,8 +158,8 @@ function Said(props: { readonly answer: Answer<WhatIfAnswer> }) {
         <span class={`state ${fits ? "good" : "bad"}`}>{fits ? "It fits" : "It does not fit"}</span> {message}
       </p>
       {placed.length > 0 && (
-        <div class="scrolled" role="region" aria-label="Where the pods would be" tabIndex={0}>
-          <table>
+        <div class="scrolled" role="group" aria-label="Where the pods would be" tabIndex={0}>
+          <table class="rows-narrow">
             <thead>
               <tr>
                 <th scope="col">Node</th>
@@ -173,7 +174,9 @@ function Said(props: { readonly answer: Answer<WhatIfAnswer> }) {
             <tbody>
               {placed.slice(0, MOST_OFFERED).map((one) => (
                 <tr key={one.node}>
-                  <th scope="row">{one.node}</th>
+                  <th scope="row">
+                    <NodeName name={one.node} />
+                  </th>
                   <td class="number">{countText(one.pods)}</td>
                   <td class="number">{countText(one.units)}</td>
                 </tr>

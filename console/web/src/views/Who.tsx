@@ -8,7 +8,7 @@ import { UnitBar } from "../parts/UnitBar.tsx";
 import type { ShareRow } from "../rows.ts";
 import { choices } from "../state/address.ts";
 import { store } from "../state/store.ts";
-import { counted, countText, percentText } from "../text/format.ts";
+import { byText, counted, countText, percentText } from "../text/format.ts";
 
 const shares: ReadonlySignal<readonly ShareRow[]> = computed(() => {
   const pool = choices.pool.value;
@@ -16,7 +16,7 @@ const shares: ReadonlySignal<readonly ShareRow[]> = computed(() => {
   return [...store.rows("shares").values()]
     .filter((row) => (pool === "" || row.pool === pool) && row.namespace.toLowerCase().includes(text))
     .filter((row) => (row.pods ?? 0) + (row.used ?? 0) + (row.reserved ?? 0) + (row.waiting ?? 0) > 0)
-    .sort((a, b) => taken(b) - taken(a) || a.namespace.localeCompare(b.namespace) || a.pool.localeCompare(b.pool));
+    .sort((a, b) => taken(b) - taken(a) || byText(a.namespace, b.namespace) || byText(a.pool, b.pool));
 });
 
 export function Who() {
@@ -40,7 +40,7 @@ export function Who() {
 
 function Shares(props: { readonly rows: readonly ShareRow[] }) {
   return (
-    <div class="scrolled" role="region" aria-label="Shares by namespace and pool" tabIndex={0}>
+    <div class="scrolled" role="group" aria-label="Shares by namespace and pool" tabIndex={0}>
       <table>
         <thead>
           <tr>
@@ -91,7 +91,7 @@ function Share(props: { readonly row: ShareRow }) {
       <td class={`number ${reserved === 0 ? "none" : ""}`}>{countText(reserved)}</td>
       <td class={`number ${waiting === 0 ? "none" : "loud"}`}>{countText(waiting)}</td>
       <td>
-        <UnitBar figures={{ used, reserved, free: Math.max(0, total - used - reserved) }} total={total} />
+        <UnitBar figures={{ used, reserved }} total={total} />
       </td>
       <td class="number">{percentText(used + reserved, total)}</td>
     </tr>

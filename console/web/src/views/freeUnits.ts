@@ -10,14 +10,13 @@ export const STEPS = [0, 1, 2, 4, 8] as const;
 /** Return pool -> nodes by `STEPS`, as the statuses of their devices say; nodes that take no pods are not counted. */
 export function nodesByFreeUnits(
   index: DeviceIndex,
-  devices: ReadonlyMap<string, DeviceRow>,
   nodes: ReadonlyMap<string, NodeRow>,
 ): ReadonlyMap<string, readonly number[]> {
   const counts = new Map<string, number[]>();
   for (const node of index.nodes()) {
     const state = nodes.get(node)?.state ?? "Unknown";
     if (state !== "Ready" && state !== "Unknown") continue;
-    for (const [pool, free] of freeByPool(index.devicesOf(node), devices)) {
+    for (const [pool, free] of freeByPool(index.rowsOf(node))) {
       const steps = counts.get(pool) ?? STEPS.map(() => 0);
       const step = STEPS.findLastIndex((fewest) => fewest <= free);
       steps[step] = (steps[step] ?? 0) + 1;
@@ -27,11 +26,10 @@ export function nodesByFreeUnits(
   return counts;
 }
 
-function freeByPool(names: readonly string[], devices: ReadonlyMap<string, DeviceRow>): ReadonlyMap<string, number> {
+function freeByPool(rows: readonly DeviceRow[]): ReadonlyMap<string, number> {
   const free = new Map<string, number>();
-  for (const name of names) {
-    const row = devices.get(name);
-    if (row === undefined || !row.pool || !ALLOCATING.has(row.look)) continue;
+  for (const row of rows) {
+    if (!row.pool || !ALLOCATING.has(row.look)) continue;
     const left = Math.max(0, (row.units ?? 0) - (row.used ?? 0) - (row.reserved ?? 0));
     free.set(row.pool, (free.get(row.pool) ?? 0) + left);
   }
