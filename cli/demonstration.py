@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.command_parser import CommandLineError, CommandParser
+from cli.exit_status import OK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,13 +21,25 @@ def run_demonstration(arguments: "Sequence[str]") -> int:
     parser.add_argument(
         "--keep-logs", type=Path, metavar="FILE", help="write the server's log there"
     )
+    parser.add_argument(
+        "--console",
+        action="store_true",
+        help="show the console's page on a cluster that lives, until Ctrl-C",
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, metavar="N", help="of the page on 127.0.0.1 (a free one)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="of the cluster's life (1)"
+    )
     known = parser.parse_flags(arguments)
     # Otherwise gRPC writes a line about each process that the demo starts.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
-        from demo.main import run_demo  # noqa: PLC0415  # imports the simulator
+        from demo.console_page import show_console  # noqa: PLC0415  # imports the simulator
+        from demo.main import run_demo  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        if error.name not in {"demo", "demo.main"}:
+        if error.name not in {"demo", "demo.console_page"}:
             raise
         raise CommandLineError(
             "the demo is part of the source checkout, not of this installation: `make demo` runs it there"
@@ -36,4 +49,9 @@ def run_demonstration(arguments: "Sequence[str]") -> int:
     from telemetry.logs import configure_logs  # noqa: PLC0415
 
     configure_logs("error")
-    return uvloop.run(run_demo(known.keep_logs))
+    if not known.console:
+        return uvloop.run(run_demo(known.keep_logs))
+    try:
+        return uvloop.run(show_console(known.keep_logs, seed=known.seed, port=known.port))
+    except KeyboardInterrupt:
+        return OK

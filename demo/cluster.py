@@ -134,7 +134,7 @@ class DemoCluster:
                     "registries": {"plain_http": [self.images.registry.host]},
                     "grace_s": CACHE_GRACE_S,
                 }
-            self.client = await stack.enter_async_context(self._client(ADMIN_TOKEN))
+            self.client = await stack.enter_async_context(self.administrator())
             self.kubectl = await stack.enter_async_context(
                 KubectlStandIn(self._folder / "kubectl", self.api.url, ADMIN_TOKEN)
             )
@@ -304,8 +304,9 @@ class DemoCluster:
             for request in self.api.requests
         )
 
-    def _client(self, token: str) -> KubeClient:
-        return KubeClient(StaticConnection(self.api.url, token=token), self.clock)
+    def administrator(self) -> KubeClient:
+        """Return a new client with all rights, to be entered."""
+        return KubeClient(StaticConnection(self.api.url, token=ADMIN_TOKEN), self.clock)
 
     async def _install(self) -> None:
         """Install CRDs and webhooks."""
@@ -353,7 +354,7 @@ class DemoCluster:
                 client_context(bundle.trust_pem, bundle.client),
             )
         )
-        group = await stack.enter_async_context(_Background())
+        group = await stack.enter_async_context(BackgroundTasks())
         group.spawn(FakeScheduler(self.client, extender, self.clock).run(), "kube-scheduler")
         self.kubelet = FakeKubelet(self.client, self.clock, self.programs, volumes=self.volumes)
         group.spawn(self.kubelet.run(), "kubelet")
@@ -380,8 +381,8 @@ class AdmissionDenied(Exception):  # noqa: N818  # it is named for what happened
 
 
 @final
-class _Background:
-    """Endless tasks that are cancelled on exit."""
+class BackgroundTasks:
+    """Endless tasks that are cancelled on exit. What the body of the context raises leaves it as it is."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()

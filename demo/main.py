@@ -9,13 +9,9 @@ them hold.
 """
 
 import asyncio
-import contextlib
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-import aiohttp
 
 from demo.chapters import changes as demo_changes
 from demo.chapters import device_assignment, operand_switch, placement, waiting_pod
@@ -24,10 +20,10 @@ from demo.chapters.accounting import accounts
 from demo.chapters.autoscaling_chapter import from_zero_and_back
 from demo.chapters.bare_node import bare_node
 from demo.chapters.kernel_caches import kernel_caches
-from demo.cluster import AdmissionDenied, DemoCluster
+from demo.cluster import DemoCluster
+from demo.ending import ended, say
 from demo.objects import FLEET
-from demo.story import Story, UntrueError
-from kube.errors import KubeError
+from demo.story import Story
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -66,16 +62,10 @@ async def run_demo(log_file: Path | None, chapters: "Sequence[Chapter]" = CHAPTE
     """Run all chapters; return 0 if every claim holds."""
     with tempfile.TemporaryDirectory(prefix="gpu-demo-") as folder:
         log = log_file or Path(folder) / "server.log"
-        try:
-            await _narrate(chapters, Path(folder), log)
-        except UntrueError as untrue:
-            return _fail(f"NOT TRUE: {untrue}", log)
-        except TimeoutError:
-            return _fail(f"NOT DONE after {LIMIT_S:g} s", log)
-        except (KubeError, AdmissionDenied, aiohttp.ClientError, OSError, ExceptionGroup) as error:
-            return _fail(f"BROKEN: {type(error).__name__}: {error}", log)
-    say("\nEvery claim above was checked.")
-    return 0
+        status = await ended(_narrate(chapters, Path(folder), log), log)
+    if status == 0:
+        say("\nEvery claim above was checked.")
+    return status
 
 
 async def _narrate(chapters: "Sequence[Chapter]", folder: Path, log: Path) -> None:
@@ -86,21 +76,3 @@ async def _narrate(chapters: "Sequence[Chapter]", folder: Path, log: Path) -> No
         story = Story(cluster, say)
         for chapter in chapters:
             await chapter(story)
-
-
-def say(text: str = "") -> None:
-    """Print a line at once, while the demo runs."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def _fail(text: str, log: Path) -> int:
-    say(f"\n{text}")
-    lines: list[str] = []
-    with contextlib.suppress(OSError):
-        lines = log.read_text(encoding="utf-8").splitlines()[-20:]
-    if lines:
-        say("The last lines of the server's log:")
-        for line in lines:
-            say(f"  {line}")
-    return 1
