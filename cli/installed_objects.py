@@ -263,7 +263,12 @@ def _monitoring(installation: "Installation") -> "Iterator[ObjectGroup]":
     dashboards = values.dashboards
     yield ObjectGroup(
         name="dashboards",
-        objects=build_dashboards(namespace, dashboards.labels, dashboards.annotations),
+        objects=build_dashboards(
+            namespace,
+            dashboards.labels,
+            dashboards.annotations,
+            runbook_page=rule.runbook_page,
+        ),
         needs=("monitoring.dashboards.enabled",),
     )
 

@@ -37,8 +37,11 @@ from manifests.install.webhooks import (
     build_validating_configuration,
 )
 from manifests.monitoring.alerts import build_alert_rules
-from manifests.monitoring.dashboards.config_maps import DASHBOARDS, build_dashboards
-from manifests.monitoring.dashboards.grafana_json import dashboard_text
+from manifests.monitoring.dashboards.config_maps import (
+    build_dashboards,
+    dashboard_names,
+    dashboard_text,
+)
 from manifests.node.csi_driver import build_csi_driver
 from manifests.yaml import render
 
@@ -200,10 +203,10 @@ def _all_objects(options: "argparse.Namespace") -> list[dict[str, Any]]:
 def _dashboards(board: str | None, namespace: str) -> str:
     if board is None:
         return render(build_dashboards(namespace))
-    boards = {one.uid: one for one in DASHBOARDS}
-    if board not in boards:
-        raise no_such("dashboard", board, list(boards), listed_by=f"{PROGRAM} render dashboards")
-    return dashboard_text(boards[board])
+    names = dashboard_names()
+    if board not in names:
+        raise no_such("dashboard", board, names, listed_by=f"{PROGRAM} render dashboards")
+    return dashboard_text(board)
 
 
 def _operands(options: "argparse.Namespace", namespace: str) -> list[dict[str, Any]]:

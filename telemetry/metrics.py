@@ -5,6 +5,8 @@ Gauges of pools, pods and reservations are owned by `reconciler.pool.gauges`, wh
 pool, and all of them where this replica does not lead.
 """
 
+from typing import Final
+
 from prometheus_client import (
     CollectorRegistry,
     Info,
@@ -17,7 +19,7 @@ from api.version import REVISION, VERSION
 from telemetry.metric_declaration import MetricDeclarations
 
 REGISTRY = CollectorRegistry()
-_declarations = MetricDeclarations(REGISTRY)
+_declarations: Final = MetricDeclarations(REGISTRY)
 gauge, counter, histogram = _declarations.gauge, _declarations.counter, _declarations.histogram
 
 # A `_created` sample for every counter and histogram would be a seventh of the page, and no rule reads them.

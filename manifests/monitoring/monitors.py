@@ -31,7 +31,7 @@ def build_service_monitor(
         ca_secret: has the CA of their certificate.
         with_usage: whether namespaces and pods are read, too, with the token of Prometheus' account.
     """
-    endpoint = {
+    endpoint: Json = {
         "port": constants.HTTPS_PORT_NAME,
         "scheme": "https",
         "path": constants.METRICS_PATH,
@@ -44,7 +44,12 @@ def build_service_monitor(
     selected = constants.component_labels(constants.METRICS_COMPONENT)
     endpoints = [endpoint]
     if with_usage:
-        usage = {"path": constants.USAGE_METRICS_PATH, "bearerTokenFile": _ACCOUNT_FILE}
+        usage: Json = {
+            "path": constants.USAGE_METRICS_PATH,
+            "bearerTokenFile": _ACCOUNT_FILE,
+            # Namespaces and pods are those of the page, not those of the server.
+            "honorLabels": True,
+        }
         endpoints.append({**endpoint, **usage})
     spec = {"selector": {"matchLabels": selected}, "endpoints": endpoints}
     return _monitor("ServiceMonitor", constants.NAME, namespace, labels=labels, spec=spec)

@@ -4,6 +4,7 @@ The directory is replaced as a whole.
 """
 
 import functools
+import json
 import shutil
 import sys
 from dataclasses import dataclass
@@ -116,6 +117,11 @@ def _templates() -> "Iterator[tuple[str, str]]":
         made = build_groups(_installation(tokens, dict(fixed)))
         return {group.name: group for group in made}
 
+    @functools.cache
+    def rendered(documents: str) -> str:
+        """Most objects are the same for most variants, and to write them as YAML takes a hundred times as long."""
+        return template_of(json.loads(documents), tokens.expressions())
+
     usual = {variant.path: variant.unmet for variant in VARIANTS}
     for name, group in groups(*usual.items()).items():
         if not group.is_in_chart:
@@ -124,7 +130,7 @@ def _templates() -> "Iterator[tuple[str, str]]":
 
         def text_of(fixed: "Mapping[str, object]", name: str = name) -> str:
             documents, _ = _with_files(groups(*fixed.items())[name], tokens)
-            return template_of(documents, tokens.expressions())
+            return rendered(json.dumps(documents))
 
         text = _with_variants(text_of, usual)
         yield f"templates/{name}.yaml", _GENERATED + _where(_conditions(group), text)
@@ -207,9 +213,11 @@ def _with_files(group: ObjectGroup, tokens: Tokens) -> tuple[list[Json], dict[st
     for one in group.objects:
         document = one
         if one["kind"] == "ConfigMap" and "{{" in str(one):
-            texts = {f"files/{group.name}/{name}": text for name, text in one["data"].items()}
-            files |= texts
-            data = {Path(name).name: tokens.lines(f'.Files.Get "{name}"') for name in texts}
+            data = {}
+            for key, text in one["data"].items():
+                name = f"files/{group.name}/{key}"
+                files[name], given = _with_marks(text, tokens)
+                data[key] = tokens.lines(f'.Files.Get "{name}"{given}')
             document = {**one, "data": data}
         elif "{{" in str(one):
             name = f"files/{group.name}.yaml"

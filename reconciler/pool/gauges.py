@@ -5,11 +5,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kube.batches import steps
+from pool.fitting_pods import SIZES
 from pool.reservations.reservation import ReservationPhase
 from reconciler.pool.namespace_usage import forget_namespace_usage
 from reconciler.pool.unit_seconds import forget_unit_seconds
 from reconciler.pool.usage import waiting_pods
-from reconciler.pool.useful_devices import ALIGNED, ANY, SIZES
+from reconciler.pool.useful_devices import ALIGNED, ANY
 from scheduler.outcome import PlacementQuality
 from telemetry.conditions import PoolCondition
 from telemetry.metrics import (
@@ -19,6 +20,7 @@ from telemetry.metrics import (
     DEVICES_UNASSIGNED,
     INDEX_GENERATION,
     PLACEMENTS,
+    POD_RESERVED_WAIT,
     POD_WAIT,
     PODS_LONGEST_WAIT,
     PODS_UNACCOUNTED,
@@ -30,6 +32,7 @@ from telemetry.metrics import (
     POOL_CAPACITY_UNHEALTHY,
     POOL_CAPACITY_USED,
     POOL_CONDITION,
+    POOL_FITTING_PODS,
     POOL_FRAGMENTATION,
     POOL_LARGEST_DEMAND,
     POOL_LARGEST_FREE,
@@ -69,6 +72,7 @@ _OF_POOLS: Final = (
 _OF_PARTS: Final = (
     DEVICE_INFO,
     POOL_CONDITION,
+    POOL_FITTING_PODS,
     POOL_LARGEST_DEMAND,
     POOL_NODE_SLOTS,
     POOL_PLACEABLE_PODS,
@@ -140,6 +144,7 @@ def showing_sums(
         PODS_LONGEST_WAIT.labels(name).set(_age_s(since, now.utc))
         ALLOCATION_MISMATCHES.labels(name)
         POD_WAIT.labels(name)
+        POD_RESERVED_WAIT.labels(name)
         for quality in PlacementQuality:
             PLACEMENTS.labels(name, quality.value)
 
@@ -151,9 +156,12 @@ def forget_pool(name: "PoolName") -> None:
     for type_ in PoolCondition:
         POOL_CONDITION.remove(name, type_.value)
     POD_WAIT.remove(name)
+    POD_RESERVED_WAIT.remove(name)
     forget_unit_seconds(name)
     for quality in PlacementQuality:
         PLACEMENTS.remove(name, quality.value)
+    for size in SIZES:
+        POOL_FITTING_PODS.remove(name, str(size))
     for topology in (ANY, ALIGNED):
         POOL_LARGEST_DEMAND.remove(name, topology)
         for size in SIZES:

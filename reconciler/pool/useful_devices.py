@@ -5,11 +5,17 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
 from kube.batches import steps
+from pool.fitting_pods import SIZES, FittingPods
 from pool.placement.aligned_sets import largest_aligned
 from pool.placement.device_sets import best_set
 from pool.placement.fragmentation.expected_loss import ExpectedLoss
 from pool.placement.fragmentation.recent_demand import unit_milli
-from telemetry.metrics import POOL_FRAGMENTATION, POOL_LARGEST_DEMAND, POOL_PLACEABLE_PODS
+from telemetry.metrics import (
+    POOL_FITTING_PODS,
+    POOL_FRAGMENTATION,
+    POOL_LARGEST_DEMAND,
+    POOL_PLACEABLE_PODS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +29,6 @@ if TYPE_CHECKING:
 
 NODES_A_STEP: Final = 200
 """Of 8 devices each; they take 2 ms."""
-SIZES: Final = (1, 2, 4, 8)
-"""Devices of pods that are counted."""
 ANY, ALIGNED = "any", "aligned"
 """Values of the label `topology`."""
 _PLENTY_OF_CPU: Final = 2**31
@@ -39,11 +43,14 @@ class UsefulDevices:
         self._index = index
         self._losses: dict[PoolName, tuple[TargetWorkload, ExpectedLoss]] = {}
         # pool -> its demand, and what was derived from it
+        self._fitting: dict[PoolName, FittingPods] = {}
 
     def showing(self, catalog: "Catalog") -> "Iterator[None]":
         """Set them pool by pool, in steps of a few milliseconds."""
         for gone in self._losses.keys() - catalog.pools.keys():
             del self._losses[gone]
+        for gone in self._fitting.keys() - catalog.pools.keys():
+            del self._fitting[gone]
         for name in list(catalog.pools):
             facts = self._index.pool(name)
             if facts is not None:
@@ -70,8 +77,10 @@ class UsefulDevices:
                 )
                 self._count(pool.name, name, idle, pods=pods, largest=largest)
             yield
+        fitting = self._fitting.setdefault(pool.name, FittingPods(self._index, pool.name)).counts()
         POOL_FRAGMENTATION.labels(pool.name).set(lost / free if free else 0.0)
         for size in SIZES:
+            POOL_FITTING_PODS.labels(pool.name, str(size)).set(fitting[size])
             for topology in (ANY, ALIGNED):
                 count = pods[size, topology]
                 POOL_PLACEABLE_PODS.labels(pool.name, str(size), topology).set(count)

@@ -1,1 +1,1 @@
-"""Grafana dashboards as values: what they show, and their JSON. No file and no template is read."""
+"""Grafana dashboards: JSON that `make dashboards` writes (`packaging/dashboards`), and the objects that carry it."""

@@ -10,15 +10,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from prometheus_client import Counter, Gauge, Histogram
+from dashboards.foreign_series import DCGM_FIELDS
+from prometheus_client import Counter, Histogram
 
 from api.kinds.gkmcache import CacheConditionType
 from api.kinds.gpudevice import DeviceState
 from autoscaling.scaling_model import Failure, WaitReason
 from pool.reservations.reservation import End, ReservationPhase
-from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics, usage_metrics
+from reconciler.pool.unit_seconds import UnitState
 from telemetry.conditions import PoolCondition
-from tests.support.foreign_series import DCGM_FIELDS
+from telemetry.metric_declaration import DeclaredMetric, labels_of
+from tests.support.exported_series import declared_metrics, name_of
 
 START: Final = 1_700_000_000
 STEP_S: Final = 60
@@ -44,7 +46,10 @@ class Series:
 _VALUES: Final[dict[str, tuple[str, ...]]] = {
     "pool": ("train", "small-units"),
     "node": ("n1", "n2"),
-    "state": (*(state.value for state in DeviceState), CacheConditionType.ERROR.value),
+    "state": (
+        *(one.value for kind in (DeviceState, UnitState) for one in kind),
+        CacheConditionType.ERROR.value,
+    ),
     "condition": tuple(condition.value for condition in PoolCondition),
     "phase": tuple(phase.value for phase in ReservationPhase),
     "reason": ("a", *sorted({one.value for kind in (Failure, WaitReason) for one in kind})),
@@ -59,35 +64,42 @@ _VALUES: Final[dict[str, tuple[str, ...]]] = {
 
 
 def _ours() -> Iterator[Series]:
-    for home in (metrics, agent_metrics, device_page, kernel_cache_metrics, usage_metrics):
-        for metric in vars(home).values():
-            if isinstance(metric, Counter | Gauge | Histogram) and metric._name not in _APART:
-                names = metric._labelnames
-                for values in itertools.product(*(_VALUES.get(name, ("a",)) for name in names)):
-                    yield from _of_metric(metric, dict(zip(names, values, strict=True)))
+    for metric in declared_metrics():
+        if name_of(metric) not in _APART:
+            names = labels_of(metric)
+            for values in itertools.product(*(_VALUES.get(name, ("a",)) for name in names)):
+                yield from _of_metric(metric, dict(zip(names, values, strict=True)))
 
 
-def _of_metric(metric: Counter | Gauge | Histogram, labels: Mapping[str, str]) -> Iterator[Series]:
-    name = metric._name
+def _of_metric(metric: DeclaredMetric, labels: Mapping[str, str]) -> Iterator[Series]:
+    name = name_of(metric)
     match metric:
         case Counter():
             yield Series(f"{name}_total", labels, growth=1)
-        case Gauge():
-            yield Series(name, labels)
         case Histogram():
             for index, bound in enumerate(metric._upper_bounds, start=1):
                 le = "+Inf" if bound == float("inf") else str(bound)
                 yield Series(f"{name}_bucket", {**labels, "le": le}, growth=index)
             yield Series(f"{name}_count", labels, growth=len(metric._upper_bounds))
             yield Series(f"{name}_sum", labels, growth=0.5)
+        case _:
+            yield Series(name, labels)
 
 
-_APART: Final = ("gpu_bootstrap_node_phase", "gpu_bootstrap_condition", "gpu_bootstrap_ready")
+_OF_NODES: Final = ("gpu_bootstrap_node_phase", "gpu_bootstrap_condition", "gpu_bootstrap_ready")
 """Gauges whose series differ by node."""
+_APART: Final = {
+    *_OF_NODES,
+    "gpu_device_info",
+    "gpu_device_holder",
+    "gpu_node_inventory_condition",
+    "gpu_agent_plugin_registered",
+    "gpu_informer_synced",
+}
 
 
 def _of_nodes() -> Iterator[Series]:
-    phase, condition, ready = _APART
+    phase, condition, ready = _OF_NODES
     yield Series(ready, {"node": "n1"}, 1)
     yield Series(ready, {"node": "n2"}, 0)
     yield Series(phase, {"node": "n1", "phase": "Ready"})
@@ -101,9 +113,27 @@ def _of_nodes() -> Iterator[Series]:
         ("n2", "MonitoringMissing"),
     ):
         yield Series(condition, {"node": node, "condition": one})
+    yield Series("gpu_informer_synced", {"resource": "pods"}, 0)
+    degraded = {"node": "n2", "condition": "AgentDegraded"}
+    yield Series("gpu_node_inventory_condition", degraded)
+    yield Series("gpu_agent_plugin_registered", {"resource": "gpu.deckhouse.io/train"}, 0)
+    for name, value in (("gpu_build_info", 1.0), *_OF_THE_LIBRARY.items()):
+        version = {"version": "1", "revision": "r"} if name == "gpu_build_info" else {}
+        yield Series(name, version, value, growth=float(name.endswith("_total")))
+
+
+_OF_THE_LIBRARY: Final = {"process_cpu_seconds_total": 1.0, "process_resident_memory_bytes": 1e8}
 
 
 def _of_devices() -> Iterator[Series]:
+    for uuid, node, pool, pod in (
+        ("GPU-a", "n1", "train", "trainer"),
+        ("GPU-b", "n1", "small-units", "one"),
+        ("GPU-c", "n2", "small-units", "notebook"),
+    ):
+        about = {"uuid": uuid, "device": f"{node}-{uuid}", "node": node, "pool": pool}
+        yield Series("gpu_device_info", {**about, "product": "H100"})
+        yield Series("gpu_device_holder", {"uuid": uuid, "namespace": "ml", "pod": pod})
     whole = {"gpu": "0", "UUID": "GPU-a", "device": "nvidia0", "Hostname": "n1"}
     shared = {"gpu": "1", "UUID": "GPU-b", "device": "nvidia1", "Hostname": "n1"}
     # Scraped with `honorLabels` on n1; without, the page's labels are renamed, and the exporter's come first.

@@ -1,34 +1,23 @@
 """A Prometheus evaluates the expressions of all dashboards and alerts on an hour of samples."""
 
 import asyncio
-import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 
 import aiohttp
+import promql_parser
 import pytest
 
 from manifests.monitoring.alert import Alert
 from manifests.monitoring.alerts import ALERTS
-from manifests.monitoring.dashboards.config_maps import DASHBOARDS
-from manifests.monitoring.dashboards.grafana_json import dashboard_text
 from tests.cluster.alerts import samples
 from tests.cluster.alerts.conftest import Promtool
 from tests.cluster.environment import binaries, polling
 from tests.cluster.environment.processes import Run
 from tests.support import ports
+from tests.support.dashboard_queries import CHOICES, ELSE_ZERO, PRICE, QUERIES
+from tests.support.promql import filled, selectors
 
-CHOSEN = {"$node": ".*", "$pool": ".*", "$namespace": ".*", "$resource": ".*"}
-VARIABLES = {**CHOSEN, "$__rate_interval": "5m", "$__range": "1h"}
-ELSE_ZERO = " or vector(0)"
-SELECTOR = re.compile(r"\bgpu(?:pool)?_[a-z_]+(?:\{[^}]*\})?")
-
-EXPRESSIONS: dict[str, str] = {
-    f"{one.uid}: {panel['title']} {target['refId']}": target["expr"]
-    for one in DASHBOARDS
-    for panel in json.loads(dashboard_text(one))["panels"]
-    for target in panel.get("targets", ())
-}
+VARIABLES = {**CHOICES, **PRICE, "$__rate_interval": "5m", "$__range": "1h"}
 
 Answer = dict[tuple[tuple[str, str], ...], float]
 """Labels -> value."""
@@ -41,8 +30,7 @@ class SampledPrometheus:
         self.url = url
 
     async def query(self, expression: str, variables: Mapping[str, str] = VARIABLES) -> Answer:
-        for name, value in {**VARIABLES, **variables}.items():
-            expression = expression.replace(name, value)
+        expression = filled(expression, {**VARIABLES, **variables})
         asked = {"query": expression, "time": str(samples.END)}
         async with (
             aiohttp.ClientSession() as session,
@@ -88,17 +76,17 @@ def prometheus(
     process.kill9()
 
 
-@pytest.mark.parametrize("name", EXPRESSIONS)
+@pytest.mark.parametrize("name", QUERIES)
 async def test_a_panel_shows_the_series_that_it_is_about(name: str, prometheus: SampledPrometheus):
-    expression = EXPRESSIONS[name].replace(ELSE_ZERO, "")
+    expression = QUERIES[name].replace(ELSE_ZERO, "")
     assert await prometheus.query(expression) != {}
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 async def test_an_alert_is_about_series_that_exist(alert: Alert, prometheus: SampledPrometheus):
     await prometheus.query(alert.expression)
-    for selector in SELECTOR.findall(alert.expression):
-        assert await prometheus.query(selector) != {}
+    for selector in selectors(promql_parser.parse(alert.expression)):
+        assert await prometheus.query(str(selector)) != {}
 
 
 async def test_a_wrong_label_would_be_found(prometheus: SampledPrometheus):
@@ -106,7 +94,7 @@ async def test_a_wrong_label_would_be_found(prometheus: SampledPrometheus):
 
 
 def query_of(board: str, panel: str, letter: str = "A") -> str:
-    return EXPRESSIONS[f"{board}: {panel} {letter}"]
+    return QUERIES[f"{board}: {panel} {letter}"]
 
 
 def by(answer: Answer, label: str) -> dict[str, float]:
@@ -149,7 +137,7 @@ async def test_a_shared_device_counts_once_for_its_node(prometheus: SampledProme
 
 
 async def test_only_conditions_that_are_faults_block_a_node(prometheus: SampledPrometheus):
-    found = await prometheus.query(query_of("gpu-inventory", "Faults of nodes"))
+    found = await prometheus.query(query_of("gpu-fleet", "Faults of nodes"))
     faults = {(dict(labels)["node"], dict(labels)["condition"]) for labels in found}
     assert faults == {
         ("n2", "DriverMissing"),

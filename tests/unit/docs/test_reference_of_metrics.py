@@ -9,12 +9,19 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 import telemetry
 from agent.driver.device_fields import DeviceField
-from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics, usage_metrics
+from telemetry import (
+    agent_metrics,
+    console_metrics,
+    device_page,
+    kernel_cache_metrics,
+    metrics,
+    usage_metrics,
+)
+from telemetry.metric_declaration import DeclaredMetric, labels_of
 from tests.support.reference_page import cell, check_page, code, table
 
 HEAD = """\
@@ -39,9 +46,13 @@ DEVICES = """
 ## Devices
 `/metrics/devices` of port 8081 of the node agent, with the labels `gpu`, `UUID`, `pci_bus_id`, `device`, `modelName`, `Hostname`, `GPU_I_ID`, `GPU_I_PROFILE`, `pool`, `namespace`, `pod` and `container` ([how they are read](../node-agent.md#metrics-of-devices)).
 """
+CONSOLE = """
+## Console
+`/metrics` of the console in a cluster. Metrics of watches, requests to the API server and tasks have the same names as those of the server.
+"""
 PROCESS = """
 ## Process
-Both programs, from the client library.
+All programs, from the client library.
 """
 COLUMNS = ("metric", "type", "labels", "meaning")
 Row = tuple[str, str, str, str]
@@ -60,9 +71,9 @@ def rows_of(*modules: ModuleType) -> Iterator[Row]:
     """Yield the metrics of the modules in the order of their definition."""
     for module in modules:
         for metric in vars(module).values():
-            if isinstance(metric, MetricWrapperBase):
+            if isinstance(metric, DeclaredMetric):
                 for family in metric.describe():
-                    yield row_of(family, metric._labelnames)
+                    yield row_of(family, labels_of(metric))
 
 
 def build_row() -> Row:
@@ -88,6 +99,7 @@ def page() -> str:
         (USAGE, rows_of(usage_metrics)),
         (AGENT, rows_of(agent_metrics)),
         (DEVICES, [*field_rows(), *rows_of(device_page)]),
+        (CONSOLE, rows_of(console_metrics)),
         (PROCESS, [build_row(), *process_rows()]),
     ]
     return "".join(f"{text}\n{table(COLUMNS, rows)}" for text, rows in parts)
@@ -105,14 +117,24 @@ def test_every_module_with_metrics_is_in_the_reference():
         module.__name__
         for module in modules
         for value in vars(module).values()
-        if isinstance(value, MetricWrapperBase)
+        if isinstance(value, DeclaredMetric)
     }
-    shown = (metrics, kernel_cache_metrics, agent_metrics, device_page, usage_metrics)
+    shown = (
+        metrics,
+        kernel_cache_metrics,
+        agent_metrics,
+        device_page,
+        usage_metrics,
+        console_metrics,
+    )
     assert declaring == {module.__name__ for module in shown}
 
 
 def test_the_rows_are_every_family_of_the_registry():
-    named = {row[0].strip("`") for row in (*rows_of(metrics, kernel_cache_metrics, agent_metrics),)}
+    named = {
+        row[0].strip("`")
+        for row in rows_of(metrics, kernel_cache_metrics, agent_metrics, console_metrics)
+    }
     of_the_process = {row[0].strip("`") for row in (build_row(), *process_rows())}
     exported = {name_of(family) for family in metrics.REGISTRY.collect()} - {"gpu_build"}
     assert exported | {"gpu_build_info"} == named | of_the_process

@@ -5,46 +5,28 @@ import json
 import re
 from typing import Any
 
+import promql_parser
 import pytest
-from prometheus_client import Counter, Gauge, Histogram
+from dashboards.expressions import RANGE, RATE_INTERVAL
+from dashboards.layout import TAG
+from dashboards.panels import WIDTH, PanelUnit
 
-from manifests.monitoring.dashboards.board import WIDTH, PanelUnit, Shape
-from manifests.monitoring.dashboards.config_maps import DASHBOARDS, build_dashboards
-from manifests.monitoring.dashboards.grafana_json import TAG, dashboard_text
-from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics, usage_metrics
-from tests.support.foreign_series import FOREIGN_SERIES
+from manifests.monitoring.alerts import ALERTS, PAGE, anchor_of
+from manifests.monitoring.dashboards.config_maps import (
+    RUNBOOKS,
+    build_dashboards,
+    dashboard_names,
+    dashboard_text,
+)
+from tests.support.exported_series import KNOWN
+from tests.support.promql import UnknownNameError, labels_in, parsed, selectors
 
-BOARDS = {one.uid: json.loads(dashboard_text(one)) for one in DASHBOARDS}
-OURS = {
-    metric._name + suffix: metric._labelnames
-    for home in (metrics, device_page, kernel_cache_metrics, agent_metrics, usage_metrics)
-    for metric in vars(home).values()
-    if isinstance(metric, Counter | Gauge | Histogram)
-    for suffix in {Counter: ("_total",), Gauge: ("",), Histogram: ("_bucket", "_count", "_sum")}[
-        type(metric)
-    ]
-}
-SERIES = re.compile(r"\b((?:gpu(?:pool)?|kube|DCGM_FI)_[A-Za-z_]+)(?:\{([^}]*)\})?")
-MATCHER = re.compile(r'(\w+)(?:=~|!~|!=|=)"[^"]*"')
-GROUPED = re.compile(r"\b(?:by|on|group_left) \(([^)]+)\)")
-ADDED = {"le", "resource"}
-"""Labels that expressions see besides those of a series: of buckets, and of a joined request."""
+BOARDS = {name: json.loads(dashboard_text(name)) for name in dashboard_names()}
+MOST_PANELS = 20
 
 
 def panels_of(board: dict[str, Any]) -> list[dict[str, Any]]:
     return [panel for panel in board["panels"] if panel["type"] != "row"]
-
-
-def labels_of(name: str) -> tuple[str, ...]:
-    found = OURS.get(name) or FOREIGN_SERIES.get(name)
-    if found is None and name not in OURS:
-        raise AssertionError(f"no metric exports {name}")
-    return tuple(found or ())
-
-
-def without_texts(expression: str) -> str:
-    """Return the expression without quoted texts, in which a name may be a value."""
-    return re.sub(r'"[^"]*"', '""', expression)
 
 
 QUERIES = [
@@ -57,55 +39,94 @@ QUERIES = [
 
 @pytest.mark.parametrize("expression", QUERIES)
 def test_an_expression_asks_only_for_what_is_exported(expression: str):
-    names = [found[1] for found in SERIES.finditer(without_texts(expression))]
-    assert names
-    for name, selector in SERIES.findall(expression):
-        if name in names:
-            assert set(MATCHER.findall(selector)) <= set(labels_of(name))
-    known = {label for name in names for label in labels_of(name)} | ADDED
-    for grouped in GROUPED.findall(without_texts(expression)):
-        assert set(grouped.split(", ")) <= known
+    tree = parsed(expression)
+    assert selectors(tree)
+    labels_in(tree, KNOWN)
 
 
-def test_a_metric_that_is_gone_would_be_missed():
-    with pytest.raises(AssertionError, match="gpu_leading_total"):
-        labels_of("gpu_leading_total")
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param("gpu_leading_total", id="a series"),
+        pytest.param('gpu_pods_waiting{node="n"}', id="a matcher"),
+        pytest.param("sum by (node) (gpu_pods_waiting)", id="an aggregation"),
+        pytest.param("sum(rate(gpu_pods_waiting[5m])) by (le)", id="a bucket of no histogram"),
+        pytest.param(
+            "histogram_quantile(0.5, sum by (pool) (rate(gpupool_wait_seconds_bucket[5m])))",
+            id="a quantile without buckets",
+        ),
+        pytest.param("gpu_pods_waiting * on (node) gpu_bootstrap_ready", id="a join"),
+        pytest.param("sum(gpu_device_info) * on () group_left (pool) gpu_leading", id="a group"),
+        pytest.param('label_replace(gpu_leading, "a", "$1", "pool", "(.+)")', id="a source"),
+    ],
+)
+def test_what_is_not_there_would_be_missed(expression: str):
+    with pytest.raises(UnknownNameError):
+        labels_in(promql_parser.parse(expression), KNOWN)
+
+
+@pytest.mark.parametrize("expression", QUERIES)
+def test_a_window_is_that_of_the_graph_or_of_the_viewer(expression: str):
+    """A fixed one is too short for a slow scrape, or too long for a close look."""
+    windows = re.findall(r"(\w+)\([^()]*\[([^]]+)\]", expression)
+    assert {window for name, window in windows if name != "max_over_time"} <= {
+        RATE_INTERVAL,
+        RANGE,
+    }
+    assert {window for name, window in windows if name == "max_over_time"} <= {"30m"}
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
 def test_a_choice_is_among_the_labels_of_a_series(board: dict[str, Any]):
-    source, *choices = board["templating"]["list"]
-    assert (source["name"], source["type"]) == ("datasource", "datasource")
-    names = {"datasource", "__rate_interval", "__range"}
+    source, runbooks, *choices = board["templating"]["list"]
+    assert (source["name"], source["type"], source["query"]) == (
+        "datasource",
+        "datasource",
+        "prometheus",
+    )
+    assert (runbooks["name"], runbooks["type"]) == (RUNBOOKS, "constant")
+    names = {"datasource", RUNBOOKS, "__rate_interval", "__range"}
     for choice in choices:
-        found = re.fullmatch(
-            r"label_values\(([a-zA-Z_]+)(?:\{.*\})?, (\w+)\)", choice["definition"]
-        )
-        assert found is not None
-        assert found[2] in labels_of(found[1])
         names.add(choice["name"])
-    used = set(re.findall(r"\$\{?(\w*[a-z]\w*)", dashboard_text_of(board["uid"])))
+        if choice["type"] == "textbox":
+            assert float(choice["query"]) > 0
+            continue
+        found = re.fullmatch(r"label_values\((.+), (\w+)\)", choice["query"]["query"])
+        assert found is not None
+        assert found[2] in labels_in(promql_parser.parse(found[1]), KNOWN)
+        assert choice["datasource"]["uid"] == "${datasource}"
+    used = set(re.findall(r"\$\{?(\w*[a-z]\w*)", json.dumps(board).replace("$__all", "")))
     assert used <= names
     assert used >= {choice["name"] for choice in choices}
-
-
-def dashboard_text_of(uid: str) -> str:
-    (text,) = [dashboard_text(one) for one in DASHBOARDS if one.uid == uid]
-    return text.replace("$__all", "")
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
 def test_panels_say_what_they_show(board: dict[str, Any]):
     titles = [panel["title"] for panel in panels_of(board)]
-    assert len(set(titles)) == len(titles) <= 30
+    assert len(set(titles)) == len(titles) <= MOST_PANELS
     for panel in panels_of(board):
         assert panel["description"].endswith(".")
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         assert panel["fieldConfig"]["defaults"]["unit"] in {unit.value for unit in PanelUnit}
+        assert "interval" not in panel
         letters = [target["refId"] for target in panel["targets"]]
         assert len(set(letters)) == len(letters) > 0
-        if len(letters) > 1 and panel["type"] == Shape.GRAPH.value:
+        assert all(one["datasource"] == panel["datasource"] for one in panel["targets"])
+        if len(letters) > 1 and panel["type"] == "timeseries":
             assert all(target["legendFormat"] for target in panel["targets"])
+
+
+def test_panels_link_to_alerts_that_exist():
+    anchors = {f"${{{RUNBOOKS}}}#{anchor_of(alert)}": alert.name for alert in ALERTS}
+    links = [
+        link
+        for board in BOARDS.values()
+        for panel in panels_of(board)
+        for link in panel.get("links", ())
+    ]
+    assert len(links) > 20
+    for link in links:
+        assert anchors[link["url"]] == link["title"]
 
 
 def cells_of(panel: dict[str, Any]) -> set[tuple[int, int]]:
@@ -130,6 +151,15 @@ def test_panels_do_not_overlap(board: dict[str, Any]):
     assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+def test_a_line_of_panels_is_as_wide_as_the_grid(board: dict[str, Any]):
+    widths: dict[int, int] = {}
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        widths[place["y"]] = widths.get(place["y"], 0) + place["w"]
+    assert set(widths.values()) == {WIDTH}
+
+
 def grid_of(board: dict[str, Any]) -> str:
     """Return the layout for a look at it (`pytest -s`): a line for each row of panels."""
     lines: dict[int, list[str]] = {}
@@ -142,7 +172,9 @@ def grid_of(board: dict[str, Any]) -> str:
 
 
 def test_dashboards_are_told_apart_and_linked():
-    assert list(BOARDS) == ["gpu-inventory", "gpu-node", "gpu-workloads", "gpu-kernel-caches"]
+    assert {board["uid"] for board in BOARDS.values()} == BOARDS.keys()
+    assert BOARDS.keys() >= {"gpu-pools", "gpu-fleet", "gpu-control-plane", "gpu-use"}
+    assert len({board["title"] for board in BOARDS.values()}) == len(BOARDS)
     for board in BOARDS.values():
         assert board["tags"] == [TAG]
         assert board["links"][0]["tags"] == [TAG]
@@ -157,8 +189,16 @@ def test_a_config_map_has_what_the_sidecar_reads():
         assert json.loads(one["data"][f"{name}.json"]) == BOARDS[name]
 
 
+def test_the_page_of_the_alerts_is_where_users_reach_it():
+    page = "https://docs.example/operations.html"
+    for name, board in BOARDS.items():
+        text = dashboard_text(name, runbook_page=page)
+        assert text == dashboard_text(name).replace(f'"query": "{PAGE}"', f'"query": "{page}"')
+        assert json.loads(text) != board
+
+
 def test_a_table_names_its_columns():
-    (panel,) = [one for one in panels_of(BOARDS["gpu-inventory"]) if one["title"] == "Pools"]
+    (panel,) = [one for one in panels_of(BOARDS["gpu-pools"]) if one["title"] == "Pools"]
     merged, organized = panel["transformations"]
     assert merged["id"] == "merge"
     renamed = organized["options"]["renameByName"]

@@ -28,7 +28,7 @@ from tests.support.allocation_state import (
     some_allocation_state,
     some_devices,
 )
-from tests.support.builders import EPOCH, a_demand, a_device, a_node, a_pod_facts, at
+from tests.support.builders import EPOCH, a_demand, a_device, a_node, a_pod_facts, a_slice_pool, at
 
 WHOLE = PoolName("whole")
 PHASES = {"held": 1, "tied": 0, "confirmed": 0, "committed": 1, "doubtful": 0, "bound": 0}
@@ -112,6 +112,18 @@ def test_pods_of_each_size_that_still_fit_are_shown_by_topology() -> None:
     assert placeable("aligned") == {1: 4, 2: 1, 4: 0, 8: 0}
     assert gauge("gpupool_largest_demand", pool="whole", topology="any") == 4
     assert gauge("gpupool_largest_demand", pool="whole", topology="aligned") == 3
+
+
+def test_pods_that_fit_are_counted_in_units_of_the_pool() -> None:
+    """Two devices of four slices each: a pod of eight gets some slices of both."""
+    devices = [a_device("n1", 0, pool="small"), a_device("n1", 1, pool="small")]
+    allocation_state = some_allocation_state(a_slice_pool("small", 4), devices=devices)
+    for _ in UsefulDevices(allocation_state.index).showing(a_catalog("small")):
+        pass
+    found = {
+        size: gauge("gpupool_fitting_pods", pool="small", units=str(size)) for size in (1, 2, 4, 8)
+    }
+    assert found == {1: 8, 2: 4, 4: 2, 8: 1}
 
 
 def test_a_pool_without_free_devices_or_demand_has_no_fragments() -> None:

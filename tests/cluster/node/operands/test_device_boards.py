@@ -1,6 +1,5 @@
 """A real Prometheus scrapes the devices' metrics of the node, from either source, and the boards show them."""
 
-import json
 import re
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -9,14 +8,14 @@ import pytest
 import yaml
 from aiohttp import web
 
-from manifests.monitoring.dashboards.config_maps import DASHBOARDS
-from manifests.monitoring.dashboards.grafana_json import dashboard_text
 from tests.cluster.environment import pods as pod_objects
 from tests.cluster.environment import polling
 from tests.cluster.environment.prometheus import selected_targets
 from tests.cluster.node.operands.switches import DAEMON_SETS, GONE_WITHIN_S, POOL
 from tests.cluster.system.installation import until_gone
 from tests.support import ports
+from tests.support.dashboard_queries import CHOICES, ELSE_ZERO, QUERIES
+from tests.support.promql import filled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -29,23 +28,11 @@ if TYPE_CHECKING:
     from tests.cluster.node.stories.devices import NodeDevices
     from tests.cluster.node.stories.pools import Pools
 
-VARIABLES: Final = {
-    "$__rate_interval": "10s",
-    "$__range": "1m",
-    "$node": ".*",
-    "$pool": ".*",
-    "$namespace": ".*",
-    "$resource": ".*",
-}
-ELSE_ZERO: Final = " or vector(0)"
+VARIABLES: Final = {**CHOICES, "$__rate_interval": "10s", "$__range": "1m"}
 EXPRESSIONS: Final[dict[str, str]] = {
-    f"{one.uid}: {panel['title']} {target['refId']}": target["expr"]
-    for one in DASHBOARDS
-    for panel in json.loads(dashboard_text(one))["panels"]
-    for target in panel.get("targets", ())
-    if "DCGM_FI_" in target["expr"]
+    name: text for name, text in QUERIES.items() if "DCGM_FI_" in text and "gpu_device_" not in text
 }
-"""Those of all boards that are about devices' metrics."""
+"""Those of all boards that are about devices' metrics, and not joined with the server's, which is not scraped here."""
 NOT_BY_DEFAULT: Final = frozenset(
     {
         "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
@@ -204,6 +191,4 @@ async def all_shown(
 
 
 async def answer(prometheus: "Prometheus", expression: str) -> list[dict[str, Any]]:
-    for name, value in VARIABLES.items():
-        expression = expression.replace(name, value)
-    return await prometheus.query(expression.replace(ELSE_ZERO, ""))
+    return await prometheus.query(filled(expression.replace(ELSE_ZERO, ""), VARIABLES))

@@ -1,0 +1,52 @@
+"""Every series that our programs export, by its name as Prometheus stores it, with the names of its labels."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from dashboards.foreign_series import FOREIGN_SERIES
+from prometheus_client import Counter, Histogram
+
+from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics, usage_metrics
+from telemetry.metric_declaration import DeclaredMetric, labels_of
+
+HOMES: Final = (metrics, agent_metrics, device_page, kernel_cache_metrics, usage_metrics)
+"""Modules that declare what alerts and dashboards ask for."""
+OF_TARGETS: Final = frozenset({"instance", "job"})
+"""Labels that Prometheus gives every series."""
+
+
+def declared_metrics() -> Iterator[DeclaredMetric]:
+    for home in HOMES:
+        for metric in vars(home).values():
+            if isinstance(metric, DeclaredMetric):
+                yield metric
+
+
+def name_of(metric: DeclaredMetric) -> str:
+    (family,) = metric.describe()
+    return family.name
+
+
+def series_of(metric: DeclaredMetric) -> dict[str, frozenset[str]]:
+    """Return the metric's series: name -> labels."""
+    name, labels = name_of(metric), OF_TARGETS.union(labels_of(metric))
+    match metric:
+        case Counter():
+            return {f"{name}_total": labels}
+        case Histogram():
+            return {
+                f"{name}_bucket": labels | {"le"},
+                f"{name}_count": labels,
+                f"{name}_sum": labels,
+            }
+        case _:
+            return {name: labels}
+
+
+OURS: Final[dict[str, frozenset[str]]] = {
+    name: labels for metric in declared_metrics() for name, labels in series_of(metric).items()
+}
+KNOWN: Final[dict[str, frozenset[str]]] = OURS | {
+    name: OF_TARGETS.union(one.labels) for name, one in FOREIGN_SERIES.items()
+}
+"""With those of other programs that dashboards show."""

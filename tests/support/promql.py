@@ -1,0 +1,148 @@
+"""What a PromQL expression asks for: its selectors, and the labels that each part of it has.
+
+An aggregation, a matcher or a join by a label that its operand does not have is a mistake that Prometheus accepts: the
+result is empty, or one series too few.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import promql_parser as promql
+
+GRAFANA: Final = {"$__rate_interval": "5m", "$__range": "1h", "$price": "2"}
+"""Variables that stand outside of quotes."""
+_SETS: Final = {"and", "or", "unless"}
+_COMPARISONS: Final = {"==", "!=", ">", "<", ">=", "<="}
+_KEEPING: Final = {"topk", "bottomk"}
+"""Aggregations whose series keep all their labels."""
+
+Labels = frozenset[str]
+NONE: Final[Labels] = frozenset()
+
+
+class UnknownNameError(Exception):
+    """The expression names a series or a label that nothing exports."""
+
+
+def filled(expression: str, variables: Mapping[str, str]) -> str:
+    """Return the expression with the variables of Grafana replaced, the longest names first."""
+    for name in sorted(variables, key=len, reverse=True):
+        expression = expression.replace(name, variables[name])
+    return expression
+
+
+def parsed(expression: str, variables: Mapping[str, str] = GRAFANA) -> promql.Expr:
+    """Parse an expression; a variable in quotes stays."""
+    text = filled(expression, variables)
+    unknown = re.sub(r'"[^"]*"', "", text)
+    assert "$" not in unknown, f"variable outside of quotes: {unknown}"
+    return promql.parse(text)
+
+
+def selectors(expression: promql.Expr) -> list[promql.VectorSelector]:
+    found: list[promql.VectorSelector] = []
+
+    def look(one: promql.Expr) -> None:
+        if isinstance(one, promql.MatrixSelector):
+            found.append(one.vector_selector)
+        elif isinstance(one, promql.VectorSelector):
+            found.append(one)
+
+    promql.walk(expression, look)
+    return found
+
+
+def labels_in(expression: promql.Expr, known: Mapping[str, Labels]) -> Labels:
+    """Return the labels that the result may have.
+
+    Args:
+        expression: of any kind.
+        known: name of a series -> its labels.
+
+    Raises:
+        UnknownNameError: it asks for a series that is not known, or for a label that is not there.
+    """
+    match expression:
+        case promql.NumberLiteral() | promql.StringLiteral():
+            return NONE
+        case promql.VectorSelector():
+            return _of_selector(expression, known)
+        case promql.MatrixSelector():
+            return _of_selector(expression.vector_selector, known)
+        case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
+            return labels_in(expression.expr, known)
+        case promql.AggregateExpr():
+            return _of_aggregation(expression, known)
+        case promql.Call():
+            return _of_call(expression, known)
+        case promql.BinaryExpr():
+            return _of_operation(expression, known)
+        case _:
+            raise NotImplementedError(f"{type(expression)}: {expression}")
+
+
+def measured(expression: promql.Expr) -> Iterator[promql.Expr]:
+    """Yield the parts that give values, without the comparisons that choose among them."""
+    if isinstance(expression, promql.ParenExpr):
+        yield from measured(expression.expr)
+    elif isinstance(expression, promql.BinaryExpr) and str(expression.op) in {
+        *_SETS,
+        *_COMPARISONS,
+    }:
+        yield from measured(expression.lhs)
+        yield from measured(expression.rhs)
+    elif selectors(expression):
+        yield expression
+
+
+def _of_selector(selector: promql.VectorSelector, known: Mapping[str, Labels]) -> Labels:
+    name = selector.name or ""
+    if name not in known:
+        raise UnknownNameError(f"no series {name}")
+    _check({one.name for one in selector.matchers.matchers}, known[name], selector)
+    return known[name]
+
+
+def _of_aggregation(aggregation: promql.AggregateExpr, known: Mapping[str, Labels]) -> Labels:
+    inner = labels_in(aggregation.expr, known)
+    by = frozenset(aggregation.modifier.labels) if aggregation.modifier else NONE
+    if aggregation.modifier is not None:
+        assert aggregation.modifier.type == promql.AggModifierType.By, "`without` is not checked"
+    _check(by, inner, aggregation)
+    return inner if str(aggregation.op) in _KEEPING else by
+
+
+def _of_call(call: promql.Call, known: Mapping[str, Labels]) -> Labels:
+    inner = NONE.union(*(labels_in(one, known) for one in call.args))
+    match call.func.name:
+        case "histogram_quantile":
+            _check({"le"}, inner, call)
+            return inner - {"le"}
+        case "label_replace":
+            target, source = (str(call.args[place].val) for place in (1, 3))
+            _check({source}, inner, call)
+            return inner | {target}
+        case _:
+            return inner
+
+
+def _of_operation(operation: promql.BinaryExpr, known: Mapping[str, Labels]) -> Labels:
+    left, right = (labels_in(one, known) for one in (operation.lhs, operation.rhs))
+    modifier = operation.modifier
+    if modifier is None or modifier.matching is None:
+        return left | right
+    assert modifier.matching.type == promql.LabelModifierType.Include, "`ignoring` is not checked"
+    on = frozenset(modifier.matching.labels)
+    _check(on, left, operation)
+    _check(on, right, operation)
+    grouped = frozenset(modifier.group_labels or ())
+    if modifier.card == promql.VectorMatchCardinality.ManyToOne:
+        _check(grouped, right, operation)
+        return left | grouped
+    return left if str(operation.op) in _SETS else on
+
+
+def _check(asked: "set[str] | Labels", known: Labels, where: promql.Expr) -> None:
+    if not asked <= known:
+        raise UnknownNameError(f"no label {', '.join(sorted(asked - known))} in {where}")
