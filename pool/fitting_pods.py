@@ -15,7 +15,7 @@ from pool.model import ContainerDemand, ContainerRole, Demand, DeviceFacts
 from pool.placement.planner import plan_devices
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from api.names import PoolName
     from pool.index.device_index import DeviceIndex
@@ -56,10 +56,23 @@ class FittingPods:
         nodes = state.nodes()
         for gone in self._nodes.keys() - nodes.keys() if len(nodes) != len(self._nodes) else ():
             self._replace(gone, None)
-        known = self._nodes
-        for name in [name for name, node in nodes.items() if known.get(name) is not node]:
+        for name in self._changed(nodes):
             self._replace(name, nodes[name])
         return dict(zip(SIZES, self._totals, strict=True))
+
+    def counting(self, nodes_a_step: int) -> "Iterator[None]":
+        """Count what has changed in steps, of 20 microseconds a node; it is then little that `counts` has to do."""
+        state = self._index.state(self._pool)
+        changed = self._changed(state.nodes()) if state.is_constrained() else []
+        for start in range(0, len(changed), nodes_a_step):
+            nodes = state.nodes()
+            for name in changed[start : start + nodes_a_step]:
+                if name in nodes:
+                    self._replace(name, nodes[name])
+            yield
+
+    def _changed(self, nodes: "Mapping[NodeName, PoolNode]") -> "list[NodeName]":
+        return [name for name, node in nodes.items() if self._nodes.get(name) is not node]
 
     def _replace(self, name: "NodeName", node: "PoolNode | None") -> None:
         before, after = self._counts.pop(name, _NONE), _NONE

@@ -77,10 +77,12 @@ class UsefulDevices:
                 )
                 self._count(pool.name, name, idle, pods=pods, largest=largest)
             yield
-        fitting = self._fitting.setdefault(pool.name, FittingPods(self._index, pool.name)).counts()
+        fitting = self._fitting.setdefault(pool.name, FittingPods(self._index, pool.name))
+        yield from fitting.counting(NODES_A_STEP)
+        fits = fitting.counts()
         POOL_FRAGMENTATION.labels(pool.name).set(lost / free if free else 0.0)
         for size in SIZES:
-            POOL_FITTING_PODS.labels(pool.name, str(size)).set(fitting[size])
+            POOL_FITTING_PODS.labels(pool.name, str(size)).set(fits[size])
             for topology in (ANY, ALIGNED):
                 count = pods[size, topology]
                 POOL_PLACEABLE_PODS.labels(pool.name, str(size), topology).set(count)

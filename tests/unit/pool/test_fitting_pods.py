@@ -72,6 +72,21 @@ def test_counts_that_are_kept_follow_each_change(seed: int, ended: list[int]):
     assert kept.counts() == fitting_pods(state.index, MAIN)
 
 
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**9), nodes_a_step=st.integers(1, 3), ended=st.integers(0, 20))
+def test_counting_in_steps_comes_to_the_same(seed: int, nodes_a_step: int, ended: int):
+    """Also where a pod ends between two steps."""
+    world = a_waiting_world(seed)
+    state = world.built()
+    kept = FittingPods(state.index, MAIN)
+    pods = sorted(world.bound)
+    for number, _ in enumerate(kept.counting(nodes_a_step)):
+        if number == 0 and pods:
+            state.discard_pod(world.bound[pods[ended % len(pods)]].uid)
+    assert kept.counts() == fitting_pods(state.index, MAIN)
+    assert list(kept.counting(nodes_a_step)) == []
+
+
 def test_where_devices_must_be_near_each_other_pods_are_tried():
     """8 free devices on two NUMA nodes: two pods of 4, and none of 8."""
     state = AllocationState()
