@@ -1,10 +1,12 @@
 """The archive runs without Python, through a link as krew makes one; building it takes half a minute of CPU.
 
-It reads a dump, so no API server is asked. What the plugin imports lazily is in the archive, too: each verb runs.
+It reads a dump, so no API server is asked but by the console. What the plugin imports lazily is in the archive, too: each verb runs.
 """
 
+import asyncio
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import pytest
 import yaml
 
@@ -20,11 +23,13 @@ from kubectl_gpu.command_line import VERBS
 from kubectl_gpu.dump.dumped_lists import collect
 from kubectl_gpu.dumped.dump_archive import write_dump
 from tests.cluster.environment import binaries
+from tests.support.canned_api import CannedApi
 from tests.support.object_source import ObjectSource
-from tests.support.plugin_cluster import a_fragmented_cluster
+from tests.support.plugin_cluster import ListedCluster, a_fragmented_cluster
 
 Done = subprocess.CompletedProcess[str]
 PROGRAM = "kubectl-gpu"
+PAGE = binaries.ROOT / "console" / "edge" / "static" / "index.html"
 
 
 @dataclass(frozen=True)
@@ -93,8 +98,16 @@ def test_the_archive_has_the_license_and_nothing_of_the_servers_stack(installed:
     store = installed.built / "store"
     assert (store / "LICENSE").read_bytes() == (binaries.ROOT / "LICENSE").read_bytes()
     names = {path.name for path in (store / "_internal").iterdir()}
-    assert {"msgspec", "yaml"} <= names
-    assert names & {"aiohttp", "pydantic", "pydantic_core", "cryptography", "grpc"} == set()
+    assert {"msgspec", "yaml", "aiohttp"} <= names
+    of_the_server = {
+        "cryptography",
+        "grpc",
+        "kubernetes_asyncio",
+        "pydantic",
+        "pydantic_core",
+        "uvloop",
+    }
+    assert names & of_the_server == set()
 
 
 def test_help_and_version_of_the_archive(installed: InstalledPlugin, dump: str):
@@ -128,6 +141,27 @@ def test_each_verb_of_the_archive_answers_from_a_dump(
     )
     assert (of_archive.returncode, of_archive.stderr) == (here.returncode, here.stderr)
     assert of_archive.stdout == here.stdout
+
+
+async def test_the_console_of_the_archive_serves_its_page(
+    installed: InstalledPlugin, tmp_path: Path
+):
+    async with CannedApi() as api, aiohttp.ClientSession() as session:
+        cluster = ListedCluster(api, installed.kubectl, tmp_path)
+        process = await asyncio.create_subprocess_exec(
+            *(installed.links / PROGRAM, "console", "--server", api.url),
+            env=cluster.environment(),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        address = b""
+        while not address.startswith(b"http://"):
+            address = await process.stdout.readline()
+            assert address, "it ended"
+        async with session.get(address.decode().strip()) as reply:
+            assert await reply.text() == PAGE.read_text()
+        process.terminate()
+        assert await process.wait() == 128 + signal.SIGTERM
 
 
 def test_kubectl_completes_verbs_and_names(installed: InstalledPlugin, dump: str):
