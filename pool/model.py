@@ -227,6 +227,15 @@ class PodPhase(Enum):
     ENDED = "ended"
     """Succeeded or Failed: kubelet has released its devices."""
 
+    @property
+    def turn(self) -> int:
+        """The order in which the pods of a list are taken over.
+
+        Ended pods free units that later ones may use; bound ones come before pending ones, so that a reservation
+        restored from an annotation cannot take their units.
+        """
+        return ("ended", "bound", "pending").index(self.value)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, final
 from api.names import NodeName
 from pool.allocation_state import AllocationState
 from pool.facts import kubelet_of, pool_facts, reports_of
-from pool.model import Instant, NodeFacts, PodFacts, PodPhase
+from pool.model import Instant, NodeFacts, PodFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pool.model import DeviceFacts
 
 _HOSTNAME = "kubernetes.io/hostname"
-_TURNS = (PodPhase.ENDED, PodPhase.BOUND, PodPhase.PENDING)
-"""Bound pods come first, so that a reservation restored from an annotation cannot take their units."""
 
 
 @final
@@ -52,7 +50,7 @@ def allocation_of(objects: PoolObjects, now: Instant) -> AllocationState:
         name = NodeName(inventory.metadata.name)
         index.replace_kubelet(name, kubelet_of(inventory))
         state.observe_reports(name, reports_of(inventory))
-    for pod in sorted(objects.pods, key=lambda one: _TURNS.index(one.phase)):
+    for pod in sorted(objects.pods, key=lambda one: one.phase.turn):
         state.observe_pod(pod, now)
     return state
 

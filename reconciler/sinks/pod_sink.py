@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 ACTION: Final = "Reserving"
 """Of Events about reservations and bound pods."""
-_TURNS: Final = (PodPhase.ENDED, PodPhase.BOUND, PodPhase.PENDING)
 _log = structlog.get_logger()
 
 
@@ -71,7 +70,7 @@ class PodSink:
             for uid in gone:
                 self._allocation_state.discard_pod(uid)
             yield
-        for some in steps(sorted(pods, key=_turn)):
+        for some in steps(sorted(pods, key=lambda pod: pod.phase.turn)):
             for facts in some:
                 self._observe(facts)
             yield
@@ -182,7 +181,3 @@ def _warn_shared(
     recorder.warning(
         ObjectReference.to(PODS, pod), EventReason.UNITS_HELD_TWICE, note, action=ACTION
     )
-
-
-def _turn(facts: "PodFacts") -> int:
-    return _TURNS.index(facts.phase)

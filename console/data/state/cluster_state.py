@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import NodeName
+from api.units import part_of
 from console.data.state.changed_keys import ChangedKeys
 from console.data.state.ended_reservations import EndedReservations
 from console.data.state.moments import Moments
@@ -20,10 +21,11 @@ from pool.model import Instant, NodeFacts
 from reconciler.caches import Caches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from api.clock import Clock
     from api.foreign.leases import SeenLease
+    from api.names import UnitId
     from console.data.read_scope import ReadScope
     from pool.model import PodFacts
     from pool.reservations.reservation import Ended
@@ -104,9 +106,18 @@ class ClusterState:
         self.changed.pods.add(pod.uid)
         if pod.node is not None and len(self.index.unaccounted):
             self.changed.nodes.add(pod.node)
+        units = [unit for some in (pod.devices or {}).values() for unit in some]
+        units += self.index.claims.observed.units(pod.uid)
         reservation = self.reader.reservation_of(pod.uid)
         if reservation is not None:
             self.changed.reservations.add(reservation.id)
+            units += reservation.units
+        self._note_holders(units)
+
+    def _note_holders(self, units: "Iterable[UnitId]") -> None:
+        """Note the devices of units: of one that has a second holder, or is of no pool, the index sees no change."""
+        for unit in units:
+            self.changed.devices.update(self.index.devices.with_part(part_of(unit)))
 
     def _note_end(self, ended: "Ended") -> None:
         reservation = ended.reservation
@@ -114,5 +125,6 @@ class ClusterState:
             return
         self.ended.add(ended, self.now().utc)
         self.changed.reservations.add(reservation.id)
+        self._note_holders(reservation.units)
         if reservation.uid is not None:
             self.changed.pods.add(reservation.uid)

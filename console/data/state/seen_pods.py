@@ -12,7 +12,6 @@ from kube.batches import steps
 from pool.facts import pod_facts
 from pool.model import PodPhase
 from pool.pods.condition_words import scheduler_words
-from reconciler.sinks.pod_sink import PodSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -62,12 +61,11 @@ class SeenPods:
         Args:
             state: that they go to.
             now: reads the clock.
-            on_change: called with each pod that has changed or is gone, after the change.
+            on_change: called after a change with what a pod was, and with what it is now.
         """
         self._state = state
         self._now = now
         self._on_change = on_change
-        self._sink = PodSink(state, now)
         self._seen: dict[PodUid, SeenPod] = {}
         self._uid_by_ref: dict[str, PodUid] = {}
         # namespace/name -> the pod that has it now
@@ -92,26 +90,35 @@ class SeenPods:
         """Take over a full list in steps."""
         listed = {item.facts.uid for item in items}
         gone = [one for uid, one in self._seen.items() if uid not in listed]
-        for some in steps(items):
+        for some in steps(gone):
             for item in some:
-                self._forget_reservation(item.facts)
+                self.discard(item)
             yield
-        yield from self._sink.replacing([item.facts for item in items])
-        for one in gone:
-            self._drop(one.facts)
-        for some in steps(items):
+        for some in steps(sorted(items, key=lambda item: item.facts.phase.turn)):
             for item in some:
-                self._keep(item)
+                self.upsert(item)
             yield
 
     def upsert(self, item: SeenPod) -> None:
-        self._forget_reservation(item.facts)
-        self._sink.upsert(item.facts)
-        self._keep(item)
+        facts = item.facts
+        self._forget_reservation(facts)
+        self._state.observe_pod(facts, self._now())
+        before = self._seen.get(facts.uid)
+        if before == item:
+            return
+        self._seen[facts.uid] = item
+        self._uid_by_ref[facts.ref] = facts.uid
+        if before is not None:
+            self._on_change(before.facts)
+        self._on_change(facts)
 
     def discard(self, item: SeenPod) -> None:
-        self._sink.discard(item.facts)
-        self._drop(item.facts)
+        facts = item.facts
+        self._state.discard_pod(facts.uid)
+        self._seen.pop(facts.uid, None)
+        if self._uid_by_ref.get(facts.ref) == facts.uid:
+            del self._uid_by_ref[facts.ref]
+        self._on_change(facts)
 
     def _forget_reservation(self, facts: "PodFacts") -> None:
         """Drop a pending pod whose annotation says other than its reservation; a later expiry is taken over."""
@@ -131,19 +138,6 @@ class SeenPods:
         elif note.expires_at is not None:
             now = self._now()
             self._state.extend(facts.uid, (note.expires_at - now.utc).total_seconds(), now)
-
-    def _keep(self, item: SeenPod) -> None:
-        uid = item.facts.uid
-        if self._seen.get(uid) != item:
-            self._seen[uid] = item
-            self._uid_by_ref[item.facts.ref] = uid
-            self._on_change(item.facts)
-
-    def _drop(self, facts: "PodFacts") -> None:
-        self._seen.pop(facts.uid, None)
-        if self._uid_by_ref.get(facts.ref) == facts.uid:
-            del self._uid_by_ref[facts.ref]
-        self._on_change(facts)
 
 
 def _place_of(note: "ReservationNote") -> "tuple[str, str, Devices]":

@@ -70,8 +70,8 @@ class ClusterRows:
         cluster = self._cluster
         cluster.settle()
         changed, left = cluster.changed, MOST_ROWS
-        left = self._each(changed.pools, left, self._make_pool)
         left = self._each(changed.pods, left, self._make_pod)
+        left = self._each(changed.pools, left, self._make_pool)
         left = self._each(changed.nodes, left, self._make_node)
         left = self._each(changed.devices, left, self._make_device)
         self._each(changed.reservations, left, self._make_reservation)
@@ -129,13 +129,18 @@ class ClusterRows:
             }
 
     def _make_pod(self, uid: "PodUid") -> None:
-        was_waiting = uid in self._waiting
-        if self._waiting.update(uid):
+        before = self._waiting.resource_of(uid)
+        self._waiting.update(uid)
+        after = self._waiting.resource_of(uid)
+        if after is not None:
             self.explanations.add(uid)
             self._make_wait(uid)
-        elif was_waiting:
+        elif before is not None:
             self.explanations.discard(uid)
             self._drop_wait(uid)
+        if before != after:  # of that the index knows nothing
+            pools = map(self._cluster.index.pool_of, filter(None, (before, after)))
+            self._cluster.changed.pools |= {pool.name for pool in pools if pool is not None}
         for key in self._shares.update(uid):
             self.table.set("shares", key, self._shares.row(key))
 

@@ -56,8 +56,13 @@ class WaitingPods:
         """Whether positions are still to be compared with those that are shown."""
         return bool(self._comparisons)
 
-    def update(self, uid: "PodUid") -> bool:
-        """Look again at a pod that has changed; say whether it waits."""
+    def resource_of(self, uid: "PodUid") -> str | None:
+        """Return what a pod waits for; None where it does not wait."""
+        known = self._places.get(uid)
+        return known[0] if known is not None else None
+
+    def update(self, uid: "PodUid") -> None:
+        """Look again at a pod that has changed."""
         pod = self._cluster.reader.pod(uid)
         before = self._places.get(uid)
         after = None
@@ -69,7 +74,6 @@ class WaitingPods:
                 self._places[uid] = after
                 insort(self._order.setdefault(after[0], []), after[1])
                 self._note_move(after[0])
-        return after is not None
 
     def position(self, uid: "PodUid") -> int:
         """Return the position of a pod, from 1; 0 where it does not wait."""
