@@ -8,13 +8,12 @@ import datetime as dt
 import functools
 from collections import Counter
 
-import prometheus_client
 import pytest
-from prometheus_client import Gauge, Histogram
 
 from certs.pem import DecodedPair, decode_pair
 from server.system_clock import SystemClock
 from telemetry import metrics
+from telemetry.metric_declaration import DeclaredMetric
 from tests.component.server.metrics_nodes import (
     IMPATIENT,
     a_node_tells_of_its_devices,
@@ -36,6 +35,7 @@ from tests.component.server.metrics_run import (
     the_world_begins,
 )
 from tests.support.dcgm import Exporter
+from tests.support.exported_series import name_of
 from tests.support.metric_samples import ASKED, shown
 from tests.support.polling import until
 from tests.support.running_server import Cluster, a_server
@@ -102,6 +102,7 @@ OF_LEADERS = (
     "gpupool_fragmentation",
     "gpupool_largest_demand",
     "gpupool_placeable_pods",
+    "gpupool_fitting_pods",
     "gpupool_node_slots",
     "gpupool_condition",
     "gpu_reservations",
@@ -117,9 +118,7 @@ OF_LEADERS = (
 """Of which nobody else has a series."""
 
 DECLARED = {
-    metric._name
-    for metric in vars(metrics).values()
-    if isinstance(metric, prometheus_client.Counter | Gauge | Histogram)
+    name_of(metric) for metric in vars(metrics).values() if isinstance(metric, DeclaredMetric)
 }
 
 ELSEWHERE = {
@@ -168,6 +167,8 @@ async def what_was_counted_is_shown(run: MetricsRun) -> None:
         await comes_to(functools.partial(run.counted.growth, name), dict(want))
     waited = run.counted.growth("gpupool_wait_seconds_count")
     assert waited == {("whole",): run.extender["bound", "bind"]}
+    # All of them had units from their creation on.
+    assert run.counted.growth("gpupool_reserved_wait_seconds_count") == waited
     await events_are_counted(run)
     added = {
         "pods": len(await run.pods()) + 1,
@@ -291,6 +292,8 @@ async def what_is_in_the_cluster_is_shown(run: MetricsRun) -> None:
         lambda: {one: pods for one, pods in shown("gpupool_placeable_pods").items() if pods},
         placeable,
     )
+    fitting = shown("gpupool_fitting_pods")
+    assert {labels: pods for labels, pods in fitting.items() if pods} == {("slow", "1"): 2}
     ages = shown("gpu_device_reservation_age_seconds")
     assert ages.keys() == {("whole",), ("slow",)}
     assert all(0 < age_s < 60 for age_s in ages.values())
