@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import tarfile
 from functools import partial
 
 import pytest
@@ -58,6 +59,20 @@ async def alice(api, namespace):
         },
     )
     return "alice"
+
+
+@pytest.fixture
+async def carol(api):
+    """Looks at pools, devices and nodes, and at no pod."""
+    group, name = "rbac.authorization.k8s.io", "carol-looks"
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "gpu-console-viewer"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "carol"}],
+    }
+    await api.create(f"{RBAC}/clusterrolebindings", binding)
+    yield "carol"
+    await api.delete(f"{RBAC}/clusterrolebindings/{name}")
 
 
 async def test_what_would_help_helps(big, pool, api, namespace, kubectl_gpu):
@@ -152,6 +167,85 @@ async def test_users_without_rights_and_bad_logins_get_a_sentence(big, namespace
     expired = await kubectl_gpu("pools", "--token", "expired")
     assert (expired.returncode, len(expired.stderr.splitlines())) == (3, 1)
     assert "accepts no credentials of this user (401 Unauthorized)" in expired.stderr
+
+
+async def test_pods_are_placed_as_whatif_says(pool, api, namespace, kubectl_gpu):
+    asked = ("whatif", "--pool", pool.name, "--units", "2", "--times", "3")
+    done = await kubectl_gpu(*asked)
+    assert done.returncode == 1, done
+    assert done.stdout.startswith("2 of 3 pods would be placed now, each with 2 units\n")
+    placed = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[2:4]}
+    assert placed == {node: ["1", "2"] for node in pool.nodes}
+    assert "  with fewer units: 1, on node " in done.stdout
+    for name in ("first", "second", "third"):
+        await api.create(pods.collection(namespace), a_pod(name, pool, 2))
+    found = await pods.wait_for_pods(
+        api, namespace, lambda found: is_bound(found, "first") and is_bound(found, "second")
+    )
+    assert {found[name]["spec"]["nodeName"] for name in ("first", "second")} == set(pool.nodes)
+    assert not is_bound(found, "third")
+    cordoned = await kubectl_gpu(*asked[:3], "--units", "1", "--cordon", pool.nodes[0])
+    assert f"1: node is cordoned ({pool.nodes[0]})" in cordoned.stdout
+
+
+async def test_a_dump_answers_as_the_cluster_does(big, pool, namespace, kubectl_gpu, tmp_path):
+    file = str(tmp_path / "f.tgz")
+    done = await kubectl_gpu("dump", "-o", file)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "f.tgz").stat().st_mode & 0o777 == 0o600
+    with tarfile.open(file) as archive:
+        names = archive.getnames()
+    assert "lists/pods.core.json" in names
+    assert not [name for name in names if "secrets" in name or "configmaps" in name]
+    asked = ("why", "big", "-n", namespace, "-o", "json")
+    live, dumped = [
+        json.loads((await kubectl_gpu(*asked, *more)).stdout) for more in ((), ("--from", file))
+    ]
+    assert live["explanation"] == dumped["explanation"]
+    assert live["explanation"]["reason"] == "UnitsFragmented"
+    shown = await kubectl_gpu("pools", pool.name, "--no-headers", "--from", file)
+    assert shown.stdout.split()[0] == pool.name
+
+
+async def test_who_may_not_list_all_gets_a_dump_that_says_so_or_none(
+    pool, alice, carol, kubectl_gpu, tmp_path
+):
+    file = str(tmp_path / "f.tgz")
+    none = await kubectl_gpu("dump", "-o", file, user=alice)
+    assert none.returncode == 3
+    assert 'User "alice" cannot list resource "gpupools"' in none.stderr
+    assert not (tmp_path / "f.tgz").exists()
+    part = await kubectl_gpu("dump", "-o", file, user=carol)
+    assert part.returncode == 0, part.stderr
+    assert "without lists/pods.core.json: " in part.stdout
+    nodes = await kubectl_gpu("nodes", "--pool", pool.name, "--no-headers", "--from", file)
+    assert {line.split()[0] for line in nodes.stdout.splitlines()[:2]} == set(pool.nodes)
+
+
+async def test_check_judges_what_the_user_may_see(pool, alice, carol, kubectl_gpu):
+    whole = await kubectl_gpu("check")
+    assert whole.returncode == 0, whole.stdout
+    for text in (
+        "√ API server: v1.",
+        "√ kinds of gpu.deckhouse.io: all are installed",
+        "√ Lease gpu-control-plane: ",
+        "√ mutatingwebhookconfigurations/zz-gpu-control-plane: ",
+        f"√ GPUPool {pool.name}: ",
+        "√ 8 devices: none of them is faulted",
+        # The server of these tests is a process beside the cluster.
+        "‼ Deployment gpu-control-plane: there is none",
+    ):
+        assert text in whole.stdout
+    part = await kubectl_gpu("check", user=carol)
+    assert part.returncode == 0
+    assert f"√ GPUPool {pool.name}: " in part.stdout
+    assert "‼ pods: not checked: " in part.stdout
+    nothing = await kubectl_gpu("check", user=alice)
+    assert "‼ gpupools: not checked: " in nothing.stdout
+    before = await kubectl_gpu("check", "--pre", user=alice)
+    assert before.returncode == 1
+    wanted = "create customresourcedefinitions.apiextensions.k8s.io: this user may not\n"
+    assert wanted in before.stdout
 
 
 async def test_a_watch_shows_the_next_pod(pool, api, namespace, control_plane, plugin_environment):
