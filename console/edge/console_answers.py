@@ -35,6 +35,11 @@ HEADERS: Final = MappingProxyType(
 """Of every answer; the page's own files may be kept, and are asked for again each time."""
 
 
+def sent_bytes(text: str) -> bytes:
+    """Return the bytes of a header's value, as the peer sent them; aiohttp makes surrogates of what is no UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 class RefusedError(Exception):
     """A request that is answered with an error; the text is for the viewer."""
 

@@ -11,7 +11,14 @@ import structlog
 
 from console.console_data import BadQuestionError
 from console.edge import questions
-from console.edge.console_answers import TEXT, RefusedError, answer, refusal, row_answer
+from console.edge.console_answers import (
+    TEXT,
+    RefusedError,
+    answer,
+    refusal,
+    row_answer,
+    sent_bytes,
+)
 from console.edge.same_origin import host_of, refuse_other_sites
 from console.edge.viewer_limits import ViewerLimits
 from console.edge.viewer_streams import ViewerStreams
@@ -193,7 +200,7 @@ class ConsoleApplication:
         return answer(HTTPStatus.OK, b"ready\n", TEXT)
 
     async def _show_metrics(self, request: "web.BaseRequest") -> "web.Response":
-        accepted = request.headers.get("Accept-Encoding", "").encode()
+        accepted = sent_bytes(request.headers.get("Accept-Encoding", ""))
         page = await self._metrics.show_to({b"accept-encoding": accepted})
         lines = page.headers.decode().splitlines()
         headers = dict(line.split(": ", 1) for line in lines)

@@ -10,7 +10,7 @@ import secrets
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, final
 
-from console.edge.console_answers import RefusedError, answer
+from console.edge.console_answers import RefusedError, answer, sent_bytes
 from server.reviews.reviewed_tokens import bearer_token
 from server.reviews.token_bucket import TokenBucket
 
@@ -58,7 +58,7 @@ class LocalLogin:
 
     def log_in(self, request: "web.BaseRequest") -> "web.Response":
         """Take the token, which is void from then on, for a cookie."""
-        given = bearer_token(request.headers.get("Authorization", "").encode())
+        given = bearer_token(sent_bytes(request.headers.get("Authorization", "")))
         if given is None:
             raise _unauthenticated(f"the request has no token; {_CURE}")
         if not self._guesses.take(self._clock.monotonic()):
@@ -74,7 +74,7 @@ class LocalLogin:
     async def viewer(self, request: "web.BaseRequest", namespace: str | None) -> "LoggedIn":
         """Return the one viewer; the namespace is the one that the process was started with."""
         given = request.cookies.get(self._cookie_name, "")
-        if not secrets.compare_digest(given.encode(), self._cookie.encode()):
+        if not secrets.compare_digest(sent_bytes(given), self._cookie.encode()):
             raise _unauthenticated(f"this browser is not logged in; {_CURE}")
         return self._viewer
 

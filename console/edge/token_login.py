@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from console.edge.console_answers import RefusedError
+from console.edge.console_answers import RefusedError, sent_bytes
 from console.edge.viewer_login import LoggedIn
 from console.rows import ViewerRow
 from console.visibility import Visibility
@@ -92,7 +92,7 @@ class TokenLogin:
 
     async def viewer(self, request: "web.BaseRequest", namespace: str | None) -> LoggedIn:
         """Return the user of the request's token."""
-        token = bearer_token(request.headers.get("Authorization", "").encode())
+        token = bearer_token(sent_bytes(request.headers.get("Authorization", "")))
         if token is None:
             raise RefusedError(
                 HTTPStatus.UNAUTHORIZED,

@@ -92,6 +92,26 @@ async def test_a_target_that_is_not_plainly_ours_is_refused(
     assert b'{"error":"' in answer
 
 
+@pytest.mark.parametrize("path", ["/", DEVICE, "/api/v1/login", "/api/v1/devices/\udcff"])
+@pytest.mark.parametrize(
+    "header",
+    ["Host: \udcff", "Origin: \udcff", "Authorization: Bearer \udcff", "Cookie: gpu-console-PORT=\udcff",
+     "Cookie: \udcff", "Accept-Encoding: \udcff", "If-None-Match: \udcff", "Sec-Fetch-Site: \udcff",
+     "Upgrade: websocket", "Expect: 100-continue", "Range: bytes=0-0", "Content-Length: 5"],
+)  # fmt: skip
+async def test_any_bytes_of_a_header_are_answered(
+    console: ServedConsole, path: str, header: str
+) -> None:
+    host = "" if header.startswith("Host") else f"Host: 127.0.0.1:{console.port}\r\n"
+    head = f"GET {path} {END}{host}{header.replace('PORT', str(console.port))}\r\n\r\n"
+    body = b"12345" if header.startswith("Content-Length") else b""
+    answer = await say(console, head.encode("utf-8", "surrogateescape") + body)
+    found = re.match(rb"HTTP/1.[01] (\d+) ", answer)
+    assert found is not None, answer
+    assert int(found[1]) in {200, 204, 400, 401, 403, 404, 421}
+    assert b"Content-Security-Policy: " in answer
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
 @pytest.mark.parametrize("path", ["/", DEVICE, "/api/v1/stream", "/api/v1/login", "/none"])
 async def test_nothing_but_get_is_taken(console: ServedConsole, method: str, path: str) -> None:

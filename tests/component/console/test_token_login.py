@@ -116,7 +116,7 @@ async def test_a_token_is_reviewed_once_a_minute() -> None:
 @pytest.mark.parametrize("path", [DEVICE, "/api/v1/stream", "/api/v1/what-if?pool=a&units=1"])
 @pytest.mark.parametrize(
     "header",
-    ["", "Basic YWxpY2U6eA==", "Bearer", "Bearer alice bob", "Bearer al\u00efce", "Bearer unknown",
+    ["", "Basic YWxpY2U6eA==", "Bearer", "Bearer alice bob", "Bearer al\u00efce", "Bearer al\udcffce", "Bearer unknown",
      "Bearer " + "x" * 8_000],
 )  # fmt: skip
 async def test_who_shows_no_good_token_has_to_log_in(path: str, header: str) -> None:
