@@ -1,18 +1,12 @@
 """`gpu-control-plane console` as a process, against an API server in memory: from its start to its last event."""
 
-import asyncio
 import signal
 import socket
 import ssl
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 
 from cli.exit_status import FAILED, MISUSED, OK
@@ -25,9 +19,9 @@ from manifests.constants import DEFAULT_NAMESPACE
 from manifests.install.crds import build_crds
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
+from tests.support.console_process import console_process
 from tests.support.loop_clock import LoopClock
-from tests.support.plugin_cluster import ROOT
-from tests.support.polling import LIMIT_S, until_async
+from tests.support.polling import until_async
 from tests.support.rights import allows, asked_by, rights_of
 from tests.support.self_signed import self_signed
 
@@ -37,29 +31,6 @@ RIGHTS = [
     ("gpudevices.gpu.deckhouse.io", ""),
     ("pods", "default"),
 ]
-
-
-@dataclass
-class ConsoleProcess:
-    process: asyncio.subprocess.Process
-    kubeconfig: Path
-
-    async def log(self, event: str) -> dict[str, Any]:
-        """Read the log until a line has this event, and return it."""
-        assert self.process.stderr is not None
-        async with asyncio.timeout(LIMIT_S):
-            while line := await self.process.stderr.readline():
-                record: dict[str, Any] = msgspec.json.decode(line)
-                if record["event"] == event:
-                    return record
-        raise AssertionError(f"the log ended without {event!r}")
-
-    async def ended(self) -> tuple[int, list[str]]:
-        """Return the exit status, and what was still to be read of the log."""
-        async with asyncio.timeout(LIMIT_S):
-            _, rest = await self.process.communicate()
-        assert self.process.returncode is not None
-        return self.process.returncode, rest.decode().splitlines()
 
 
 @pytest.fixture
@@ -82,30 +53,17 @@ async def api() -> AsyncIterator[InMemoryApiServer]:
         yield server
 
 
-@asynccontextmanager
-async def console_process(
-    url: str, directory: Path, *flags: str, listen: str = "127.0.0.1:0"
-) -> AsyncIterator[ConsoleProcess]:
-    kubeconfig = write_kubeconfig(directory / "kubeconfig", url, "console")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cli", "console", "--listen", listen, "--log-format=JSON"),
-        *("--kubeconfig", str(kubeconfig), *flags),
-        cwd=ROOT,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield ConsoleProcess(process, kubeconfig)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+@pytest.fixture
+def kubeconfig(api: InMemoryApiServer, tmp_path: Path) -> Path:
+    """The console's credentials."""
+    return write_kubeconfig(tmp_path / "kubeconfig", api.url, "console")
 
 
 async def test_a_console_lives_from_its_start_to_the_last_event_of_its_streams(
-    api: InMemoryApiServer, tmp_path: Path
+    api: InMemoryApiServer, kubeconfig: Path
 ) -> None:
     async with (
-        console_process(api.url, tmp_path) as console,
+        console_process(kubeconfig) as console,
         aiohttp.ClientSession(headers={"Authorization": "Bearer alice"}) as session,
     ):
         url = f"http://127.0.0.1:{(await console.log('listening'))['port']}"
@@ -127,12 +85,12 @@ async def test_a_console_lives_from_its_start_to_the_last_event_of_its_streams(
     assert [one for one in granted if not any(allows(one, right) for right in asked)] == []
 
 
-async def test_tokens_pass_under_tls(api: InMemoryApiServer, tmp_path: Path) -> None:
+async def test_tokens_pass_under_tls(kubeconfig: Path, tmp_path: Path) -> None:
     server = self_signed(tmp_path, "console")
     flags = ("--tls-certificate", server.certificate, "--tls-key", server.key)
     trust = ssl.create_default_context(cafile=server.certificate)
     async with (
-        console_process(api.url, tmp_path, *flags, listen="0.0.0.0:0") as console,
+        console_process(kubeconfig, *flags, listen="0.0.0.0:0") as console,
         aiohttp.ClientSession(headers={"Authorization": "Bearer alice"}) as session,
     ):
         url = f"https://127.0.0.1:{(await console.log('listening'))['port']}"
@@ -146,10 +104,10 @@ async def test_tokens_pass_under_tls(api: InMemoryApiServer, tmp_path: Path) -> 
 
 
 async def test_an_api_server_that_is_away_at_the_start_is_waited_for(
-    api: InMemoryApiServer, tmp_path: Path
+    api: InMemoryApiServer, kubeconfig: Path
 ) -> None:
     await api.stop()
-    async with console_process(api.url, tmp_path) as console, aiohttp.ClientSession() as session:
+    async with console_process(kubeconfig) as console, aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{(await console.log('listening'))['port']}"
 
         async def answers(path: str, status: int) -> bool:
@@ -162,10 +120,10 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(
         await until_async(lambda: answers("/readyz", 200))
 
 
-async def test_a_port_that_is_taken_ends_in_a_line(api: InMemoryApiServer, tmp_path: Path) -> None:
+async def test_a_port_that_is_taken_ends_in_a_line(kubeconfig: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        async with console_process(api.url, tmp_path, listen=listen) as console:
+        async with console_process(kubeconfig, listen=listen) as console:
             assert await console.ended() == (
                 FAILED,
                 [f"gpu-control-plane: cannot listen on {listen}: Address already in use"],
@@ -173,7 +131,7 @@ async def test_a_port_that_is_taken_ends_in_a_line(api: InMemoryApiServer, tmp_p
 
 
 async def test_a_kubeconfig_that_is_none_ends_in_a_line(tmp_path: Path) -> None:
-    async with console_process("", tmp_path, f"--kubeconfig={tmp_path}/none") as console:
+    async with console_process(tmp_path / "none") as console:
         code, lines = await console.ended()
     assert code == MISUSED
     assert lines == [
