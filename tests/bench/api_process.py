@@ -69,7 +69,7 @@ class Stock:
             body["metadata"]["generation"] = 1
             collection.add(resource, body, Ownership())
             name = body["metadata"]["name"]
-            if path == PODS:
+            if path == PODS and body["spec"].get("nodeName"):
                 self._bound.append((name, body))
             elif path == DEVICES:
                 self._devices.append(name)
@@ -156,7 +156,7 @@ async def main(options: argparse.Namespace) -> None:
         else:
             caches.put(NODES, world.node_objects())
             caches.put(DEVICES, world.devices())
-            caches.put(PODS, world.bound_pods())
+            caches.put(PODS, [*world.bound_pods(), *world.waiting_pods(options.waiting)])
         api.forget_history()
         say(api.url)
         async with asyncio.TaskGroup() as group:
@@ -204,6 +204,7 @@ if __name__ == "__main__":
     parser.add_argument("--nodes", type=int, required=True)
     parser.add_argument("--pods", type=int, required=True)
     parser.add_argument("--pool-count", type=int, default=2)
+    parser.add_argument("--waiting", type=int, default=0, help="pods that fit no node")
     parser.add_argument(
         "--found",
         action="store_true",

@@ -70,6 +70,13 @@ SECTIONS = {
         "and 20,000 pods. A task of the server asks for a turn every millisecond: a stall is the longest "
         "gap between two turns, and the processor time that the loop spent in one.",
     ),
+    "waiting": Section(
+        "Why pods wait",
+        "`kubectl gpu why` without kubectl and API server: lists that are encoded beforehand, read, and explained with "
+        "remedies that are each tried on a copy, for a pod of eight devices in a pool that is three quarters full. Then "
+        "the real server, leading, beside an API server in another process, with pods that wait: its processor time "
+        "with explaining and without, conditions and Events included, in turn.",
+    ),
     "churn": Section(
         "One day's churn, replayed at speed",
         "100,000 pods are admitted, shown by the watch, filtered, scored, bound and ended; some are refused "
@@ -165,6 +172,7 @@ _COLUMNS = (
     ("writes_per_pod", "API writes", "{:.2f}"),
     ("reads_per_pod", "API reads", "{:.2f}"),
     ("cpu_s", "CPU s", "{:.1f}"),
+    ("core_pct", "of a core %", "{:.2f}"),
     ("writes", "writes", "{:,}"),
     ("allocation_pct", "allocated %", "{:.2f}"),
     ("allocation_sd", "± over seeds", "{:.2f}"),

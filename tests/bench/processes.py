@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import aiohttp
+import psutil
 import yaml
 
 from certs.bundle import Bundle, Requirements
@@ -22,7 +23,7 @@ from tests.bench.report import ROOT, checked, rss_mib
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
     from pathlib import Path
 
     from tests.bench.sizes import ClusterSize
@@ -197,6 +198,12 @@ class MeasuredServer:
     def rss_mib(self) -> float:
         return rss_mib(self._process.pid)
 
+    @property
+    def cpu_s(self) -> float:
+        """Processor time since it started."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return float(times.user + times.system)
+
     async def wait_ready(self) -> float:
         """Wait for /readyz; return the largest resident memory seen until then."""
         peak = 0.0
@@ -275,14 +282,21 @@ class MeasuredServer:
 
 @contextlib.asynccontextmanager
 async def measured_server(
-    directory: "Path", api_url: str, **settings: Any
+    directory: "Path", api_url: str, *, without: "Iterable[str]" = (), **settings: Any
 ) -> "AsyncIterator[MeasuredServer]":
-    """Start the real server beside an API server; certificates lie in the directory."""
+    """Start the real server beside an API server; certificates lie in the directory.
+
+    `without` names controllers and tasks of the leader that are left out.
+    """
     port = free_port()
     path = _settings(directory, api_url, port, settings)
     with (
         (directory / "server.log").open("wb") as log,
-        _child("tests.bench.measured", "--settings", str(path), stderr=log) as process,
+        _child(
+            *("tests.bench.measured", "--settings", str(path)),
+            *(f"--without={name}" for name in without),
+            stderr=log,
+        ) as process,
     ):
         server = MeasuredServer(process, directory, port)
         async with asyncio.TaskGroup() as group:

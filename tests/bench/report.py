@@ -62,7 +62,7 @@ class Result:
     more_ms: float | None = None
     """Median of the differences to what the case is compared with, in pairs."""
     ratio: float | None = None
-    """p50 over the base's p50, or rate over the base's rate."""
+    """p50 over the base's p50, rate over the base's rate, or processor time with what is measured over that without."""
     ratio_to_limit: float | None = None
     """Rate over that of an echo extender with two webhooks that decide nothing."""
     stall_ms: float | None = None
@@ -91,6 +91,8 @@ class Result:
     reads_per_pod: float | None = None
     cpu_s: float | None = None
     """Processor time of our process for the whole of it."""
+    core_pct: float | None = None
+    """What of one core it takes more than without it."""
     writes: int | None = None
     """Write requests to the API server for the whole of it, Events left out."""
     allocation_pct: float | None = None

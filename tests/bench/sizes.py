@@ -39,6 +39,15 @@ class Sizes:
     """Each pod holds a slice for five seconds: half of the nodes have 128 of them."""
     admissions: int
     waiting_pods: int
+    why_nodes: tuple[int, ...]
+    """Of the pools in which one pod is asked about."""
+    why_questions: int
+    why_cluster: ClusterSize
+    """In which the leader explains `waiting_pods`."""
+    why_changes_per_s: int
+    why_s: float
+    why_rounds: int
+    """Each with a leader that explains and one that does not."""
     worst_mixtures: int
     """Pods with every field filled, beside those with one."""
     bindings: int
@@ -124,6 +133,12 @@ FULL = Sizes(
     admission_nodes=8_000,
     admissions=20_000,
     waiting_pods=1_000,
+    why_nodes=(1, 50, 500, 1_000),
+    why_questions=20,
+    why_cluster=ClusterSize(nodes=1_000, pods=8_000),
+    why_changes_per_s=100,
+    why_s=60.0,
+    why_rounds=2,
     worst_mixtures=50,
     bindings=1_000,
     startups=(
@@ -190,6 +205,12 @@ QUICK = Sizes(
     admission_nodes=20,
     admissions=20,
     waiting_pods=8,
+    why_nodes=(1, 4),
+    why_questions=2,
+    why_cluster=ClusterSize(nodes=10, pods=80),
+    why_changes_per_s=10,
+    why_s=4.0,
+    why_rounds=1,
     worst_mixtures=2,
     bindings=5,
     startups=(ClusterSize(nodes=4, pods=8),),

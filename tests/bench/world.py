@@ -10,6 +10,7 @@ from api.names import (
     API_VERSION,
     ASSIGNMENT_ANNOTATION,
     DEVICES_ANNOTATION,
+    POOL_LABEL,
     RESOURCE_PREFIX,
     UnitId,
 )
@@ -128,6 +129,18 @@ class World:
                         },
                     },
                 }
+
+    def waiting_pods(self, count: int) -> "Iterator[dict[str, Any]]":
+        """Yield pods that want more devices than any node has free, of many kinds: sizes, zones, tolerations."""
+        for number in range(count):
+            pod = a_pod(f"waiting-{number}", WHOLE, DEVICES - number % 2)
+            pod["metadata"]["uid"] = f"waiting-{number}"
+            pod["metadata"]["labels"][POOL_LABEL] = WHOLE
+            if number % 4:
+                pod["spec"]["nodeSelector"] = {"topology.kubernetes.io/zone": f"zone-{number % 3}"}
+            toleration = {"key": f"team-{number % 10}", "operator": "Exists"}
+            pod["spec"]["tolerations"].append(toleration)
+            yield pod
 
     def _seats(self) -> list[tuple[int, int, int]]:
         """Return node, device and slice of every bound pod; at most three quarters of all."""

@@ -24,6 +24,7 @@ FIGURES = {
     "binding": ("p50_ms", "writes_per_pod", "reads_per_pod"),
     "startup": ("p50_ms", "rss_mib"),
     "stall": ("stall_ms", "stall_cpu_ms"),
+    "waiting": ("p99_ms", "core_pct"),
     "churn": ("growth_mib", "left_over"),
     "inventory": ("cpu_s", "writes", "ratio"),
     "pool_reconcile": ("cpu_s", "writes"),
@@ -41,6 +42,7 @@ CHECKS = {
     "binding": {"capacity", "mutate and validate", "binding"},
     "startup": {"capacity"},
     "stall": {"capacity", "events"},
+    "waiting": {"capacity", "explanation of a pod", "condition of a waiting pod"},
     "churn": {"capacity", "mutate and validate", "binding", "no unit is left with an owner"},
     "inventory": {"writes of the start"},
     "pool_reconcile": {"writes of the start", "writes of a change"},
@@ -75,6 +77,7 @@ MAY_BE_ZERO = {
     "reads_per_pod",
     "writes",
     "cpu_s",
+    "core_pct",
 }
 IN_EVERY_RUN = {"binding", "kernel_caches"}
 """The others take up to a minute each."""
