@@ -6,14 +6,20 @@ import random
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import FrameType
 
+import aiohttp
 import grpc
 
 from api.kinds.gpudevice import GPUDevice
+from api.names import DeviceName
+from console.data.console_cluster import ConsoleCluster
+from console.data.read_scope import ReadScope
+from console.edge.viewer_login import LoggedIn
+from console.processes.local_console import serving_page, viewer_of
 from kube.informer import Informer
 from kube.resources import GPU_DEVICES
 from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
@@ -132,6 +138,54 @@ async def test_device_event_to_index() -> None:
                 await until(lambda: bool(sink.store.names()))
             task.cancel()
     assert_walked("GPUDevice event to index", called)
+
+
+async def test_changed_device_to_a_viewers_page() -> None:
+    clock = LoopClock()
+    async with an_inventory_run() as cluster, asyncio.TaskGroup() as group:
+        await cluster.add_node()
+        await cluster.publish(agent_feature("n1", [agent_device("n1", 0)], heartbeat=cluster.now()))
+        await cluster.settle()
+        (name,) = await cluster.gpus()
+        scope = ReadScope.whole(system_namespace="gpu-control-plane")
+        console = ConsoleCluster(cluster.client, clock, scope=scope, origin="a test")
+        task = group.create_task(console._informers.run())
+        await console._informers.wait_until_synced()
+        console.tick()
+        console._is_ready = True
+        async with a_page(console, viewer_of(scope), clock) as stream:
+            await stream.readuntil(b"\n\n")
+            with traced() as called:
+                status = {"status": {"product": "NVIDIA-H100"}}
+                await cluster.client.merge_patch(
+                    GPU_DEVICES, status, name=name, subresource="status"
+                )
+                await until(lambda: product_of(console, name) == "NVIDIA-H100")
+                console.tick()
+                event = await stream.readuntil(b"\n\n")
+        assert b"NVIDIA-H100" in event
+        task.cancel()
+    assert_walked("Changed device to a viewer's page", called)
+
+
+def product_of(console: ConsoleCluster, name: str) -> str:
+    device = console._state.devices.get(DeviceName(name))
+    return device.status.product if device is not None else ""
+
+
+@asynccontextmanager
+async def a_page(
+    console: ConsoleCluster, viewer: LoggedIn, clock: LoopClock
+) -> AsyncIterator[aiohttp.StreamReader]:
+    """Log in to a console's page; the value is its stream."""
+    async with (
+        serving_page(console, viewer, clock) as address,
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
+    ):
+        url, token = address.split("/#token=")
+        await session.get(f"{url}/api/v1/login", headers={"Authorization": f"Bearer {token}"})
+        async with session.get(f"{url}/api/v1/stream") as answer:
+            yield answer.content
 
 
 async def test_preferred_allocation_to_answer() -> None:
