@@ -130,7 +130,7 @@ def _node_fault(cluster: "ClusterState", name: "NodeName", devices: str) -> Obje
         )
     if facts.is_cordoned:
         return ObjectFault(
-            f"cordoned: its {devices} take no further pod", f"kubectl uncordon {name}"
+            f"cordoned: no further pod gets its {devices}", f"kubectl uncordon {name}"
         )
     return None
 
