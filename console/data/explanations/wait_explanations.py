@@ -112,7 +112,7 @@ class WaitExplanations:
             like = _like(seen)
             found = shared.get(like)
             if found is None:
-                if self._monotonic() - began >= MOST_S:
+                if shared and self._monotonic() - began >= MOST_S:
                     self._turns.move_to_end(uid, last=False)
                     break
                 found = shared[like] = self._explained(seen)

@@ -118,7 +118,7 @@ def test_explaining_takes_a_share_of_the_time(feed: ConsoleFeed):
     clock.cost_s = 0.0
     feed.clock.passed_s += spent * (1 / SHARE - 1) / 2
     assert not found.refresh(everywhere)
-    feed.clock.passed_s += spent
+    feed.clock.passed_s += spent * (1 / SHARE - 1) / 2
     assert found.refresh(everywhere)
 
 
