@@ -192,8 +192,9 @@ test("an answer of a proxy is told by its status", async () => {
 });
 
 test("waits double up to half a minute, and are spread by lot over their second half", () => {
-  assert.deepEqual([0, 1, 2, 3, 4, 5, 6, 500].map((attempt) => waitMs(attempt, 1)), [
-    1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000,
-  ]);
+  assert.deepEqual(
+    [0, 1, 2, 3, 4, 5, 6, 500].map((attempt) => waitMs(attempt, 1)),
+    [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000],
+  );
   assert.equal(waitMs(0, 0), 500);
 });

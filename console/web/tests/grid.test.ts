@@ -18,7 +18,7 @@ function indexOf(rows: Readonly<Record<string, DeviceRow>>): DeviceIndex {
 
 const TWO_NODES = {
   "b-1": aDevice({ node: "gpu-10", address: "0000:2a:00.0" }),
-  "b-0": aDevice({ node: "gpu-10", address: "0000:17:00.0", look: "used", used: 1, holders: ["ml-team/Train-a"] }),
+  "b-0": aDevice({ node: "gpu-10", address: "0000:17:00.0", look: "used", used: 1, holders: ["ml-team/train-a"] }),
   "a-0": aDevice({ node: "gpu-2", look: "in no pool", pool: "", product: "L40S", units: 0 }),
 };
 
@@ -27,6 +27,17 @@ test("nodes are in the order of people, devices in that of their addresses", () 
   assert.deepEqual(index.nodes(), ["gpu-2", "gpu-10"]);
   assert.deepEqual(index.devicesOf("gpu-10"), ["b-0", "b-1"]);
   assert.deepEqual(index.devicesOf("gpu-3"), []);
+});
+
+test("the list of nodes is another one where a node has other devices, and the same one where a device has changed", () => {
+  const index = indexOf(TWO_NODES);
+  const before = index.nodes();
+  index.update("b-0", aDevice({ node: "gpu-10", address: "0000:17:00.0", look: "faulted" }));
+  assert.equal(index.nodes(), before);
+  index.update("b-2", aDevice({ node: "gpu-10", address: "0000:3d:00.0" }));
+  assert.notEqual(index.nodes(), before);
+  assert.deepEqual(index.nodes(), before);
+  assert.equal(index.nodeOf("b-2"), "gpu-10");
 });
 
 test("looks are counted for each pool and for all, and follow every change", () => {
@@ -48,7 +59,12 @@ test("an index that follows changes is the index of the rows that are left", () 
   const draw = (below: number): number => (lot = (lot * 16807) % 2147483647) % below;
   for (let step = 0; step < 3000; step += 1) {
     const name = `d-${draw(40)}`;
-    const row = aDevice({ node: `n-${draw(8)}`, address: `0000:${draw(9)}`, look: looks[draw(3)] ?? "", pool: draw(2) ? "training" : "" });
+    const row = aDevice({
+      node: `n-${draw(8)}`,
+      address: `0000:${draw(9)}`,
+      look: looks[draw(3)] ?? "",
+      pool: draw(2) ? "training" : "",
+    });
     if (draw(4) === 0) {
       rows.delete(name);
       index.update(name, undefined);
@@ -91,7 +107,10 @@ test("a row is as high as its devices need lines", () => {
 });
 
 test("the rows near the viewport are those that it shows, and some more on either side", () => {
-  const tops = rowTops(Array.from({ length: 5000 }, () => 8), { line: 32, head: 0, perLine: 8 });
+  const tops = rowTops(
+    Array.from({ length: 5000 }, () => 8),
+    { line: 32, head: 0, perLine: 8 },
+  );
   assert.deepEqual(rowsBetween(tops, -500, 300, 2), { from: 0, to: 12 });
   assert.deepEqual(rowsBetween(tops, 3200, 4000, 2), { from: 98, to: 128 });
   assert.deepEqual(rowsBetween(tops, 1e9, 2e9, 2), { from: 4997, to: 5000 });
@@ -100,7 +119,10 @@ test("the rows near the viewport are those that it shows, and some more on eithe
 
 test("the row at a height is the one that is there", () => {
   const tops = rowTops([8, 16, 8], { line: 32, head: 0, perLine: 8 });
-  assert.deepEqual([-1, 0, 31, 32, 95, 96, 1000].map((height) => rowAt(tops, height)), [0, 0, 0, 1, 1, 2, 2]);
+  assert.deepEqual(
+    [-1, 0, 31, 32, 95, 96, 1000].map((height) => rowAt(tops, height)),
+    [0, 0, 0, 1, 1, 2, 2],
+  );
 });
 
 const SHAPE: GridShape = { rows: 30, sizeOf: (row) => (row === 1 ? 4 : 8), page: 10 };
@@ -145,5 +167,8 @@ test("nodes are counted by the units that pods can have of them", () => {
 
 test("free units that no pod of a size can have are stranded", () => {
   const pool = aPool({ free: 5, fits: { 1: 5, 2: 2, 4: 0 } });
-  assert.deepEqual([1, 2, 4, 8].map((size) => stranded(pool, size)), [0, 1, 5, null]);
+  assert.deepEqual(
+    [1, 2, 4, 8].map((size) => stranded(pool, size)),
+    [0, 1, 5, null],
+  );
 });

@@ -3,7 +3,15 @@
 import type { ConsoleSnapshot, DeviceRow, PoolRow, WaitingRow } from "../src/rows.ts";
 
 export function aDevice(changes: Partial<DeviceRow> = {}): DeviceRow {
-  return { node: "gpu-0", address: "0000:17:00.0", look: "free", pool: "training", product: "H200", units: 1, ...changes };
+  return {
+    node: "gpu-0",
+    address: "0000:17:00.0",
+    look: "free",
+    pool: "training",
+    product: "H200",
+    units: 1,
+    ...changes,
+  };
 }
 
 export function aPool(changes: Partial<PoolRow> = {}): PoolRow {

@@ -16,7 +16,8 @@ test("an event without a kind is a message", () => {
 });
 
 test("wherever the text is cut, the events are the same", () => {
-  const text = "\ufeffevent: snapshot\r\ndata: {\r\ndata: }\r\n\r\n: alive\n\nid: 7\nevent: change\ndata:b:c\n\ndata\n\nevent: end\rdata: x\r\r";
+  const text =
+    "\ufeffevent: snapshot\r\ndata: {\r\ndata: }\r\n\r\n: alive\n\nid: 7\nevent: change\ndata:b:c\n\ndata\n\nevent: end\rdata: x\r\r";
   const whole = parsed(text);
   assert.deepEqual(whole, [
     { kind: "snapshot", data: "{\n}" },

@@ -12,10 +12,13 @@ test("a change replaces rows of the same key, adds new ones and removes those th
     devices: { a: aDevice({ look: "used" }), b: null, c: aDevice({ look: "faulted" }) },
     waiting: { "x/y": null },
   });
-  assert.deepEqual([...tables.devices].map(([name, row]) => [name, row.look]), [
-    ["a", "used"],
-    ["c", "faulted"],
-  ]);
+  assert.deepEqual(
+    [...tables.devices].map(([name, row]) => [name, row.look]),
+    [
+      ["a", "used"],
+      ["c", "faulted"],
+    ],
+  );
   assert.equal(tables.waiting.size, 0);
   assert.deepEqual(touched, { devices: new Set(["a", "b", "c"]), waiting: new Set(["x/y"]) });
 });
@@ -28,7 +31,9 @@ test("a change without a section, and one that removes what is not there, touch 
 });
 
 test("a row may be called as a member of every object is", () => {
-  const changes = JSON.parse('{"at": "x", "devices": {"__proto__": {"node": "n", "address": "a", "look": "free"}, "constructor": null}}');
+  const changes = JSON.parse(
+    '{"at": "x", "devices": {"__proto__": {"node": "n", "address": "a", "look": "free"}, "constructor": null}}',
+  );
   const tables = tablesOf(aSnapshot());
   assert.deepEqual(applyChange(tables, changes), { devices: new Set(["__proto__"]) });
   assert.equal(tables.devices.get("__proto__")?.look, "free");
@@ -39,7 +44,10 @@ test("a series keeps a value for each ten seconds or so, and the last one moves 
   for (let at = 0; at <= 60; at += 1) series.note(at, aPool({ used: at }));
   assert.ok(series.at.length >= 6 && series.at.length <= 14, `${series.at}`);
   assert.deepEqual([series.at.at(-1), series.values.used.at(-1)], [60, 60]);
-  assert.deepEqual(series.at, [...series.at].sort((a, b) => a - b));
+  assert.deepEqual(
+    series.at,
+    [...series.at].sort((a, b) => a - b),
+  );
 });
 
 test("a series goes on from what is known, and forgets what is older than an hour", () => {
@@ -54,6 +62,9 @@ test("a series goes on from what is known, and forgets what is older than an hou
 test("a clock that goes back does not turn a series round", () => {
   const series = new PoolSeries({ at: [100, 200], used: [1, 2] });
   series.note(150, aPool({ used: 3 }));
-  assert.deepEqual(series.at, [...series.at].sort((a, b) => a - b));
+  assert.deepEqual(
+    series.at,
+    [...series.at].sort((a, b) => a - b),
+  );
   assert.equal(series.values.used.at(-1), 3);
 });

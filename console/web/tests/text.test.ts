@@ -1,7 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fragmentOf, parseFragment, VIEWS } from "../src/state/address.ts";
-import { ageText, byName, countText, counted, durationText, momentMs, partLeft, percentText } from "../src/text/format.ts";
+import {
+  ageText,
+  byName,
+  countText,
+  counted,
+  durationText,
+  momentMs,
+  partLeft,
+  percentText,
+} from "../src/text/format.ts";
 import { deviceText, lookClass, reasonText } from "../src/text/words.ts";
 import { sortedBy } from "../src/views/waitingOrder.ts";
 import { aDevice, aWaitingPod } from "./rows.ts";
@@ -21,16 +30,24 @@ test("an age is empty where there is no time", () => {
 
 test("thousands are apart, and nouns follow their number", () => {
   assert.deepEqual([0, 999, 1000, 1_234_567].map(countText), ["0", "999", "1,000", "1,234,567"]);
-  assert.deepEqual([1, 4, 0].map((count) => counted(count, "unit")), ["1 unit", "4 units", "0 units"]);
+  assert.deepEqual(
+    [1, 4, 0].map((count) => counted(count, "unit")),
+    ["1 unit", "4 units", "0 units"],
+  );
 });
 
 test("a share of nothing is nothing, and a small one is not", () => {
-  assert.deepEqual([percentText(1, 3), percentText(1, 1000), percentText(0, 8), percentText(0, 0)], ["33%", "<1%", "0%", "0%"]);
+  assert.deepEqual(
+    [percentText(1, 3), percentText(1, 1000), percentText(0, 8), percentText(0, 0)],
+    ["33%", "<1%", "0%", "0%"],
+  );
 });
 
 test("what is left of a reservation shrinks from all to nothing", () => {
   const [created, expires] = ["2026-11-25T12:00:00Z", "2026-11-25T12:02:00Z"];
-  const left = [-10, 0, 30, 120, 500].map((seconds) => partLeft(created, expires, Date.parse(created) + seconds * 1000));
+  const left = [-10, 0, 30, 120, 500].map((seconds) =>
+    partLeft(created, expires, Date.parse(created) + seconds * 1000),
+  );
   assert.deepEqual(left, [1, 1, 0.75, 0, 0]);
   assert.equal(partLeft(created, "", 0), 0);
 });
@@ -42,7 +59,10 @@ test("names are sorted as people do", () => {
 test("a device is described by its look, and by its units where it has several", () => {
   assert.equal(deviceText(aDevice()), "free");
   assert.equal(deviceText(aDevice({ look: "used", used: 1 })), "used");
-  assert.equal(deviceText(aDevice({ look: "partly used", units: 4, used: 2, reserved: 1 })), "partly used (2 used, 1 reserved of 4 units)");
+  assert.equal(
+    deviceText(aDevice({ look: "partly used", units: 4, used: 2, reserved: 1 })),
+    "partly used (2 used, 1 reserved of 4 units)",
+  );
 });
 
 test("a look that is newer than the page is shown, too", () => {

@@ -11,7 +11,7 @@ export function Login(props: { readonly refused: Refused }) {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => heading.current?.focus(), []);
   return (
-    <main class="login" id="main">
+    <main class="login" id="main" tabIndex={-1}>
       <h2 tabIndex={-1} ref={heading}>
         {isKnown ? "You may not see this cluster's GPUs" : asksForToken ? "Who are you?" : "This page is not logged in"}
       </h2>
@@ -86,7 +86,11 @@ function TokenForm(props: { readonly why: string }) {
       )}
       <p>
         <label class="check">
-          <input type="checkbox" checked={lasts.value} onChange={(event) => (lasts.value = event.currentTarget.checked)} />
+          <input
+            type="checkbox"
+            checked={lasts.value}
+            onChange={(event) => (lasts.value = event.currentTarget.checked)}
+          />
           Keep it until this tab is closed, also when the page is loaded again
         </label>
       </p>

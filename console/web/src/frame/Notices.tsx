@@ -9,6 +9,14 @@ export function Notices() {
   return (
     <>
       <Trouble />
+      {store.isOutdated.value && (
+        <section class="notice" aria-label="Version">
+          <p>The console is of another version now than this page.</p>
+          <button type="button" onClick={() => location.reload()}>
+            Load it again
+          </button>
+        </section>
+      )}
       {partial.length > 0 && (
         <section class="notice partial" aria-label="What this picture is without">
           {partial.map((sentence) => (

@@ -1,6 +1,5 @@
 /** The page as a whole. */
 
-import { useRef } from "preact/hooks";
 import { DeviceGrid } from "../grid/DeviceGrid.tsx";
 import { DevicePanel } from "../grid/DevicePanel.tsx";
 import { Empty } from "../parts/Empty.tsx";
@@ -35,14 +34,11 @@ export function Page() {
   const state = link.value;
   return (
     <>
+      <button type="button" class="skip" onClick={() => document.getElementById("main")?.focus()}>
+        Skip to the view
+      </button>
       <TopBar />
-      {state.kind === "refused" ? (
-        <Login refused={state} />
-      ) : store.origin.value === null ? (
-        <Opening />
-      ) : (
-        <Content />
-      )}
+      {state.kind === "refused" ? <Login refused={state} /> : store.origin.value === null ? <Opening /> : <Content />}
       <Shortcuts />
     </>
   );
@@ -51,7 +47,7 @@ export function Page() {
 function Opening() {
   const state = link.value;
   return (
-    <main class="opening" id="main">
+    <main class="opening" id="main" tabIndex={-1}>
       {state.kind === "apart" ? (
         <>
           <Empty title="The console is not connected">It said: {state.why}</Empty>
@@ -69,20 +65,16 @@ function Opening() {
 }
 
 function Content() {
-  const main = useRef<HTMLElement>(null);
   const View = SHOWN[view.value];
   const device = choices.device.value;
   const hasAside = device !== "" || view.value === "devices";
   return (
     <>
-      <button type="button" class="skip" onClick={() => main.current?.focus()}>
-        Skip to the view
-      </button>
       <Notices />
       <Pools />
       <Views />
       <div class={`content ${hasAside ? "with-aside" : ""}`}>
-        <main id="main" tabIndex={-1} ref={main}>
+        <main id="main" tabIndex={-1}>
           <View key={view.value} />
         </main>
         {hasAside && (

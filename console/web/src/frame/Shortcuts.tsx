@@ -35,7 +35,12 @@ export function Shortcuts() {
     else dialog.current?.close();
   }, [shortcutsAreOpen.value]);
   return (
-    <dialog ref={dialog} class="shortcuts" aria-labelledby="shortcuts-title" onClose={() => (shortcutsAreOpen.value = false)}>
+    <dialog
+      ref={dialog}
+      class="shortcuts"
+      aria-labelledby="shortcuts-title"
+      onClose={() => (shortcutsAreOpen.value = false)}
+    >
       <div class="panel-head">
         <h2 id="shortcuts-title">Keyboard</h2>
         <button type="button" class="quiet" aria-label="Close" onClick={() => (shortcutsAreOpen.value = false)}>
@@ -80,9 +85,11 @@ function Keys(props: { readonly title: string; readonly keys: readonly (readonly
 export function startShortcuts(): void {
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Escape") dismissTip();
-    if (event.key === "Escape" && !shortcutsAreOpen.value) choices.device.value = "";
-    else if (singleKeys.value === "on" && !isTyped(event.target) && pressed(event.key)) event.preventDefault();
+    if (shortcutsAreOpen.value) return;
+    if (event.key === "Escape") {
+      dismissTip();
+      choices.device.value = "";
+    } else if (singleKeys.value === "on" && !isTyped(event.target) && pressed(event.key)) event.preventDefault();
   });
 }
 

@@ -76,10 +76,11 @@ function Search() {
         }}
         onKeyDown={(event) => {
           if (event.key !== "Escape") return;
+          event.preventDefault();
           window.clearTimeout(timer.current);
+          if (event.currentTarget.value === "") event.currentTarget.blur();
           choices.text.value = "";
           event.currentTarget.value = "";
-          event.currentTarget.blur();
         }}
       />
       <kbd aria-hidden="true">/</kbd>

@@ -76,16 +76,20 @@ function Chosen() {
       {pool.value !== "" && (
         <Chip text={`pool ${pool.value}`} does="show all pools" onClick={() => (pool.value = "")} />
       )}
-      {text.value !== "" && (
-        <Chip text={`“${text.value}”`} does="empty the search" onClick={() => (text.value = "")} />
-      )}
+      {text.value !== "" && <Chip text={`“${text.value}”`} does="empty the search" onClick={() => (text.value = "")} />}
     </p>
   );
 }
 
 function Chip(props: { readonly text: string; readonly does: string; readonly onClick: () => void }) {
   return (
-    <button type="button" class="chip" aria-label={`${props.text}: ${props.does}`} title={props.does} onClick={props.onClick}>
+    <button
+      type="button"
+      class="chip"
+      aria-label={`${props.text}: ${props.does}`}
+      title={props.does}
+      onClick={props.onClick}
+    >
       {props.text} <Icon name="close" />
     </button>
   );

@@ -9,9 +9,10 @@ import { computed, type ReadonlySignal, signal, useSignal } from "@preact/signal
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Empty } from "../parts/Empty.tsx";
 import { choices } from "../state/address.ts";
+import { steady } from "../state/steady.ts";
 import { store } from "../state/store.ts";
-import { countText } from "../text/format.ts";
-import { DeviceTip, hideTip, showTip } from "./DeviceTip.tsx";
+import { counted, countText } from "../text/format.ts";
+import { DeviceTip, dismissTip, hideTip, showTip } from "./DeviceTip.tsx";
 import { type DeviceFilter, hasFilter, nodesAsked } from "./filter.ts";
 import { type RowMetrics, type RowRange, rowsBetween, rowTops } from "./layout.ts";
 import { Legend, ProductChoice } from "./Legend.tsx";
@@ -35,16 +36,22 @@ export const filter: ReadonlySignal<DeviceFilter> = computed(() => ({
 }));
 
 /** The nodes that have a device that is asked for, in order. */
-const asked: ReadonlySignal<readonly string[]> = computed(() => {
+const asked = steady(() => {
   void store.versions.grid.value;
   return nodesAsked(store.index, store.peek("devices"), filter.value);
+});
+
+/** Another list whenever a node has other devices. */
+const all: ReadonlySignal<readonly string[]> = computed(() => {
+  void store.versions.grid.value;
+  return store.index.nodes();
 });
 
 const width = signal(1000);
 
 export function DeviceGrid() {
   const nodes = asked.value;
-  if (store.index.nodes().length === 0) {
+  if (all.value.length === 0) {
     return (
       <section class="devices" aria-labelledby="devices-title">
         <h2 id="devices-title">Devices</h2>
@@ -65,7 +72,7 @@ export function DeviceGrid() {
       </div>
       <Legend />
       {nodes.length === 0 ? (
-        <Empty title="No device is like this">Take away a filter, or search for something else.</Empty>
+        <NothingAsked />
       ) : (
         <Rows nodes={nodes} />
       )}
@@ -74,9 +81,21 @@ export function DeviceGrid() {
   );
 }
 
+function NothingAsked() {
+  const { pool, look, product, text } = filter.value;
+  if (pool === "" || look + product + text !== "") {
+    return <Empty title="No device is like this">Take away a filter, or search for something else.</Empty>;
+  }
+  return (
+    <Empty title={`Pool ${pool} has no device`}>
+      Its deviceSelector matches none, or they have not joined yet. <code>kubectl gpu check</code> says what is missing.
+    </Empty>
+  );
+}
+
 function titleText(shown: number): string {
-  const all = store.index.nodes().length;
-  return hasFilter(filter.value) ? `${countText(shown)} of ${countText(all)} nodes` : `${countText(all)} nodes`;
+  const known = counted(all.value.length, "node");
+  return hasFilter(filter.value) ? `${countText(shown)} of ${known}` : known;
 }
 
 function Rows(props: { readonly nodes: readonly string[] }) {
@@ -86,11 +105,12 @@ function Rows(props: { readonly nodes: readonly string[] }) {
   const active = useSignal<Place>({ row: 0, column: 0 });
   const isNarrow = width.value < NARROW_BELOW;
   const perLine = Math.max(4, Math.floor((width.value - (isNarrow ? 0 : BESIDE)) / CELL));
+  const shapes = all.value;
   const [tops, metrics] = useMemo(() => {
     const sizes = nodes.map((node) => store.index.sizeOf(node));
     const line: RowMetrics = { ...(isNarrow ? NARROW : WIDE), perLine: Math.min(perLine, largest(sizes)) };
     return [rowTops(sizes, line), line] as const;
-  }, [nodes, isNarrow, perLine]);
+  }, [nodes, shapes, isNarrow, perLine]);
 
   useEffect(() => {
     const element = grid.current;
@@ -132,6 +152,13 @@ function Rows(props: { readonly nodes: readonly string[] }) {
     scrollTo(element, tops[place.row] ?? 0, tops[place.row + 1] ?? 0);
     requestAnimationFrame(() => element.querySelector<HTMLElement>('[tabindex="0"]')?.focus({ preventScroll: true }));
   };
+  const open = (target: EventTarget | null): void => {
+    const name = cellOf(target)?.dataset["device"];
+    if (name === undefined) return;
+    active.value = placeOf(target, nodes) ?? active.value;
+    dismissTip();
+    choices.device.value = name;
+  };
   return (
     <div
       class={`grid ${isNarrow ? "narrow" : "wide"}`}
@@ -141,20 +168,15 @@ function Rows(props: { readonly nodes: readonly string[] }) {
       aria-rowcount={nodes.length}
       style={{ height: `${tops[nodes.length] ?? 0}px`, "--per-line": `${metrics.perLine}` }}
       onKeyDown={(event) => {
-        const place = placeOf(event.target, nodes, tops);
+        const place = placeOf(event.target, nodes);
         if (place === null) return;
         const next = moved(place, event, shape);
-        if (next === null) return;
+        if (next !== null) goTo(next);
+        else if (event.key === "Enter" || event.key === " ") open(event.target);
+        else return;
         event.preventDefault();
-        goTo(next);
       }}
-      onClick={(event) => {
-        const name = nameOf(event.target);
-        if (name === null) return;
-        active.value = placeOf(event.target, nodes, tops) ?? active.value;
-        hideTip();
-        choices.device.value = name;
-      }}
+      onClick={(event) => open(event.target)}
       onPointerOver={(event) => tell(event.target)}
       onPointerLeave={hideTip}
       onFocusIn={(event) => {
@@ -196,23 +218,19 @@ function cellOf(target: EventTarget | null): HTMLElement | null {
   return target instanceof Element ? target.closest<HTMLElement>("[data-device]") : null;
 }
 
-function nameOf(target: EventTarget | null): string | null {
-  return cellOf(target)?.dataset["device"] ?? null;
-}
-
 function tell(target: EventTarget | null): void {
   const cell = cellOf(target);
   if (cell !== null) showTip(cell);
   else if (target instanceof Element && target.closest('[role="tooltip"]') === null) hideTip();
 }
 
-function placeOf(target: EventTarget | null, nodes: readonly string[], tops: Float64Array): Place | null {
+function placeOf(target: EventTarget | null, nodes: readonly string[]): Place | null {
   const cell = cellOf(target);
   const line = cell?.closest<HTMLElement>("[data-node]");
   if (cell === null || line === null || line === undefined) return null;
   const column = store.index.devicesOf(line.dataset["node"] ?? "").indexOf(cell.dataset["device"] ?? "");
   const row = Number(line.getAttribute("aria-rowindex")) - 1;
-  return column < 0 || row >= nodes.length || row >= tops.length ? null : { row, column };
+  return column < 0 || row >= nodes.length ? null : { row, column };
 }
 
 function scrollTo(grid: HTMLElement, top: number, bottom: number): void {

@@ -23,7 +23,10 @@ export function DevicePanel(props: { readonly name: string }) {
   const version = store.nodeVersion(row?.node ?? "").value;
   const namespace = choices.namespace.value;
   const query = namespace ? `?namespace=${encodeURIComponent(namespace)}` : "";
-  const answer = useAnswer<DeviceDetail>(`api/v1/devices/${encodeURIComponent(name)}${query}`, `${version} ${JSON.stringify(row)}`);
+  const answer = useAnswer<DeviceDetail>(
+    `api/v1/devices/${encodeURIComponent(name)}${query}`,
+    `${version} ${JSON.stringify(row)}`,
+  );
   useEffect(() => {
     heading.current?.focus({ preventScroll: true });
     return () => giveFocusBack(name);
@@ -34,7 +37,13 @@ export function DevicePanel(props: { readonly name: string }) {
         <h2 id="device-title" tabIndex={-1} ref={heading}>
           {row === undefined ? name : `${row.node} ${row.address}`}
         </h2>
-        <button type="button" class="quiet" aria-label="Close the device" title="Close (Esc)" onClick={() => (choices.device.value = "")}>
+        <button
+          type="button"
+          class="quiet"
+          aria-label="Close the device"
+          title="Close (Esc)"
+          onClick={() => (choices.device.value = "")}
+        >
           <Icon name="close" />
         </button>
       </div>
@@ -59,7 +68,12 @@ function Now(props: { readonly row: DeviceRow }) {
   return (
     <>
       <p class="panel-look">
-        <LookMark look={row.look} /> {deviceText(row)} {row.pool && <>in pool <PoolName name={row.pool} /></>}
+        <LookMark look={row.look} /> {deviceText(row)}{" "}
+        {row.pool && (
+          <>
+            in pool <PoolName name={row.pool} />
+          </>
+        )}
       </p>
       {units > 1 && <UnitBar figures={{ used: row.used ?? 0, reserved: row.reserved ?? 0, free }} total={units} />}
     </>
@@ -116,9 +130,7 @@ function Holders(props: { readonly holders: readonly HolderEntry[]; readonly row
       <ul class="holders">
         {holders.map((holder, place) => (
           <li key={`${holder.pod} ${place}`}>
-            <span class="holder">
-              {holder.pod ? <HolderName name={holder.pod} /> : "a pod that you may not see"}
-            </span>
+            <span class="holder">{holder.pod ? <HolderName name={holder.pod} /> : "a pod that you may not see"}</span>
             <span class="dim">
               {counted(holder.units, "unit")}
               {holder.isReserved ? ", reserved" : ""}

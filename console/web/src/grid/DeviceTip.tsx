@@ -51,7 +51,13 @@ function Shown(props: { readonly tip: Tip }) {
   if (row === undefined || !cell.isConnected) return null;
   const holders = row.holders ?? [];
   return (
-    <div ref={box} class="tip" role="tooltip" onPointerEnter={() => window.clearTimeout(timer)} onPointerLeave={hideTip}>
+    <div
+      ref={box}
+      class="tip"
+      role="tooltip"
+      onPointerEnter={() => window.clearTimeout(timer)}
+      onPointerLeave={hideTip}
+    >
       <p class="tip-title">
         <LookMark look={row.look} /> {deviceText(row)}
         {row.pool && <span class="dim"> in {row.pool}</span>}

@@ -35,7 +35,9 @@ export function NodeLine(props: NodeLineProps) {
       <div class="cells" role="presentation">
         {names.map((name, place) => {
           const row = rows.get(name);
-          return row && <Cell key={name} name={name} row={row} isActive={place === props.active} filter={props.filter} />;
+          return (
+            row && <Cell key={name} name={name} row={row} isActive={place === props.active} filter={props.filter} />
+          );
         })}
       </div>
       <div role="gridcell" class="line-figures">
@@ -46,7 +48,12 @@ export function NodeLine(props: NodeLineProps) {
   );
 }
 
-function Cell(props: { readonly name: string; readonly row: DeviceRow; readonly isActive: boolean; readonly filter: DeviceFilter }) {
+function Cell(props: {
+  readonly name: string;
+  readonly row: DeviceRow;
+  readonly isActive: boolean;
+  readonly filter: DeviceFilter;
+}) {
   const { name, row } = props;
   const [used, taken] = levelsOf(row);
   const isShared = (row.units ?? 0) > 1 && row.look === "partly used";

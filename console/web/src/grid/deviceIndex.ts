@@ -35,13 +35,21 @@ export class DeviceIndex {
       return false;
     }
     if (before !== undefined) this.remove(name, before);
-    if (row === undefined) return before !== undefined;
-    this.add(name, row);
-    this.byNode.get(row.node)?.sort(byAddress);
-    return true;
+    if (row !== undefined) {
+      this.add(name, row);
+      this.byNode.get(row.node)?.sort(byAddress);
+    }
+    // Another list, also of the same nodes: one of them has other devices.
+    this.sorted &&= [...this.sorted];
+    return before !== undefined || row !== undefined;
   }
 
-  /** Return the names of all nodes that have a device, in order. */
+  /** Return the node that a device is in. */
+  nodeOf(name: string): string | undefined {
+    return this.rows.get(name)?.node;
+  }
+
+  /** Return the names of all nodes that have a device, in order; the same list as long as the grid has one shape. */
   nodes(): readonly string[] {
     this.sorted ??= [...this.byNode.keys()].sort(byName);
     return this.sorted;

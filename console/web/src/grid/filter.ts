@@ -41,12 +41,13 @@ export function nodesAsked(
   );
 }
 
+/** Names of Kubernetes are in small letters, and those of products are not. */
 function hasText(name: string, row: DeviceRow, text: string): boolean {
   return (
-    name.toLowerCase().includes(text) ||
-    row.node.toLowerCase().includes(text) ||
+    name.includes(text) ||
+    row.node.includes(text) ||
     row.address.includes(text) ||
     (row.product ?? "").toLowerCase().includes(text) ||
-    (row.holders ?? []).some((holder) => holder.toLowerCase().includes(text))
+    (row.holders ?? []).some((holder) => holder.includes(text))
   );
 }

@@ -26,7 +26,10 @@ export function useAnswer<T>(path: string | null, version: unknown): Signal<Answ
     if (path === null) return undefined;
     const stop = new AbortController();
     const wait = answer.peek().kind === "answered" ? AGAIN_MS : 0;
-    const timer = window.setTimeout(() => void answered<T>(path, stop.signal).then((one) => one && (answer.value = one)), wait);
+    const timer = window.setTimeout(
+      () => void answered<T>(path, stop.signal).then((one) => one && (answer.value = one)),
+      wait,
+    );
     return () => {
       window.clearTimeout(timer);
       stop.abort();

@@ -26,6 +26,7 @@ const connection = new Connection({
   wait,
   onState: (state) => {
     const asksForToken = state.kind === "refused" && (state.asksForToken || bearer.peek() !== "");
+    if (state.kind === "refused") store.forget();
     link.value = state.kind === "refused" ? { ...state, asksForToken } : state;
   },
   onEvent: (event) => store.receive(event),

@@ -6,17 +6,18 @@
  * versions of large sections move twice a second at most, because whole lists are sorted by them.
  */
 
-import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { batch, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { DeviceIndex } from "../grid/deviceIndex.ts";
 import type { ConsoleChange, ConsoleSnapshot, ViewerRow } from "../rows.ts";
 import type { ServerEvent } from "../stream/sse.ts";
 import { momentMs } from "../text/format.ts";
 import { receivedAt } from "./clock.ts";
 import { PoolSeries } from "./history.ts";
+import { steady } from "./steady.ts";
 import { applyChange, emptyTables, SECTIONS, type Section, type Tables, tablesOf } from "./tables.ts";
 
 const TOGETHER_MS = 100;
-const LARGE = 300;
+const LARGE = 100;
 const LARGE_EVERY_MS = 500;
 
 export interface Origin {
@@ -33,6 +34,8 @@ class Store {
   readonly partial = signal<readonly string[]>([]);
   /** Time of the last event, on the cluster's clock. */
   readonly asOf = signal("");
+  /** Whether the console is of another version than when the page was loaded. */
+  readonly isOutdated = signal(false);
   readonly index = new DeviceIndex();
   readonly series = new Map<string, PoolSeries>();
   readonly versions: Versions;
@@ -41,6 +44,7 @@ class Store {
   private readonly late = new Set<Section | "grid">();
   private pending: ConsoleChange[] = [];
   private timer = 0;
+  private firstVersion: string | null = null;
 
   constructor() {
     const versions = Object.fromEntries([...SECTIONS, "grid"].map((section) => [section, signal(0)]));
@@ -80,20 +84,35 @@ class Store {
     receivedAt(this.pending.at(-1)?.at ?? this.asOf.peek());
   }
 
+  /** Know nothing any more: the viewer may not see it. */
+  forget(): void {
+    this.pending = [];
+    batch(() => {
+      this.origin.value = null;
+      this.hold(emptyTables());
+    });
+  }
+
   private replace(snapshot: ConsoleSnapshot): void {
     const { version, origin, since, viewer } = snapshot;
-    this.held = tablesOf(snapshot);
-    this.index.replaceAll(this.held.devices);
-    this.series.clear();
-    for (const pool of this.held.pools.keys()) this.series.set(pool, new PoolSeries(snapshot.history[pool]));
+    this.firstVersion ??= version;
     batch(() => {
+      this.isOutdated.value = version !== this.firstVersion;
       this.origin.value = { version, origin, since, viewer };
       this.partial.value = snapshot.partial ?? [];
       this.asOf.value = snapshot.at;
-      for (const moved of Object.values(this.versions)) moved.value += 1;
-      for (const moved of this.nodeVersions.values()) moved.value += 1;
+      this.hold(tablesOf(snapshot));
+      for (const pool of this.held.pools.keys()) this.series.set(pool, new PoolSeries(snapshot.history[pool]));
       this.noteHistory(snapshot.at);
     });
+  }
+
+  private hold(tables: Tables): void {
+    this.held = tables;
+    this.index.replaceAll(tables.devices);
+    this.series.clear();
+    for (const moved of Object.values(this.versions)) moved.value += 1;
+    for (const moved of this.nodeVersions.values()) moved.value += 1;
   }
 
   private flush(): void {
@@ -111,8 +130,8 @@ class Store {
     let isReshaped = false;
     for (const name of touched.devices ?? []) {
       const row = this.held.devices.get(name);
+      for (const node of [this.index.nodeOf(name), row?.node]) if (node !== undefined) nodes.add(node);
       isReshaped = this.index.update(name, row) || isReshaped;
-      if (row !== undefined) nodes.add(row.node);
     }
     for (const node of nodes) this.moveNode(node);
     for (const section of SECTIONS) if (touched[section] !== undefined) this.move(section);
@@ -159,4 +178,4 @@ class Store {
 export const store = new Store();
 
 /** The names of all pools, in order. */
-export const poolNames: ReadonlySignal<readonly string[]> = computed(() => [...store.rows("pools").keys()].sort());
+export const poolNames: ReadonlySignal<readonly string[]> = steady(() => [...store.rows("pools").keys()].sort());

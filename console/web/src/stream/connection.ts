@@ -36,9 +36,7 @@ export interface ConnectionPorts {
   readonly onEvent: (event: ServerEvent) => void;
 }
 
-type Outcome =
-  | { readonly kind: "cut"; readonly why: string; readonly retryAfterMs?: number }
-  | Refused;
+type Outcome = { readonly kind: "cut"; readonly why: string; readonly retryAfterMs?: number } | Refused;
 
 export class Connection {
   private current = new AbortController();

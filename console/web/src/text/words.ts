@@ -43,7 +43,10 @@ export function lookClass(look: string): string {
 /** Return a reason in words: `UnitsFragmented` is `Units fragmented`. */
 export function reasonText(reason: string | undefined): string {
   if (!reason) return "Not known yet";
-  const words = reason.replace(/([a-z])([A-Z])/g, (_, before: string, after: string) => `${before} ${after.toLowerCase()}`);
+  const words = reason.replace(
+    /([a-z])([A-Z])/g,
+    (_, before: string, after: string) => `${before} ${after.toLowerCase()}`,
+  );
   return words;
 }
 
@@ -55,6 +58,7 @@ export function deviceText(row: DeviceRow): string {
     row.reserved ? `${row.reserved} reserved` : "",
     units > 1 ? `of ${counted(units, "unit")}` : "",
   ];
-  const shares = units > 1 && (row.used || row.reserved) ? ` (${taken.filter(Boolean).join(", ").replace(", of", " of")})` : "";
+  const shares =
+    units > 1 && (row.used || row.reserved) ? ` (${taken.filter(Boolean).join(", ").replace(", of", " of")})` : "";
   return `${row.look}${shares}`;
 }

@@ -1,5 +1,6 @@
 /** How many pods of each size still fit, and how many free units no such pod can have. */
 
+import { computed } from "@preact/signals";
 import { Empty } from "../parts/Empty.tsx";
 import { PoolName } from "../parts/PoolName.tsx";
 import type { PoolRow } from "../rows.ts";
@@ -9,6 +10,12 @@ import { poolNames, store } from "../state/store.ts";
 import { counted, countText } from "../text/format.ts";
 import { nodesByFreeUnits, STEPS, stranded } from "./freeUnits.ts";
 import { FIT_SIZES } from "./Pools.tsx";
+
+/** All devices are looked at: once a second, and not with each change. */
+const nodeCounts = computed(() => {
+  void now.value;
+  return nodesByFreeUnits(store.index, store.peek("nodes"));
+});
 
 export function Fits() {
   const chosen = choices.pool.value;
@@ -92,7 +99,9 @@ function Sized(props: { readonly name: string; readonly row: PoolRow }) {
                   role="img"
                   aria-label={`${countText(left)} of ${countText(row.free ?? 0)} free units are stranded`}
                 >
-                  {(row.free ?? 0) > left && <span class="part fitting" style={{ flexGrow: `${(row.free ?? 0) - left}` }} />}
+                  {(row.free ?? 0) > left && (
+                    <span class="part fitting" style={{ flexGrow: `${(row.free ?? 0) - left}` }} />
+                  )}
                   {left > 0 && <span class="part stranded" style={{ flexGrow: `${left}` }} />}
                 </span>
                 <span class={`under ${left === 0 ? "none" : ""}`}>{countText(left)} stranded</span>
@@ -106,10 +115,7 @@ function Sized(props: { readonly name: string; readonly row: PoolRow }) {
 }
 
 function Spread(props: { readonly names: readonly string[] }) {
-  // All devices are looked at: once a second, and not with each change.
-  void now.value;
-  const counts = nodesByFreeUnits(store.index, store.peek("nodes"));
-  const shown = props.names.filter((name) => counts.has(name));
+  const shown = props.names.filter((name) => nodeCounts.value.has(name));
   if (shown.length === 0) return null;
   return (
     <section aria-labelledby="spread-title">
@@ -129,7 +135,7 @@ function Spread(props: { readonly names: readonly string[] }) {
           </thead>
           <tbody>
             {shown.map((name) => {
-              const steps = counts.get(name) ?? [];
+              const steps = nodeCounts.value.get(name) ?? [];
               const most = Math.max(1, ...steps);
               return (
                 <tr key={name}>

@@ -52,7 +52,11 @@ export function Health() {
       <h2 id="health-title">
         Health <span class="dim">{summaryText(found)}</span>
       </h2>
-      {found.length === 0 && <Empty title="Nothing to say">What is found about the control plane, pools, nodes and devices is listed here.</Empty>}
+      {found.length === 0 && (
+        <Empty title="Nothing to say">
+          What is found about the control plane, pools, nodes and devices is listed here.
+        </Empty>
+      )}
       <Portion rows={found} noun="finding">
         {(rows) => (
           <ul class="findings">

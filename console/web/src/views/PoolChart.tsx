@@ -21,7 +21,11 @@ export function PoolChart(props: { readonly name: string }) {
     const element = box.current;
     const series = store.series.get(name);
     if (element === null || series === undefined) return undefined;
-    const chart = new uPlot(options(element, (at) => (place.value = at)), stacked(series), element);
+    const chart = new uPlot(
+      options(element, (at) => (place.value = at)),
+      stacked(series),
+      element,
+    );
     const resized = new ResizeObserver(() => chart.setSize({ width: element.clientWidth, height: HEIGHT }));
     resized.observe(element);
     const schemes = window.matchMedia("(prefers-color-scheme: dark)");
@@ -97,7 +101,12 @@ function options(element: HTMLElement, onPlace: (place: number | null) => void):
       pods: { range: (_, _low, high) => [0, Math.max(4, high * 2)] },
     },
     axes: [
-      { ...axis, size: 22, grid: { show: false }, values: (_, seconds) => seconds.map((at) => clockText(at * 1000).slice(0, 5)) },
+      {
+        ...axis,
+        size: 22,
+        grid: { show: false },
+        values: (_, seconds) => seconds.map((at) => clockText(at * 1000).slice(0, 5)),
+      },
       {
         ...axis,
         scale: "units",
@@ -124,7 +133,7 @@ function options(element: HTMLElement, onPlace: (place: number | null) => void):
   };
 }
 
-/** Return the colour that style/chart.css gives a name: computed, because a canvas knows no `light-dark()`. */
+/** Return the colour that style/tokens.css gives a name: computed, because a canvas knows no `light-dark()`. */
 function colourOf(element: HTMLElement, name: string): string {
   return getComputedStyle(element).getPropertyValue(`--chart-${name}`) || "gray";
 }

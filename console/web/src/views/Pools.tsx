@@ -29,7 +29,8 @@ export function Pools() {
     );
   }
   const chosen = choices.pool.value;
-  const shown = all.value || names.length <= MANY ? names : names.filter((name, place) => place < FEW || name === chosen);
+  const shown =
+    all.value || names.length <= MANY ? names : names.filter((name, place) => place < FEW || name === chosen);
   return (
     <section class="pools" aria-labelledby="pools-title">
       <h2 id="pools-title">Pools</h2>
@@ -155,9 +156,9 @@ function Phase(props: { readonly row: PoolRow }) {
   );
 }
 
-/** Return how many pods of each size fit; `?` where it is not known. */
+/** Return how many pods of each size fit, where that is known. */
 export function fitsText(row: PoolRow): string {
   const { fits } = row;
-  if (fits === undefined) return "?";
+  if (fits === undefined) return "not known";
   return FIT_SIZES.map((size) => countText(fits[size] ?? 0)).join(" / ");
 }

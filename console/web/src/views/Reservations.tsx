@@ -40,7 +40,9 @@ export function Reservations() {
           Reservations <span class="dim">{countText(live.value.length)}</span>
         </h2>
         {live.value.length === 0 ? (
-          <Empty title="No reservation">Units are reserved from the admission of a pod until it is bound, for minutes at most.</Empty>
+          <Empty title="No reservation">
+            Units are reserved from the admission of a pod until it is bound, for minutes at most.
+          </Empty>
         ) : (
           <Portion rows={live.value} noun="reservation">
             {(rows) => <Live rows={rows} />}
@@ -134,8 +136,8 @@ function Ended() {
                   </td>
                   <td class="number">{countText(row.units)}</td>
                   <td>
-                <NodeName name={row.node} />
-              </td>
+                    <NodeName name={row.node} />
+                  </td>
                 </tr>
               ))}
             </tbody>

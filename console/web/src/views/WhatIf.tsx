@@ -24,7 +24,7 @@ const isBusy = signal(false);
 export function WhatIf() {
   const names = poolNames.value;
   if (names.length === 0) return <Empty title="There is no pool to ask about" />;
-  const pool = names.find((name) => name === asked.pool.value) ?? (choices.pool.value || (names[0] ?? ""));
+  const pool = [asked.pool.value, choices.pool.value].find((name) => names.includes(name)) ?? names[0] ?? "";
   return (
     <section class="what-if" aria-labelledby="what-if-title">
       <h2 id="what-if-title">Would it fit?</h2>
@@ -183,7 +183,9 @@ function Said(props: { readonly answer: Answer<WhatIfAnswer> }) {
               ))}
             </tbody>
           </table>
-          {placed.length > MOST_OFFERED && <p class="dim">and {counted(placed.length - MOST_OFFERED, "further node")}</p>}
+          {placed.length > MOST_OFFERED && (
+            <p class="dim">and {counted(placed.length - MOST_OFFERED, "further node")}</p>
+          )}
         </div>
       )}
       {remedies.length > 0 && (

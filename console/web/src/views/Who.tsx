@@ -28,7 +28,9 @@ export function Who() {
       </h2>
       {!viewer?.allNamespaces && <p class="dim">Namespaces whose pods you may not see are not in this list.</p>}
       {shares.value.length === 0 ? (
-        <Empty title="Nobody has or wants a unit">Pods that ask for a pool's units are counted here by namespace.</Empty>
+        <Empty title="Nobody has or wants a unit">
+          Pods that ask for a pool's units are counted here by namespace.
+        </Empty>
       ) : (
         <Portion rows={shares.value} noun="share">
           {(rows) => <Shares rows={rows} />}

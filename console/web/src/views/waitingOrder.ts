@@ -9,9 +9,7 @@ export type Keyed = readonly [key: string, row: WaitingRow];
 
 /** Return the rows in order; of equal ones the oldest comes first. */
 export function sortedBy(rows: readonly Keyed[], order: Order): readonly Keyed[] {
-  return [...rows].sort(
-    ([a, x], [b, y]) => firstBy(order, x, y) || byText(x.created, y.created) || byText(a, b),
-  );
+  return [...rows].sort(([a, x], [b, y]) => firstBy(order, x, y) || byText(x.created, y.created) || byText(a, b));
 }
 
 function firstBy(order: Order, a: WaitingRow, b: WaitingRow): number {
