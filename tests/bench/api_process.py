@@ -48,8 +48,11 @@ HISTORY = 100_000
 class Stock:
     """The objects, put in and changed as if by API requests."""
 
-    def __init__(self, api: InMemoryApiServer) -> None:
+    def __init__(self, api: InMemoryApiServer, *, keeps_nodes_busy: bool = False) -> None:
+        """Take the API server; nodes that are kept busy have a pod that never ends."""
         self._api = api
+        self._keeps_nodes_busy = keeps_nodes_busy
+        self._busy: set[str] = set()
         self._rng = random.Random(SEED)
         self._numbers = itertools.count(1)
         self._bound: list[tuple[str, dict[str, Any]]] = []
@@ -69,12 +72,22 @@ class Stock:
             body["metadata"]["generation"] = 1
             collection.add(resource, body, Ownership())
             name = body["metadata"]["name"]
-            if path == PODS and body["spec"].get("nodeName"):
-                self._bound.append((name, body))
+            if path == PODS:
+                self._put_pod(body)
             elif path == DEVICES:
                 self._devices.append(name)
             elif path == NODES:
                 self._nodes.append(name)
+
+    def _put_pod(self, body: dict[str, Any]) -> None:
+        """Let a pod that runs end at some time, unless it keeps its node busy."""
+        node = body["spec"].get("nodeName")
+        if node is None:
+            return
+        if self._keeps_nodes_busy and node not in self._busy:
+            self._busy.add(node)
+        else:
+            self._bound.append((body["metadata"]["name"], body))
 
     async def change_steadily(self) -> None:
         """Make as many changes a second as are wanted now."""
@@ -148,7 +161,7 @@ async def main(options: argparse.Namespace) -> None:
             for name in (constants.DEFAULT_NAMESPACE, "ml-team"):
                 namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
                 await client.create(NAMESPACES, namespace)
-        caches = Stock(api)
+        caches = Stock(api, keeps_nodes_busy=options.waiting > 0)
         caches.put((GROUP, VERSION, "gpupools"), world.pools())
         if options.found:
             caches.put(NODES, world.labelled_nodes())
@@ -204,7 +217,7 @@ if __name__ == "__main__":
     parser.add_argument("--nodes", type=int, required=True)
     parser.add_argument("--pods", type=int, required=True)
     parser.add_argument("--pool-count", type=int, default=2)
-    parser.add_argument("--waiting", type=int, default=0, help="pods that fit no node")
+    parser.add_argument("--waiting", type=int, default=0, help="pods that want a whole node")
     parser.add_argument(
         "--found",
         action="store_true",

@@ -161,7 +161,9 @@ async def _processor_time(sizes: "Sizes", directory: Path, *, explains: bool) ->
     with api_server(size, *options) as api:
         async with measured_server(directory, api.url, without=left_out) as server:
             await server.wait_ready()
-            await server.wait_capacity(total=World(nodes=size.nodes).units(), used=size.pods)
+            await server.wait_capacity(
+                total=World(nodes=size.nodes, pool_count=1).units(), used=size.pods
+            )
             api.change(sizes.why_changes_per_s)
             await asyncio.sleep(SETTLE_S)
             before = server.cpu_s
@@ -188,7 +190,7 @@ async def _check_conditions(
     if not explains:
         assert conditions == []
         return
-    wanted = min(sizes.waiting_pods, int(sizes.why_s))
+    wanted = min(sizes.waiting_pods, int(sizes.why_s / 4))
     assert len(conditions) >= wanted, (
         f"{len(conditions)} pods are explained\n{server.log()[-2000:]}"
     )

@@ -131,9 +131,9 @@ class World:
                 }
 
     def waiting_pods(self, count: int) -> "Iterator[dict[str, Any]]":
-        """Yield pods that want more devices than any node has free, of many kinds: sizes, zones, tolerations."""
+        """Yield pods that want all devices of a node, with different selectors and tolerations."""
         for number in range(count):
-            pod = a_pod(f"waiting-{number}", WHOLE, DEVICES - number % 2)
+            pod = a_pod(f"waiting-{number}", WHOLE, DEVICES)
             pod["metadata"]["uid"] = f"waiting-{number}"
             pod["metadata"]["labels"][POOL_LABEL] = WHOLE
             if number % 4:
