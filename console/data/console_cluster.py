@@ -54,6 +54,11 @@ class ConsoleCluster:
         """Say whether all lists have been read, and a snapshot can be made."""
         return self._is_ready
 
+    @property
+    def unread(self) -> "list[str]":
+        """Return the resources whose lists have not been read yet."""
+        return self._informers.unread()
+
     async def run(self) -> NoReturn:
         """Read and watch the cluster, and feed the streams, until cancelled; raises a fault of ours."""
         async with asyncio.TaskGroup() as group:

@@ -94,7 +94,7 @@ async def run_cluster_console(
 
 
 async def _log_ready(cluster: ConsoleCluster) -> None:
-    await until_read(cluster)
+    await until_read(cluster, lambda unread: _log.info("reading", resources=unread))
     _log.info("ready")
 
 

@@ -7,7 +7,6 @@ page says so.
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 
 from console.data.console_cluster import ConsoleCluster
@@ -28,7 +27,7 @@ from server.system_clock import SystemClock
 from telemetry.tasks import start_all
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from api.clock import Clock
     from console.console_data import ConsoleData
@@ -72,6 +71,9 @@ class LocalProgress(Protocol):
     def reading(self, gaps: "Sequence[str]") -> None:
         """Take what the page will be without, a sentence each, while the rest is being read."""
 
+    def still_reading(self, unread: "Sequence[str]") -> None:
+        """Take which lists have not come yet, where that takes longer than a second."""
+
     async def ready(self, address: str) -> None:
         """Take the page's address, with its one-time token."""
 
@@ -109,7 +111,7 @@ async def _run(
         cluster = ConsoleCluster(client, clock, scope=scope, origin=settings.origin)
         async with serving_page(cluster, viewer_of(scope), clock, port=settings.port) as address:
             progress.reading(gaps_of(scope, scope.visibility))
-            await _run_until(end, cluster, partial(progress.ready, address))
+            await _run_until(end, cluster, progress, address=address)
 
 
 @asynccontextmanager
@@ -138,11 +140,11 @@ def viewer_of(scope: "ReadScope") -> LoggedIn:
 
 
 async def _run_until(
-    end: asyncio.Event, cluster: ConsoleCluster, tell_ready: "Callable[[], Awaitable[None]]"
+    end: asyncio.Event, cluster: ConsoleCluster, progress: LocalProgress, *, address: str
 ) -> None:
     async def await_lists() -> None:
-        await until_read(cluster)
-        await tell_ready()
+        await until_read(cluster, progress.still_reading)
+        await progress.ready(address)
 
     async def await_end() -> NoReturn:
         await end.wait()

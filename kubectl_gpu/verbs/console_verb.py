@@ -157,6 +157,9 @@ class _Shown:
         for gap in gaps:
             self._write(f"partial: {gap}")
 
+    def still_reading(self, unread: "Sequence[str]") -> None:
+        self._write(f"still to be read: {', '.join(unread)}")
+
     async def ready(self, address: str) -> None:
         self._write(address)
         self._write("Open this address in a browser of this machine; it is good for one login.")

@@ -46,6 +46,10 @@ class ClusterInformers:
         for one in self._all().values():
             await one.synced.wait()
 
+    def unread(self) -> "list[str]":
+        """Return the resources whose first list has not been read yet."""
+        return [name for name, one in self._all().items() if not one.synced.is_set()]
+
     async def run(self) -> NoReturn:
         """List and watch until cancelled; raises what a sink raises."""
         async with asyncio.TaskGroup() as group:

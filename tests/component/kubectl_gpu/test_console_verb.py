@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from kubectl_gpu.exit_codes import ANSWERED, MISUSED, UNREADABLE
-from tests.support.canned_api import Json, Reset, status
+from tests.support.canned_api import Hang, Json, Reset, status
 from tests.support.plugin_cluster import ROOT, Done, ListedCluster, first_child_of, process_exists
 from tests.support.polling import LIMIT_S, until
 from tests.support.ports import free_port
@@ -149,6 +149,26 @@ async def test_an_api_server_that_goes_and_comes_back(cluster: ListedCluster):
         cluster.api.always = known
         assert await health_of(stream, WATCH) is None
         assert await console.end(signal.SIGINT) == (ANSWERED, "")
+
+
+async def test_what_takes_long_to_read_is_said(cluster: ListedCluster):
+    known = cluster.api.always
+    assert callable(known)
+    cluster.api.always = lambda seen: (
+        Hang() if seen.path == "/api/v1/nodes" and seen.query["limit"] != "1" else known(seen)
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kubectl_gpu", "console", "--server", cluster.api.url),
+        cwd=ROOT,
+        env=cluster.environment(),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(LIMIT_S):
+        assert await process.stdout.readline() == b"Reading from API server\n"
+        assert await process.stdout.readline() == b"still to be read: nodes, pods\n"
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == ANSWERED
 
 
 async def test_ctrl_c_in_a_terminal_reaches_kubectl_too_and_is_no_fault(cluster: ListedCluster):
