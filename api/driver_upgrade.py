@@ -41,12 +41,12 @@ AGENT_DEPLOY_LABEL: Final = f"{GROUP}/deploy.node-agent"
 
 UPGRADE_RECORD_ANNOTATION: Final = f"{GROUP}/driver-upgrade"
 """On a Node: since when it is in its state, why, and in which attempt (`operands.upgrade.upgrade_record`)."""
-CORDONED_BY_ANNOTATION: Final = f"{GROUP}/cordoned-by"
-"""On a Node that this control plane cordoned: written by the same write as `spec.unschedulable`."""
 UNITS_WITHHELD_ANNOTATION: Final = f"{GROUP}/units-withheld-by"
 """On a Node whose devices take no new pod."""
 DRIVER_UPGRADE: Final = "driver-upgrade"
-"""Value of the two annotations before."""
+"""Value of the annotation before."""
+CORDON_MANAGER: Final = "gpu-control-plane/driver-upgrade"
+"""Field manager of `spec.unschedulable` on nodes that this control plane cordoned: a cordon of another one stays."""
 
 
 class UpgradeState(Enum):

@@ -1,6 +1,6 @@
 """What takes a node out of service for its upgrade, and what gives it back.
 
-Three marks on the node are ours: withheld units, a cordon with our annotation, the agent's label. Each is taken and given
+Three marks on the node are ours: withheld units, a cordon of our field manager, the agent's label. Each is taken and given
 back by itself, so any part of them may be there after a crash. Operands that are paused are given back too, but say nothing
 about an upgrade: the driver's own init container pauses them as well.
 """
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from api.driver_upgrade import (
     AGENT_DEPLOY_LABEL,
-    CORDONED_BY_ANNOTATION,
     DEPLOY_LABEL_PREFIX,
     DRIVER_UPGRADE,
     INITIALLY_UNSCHEDULABLE_ANNOTATION,
@@ -35,8 +34,7 @@ def is_withheld(node: "UpgradeNode") -> bool:
 
 
 def is_cordoned_by_us(node: "UpgradeNode") -> bool:
-    """Return whether the annotation says so; another client may have uncordoned the node since."""
-    return node.annotations.get(CORDONED_BY_ANNOTATION) == DRIVER_UPGRADE
+    return not node.is_schedulable and node.owns_cordon
 
 
 def is_agent_released(node: "UpgradeNode") -> bool:
@@ -48,7 +46,7 @@ def is_out_of_service(node: "UpgradeNode") -> bool:
 
 
 def is_cordoned_by_others(node: "UpgradeNode") -> bool:
-    return not node.is_schedulable and not is_cordoned_by_us(node)
+    return not node.is_schedulable and not node.owns_cordon
 
 
 def withhold(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":

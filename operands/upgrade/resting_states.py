@@ -64,10 +64,10 @@ def failed(case: "UpgradeCase") -> "UpgradeMove":
     if case.is_validated and not is_still_needed(case.one):
         text = "the driver is ready and validated"
         return done(case, UpgradeReason.RECOVERED, text)
+    need = need_of(node)
     is_another = bool(record.revision) and node.desired_revision != record.revision
-    if is_requested(node) or (is_another and need_of(node)):
-        text = "a first attempt with what is wanted now"
-        return _required(case, UpgradeReason.REQUESTED, text, attempt=1)
+    if need and (is_another or is_requested(node)):
+        return _required(case, *need, attempt=1)
     returned: tuple[UpgradeAction, ...] = ()
     if serves_old_driver(case.one):
         returned = give_back(node)

@@ -42,7 +42,7 @@ class ReturnUnits:
 @final
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """Set `spec.unschedulable` and `CORDONED_BY_ANNOTATION` in one write, only if the node is still schedulable.
+    """Set `spec.unschedulable` by server-side apply as `CORDON_MANAGER`, only if the node is still schedulable.
 
     So a cordon of another client is never taken for ours.
     """
@@ -53,7 +53,7 @@ class Cordon:
 @final
 @dataclass(frozen=True, slots=True)
 class Uncordon:
-    """Unset `spec.unschedulable` and remove `CORDONED_BY_ANNOTATION` in one write, only while the annotation is there."""
+    """Undo `Cordon` by an apply without the field, which leaves it where another client has set it since."""
 
     node: "NodeName"
 

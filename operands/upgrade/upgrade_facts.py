@@ -143,6 +143,8 @@ class UpgradeNode:
     labels: "Mapping[str, str]" = field(default_factory=dict)
     annotations: "Mapping[str, str]" = field(default_factory=dict)
     is_schedulable: bool = True
+    owns_cordon: bool = False
+    """Whether `api.driver_upgrade.CORDON_MANAGER` is the field manager of `spec.unschedulable`."""
     is_ready: bool = True
     is_leaving: bool = False
     """It is being deleted, or its autoscaler is about to remove it."""

@@ -171,8 +171,11 @@ class _Room:
         return max(0, min(of_nodes, most - self._in_progress) if most else of_nodes)
 
     def _full(self) -> str:
-        causes = ", ".join(f"{count} {cause}" for cause, count in sorted(self._causes.items()))
-        away = f"nodes away: {self._away} ({causes or 'starting'})"
+        causes = [f"{count} {cause}" for cause, count in sorted(self._causes.items())]
+        if starting := self._away - sum(self._causes.values()):
+            causes.append(f"{starting} starting")
+        details = f" ({', '.join(causes)})" if causes else ""
+        away = f"nodes away: {self._away}{details}"
         allowed = f"maxUnavailable of {self._terms.max_unavailable} allows {self._limit}"
         notes = "".join(f"; {one}" for one in self._terms.notes)
         return f"{away}; {allowed}, nodes in all: {self._total}{notes}"

@@ -1,9 +1,9 @@
-"""Random histories of the small cluster: driven by a seed, replayed, and cut to the smallest that fails."""
+"""Random histories of a small cluster: driven by a seed, replayed, and cut to the smallest that fails."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from tests.support.small_cluster import SmallCluster
 
@@ -32,7 +32,7 @@ ACTIONS: Final[dict[str, int]] = {
     "preempt": 3,
     "restart": 1,
 }
-"""How often each action is taken, beside the others."""
+"""How often each action of the small cluster is taken, beside the others."""
 
 EPISODE: Final = 1_000
 """Steps in one cluster: short enough to be cut down in seconds, long enough to get into trouble."""
@@ -73,11 +73,26 @@ class Script:
         return options[next(self._picks, 0) % len(options)]
 
 
+class Played(Protocol):
+    """A cluster that histories are played on; its actions are methods that are given a picker."""
+
+    def __init__(self, pick: Any) -> None: ...
+    def looks_right(self) -> None: ...
+    def agrees(self) -> None: ...
+    def ends(self) -> None: ...
+
+
+def actions_of(cluster: type[Played]) -> dict[str, int]:
+    """Return how often each action is taken: the cluster's own, or those of the small one."""
+    found: dict[str, int] = getattr(cluster, "actions", ACTIONS)
+    return found
+
+
 class DisagreementError(Exception):
     """Allocation state and model disagree; the message is the smallest history that shows it."""
 
 
-def play(seed: int, steps: int, new_cluster: type[SmallCluster] = SmallCluster) -> Iterator[int]:
+def play(seed: int, steps: int, new_cluster: type[Played] = SmallCluster) -> Iterator[int]:
     """Take that many steps, an episode at a time; yield how many were taken after each.
 
     Raises:
@@ -97,11 +112,12 @@ def play(seed: int, steps: int, new_cluster: type[SmallCluster] = SmallCluster) 
 
 
 def _episode(
-    source: random.Random, count: int, history: list[Step], new_cluster: type[SmallCluster]
+    source: random.Random, count: int, history: list[Step], new_cluster: type[Played]
 ) -> None:
     # Some actions are rare in an episode and others frequent, so that what they hide is seen too.
-    weights = [weight * source.choice((0.1, 1, 1, 3)) for weight in ACTIONS.values()]
-    actions = source.choices(list(ACTIONS), weights, k=count)
+    known = actions_of(new_cluster)
+    weights = [weight * source.choice((0.1, 1, 1, 3)) for weight in known.values()]
+    actions = source.choices(list(known), weights, k=count)
     dice = Dice(source)
     cluster = new_cluster(dice)
     history.append(Step("start", tuple(dice.picks)))
@@ -121,7 +137,7 @@ def _episode(
 
 
 def failure_of(
-    history: Sequence[Step], new_cluster: type[SmallCluster] = SmallCluster
+    history: Sequence[Step], new_cluster: type[Played] = SmallCluster
 ) -> Exception | None:
     """Replay a history, compare everything after every step, and return what fails."""
     start, *steps = history
@@ -158,9 +174,7 @@ def smallest_failing(
             return [start, *steps]
 
 
-def _report(
-    seed: int, number: int, history: Sequence[Step], new_cluster: type[SmallCluster]
-) -> str:
+def _report(seed: int, number: int, history: Sequence[Step], new_cluster: type[Played]) -> str:
     lines = "\n".join(f"    {step}," for step in history)
     error = failure_of(history, new_cluster)
     return f"seed {seed}, episode {number}: {error!r}\nafter\n{lines}"

@@ -1,0 +1,132 @@
+"""Builders of nodes whose driver is upgraded, and one pass over them."""
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from api.driver_upgrade import (
+    AGENT_DEPLOY_LABEL,
+    DRIVER_UPGRADE,
+    PAUSED_FOR_UPGRADE,
+    UNITS_WITHHELD_ANNOTATION,
+    UPGRADE_RECORD_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+    UpgradeState,
+)
+from api.names import NodeName, PodUid
+from operands.upgrade.cluster_upgrade import CLUSTER_POLICY, OwnerUpgrade, plan_upgrades
+from operands.upgrade.upgrade_actions import NodeUpgrade, Report, UpgradeAction, Wait
+from operands.upgrade.upgrade_facts import (
+    DriverPod,
+    DriverRevision,
+    DriverUse,
+    HostProcess,
+    PodOnNode,
+    UpgradeNode,
+    UpgradeTimes,
+    ValidatorPod,
+)
+from operands.upgrade.upgrade_reasons import UpgradeReason
+from operands.upgrade.upgrade_record import UpgradeRecord
+from operands.upgrade.upgrade_terms import EvictionTerms, UpgradeTerms
+
+NOW = dt.datetime(2026, 5, 4, 3, 0, tzinfo=dt.UTC)
+LONG_AGO = NOW - dt.timedelta(days=30)
+CURRENT, OUTDATED, ORPHAN, UNKNOWN = (
+    DriverRevision.CURRENT,
+    DriverRevision.OUTDATED,
+    DriverRevision.ORPHAN,
+    DriverRevision.UNKNOWN,
+)
+READY = (ValidatorPod(name="validator", is_ready=True),)
+NOT_READY = (ValidatorPod(name="validator", is_ready=False, message="cuda-validation failed"),)
+ON_NODE = (HostProcess(4242, "nvtop"),)
+
+
+def the_terms(**fields: Any) -> UpgradeTerms:
+    known: dict[str, Any] = {"auto_upgrade": True, "pod_deletion": EvictionTerms()}
+    return UpgradeTerms(**known | fields)
+
+
+def a_driver(revision: DriverRevision = CURRENT, **fields: Any) -> DriverPod:
+    name = f"driver-{revision.value}"
+    known: dict[str, Any] = {
+        "namespace": "gpu",
+        "name": name,
+        "uid": PodUid(name),
+        "is_ready": True,
+    }
+    return DriverPod(revision=revision, **known | fields)
+
+
+def a_pod(name: str = "train", **fields: Any) -> PodOnNode:
+    known = {"namespace": "team", "uid": PodUid(name), "uses": frozenset({DriverUse.POOL})}
+    return PodOnNode(name=name, **known | fields)
+
+
+def a_node(state: str = "", **fields: Any) -> UpgradeNode:
+    """Return a node with the newest driver, in a state for some seconds, with the marks that are named.
+
+    Args:
+        state: value of the state label.
+        fields: those of a node, and `seconds` in the state, `record` (fields of it), and the marks `cordoned`,
+            `withheld` and `released`.
+    """
+    labels: dict[str, str] = {UPGRADE_STATE_LABEL: state} if state else {}
+    annotations: dict[str, str] = {}
+    seconds, record = fields.pop("seconds", 0), fields.pop("record", {})
+    if record is not None and state in {one.value for one in UpgradeState}:
+        known = {"since": NOW - dt.timedelta(seconds=seconds), "attempt": 1} | record
+        text = UpgradeRecord(UpgradeState(state), **known).encode()
+        annotations[UPGRADE_RECORD_ANNOTATION] = text
+    if fields.pop("cordoned", False):
+        fields |= {"is_schedulable": False, "owns_cordon": True}
+    if fields.pop("withheld", False):
+        annotations[UNITS_WITHHELD_ANNOTATION] = DRIVER_UPGRADE
+    if fields.pop("released", False):
+        labels[AGENT_DEPLOY_LABEL] = PAUSED_FOR_UPGRADE
+    labels |= fields.pop("labels", {})
+    annotations |= fields.pop("annotations", {})
+    known = {
+        "name": NodeName("n1"),
+        "driver_pods": (a_driver(),),
+        "desired_revision": "rev-2",
+        "validators": READY,
+    }
+    return UpgradeNode(labels=labels, annotations=annotations, **known | fields)
+
+
+def out_of_service(state: str, **fields: Any) -> UpgradeNode:
+    """Return a node that upgrades have cordoned, and whose units they withhold."""
+    return a_node(state, **{"cordoned": True, "withheld": True} | fields)
+
+
+def plan(
+    nodes: Iterable[UpgradeNode],
+    terms: UpgradeTerms | Mapping[str, UpgradeTerms] | None = None,
+    *,
+    now: dt.datetime = NOW,
+    leading_since: dt.datetime = LONG_AGO,
+) -> dict[str, OwnerUpgrade]:
+    policies = terms if isinstance(terms, Mapping) else {CLUSTER_POLICY: terms or the_terms()}
+    return plan_upgrades(policies, nodes, UpgradeTimes(now=now, leading_since=leading_since))
+
+
+def step(node: UpgradeNode, terms: UpgradeTerms | None = None, **times: Any) -> NodeUpgrade:
+    """Return the answer for the only node of a cluster."""
+    (upgrade,) = plan([node], terms, **times).values()
+    (answer,) = upgrade.nodes
+    return answer
+
+
+def outcome(node: UpgradeNode, terms: UpgradeTerms | None = None) -> tuple[str, UpgradeReason]:
+    progress = step(node, terms).progress
+    return progress.state.value, progress.reason
+
+
+def writes(answer: NodeUpgrade) -> list[UpgradeAction]:
+    return [one for one in answer.actions if not isinstance(one, Wait | Report)]
+
+
+def names(answer: NodeUpgrade) -> list[str]:
+    return [type(one).__name__ for one in writes(answer)]
