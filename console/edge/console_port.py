@@ -1,6 +1,7 @@
 """The console's port: opened, bounded, closed in order.
 
-A new connection beyond the bound takes the place of the oldest that waits for a request, and never that of a stream. Closed, streams get their last event, and requests under way their answers.
+A new connection beyond the bound takes the place of the oldest that waits for a request, and never that of a stream.
+When the port closes, streams get their last event, and requests under way their answers.
 """
 
 import asyncio

@@ -131,7 +131,7 @@ class _OpenStream:
             event = await self._next(events, due)
             if event is not None:
                 await self._write(response, event)
-                EVENTS_SENT.inc()
+                EVENTS_SENT.inc(not events.is_inside_event)
         await self._write(response, b"event: end\ndata: %b\n\n" % msgspec.json.encode(self._end))
         await response.write_eof()
         return response

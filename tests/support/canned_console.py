@@ -41,6 +41,7 @@ class CannedStream:
         self.drop = drop
         self.is_closed = False
         self._events: asyncio.Queue[bytes] = asyncio.Queue()
+        self._last = b"\n\n"
         self.send(snapshot)
 
     def send(self, event: bytes) -> None:
@@ -48,10 +49,11 @@ class CannedStream:
 
     @property
     def is_inside_event(self) -> bool:
-        return False
+        return not self._last.endswith(b"\n\n")
 
     async def next_event(self) -> bytes:
-        return await self._events.get()
+        self._last = await self._events.get()
+        return self._last
 
     def close(self) -> None:
         self.is_closed = True

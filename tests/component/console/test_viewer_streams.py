@@ -137,6 +137,18 @@ async def test_streams_end_with_an_event_when_the_console_is_stopped() -> None:
         assert console.data.open_streams == []
 
 
+async def test_a_stream_does_not_end_inside_an_event(console: ServedConsole) -> None:
+    console.data.snapshot = b"event: snapshot\ndata: [1,"
+    sent = sample("gpu_console_events_sent_total")
+    async with console.stream() as reply:
+        assert await reply.content.readuntil(b"[1,") == console.data.snapshot
+        console.application.streams.end_all("the console is being stopped")
+        console.data.streams[0].send(b"2]\n\n")
+        rest = await reply.content.read()
+    assert rest.startswith(b"2]\n\nevent: end\n")
+    assert sample("gpu_console_events_sent_total") == sent + 1
+
+
 async def test_a_port_that_closes_ends_its_streams_first() -> None:
     async with AsyncExitStack() as of_the_port, AsyncExitStack() as of_the_viewer:
         console, token = await of_the_port.enter_async_context(local_console())
