@@ -44,10 +44,6 @@ class PortTakenError(NoPageError):
     """Nothing can listen on the port."""
 
 
-class _EndedError(Exception):
-    """What the console was to wait for has come."""
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSettings:
@@ -79,13 +75,9 @@ class LocalProgress(Protocol):
 
 
 async def run_local_console(
-    settings: LocalSettings,
-    *,
-    progress: LocalProgress,
-    end: asyncio.Event,
-    clock: "Clock | None" = None,
-) -> None:
-    """Serve the page until `end` is set; without a clock, by the machine's.
+    settings: LocalSettings, progress: LocalProgress, clock: "Clock | None" = None
+) -> NoReturn:
+    """Serve the page until cancelled; without a clock, by the machine's.
 
     Raises:
         NoPageError: the port is taken, this installation lacks the page, pools or devices may not be listed, or the API
@@ -93,16 +85,14 @@ async def run_local_console(
         ExceptionGroup: of a fault of ours, which has logged itself.
     """
     try:
-        await _run(settings, clock or SystemClock(), progress=progress, end=end)
+        await _run(settings, progress, clock or SystemClock())
     except ListenError as error:
         raise PortTakenError(str(error)) from error
     except (KubeError, NothingToShowError, PageMissingError) as error:
         raise NoPageError(str(error)) from error
 
 
-async def _run(
-    settings: LocalSettings, clock: "Clock", *, progress: LocalProgress, end: asyncio.Event
-) -> None:
+async def _run(settings: LocalSettings, progress: LocalProgress, clock: "Clock") -> NoReturn:
     connection = StaticConnection(f"unix:{settings.socket}")
     async with KubeClient(connection, clock, user_agent=USER_AGENT) as client:
         scope = await find_scope(
@@ -111,7 +101,11 @@ async def _run(
         cluster = ConsoleCluster(client, clock, scope=scope, origin=settings.origin)
         async with serving_page(cluster, viewer_of(scope), clock, port=settings.port) as address:
             progress.reading(gaps_of(scope, scope.visibility))
-            await _run_until(end, cluster, progress, address=address)
+            async with asyncio.TaskGroup() as group:
+                start_all(group, {"cluster": cluster.run()})
+                await until_read(cluster, progress.still_reading)
+                await progress.ready(address)
+    raise AssertionError("the cluster is read until this is cancelled")
 
 
 @asynccontextmanager
@@ -137,23 +131,3 @@ def viewer_of(scope: "ReadScope") -> LoggedIn:
     """Return the user of a process with these rights."""
     row = ViewerRow(namespace=scope.namespace, all_namespaces=scope.all_pods, nodes=scope.nodes)
     return LoggedIn(row=row, visibility=scope.visibility)
-
-
-async def _run_until(
-    end: asyncio.Event, cluster: ConsoleCluster, progress: LocalProgress, *, address: str
-) -> None:
-    async def await_lists() -> None:
-        await until_read(cluster, progress.still_reading)
-        await progress.ready(address)
-
-    async def await_end() -> NoReturn:
-        await end.wait()
-        raise _EndedError
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            start_all(group, {"cluster": cluster.run()})
-            group.create_task(await_lists(), name="ready")
-            group.create_task(await_end(), name="end")
-    except* _EndedError:
-        pass

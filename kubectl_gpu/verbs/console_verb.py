@@ -93,10 +93,11 @@ async def _run(cluster: "KubectlProxy", settings: "LocalSettings", shown: "_Show
 
     end = _End(cluster)
     try:
-        await run_local_console(settings, progress=shown, end=end.has_come)
+        await run_local_console(settings, shown)
+    except asyncio.CancelledError:
+        return end.code()
     finally:
         end.close()
-    return end.code()
 
 
 def _origin(cluster: "KubectlProxy") -> str:
@@ -106,22 +107,28 @@ def _origin(cluster: "KubectlProxy") -> str:
 
 @final
 class _End:
-    """What ends the page: a signal, or the end of the proxy."""
+    """What ends the page, by cancelling its task: a signal, or the end of the proxy."""
 
     def __init__(self, cluster: "KubectlProxy") -> None:
         self._process = cluster.process
         self._loop = asyncio.get_running_loop()
-        self.has_come: Final = asyncio.Event()
-        self._came: signal.Signals | UnreadableError = signal.SIGINT
+        self._task = asyncio.current_task()
+        self._came: signal.Signals | UnreadableError | None = None
         for number in _SIGNALS:
             self._loop.add_signal_handler(number, self._come, number)
         self._loop.add_reader(self._process.fileno(), self._look)
 
     def code(self) -> int:
         """Return the exit code; raises UnreadableError where the proxy ended by itself."""
-        if isinstance(self._came, UnreadableError):
-            raise self._came
-        return ANSWERED if self._came is signal.SIGINT else 128 + self._came
+        match self._came:
+            case None:
+                raise asyncio.CancelledError
+            case UnreadableError() as error:
+                raise error
+            case signal.SIGINT:
+                return ANSWERED
+            case number:
+                return 128 + number
 
     def close(self) -> None:
         self._loop.remove_reader(self._process.fileno())
@@ -138,9 +145,9 @@ class _End:
         self._come(signal.SIGINT if end is None else end)
 
     def _come(self, end: "signal.Signals | UnreadableError") -> None:
-        if not self.has_come.is_set():
+        if self._came is None and self._task is not None:
             self._came = end
-            self.has_come.set()
+            self._task.cancel()
 
 
 @final

@@ -171,6 +171,21 @@ async def test_what_takes_long_to_read_is_said(cluster: ListedCluster):
         assert await process.wait() == ANSWERED
 
 
+async def test_ctrl_c_does_not_wait_for_an_api_server_that_says_nothing(cluster: ListedCluster):
+    leases = "/apis/coordination.k8s.io/v1/namespaces/gpu-control-plane/leases"
+    cluster.answers[leases] = Hang()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kubectl_gpu", "console", "--server", cluster.api.url),
+        cwd=ROOT,
+        env=cluster.environment(),
+    )
+    await until(lambda: any(seen.path == leases for seen in cluster.api.seen))
+    process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(5):  # a request has twice as long
+        assert await process.wait() == ANSWERED
+    assert list(cluster.directory.glob("kubectl-gpu-*")) == []
+
+
 async def test_ctrl_c_in_a_terminal_reaches_kubectl_too_and_is_no_fault(cluster: ListedCluster):
     async with console_of(cluster) as console:
         os.killpg(console.process.pid, signal.SIGINT)
