@@ -12,9 +12,10 @@ from api.foreign.leases import SeenLease
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
+from console.console_data import EventStream
 from console.data.read_scope import ReadScope
 from console.data.state.cluster_state import ClusterState
-from console.data.state.seen_pods import see_pod
+from console.data.state.watched_pods import see_pod
 from console.data.streams.stream_hub import StreamHub
 from console.data.streams.viewer_stream import ViewerStream
 from console.data.tables.cluster_rows import ClusterRows
@@ -110,7 +111,7 @@ class ConsoleFeed:
                 return caches.pool_sink, msgspec.convert(content, GPUPool, strict=False)
             case "GPUDevice":
                 device = msgspec.convert(content, GPUDevice, strict=False)
-                return self.state.seen_devices, observe_device(device)
+                return self.state.watched_devices, observe_device(device)
             case "Node":
                 node = node_facts(msgspec.convert(content, Node, strict=False))
                 return (caches.node_sink, node) if scope.nodes else None
@@ -127,7 +128,7 @@ class ConsoleFeed:
                 return None
 
 
-async def next_whole_event(stream: ViewerStream) -> bytes:
+async def next_whole_event(stream: EventStream) -> bytes:
     """Return an event with all of its parts."""
     parts = [await stream.next_event()]
     while stream.is_inside_event:
@@ -135,7 +136,7 @@ async def next_whole_event(stream: ViewerStream) -> bytes:
     return b"".join(parts)
 
 
-async def waiting_events(stream: ViewerStream) -> list[bytes]:
+async def waiting_events(stream: EventStream) -> list[bytes]:
     """Return the events that are there."""
     found: list[bytes] = []
     while True:

@@ -15,7 +15,7 @@ from api.kinds.gpupool import WhenExhausted
 from api.names import NodeName, PodUid, PoolName, ReservationId
 from api.text import listed, units
 from console.console_data import BadQuestionError
-from console.data.state.seen_pods import SeenPod
+from console.data.state.watched_pods import WatchedPod
 from console.rows import PlacedPods, WhatIfAnswer
 from pool.admission_planner import Exhausted
 from pool.admission_rules import IncomingPod
@@ -72,7 +72,7 @@ def try_pods(
             tried.place(trial.times)
             at, missing = cluster.now().monotonic, None
             if len(tried.nodes) < trial.times:
-                missing = explanations.explain(SeenPod(tried.pod))
+                missing = explanations.explain(WatchedPod(tried.pod))
         finally:
             tried.take_back()
     pods = Counter(tried.nodes)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from api.names import PodUid
     from console.data.explanations.joinable_devices import JoinableDevices
     from console.data.state.cluster_state import ClusterState
-    from console.data.state.seen_pods import SeenPod
+    from console.data.state.watched_pods import WatchedPod
     from pool.explanation.explanation import AnyRemedy, Explanation
     from pool.model import Demand, PodSelection
 
@@ -122,7 +122,7 @@ class WaitExplanations:
         self._not_before = ended + (ended - began) * (1 / SHARE - 1)
         return explained
 
-    def explain(self, seen: "SeenPod", *, most_nodes: int = 0) -> "Explanation":
+    def explain(self, seen: "WatchedPod", *, most_nodes: int = 0) -> "Explanation":
         """Explain a pod now, with the holders of so many nodes."""
         cluster, pod = self._cluster, seen.facts
         now = self._monotonic()
@@ -137,11 +137,11 @@ class WaitExplanations:
         )
         return explain(cluster.reader, cluster.index, question)
 
-    def _explained(self, seen: "SeenPod") -> ExplainedWait:
+    def _explained(self, seen: "WatchedPod") -> ExplainedWait:
         at = self._monotonic()
         return explained_wait(self.explain(seen), at)
 
-    def _usable_pools(self, seen: "SeenPod") -> "list[GPUPool]":
+    def _usable_pools(self, seen: "WatchedPod") -> "list[GPUPool]":
         return usable_pools(
             self._cluster.catalog.pools.values(),
             seen.facts,
@@ -149,7 +149,7 @@ class WaitExplanations:
             largest_free=lambda pool: self._cluster.index.state(pool.name).largest_free(),
         )
 
-    def _is_due(self, uid: "PodUid", seen: "SeenPod", now: float) -> bool:
+    def _is_due(self, uid: "PodUid", seen: "WatchedPod", now: float) -> bool:
         known = self._found.get(uid)
         if known is None:
             return True
@@ -165,7 +165,7 @@ def explained_wait(explanation: "Explanation", at: float) -> ExplainedWait:
     )
 
 
-def _like(seen: "SeenPod") -> "_Like":
+def _like(seen: "WatchedPod") -> "_Like":
     pod = seen.facts
     selection: PodSelection | None = pod.selection
     return (

@@ -12,7 +12,7 @@ from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from api.names import POOL_LABEL
-from console.data.state.seen_pods import see_pod
+from console.data.state.watched_pods import see_pod
 from kube.informer import Informer, Selection
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS, LEASES, NODES, PODS
 from pool.facts import node_facts
@@ -91,7 +91,7 @@ def _informers(
             client,
             GPU_DEVICES,
             GPUDevice,
-            sink=state.seen_devices,
+            sink=state.watched_devices,
             clock=clock,
             project=observe_device,
         ),

@@ -11,8 +11,8 @@ from api.units import part_of
 from console.data.state.changed_keys import ChangedKeys
 from console.data.state.ended_reservations import EndedReservations
 from console.data.state.moments import Moments
-from console.data.state.seen_devices import SeenDevices
-from console.data.state.seen_pods import SeenPods
+from console.data.state.watched_devices import WatchedDevices
+from console.data.state.watched_pods import WatchedPods
 from kube.store import Store
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
@@ -49,10 +49,10 @@ class ClusterState:
         self.devices = self.caches.devices
         self.inventories = self.caches.inventories
         self.leases: Store[SeenLease] = Store()
-        self.pods = SeenPods(self.allocation_state, self.now, self._note_pod)
+        self.pods = WatchedPods(self.allocation_state, self.now, self._note_pod)
         self.ended = EndedReservations()
         self.changed = ChangedKeys()
-        self.seen_devices = SeenDevices(self.caches.device_sink, self.changed)
+        self.watched_devices = WatchedDevices(self.caches.device_sink, self.changed)
         self.inventories.changes.subscribe(lambda name: self.changed.nodes.add(NodeName(name)))
         self._is_trying = False
 

@@ -59,7 +59,7 @@ class StreamHub:
             self._forget_snapshots()
         partial = gaps_of(self._cluster.scope, visibility)
         stream = ViewerStream(
-            group,
+            group.follow,
             lambda: snapshot_head(
                 viewer,
                 partial,

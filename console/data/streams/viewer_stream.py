@@ -5,9 +5,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from console.data.streams.viewer_group import ViewerGroup
+    from collections.abc import Awaitable, Callable, Sequence
 
 MOST_BACKLOG: Final = 1_000_000
 """Bytes behind the snapshot."""
@@ -19,7 +17,7 @@ class ViewerStream:
 
     def __init__(
         self,
-        group: "ViewerGroup",
+        follow: "Callable[[ViewerStream], Awaitable[None]]",
         head: "Callable[[], bytes]",
         *,
         drop: "Callable[[], None]",
@@ -28,12 +26,12 @@ class ViewerStream:
         """Start with nothing; the first call of `next_event` takes the snapshot.
 
         Args:
-            group: of viewers with equal rights.
+            follow: hands over a snapshot by `begin`, and from there on each event by `put`.
             head: makes the beginning of the snapshot.
             drop: called once where the viewer does not read.
             on_close: called once when the stream is closed.
         """
-        self._group = group
+        self._follow = follow
         self._head = head
         self._drop = drop
         self._on_close = on_close
@@ -50,7 +48,7 @@ class ViewerStream:
 
     async def next_event(self) -> bytes:
         if not self._has_begun and not self.is_closed:
-            await self._group.follow(self)
+            await self._follow(self)
         if self._parts:
             return self._parts.popleft()
         while not self._events:

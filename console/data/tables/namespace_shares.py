@@ -8,14 +8,14 @@ from console.rows import ShareRow
 if TYPE_CHECKING:
     from api.names import PodUid
     from console.data.state.cluster_state import ClusterState
-    from console.data.tables.pod_rows import PodUnits
+    from console.data.tables.pod_rows import SharePart
 
 
 @final
 class NamespaceShares:
     def __init__(self, cluster: "ClusterState") -> None:
         self._cluster = cluster
-        self._by_pod: dict[PodUid, PodUnits] = {}
+        self._by_pod: dict[PodUid, SharePart] = {}
         self._sums: dict[str, list[int]] = {}
         # key of the row -> pods, used, reserved, waiting; whole numbers, so that what is taken away is what was added
 
@@ -49,7 +49,7 @@ class NamespaceShares:
             waiting=waiting,
         )
 
-    def _count(self, share: "PodUnits", by: int) -> str:
+    def _count(self, share: "SharePart", by: int) -> str:
         key = f"{share.namespace} {share.pool}"
         sums = self._sums.setdefault(key, [0, 0, 0, 0])
         for place, units in enumerate((1, share.used, share.reserved, share.waiting)):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from api.names import PodUid, ReservationId
     from console.data.explanations.wait_explanations import ExplainedWait
     from console.data.state.cluster_state import ClusterState
-    from console.data.state.seen_pods import SeenPod
+    from console.data.state.watched_pods import WatchedPod
     from pool.explanation.explanation import AnyRemedy
     from pool.model import PodFacts
 
@@ -28,7 +28,7 @@ class WaitEntry(msgspec.Struct, frozen=True):
 
 
 @final
-class PodUnits(msgspec.Struct, frozen=True, gc=False):
+class SharePart(msgspec.Struct, frozen=True, gc=False):
     """What one pod has, or waits for."""
 
     namespace: str
@@ -54,7 +54,7 @@ def waits(cluster: "ClusterState", pod: "PodFacts") -> bool:
 
 
 def wait_entry(
-    cluster: "ClusterState", seen: "SeenPod", explained: "ExplainedWait | None", *, position: int
+    cluster: "ClusterState", seen: "WatchedPod", explained: "ExplainedWait | None", *, position: int
 ) -> WaitEntry:
     """Return the row of a pod that waits; until it is explained, with what the leader says of it."""
     pod = seen.facts
@@ -99,13 +99,13 @@ def reservation_row(cluster: "ClusterState", id_: "ReservationId") -> Reservatio
     )
 
 
-def units_of_pod(cluster: "ClusterState", uid: "PodUid") -> PodUnits | None:
+def units_of_pod(cluster: "ClusterState", uid: "PodUid") -> SharePart | None:
     """Return what a pod has; None once it has ended."""
     pod = cluster.reader.pod(uid)
     if pod is None or pod.phase is PodPhase.ENDED:
         return None
     units = pod.demand.units
-    share = PodUnits(pod.namespace, pool_name_of(cluster, pod))
+    share = SharePart(pod.namespace, pool_name_of(cluster, pod))
     if pod.phase is PodPhase.BOUND:
         return msgspec.structs.replace(share, used=units)
     if cluster.reader.reservation_of(uid) is not None:

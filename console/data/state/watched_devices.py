@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @final
-class SeenDevices:
+class WatchedDevices:
     """The sink of an informer, in front of the server's own."""
 
     def __init__(self, sink: "DeviceSink", changed: "ChangedKeys") -> None:

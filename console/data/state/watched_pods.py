@@ -27,7 +27,7 @@ _MOST_WORDS: Final = 1024
 
 
 @final
-class SeenPod(msgspec.Struct, frozen=True, gc=False):
+class WatchedPod(msgspec.Struct, frozen=True, gc=False):
     """A pod of a pool."""
 
     facts: "PodFacts"
@@ -36,18 +36,18 @@ class SeenPod(msgspec.Struct, frozen=True, gc=False):
     service_account: str = ""
 
 
-def see_pod(pod: "Pod") -> SeenPod | None:
+def see_pod(pod: "Pod") -> WatchedPod | None:
     """Return what is kept of a pod; None for one that asks for no unit."""
     facts = pod_facts(pod)
     if facts is None:
         return None
     if facts.phase is not PodPhase.PENDING:
-        return SeenPod(facts)
-    return SeenPod(facts, scheduler_words(pod)[:_MOST_WORDS], pod.spec.service_account_name)
+        return WatchedPod(facts)
+    return WatchedPod(facts, scheduler_words(pod)[:_MOST_WORDS], pod.spec.service_account_name)
 
 
 @final
-class SeenPods:
+class WatchedPods:
     """Keeps the pods of the allocation state equal to the API server's: the sink of an informer."""
 
     def __init__(
@@ -66,27 +66,27 @@ class SeenPods:
         self._state = state
         self._now = now
         self._on_change = on_change
-        self._seen: dict[PodUid, SeenPod] = {}
+        self._seen: dict[PodUid, WatchedPod] = {}
         self._uid_by_ref: dict[str, PodUid] = {}
         # namespace/name -> the pod that has it now
 
     def __len__(self) -> int:
         return len(self._seen)
 
-    def get(self, uid: "PodUid") -> SeenPod | None:
+    def get(self, uid: "PodUid") -> WatchedPod | None:
         return self._seen.get(uid)
 
-    def named(self, ref: str) -> SeenPod | None:
+    def named(self, ref: str) -> WatchedPod | None:
         """Return the pod of a name, as namespace/name."""
         uid = self._uid_by_ref.get(ref)
         return self._seen.get(uid) if uid is not None else None
 
-    def replace_all(self, items: "Sequence[SeenPod]") -> None:
+    def replace_all(self, items: "Sequence[WatchedPod]") -> None:
         """Take over a full list; pods that are not in it are gone."""
         for _ in self.replacing(items):
             pass
 
-    def replacing(self, items: "Sequence[SeenPod]") -> "Iterator[None]":
+    def replacing(self, items: "Sequence[WatchedPod]") -> "Iterator[None]":
         """Take over a full list in steps."""
         listed = {item.facts.uid for item in items}
         gone = [one for uid, one in self._seen.items() if uid not in listed]
@@ -99,7 +99,7 @@ class SeenPods:
                 self.upsert(item)
             yield
 
-    def upsert(self, item: SeenPod) -> None:
+    def upsert(self, item: WatchedPod) -> None:
         facts = item.facts
         self._forget_reservation(facts)
         self._state.observe_pod(facts, self._now())
@@ -112,7 +112,7 @@ class SeenPods:
             self._on_change(before.facts)
         self._on_change(facts)
 
-    def discard(self, item: SeenPod) -> None:
+    def discard(self, item: WatchedPod) -> None:
         facts = item.facts
         self._state.discard_pod(facts.uid)
         self._seen.pop(facts.uid, None)
