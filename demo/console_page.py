@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from console.data.console_cluster import ConsoleCluster
 from console.data.read_scope import ReadScope
+from console.edge.static_files import PageMissingError
 from console.processes.local_console import serving_page, viewer_of
 from demo.cluster import BackgroundTasks
 from demo.ending import ended, say
 from demo.living_cluster import living_cluster
 from manifests import constants
+from server.http.listening_sockets import ListenError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,7 +57,11 @@ async def show_console(log_file: Path | None, *, seed: int, port: int) -> int:
     """Serve the page until cancelled; return 1 where the cluster does not run."""
     with tempfile.TemporaryDirectory(prefix="gpu-demo-") as folder:
         log = log_file or Path(folder) / "server.log"
-        return await ended(_show(Path(folder), log, seed=seed, port=port), log)
+        try:
+            return await ended(_show(Path(folder), log, seed=seed, port=port), log)
+        except (ListenError, PageMissingError) as error:
+            say(f"The page cannot be served: {error}")
+            return 1
 
 
 async def _show(folder: Path, log: Path, *, seed: int, port: int) -> None:

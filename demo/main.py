@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Chapter = Callable[[Story], Awaitable[None]]
 
-LIMIT_S: Final = 200.0
+LIMIT_S: Final = 240.0
 """Twice the duration on a busy machine."""
 
 CHAPTERS: "Final[tuple[Chapter, ...]]" = (

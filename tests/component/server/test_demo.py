@@ -14,7 +14,7 @@ from kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from manifests import constants
 from simulator.apiserver.requestlog import LoggedRequest
 
-WITHIN_S = 180.0
+WITHIN_S = 240.0
 
 
 async def test_the_demo_runs_to_its_end_and_checks_every_claim():
