@@ -15,6 +15,7 @@ from tests.bench import (
     bench_autoscaling,
     bench_binding,
     bench_churn,
+    bench_console,
     bench_extender,
     bench_inventory,
     bench_kernel_caches,
@@ -54,6 +55,7 @@ SUBJECTS: "dict[str, Callable[[Sizes], Awaitable[list[Result]]]]" = {
     "autoscaling": bench_autoscaling.measure,
     "agent": bench_agent.measure,
     "kernel_caches": bench_kernel_caches.measure,
+    "console": bench_console.measure,
 }
 _SHOWN = (
     "p50_ms",

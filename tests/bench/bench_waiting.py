@@ -12,6 +12,7 @@ import asyncio
 import json
 import tempfile
 import time
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +33,7 @@ from tests.bench.world import DEVICES, WHOLE, World, a_pod
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
     from kube.resources import Resource
     from kubectl_gpu.cluster_source import ListQuery
@@ -128,14 +129,7 @@ def _check(answer: "PodExplanation", world: World) -> None:
 
 async def _leader(sizes: "Sizes") -> list[Result]:
     size = sizes.why_cluster
-    with tempfile.TemporaryDirectory() as folder:
-        directory = Path(folder)
-        make_certificates(directory)
-        without = explaining = 0.0
-        for _ in range(sizes.why_rounds):
-            without += await _processor_time(sizes, directory, explains=False)
-            explaining += await _processor_time(sizes, directory, explains=True)
-    seconds = sizes.why_s * sizes.why_rounds
+    without, explaining = await _processor_times(sizes)
     cluster = (
         f"{sizes.waiting_pods:,} pods wait, {sizes.why_changes_per_s} changes a second,"
         f" {size.nodes:,} nodes, {size.pods:,} pods"
@@ -147,30 +141,46 @@ async def _leader(sizes: "Sizes") -> list[Result]:
             case=f"the leader, {cluster}",
             cpu_s=explaining,
             ratio=explaining / without,
-            core_pct=max(0.0, explaining - without) / seconds * 100,
+            core_pct=max(0.0, explaining - without) / sizes.why_s * 100,
             aims=(at_most("core_pct", CORE_LIMIT_PCT),),
         ),
     ]
 
 
-async def _processor_time(sizes: "Sizes", directory: Path, *, explains: bool) -> float:
-    """Return the leader's processor time over the measured seconds."""
+async def _processor_times(sizes: "Sizes") -> tuple[float, float]:
+    """Return the processor time over the measured seconds of a leader that does not explain, and of one that does."""
+    async with (
+        _a_leader(sizes, explains=False) as (quiet_url, quiet),
+        _a_leader(sizes, explains=True) as (url, server),
+    ):
+        await asyncio.sleep(SETTLE_S)
+        before = quiet.cpu_s, server.cpu_s
+        await asyncio.sleep(sizes.why_s)
+        spent = quiet.cpu_s - before[0], server.cpu_s - before[1]
+        await _check_conditions(quiet_url, sizes, quiet, explains=False)
+        await _check_conditions(url, sizes, server, explains=True)
+    return spent
+
+
+@asynccontextmanager
+async def _a_leader(
+    sizes: "Sizes", *, explains: bool
+) -> "AsyncIterator[tuple[str, MeasuredServer]]":
+    """Run a server beside an API server of its own, in which the same changes happen as in the other one's."""
     size = sizes.why_cluster
     options = ("--waiting", str(sizes.waiting_pods))
     left_out = () if explains else (TASK,)
-    with api_server(size, *options) as api:
-        async with measured_server(directory, api.url, without=left_out) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        api_server(size, *options) as api,
+    ):
+        make_certificates(Path(folder))
+        async with measured_server(Path(folder), api.url, without=left_out) as server:
             await server.wait_ready()
-            await server.wait_capacity(
-                total=World(nodes=size.nodes, pool_count=1).units(), used=size.pods
-            )
+            total = World(nodes=size.nodes, pool_count=1).units()
+            await server.wait_capacity(total=total, used=size.pods)
             api.change(sizes.why_changes_per_s)
-            await asyncio.sleep(SETTLE_S)
-            before = server.cpu_s
-            await asyncio.sleep(sizes.why_s)
-            spent = server.cpu_s - before
-            await _check_conditions(api.url, sizes, server, explains=explains)
-    return spent
+            yield api.url, server
 
 
 async def _check_conditions(

@@ -74,8 +74,8 @@ SECTIONS = {
         "Why pods wait",
         "`kubectl gpu why` without kubectl and API server: lists that are encoded beforehand, read, and explained with "
         "remedies that are each tried on a copy, for a pod of eight devices in a pool that is three quarters full. Then "
-        "the real server, leading, beside an API server in another process, with pods that wait: its processor time "
-        "with explaining and without, conditions and Events included, in turn.",
+        "the real server, leading, beside an API server in another process, with pods that wait: its processor time, "
+        "conditions and Events included, and at the same time that of a leader that explains nothing.",
     ),
     "churn": Section(
         "One day's churn, replayed at speed",
@@ -140,6 +140,13 @@ SECTIONS = {
         "--with-cluster --long --write-figures`); more is the median of the differences. "
         "A restart has its API server in the same process.",
         {"kernel_cache_pods": "On a real kubelet: "},
+    ),
+    "console": Section(
+        "The console",
+        "What the console makes of a cluster for its viewers, in process: all rows at the start, which are made in steps "
+        "(stall is the longest one); a snapshot as bytes, in parts between which others have their turn; the rows and "
+        "the event of 25 pods that end or come; 50 streams by loopback, of which each gets each event; and single "
+        "questions, each of which is one step.",
     ),
     "cluster": Section(
         "On a real control plane",

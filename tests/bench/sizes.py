@@ -46,8 +46,6 @@ class Sizes:
     """In which the leader explains `waiting_pods`."""
     why_changes_per_s: int
     why_s: float
-    why_rounds: int
-    """Each with a leader that explains and one that does not."""
     worst_mixtures: int
     """Pods with every field filled, beside those with one."""
     bindings: int
@@ -101,6 +99,11 @@ class Sizes:
     cache_extractions: int
     node_caches: int
     node_restarts: int
+    console_clusters: tuple[ClusterSize, ...]
+    console_snapshots: int
+    console_ticks: int
+    """An even number: what is changed in one is undone in the next."""
+    console_answers: int
     trace: Path | None = None
     """A folder with `openb_pod_list_default.csv`; without one, a day is made up by seed."""
 
@@ -137,8 +140,7 @@ FULL = Sizes(
     why_questions=20,
     why_cluster=ClusterSize(nodes=1_000, pods=6_000, pool_count=1),
     why_changes_per_s=100,
-    why_s=60.0,
-    why_rounds=2,
+    why_s=120.0,
     worst_mixtures=50,
     bindings=1_000,
     startups=(
@@ -186,6 +188,14 @@ FULL = Sizes(
     cache_extractions=6,
     node_caches=1_000,
     node_restarts=5,
+    console_clusters=(
+        ClusterSize(nodes=50, pods=200),
+        ClusterSize(nodes=500, pods=2_000),
+        ClusterSize(nodes=5_000, pods=20_000),
+    ),
+    console_snapshots=5,
+    console_ticks=200,
+    console_answers=10,
 )
 
 
@@ -210,7 +220,6 @@ QUICK = Sizes(
     why_cluster=ClusterSize(nodes=10, pods=60, pool_count=1),
     why_changes_per_s=10,
     why_s=4.0,
-    why_rounds=1,
     worst_mixtures=2,
     bindings=5,
     startups=(ClusterSize(nodes=4, pods=8),),
@@ -254,4 +263,8 @@ QUICK = Sizes(
     cache_extractions=1,
     node_caches=20,
     node_restarts=1,
+    console_clusters=(ClusterSize(nodes=10, pods=40),),
+    console_snapshots=1,
+    console_ticks=4,
+    console_answers=1,
 )
