@@ -2,6 +2,7 @@
 
 import { levelsOf } from "../parts/LookMark.tsx";
 import type { DeviceRow } from "../rows.ts";
+import { choices } from "../state/address.ts";
 import { store } from "../state/store.ts";
 import { deviceText, lookClass, NODE_STATES } from "../text/words.ts";
 import { type DeviceFilter, isAsked } from "./filter.ts";
@@ -62,6 +63,7 @@ function Cell(props: {
       role="gridcell"
       class={`cell mark ${lookClass(row.look)} ${isAsked(name, row, props.filter) ? "" : "pale"}`}
       tabIndex={props.isActive ? 0 : -1}
+      aria-selected={choices.device.value === name ? "true" : undefined}
       aria-label={`${row.address} ${deviceText(row)}${row.pool ? `, ${row.pool}` : ""}`}
       data-device={name}
       data-look={row.look}
