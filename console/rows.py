@@ -132,7 +132,7 @@ class EndedRow(Row, frozen=True, kw_only=True):
     node: str = ""
     units: int
     end: str
-    """bound, expired, released or not_observed."""
+    """bound, expired, released, not_observed or taken_over."""
     at: str
 
 

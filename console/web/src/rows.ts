@@ -95,7 +95,7 @@ export interface EndedRow {
   readonly pool: string;
   readonly node?: string;
   readonly units: number;
-  /** bound, expired, released or not_observed. */
+  /** bound, expired, released, not_observed or taken_over. */
   readonly end: string;
   readonly at: string;
 }
