@@ -51,7 +51,11 @@ class DeviceRemedies:
     def restored(self, figures: "Sequence[NodeExplanation]") -> UnitsReturn | None:
         """Return few devices of a node, all faulted or all draining, whose units would do."""
         best: UnitsReturn | None = None
+        nodes = self.index.state_for(self.pool.name, self.demand).nodes()
         for one, _ in refused(figures):
+            summary = nodes.get(NodeName(one.node))
+            if summary is None or not summary.unusable:
+                continue
             for cause in (WithheldBy.FAULTED, WithheldBy.DRAINING):
                 found = self._restored_on(one.node, cause)
                 if found is not None and (best is None or len(found.devices) < len(best.devices)):
@@ -78,9 +82,6 @@ class DeviceRemedies:
 
     def _restored_on(self, node: str, cause: WithheldBy) -> UnitsReturn | None:
         name = NodeName(node)
-        summary = self.index.state_for(self.pool.name, self.demand).node(name)
-        if summary is None or not summary.unusable:
-            return None
         devices = self._withheld(name, cause)
         if not self.could_do(name, sum(self._idle(entry) for entry in devices)):
             return None

@@ -13,7 +13,7 @@ from pool.model import Constraints
 from pool.pods.selection import constraints_of_selection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from pool.allocation_reader import AllocationReader
     from pool.explanation.explanation import AnyRemedy, NodeExplanation
@@ -34,6 +34,26 @@ def explain(
     The state is only read. Without remedies, as for many pods at once, the cost is that of one pass over the nodes
     of the pool.
     """
+    steps = explanation_steps(reader, index, question, with_remedies=with_remedies)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Explanation = end.value
+            return found
+
+
+def explanation_steps(
+    reader: "AllocationReader",
+    index: "DeviceIndex",
+    question: "WaitQuestion",
+    *,
+    with_remedies: bool = True,
+) -> "Generator[None, None, Explanation]":
+    """Do the same in steps, between which others may have their turn.
+
+    If the state changes meanwhile, figures and reason are those of the first step.
+    """
     pod = question.pod
     selection = pod.selection
     constraints = Constraints() if selection is None else constraints_of_selection(selection)
@@ -44,6 +64,7 @@ def explain(
     reason = _reason(reader, question, pool=pool, figures=figures)
     remedies: list[AnyRemedy] = []
     if with_remedies and reason not in HAVE_UNITS and not pod.is_gated:
+        yield
         remedies.extend(other_pools(index, question, constraints))
         if pool is not None and pool.closed is None:
             search = RemedySearch(
@@ -54,7 +75,9 @@ def explain(
                 constraints=constraints,
                 figures=figures,
             )
-            remedies.extend(search.remedies())
+            for found in search.searches():
+                yield
+                remedies += [found] if found is not None else []
     return Explanation(
         pod=pod.ref,
         resource=pod.demand.resource,

@@ -4,6 +4,7 @@ Searches are bounded, so that one in a pool of thousands of nodes takes millisec
 may exist that is not named. None is named that does not help.
 """
 
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
@@ -48,6 +49,8 @@ _MOST_COPIES: Final = 256
 """Copies of nodes for one kind of remedy: some 20 ms."""
 _MOST_SIZE_CHECKS: Final = 4096
 """Pairs of a smaller size and a node."""
+_MOST_NODES: Final = 512
+"""On which pods could end, those with most free units: some 20 ms."""
 
 
 @final
@@ -71,8 +74,11 @@ class RemedySearch:
     def _own(self) -> "Reservation | None":
         return self.reader.reservation_of(self.question.pod.uid)
 
-    def remedies(self) -> "Iterator[AnyRemedy]":
-        """Yield the remedies within the pod's own pool, the least change first."""
+    def searches(self) -> "Iterator[AnyRemedy | None]":
+        """Yield what each kind of search finds within the pod's own pool, the least change first; None for nothing.
+
+        Between two of them the state may change: each tries what it names on the state of its moment.
+        """
         searches = (
             self._fewer_units,
             self._expiring_reservations,
@@ -83,9 +89,7 @@ class RemedySearch:
         )
         for search in searches:
             self._copies_left = _MOST_COPIES
-            found = search()
-            if found is not None:
-                yield found
+            yield search()
 
     def _takes(
         self,
@@ -213,7 +217,9 @@ class RemedySearch:
         for one in self.figures:
             if one.exclusion not in {CORDONED, NOT_READY} or one.refusal is not None:
                 continue
-            node = self.index.nodes[NodeName(one.node)]
+            node = self.index.nodes.get(NodeName(one.node))
+            if node is None:
+                continue
             is_cordoned = one.exclusion == CORDONED
             changed = once_uncordoned(node) if is_cordoned else once_ready(node)
             if self._takes(node.name, NodeChange(node=changed)):
@@ -239,16 +245,16 @@ class RemedySearch:
 
     def _ending_pods(self) -> PodsEnd | None:
         """Return the fewest pods of one node whose end makes room, CPU and memory included."""
-        nodes = [
+        nodes = (
             NodeName(one.node)
             for one, refusal in refused(self.figures)
             if refusal.reason.is_resolvable
-        ]
+        )
         found = cheapest_eviction(
             self.reader,
             self.index,
             (self.pool, self._demand),
-            nodes=nodes,
+            nodes=itertools.islice(nodes, _MOST_NODES),
             has_room=self._has_cpu_and_memory,
             uid=self.question.pod.uid,
         )

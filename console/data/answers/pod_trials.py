@@ -21,7 +21,7 @@ from pool.admission_planner import Exhausted
 from pool.admission_rules import IncomingPod
 from pool.allocation_state import PlacementRequest
 from pool.explanation.exclusion import exclusion_of
-from pool.explanation.explanation import UnitWaitReason
+from pool.explanation.explanation import HAVE_UNITS
 from pool.index.cache_fit import best_node
 from pool.model import (
     ContainerDemand,
@@ -159,7 +159,7 @@ def _message(
         return head
     is_refused = pool.when_exhausted is WhenExhausted.REJECT or pool.closed is not None
     fate = "would be refused at admission" if is_refused else "would wait"
-    if missing.reason is UnitWaitReason.UNITS_AVAILABLE:
+    if missing.reason in HAVE_UNITS:
         why = "the units that are free are for pods that come first"
     else:
         why = wait_summary(missing)
