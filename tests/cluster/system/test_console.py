@@ -63,7 +63,8 @@ async def _running(command, environment: Mapping[str, str]) -> AsyncIterator[str
     process = await asyncio.create_subprocess_exec(
         *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    said = []
+    assert process.stdout is not None
+    said: list[str] = []
     try:
         async with asyncio.timeout(60):
             while True:
@@ -105,10 +106,8 @@ async def test_devices_change_on_the_page_within_a_second(
         await row.locator('[data-look="used"]').nth(7).wait_for(timeout=PATIENT_MS)
         found = await pods.wait_for_pods(api, namespace, partial(is_bound, name="eight"))
         assert found["eight"]["spec"]["nodeName"] == node
-        cell = row.locator("[data-device]").first
-        assert f"{namespace}/eight" in await cell.get_attribute("aria-label") or await _tip(
-            page, cell, f"{namespace}/eight"
-        )
+        await row.locator("[data-device]").first.hover()
+        await page.get_by_text(f"{namespace}/eight").first.wait_for(timeout=PATIENT_MS)
 
         # A write of our own, so that the moment before it is known.
         before = await page.evaluate("Date.now()")
@@ -283,9 +282,3 @@ async def _may_list_pools(api, user: str) -> AsyncIterator[None]:
 async def _devices_of(api, node: str) -> list[str]:
     items = (await api.get(DEVICES))["items"]
     return sorted(one["metadata"]["name"] for one in items if one["status"]["nodeName"] == node)
-
-
-async def _tip(page, cell, text: str) -> bool:
-    await cell.hover()
-    await page.get_by_text(text).first.wait_for(timeout=PATIENT_MS)
-    return True

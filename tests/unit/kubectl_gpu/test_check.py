@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from api.foreign.core import Node, Pod
+from api.foreign.leases import SeenLease
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
@@ -20,7 +21,6 @@ from kube.resources import DEPLOYMENTS, NODES, PODS, Resource
 from kubectl_gpu.check.checked_cluster import (
     CheckedCluster,
     SeenDefinition,
-    SeenLease,
     SeenWebhooks,
     SeenWorkload,
     read_bare_cluster,
