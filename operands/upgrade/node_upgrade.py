@@ -17,7 +17,7 @@ from operands.upgrade import emptying_states, restart_states, resting_states, up
 from operands.upgrade.upgrade_actions import (
     Annotate,
     NodeUpgrade,
-    Report,
+    ReportReason,
     SetState,
     UpgradeProgress,
     Wait,
@@ -78,7 +78,7 @@ def step(case: "UpgradeCase") -> NodeUpgrade | None:
         is_overdue=upgrade_deadlines.is_overdue(case.terms, record, case.times),
     )
     if _is_news(case, move):
-        actions.append(Report(case.node.name, move.reason, message))
+        actions.append(ReportReason(case.node.name, move.reason, message))
     if progress.state not in _AT_REST and (wait := _wait(case, progress)):
         actions.append(wait)
     return NodeUpgrade(progress, tuple(actions))

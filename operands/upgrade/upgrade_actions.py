@@ -145,7 +145,7 @@ class Wait:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportReason:
     """Tell the reason, as an Event on the node: it is new."""
 
     node: "NodeName"
@@ -167,7 +167,7 @@ UpgradeAction: TypeAlias = (
     | ReleaseAgent
     | ReturnAgent
     | Wait
-    | Report
+    | ReportReason
 )
 
 

@@ -32,6 +32,7 @@ from tests.support.naive_upgrades import KNOWN, MOVING, Memory, NaiveUpgrades, N
 from tests.support.upgrade_world import (
     OPERAND,
     START,
+    Driver,
     Machine,
     UpgradeWorld,
     Workload,
@@ -206,7 +207,9 @@ class UpgradeHistory:
         """The leader dies after some of its writes; another one begins."""
         upgrade, expected = self.planned()
         actions = [
-            one for one in _all_actions(upgrade) if not isinstance(one, acts.Wait | acts.Report)
+            one
+            for one in _all_actions(upgrade)
+            if not isinstance(one, acts.Wait | acts.ReportReason)
         ]
         self._apply(actions[: pick(range(len(actions) + 1))], expected)
         self.leading_since = self.clock
@@ -306,12 +309,12 @@ class UpgradeHistory:
             machine.breaks_validator = pick((False, True))
 
     def driver_pod(self, pick: Pick) -> None:
-        """Something happens to a driver pod: it is deleted, fails, loses its DaemonSet, its label or its place."""
+        """Something happens to a driver pod: it is deleted, fails, loses its DaemonSet, its label or its place, or gets a second one."""
         machine = self._node(pick)
         if machine is None or not machine.drivers:
             return
         driver = pick(machine.drivers)
-        match pick(("deleted", "fails", "orphan", "no revision", "no room", "room")):
+        match pick(("deleted", "fails", "orphan", "no revision", "second", "no room", "room")):
             case "deleted":
                 driver.is_terminating = True
             case "fails":
@@ -320,6 +323,17 @@ class UpgradeHistory:
                 driver.is_orphan = True
             case "no revision":
                 driver.revision = None
+            case "second":
+                another = pick((None, self.world.revision, self.world.revision + 1))
+                machine.drivers.append(
+                    Driver(
+                        self.world.new_uid("driver"),
+                        another,
+                        self.world.digest,
+                        is_ready=pick((True, False)),
+                        is_orphan=pick((True, False)),
+                    )
+                )
             case "no room":
                 machine.hides_pod = True
             case _:
@@ -447,7 +461,8 @@ class UpgradeHistory:
             machine.labels.setdefault(OPERAND, "true")
             for driver in machine.drivers:
                 # A pod whose revision nobody knows is deleted by hand, as the reason says.
-                driver.is_terminating = driver.is_terminating or driver.revision is None
+                is_extra = driver is not machine.drivers[0]
+                driver.is_terminating |= driver.revision is None or is_extra
 
     def _heal_pods(self) -> None:
         for machine in self.world.machines.values():

@@ -27,7 +27,7 @@ from operands.upgrade.upgrade_actions import (
     EvictPod,
     NodeUpgrade,
     PauseOperand,
-    Report,
+    ReportReason,
     ResumeOperand,
     SetState,
     Wait,
@@ -459,10 +459,10 @@ def test_without_auto_upgrade_nothing_of_an_upgrade_is_left_on_the_node():
 
 def test_a_reason_is_reported_once():
     node = deleting(a_pod())
-    (report,) = (one for one in step(node).actions if isinstance(one, Report))
+    (report,) = (one for one in step(node).actions if isinstance(one, ReportReason))
     assert (report.reason, report.message) == (UpgradeReason.EVICTING, "evicts team/train")
     told = deleting(a_pod(), reported_reason="EvictingPods: evicts team/another")
-    assert [one for one in step(told).actions if isinstance(one, Report)] == []
+    assert [one for one in step(told).actions if isinstance(one, ReportReason)] == []
 
 
 def test_a_node_at_rest_causes_no_action():
