@@ -62,7 +62,12 @@ class ConsoleCluster:
     async def run(self) -> NoReturn:
         """Read and watch the cluster, and feed the streams, until cancelled; raises a fault of ours."""
         async with asyncio.TaskGroup() as group:
-            start_all(group, {"informers": self._informers.run(), "rows": self._feed()})
+            tasks = {
+                "informers": self._informers.run(),
+                "rows": self._feed(),
+                "explanations": self._explain(),
+            }
+            start_all(group, tasks)
         raise AssertionError("tasks do not return")
 
     @property
@@ -107,5 +112,9 @@ class ConsoleCluster:
     def tick(self) -> None:
         """Make rows of what has changed, and send them."""
         self._rows.step(self._informers.interrupted())
-        self._rows.explain(self._hub.sees)
         self._hub.publish()
+
+    async def _explain(self) -> NoReturn:
+        while True:
+            pause_s = self._rows.explain(self._hub.sees)
+            await asyncio.sleep(pause_s)

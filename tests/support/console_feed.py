@@ -76,8 +76,8 @@ class ConsoleFeed:
             pass
 
     def tick(self) -> None:
-        self.rows.step()
         self.rows.explain(self.hub.sees)
+        self.rows.step()
         self.hub.publish()
 
     def settle(self) -> None:

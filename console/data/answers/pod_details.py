@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from console.data.explanations.wait_explanations import explained_wait
 from console.data.tables.pod_rows import pool_name_of, wait_entry, waits
 from console.rows import NodeFigures, PodDetail
@@ -29,8 +31,12 @@ def pod_detail(
         row = wait_entry(cluster, seen, None, position=position).row
         return PodDetail(name=ref, row=row)
     at = cluster.now().monotonic
-    explanation = rows.explanations.explain(seen, most_nodes=_MOST_NODES)
-    entry = wait_entry(cluster, seen, explained_wait(explanation, at), position=position)
+    explanation = rows.explanations.explain(seen, most_nodes=_MOST_NODES, is_quick=True)
+    explained = explained_wait(explanation, at)
+    known = rows.explanations.get(seen.facts.uid)
+    if not explained.remedies and known is not None and known.reason == explained.reason:
+        explained = replace(explained, remedies=known.remedies, at=known.at)
+    entry = wait_entry(cluster, seen, explained, position=position)
     pool = pool_name_of(cluster, seen.facts)
     row = viewer.wait(entry) or entry.row
     return PodDetail(

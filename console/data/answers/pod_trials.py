@@ -72,7 +72,7 @@ def try_pods(
             tried.place(trial.times)
             at, missing = cluster.now().monotonic, None
             if len(tried.nodes) < trial.times:
-                missing = explanations.explain(WatchedPod(tried.pod))
+                missing = explanations.explain(WatchedPod(tried.pod), most_nodes=0, is_quick=False)
         finally:
             tried.take_back()
     pods = Counter(tried.nodes)

@@ -4,7 +4,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from console.data.explanations.joinable_devices import JoinableDevices
-from console.data.explanations.wait_explanations import WaitExplanations
+from console.data.explanations.wait_explanations import IDLE_S, WaitExplanations
 from console.data.tables import health_rows
 from console.data.tables.device_rows import device_row, node_row
 from console.data.tables.namespace_shares import NamespaceShares
@@ -75,7 +75,7 @@ class ClusterRows:
         left = self._each(changed.nodes, left, self._make_node)
         left = self._each(changed.devices, left, self._make_device)
         self._each(changed.reservations, left, self._make_reservation)
-        for uid in self._waiting.moved():
+        for uid in {*self.explanations.take_news(), *self._waiting.moved()}:
             self._make_wait(uid)
         self._make_ended()
         self._make_control_plane(interrupted)
@@ -86,11 +86,12 @@ class ClusterRows:
         """Return the place of a pod that waits, from 1; 0 while it is not known yet."""
         return self._waiting.position(uid)
 
-    def explain(self, sees: "Callable[[str], bool]") -> None:
-        """Explain some of the pods that wait in namespaces that somebody looks at."""
-        if self._cluster.is_exact:
-            for uid in self.explanations.refresh(sees):
-                self._make_wait(uid)
+    def explain(self, sees: "Callable[[str], bool]") -> float:
+        """Explain some of the pods that wait in namespaces that somebody looks at; return how long to pause.
+
+        Their rows are made in the next step.
+        """
+        return self.explanations.work(sees) if self._cluster.is_exact else IDLE_S
 
     def _each(self, keys: "set[Key]", most: int, make: "Callable[[Key], None]") -> int:
         """Make rows of so many keys; return how many more may be made."""

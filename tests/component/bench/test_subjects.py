@@ -33,6 +33,7 @@ FIGURES = {
     "operands": ("p50_ms", "p99_ms", "writes"),
     "agent": ("p50_ms", "p99_ms", "rss_mib", "growth_mib", "cpu_s"),
     "kernel_caches": ("ratio", "peak_mib"),
+    "console": ("p50_ms", "p99_ms", "core_pct"),
 }
 CHECKS = {
     "extender": {"filter", "filter, none fits", "prioritize"},
@@ -61,6 +62,7 @@ CHECKS = {
     },
     "agent": {"preferred allocation", "allocation", "refusal", "fault"},
     "kernel_caches": {"extracted cache", "uses after a restart"},
+    "console": {"rows of the start", "snapshot", "page after changes", "streams", "answers"},
 }
 EXACT = {
     "binding": {"writes_per_pod": {1}, "reads_per_pod": {0}},

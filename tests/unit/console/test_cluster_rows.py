@@ -11,6 +11,7 @@ from api.kinds.gpupool import Access
 from api.names import RESERVATION_ANNOTATION
 from console.data.answers.device_details import device_detail
 from console.data.answers.pod_details import pod_detail
+from console.data.explanations.wait_explanations import MOST_NODES
 from console.data.read_scope import ReadScope
 from console.data.tables.pool_rows import access_text
 from console.rows import (
@@ -431,6 +432,23 @@ def test_a_waiting_pod_has_a_detail_with_the_figures_of_its_nodes():
     assert detail.nodes_total == 2
     for name in ("ml-team/train-a", "ml-team/none"):
         assert pod_detail(feed.state, feed.rows, name, viewer=feed.viewer()) is None
+
+
+def test_in_a_large_pool_a_detail_has_the_remedies_that_are_known():
+    objects = [a_pool_object(), labelled(a_pod_object("a", 2), pool="whole")]
+    for number in range(MOST_NODES + 1):
+        objects += [a_node_object(f"n{number}"), a_device_object(f"n{number}", 0)]
+    feed = ConsoleFeed(objects)
+    viewer = feed.viewer()
+    detail = pod_detail(feed.state, feed.rows, "ml-team/a", viewer=viewer)
+    assert detail is not None
+    assert (detail.row.reason, detail.row.remedies) == ("PodTooLarge", ())
+    assert (len(detail.nodes), detail.nodes_total) == (16, MOST_NODES + 1)
+    feed.open()
+    feed.tick()
+    detail = pod_detail(feed.state, feed.rows, "ml-team/a", viewer=viewer)
+    assert detail is not None
+    assert detail.row.remedies == ("ask for 1 unit: node n0 would take the pod now",)
 
 
 def test_figures_are_kept_for_an_hour():

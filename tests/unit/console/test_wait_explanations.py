@@ -1,19 +1,22 @@
 """Explanations for viewers: those that were explained longest ago first, within a share of the time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from api.names import PodUid
 from console.data.explanations.joinable_devices import JoinableDevices
 from console.data.explanations.wait_explanations import (
     AGAIN_S,
+    IDLE_S,
     MOST_S,
     RESYNC_S,
     SHARE,
     WaitExplanations,
 )
-from pool.explanation.explanation import DevicesJoin, UsePool
+from pool.explanation.explanation import DevicesJoin, Explanation, UsePool
+from pool.explanation.question import JoinableDevice
 from tests.support.cluster_objects import (
     Object,
     a_device_object,
@@ -62,10 +65,17 @@ def everywhere(_: str) -> bool:
     return True
 
 
+def refreshed(found: WaitExplanations, sees: Callable[[str], bool] = everywhere) -> set[str]:
+    """Let pods be explained until none has a turn; return those that were."""
+    while found.work(sees) != IDLE_S:
+        pass
+    return set(found.take_news())
+
+
 def test_every_pod_is_explained_once(feed: ConsoleFeed):
     found = explanations(feed, feed.clock.monotonic)
-    assert set(found.refresh(everywhere)) == {f"uid-p{units}" for units in range(5, 9)}
-    assert not found.refresh(everywhere)
+    assert refreshed(found) == {f"uid-p{units}" for units in range(5, 9)}
+    assert not refreshed(found)
     one = found.get(next(iter(feed.state.reader.all_waiting())).uid)
     assert one is not None
     assert one.reason == "PodTooLarge"
@@ -74,7 +84,7 @@ def test_every_pod_is_explained_once(feed: ConsoleFeed):
 def test_pods_that_are_alike_share_an_explanation():
     feed = ConsoleFeed([*two_nodes(), waiting("a"), waiting("b"), waiting("c", 8)])
     found = explanations(feed, feed.clock.monotonic)
-    found.refresh(everywhere)
+    refreshed(found)
     by_name = {pod.name: found.get(pod.uid) for pod in feed.state.reader.all_waiting()}
     assert by_name["a"] is by_name["b"]
     assert by_name["a"] is not by_name["c"]
@@ -82,17 +92,17 @@ def test_pods_that_are_alike_share_an_explanation():
 
 def test_a_pod_is_explained_again_when_its_pool_has_changed_and_not_too_often(feed: ConsoleFeed):
     found = explanations(feed, feed.clock.monotonic)
-    found.refresh(everywhere)
+    refreshed(found)
     feed.clock.passed_s += AGAIN_S / 2
     found.note_change("gpu.deckhouse.io/whole")
     found.note_change("gpu.deckhouse.io/other")
-    assert not found.refresh(everywhere)
+    assert not refreshed(found)
     feed.clock.passed_s += AGAIN_S
-    assert len(found.refresh(everywhere)) == 4
+    assert len(refreshed(found)) == 4
     feed.clock.passed_s += AGAIN_S
-    assert not found.refresh(everywhere)
+    assert not refreshed(found)
     feed.clock.passed_s += RESYNC_S
-    assert len(found.refresh(everywhere)) == 4
+    assert len(refreshed(found)) == 4
 
 
 def test_only_so_much_time_is_taken_at_once_and_the_next_ones_come_first(feed: ConsoleFeed):
@@ -100,12 +110,15 @@ def test_only_so_much_time_is_taken_at_once_and_the_next_ones_come_first(feed: C
     found = explanations(feed, clock)
     clock.cost_s = MOST_S
     order: list[str] = []
-    for _ in range(4):
-        some = found.refresh(everywhere)
-        assert len(some) == 1
-        order += some
-        feed.clock.passed_s += 10
+    goes = 0
+    while len(order) < 4:
+        began = feed.clock.monotonic()
+        found.work(everywhere)
+        goes += 1
+        assert feed.clock.monotonic() - began < 10 * MOST_S
+        order += sorted(found.take_news())
     assert order == ["uid-p5", "uid-p6", "uid-p7", "uid-p8"]
+    assert goes > 4  # one explanation takes several
 
 
 def test_explaining_takes_a_share_of_the_time(feed: ConsoleFeed):
@@ -113,28 +126,78 @@ def test_explaining_takes_a_share_of_the_time(feed: ConsoleFeed):
     found = explanations(feed, clock)
     clock.cost_s = MOST_S
     began = feed.clock.monotonic()
-    found.refresh(everywhere)
-    spent = feed.clock.monotonic() - began
-    clock.cost_s = 0.0
-    feed.clock.passed_s += spent * (1 / SHARE - 1) / 2
-    assert not found.refresh(everywhere)
-    feed.clock.passed_s += spent * (1 / SHARE - 1) / 2
-    assert found.refresh(everywhere)
+    pause_s = found.work(everywhere)
+    spent_s = feed.clock.monotonic() - began
+    assert pause_s >= (spent_s - MOST_S) * (1 / SHARE - 1) - 1e-9
+    assert pause_s > IDLE_S / 10
 
 
 def test_a_pod_that_waits_no_more_has_no_turn(feed: ConsoleFeed):
     found = explanations(feed, feed.clock.monotonic)
     for pod in list(feed.state.reader.all_waiting()):
         found.discard(pod.uid)
-    assert not found.refresh(everywhere)
+    assert not refreshed(found)
     found.add(next(iter(feed.state.reader.all_waiting())).uid)
-    assert len(found.refresh(everywhere)) == 1
+    assert len(refreshed(found)) == 1
+
+
+def test_a_pod_that_ends_to_wait_while_it_is_explained_is_not_told_of(feed: ConsoleFeed):
+    clock = RunningClock(feed)
+    found = explanations(feed, clock)
+    clock.cost_s = MOST_S
+    found.work(everywhere)
+    for pod in list(feed.state.reader.all_waiting()):
+        found.discard(pod.uid)
+    assert not refreshed(found)
+
+
+def test_an_explanation_is_given_up_when_its_pool_becomes_another_one(feed: ConsoleFeed):
+    clock = RunningClock(feed)
+    found = explanations(feed, clock)
+    clock.cost_s = MOST_S
+    found.work(everywhere)
+    feed.remove(a_pool_object())
+    clock.cost_s = 0.0
+    assert len(refreshed(found)) == 4
+    reasons = {one.reason for pod in feed.state.reader.pods() if (one := found.get(pod.uid))}
+    assert reasons == {"PoolMissing"}
+
+
+class Unreadable(list[JoinableDevice]):
+    def __iter__(self) -> Iterator[JoinableDevice]:
+        raise LookupError("no such device")
+
+
+class BrokenDevices:
+    """In place of `JoinableDevices`."""
+
+    def of(self, _: object, __: float) -> list[JoinableDevice]:
+        return Unreadable()
+
+
+def test_a_pod_that_cannot_be_explained_keeps_no_other_one_waiting(feed: ConsoleFeed):
+    stray = labelled(a_pod_object("stray", 1, pool="gone"), pool="gone")
+    feed.put(stray)
+    broken: Any = BrokenDevices()
+    found = WaitExplanations(feed.state, broken, feed.clock.monotonic)
+    for pod in feed.state.reader.all_waiting():
+        found.add(pod.uid)
+    assert refreshed(found) == {"pod-stray"}
+    assert found.get(PodUid("uid-p5")) is None
+    feed.clock.passed_s += RESYNC_S
+    assert refreshed(found) == {"pod-stray"}
 
 
 def test_pods_that_nobody_looks_at_keep_their_turns(feed: ConsoleFeed):
     found = explanations(feed, feed.clock.monotonic)
-    assert not found.refresh(lambda namespace: namespace == "other")
-    assert len(found.refresh(lambda namespace: namespace == "ml-team")) == 4
+    assert not refreshed(found, lambda namespace: namespace == "other")
+    assert len(refreshed(found, lambda namespace: namespace == "ml-team")) == 4
+
+
+def explained_now(feed: ConsoleFeed) -> Explanation:
+    seen = feed.state.pods.named("ml-team/a")
+    assert seen is not None
+    return feed.rows.explanations.explain(seen, most_nodes=0, is_quick=True)
 
 
 def test_devices_in_no_pool_are_a_remedy_until_they_are_in_one():
@@ -148,14 +211,12 @@ def test_devices_in_no_pool_are_a_remedy_until_they_are_in_one():
             waiting("a", 1),
         ]
     )
-    seen = feed.state.pods.named("ml-team/a")
-    assert seen is not None
-    (remedy,) = feed.rows.explanations.explain(seen).remedies
+    (remedy,) = explained_now(feed).remedies
     assert isinstance(remedy, DevicesJoin)
     assert remedy.devices == ("n3-0",)
     feed.put(a_device_object("n3", 0))
     feed.settle()
-    assert feed.rows.explanations.explain(seen).remedies == ()
+    assert explained_now(feed).remedies == ()
 
 
 def test_another_pool_that_the_pod_may_use_is_a_remedy():
@@ -169,7 +230,5 @@ def test_another_pool_that_the_pod_may_use_is_a_remedy():
     for number, pool in enumerate(("open", "closed", "ours")):
         objects.append(a_device_object("n1", number, pool=pool))
     feed = ConsoleFeed([*objects, waiting("a", 1, serviceAccountName="trainer")])
-    seen = feed.state.pods.named("ml-team/a")
-    assert seen is not None
-    remedies = feed.rows.explanations.explain(seen).remedies
+    remedies = explained_now(feed).remedies
     assert {one.pool for one in remedies if isinstance(one, UsePool)} == {"open", "ours"}
