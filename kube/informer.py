@@ -231,6 +231,9 @@ class Informer(Generic[T]):
         INFORMER_SYNCED.labels(name).set(0)
         # Shown as 0 from the start, so that a rate sees the first.
         INFORMER_DECODE_ERRORS.labels(name)
+        INFORMER_FAILURES.labels(name, Unreachable.__name__)
+        for cause in ("gone", "failures"):
+            INFORMER_RELISTS.labels(name, cause)
         INFORMER_LAG.labels(name).set_function(lambda: self._clock.monotonic() - self.last_heard)
         try:
             while True:

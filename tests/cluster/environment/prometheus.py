@@ -71,7 +71,8 @@ class Prometheus:
             namespace = monitor["metadata"]["namespace"]
             content = await _read_key(api, namespace, endpoint["tlsConfig"]["ca"])
             self._ca_file.write_bytes(content)
-        return scrape_job(monitor, await selected_targets(api, monitor), ca_file=self._ca_file)
+        targets = await selected_targets(api, monitor)
+        return scrape_job(monitor, endpoint, targets, ca_file=self._ca_file)
 
     def close(self) -> None:
         self.process.kill9()
@@ -85,6 +86,19 @@ class Prometheus:
             document = await answer.json()
         assert document["status"] == "success", document
         return [{**one["metric"], "": float(one["value"][1])} for one in document["data"]["result"]]
+
+    async def has_values(self, expression: str, *, since: float, until: float) -> bool:
+        """Say whether an expression had a number at any time between, looked at each second; NaN is none."""
+        asked = {"query": expression, "start": f"{since}", "end": f"{until}", "step": "1s"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{self.url}/api/v1/query_range", data=asked) as answer,
+        ):
+            document = await answer.json()
+        assert document["status"] == "success", (expression, document)
+        return any(
+            value != "NaN" for one in document["data"]["result"] for _, value in one["values"]
+        )
 
     async def targets(self) -> list[dict[str, Any]]:
         """Return the targets, with the error of the last scrape of each."""
@@ -131,13 +145,26 @@ async def selected_targets(
 
 
 def scrape_job(
-    monitor: "Mapping[str, Any]", targets: list[dict[str, Any]], *, ca_file: "Path"
+    monitor: "Mapping[str, Any]",
+    endpoint: "Mapping[str, Any]",
+    targets: list[dict[str, Any]],
+    *,
+    ca_file: "Path",
+    token_file: "Path | None" = None,
 ) -> dict[str, Any]:
-    """Return the scrape configuration of a ServiceMonitor of one endpoint."""
+    """Return the scrape configuration of an endpoint of a ServiceMonitor.
+
+    Args:
+        monitor: has the endpoint.
+        endpoint: says how it is read.
+        targets: what is read, as static configurations.
+        ca_file: what its `tlsConfig` refers to.
+        token_file: has what its `bearerTokenFile` has in Prometheus' pod.
+    """
     metadata = monitor["metadata"]
-    (endpoint,) = monitor["spec"]["endpoints"]
+    number = monitor["spec"]["endpoints"].index(endpoint)
     job = {
-        "job_name": f"serviceMonitor/{metadata['namespace']}/{metadata['name']}/0",
+        "job_name": f"serviceMonitor/{metadata['namespace']}/{metadata['name']}/{number}",
         "scheme": endpoint.get("scheme", "http"),
         "metrics_path": endpoint["path"],
         "scrape_interval": endpoint["interval"],
@@ -150,6 +177,8 @@ def scrape_job(
             "ca_file": str(ca_file),
             "server_name": endpoint["tlsConfig"]["serverName"],
         }
+    if "bearerTokenFile" in endpoint:
+        job["authorization"] = {"credentials_file": str(token_file)}
     return job
 
 

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
-from aiohttp import web
 
-from tests.cluster.environment import pods as pod_objects
 from tests.cluster.environment import polling
+from tests.cluster.environment.pod_metrics import pod_metrics
 from tests.cluster.environment.prometheus import selected_targets
 from tests.cluster.node.operands.switches import DAEMON_SETS, GONE_WITHIN_S, POOL
 from tests.cluster.system.installation import until_gone
-from tests.support import ports
 from tests.support.dashboard_queries import CHOICES, ELSE_ZERO, QUERIES
 from tests.support.promql import filled
 
@@ -46,43 +44,10 @@ _FIELD: Final = re.compile(r"DCGM_FI_\w+")
 BUSY, IDLE = "busy", "idle"
 
 
-@pytest.fixture
-async def pod_metrics(pools: "Pools") -> "AsyncIterator[dict[str, Any]]":
-    """A job of what kube-state-metrics says of the pods of the test (docs/metrics/workload/pod-metrics.md)."""
-
-    async def answer(_: web.Request) -> web.Response:
-        found = (await pools.api.get(pod_objects.collection(pools.namespace)))["items"]
-        return web.Response(text="".join(line for one in found for line in pod_series(one)))
-
-    application = web.Application()
-    application.add_routes([web.get("/metrics", answer)])
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    port = ports.free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    yield {
-        "job_name": "kube-state-metrics",
-        "scrape_interval": "1s",
-        "scrape_timeout": "1s",
-        "honor_labels": True,
-        "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
-    }
-    await runner.cleanup()
-
-
-def pod_series(pod: "JsonObject") -> list[str]:
-    metadata, spec = pod["metadata"], pod["spec"]
-    labels = f'namespace="{metadata["namespace"]}",pod="{metadata["name"]}",uid="{metadata["uid"]}"'
-    phase = pod["status"]["phase"]
-    lines = [f'kube_pod_status_phase{{{labels},phase="{phase}"}} 1\n']
-    for one in spec["containers"]:
-        for resource, amount in one["resources"].get("limits", {}).items():
-            named = re.sub(r"\W", "_", resource)
-            lines.append(
-                f'kube_pod_container_resource_requests{{{labels},container="{one["name"]}",'
-                f'node="{spec["nodeName"]}",resource="{named}",unit="integer"}} {amount}\n'
-            )
-    return lines
+@pytest.fixture(name="pod_metrics")
+async def _pod_metrics(pools: "Pools") -> "AsyncIterator[dict[str, Any]]":
+    async with pod_metrics(pools.api, pools.namespace) as job:
+        yield job
 
 
 async def test_every_panel_of_devices_has_data_from_dcgm_exporter_and_from_the_node_agent(

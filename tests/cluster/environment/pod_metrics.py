@@ -1,0 +1,57 @@
+"""A double of kube-state-metrics: what it says of the pods of some namespaces (docs/metrics/workload/pod-metrics.md)."""
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from tests.cluster.environment import pods
+from tests.support import ports
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.cluster.environment.client import ApiClient, JsonObject
+
+
+@contextlib.asynccontextmanager
+async def pod_metrics(api: "ApiClient", *namespaces: str) -> "AsyncIterator[dict[str, Any]]":
+    """Serve the pages; yields the job of a Prometheus that reads them."""
+
+    async def answer(_: web.Request) -> web.Response:
+        found = [
+            pod for one in namespaces for pod in (await api.get(pods.collection(one)))["items"]
+        ]
+        return web.Response(text="".join(line for pod in found for line in _lines(pod)))
+
+    application = web.Application()
+    application.add_routes([web.get("/metrics", answer)])
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    port = ports.free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    yield {
+        "job_name": "kube-state-metrics",
+        "scrape_interval": "1s",
+        "scrape_timeout": "1s",
+        "honor_labels": True,
+        "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
+    }
+    await runner.cleanup()
+
+
+def _lines(pod: "JsonObject") -> list[str]:
+    metadata, spec = pod["metadata"], pod["spec"]
+    labels = f'namespace="{metadata["namespace"]}",pod="{metadata["name"]}",uid="{metadata["uid"]}"'
+    lines = [f'kube_pod_status_phase{{{labels},phase="{pod["status"]["phase"]}"}} 1\n']
+    for one in spec["containers"]:
+        for resource, amount in one["resources"].get("limits", {}).items():
+            if "/" not in resource:
+                continue  # `1k` of CPU is a number to kube-state-metrics, which knows quantities
+            named = re.sub(r"\W", "_", resource)
+            lines.append(
+                f'kube_pod_container_resource_requests{{{labels},container="{one["name"]}",'
+                f'node="{spec.get("nodeName", "")}",resource="{named}",unit="integer"}} {amount}\n'
+            )
+    return lines
