@@ -6,7 +6,9 @@ import http.client
 import urllib.request
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from manifests.constants import (
     FILTER_PATH,
@@ -15,7 +17,8 @@ from manifests.constants import (
     READINESS_PATH,
     SYNCED_PATH,
 )
-from server.http.exposition import accepts_gzip
+from server.http.exposition import Exposition, accepts_gzip
+from telemetry.metric_declaration import MetricDeclarations
 from tests.support.scheduling import a_wire_pod, extender_args
 from tests.support.served_app import ServedApp
 
@@ -110,3 +113,25 @@ def test_what_a_scraper_accepts(header: str, wanted: bool) -> None:
 @pytest.mark.parametrize("path", [LIVENESS_PATH, READINESS_PATH, SYNCED_PATH, METRICS_PATH])
 async def test_nothing_can_be_posted_there(anonymous: ServedApp, path: str) -> None:
     assert (await anonymous.post(path, b"{}")).status == 405
+
+
+@pytest.mark.parametrize("count", [3, 3_000], ids=["short page", "long page"])
+async def test_a_page_of_many_devices_says_what_the_library_would_write(count: int) -> None:
+    registry = CollectorRegistry()
+    declarations = MetricDeclarations(registry)
+    declarations.counter("gpu_before", "Another.", ["pool"]).labels("a").inc(2)
+    devices = declarations.label_sets("gpu_devices", "What is known.", ["uuid", "product"])
+    for number in range(count):
+        devices.put(f"{number}", (f"GPU-{number}", 'a "product"'))
+    declarations.gauge("gpu_after", "Another.").set(1)
+    page = Exposition(registry)
+    for _ in range(2):  # the second time it is known how long it is
+        reply = await page.show_to({})
+        assert families_in(reply.body) == families_in(generate_latest(registry))
+
+
+def families_in(page: bytes) -> list[tuple[str, str, str, list[Sample]]]:
+    return [
+        (one.name, one.type, one.documentation, one.samples)
+        for one in text_string_to_metric_families(page.decode())
+    ]
