@@ -40,6 +40,10 @@ class StillClock:
     def monotonic(self) -> float:
         return 1000.0 + self.passed_s
 
+    def set_back(self, by: dt.timedelta) -> None:
+        """Set the wall clock."""
+        self._start -= by
+
     def utc_now(self) -> dt.datetime:
         return self._start + dt.timedelta(seconds=self.passed_s)
 

@@ -29,6 +29,8 @@ class StreamHub:
         self._origin = origin
         self._since = cluster.moments.now()
         self._groups: dict[Visibility, ViewerGroup] = {}
+        self._with_snapshot: list[ViewerGroup] = []
+        # those of which a snapshot is kept, the latest last
         self._count = 0
 
     def __len__(self) -> int:
@@ -50,13 +52,7 @@ class StreamHub:
             raise TooManyViewersError(
                 f"{MOST_STREAMS} pages are open, and no further one can be: close one, or try again later"
             )
-        group = self._groups.get(visibility)
-        if group is None:
-            now = self._cluster.now().monotonic
-            group = self._groups[visibility] = ViewerGroup(
-                visibility, self._rows, self._cluster.moments, now=now
-            )
-            self._forget_snapshots()
+        group = self._groups.get(visibility) or self._new_group(visibility)
         partial = gaps_of(self._cluster.scope, visibility)
         stream = ViewerStream(
             group.follow,
@@ -87,6 +83,22 @@ class StreamHub:
         if not group.streams:
             del self._groups[visibility]
 
-    def _forget_snapshots(self) -> None:
-        for group in list(self._groups.values())[:-MOST_SNAPSHOTS]:
-            group.forget_snapshot()
+    def _new_group(self, visibility: "Visibility") -> ViewerGroup:
+        group = self._groups[visibility] = ViewerGroup(
+            visibility,
+            self._rows,
+            self._cluster.moments,
+            now=self._cluster.now().monotonic,
+            on_snapshot=self._keep_snapshot,
+        )
+        return group
+
+    def _keep_snapshot(self, group: ViewerGroup) -> None:
+        """Keep the snapshots that were made last."""
+        self._with_snapshot = [
+            *(one for one in self._with_snapshot if one is not group and one.streams),
+            group,
+        ]
+        for one in self._with_snapshot[:-MOST_SNAPSHOTS]:
+            one.forget_snapshot()
+        del self._with_snapshot[:-MOST_SNAPSHOTS]

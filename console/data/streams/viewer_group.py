@@ -8,6 +8,8 @@ from console.data.streams.shared_snapshot import SharedSnapshot
 from console.data.tables.seen_rows import RowViewer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from console.data.state.moments import Moments
     from console.data.streams.viewer_stream import ViewerStream
     from console.data.tables.cluster_rows import ClusterRows
@@ -21,8 +23,23 @@ KEEP_ALIVE_S: Final = 15.0
 @final
 class ViewerGroup:
     def __init__(
-        self, visibility: "Visibility", rows: "ClusterRows", moments: "Moments", *, now: float
+        self,
+        visibility: "Visibility",
+        rows: "ClusterRows",
+        moments: "Moments",
+        *,
+        now: float,
+        on_snapshot: "Callable[[ViewerGroup], None]",
     ) -> None:
+        """Start without viewers.
+
+        Args:
+            visibility: their rights.
+            rows: of the cluster.
+            moments: both clocks.
+            now: Clock.monotonic().
+            on_snapshot: called when a snapshot was made, which is kept for the next viewer until it is old.
+        """
         self.viewer = RowViewer(visibility, moments)
         self.streams: set[ViewerStream] = set()
         self._rows = rows
@@ -32,12 +49,14 @@ class ViewerGroup:
         self._in_making: SharedSnapshot | None = None
         self._making = asyncio.Lock()
         self._last_event_at = now
+        self._on_snapshot = on_snapshot
 
     async def follow(self, stream: "ViewerStream") -> None:
         """Hand a snapshot to a stream, and from there on each event. Cancelled, it hands over nothing."""
         async with self._making:
             if self._snapshot is None:
                 self._snapshot = await self._make_snapshot()
+                self._on_snapshot(self)
             snapshot = self._snapshot
             if stream.is_closed:
                 return

@@ -114,6 +114,23 @@ async def test_a_late_viewer_takes_a_snapshot_that_was_made_before_and_what_came
     assert [one.pools["whole"].phase for one in await drained(late)] == ["Ready"]
 
 
+async def test_the_snapshots_that_were_made_last_are_kept_and_no_others():
+    feed = ConsoleFeed(two_nodes())
+    rights = [Visibility(namespaces=frozenset({f"team-{n}"}), nodes=True) for n in range(6)]
+    early = [feed.open(one) for one in rights]
+    for stream in early:
+        await next_whole_event(stream)
+    changed(feed, "Degraded")
+    events = []
+    for one in reversed(rights):
+        late = feed.open(one)
+        page = ShownPage()
+        page.apply(await next_whole_event(late))
+        events.append(len(await waiting_events(late)))
+        late.close()
+    assert events == [1, 1, 1, 1, 0, 0]  # of the last four an older snapshot was there
+
+
 async def test_after_many_changes_a_new_snapshot_is_made():
     feed = ConsoleFeed(two_nodes())
     early = feed.open()
