@@ -137,7 +137,7 @@ class ReturnAgent:
 @final
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Look again at this time at the latest, whatever happens before."""
+    """Look again at this time, if no fact changes before."""
 
     node: "NodeName"
     until: "dt.datetime"

@@ -70,7 +70,7 @@ class DriverUse(Enum):
     POOL = "pool"
     """It requests a resource of a GPUPool."""
     OPEN = "open"
-    """One of its processes has the driver open, whatever it requests."""
+    """One of its processes has the driver open; its requests may say nothing of it."""
 
 
 class EvictionAnswer(Enum):
@@ -131,6 +131,7 @@ class HostProcess:
 class ValidatorPod:
     name: str
     is_ready: bool
+    """Ready, and its checks passed with the driver that runs now."""
     message: str = ""
 
 

@@ -12,7 +12,7 @@ class UpgradeReason(Enum):
     RECOVERED = "UpgradeRecovered"
     """The upgrade had failed; now the driver is ready, and validated."""
     ORPHAN = "OrphanDriverPod"
-    """The driver pod belongs to no DaemonSet, and nobody asked for its replacement."""
+    """The driver pod belongs to no DaemonSet, and its replacement is not requested."""
     AUTO_UPGRADE_OFF = "AutoUpgradeOff"
     UNMANAGED = "NoDriverWanted"
     """No driver DaemonSet selects the node."""

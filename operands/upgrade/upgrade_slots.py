@@ -1,7 +1,7 @@
 """Which nodes of one policy start now, and why the others do not.
 
 A node that starts takes one of maxParallelUpgrades, and, unless it is away already, one of maxUnavailable. Away is what is
-cordoned by whomever, not ready, withheld or in progress. A failed node takes none of the first.
+cordoned by any client, not ready, withheld or in progress. A failed node takes none of the first.
 
 First attempts go before further ones, and nodes that are away already before others. Then come the nodes without users of
 the driver, and those whose users end soonest; last the nodes that something holds for good.

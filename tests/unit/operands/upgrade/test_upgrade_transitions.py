@@ -1,21 +1,39 @@
 """Every transition of the state machine: a node in a state, what is on it, and the state that follows, with its reason."""
 
 import datetime as dt
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from api.driver_upgrade import (
+    AGENT_DEPLOY_LABEL,
+    DRIVER_UPGRADE,
     INITIALLY_UNSCHEDULABLE_ANNOTATION,
+    PAUSED_FOR_UPGRADE,
     REQUESTOR_MODE_ANNOTATION,
     SAFE_LOAD_ANNOTATION,
+    UNITS_WITHHELD_ANNOTATION,
     UPGRADE_REQUESTED_ANNOTATION,
     UPGRADE_SKIP_LABEL,
     UpgradeState,
 )
 from api.names import PoolName
 from api.selector_text import parse_label_selector
-from operands.upgrade.upgrade_actions import SetState
+from operands.upgrade.upgrade_actions import (
+    Annotate,
+    Cordon,
+    DeletePod,
+    EvictPod,
+    PauseOperand,
+    ReleaseAgent,
+    ReturnAgent,
+    ReturnUnits,
+    SetState,
+    Uncordon,
+    UpgradeAction,
+    WithholdUnits,
+)
 from operands.upgrade.upgrade_facts import EvictionAnswer, PodOwner, UpgradeNode
 from operands.upgrade.upgrade_reasons import UpgradeReason
 from operands.upgrade.upgrade_terms import AwaitedPods, EvictionTerms, NodeLimit
@@ -33,6 +51,7 @@ from tests.support.driver_upgrades import (
     outcome,
     step,
     the_terms,
+    writes,
 )
 
 OLD = (a_driver(OUTDATED),)
@@ -470,6 +489,43 @@ def test_whatever_lasts_has_a_reason_in_words_and_its_time(row):
     if progress.state not in {UpgradeState.UNKNOWN, UpgradeState.UPGRADE_DONE}:
         assert progress.since is not None
         assert progress.since <= dt.datetime.fromisoformat("2026-05-04T03:00:00+00:00")
+
+
+def carried_out(node: UpgradeNode, action: UpgradeAction) -> UpgradeNode:
+    """Return the node with the effect of an action."""
+    labels, annotations = dict(node.labels), dict(node.annotations)
+    match action:
+        case WithholdUnits():
+            annotations[UNITS_WITHHELD_ANNOTATION] = DRIVER_UPGRADE
+        case ReturnUnits():
+            del annotations[UNITS_WITHHELD_ANNOTATION]
+        case Cordon():
+            return replace(node, is_schedulable=False, owns_cordon=True)
+        case Uncordon():
+            return replace(node, is_schedulable=True, owns_cordon=False)
+        case ReleaseAgent():
+            labels[AGENT_DEPLOY_LABEL] = PAUSED_FOR_UPGRADE
+        case ReturnAgent():
+            del labels[AGENT_DEPLOY_LABEL]
+        case Annotate(annotations=changes):
+            annotations.update({key: value for key, value in changes.items() if value is not None})
+        case _:
+            raise AssertionError(action)
+    return replace(node, labels=labels, annotations=annotations)
+
+
+@pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: row[3].value)
+def test_a_pass_that_ends_after_any_action_is_gone_on_with_from_there(row):
+    node, terms, expected, _ = row
+    actions = writes(step(node, terms))
+    before = [one for one in actions if not isinstance(one, SetState)]
+    for number, action in enumerate(actions[:-1], 1):
+        if isinstance(action, EvictPod | DeletePod | PauseOperand):
+            break  # beside the node; `test_upgrade_many_steps` kills leaders there, too
+        node = carried_out(node, action)
+        answer = step(node, terms)
+        assert [one for one in writes(answer) if not isinstance(one, SetState)] == before[number:]
+        assert answer.progress.state.value == expected
 
 
 def test_a_node_that_was_cordoned_at_the_start_is_marked_as_upstream_marks_it():
