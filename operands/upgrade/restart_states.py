@@ -55,12 +55,9 @@ def pod_restart(case: "UpgradeCase") -> "UpgradeMove":
 
 def validation(case: "UpgradeCase") -> "UpgradeMove":
     """State validation-required."""
-    if waits_for_safe_load(case.node):
-        # The driver pod restarted meanwhile, and nothing uses the driver yet.
-        text = "the driver loads again"
-        return Stay(UpgradeReason.DRIVER_STARTING, text, (_load(case),))
-    if stale_pods(case.one):
-        text = "a newer revision of the driver is wanted, and the node is empty"
+    if stale_pods(case.one) or waits_for_safe_load(case.node):
+        # The node is empty but for what came back for the validation.
+        text = "the driver is to be loaded again"
         return Advance(UpgradeState.POD_RESTART_REQUIRED, UpgradeReason.OUTDATED, text)
     if case.is_validated:
         return _validated(case)

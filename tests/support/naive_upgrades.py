@@ -363,9 +363,7 @@ class _Node:
         )
 
     def _from_validation_required(self, clock: tuple[int, int]) -> str:
-        if self.waits_to_load:
-            return "validation-required"
-        if self.stale:
+        if self.waits_to_load or self.stale:
             return "pod-restart-required"
         if self.is_validated:
             return "upgrade-done" if self.others_cordoned else "uncordon-required"

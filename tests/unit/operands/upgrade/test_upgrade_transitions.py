@@ -395,7 +395,7 @@ TRANSITIONS = [
     ),
     (validating(validators=READY + NOT_READY), None, "validation-required", R.VALIDATING),
     (validating(driver_pods=LOADING), None, "validation-required", R.DRIVER_STARTING),
-    (validating(annotations=SAFE_LOAD), None, "validation-required", R.DRIVER_STARTING),
+    (validating(annotations=SAFE_LOAD), None, "pod-restart-required", R.OUTDATED),
     (validating(driver_pods=OLD), None, "pod-restart-required", R.OUTDATED),
     (
         validating(validators=NOT_READY, seconds=600),
