@@ -1,6 +1,6 @@
 """One step of one node: its state decides, and the answer becomes actions and an entry of the progress.
 
-A step changes the state once at most; the changed label causes the next step. Facts that change cause a step, too: `Wait` is
+A step changes the state once at most; the changed label causes the next step. Facts that change cause a step, too: `WaitUntil` is
 for what time alone changes.
 """
 
@@ -20,7 +20,7 @@ from operands.upgrade.upgrade_actions import (
     ReportReason,
     SetState,
     UpgradeProgress,
-    Wait,
+    WaitUntil,
 )
 from operands.upgrade.upgrade_case import Advance, Stay
 from operands.upgrade.upgrade_reasons import UpgradeReason
@@ -150,8 +150,8 @@ def _is_news(case: "UpgradeCase", move: "UpgradeMove") -> bool:
     return case.record.state not in _AT_REST and not is_reported
 
 
-def _wait(case: "UpgradeCase", progress: UpgradeProgress) -> Wait | None:
+def _wait(case: "UpgradeCase", progress: UpgradeProgress) -> WaitUntil | None:
     """Return when time alone changes the answer next."""
     overdue = None if progress.since is None else progress.since + upgrade_deadlines.OVERDUE_AFTER
     later = [one for one in (progress.deadline, overdue) if one and one > case.times.now]
-    return Wait(progress.node, min(later)) if later else None
+    return WaitUntil(progress.node, min(later)) if later else None

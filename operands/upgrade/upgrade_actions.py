@@ -136,7 +136,7 @@ class ReturnAgent:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitUntil:
     """Look again at this time, if no fact changes before."""
 
     node: "NodeName"
@@ -166,7 +166,7 @@ UpgradeAction: TypeAlias = (
     | ResumeOperand
     | ReleaseAgent
     | ReturnAgent
-    | Wait
+    | WaitUntil
     | ReportReason
 )
 

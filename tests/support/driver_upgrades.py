@@ -15,7 +15,7 @@ from api.driver_upgrade import (
 )
 from api.names import NodeName, PodUid
 from operands.upgrade.cluster_upgrade import CLUSTER_POLICY, OwnerUpgrade, plan_upgrades
-from operands.upgrade.upgrade_actions import NodeUpgrade, ReportReason, UpgradeAction, Wait
+from operands.upgrade.upgrade_actions import NodeUpgrade, ReportReason, UpgradeAction, WaitUntil
 from operands.upgrade.upgrade_facts import (
     DriverPod,
     DriverRevision,
@@ -125,7 +125,7 @@ def outcome(node: UpgradeNode, terms: UpgradeTerms | None = None) -> tuple[str, 
 
 
 def writes(answer: NodeUpgrade) -> list[UpgradeAction]:
-    return [one for one in answer.actions if not isinstance(one, Wait | ReportReason)]
+    return [one for one in answer.actions if not isinstance(one, WaitUntil | ReportReason)]
 
 
 def names(answer: NodeUpgrade) -> list[str]:

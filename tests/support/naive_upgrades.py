@@ -6,7 +6,7 @@ one. Everything is computed again for every pass.
 
 from dataclasses import dataclass, replace
 
-from tests.support.upgrade_world import OPERAND, Machine, UpgradeWorld
+from tests.support.upgrade_world import Machine, UpgradeWorld
 
 STATE = "nvidia.com/gpu-driver-upgrade-state"
 SKIP = "nvidia.com/gpu-driver-upgrade.skip"
@@ -414,7 +414,3 @@ class _Node:
                 for one in self.machine.drivers
             )
         )
-
-
-def paused_operand(machine: Machine) -> bool:
-    return machine.labels.get(OPERAND) == "paused-for-driver-upgrade"

@@ -209,7 +209,7 @@ class UpgradeHistory:
         actions = [
             one
             for one in _all_actions(upgrade)
-            if not isinstance(one, acts.Wait | acts.ReportReason)
+            if not isinstance(one, acts.WaitUntil | acts.ReportReason)
         ]
         self._apply(actions[: pick(range(len(actions) + 1))], expected)
         self.leading_since = self.clock

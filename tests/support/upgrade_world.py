@@ -140,7 +140,7 @@ class UpgradeWorld:
         if machine is None:
             return False
         match action:
-            case acts.Wait() | acts.ReportReason():
+            case acts.WaitUntil() | acts.ReportReason():
                 return True
             case acts.WithholdUnits():
                 machine.annotations[UNITS_WITHHELD_ANNOTATION] = DRIVER_UPGRADE

@@ -30,7 +30,7 @@ from operands.upgrade.upgrade_actions import (
     ReportReason,
     ResumeOperand,
     SetState,
-    Wait,
+    WaitUntil,
 )
 from operands.upgrade.upgrade_facts import DriverUse, EvictionAnswer, PodOwner, UpgradeNode, uses_of
 from operands.upgrade.upgrade_reasons import UpgradeReason
@@ -471,10 +471,12 @@ def test_a_node_at_rest_causes_no_action():
 
 
 def test_a_node_in_a_state_says_when_to_look_again():
-    (wait,) = (one for one in step(deleting(a_pod())).actions if isinstance(one, Wait))
+    (wait,) = (one for one in step(deleting(a_pod())).actions if isinstance(one, WaitUntil))
     assert wait.until == NOW + dt.timedelta(seconds=300)
     endless = the_terms(pod_deletion=EvictionTerms(limit_s=0))
-    (wait,) = (one for one in step(deleting(a_pod()), endless).actions if isinstance(one, Wait))
+    (wait,) = (
+        one for one in step(deleting(a_pod()), endless).actions if isinstance(one, WaitUntil)
+    )
     assert wait.until == NOW + dt.timedelta(days=1)
 
 
