@@ -130,9 +130,9 @@ class StreamHistories(RuleBasedStateMachine):
         return {name: self.feed.section(name, visibility) for name in SECTIONS}
 
     def teardown(self) -> None:
-        if hasattr(self, "feed"):
-            self.catch_up()
-        self.runner.close()
+        with self.runner:
+            if hasattr(self, "feed"):
+                self.catch_up()
 
 
 async def all_events(viewer: Viewer) -> list[bytes]:
