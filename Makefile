@@ -90,7 +90,7 @@ node-demo: install ## a kernel cache on a real kubelet, narrated; builds it once
 	@$(BIN)/pytest tests/cluster/node/caches/test_node_demo.py --with-cluster --quiet --no-header
 
 .PHONY: cluster-test
-cluster-test: install ## the same system on an unmodified Kubernetes; builds it once (needs Go, a C compiler, root, Debian's packages)
+cluster-test: install ## the same system on an unmodified Kubernetes; builds it once (needs Go, a C compiler, Node.js, root, Debian's packages)
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
 	@echo "$(SECOND_LANE) run beside the others, on a control plane of their own; their output follows at the end"
 	@$(BIN)/pytest $(SECOND_LANE) --with-cluster > $(BUILD)/cluster-second-lane.log 2>&1 & second=$$!; \
