@@ -70,10 +70,6 @@ class ConsoleCluster:
             start_all(group, tasks)
         raise AssertionError("tasks do not return")
 
-    @property
-    def open_streams(self) -> int:
-        return len(self._hub)
-
     def open_stream(
         self, viewer: "ViewerRow", visibility: "Visibility", *, drop: "Callable[[], None]"
     ) -> "EventStream":

@@ -70,9 +70,6 @@ class WatchedPods:
         self._uid_by_ref: dict[str, PodUid] = {}
         # namespace/name -> the pod that has it now
 
-    def __len__(self) -> int:
-        return len(self._seen)
-
     def get(self, uid: "PodUid") -> WatchedPod | None:
         return self._seen.get(uid)
 

@@ -316,6 +316,7 @@ def test_a_pod_of_a_name_that_another_one_had_has_its_row():
     second["metadata"]["uid"] = "second"
     feed = ConsoleFeed([*two_nodes(), first])
     feed.put(second)
+    feed.settle()
     feed.remove(first)
     feed.settle()
     assert [row.units for row in feed.section("waiting").values()] == [8]
