@@ -21,7 +21,7 @@ from operands.upgrade.upgrade_facts import DriverRevision
 from operands.upgrade.upgrade_reasons import UpgradeReason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from api.names import NodeName
     from operands.upgrade.upgrade_record import RecordedNode
@@ -150,8 +150,8 @@ class _Room:
         self._limit = terms.max_unavailable.of(len(nodes))
         self._total = len(nodes)
         self._in_progress = sum(map(is_in_progress, nodes))
-        self._away = sum(map(is_away, nodes))
-        self._causes = _causes_of(nodes)
+        self._before = [one for one in nodes if is_away(one)]
+        self._away = len(self._before)
 
     def take(self, one: "RecordedNode") -> UpgradeSlot:
         most = self._terms.max_parallel
@@ -171,8 +171,9 @@ class _Room:
         return max(0, min(of_nodes, most - self._in_progress) if most else of_nodes)
 
     def _full(self) -> str:
-        causes = [f"{count} {cause}" for cause, count in sorted(self._causes.items())]
-        if starting := self._away - sum(self._causes.values()):
+        counted = Counter(map(_cause_of, self._before))
+        causes = [f"{count} {cause}" for cause, count in sorted(counted.items())]
+        if starting := self._away - len(self._before):
             causes.append(f"{starting} starting")
         details = f" ({', '.join(causes)})" if causes else ""
         away = f"nodes away: {self._away}{details}"
@@ -181,17 +182,10 @@ class _Room:
         return f"{away}; {allowed}, nodes in all: {self._total}{notes}"
 
 
-def _causes_of(nodes: "Sequence[RecordedNode]") -> "Mapping[str, int]":
-    causes: Counter[str] = Counter()
-    for one in nodes:
-        if not is_away(one):
-            continue
-        if is_in_progress(one):
-            causes["in progress"] += 1
-        elif one.state is UpgradeState.UPGRADE_FAILED:
-            causes["failed"] += 1
-        elif not one.node.is_ready:
-            causes["not ready"] += 1
-        else:
-            causes["cordoned"] += 1
-    return causes
+def _cause_of(one: "RecordedNode") -> str:
+    """Return why the node is away."""
+    if is_in_progress(one):
+        return "in progress"
+    if one.state is UpgradeState.UPGRADE_FAILED:
+        return "failed"
+    return "cordoned" if one.node.is_ready else "not ready"
