@@ -39,7 +39,7 @@ def run_demonstration(arguments: "Sequence[str]") -> int:
         from demo.console_page import show_console  # noqa: PLC0415  # imports the simulator
         from demo.main import run_demo  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        if error.name not in {"demo", "demo.console_page"}:
+        if error.name not in {"demo", "demo.console_page", "demo.main"}:
             raise
         raise CommandLineError(
             "the demo is part of the source checkout, not of this installation: `make demo` runs it there"

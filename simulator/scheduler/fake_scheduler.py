@@ -27,7 +27,7 @@ from simulator.scheduler.extender_client import ExtenderClient, ExtenderError
 from simulator.scheduler.topology_spread import has_strict_spread, nodes_left
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from api.clock import Clock
     from kube.client import KubeClient
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 FIRST_BACKOFF_S: Final = 0.2
 """kube-scheduler waits 1 s; the demo has only one minute."""
 MAX_BACKOFF_S: Final = 10.0
+FIELD_MANAGER: Final = "kube-scheduler"
 
 _log = structlog.get_logger()
 
@@ -271,7 +272,17 @@ class FakeScheduler:
         if not kept:
             return
         node = min(kept, key=lambda name: (len(kept[name]), name))
-        await self._patch_status(pod, {"nominatedNodeName": node})
+        meta = pod.metadata
+        await self._write_status(
+            pod,
+            self._client.merge_patch(
+                PODS,
+                {"status": {"nominatedNodeName": node}},
+                name=meta.name,
+                namespace=meta.namespace,
+                subresource="status",
+            ),
+        )
         for victim in candidates[NodeName(node)]:
             if victim.metadata.uid in kept[node]:
                 meta = victim.metadata
@@ -334,20 +345,27 @@ class FakeScheduler:
             "reason": "Unschedulable",
             "message": message,
         }
-        await self._patch_status(pod, {"conditions": [condition]})
+        # As kube-scheduler's strategic merge patch does, this keeps the conditions of others.
+        body = {
+            "apiVersion": PODS.api_version,
+            "kind": PODS.kind,
+            "metadata": {
+                "name": pod.metadata.name,
+                "namespace": pod.metadata.namespace,
+                "uid": uid,
+            },
+            "status": {"conditions": [condition]},
+        }
+        await self._write_status(
+            pod,
+            self._client.apply(PODS, body, field_manager=FIELD_MANAGER, subresource="status"),
+        )
 
-    async def _patch_status(self, pod: Pod, status: dict[str, object]) -> None:
-        meta = pod.metadata
+    async def _write_status(self, pod: Pod, write: "Awaitable[object]") -> None:
         try:
-            await self._client.merge_patch(
-                PODS,
-                {"status": status},
-                name=meta.name,
-                namespace=meta.namespace,
-                subresource="status",
-            )
+            await write
         except KubeError as error:
-            _log.warning("status not written", pod=meta.name, error=str(error))
+            _log.warning("status not written", pod=pod.metadata.name, error=str(error))
 
 
 def _constraints(pod: Pod) -> Constraints:

@@ -66,3 +66,40 @@ async def test_a_label_that_a_node_gets_wakes_the_pod_that_asks_for_it(
             await client.merge_patch(NODES, labels, name="n1")
             await until_async(is_bound)
             task.cancel()
+
+
+async def test_what_the_scheduler_says_of_a_pod_leaves_the_conditions_of_others(
+    server: InMemoryApiServer,
+) -> None:
+    clock = LoopClock()
+    async with KubeClient(StaticConnection(server.url), clock) as client:
+        await register_node(client, "n1", {})
+        spec = {
+            "schedulerName": "gpu-scheduler",
+            "nodeSelector": {"example.test/gpu": "yes"},
+            "containers": [{"name": "c", "image": "i"}],
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+        await client.create(PODS, pod, namespace="default")
+        said = {"type": "example.test/Said", "status": "False"}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "default"},
+        }
+        body["status"] = {"conditions": [said]}
+        await client.apply(PODS, body, field_manager="another", subresource="status")
+
+        async def types() -> set[str]:
+            status = (await client.get(PODS, dict[str, Any], "p", namespace="default"))["status"]
+            return {one["type"] for one in status.get("conditions", ())}
+
+        async def is_refused() -> bool:
+            return "PodScheduled" in await types()
+
+        scheduler = FakeScheduler(client, Willing(client), clock)  # type: ignore[arg-type]
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(scheduler.run())
+            await until_async(is_refused)
+            task.cancel()
+        assert await types() == {"PodScheduled", "example.test/Said"}

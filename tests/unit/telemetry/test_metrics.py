@@ -14,12 +14,18 @@ from prometheus_client import (
 )
 
 from api.version import REVISION, VERSION
-from telemetry import agent_metrics, kernel_cache_metrics, metrics, usage_metrics
+from telemetry import (
+    agent_metrics,
+    console_metrics,
+    kernel_cache_metrics,
+    metrics,
+    usage_metrics,
+)
 from telemetry.metric_declaration import DeclaredMetric, labels_of
 
 METRICS = {
     name: metric
-    for home in (metrics, agent_metrics, kernel_cache_metrics, usage_metrics)
+    for home in (metrics, agent_metrics, console_metrics, kernel_cache_metrics, usage_metrics)
     for name, metric in vars(home).items()
     if isinstance(metric, DeclaredMetric)
 }
