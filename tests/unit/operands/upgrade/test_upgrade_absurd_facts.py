@@ -62,7 +62,7 @@ TEXTS = st.sampled_from(
         '{"state":"validation-required","since":"2026-05-04T02:00:00Z","attempt":-1}',
         "\x00\ud800",
     ]
-) | st.text(max_size=20)
+) | st.text(st.characters(codec="utf-8"), max_size=20)  # as JSON of the API server has it
 KEYS = st.sampled_from(
     [
         UPGRADE_STATE_LABEL,
