@@ -1,6 +1,6 @@
 """The console's own edge and page over a made-up cluster of any size, which changes when it is told to.
 
-`python -m tests.support.canned_cluster_console --nodes 5000 --pods 20000 --rate 100` is for whoever works on the page.
+`python -m tests.support.canned_cluster_console --nodes 5000 --pods 20000 --rate 100` is for work on the page.
 """
 
 import argparse

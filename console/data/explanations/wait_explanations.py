@@ -45,7 +45,7 @@ RESYNC_S: Final = 60.0
 MOST_LOOKED_AT: Final = 500
 """Pods in one go."""
 MOST_NODES: Final = 256
-"""Of a pool in which remedies are looked for at once, where somebody waits for the answer: some 20 ms."""
+"""Of a pool in which remedies are looked for at once, where a viewer waits for the answer: some 20 ms."""
 
 _log = structlog.get_logger()
 
@@ -123,7 +123,7 @@ class WaitExplanations:
         """Explain pods whose turn it is, for a moment; return how long to pause.
 
         Args:
-            sees: whether somebody looks at the pods of a namespace: others keep their turns.
+            sees: whether a viewer looks at the pods of a namespace: others keep their turns.
         """
         began = self._monotonic()
         spent_s = 0.0

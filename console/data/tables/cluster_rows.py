@@ -1,4 +1,4 @@
-"""Rows of a cluster, made anew for what has changed: the cost of a step grows with that, and not with the cluster."""
+"""Rows of a cluster, made again for what has changed: the cost of a step grows with that, and not with the cluster."""
 
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar, final
@@ -87,7 +87,7 @@ class ClusterRows:
         return self._waiting.position(uid)
 
     def explain(self, sees: "Callable[[str], bool]") -> float:
-        """Explain some of the pods that wait in namespaces that somebody looks at; return how long to pause.
+        """Explain some of the pods that wait in namespaces that a viewer looks at; return how long to pause.
 
         Their rows are made in the next step.
         """

@@ -1,6 +1,6 @@
 """The page in Chromium, on the demo's cluster: each view, by mouse and keyboard, judged by axe; pictures for the docs.
 
-UPDATE_GOLDEN=1 .venv/bin/pytest tests/cluster/console/test_page.py --with-cluster   # makes the pictures of docs anew
+UPDATE_GOLDEN=1 .venv/bin/pytest tests/cluster/console/test_page.py --with-cluster   # takes the pictures of the docs again
 """
 
 import os
