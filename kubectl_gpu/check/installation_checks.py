@@ -22,7 +22,7 @@ from manifests import constants
 from telemetry.object_faults import is_lease_old, leader_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from api.foreign.leases import SeenLease
     from api.meta import Model
@@ -146,9 +146,17 @@ def _workloads(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
         )
     else:
         yield _readiness(cluster, scheduler)
+    console = by_name.get(constants.CONSOLE)
+    if console is not None:  # pods get their units without it
+        yield _readiness(cluster, console, without_one=warning)
 
 
-def _readiness(cluster: "CheckedCluster", workload: "SeenWorkload") -> "CheckFinding":
+def _readiness(
+    cluster: "CheckedCluster",
+    workload: "SeenWorkload",
+    *,
+    without_one: "Callable[..., CheckFinding]" = fault,
+) -> "CheckFinding":
     name, ready, wanted = (
         workload.metadata.name,
         workload.status.ready_replicas,
@@ -159,7 +167,8 @@ def _readiness(cluster: "CheckedCluster", workload: "SeenWorkload") -> "CheckFin
         f"kubectl -n {cluster.namespace} describe pods -l app.kubernetes.io/name={constants.NAME}"
     )
     if not ready:
-        return fault((CONTROL_PLANE, subject), f"0 of {wanted} replicas are ready", cure=cure)
+        text = f"0 of {wanted} replicas are ready"
+        return without_one((CONTROL_PLANE, subject), text, cure=cure)
     if ready < wanted:
         text = f"{ready} of {wanted} replicas are ready"
         return warning((CONTROL_PLANE, subject), text, cure=cure)

@@ -159,6 +159,12 @@ def check(objects: list[Json], **options: Any) -> list[CheckFinding]:
     return findings_of(read_cluster_state(source_of(objects, **options), namespace=OURS))
 
 
+def test_a_console_that_does_not_run_keeps_no_pod_from_its_units():
+    found = check([a_workload("Deployment", "gpu-console", ready=0)])
+    (console,) = [one for one in found if one.subject == "Deployment gpu-console"]
+    assert (console.level, console.text) == (Level.WARNING, "0 of 2 replicas are ready")
+
+
 def worse(found: list[CheckFinding]) -> list[tuple[str, str]]:
     return [(one.level.value, one.subject) for one in found if one.level is not Level.GOOD]
 
