@@ -60,7 +60,7 @@ TEXTS = st.sampled_from(
         '{"state":"upgrade-failed","since":"2026-01-01T00:00:00","attempt":1}',
         '{"state":"upgrade-failed","since":null,"attempt":2147483647}',
         '{"state":"validation-required","since":"2026-05-04T02:00:00Z","attempt":-1}',
-        "\x00\ud800",
+        "\x00\x7f\ufffe",
     ]
 ) | st.text(st.characters(codec="utf-8"), max_size=20)  # as JSON of the API server has it
 KEYS = st.sampled_from(
