@@ -79,6 +79,8 @@ CONFIG_HASH_ANNOTATION: Final = f"{GROUP}/config-hash"
 OPERAND_LABEL: Final = f"{GROUP}/operand"
 """On every object of an operand: its state, such as `gfd`."""
 
+POLICY_STATE_LABEL: Final = f"{GROUP}/policy-state"
+"""On the objects of a ClusterPolicy's states and of NVIDIADrivers: the state's name."""
 TRUST_HASH_ANNOTATION: Final = f"{GROUP}/trusted-authorities"
 """On the pod template of kube-scheduler's Deployment: digest of the CAs that its pods read when they start."""
 

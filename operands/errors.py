@@ -1,7 +1,8 @@
 """Errors of this package.
 
 OperandError
-└── StateOrderError    states whose needs give no order
+├── StateOrderError      states whose needs give no order
+└── StateSettingsError   a state that its settings do not allow (`operands.nvidia.policy_operands`)
 """
 
 

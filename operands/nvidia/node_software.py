@@ -1,0 +1,106 @@
+"""System, kernel and container runtime of a node, which decide about its driver and its container toolkit.
+
+They are read from the labels of Node Feature Discovery and from what kubelet says about the machine, and written as labels
+of this control plane, by which DaemonSets select nodes. These labels stay while Node Feature Discovery restarts and its own
+are gone, so that no driver pod leaves its node for that.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OS_LABEL: Final = f"{GROUP}/node-os"
+"""On a Node: its system as in the tags of driver images, such as `ubuntu24.04` or `rhel9`."""
+KERNEL_LABEL: Final = f"{GROUP}/node-kernel"
+"""On a Node: the version of its kernel, where it is a label's value."""
+RUNTIME_LABEL: Final = f"{GROUP}/node-container-runtime"
+"""On a Node: its `ContainerRuntime`."""
+SOFTWARE_LABELS: Final = (OS_LABEL, KERNEL_LABEL, RUNTIME_LABEL)
+
+NFD_PREFIX: Final = "feature.node.kubernetes.io/"
+KERNEL_FEATURE: Final = f"{NFD_PREFIX}kernel-version.full"
+OS_ID_FEATURE: Final = f"{NFD_PREFIX}system-os_release.ID"
+OS_VERSION_FEATURE: Final = f"{NFD_PREFIX}system-os_release.VERSION_ID"
+OS_MAJOR_FEATURE: Final = f"{NFD_PREFIX}system-os_release.VERSION_ID.major"
+
+_BY_MAJOR_VERSION: Final = frozenset({"rhel", "rocky", "ol"})
+"""Systems whose images hold for all minor versions."""
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
+
+
+class ContainerRuntime(Enum):
+    """The container runtime of a node, as kubelet names it."""
+
+    CONTAINERD = "containerd"
+    CRI_O = "cri-o"
+    DOCKER = "docker"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class NodeSoftware:
+    """What a driver and a container toolkit must fit. Nodes with equal values get the same DaemonSets."""
+
+    os_tag: str = ""
+    """Empty: not known, so that no driver is brought."""
+    kernel: str = ""
+    """Empty: not known, so that no precompiled driver is brought."""
+    runtime: str = ContainerRuntime.CONTAINERD.value
+    """Value of a `ContainerRuntime`; empty: not known, so that no container toolkit is brought."""
+
+    def labels(self) -> dict[str, str]:
+        """Return the labels by which DaemonSets select such nodes; none for what is not known."""
+        values = zip(SOFTWARE_LABELS, (self.os_tag, self.kernel, self.runtime), strict=True)
+        return {key: value for key, value in values if value}
+
+
+def software_of(
+    labels: "Mapping[str, str]", *, runtime_version: str = "", kernel_version: str = ""
+) -> NodeSoftware:
+    """Return the software of a node; what its labels do not say any more is what they said before.
+
+    Args:
+        labels: of the node: those of Node Feature Discovery, and ours of the last look.
+        runtime_version: `status.nodeInfo.containerRuntimeVersion`, such as `containerd://2.1.4`.
+        kernel_version: `status.nodeInfo.kernelVersion`.
+    """
+    kernel = _label_value(labels.get(KERNEL_FEATURE, "")) or _label_value(kernel_version)
+    return NodeSoftware(
+        os_tag=_os_tag(labels) or labels.get(OS_LABEL, ""),
+        kernel=kernel or labels.get(KERNEL_LABEL, ""),
+        runtime=_runtime(runtime_version) or labels.get(RUNTIME_LABEL, ""),
+    )
+
+
+def recorded_software(labels: "Mapping[str, str]") -> NodeSoftware:
+    """Return the software that the labels of this control plane say, which is what DaemonSets select."""
+    return NodeSoftware(
+        os_tag=labels.get(OS_LABEL, ""),
+        kernel=labels.get(KERNEL_LABEL, ""),
+        runtime=labels.get(RUNTIME_LABEL, ""),
+    )
+
+
+def _os_tag(labels: "Mapping[str, str]") -> str:
+    system = labels.get(OS_ID_FEATURE, "").lower()
+    version = labels.get(OS_VERSION_FEATURE, "")
+    if system in _BY_MAJOR_VERSION:
+        version = labels.get(OS_MAJOR_FEATURE) or version.partition(".")[0]
+    return _label_value(f"{system}{version}") if system and version else ""
+
+
+def _runtime(version: str) -> str:
+    name = version.partition("://")[0]
+    known = {one.value for one in ContainerRuntime}
+    return name if name in known else ""
+
+
+def _label_value(text: str) -> str:
+    """Return the text, or nothing where it can be no label's value."""
+    return text if _LABEL_VALUE.fullmatch(text) else ""

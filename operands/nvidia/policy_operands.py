@@ -1,0 +1,67 @@
+"""What the states of a ClusterPolicy are built from, and how a state says that it cannot be built."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import final
+
+from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
+from api.kinds.nvidia.sandbox_operands import SandboxMode
+from operands.errors import OperandError
+from operands.nvidia.node_software import NodeSoftware
+
+
+class StateFault(Enum):
+    """Why a state cannot be built, as the reason of its status."""
+
+    IMAGE_INVALID = "ImageInvalid"
+    """An image is given in half, or not at all."""
+    SPEC_INVALID = "SpecInvalid"
+    """Fields contradict each other."""
+    OS_UNKNOWN = "OperatingSystemUnknown"
+    """Nodes do not say which system they run."""
+
+
+@final
+class StateSettingsError(OperandError):
+    """A state has no objects, since something about it is wrong; the others go on.
+
+    What it had before stays on the nodes: a mistake in a spec takes no driver away.
+    """
+
+    def __init__(self, fault: StateFault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyOperands:
+    """All that the states of one ClusterPolicy depend on."""
+
+    name: str
+    """Of the ClusterPolicy; messages name it."""
+    spec: ClusterPolicySpec = field(default_factory=ClusterPolicySpec)
+    namespace: str
+    """Of the operands."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Image variables of the control plane, such as `DRIVER_IMAGE`."""
+    software: tuple[NodeSoftware, ...] = ()
+    """Distinct software of the nodes with a GPU, sorted; empty without such a node."""
+
+    @property
+    def has_gpu_nodes(self) -> bool:
+        """Whether there is a node with a GPU: without one no DaemonSet is created."""
+        return bool(self.software)
+
+    @property
+    def serves_virtual_machines(self) -> bool:
+        return self.spec.sandbox_workloads.is_enabled
+
+    def runs_mode(self, mode: SandboxMode) -> bool:
+        """Return whether virtual machines of this software are served."""
+        return self.serves_virtual_machines and self.spec.sandbox_workloads.mode is mode
+
+    def path(self, field_name: str) -> str:
+        """Return how messages name a part of the spec."""
+        return f"ClusterPolicy {self.name}: spec.{field_name}"

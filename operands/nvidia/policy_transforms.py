@@ -1,0 +1,207 @@
+"""Transforms of manifests that the states of a ClusterPolicy share: images, options, labels, placement, paths of the node.
+
+In manifests an image is one of two words: `operand`, the image of the state's own block, and `validator`, the image of
+`spec.validator`, in init containers that wait for a file of the validator. The nodes' directories are written there as
+`/run/nvidia/driver` and `/var/lib/kubelet`, and the root of the file system as the volume `host-root`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from api.image_source import ImageSourceError
+from api.kinds.nvidia.operand_image import operand_image
+from api.kinds.nvidia.operator_blocks import UpdateStrategy
+from api.names import POLICY_STATE_LABEL
+from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
+from operands.transforms import container_of, pod_spec_of, set_env
+
+if TYPE_CHECKING:
+    from api.kinds.nvidia.operand_block import ContainerFields, ImageFields
+    from api.kinds.nvidia.operator_blocks import DaemonsetsSpec, HostPaths
+
+Json = dict[str, Any]
+
+OPERAND_IMAGE: Final = "operand"
+VALIDATOR_IMAGE: Final = "validator"
+DRIVER_ROOT: Final = "/run/nvidia/driver"
+KUBELET_ROOT: Final = "/var/lib/kubelet"
+HOST_ROOT_VOLUME: Final = "host-root"
+PART_OF: Final = "app.kubernetes.io/part-of"
+_KEPT_LABELS: Final = frozenset({"app", PART_OF})
+"""Labels of pods that no spec replaces: DaemonSets select by them."""
+_PULL_POLICIES: Final = frozenset({"Always", "IfNotPresent", "Never"})
+_CLUSTER_SCOPED: Final = frozenset({"ClusterRole", "ClusterRoleBinding", "RuntimeClass"})
+
+
+def image_of(block: "ImageFields", field: str, settings: PolicyOperands) -> str:
+    """Return the image of a block of the spec.
+
+    Raises:
+        StateSettingsError: it is given in half, or nowhere.
+    """
+    try:
+        return operand_image(block, field=settings.path(field), environment=settings.environment)
+    except ImageSourceError as error:
+        raise StateSettingsError(StateFault.IMAGE_INVALID, str(error)) from error
+
+
+def containers_of(daemon_set: Json) -> Iterable[Json]:
+    """Return all containers, init containers first."""
+    spec = pod_spec_of(daemon_set)
+    return (*spec.get("initContainers", ()), *spec["containers"])
+
+
+def set_image(container: Json, image: str, block: "ImageFields") -> None:
+    """Set image and pull policy of a container."""
+    container["image"] = image
+    policy = block.image_pull_policy
+    container["imagePullPolicy"] = policy if policy in _PULL_POLICIES else "IfNotPresent"
+
+
+def add_pull_secrets(daemon_set: Json, block: "ImageFields") -> None:
+    """Add the block's pull secrets to those of the pod."""
+    spec = pod_spec_of(daemon_set)
+    there = [one["name"] for one in spec.get("imagePullSecrets", ())]
+    names = list(dict.fromkeys((*there, *(block.image_pull_secrets or ()))))
+    if names:
+        spec["imagePullSecrets"] = [{"name": name} for name in names]
+
+
+def set_block(
+    daemon_set: Json, main: str, block: "ContainerFields", *, field: str, settings: PolicyOperands
+) -> None:
+    """Put a block of the spec into its DaemonSet: image, pull settings, resources, arguments, environment, network.
+
+    Resources are set on every container. Arguments take the place of those of the main container.
+
+    Args:
+        daemon_set: the object, which is changed.
+        main: name of the operand's own container.
+        block: the part of the spec.
+        field: its name in the spec, such as `toolkit`.
+        settings: of the state.
+
+    Raises:
+        StateSettingsError: an image is given in half, or nowhere.
+    """
+    image = image_of(block, field, settings)
+    for one in containers_of(daemon_set):
+        if one["image"] == OPERAND_IMAGE:
+            set_image(one, image, block)
+    add_pull_secrets(daemon_set, block)
+    container = container_of(daemon_set, main)
+    if block.args:
+        container["args"] = list(block.args)
+    set_env(container, {one.name: one.value for one in block.env or ()})
+    resources = _builtins(getattr(block, "resources", None))
+    if resources:
+        for one in containers_of(daemon_set):
+            one["resources"] = resources
+    if getattr(block, "host_network", None):
+        spec = pod_spec_of(daemon_set)
+        spec["hostNetwork"] = True
+        spec["dnsPolicy"] = "ClusterFirstWithHostNet"
+
+
+def finish_policy(state: str, objects: Sequence[Json], settings: PolicyOperands) -> list[Json]:
+    """Put namespace, labels, the validator's image and the settings of all DaemonSets into the objects of a state.
+
+    Raises:
+        StateSettingsError: a container waits for the validator, whose image is given in half or nowhere.
+    """
+    for one in objects:
+        metadata = one["metadata"]
+        metadata.setdefault("labels", {})[POLICY_STATE_LABEL] = state
+        if one["kind"] not in _CLUSTER_SCOPED:
+            metadata["namespace"] = settings.namespace
+        for subject in one.get("subjects", ()):
+            subject["namespace"] = settings.namespace
+        if one["kind"] == "DaemonSet":
+            _set_validator_image(one, settings)
+            set_pods(one, settings.spec.daemonsets)
+            set_host_paths(one, settings.spec.host_paths)
+    return list(objects)
+
+
+def _set_validator_image(daemon_set: Json, settings: PolicyOperands) -> None:
+    waiting = [one for one in containers_of(daemon_set) if one["image"] == VALIDATOR_IMAGE]
+    if not waiting:
+        return
+    block = settings.spec.validator
+    image = image_of(block, "validator", settings)
+    for one in waiting:
+        set_image(one, image, block)
+    add_pull_secrets(daemon_set, block)
+
+
+def set_pods(daemon_set: Json, common: "DaemonsetsSpec") -> None:
+    """Put into a DaemonSet what `spec.daemonsets` says about the pods of all operands.
+
+    A DaemonSet whose manifest says OnDelete keeps it: an upgrade of the driver replaces its pods.
+    """
+    spec, pod = daemon_set["spec"], pod_spec_of(daemon_set)
+    if spec.get("updateStrategy", {}).get("type") != UpdateStrategy.ON_DELETE.value:
+        spec["updateStrategy"] = _update_strategy(common)
+    if common.priority_class_name:
+        pod["priorityClassName"] = common.priority_class_name
+    if common.tolerations:
+        pod["tolerations"] = _builtins(common.tolerations)
+    if common.pod_security_context is not None:
+        pod["securityContext"] = _builtins(common.pod_security_context)
+    add_pod_metadata(daemon_set, labels=common.labels or {}, annotations=common.annotations or {})
+
+
+def add_pod_metadata(
+    daemon_set: Json, *, labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> None:
+    """Add labels and annotations to the pods; those by which they are selected stay."""
+    metadata = daemon_set["spec"]["template"]["metadata"]
+    selected = daemon_set["spec"]["selector"]["matchLabels"]
+    metadata["labels"] |= {
+        key: value
+        for key, value in labels.items()
+        if key not in _KEPT_LABELS and key not in selected
+    }
+    if annotations:
+        metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
+
+
+def _update_strategy(common: "DaemonsetsSpec") -> Json:
+    if common.update_strategy is UpdateStrategy.ON_DELETE:
+        return {"type": "OnDelete"}
+    limit = common.rolling_update.max_unavailable or "1"
+    number = int(limit) if limit.isascii() and limit.isdigit() else limit
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": number}}
+
+
+def set_host_paths(daemon_set: Json, paths: "HostPaths") -> None:
+    """Put the nodes' directories into the volumes; containers find them at the same places as ever."""
+    for volume in pod_spec_of(daemon_set).get("volumes", ()):
+        host = volume.get("hostPath")
+        if host is None:
+            continue
+        if volume["name"] == HOST_ROOT_VOLUME:
+            host["path"] = paths.root
+        else:
+            host["path"] = _moved(host["path"], paths)
+
+
+def _moved(path: str, paths: "HostPaths") -> str:
+    for before, after in ((DRIVER_ROOT, paths.driver_root), (KUBELET_ROOT, paths.kubelet_root_dir)):
+        if path == before or path.startswith(f"{before}/"):
+            return f"{after}{path.removeprefix(before)}"
+    return path
+
+
+def select_nodes(daemon_set: Json, labels: Mapping[str, str]) -> None:
+    """Add labels to the selector of the DaemonSet's nodes."""
+    spec = pod_spec_of(daemon_set)
+    spec["nodeSelector"] = dict(sorted({**spec.get("nodeSelector", {}), **labels}.items()))
+
+
+def _builtins(block: object) -> Json | list[Json]:
+    """Return a part of a spec as the API server shows it: without fields that are not set."""
+    found: Json | list[Json] = {} if block is None else msgspec.to_builtins(block)
+    return found
