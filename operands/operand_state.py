@@ -4,7 +4,8 @@ The needs order the output and the writes. On a node the order is kept by init c
 in `/run/nvidia/validations`, so no state waits for another one's pods here.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Generic, TypeVar, final
@@ -67,8 +68,21 @@ def in_order(states: "Iterable[OperandState[Settings]]") -> tuple[OperandState[S
         if unknown := sorted(set(state.needs) - by_name.keys()):
             raise StateOrderError(f"state {state.name} needs {', '.join(unknown)}: no such state")
     graph: Mapping[str, Sequence[str]] = {name: one.needs for name, one in by_name.items()}
+    sorter = TopologicalSorter(graph)
     try:
-        order = tuple(TopologicalSorter(graph).static_order())
+        sorter.prepare()
     except CycleError as error:
         raise StateOrderError(f"states need each other: {' -> '.join(error.args[1])}") from error
-    return tuple(by_name[name] for name in order)
+    return tuple(by_name[name] for name in _first_of_those_ready(sorter, list(by_name)))
+
+
+def _first_of_those_ready(sorter: "TopologicalSorter[str]", names: Sequence[str]) -> Iterator[str]:
+    """Yield the names, next the first of those whose needs are met: a legal order stays as it is."""
+    places = {name: place for place, name in enumerate(names)}
+    ready: list[int] = []
+    while sorter.is_active():
+        for name in sorter.get_ready():
+            heapq.heappush(ready, places[name])
+        name = names[heapq.heappop(ready)]
+        sorter.done(name)
+        yield name

@@ -36,6 +36,24 @@ class StateSettingsError(OperandError):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerMetrics:
+    """Where Prometheus finds the metrics of this control plane's servers, in the namespace of the operands."""
+
+    selector: Mapping[str, str]
+    """Labels of their pods."""
+    port: str
+    """Name of the pods' port, which serves TLS."""
+    path: str
+    server_name: str
+    """In their certificate."""
+    ca_secret: str
+    """Secret with the certificate's authority, as `ca.crt`."""
+    is_monitored: bool = False
+    """Whether the installation has a ServiceMonitor of its own: a second one would read all twice."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOperands:
     """All that the states of one ClusterPolicy depend on."""
 
@@ -48,6 +66,8 @@ class PolicyOperands:
     """Image variables of the control plane, such as `DRIVER_IMAGE`."""
     software: tuple[NodeSoftware, ...] = ()
     """Distinct software of the nodes with a GPU, sorted; empty without such a node."""
+    metrics: ServerMetrics | None = None
+    """None: the servers' metrics are not shown under the operator's name."""
 
     @property
     def has_gpu_nodes(self) -> bool:

@@ -19,7 +19,7 @@ from operands.transforms import container_of, pod_spec_of, set_env
 
 if TYPE_CHECKING:
     from api.kinds.nvidia.operand_block import ContainerFields, ImageFields
-    from api.kinds.nvidia.operator_blocks import DaemonsetsSpec, HostPaths
+    from api.kinds.nvidia.operator_blocks import DaemonsetsSpec, HostPaths, ServiceMonitorConfig
 
 Json = dict[str, Any]
 
@@ -58,6 +58,21 @@ def set_image(container: Json, image: str, block: "ImageFields") -> None:
     container["image"] = image
     policy = block.image_pull_policy
     container["imagePullPolicy"] = policy if policy in _PULL_POLICIES else "IfNotPresent"
+
+
+def set_service_monitor(monitor: Json, config: "ServiceMonitorConfig") -> None:
+    """Put labels, times and rewriting of the target's labels into a ServiceMonitor."""
+    labels = monitor["metadata"].setdefault("labels", {})
+    monitor["metadata"]["labels"] = {**(config.additional_labels or {}), **labels}
+    endpoint = monitor["spec"]["endpoints"][0]
+    given = {
+        "interval": config.interval,
+        "scrapeTimeout": config.scrape_timeout,
+        "relabelings": _builtins(config.relabelings or ()),
+    }
+    endpoint |= {key: value for key, value in given.items() if value}
+    if config.honor_labels is not None:
+        endpoint["honorLabels"] = config.honor_labels
 
 
 def add_pull_secrets(daemon_set: Json, block: "ImageFields") -> None:
@@ -108,6 +123,8 @@ def set_block(
 def finish_policy(state: str, objects: Sequence[Json], settings: PolicyOperands) -> list[Json]:
     """Put namespace, labels, the validator's image and the settings of all DaemonSets into the objects of a state.
 
+    Without a node with a GPU there are no DaemonSets among them.
+
     Raises:
         StateSettingsError: a container waits for the validator, whose image is given in half or nowhere.
     """
@@ -122,7 +139,7 @@ def finish_policy(state: str, objects: Sequence[Json], settings: PolicyOperands)
             _set_validator_image(one, settings)
             set_pods(one, settings.spec.daemonsets)
             set_host_paths(one, settings.spec.host_paths)
-    return list(objects)
+    return [one for one in objects if one["kind"] != "DaemonSet" or settings.has_gpu_nodes]
 
 
 def _set_validator_image(daemon_set: Json, settings: PolicyOperands) -> None:

@@ -37,6 +37,12 @@ def test_every_state_comes_after_those_that_it_needs(states: list[OperandState[N
         seen.add(state.name)
 
 
+@given(acyclic())
+def test_a_legal_order_stays_as_it_is(states: list[OperandState[None]]):
+    order = in_order(states)
+    assert in_order(order) == order
+
+
 @given(acyclic(), st.sampled_from(NAMES))
 def test_states_that_need_each_other_have_no_order(states, closing: str):
     """The last state of a chain of needs, needed by its first, closes a circle."""
