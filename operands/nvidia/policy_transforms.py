@@ -28,6 +28,8 @@ VALIDATOR_IMAGE: Final = "validator"
 DRIVER_ROOT: Final = "/run/nvidia/driver"
 KUBELET_ROOT: Final = "/var/lib/kubelet"
 HOST_ROOT_VOLUME: Final = "host-root"
+_DEV_CHAR_VOLUME: Final = "host-dev-char"
+_DRIVER_VOLUME: Final = "driver-install-dir"
 PART_OF: Final = "app.kubernetes.io/part-of"
 _KEPT_LABELS: Final = frozenset({"app", PART_OF})
 """Labels of pods that no spec replaces: DaemonSets select by them."""
@@ -89,7 +91,8 @@ def set_block(
 ) -> None:
     """Put a block of the spec into its DaemonSet: image, pull settings, resources, arguments, environment, network.
 
-    Resources are set on every container. Arguments take the place of those of the main container.
+    Resources are set on every container but those that wait for the validator: `spec.validator` has theirs.
+    Arguments take the place of those of the main container.
 
     Args:
         daemon_set: the object, which is changed.
@@ -113,7 +116,8 @@ def set_block(
     resources = _builtins(getattr(block, "resources", None))
     if resources:
         for one in containers_of(daemon_set):
-            one["resources"] = resources
+            if one["image"] != VALIDATOR_IMAGE:
+                one["resources"] = resources
     if getattr(block, "host_network", None):
         spec = pod_spec_of(daemon_set)
         spec["hostNetwork"] = True
@@ -148,8 +152,14 @@ def _set_validator_image(daemon_set: Json, settings: PolicyOperands) -> None:
         return
     block = settings.spec.validator
     image = image_of(block, "validator", settings)
+    steps = {"driver-validation": block.driver, "toolkit-validation": block.toolkit}
+    resources = _builtins(block.resources)
     for one in waiting:
         set_image(one, image, block)
+        if one["name"] in steps:
+            set_env(one, {each.name: each.value for each in steps[one["name"]].env or ()})
+        if resources:
+            one["resources"] = resources
     add_pull_secrets(daemon_set, block)
 
 
@@ -194,15 +204,38 @@ def _update_strategy(common: "DaemonsetsSpec") -> Json:
 
 
 def set_host_paths(daemon_set: Json, paths: "HostPaths") -> None:
-    """Put the nodes' directories into the volumes; containers find them at the same places as ever."""
+    """Put the nodes' directories into the volumes; containers find them at the same places as ever.
+
+    The validation of the driver passes on where it found the driver, so its mount has the node's path.
+    """
+    _tell_paths(daemon_set, paths)
     for volume in pod_spec_of(daemon_set).get("volumes", ()):
         host = volume.get("hostPath")
         if host is None:
             continue
         if volume["name"] == HOST_ROOT_VOLUME:
             host["path"] = paths.root
+        elif volume["name"] == _DEV_CHAR_VOLUME:
+            host["path"] = f"{paths.root.rstrip('/')}/dev/char"
         else:
             host["path"] = _moved(host["path"], paths)
+
+
+def _tell_paths(daemon_set: Json, paths: "HostPaths") -> None:
+    """Tell the containers which directories of the node they have, where these are not the usual ones."""
+    volumes = {one["name"] for one in pod_spec_of(daemon_set).get("volumes", ())}
+    for one in containers_of(daemon_set):
+        if paths.root != "/" and HOST_ROOT_VOLUME in volumes:
+            set_env(one, {"HOST_ROOT": paths.root})
+        if paths.driver_root != DRIVER_ROOT and one["name"] == "driver-validation":
+            _tell_driver_root(one, paths.driver_root)
+
+
+def _tell_driver_root(container: Json, root: str) -> None:
+    set_env(container, {"DRIVER_INSTALL_DIR": root, "DRIVER_INSTALL_DIR_CTR_PATH": root})
+    for mount in container["volumeMounts"]:
+        if mount["name"] == _DRIVER_VOLUME:
+            mount["mountPath"] = root
 
 
 def _moved(path: str, paths: "HostPaths") -> str:
