@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, final
 from urllib.parse import quote
 
-from api.names import GKM_GROUP, GROUP, VERSION
+from api.names import GKM_GROUP, GROUP, NVIDIA_GROUP, VERSION
 
 
 @final
@@ -157,6 +157,21 @@ CLUSTER_GKM_CACHES: Final = _gkm("clustergkmcaches", "ClusterGKMCache", namespac
 GKM_CACHE_NODES: Final = _gkm("gkmcachenodes", "GKMCacheNode", namespaced=True)
 CLUSTER_GKM_CACHE_NODES: Final = _gkm(
     "clustergkmcachenodes", "ClusterGKMCacheNode", namespaced=False
+)
+CLUSTER_POLICIES: Final = Resource(
+    NVIDIA_GROUP, "v1", "clusterpolicies", "ClusterPolicy", namespaced=False
+)
+NVIDIA_DRIVERS: Final = Resource(
+    NVIDIA_GROUP, "v1alpha1", "nvidiadrivers", "NVIDIADriver", namespaced=False
+)
+GPU_CLUSTERS: Final = Resource(
+    NVIDIA_GROUP, "v1alpha1", "gpuclusters", "GPUCluster", namespaced=False
+)
+RUNTIME_CLASSES: Final = Resource(
+    "node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False
+)
+CONTROLLER_REVISIONS: Final = Resource(
+    "apps", "v1", "controllerrevisions", "ControllerRevision", namespaced=True
 )
 NODE_CLAIMS: Final = Resource("karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
 NODE_POOLS: Final = Resource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)

@@ -14,6 +14,7 @@ from reconciler.sinks.namespace_sink import NamespaceSink
 from reconciler.sinks.node_feature_sink import NodeFeatureSink
 from reconciler.sinks.node_sink import NodeSink
 from reconciler.sinks.operand_pod_sink import OperandPodSink
+from reconciler.sinks.operator_objects import OperatorObjects
 from reconciler.sinks.pool_sink import PoolSink
 from reconciler.sinks.scale_signal_sink import scale_signal_store
 
@@ -49,6 +50,7 @@ class Caches:
         self.inventories = self.inventory_sink.store
         self.features = NodeFeatureSink()
         self.operands = OperandPodSink()
+        self.operator_objects = OperatorObjects()
         self.config_maps = live_workloads(ConfigMap)
         self.daemon_sets = live_workloads(DaemonSet)
         self.node_claims = NodeClaimSink()

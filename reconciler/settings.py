@@ -1,9 +1,10 @@
 """Settings of the controllers, in the terms of the packages that decide; the server translates its own into them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from api.kinds.autoscaling import ScalingBackend
@@ -56,6 +57,19 @@ class AutoscalingTerms:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSoftwareTerms:
+    """Settings of ClusterPolicies and NVIDIADrivers."""
+
+    is_enabled: bool = False
+    """Whether both kinds are served."""
+    namespace: str = ""
+    """Of the operands: ours."""
+    environment: "Mapping[str, str]" = field(default_factory=dict)
+    """Images by the variables of NVIDIA's GPU Operator, such as `DRIVER_IMAGE`."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
     """Settings of all controllers of a leader."""
 
@@ -82,3 +96,4 @@ class ControllerSettings:
     autoscaling: AutoscalingTerms
     is_serving_caches: bool
     """Whether GKMCaches get a status, and are let go."""
+    node_software: NodeSoftwareTerms = NodeSoftwareTerms()

@@ -14,10 +14,13 @@ from api.kinds.gkmcachenode import ClusterGKMCacheNode, GKMCacheNode
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
+from api.kinds.nvidia.clusterpolicy import ClusterPolicy
+from api.kinds.nvidia.nvidiadriver import NVIDIADriver
 from kube.informer import Informer, Selection
 from kube.resources import (
     CLUSTER_GKM_CACHE_NODES,
     CLUSTER_GKM_CACHES,
+    CLUSTER_POLICIES,
     CONFIG_MAPS,
     DAEMON_SETS,
     GKM_CACHE_NODES,
@@ -30,6 +33,7 @@ from kube.resources import (
     NODE_FEATURES,
     NODE_POOLS,
     NODES,
+    NVIDIA_DRIVERS,
     PODS,
 )
 from pool.facts import node_facts
@@ -74,7 +78,8 @@ RBAC: Final = (
     *karpenter_sink.RBAC,
     *gkm_cache_sink.RBAC,
 )
-"""ConfigMaps and DaemonSets are watched under the permissions of `pool.workloads`, inventories under those of
+"""ClusterPolicies and NVIDIADrivers are watched under `operator_objects.RBAC`, which a server has that serves them;
+ConfigMaps and DaemonSets under the permissions of `pool.workloads`, inventories under those of
 `node.inventory`."""
 
 
@@ -176,7 +181,24 @@ def build_informers(
         )
     if settings.kernel_caches.enabled:
         found |= build_cache_informers(caches, client, clock=clock)
+    if settings.node_software.enabled:
+        found |= build_operator_informers(caches, client, clock=clock)
     return found
+
+
+def build_operator_informers(
+    caches: "Caches", client: "KubeClient", *, clock: "Clock"
+) -> "dict[str, Informer[Any]]":
+    """Return those of ClusterPolicies and NVIDIADrivers; an installation may have only the first kind."""
+    objects = caches.operator_objects
+    parts: tuple[tuple[Resource, type[KubeObject], Sink[Any]], ...] = (
+        (CLUSTER_POLICIES, ClusterPolicy, objects.policy_store),
+        (NVIDIA_DRIVERS, NVIDIADriver, objects.driver_store),
+    )
+    return {
+        resource.plural: Informer(client, resource, kind, sink=sink, clock=clock, is_optional=True)
+        for resource, kind, sink in parts
+    }
 
 
 def build_cache_informers(

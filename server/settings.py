@@ -30,6 +30,7 @@ from manifests.node.device_plugin import PluginKind, PluginMode
 from pool.placement.fragmentation.recent_demand import HALF_LIFE_S
 from server.bootstrap_settings import BootstrapSettings
 from server.kernel_cache_settings import KernelCacheSettings
+from server.node_software_settings import NodeSoftwareSettings
 from server.setting_fields import setting_fields
 from server.setting_sections import (
     DnsName,
@@ -389,12 +390,22 @@ class Settings(Section):
     demand: DemandSettings = DemandSettings()
     autoscaling: AutoscalingSettings = AutoscalingSettings()
     kernel_caches: KernelCacheSettings = KernelCacheSettings()
+    node_software: NodeSoftwareSettings = NodeSoftwareSettings()
 
     @model_validator(mode="after")
     def _per_node_needs_the_agent(self) -> Self:
         if self.device_plugin.mode is PluginMode.PER_NODE and not self.node_agent.enabled:
             raise ValueError(
                 "with device_plugin.mode PerNode the node agent serves the pools: enable node_agent"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _operands_come_from_one_source(self) -> Self:
+        if self.node_software.enabled and self.bootstrap.operands == "Own":
+            raise ValueError(
+                "with node_software.enabled a ClusterPolicy brings the operands of nodes: set"
+                " bootstrap.operands to External"
             )
         return self
 

@@ -2,7 +2,8 @@
 
 import contextlib
 import datetime as dt
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -39,6 +40,7 @@ from reconciler.settings import (
     AutoscalingTerms,
     ControllerSettings,
     EndpointTerms,
+    NodeSoftwareTerms,
     SchedulerTerms,
 )
 from server.bootstrap_settings import OperandImageSettings
@@ -53,6 +55,9 @@ if TYPE_CHECKING:
         NodeDetectorRolloutSettings,
         Settings,
     )
+
+_IMAGE_VARIABLE: Final = "_IMAGE"
+"""End of the names of variables that hold an operand's image."""
 
 
 def controller_settings(settings: "Settings") -> ControllerSettings:
@@ -93,6 +98,20 @@ def controller_settings(settings: "Settings") -> ControllerSettings:
             batch_max_s=settings.autoscaling.batch_max_s,
         ),
         is_serving_caches=settings.kernel_caches.enabled,
+        node_software=_node_software_terms(settings),
+    )
+
+
+def _node_software_terms(settings: "Settings") -> NodeSoftwareTerms:
+    given = {
+        name: value
+        for name, value in os.environ.items()
+        if name.endswith(_IMAGE_VARIABLE) and value
+    }
+    return NodeSoftwareTerms(
+        is_enabled=settings.node_software.enabled,
+        namespace=settings.namespace,
+        environment={**given, **settings.node_software.images},
     )
 
 
