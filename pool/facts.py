@@ -10,11 +10,13 @@ from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from api.annotations import decode_devices, decode_reservation
+from api.driver_upgrade import DRIVER_UPGRADE, UNITS_WITHHELD_ANNOTATION
 from api.foreign.karpenter import DISRUPTED_TAINT, DO_NOT_DISRUPT_ANNOTATION
 from api.kinds.autoscaling import ScalingBackend
 from api.names import (
     AGENT_NOT_READY_TAINT,
     CAPACITY_GATE,
+    DEPLOY_LABELS_ANNOTATION,
     DEVICES_ANNOTATION,
     KEEP_UNTIL_ANNOTATION,
     POOL_TAINTS_ANNOTATION,
@@ -23,6 +25,7 @@ from api.names import (
     RESERVATION_ANNOTATION,
     RESOURCE_PREFIX,
     UNITS_CONDITION,
+    UPGRADE_ENABLED_ANNOTATION,
     DeviceName,
     NodeName,
     PodUid,
@@ -143,6 +146,7 @@ def node_facts(node: "Node") -> NodeFacts:
         is_cordoned=node.spec.unschedulable,
         is_leaving=node.metadata.deletion_timestamp is not None or DISRUPTED_TAINT in taints,
         is_starting=AGENT_NOT_READY_TAINT in taints,
+        is_withheld=node.metadata.annotation(UNITS_WITHHELD_ANNOTATION) == DRIVER_UPGRADE,
         labels=node.metadata.labels or {},
         taints=tuple(node.spec.taints or ()),
         pool_taints=node.metadata.annotation(POOL_TAINTS_ANNOTATION) or "",
@@ -154,6 +158,10 @@ def node_facts(node: "Node") -> NodeFacts:
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         kernel=intern(node.status.node_info.kernel_version),
+        runtime=intern(node.status.node_info.container_runtime_version),
+        # Nodes of one kind have the same.
+        deploy_labels=intern(node.metadata.annotation(DEPLOY_LABELS_ANNOTATION) or ""),
+        upgrade_enabled=intern(node.metadata.annotation(UPGRADE_ENABLED_ANNOTATION) or ""),
         pool_units=_pool_units(node.status.allocatable),
     )
 

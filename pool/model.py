@@ -166,6 +166,8 @@ class NodeFacts:
     """It is being deleted, or its autoscaler is about to remove it: its free units are gone."""
     is_starting: bool = False
     """It has the startup taint of autoscaling: its units are for the pods that it came for, whatever others tolerate."""
+    is_withheld: bool = False
+    """Its devices take no new pod until the upgrade of its driver is over."""
     labels: "Mapping[str, str]"
     taints: "tuple[NodeTaint, ...]" = ()
     pool_taints: str = ""
@@ -182,6 +184,12 @@ class NodeFacts:
     """Whether this control plane set `api.names.PRESENT_LABEL`."""
     kernel: str = ""
     """Release of its kernel, as kubelet says."""
+    runtime: str = ""
+    """Its container runtime and that one's version, as kubelet says."""
+    deploy_labels: str = ""
+    """The node's annotation that names the labels set for a ClusterPolicy's operands."""
+    upgrade_enabled: str = ""
+    """The annotation that says whether the node gets a new driver by itself."""
     cpu_milli: int | None = None
     """CPU that pods can be given; None where the Node does not tell."""
     memory_mib: int | None = None
@@ -192,7 +200,7 @@ class NodeFacts:
     @property
     def is_placeable(self) -> bool:
         """Whether units may be reserved there."""
-        is_ready = self.is_ready and not self.is_cordoned
+        is_ready = self.is_ready and not self.is_cordoned and not self.is_withheld
         return is_ready and not self.is_leaving and not self.is_starting
 
 

@@ -219,6 +219,7 @@ class NodeSystemInfo(Model, frozen=True):
     """What kubelet says about the machine."""
 
     kernel_version: str = ""
+    container_runtime_version: str = ""
 
 
 class NodeStatus(Model, frozen=True):

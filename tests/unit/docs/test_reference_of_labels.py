@@ -27,7 +27,9 @@ WRITTEN_BY_PEOPLE = {
     "PRESENT_LABEL",
     "TOPOLOGY_MANAGER_POLICY_LABEL",
     "TOPOLOGY_MANAGER_SCOPE_LABEL",
+    "WORKLOAD_CONFIG_LABEL",
     "NVIDIA_PRESENT_LABEL",
+    "OPERANDS_LABEL",
     "SIGNATURE_FORMAT_LABEL",
 }
 """The others are the control plane's, Karpenter's or Kyverno's."""
