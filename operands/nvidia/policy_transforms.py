@@ -222,13 +222,24 @@ def set_host_paths(daemon_set: Json, paths: "HostPaths") -> None:
 
 
 def _tell_paths(daemon_set: Json, paths: "HostPaths") -> None:
-    """Tell the containers which directories of the node they have, where these are not the usual ones."""
+    """Tell the containers which directories of the node they have, where these are not the usual ones.
+
+    A container whose manifest says where it mounts the root of the node keeps that.
+    """
     volumes = {one["name"] for one in pod_spec_of(daemon_set).get("volumes", ())}
     for one in containers_of(daemon_set):
-        if paths.root != "/" and HOST_ROOT_VOLUME in volumes:
+        if (
+            paths.root != "/"
+            and HOST_ROOT_VOLUME in volumes
+            and not _has_variable(one, "HOST_ROOT")
+        ):
             set_env(one, {"HOST_ROOT": paths.root})
         if paths.driver_root != DRIVER_ROOT and one["name"] == "driver-validation":
             _tell_driver_root(one, paths.driver_root)
+
+
+def _has_variable(container: Json, name: str) -> bool:
+    return any(one["name"] == name for one in container.get("env", ()))
 
 
 def _tell_driver_root(container: Json, root: str) -> None:

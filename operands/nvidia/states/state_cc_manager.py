@@ -1,0 +1,31 @@
+"""State `state-cc-manager`: confidential computing of devices, for Kata Containers."""
+
+from typing import Any, Final
+
+from api.kinds.nvidia.sandbox_operands import SandboxMode
+from operands.asset_files import load_assets
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_transforms import finish_policy, set_block
+from operands.operand_state import OperandState
+from operands.transforms import container_of, set_env, the
+
+NAME: Final = "state-cc-manager"
+_MAIN: Final = "nvidia-cc-manager"
+
+
+def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
+    block, objects = settings.spec.cc_manager, load_assets(NAME)
+    daemon_set = the(objects, "DaemonSet")
+    if block.default_mode is not None:
+        set_env(container_of(daemon_set, _MAIN), {"DEFAULT_CC_MODE": block.default_mode.value})
+    set_block(daemon_set, _MAIN, block, field="ccManager", settings=settings)
+    return finish_policy(NAME, objects, settings)
+
+
+STATE: Final = OperandState(
+    name=NAME,
+    is_enabled=lambda settings: (
+        settings.runs_mode(SandboxMode.KATA) and settings.spec.cc_manager.is_enabled
+    ),
+    build=_build,
+)

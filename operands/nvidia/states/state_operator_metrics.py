@@ -1,0 +1,52 @@
+"""State `state-operator-metrics`: the metrics of this control plane under the name of the operator's Service.
+
+Who reads the operator's metrics by its Service `gpu-operator` finds those of the control plane there. They are
+read by TLS, as by the installation's own monitor, and never by both.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from operands.asset_files import load_assets
+from operands.nvidia.operator_metadata import set_operator_metadata
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_transforms import finish_policy, set_service_monitor
+from operands.operand_state import OperandState
+from operands.transforms import the
+
+if TYPE_CHECKING:
+    from operands.nvidia.policy_operands import ServerMetrics
+
+NAME: Final = "state-operator-metrics"
+
+
+def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
+    metrics, operator = settings.metrics, settings.spec.operator
+    if metrics is None:
+        return []
+    objects = load_assets(NAME)
+    service, monitor = the(objects, "Service"), the(objects, "ServiceMonitor")
+    service["spec"]["selector"] = dict(metrics.selector)
+    service["spec"]["ports"][0]["targetPort"] = metrics.port
+    config = operator.metrics.service_monitor
+    _set_endpoint(monitor, metrics)
+    set_service_monitor(monitor, config)
+    set_operator_metadata(objects, operator)
+    if metrics.is_monitored or config.enabled is False:
+        objects.remove(monitor)
+    return finish_policy(NAME, objects, settings)
+
+
+def _set_endpoint(monitor: dict[str, Any], metrics: "ServerMetrics") -> None:
+    endpoint = monitor["spec"]["endpoints"][0]
+    endpoint["path"] = metrics.path
+    endpoint["tlsConfig"] = {
+        "ca": {"secret": {"name": metrics.ca_secret, "key": "ca.crt"}},
+        "serverName": metrics.server_name,
+    }
+
+
+STATE: Final = OperandState(
+    name=NAME,
+    is_enabled=lambda settings: settings.metrics is not None,
+    build=_build,
+)
