@@ -42,6 +42,8 @@ class NodeReason(Enum):
     """The node is being deleted, or its autoscaler is about to remove it."""
     NODE_STARTING = "NodeStarting"
     """The node has the startup taint: pods that it was added for get its units first."""
+    DRIVER_UPGRADE = "DriverUpgrade"
+    """The node's driver is being upgraded: its devices take no new pod until that is over."""
 
     CACHE_FITS_NO_DEVICE = "CacheFitsNoDevice"
     """A kernel cache that the pod mounts fits no device of the pool there."""

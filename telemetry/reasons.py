@@ -241,6 +241,9 @@ _FAULTS: Final = {
     NodeReason.NODE_STARTING: (
         "node is starting, and its units are for the pods that it was added for"
     ),
+    NodeReason.DRIVER_UPGRADE: (
+        "the driver of the node is being upgraded, and its devices take no new pods until that is over"
+    ),
     NodeReason.NOT_ALIGNED: (
         "{wanted} requested and {free} free, but of these at most {largest} are on one NUMA node or connected by"
         " NVLink, which the pool requires"

@@ -26,6 +26,7 @@ from manifests.node.daemonset import (
     pod_resources_volume,
     run_mount,
     run_volume,
+    without_upgrade,
     workload_labels,
 )
 from manifests.node.device_plugin import PluginMode, signed
@@ -118,8 +119,11 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
 
 
 def on_nodes_with_devices(further: "Sequence[SelectorRequirement]") -> Json:
-    """Return the affinity to nodes with the label of either source; our label set to `false` wins."""
-    more = [msgspec.to_builtins(one) for one in further]
+    """Return the affinity to nodes with the label of either source; our label set to `false` wins.
+
+    Pods with it hold the driver, so they leave a node while its driver is upgraded.
+    """
+    more = [without_upgrade(), *(msgspec.to_builtins(one) for one in further)]
     ours = {"key": PRESENT_LABEL, "operator": "In", "values": ["true"]}
     nvidias = {"key": NVIDIA_PRESENT_LABEL, "operator": "In", "values": ["true"]}
     kept_away = {"key": PRESENT_LABEL, "operator": "NotIn", "values": ["false"]}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
+from api.driver_upgrade import AGENT_DEPLOY_LABEL, PAUSED_FOR_UPGRADE
 from api.foreign.core import Toleration
 from api.nodefiles.node_devices_file import RUN_DIRECTORY
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
@@ -73,6 +74,11 @@ def workload_labels(name: str, instance: str = "") -> dict[str, str]:
         "app.kubernetes.io/component": constants.DEVICE_PLUGIN,
     }
     return labels | {"app.kubernetes.io/instance": instance} if instance else labels
+
+
+def without_upgrade() -> Json:
+    """Return the requirement that keeps a pod, which holds the driver, off nodes whose driver is being replaced."""
+    return {"key": AGENT_DEPLOY_LABEL, "operator": "NotIn", "values": [PAUSED_FOR_UPGRADE]}
 
 
 def build_daemon_set(

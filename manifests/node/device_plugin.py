@@ -57,6 +57,7 @@ from manifests.node.daemonset import (
     problems_volume,
     run_mount,
     run_volume,
+    without_upgrade,
     workload_labels,
 )
 from manifests.node.mig_parted import MIG_CONFIG_KEY, MIG_NODES_KEY, PartedDevice, build_mig_configs
@@ -362,13 +363,15 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
         container = _own_container(pool.name, settings, mounts)
         account = {"serviceAccountName": constants.DEVICE_PLUGIN}
         volumes += [pod_resources_volume(settings.kubelet), run_volume(), problems_volume()]
-    on_nodes_of_pool = {"key": pool_node_label(pool.name), "operator": "Exists"}
+    on_nodes = [{"key": pool_node_label(pool.name), "operator": "Exists"}]
+    if settings.plugin is PluginKind.NVIDIA:
+        on_nodes.append(without_upgrade())
     spec: Json = {
         **account,
         "affinity": {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": [on_nodes_of_pool]}]
+                    "nodeSelectorTerms": [{"matchExpressions": on_nodes}]
                 }
             }
         },

@@ -36,7 +36,7 @@ class UnitWaitReason(Enum):
     UNITS_NOT_ALIGNED = "UnitsNotAligned"
     """A node has enough free units, and not as the pool's placement rules or kubelet's topology policy demand."""
     NODES_CLOSED = "NodesClosed"
-    """Nodes with enough units allocate none: they start, leave, or have a pod on unknown devices."""
+    """Nodes with enough units allocate none: they start, leave, get a new driver, or have a pod on unknown devices."""
 
 
 HAVE_UNITS: Final = frozenset({UnitWaitReason.UNITS_AVAILABLE, UnitWaitReason.RESERVATION_PENDING})

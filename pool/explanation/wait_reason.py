@@ -30,7 +30,12 @@ _BY_RULES: Final = frozenset(
     }
 )
 _CLOSED: Final = frozenset(
-    {NodeReason.NODE_LEAVING, NodeReason.NODE_STARTING, NodeReason.UNACCOUNTED_PODS}
+    {
+        NodeReason.NODE_LEAVING,
+        NodeReason.NODE_STARTING,
+        NodeReason.DRIVER_UPGRADE,
+        NodeReason.UNACCOUNTED_PODS,
+    }
 )
 
 

@@ -577,4 +577,6 @@ def _closed(pool: "PoolFacts | None", node: "NodeFacts | None") -> NodeReason | 
         return pool.closed
     if node is not None and node.is_leaving:
         return NodeReason.NODE_LEAVING
+    if node is not None and node.is_withheld:
+        return NodeReason.DRIVER_UPGRADE
     return NodeReason.NODE_STARTING if node is not None and node.is_starting else None

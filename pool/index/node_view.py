@@ -55,7 +55,7 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
     unusable: int = 0
     """Units on faulted devices, taken or not: no eviction makes them available."""
     closed: NodeReason | None = None
-    """Why the whole pool, or a node that is starting or leaving, allocates no units."""
+    """Why the whole pool, or a node that starts, leaves or gets a new driver, allocates no units."""
     room: "Room | None" = None
     """Units by device, where more than their number decides."""
     rest: "Rest | None" = None

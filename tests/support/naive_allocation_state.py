@@ -339,6 +339,8 @@ class NaiveAllocationState:
         state = self.nodes.get(node, {"closed": ""})["closed"]
         if state == "leaving":
             return "NodeLeaving"
+        if state == "withheld":
+            return "DriverUpgrade"
         return "NodeStarting" if state == "starting" and not mine else None
 
     def may_hold(self, pool: str, node: str, pod: dict[str, Any]) -> bool:

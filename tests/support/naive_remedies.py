@@ -353,7 +353,11 @@ def _pool(pool: PoolFacts) -> dict[str, Any]:
 
 
 def _node(node: NodeFacts) -> dict[str, Any]:
-    closed = {"leaving": node.is_leaving, "starting": node.is_starting}
+    closed = {
+        "leaving": node.is_leaving,
+        "withheld": node.is_withheld,
+        "starting": node.is_starting,
+    }
     state = next((word for word, is_so in closed.items() if is_so), "")
     return {"ready": node.is_ready, "closed": state}
 

@@ -256,13 +256,14 @@ class _Drawing:
         if self._is(0.08):
             node = replace(node, is_ready=False)
             taints += [UNREADY] if self._is(0.8) else []
-        state = "" if self._is(0.9) else self._one_of(("leaving", "starting"))
+        state = "" if self._is(0.9) else self._one_of(("leaving", "starting", "withheld"))
         known = 8000 if self._is(0.3) else None
         return replace(
             node,
             taints=tuple(taints),
             is_leaving=state == "leaving",
             is_starting=state == "starting",
+            is_withheld=state == "withheld",
             cpu_milli=known,
             memory_mib=known,
         )

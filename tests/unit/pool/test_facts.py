@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from api.annotations import ReservationNote, encode_devices
+from api.driver_upgrade import UNITS_WITHHELD_ANNOTATION
 from api.foreign.core import Node, NodeTaint, Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
@@ -148,6 +149,15 @@ def test_a_node() -> None:
         taints=(NodeTaint(key="k", effect="NoSchedule"),),
     )
     assert not facts.is_placeable
+
+
+@pytest.mark.parametrize(("value", "want"), [("driver-upgrade", True), ("", False), ("me", False)])
+def test_devices_are_withheld_by_an_upgrade_of_the_driver(value: str, want: bool) -> None:
+    annotations = {UNITS_WITHHELD_ANNOTATION: value}
+    raw = {"metadata": {"name": "n1", "annotations": annotations}}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    facts = node_facts(msgspec.convert({**raw, "status": ready}, Node))
+    assert (facts.is_withheld, facts.is_placeable) == (want, not want)
 
 
 def test_a_node_that_does_not_say_that_it_is_ready_is_not() -> None:

@@ -215,6 +215,21 @@ def test_a_node_that_leaves_has_units_for_nobody():
     assert state.reader.plan_on(N1, pool, a_demand(1)) is None
 
 
+def test_a_node_whose_driver_is_upgraded_has_units_for_nobody_until_that_is_over():
+    state = some_allocation_state(devices=some_devices(2))
+    pod = a_reserved_pod(state)
+    state.index.replace_node(a_node("n1", is_withheld=True))
+    pool = pool_of(state)
+    refusal = state.index.view(pool.name, a_demand(1)).refusals[N1]
+    assert refusal is not None
+    assert refusal.reason is NodeReason.DRIVER_UPGRADE
+    assert not refusal.reason.is_resolvable
+    own = state.reader.plan_bind(N1, pool, pod.demand, uid=pod.uid)
+    assert isinstance(own, PlacementRefused)
+    state.index.replace_node(a_node("n1"))
+    assert isinstance(plan_reservation(state, a_demand(1)), Placed)
+
+
 def test_reservations_on_a_node_that_leaves_end_and_commitments_stay():
     state = some_allocation_state(devices=some_devices(3))
     waiting = a_reserved_pod(state, "waiting")

@@ -58,6 +58,9 @@ TEXTS = {
     NodeReason.NODE_STARTING: (
         "GPU pool whole: node is starting, and its units are for the pods that it was added for"
     ),
+    NodeReason.DRIVER_UPGRADE: (
+        "GPU pool whole: the driver of the node is being upgraded, and its devices take no new pods until that is over"
+    ),
     NodeReason.CACHE_FITS_NO_DEVICE: (
         "GPU pool whole: kernel cache GKMCache team/llama fits no device of the pool on this node:"
         " arch 90 of the cache, device has 80"

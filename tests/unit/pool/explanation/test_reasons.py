@@ -115,8 +115,8 @@ def test_nodes_with_units_that_the_pod_may_not_go_to_are_excluded(
     assert found.nodes[0].refusal is None
 
 
-@pytest.mark.parametrize("state_of_node", ["is_leaving", "is_starting"])
-def test_a_node_that_leaves_or_starts_is_closed(state_of_node: str):
+@pytest.mark.parametrize("state_of_node", ["is_leaving", "is_starting", "is_withheld"])
+def test_a_node_that_leaves_or_starts_or_gets_a_new_driver_is_closed(state_of_node: str):
     state = a_state({"n1": 0})
     state.index.replace_node(a_node("n1", **{state_of_node: True}))
     found = why(state, waiting(2))
