@@ -5,25 +5,23 @@ cluster serves. An object is written where it lacks a field of the desired one, 
 by its state's label where no state wants it. An object that cannot be written stops no other.
 """
 
-import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
 
 from api.names import OPERAND_LABEL
-from kube.errors import ApiError, MethodNotAllowed, NotFound
 from kube.event_recorder import ObjectReference
 from manifests import constants
 from manifests.node.device_plugin import signed
 from operands.bootstrap_states import BOOTSTRAP_STATES
-from operands.operand_state import OPTIONAL_KINDS
 from operands.rollout import unready_reason
 from reconciler.controller_spec import ControllerSpec
 from reconciler.operands import rights
-from reconciler.operands.live_operands import RESOURCES, LiveOperands, ObjectName, read_operands
-from reconciler.operands.refusals import Refusal
-from reconciler.runtime.desired_fields import has_fields
+from reconciler.operands.live_operands import RESOURCES, read_operands
+from reconciler.operands.refusals import cure_of
+from reconciler.runtime.live_objects import LiveObjects, ObjectName
+from reconciler.runtime.object_applier import ObjectApplier, Refusal
 from telemetry.metrics import BOOTSTRAP_HANDLER_ERRORS
 from telemetry.reasons import EventReason
 
@@ -52,9 +50,9 @@ class NodeOperands:
         self, client: "KubeClient", settings: "BootstrapOperands", recorder: "EventRecorder"
     ) -> None:
         self._client = client
+        self._applier = ObjectApplier(client, RESOURCES, field_manager=FIELD_MANAGER)
         self._settings = settings
         self._recorder = recorder
-        self._answered: dict[ObjectName, Json] = {}
         self._reported = ""
         self._unready: dict[str, str] = {}
 
@@ -62,61 +60,30 @@ class NodeOperands:
         """Write differences, delete what no state wants; look again while an operand is on."""
         live = await read_operands(self._client, self._settings.namespace)
         desired = self._desired(live)
-        refused = [
+        refusals: list[Refusal | None] = [
             Refusal("", kind, "", error)
             for kind, error in live.unreadable.items()
             if desired or kind == "DaemonSet"
         ]
         for name, (state, body) in desired.items():
-            if name[0] not in live.unreadable:
-                refused += await self._apply(state, body, live.objects.get(name))
+            is_readable = name[0] not in live.unreadable
+            if is_readable and self._applier.differs(body, live.objects.get(name)):
+                refusals.append(await self._applier.write(state, body))
         for name, found in reversed(list(live.objects.items())):
             if name not in desired:
-                refused += await self._delete(name, found)
+                state = found["metadata"]["labels"][OPERAND_LABEL]
+                refusals.append(await self._applier.delete(state, name, found))
+        refused = [one for one in refusals if one is not None]
         self._report(refused)
         self._note_rollouts(desired, live)
         return RECHECK_S if desired or refused else None
 
-    def _desired(self, live: LiveOperands) -> dict[ObjectName, tuple[str, Json]]:
+    def _desired(self, live: LiveObjects) -> dict[ObjectName, tuple[str, Json]]:
         return {
             (one["kind"], one["metadata"]["name"]): (state.name, signed(one))
             for state in BOOTSTRAP_STATES
             for one in state.objects(self._settings, live.served)
         }
-
-    async def _apply(self, state: str, body: Json, found: Json | None) -> list[Refusal]:
-        kind, name = body["kind"], body["metadata"]["name"]
-        # An object that the API server stores otherwise than we write it is written once.
-        if found is not None and (
-            has_fields(body, found) or self._answered.get((kind, name)) == _content(found)
-        ):
-            return []
-        try:
-            written = await self._client.apply(RESOURCES[kind], body, field_manager=FIELD_MANAGER)
-        except ApiError as error:
-            if kind in OPTIONAL_KINDS and isinstance(error, NotFound | MethodNotAllowed):
-                # Its definition went since the list, or is on its way.
-                return []
-            return [Refusal(state, kind, name, error)]
-        self._answered[kind, name] = _content(written.decode(dict[str, Any]))
-        _log.info("operand applied", operand=state, kind=kind, object=name)
-        return []
-
-    async def _delete(self, name: ObjectName, found: Json) -> list[Refusal]:
-        kind, meta = name[0], found["metadata"]
-        state = meta["labels"][OPERAND_LABEL]
-        if meta.get("deletionTimestamp"):
-            return []
-        self._answered.pop(name, None)
-        try:
-            with contextlib.suppress(NotFound):
-                await self._client.delete(
-                    RESOURCES[kind], name[1], namespace=meta.get("namespace"), uid=meta["uid"]
-                )
-        except ApiError as error:
-            return [Refusal(state, kind, name[1], error)]
-        _log.info("operand deleted", operand=state, kind=kind, object=name[1])
-        return []
 
     def _report(self, refused: list[Refusal]) -> None:
         """Count every refusal, and report the first one once."""
@@ -131,7 +98,7 @@ class NodeOperands:
             return
         first, others = refused[0], len(refused) - 1
         more = f"; and {others} more objects" if others else ""
-        note = f"{text}{more}. The other operands go on. {first.cure}"
+        note = f"{text}{more}. The other operands go on. {cure_of(first)}"
         resource = RESOURCES[first.kind]
         self._recorder.warning(
             ObjectReference(
@@ -147,7 +114,7 @@ class NodeOperands:
         _log.warning("operand cannot be applied", error=text, others=others)
 
     def _note_rollouts(
-        self, desired: Mapping[ObjectName, tuple[str, Json]], live: LiveOperands
+        self, desired: Mapping[ObjectName, tuple[str, Json]], live: LiveObjects
     ) -> None:
         """Log when an operand becomes ready, or ceases to be."""
         unready: dict[str, str] = {}
@@ -163,17 +130,6 @@ class NodeOperands:
             if state not in self._unready:
                 _log.info("operand is not ready", operand=state, reason=reason)
         self._unready = unready
-
-
-def _content(shown: Json) -> Json:
-    """Return what a write of ours may have set: neither status nor what every write changes."""
-    meta = shown["metadata"]
-    kept = {key: meta.get(key) for key in ("labels", "annotations")}
-    return {
-        key: value
-        for key, value in shown.items()
-        if key not in {"apiVersion", "kind", "metadata", "status"}
-    } | {"metadata": kept}
 
 
 SPEC: Final = ControllerSpec(

@@ -3,7 +3,8 @@
 import pytest
 
 from kube.errors import ApiError, BadRequest, Cause, Forbidden, Invalid, NotFound, StatusDetails
-from reconciler.operands.refusals import MAX_ANSWER, Refusal
+from reconciler.operands.refusals import cure_of
+from reconciler.runtime.object_applier import MAX_ANSWER, Refusal
 
 LONG = "x" * 300
 
@@ -24,14 +25,14 @@ def test_an_invalid_field_is_named_with_the_section_of_the_settings():
     cause = Cause(reason="FieldValueInvalid", message="Invalid value: -1", field="spec.a")
     found = refused(Invalid(422, "Invalid", LONG, details=StatusDetails(causes=[cause])))
     assert found.text.endswith("422 Invalid: spec.a: Invalid value: -1")
-    assert found.cure == "Correct bootstrap.gfd in the settings of the server"
+    assert cure_of(found) == "Correct bootstrap.gfd in the settings of the server"
 
 
 @pytest.mark.parametrize(
     ("state", "section"), [("dcgm-exporter", "dcgm_exporter"), ("telemetry", "dcgm_exporter")]
 )
 def test_sections_have_the_names_of_the_settings(state: str, section: str):
-    cure = refused(BadRequest(400, "BadRequest", "no"), state=state).cure
+    cure = cure_of(refused(BadRequest(400, "BadRequest", "no"), state=state))
     assert f"bootstrap.{section} " in cure
 
 
@@ -46,7 +47,7 @@ def test_sections_have_the_names_of_the_settings(state: str, section: str):
 def test_every_answer_has_a_cure(error: ApiError, word: str):
     found = refused(error)
     assert error.message in found.text
-    assert word in found.cure
+    assert word in cure_of(found)
 
 
 def test_an_endless_answer_is_cut():
