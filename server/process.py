@@ -33,6 +33,7 @@ from pool.index.device_index import DeviceIndex
 from reconciler.caches import Caches
 from reconciler.controller_spec import ControllerContext
 from reconciler.kernelcache.cache_gauges import forget_kernel_caches
+from reconciler.operator_gauges import forget_node_software
 from reconciler.pod.reservation_end import record_end
 from reconciler.pod.reservation_expiry import ReservationExpiry
 from reconciler.pool.gauges import forget_all
@@ -280,6 +281,7 @@ class ControlPlane:
                 forget_all()
                 forget_all_scaling()
                 forget_kernel_caches()
+                forget_node_software()
                 self._idle.set()
 
     async def stop_acting(self) -> None:

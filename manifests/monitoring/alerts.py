@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from manifests import constants
 from manifests.monitoring.alert import Alert, RecordingRule, Severity
+from manifests.monitoring.node_software_alerts import NODE_SOFTWARE_ALERTS
 from manifests.monitoring.objectives import OBJECTIVE_ALERTS
 
 if TYPE_CHECKING:
@@ -379,6 +380,7 @@ ALERTS: Final = (
         "0m",
         "pods use a former image of {{ $labels.cache }} for over a day",
     ),
+    *NODE_SOFTWARE_ALERTS,
     *OBJECTIVE_ALERTS,
 )
 

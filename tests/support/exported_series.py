@@ -6,10 +6,24 @@ from typing import Final
 from dashboards.foreign_series import FOREIGN_SERIES
 from prometheus_client import Counter, Histogram
 
-from telemetry import agent_metrics, device_page, kernel_cache_metrics, metrics, usage_metrics
+from telemetry import (
+    agent_metrics,
+    device_page,
+    kernel_cache_metrics,
+    metrics,
+    node_software_metrics,
+    usage_metrics,
+)
 from telemetry.metric_declaration import DeclaredMetric, labels_of
 
-HOMES: Final = (metrics, agent_metrics, device_page, kernel_cache_metrics, usage_metrics)
+HOMES: Final = (
+    metrics,
+    agent_metrics,
+    device_page,
+    kernel_cache_metrics,
+    node_software_metrics,
+    usage_metrics,
+)
 """Modules that declare what alerts and dashboards ask for."""
 OF_TARGETS: Final = frozenset({"instance", "job"})
 """Labels that Prometheus gives every series."""
@@ -46,6 +60,11 @@ def series_of(metric: DeclaredMetric) -> dict[str, frozenset[str]]:
 OURS: Final[dict[str, frozenset[str]]] = {
     name: labels for metric in declared_metrics() for name, labels in series_of(metric).items()
 }
+OF_NODE_STATUS_EXPORTER: Final[dict[str, frozenset[str]]] = {
+    f"gpu_operator_node_{name}": OF_TARGETS | {"node"}
+    for name in ("device_plugin_devices_total", "driver_validation", "toolkit_ready", "cuda_ready")
+}
+"""NVIDIA's, in an image of NVIDIA's, which a ClusterPolicy runs: alerts of nodes ask for them."""
 KNOWN: Final[dict[str, frozenset[str]]] = OURS | {
     name: OF_TARGETS.union(one.labels) for name, one in FOREIGN_SERIES.items()
 }

@@ -258,6 +258,7 @@ def test_metrics_are_declared_in_their_one_home_only():
             "telemetry/console_metrics.py",
             "telemetry/device_page.py",
             "telemetry/kernel_cache_metrics.py",
+            "telemetry/node_software_metrics.py",
             "telemetry/usage_metrics.py",
         }
         for node in ast.walk(tree_of(path))
@@ -277,6 +278,7 @@ def test_every_metric_is_used():
             "telemetry/console_metrics.py",
             "telemetry/device_page.py",
             "telemetry/kernel_cache_metrics.py",
+            "telemetry/node_software_metrics.py",
             "telemetry/usage_metrics.py",
         )
         for node in tree_of(ROOT / home).body
@@ -296,6 +298,7 @@ def test_every_metric_is_used():
             "telemetry.console_metrics",
             "telemetry.device_page",
             "telemetry.kernel_cache_metrics",
+            "telemetry.node_software_metrics",
             "telemetry.usage_metrics",
         }
         for alias in node.names

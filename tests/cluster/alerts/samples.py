@@ -20,7 +20,7 @@ from pool.reservations.reservation import End, ReservationPhase
 from reconciler.pool.unit_seconds import UnitState
 from telemetry.conditions import PoolCondition
 from telemetry.metric_declaration import DeclaredMetric, labels_of
-from tests.support.exported_series import declared_metrics, name_of
+from tests.support.exported_series import OF_NODE_STATUS_EXPORTER, declared_metrics, name_of
 
 START: Final = 1_700_000_000
 STEP_S: Final = 60
@@ -114,6 +114,8 @@ def _of_nodes() -> Iterator[Series]:
     ):
         yield Series(condition, {"node": node, "condition": one})
     yield Series("gpu_informer_synced", {"resource": "pods"}, 0)
+    for name in OF_NODE_STATUS_EXPORTER:
+        yield Series(name, {"node": "n1"})
     degraded = {"node": "n2", "condition": "AgentDegraded"}
     yield Series("gpu_node_inventory_condition", degraded)
     yield Series("gpu_agent_plugin_registered", {"resource": "gpu.deckhouse.io/train"}, 0)

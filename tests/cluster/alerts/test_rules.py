@@ -42,6 +42,7 @@ def _burning(histogram: str, labels: str, le: str, *, slow: int) -> dict[str, st
 _ADMISSION = ("gpu_admission_duration_seconds", 'webhook="mutate-pods"', "0.1")
 _FILTER = ("gpu_extender_duration_seconds", 'verb="filter"', "0.05")
 _WAIT = "gpupool_reserved_wait_seconds"
+_DRIVER_VALID = "gpu_operator_node_driver_validation"
 _OF_REGISTRIES = _burning(_ADMISSION[0], 'webhook="mutate-gkmcaches"', "0.1", slow=60)
 _OF_BINDINGS = _burning(_FILTER[0], 'verb="bind"', "0.05", slow=60)
 
@@ -421,6 +422,102 @@ CASES = [
         labels={"cache": "GKMCache a/b"},
         harmless={'gpu_kernel_cache_outdated_since_seconds{cache="GKMCache a/c"}': "60x1600"},
         text="pods use a former image of GKMCache a/b for over a day",
+    ),
+    Case(
+        "GPUOperatorReconciliationFailed",
+        {'gpu_operator_reconciliation_status{pod="a"}': "0x90"},
+        silent_at="59m",
+        raised_at="60m",
+        labels={"pod": "a"},
+        # Not ready for less than an hour, as after a change; and a replica that has led, whose series ends.
+        harmless={
+            'gpu_operator_reconciliation_status{pod="b"}': "0x30 1x60",
+            'gpu_operator_reconciliation_status{pod="c"}': "-1x30",
+        },
+    ),
+    Case(
+        "GPUOperatorReconciliationFailedNfdLabelsMissing",
+        {
+            'gpu_operator_reconciliation_status{pod="a"}': "-2x60",
+            'gpu_operator_reconciliation_has_nfd_labels{pod="a"}': "0x60",
+        },
+        silent_at="29m",
+        raised_at="30m",
+        labels={"pod": "a"},
+        harmless={
+            'gpu_operator_reconciliation_status{pod="b"}': "1x60",
+            'gpu_operator_reconciliation_has_nfd_labels{pod="b"}': "0x60",
+            'gpu_operator_reconciliation_status{pod="c"}': "0x60",
+            'gpu_operator_reconciliation_has_nfd_labels{pod="c"}': "1x60",
+        },
+    ),
+    Case(
+        "GPUOperatorDriverAutoUpgradeFailures",
+        {
+            'gpu_operator_driver_auto_upgrade_enabled{pod="a"}': "1x60",
+            'gpu_operator_nodes_upgrades_failed{pod="a"}': "2x60",
+        },
+        silent_at="29m",
+        raised_at="30m",
+        labels={"pod": "a"},
+        harmless={
+            'gpu_operator_driver_auto_upgrade_enabled{pod="b"}': "0x60",
+            'gpu_operator_nodes_upgrades_failed{pod="b"}': "2x60",
+        },
+    ),
+    Case(
+        "GPUDriverUpgradeOverdue",
+        {'gpu_driver_upgrade_overdue_nodes{state="drain-required",pod="a"}': "3x60"},
+        silent_at="14m",
+        raised_at="15m",
+        labels={"state": "drain-required"},
+        harmless={'gpu_driver_upgrade_overdue_nodes{state="upgrade-required",pod="a"}': "0x60"},
+        text="nodes stay in state drain-required of the driver's upgrade for longer than it should last",
+    ),
+    Case(
+        "GPUOperatorNodeDeploymentFailed",
+        {'gpu_operator_node_device_plugin_devices_total{node="n1"}': "0x60"},
+        silent_at="29m",
+        raised_at="30m",
+        labels={"node": "n1"},
+        harmless={
+            'gpu_operator_node_device_plugin_devices_total{node="n2"}': "8x60",
+            'gpu_operator_node_device_plugin_devices_total{node="n3"}': "-1x60",
+        },
+        text="node n1 offers no device to kubelet",
+    ),
+    Case(
+        "GPUOperatorNodeDeploymentDriverFailed",
+        {'gpu_operator_node_driver_validation{node="n1"}': "0x60"},
+        silent_at="29m",
+        raised_at="30m",
+        labels={"node": "n1"},
+        harmless={'gpu_operator_node_driver_validation{node="n2"}': "1x60"},
+        text="the driver of node n1 does not pass its validation",
+    ),
+    *(
+        Case(
+            alert,
+            {f'{series}{{node="n1"}}': "0x60", f'{_DRIVER_VALID}{{node="n1"}}': "1x60"},
+            silent_at="29m",
+            raised_at="30m",
+            labels={"node": "n1"},
+            # Without a driver there is neither of the two, and the alert on drivers is raised.
+            harmless={f'{series}{{node="n2"}}': "0x60", f'{_DRIVER_VALID}{{node="n2"}}': "0x60"},
+            text=text,
+        )
+        for alert, series, text in (
+            (
+                "GPUOperatorNodeDeploymentToolkitFailed",
+                "gpu_operator_node_toolkit_ready",
+                "the container toolkit of node n1 is not ready, and its driver is",
+            ),
+            (
+                "GPUOperatorNodeDeploymentCudaFailed",
+                "gpu_operator_node_cuda_ready",
+                "CUDA does not work on node n1, and its driver is ready",
+            ),
+        )
     ),
 ]
 

@@ -8,6 +8,9 @@ from typing import Final
 _NOTHING_FAILS: Final = "nothing of the kind fails in the half hour"
 _NO_DRIVER: Final = "of a node agent with a driver: tests/cluster/node/operands/test_device_boards.py and tests/component/agent"
 _NO_CACHE: Final = "no kernel cache is pulled or mounted: tests/cluster/node/caches"
+_NO_NODE_SOFTWARE: Final = (
+    "node software is off: no ClusterPolicy is read, and no node status exporter runs"
+)
 _NO_SCALING: Final = "no pool scales: tests/cluster/autoscaling"
 _NOT_LOOKED_AT: Final = "the bare node lacks a driver, and what comes after it is not looked at: tests/cluster/readiness"
 
@@ -35,6 +38,20 @@ UNSEEN_SERIES: Final[dict[str, str]] = {
             "gpu_kernel_cache_outdated_since_seconds",
         ),
         _NO_CACHE,
+    ),
+    **dict.fromkeys(
+        (
+            "gpu_operator_reconciliation_status",
+            "gpu_operator_reconciliation_has_nfd_labels",
+            "gpu_operator_driver_auto_upgrade_enabled",
+            "gpu_operator_nodes_upgrades_failed",
+            "gpu_driver_upgrade_overdue_nodes",
+            "gpu_operator_node_device_plugin_devices_total",
+            "gpu_operator_node_driver_validation",
+            "gpu_operator_node_toolkit_ready",
+            "gpu_operator_node_cuda_ready",
+        ),
+        _NO_NODE_SOFTWARE,
     ),
     **dict.fromkeys(
         (

@@ -19,6 +19,7 @@ from telemetry import (
     device_page,
     kernel_cache_metrics,
     metrics,
+    node_software_metrics,
     usage_metrics,
 )
 from telemetry.metric_declaration import DeclaredMetric, labels_of
@@ -33,6 +34,10 @@ Gauges of pools, pods, devices and reservations are exported by the leader only.
 SERVER = """
 ## Server
 `/metrics` of port 8443, without authentication.
+"""
+NODE_SOFTWARE = """
+## Node software
+`/metrics` of port 8443 of the leader, where `node_software.enabled` is set. Metrics with the prefix `gpu_operator_` are those of NVIDIA's GPU Operator ([what they show](../node-software.md#metrics)).
 """
 USAGE = """
 ## Use by namespace and pod
@@ -96,6 +101,7 @@ def field_rows() -> Iterator[Row]:
 def page() -> str:
     parts = [
         (HEAD + SERVER, rows_of(metrics, kernel_cache_metrics)),
+        (NODE_SOFTWARE, rows_of(node_software_metrics)),
         (USAGE, rows_of(usage_metrics)),
         (AGENT, rows_of(agent_metrics)),
         (DEVICES, [*field_rows(), *rows_of(device_page)]),
@@ -124,6 +130,7 @@ def test_every_module_with_metrics_is_in_the_reference():
         kernel_cache_metrics,
         agent_metrics,
         device_page,
+        node_software_metrics,
         usage_metrics,
         console_metrics,
     )

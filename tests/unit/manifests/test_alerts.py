@@ -14,7 +14,13 @@ from manifests.monitoring.alerts import ALERTS, RECORDING_RULES, anchor_of, buil
 from pool.reservations.reservation import End, ReservationPhase
 from reconciler.scaling import scaling_gauges
 from telemetry.conditions import InventoryCondition, PoolCondition
-from tests.support.exported_series import OURS, declared_metrics, name_of, series_of
+from tests.support.exported_series import (
+    OF_NODE_STATUS_EXPORTER,
+    OURS,
+    declared_metrics,
+    name_of,
+    series_of,
+)
 from tests.support.promql import Labels, labels_in, selectors
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
@@ -53,7 +59,7 @@ def checked_labels(expression: str) -> Labels:
                 assert float(matcher.value) in histogram._upper_bounds
             else:
                 assert matcher.value in VALUES[matcher.name]
-    return labels_in(tree, OURS)
+    return labels_in(tree, OURS | OF_NODE_STATUS_EXPORTER)
 
 
 @pytest.mark.parametrize("rule", RECORDING_RULES, ids=lambda rule: rule.name)

@@ -19,13 +19,21 @@ from telemetry import (
     console_metrics,
     kernel_cache_metrics,
     metrics,
+    node_software_metrics,
     usage_metrics,
 )
 from telemetry.metric_declaration import DeclaredMetric, labels_of
 
 METRICS = {
     name: metric
-    for home in (metrics, agent_metrics, console_metrics, kernel_cache_metrics, usage_metrics)
+    for home in (
+        metrics,
+        agent_metrics,
+        console_metrics,
+        kernel_cache_metrics,
+        node_software_metrics,
+        usage_metrics,
+    )
     for name, metric in vars(home).items()
     if isinstance(metric, DeclaredMetric)
 }
@@ -45,7 +53,11 @@ def families_of(collector: type[ProcessCollector | PlatformCollector]) -> set[st
 
 def test_every_metric_is_in_our_registry_and_nothing_else_is():
     assert len(FAMILIES) == len(METRICS) > 20
-    registries = (metrics.REGISTRY, usage_metrics.USAGE_REGISTRY)
+    registries = (
+        metrics.REGISTRY,
+        node_software_metrics.OPERATOR_REGISTRY,
+        usage_metrics.USAGE_REGISTRY,
+    )
     registered = {family.name for one in registries for family in one.collect()}
     of_the_process = families_of(ProcessCollector) | families_of(PlatformCollector)
     assert {"process_cpu_seconds", "process_resident_memory_bytes", "python_info"} < of_the_process
