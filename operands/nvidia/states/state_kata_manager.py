@@ -1,9 +1,11 @@
 """State `state-kata-manager`: never on, as in the GPU Operator since v26.3. What an older operator left has a name here."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from operands.nvidia.policy_operands import PolicyOperands
 from operands.operand_state import OperandState
+
+if TYPE_CHECKING:
+    from operands.nvidia.policy_operands import PolicyOperands
 
 NAME: Final = "state-kata-manager"
 FORMER_OBJECTS: Final = (
@@ -20,6 +22,6 @@ FORMER_OBJECTS: Final = (
 FORMER_CLASSES_LABEL: Final = "nvidia.com/kata-runtime-class"
 """On RuntimeClasses that an older operator made, with the value `true`: their names were its user's."""
 
-STATE: Final = OperandState[PolicyOperands](
+STATE: "Final[OperandState[PolicyOperands]]" = OperandState(
     name=NAME, is_enabled=lambda _: False, build=lambda _: []
 )

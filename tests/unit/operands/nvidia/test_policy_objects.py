@@ -1,0 +1,157 @@
+"""Objects of all states of the whole matrix: valid for every version of Kubernetes, consistent, and with few rights."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from api.names import POLICY_STATE_LABEL
+from operands.nvidia.policy_transforms import containers_of
+from operands.operand_state import OPTIONAL_KINDS
+from operands.transforms import pod_spec_of
+from tests.support.kubernetes_schemas import check_object
+from tests.support.published_crds import faults, published_crd
+from tests.unit.operands.nvidia.policy_cases import (
+    CASES,
+    NAMED_BY_SPEC,
+    NAMESPACE,
+    REGISTRY,
+    distinct_objects,
+    objects_of,
+)
+
+VERSIONS = [f"1.{minor}" for minor in range(30, 38)]
+IN_CLUSTER = frozenset({"ClusterRole", "ClusterRoleBinding", "RuntimeClass"})
+KINDS = IN_CLUSTER | {
+    "ConfigMap",
+    "DaemonSet",
+    "Role",
+    "RoleBinding",
+    "Service",
+    "ServiceAccount",
+    "ServiceMonitor",
+}
+EACH_CASE = pytest.mark.parametrize("name", CASES)
+
+
+def named(one) -> tuple[str, str]:
+    return one["kind"], one["metadata"]["name"]
+
+
+def daemon_sets() -> list[dict[str, Any]]:
+    return [one for one in distinct_objects() if one["kind"] == "DaemonSet"]
+
+
+@pytest.mark.parametrize("place", range(len(VERSIONS)), ids=VERSIONS)
+def test_every_version_of_kubernetes_takes_the_objects(place: int, *, is_long: bool):
+    """Each object is checked against all versions in the long form, and otherwise against one in turn."""
+    objects = [one for one in distinct_objects() if one["kind"] not in OPTIONAL_KINDS]
+    for one in objects if is_long else objects[place :: len(VERSIONS)]:
+        check_object(one, VERSIONS[place])
+
+
+def test_the_operator_of_prometheus_takes_the_monitors():
+    definition = published_crd("servicemonitors.monitoring.coreos.com")
+    monitors = [one for one in distinct_objects() if one["kind"] == "ServiceMonitor"]
+    assert monitors
+    assert [fault for one in monitors for fault in faults(one, definition)] == []
+
+
+@EACH_CASE
+def test_objects_are_told_by_their_state_and_lie_in_the_namespace(name: str):
+    for state, objects in objects_of(name).items():
+        for one in objects:
+            assert one["kind"] in KINDS
+            assert one["metadata"]["labels"][POLICY_STATE_LABEL] == state
+            namespace = None if one["kind"] in IN_CLUSTER else NAMESPACE
+            assert one["metadata"].get("namespace") == namespace
+
+
+@EACH_CASE
+def test_no_two_objects_have_one_name_and_no_two_daemon_sets_select_the_same_pods(name: str):
+    objects = [one for objects in objects_of(name).values() for one in objects]
+    names = [named(one) for one in objects]
+    assert len(names) == len(set(names))
+    selectors = [
+        json.dumps([one["spec"]["selector"], pod_spec_of(one)["nodeSelector"]])
+        for one in objects
+        if one["kind"] == "DaemonSet"
+    ]
+    assert len(selectors) == len(set(selectors))
+
+
+@EACH_CASE
+def test_what_an_object_refers_to_is_in_its_state_or_named_by_the_spec(name: str):
+    for objects in objects_of(name).values():
+        there = {named(one) for one in objects}
+        for one in objects:
+            for kind, other in references(one):
+                assert (kind, other) in there or (kind == "ConfigMap" and other in NAMED_BY_SPEC)
+
+
+def references(one: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if "roleRef" in one:
+        yield one["roleRef"]["kind"], one["roleRef"]["name"]
+        for subject in one["subjects"]:
+            yield subject["kind"], subject["name"]
+    if one["kind"] != "DaemonSet":
+        return
+    yield "ServiceAccount", pod_spec_of(one)["serviceAccountName"]
+    for volume in pod_spec_of(one).get("volumes", ()):
+        if "configMap" in volume:
+            yield "ConfigMap", volume["configMap"]["name"]
+
+
+def test_daemon_sets_select_their_own_pods_on_nodes_with_a_deploy_label():
+    for one in daemon_sets():
+        labels = one["spec"]["template"]["metadata"]["labels"]
+        assert one["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        gates = [
+            key
+            for key in pod_spec_of(one)["nodeSelector"]
+            if key.startswith("nvidia.com/gpu.deploy.")
+        ]
+        assert len(gates) == 1
+
+
+def test_containers_run_images_of_the_policy_or_of_the_environment():
+    for one in daemon_sets():
+        for container in containers_of(one):
+            assert container["image"].startswith(f"{REGISTRY}/")
+
+
+def test_every_mount_has_a_volume_and_every_volume_a_mount():
+    for one in daemon_sets():
+        mounted = {
+            mount["name"] for each in containers_of(one) for mount in each.get("volumeMounts", ())
+        }
+        assert mounted == {volume["name"] for volume in pod_spec_of(one).get("volumes", ())}
+
+
+def test_variables_mounts_and_containers_have_one_name_each():
+    for one in daemon_sets():
+        containers = [each["name"] for each in containers_of(one)]
+        assert len(containers) == len(set(containers))
+        for each in containers_of(one):
+            for names in (
+                [variable["name"] for variable in each.get("env", ())],
+                [mount["mountPath"] for mount in each.get("volumeMounts", ())],
+            ):
+                assert len(names) == len(set(names))
+
+
+def test_roles_name_each_right_and_none_grants_rights():
+    roles = [one for one in distinct_objects() if one["kind"] in {"Role", "ClusterRole"}]
+    for rule in (rule for one in roles for rule in one["rules"]):
+        assert rule["verbs"]
+        assert all("*" not in "".join(rule[key]) for key in ("apiGroups", "resources", "verbs"))
+        assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+        assert "rbac.authorization.k8s.io" not in rule["apiGroups"]
+        assert "security.openshift.io" not in rule["apiGroups"]
+
+
+def test_no_daemon_set_exists_without_a_node_with_a_gpu():
+    kinds = {one["kind"] for objects in objects_of("no-nodes").values() for one in objects}
+    assert "ServiceAccount" in kinds
+    assert "DaemonSet" not in kinds
