@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 DEFAULT_RUNTIME_CLASS: Final = "nvidia"
+_TOOLKIT_DIRECTORY: Final = "/usr/local/nvidia"
 _NRI_DOMAIN: Final = "nvidia.cdi.k8s.io"
 _ALL_DEVICES: Final = "management.nvidia.com/gpu=all"
 
@@ -31,12 +32,17 @@ def set_device_access(daemon_set: Json, container: str, settings: "PolicyOperand
     metadata.setdefault("annotations", {})[f"{_NRI_DOMAIN}/container.{container}"] = _ALL_DEVICES
 
 
+def toolkit_directory(settings: "PolicyOperands") -> str:
+    """Return the directory of the node in which the container toolkit is installed."""
+    return settings.spec.toolkit.install_dir.rstrip("/") or _TOOLKIT_DIRECTORY
+
+
 def cdi_environment(settings: "PolicyOperands") -> dict[str, str]:
     """Return the variables of an operand that writes specifications of the Container Device Interface."""
     spec = settings.spec
     if not spec.cdi.enabled:
         return {}
-    hook = f"{spec.toolkit.install_dir.rstrip('/')}/toolkit/nvidia-cdi-hook"
+    hook = f"{toolkit_directory(settings)}/toolkit/nvidia-cdi-hook"
     return {
         "CDI_ENABLED": "true",
         **({"NVIDIA_CDI_HOOK_PATH": hook} if spec.toolkit.is_enabled else {}),

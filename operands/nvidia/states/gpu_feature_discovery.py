@@ -1,0 +1,56 @@
+"""State `gpu-feature-discovery`: labels of nodes that describe their devices, by a NodeFeature of each node.
+
+The containers of config-manager run the device plugin's image, as upstream's do.
+"""
+
+from typing import Any, Final
+
+from operands.asset_files import load_assets
+from operands.nvidia.device_access import set_device_access
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_transforms import (
+    add_pull_secrets,
+    finish_policy,
+    image_of,
+    set_block,
+    set_image,
+)
+from operands.nvidia.states.needed_states import OPERATOR_VALIDATION
+from operands.nvidia.states.plugin_configuration import (
+    CONFIG_MANAGERS,
+    set_configuration,
+    set_mig_strategy,
+)
+from operands.operand_state import OperandState
+from operands.transforms import container_of, the
+
+NAME: Final = "gpu-feature-discovery"
+_MAIN: Final = "gpu-feature-discovery"
+
+
+def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
+    objects = load_assets(NAME)
+    daemon_set = the(objects, "DaemonSet")
+    set_mig_strategy(container_of(daemon_set, _MAIN), settings)
+    set_configuration(daemon_set, _MAIN, settings)
+    set_device_access(daemon_set, _MAIN, settings)
+    set_block(daemon_set, _MAIN, settings.spec.gfd, field="gfd", settings=settings)
+    if settings.spec.device_plugin.config.name:
+        _set_config_managers(daemon_set, settings)
+    return finish_policy(NAME, objects, settings)
+
+
+def _set_config_managers(daemon_set: dict[str, Any], settings: PolicyOperands) -> None:
+    block = settings.spec.device_plugin
+    image = image_of(block, "devicePlugin", settings)
+    for name in CONFIG_MANAGERS:
+        set_image(container_of(daemon_set, name), image, block)
+    add_pull_secrets(daemon_set, block)
+
+
+STATE: Final = OperandState(
+    name=NAME,
+    needs=(OPERATOR_VALIDATION,),
+    is_enabled=lambda settings: settings.spec.gfd.is_enabled,
+    build=_build,
+)

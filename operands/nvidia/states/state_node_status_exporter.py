@@ -1,0 +1,29 @@
+"""State `state-node-status-exporter`: metrics of the state of the node's GPU software, from the validator's files.
+
+It waits for nothing: that a component is missing is what it tells.
+"""
+
+from typing import Any, Final
+
+from operands.asset_files import load_assets
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_transforms import finish_policy, set_block
+from operands.operand_state import OperandState
+from operands.transforms import the
+
+NAME: Final = "state-node-status-exporter"
+_MAIN: Final = "nvidia-node-status-exporter"
+
+
+def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
+    block, objects = settings.spec.node_status_exporter, load_assets(NAME)
+    daemon_set = the(objects, "DaemonSet")
+    set_block(daemon_set, _MAIN, block, field="nodeStatusExporter", settings=settings)
+    return finish_policy(NAME, objects, settings)
+
+
+STATE: Final = OperandState(
+    name=NAME,
+    is_enabled=lambda settings: settings.spec.node_status_exporter.is_enabled,
+    build=_build,
+)
