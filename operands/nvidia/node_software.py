@@ -70,7 +70,8 @@ def software_of(
         runtime_version: `status.nodeInfo.containerRuntimeVersion`, such as `containerd://2.1.4`.
         kernel_version: `status.nodeInfo.kernelVersion`.
     """
-    kernel = _label_value(labels.get(KERNEL_FEATURE, "")) or _label_value(kernel_version)
+    # kubelet's does not go away while Node Feature Discovery restarts, and is the newer one after a reboot.
+    kernel = _label_value(kernel_version) or _label_value(labels.get(KERNEL_FEATURE, ""))
     return NodeSoftware(
         os_tag=_os_tag(labels) or labels.get(OS_LABEL, ""),
         kernel=kernel or labels.get(KERNEL_LABEL, ""),

@@ -1,0 +1,286 @@
+"""Labels and annotations of one node for the operands of a ClusterPolicy, as the exact change. Pure.
+
+A node with a GPU gets the deploy labels of its workload type, by which DaemonSets select it, what its driver and toolkit
+must fit, and the owner of its driver. A value of another writer stays, whatever it is: `false` keeps an operand away, and
+`paused-...` is the driver's or MIG's. Only what the record of the node has (`operands.nvidia.deploy_record`) is removed.
+
+How several writers share labels is in `operands.nvidia.label_change`. Labels of feature discovery come and go while it
+restarts. Nothing is removed for their absence until a hold is over, of which the caller keeps the time; as long as the
+node has none of them at all, nothing is removed.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from api.driver_upgrade import DEPLOY_LABEL_PREFIX, DEPLOYED
+from api.kinds.nvidia.sandbox_operands import SandboxMode, WorkloadType
+from api.names import (
+    DRIVER_OWNER_LABEL,
+    MIG_CONFIG_LABEL,
+    NVIDIA_PRESENT_LABEL,
+    OPERANDS_LABEL,
+    UPGRADE_ENABLED_ANNOTATION,
+    WORKLOAD_CONFIG_LABEL,
+)
+from api.text import truncate
+from operands.nvidia.deploy_record import KEYS, parse_record
+from operands.nvidia.driver_owners import DriverOwners, OwnerConflict, driver_owners, owner_value
+from operands.nvidia.label_change import (
+    Hold,
+    LabelChange,
+    LabelledNode,
+    LabelReason,
+    LabelWish,
+    change_of,
+)
+from operands.nvidia.node_software import software_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from api.kinds.nvidia.clusterpolicy import ClusterPolicy
+    from api.kinds.nvidia.nvidiadriver import NVIDIADriver
+
+MIG_CAPABLE_LABEL: Final = "nvidia.com/mig.capable"
+PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
+VGPU_HOST_LABEL: Final = "nvidia.com/vgpu.host-driver-version"
+ALL_DISABLED: Final = "all-disabled"
+"""Layout without MIG instances."""
+DEVICE_PLUGIN: Final = "device-plugin"
+MIG_MANAGER: Final = "mig-manager"
+EXCLUDED_BY_POOLS: Final = (DEVICE_PLUGIN, MIG_MANAGER)
+"""Operands whose work GPUPools do themselves."""
+_MIG_PRODUCTS: Final = ("h100", "a100", "a30")
+_TRUE: Final = "true"
+_FALSE: Final = "false"
+
+_CONTAINER: Final = (
+    "driver",
+    "gpu-feature-discovery",
+    "container-toolkit",
+    DEVICE_PLUGIN,
+    "dcgm",
+    "dcgm-exporter",
+    "node-status-exporter",
+    "operator-validator",
+    "client",
+)
+_PASSTHROUGH: Final = ("sandbox-validator", "vfio-manager", "kata-manager", "cc-manager", "client")
+_VGPU: Final = (
+    "sandbox-device-plugin",
+    "vgpu-manager",
+    "vgpu-device-manager",
+    "sandbox-validator",
+    "cc-manager",
+    "client",
+)
+
+
+def operands_of(workload: WorkloadType, mode: SandboxMode) -> tuple[str, ...]:
+    """Return the operands of a workload type, but for the MIG manager, which not every node of containers gets."""
+    match workload:
+        case WorkloadType.CONTAINER:
+            return _CONTAINER
+        case WorkloadType.VM_VGPU:
+            return _VGPU
+        case WorkloadType.VM_PASSTHROUGH:
+            plugin = "sandbox" if mode is SandboxMode.KUBEVIRT else "kata-sandbox"
+            return (f"{plugin}-device-plugin", *_PASSTHROUGH)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelTerms:
+    """What of a ClusterPolicy and of the NVIDIADrivers decides about labels; equal terms give equal labels."""
+
+    serves_virtual_machines: bool = False
+    default_workload: WorkloadType = WorkloadType.CONTAINER
+    mode: SandboxMode = SandboxMode.KUBEVIRT
+    disables_mig: bool = False
+    """Whether nodes get the layout without MIG instances, where their label names none."""
+    upgrades: bool = False
+    """Whether nodes get a new driver by themselves, where the policy describes the driver."""
+    owners: DriverOwners | None = None
+    """None: the policy describes the driver."""
+
+
+def label_terms(
+    policy: "ClusterPolicy | None", drivers: "Iterable[NVIDIADriver]"
+) -> LabelTerms | None:
+    """Return the terms of the policy that counts; None where labels are to be removed."""
+    if policy is None or policy.metadata.deletion_timestamp is not None:
+        return None
+    spec, sandbox = policy.spec, policy.spec.sandbox_workloads
+    mig = spec.mig_manager
+    return LabelTerms(
+        serves_virtual_machines=sandbox.is_enabled,
+        default_workload=sandbox.default_workload,
+        mode=sandbox.mode,
+        disables_mig=mig.is_enabled and mig.config.default == ALL_DISABLED,
+        upgrades=spec.driver.is_enabled and spec.driver.upgrade_policy.auto_upgrade,
+        owners=driver_owners(drivers) if spec.driver.is_left_to_driver_objects else None,
+    )
+
+
+def deploy_labels(
+    node: LabelledNode, terms: LabelTerms | None, *, expired: Collection[Hold] = frozenset()
+) -> LabelChange:
+    """Return the change of a node; applied, it leaves no further change.
+
+    Args:
+        node: as it is.
+        terms: None without a ClusterPolicy: everything recorded is removed.
+        expired: holds that are over.
+    """
+    if terms is None:
+        if not node.recorded:
+            return LabelChange()
+        return _after_hold(node, LabelWish(is_removal=True), Hold.POLICY, expired=expired)
+    if node.has_gpu:
+        return change_of(node, _wish(node, terms, expired))
+    recorded = parse_record(node.recorded)
+    if not recorded:
+        return LabelChange()
+    if not node.has_features:
+        wish = LabelWish(kept=set(KEYS))
+        message = "Node Feature Discovery shows nothing of the node, which keeps its labels"
+        wish.note(NVIDIA_PRESENT_LABEL, LabelReason.FEATURES_MISSING, message)
+        return change_of(node, wish)
+    lost = LabelWish(is_removal=True)
+    if NVIDIA_PRESENT_LABEL in recorded:
+        lost.values[NVIDIA_PRESENT_LABEL] = _FALSE
+    return _after_hold(node, lost, Hold.DEVICE, expired=expired)
+
+
+def _after_hold(
+    node: LabelledNode, wish: LabelWish, hold: Hold, *, expired: Collection[Hold]
+) -> LabelChange:
+    change = change_of(node, wish)
+    if hold in expired or not change:
+        return change
+    return change_of(node, LabelWish(kept=set(KEYS), held={hold}))
+
+
+def _wish(node: LabelledNode, terms: LabelTerms, expired: Collection[Hold]) -> LabelWish:
+    wish = LabelWish(values={NVIDIA_PRESENT_LABEL: _TRUE})
+    if node.labels.get(OPERANDS_LABEL) == _FALSE:
+        message = f"label {OPERANDS_LABEL}=false keeps all operands away; remove it to have them"
+        wish.note(OPERANDS_LABEL, LabelReason.OPERANDS_OFF, message)
+        return wish
+    wish.workload = _workload(node, terms, wish)
+    wanted = operands_of(wish.workload, terms.mode)
+    wish.values |= {f"{DEPLOY_LABEL_PREFIX}{name}": DEPLOYED for name in wanted}
+    if wish.workload is WorkloadType.CONTAINER:
+        _add_mig(node, terms, wish)
+    if node.is_in_pool:
+        _exclude_pools(wish)
+    software = software_of(
+        node.labels, runtime_version=node.runtime_version, kernel_version=node.kernel_version
+    )
+    wish.values |= software.labels()
+    _add_driver(node, terms, wish, expired=expired)
+    return wish
+
+
+def _workload(node: LabelledNode, terms: LabelTerms, wish: LabelWish) -> WorkloadType:
+    given = node.labels.get(WORKLOAD_CONFIG_LABEL, "")
+    if not terms.serves_virtual_machines:
+        if given not in {"", WorkloadType.CONTAINER.value}:
+            message = (
+                f"label {WORKLOAD_CONFIG_LABEL}={truncate(given)} has no effect while"
+                " spec.sandboxWorkloads.enabled is false; the workload type is container"
+            )
+            wish.note(WORKLOAD_CONFIG_LABEL, LabelReason.WORKLOAD_IGNORED, message)
+        return WorkloadType.CONTAINER
+    if not given:
+        return terms.default_workload
+    try:
+        return WorkloadType(given)
+    except ValueError:
+        known = ", ".join(one.value for one in WorkloadType)
+        message = (
+            f"label {WORKLOAD_CONFIG_LABEL}={truncate(given)} names no workload type: set it to one of {known};"
+            f" until then it is {terms.default_workload.value}, of spec.sandboxWorkloads.defaultWorkload"
+        )
+        wish.note(WORKLOAD_CONFIG_LABEL, LabelReason.WORKLOAD_UNKNOWN, message)
+        return terms.default_workload
+
+
+def mig_capability(labels: Mapping[str, str]) -> bool | None:
+    """Return whether the devices can be partitioned; None where no label says so, as before discovery has run."""
+    if labels.get(VGPU_HOST_LABEL):
+        return False
+    capable = labels.get(MIG_CAPABLE_LABEL, "")
+    if capable:
+        return capable == _TRUE
+    product = labels.get(PRODUCT_LABEL, "").lower()
+    return True if any(one in product for one in _MIG_PRODUCTS) else None
+
+
+def _add_mig(node: LabelledNode, terms: LabelTerms, wish: LabelWish) -> None:
+    key = f"{DEPLOY_LABEL_PREFIX}{MIG_MANAGER}"
+    match mig_capability(node.labels):
+        case True:
+            wish.values[key] = DEPLOYED
+            if terms.disables_mig:
+                wish.values[MIG_CONFIG_LABEL] = ALL_DISABLED
+        case False:
+            message = f"labels {MIG_CAPABLE_LABEL} and {VGPU_HOST_LABEL} say that no device can be partitioned"
+            wish.note(key, LabelReason.NOT_MIG_CAPABLE, message)
+        case None:
+            # While feature discovery restarts its labels are gone: a MIG manager that is there stays.
+            wish.kept.add(key)
+            if terms.disables_mig:
+                wish.kept.add(MIG_CONFIG_LABEL)
+            message = f"no label {MIG_CAPABLE_LABEL} says that a device can be partitioned"
+            wish.note(key, LabelReason.MIG_UNKNOWN, message)
+
+
+def _exclude_pools(wish: LabelWish) -> None:
+    for name in EXCLUDED_BY_POOLS:
+        key = f"{DEPLOY_LABEL_PREFIX}{name}"
+        if wish.values.pop(key, None) is None and key not in wish.kept:
+            continue
+        wish.kept.discard(key)
+        message = f"a device of the node is in a GPUPool, whose own workloads replace {name}"
+        wish.note(key, LabelReason.IN_POOL, message)
+    wish.values.pop(MIG_CONFIG_LABEL, None)
+    wish.kept.discard(MIG_CONFIG_LABEL)
+
+
+def _add_driver(
+    node: LabelledNode, terms: LabelTerms, wish: LabelWish, *, expired: Collection[Hold]
+) -> None:
+    """Add the driver's owner, and whether it upgrades by itself: not where virtual machines are served."""
+    upgrades = terms.upgrades
+    if terms.owners is not None:
+        owner = _owner(node, terms.owners, wish, expired=expired)
+        if isinstance(owner, OwnerConflict):
+            wish.kept |= {DRIVER_OWNER_LABEL, UPGRADE_ENABLED_ANNOTATION}
+            wish.note(DRIVER_OWNER_LABEL, LabelReason.OWNER_CONFLICT, owner.text)
+            return
+        claim = terms.owners.claim(owner) if owner is not None else None
+        if claim is None:
+            message = "no NVIDIADriver selects the node: change a spec.nodeSelector, or set spec.default of one"
+            wish.note(DRIVER_OWNER_LABEL, LabelReason.NO_OWNER, message)
+            return
+        wish.values[DRIVER_OWNER_LABEL] = owner_value(claim.name)
+        upgrades = claim.upgrades
+    if upgrades and not terms.serves_virtual_machines:
+        wish.values[UPGRADE_ENABLED_ANNOTATION] = _TRUE
+
+
+def _owner(
+    node: LabelledNode, owners: DriverOwners, wish: LabelWish, *, expired: Collection[Hold]
+) -> str | OwnerConflict | None:
+    owner = owners.owner_of(node.labels)
+    present = node.labels.get(DRIVER_OWNER_LABEL, "")
+    for one in owners.claims:
+        # The owner of before, whose selector has labels that feature discovery will bring back.
+        if owner_value(one.name) != present or one.name == owner:
+            continue
+        if owners.may_keep(one.name, node.labels) and Hold.OWNER not in expired:
+            wish.held.add(Hold.OWNER)
+            return one.name
+    return owner

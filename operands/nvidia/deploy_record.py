@@ -1,0 +1,84 @@
+"""The record of what the control plane set on a node for a ClusterPolicy: keys of labels and annotations, with their values.
+
+It is an annotation of the node. A key belongs to the control plane as long as it has the recorded value, or one by which
+an operand is paused: whoever writes another value takes the key over, and it is not removed again. Only keys that
+operands have are read from the record, so an edited record does not make the control plane remove others.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from api.driver_upgrade import DEPLOY_LABEL_PREFIX, DEPLOYED
+from api.names import (
+    DRIVER_OWNER_LABEL,
+    MIG_CONFIG_LABEL,
+    NVIDIA_PRESENT_LABEL,
+    UPGRADE_ENABLED_ANNOTATION,
+)
+from operands.nvidia.node_software import SOFTWARE_LABELS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PAUSED_PREFIX: Final = "paused-"
+"""Begin of the value of a deploy label while its operand is away for a change of the driver or of MIG instances."""
+OPERANDS: Final = (
+    "cc-manager",
+    "client",
+    "container-toolkit",
+    "dcgm",
+    "dcgm-exporter",
+    "device-plugin",
+    "driver",
+    "gpu-feature-discovery",
+    "kata-manager",
+    "kata-sandbox-device-plugin",
+    "mig-manager",
+    "node-status-exporter",
+    "operator-validator",
+    "sandbox-device-plugin",
+    "sandbox-validator",
+    "vfio-manager",
+    "vgpu-device-manager",
+    "vgpu-manager",
+)
+DEPLOY_LABELS: Final = tuple(f"{DEPLOY_LABEL_PREFIX}{name}" for name in OPERANDS)
+DERIVED_LABELS: Final = (NVIDIA_PRESENT_LABEL, DRIVER_OWNER_LABEL, *SOFTWARE_LABELS)
+"""What they say follows from the node and the drivers: another value over a recorded one is put back."""
+LABELS: Final = (*DEPLOY_LABELS, *DERIVED_LABELS, MIG_CONFIG_LABEL)
+"""All that may be recorded, but for one annotation."""
+KEYS: Final = (*LABELS, UPGRADE_ENABLED_ANNOTATION)
+_KNOWN: Final = frozenset(KEYS)
+_DEPLOY: Final = frozenset(DEPLOY_LABELS)
+_OF_OUR_DOMAIN: Final = frozenset(SOFTWARE_LABELS)
+
+
+def parse_record(annotation: str) -> dict[str, str]:
+    """Return the recorded value of each key; anything unreadable is no record."""
+    found: dict[str, str] = {}
+    for part in annotation.split(","):
+        key, _, value = part.partition("=")
+        if key in _KNOWN:
+            found[key] = value or DEPLOYED
+    return found
+
+
+def record_text(recorded: "Mapping[str, str]") -> str:
+    """Return the annotation's value: equal for equal records; `true` is left out."""
+    return ",".join(
+        key if value == DEPLOYED else f"{key}={value}" for key, value in sorted(recorded.items())
+    )
+
+
+def is_ours(key: str, value: str, recorded: "Mapping[str, str]") -> bool:
+    """Say whether a key of a node with this value may be changed or removed."""
+    known = recorded.get(key)
+    if known is None or not value:
+        return False
+    if key in _OF_OUR_DOMAIN or value == known:
+        return True
+    return key in _DEPLOY and value.startswith(PAUSED_PREFIX)
+
+
+def is_recorded(annotation: str, key: str) -> bool:
+    """Say whether a key is in the record, read as rarely as possible."""
+    return key in annotation and key in parse_record(annotation)

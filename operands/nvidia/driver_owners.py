@@ -1,0 +1,197 @@
+"""Which NVIDIADriver owns which node. Pure, total and deterministic: names decide the order of everything.
+
+A driver with a nodeSelector owns the nodes that it selects, one without owns every node, and the default owns those that
+no other selects. Two that would own one node leave it alone: the label that names its owner stays as it is. A driver that
+is being deleted owns nothing, so that its deletion settles a conflict.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import NVIDIA_GROUP
+from api.text import listed
+from operands.nvidia.node_software import NFD_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from api.kinds.nvidia.nvidiadriver import NVIDIADriver
+
+KIND: Final = "NVIDIADriver"
+_MAX_LABEL = 63
+_FEATURE_PREFIXES: Final = (NFD_PREFIX, f"{NVIDIA_GROUP}/")
+"""Labels that are gone while Node Feature Discovery restarts."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class DriverClaim:
+    """What decides about the nodes of a driver."""
+
+    name: str
+    selector: tuple[tuple[str, str], ...] = ()
+    """Sorted; empty: every node."""
+    is_default: bool = False
+    upgrades: bool = False
+    """Whether its nodes get a new driver by themselves."""
+
+    def selects(self, labels: "Mapping[str, str]") -> bool:
+        return all(labels.get(key) == value for key, value in self.selector)
+
+    def may_select(self, labels: "Mapping[str, str]") -> bool:
+        """Say whether it would select the node if the labels of feature discovery that are missing were there."""
+        return all(
+            labels[key] == value if key in labels else key.startswith(_FEATURE_PREFIXES)
+            for key, value in self.selector
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerConflict:
+    """Drivers that would own one node."""
+
+    drivers: tuple[str, ...]
+    """Sorted; at least two."""
+    is_of_defaults: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return the fact with its fields, and the cure."""
+        names = listed(self.drivers)
+        if self.is_of_defaults:
+            return (
+                f"spec.default is true of {KIND}s {names}: leave it true of one; until then nodes that no other"
+                " selects keep the driver that they have"
+            )
+        return (
+            f"spec.nodeSelector of {KIND}s {names} selects the same node: change all but one of them; until then the"
+            " node keeps the driver that it has"
+        )
+
+
+@final
+class DriverOwners:
+    """The owner of any node, of a set of drivers. Two with equal claims are equal."""
+
+    __slots__ = ("_by_name", "_default", "_selecting", "claims")
+
+    def __init__(self, claims: "Iterable[DriverClaim]" = ()) -> None:
+        self.claims: Final = tuple(sorted(claims))
+        self._by_name = {one.name: one for one in self.claims}
+        self._selecting = tuple(one for one in self.claims if not one.is_default)
+        defaults = tuple(one.name for one in self.claims if one.is_default)
+        self._default: str | OwnerConflict | None = None
+        if defaults:
+            self._default = defaults[0]
+        if len(defaults) > 1:
+            self._default = OwnerConflict(drivers=defaults, is_of_defaults=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DriverOwners) and self.claims == other.claims
+
+    def __hash__(self) -> int:
+        return hash(self.claims)
+
+    def owner_of(self, labels: "Mapping[str, str]") -> str | OwnerConflict | None:
+        """Return the name of the driver that owns a node of these labels; None where none does."""
+        found = [one.name for one in self._selecting if one.selects(labels)]
+        if len(found) > 1:
+            return OwnerConflict(drivers=tuple(found))
+        return found[0] if found else self._default
+
+    def claim(self, name: str) -> DriverClaim | None:
+        return self._by_name.get(name)
+
+    def may_keep(self, name: str, labels: "Mapping[str, str]") -> bool:
+        """Say whether a driver lost the node only since labels of feature discovery are missing."""
+        claim = self._by_name.get(name)
+        return (
+            claim is not None
+            and not claim.is_default
+            and not claim.selects(labels)
+            and claim.may_select(labels)
+        )
+
+
+def driver_owners(drivers: "Iterable[NVIDIADriver]") -> DriverOwners:
+    """Return the owners of these drivers; those that are being deleted own nothing."""
+    return DriverOwners(
+        DriverClaim(
+            name=one.metadata.name,
+            selector=() if one.spec.default else _sorted(one.spec.node_selector),
+            is_default=one.spec.default,
+            upgrades=one.spec.upgrade_policy.auto_upgrade,
+        )
+        for one in drivers
+        if one.metadata.deletion_timestamp is None
+    )
+
+
+def _sorted(selector: "Mapping[str, str] | None") -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((selector or {}).items()))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSurvey:
+    """The drivers of a cluster on its nodes with a GPU."""
+
+    nodes_by_driver: "Mapping[str, tuple[str, ...]]"
+    """Sorted; every driver is in it."""
+    conflicts: "Mapping[str, OwnerConflict]"
+    """By node."""
+    unowned: tuple[str, ...]
+    """Nodes that no driver selects."""
+
+    def conflict_of(self, driver: str) -> OwnerConflict | None:
+        """Return the conflict of the first node by name that this driver and another one would own."""
+        return next(
+            (one for _, one in sorted(self.conflicts.items()) if driver in one.drivers), None
+        )
+
+    def is_idle(self, driver: str) -> bool:
+        """Say whether it selects no node, not even together with another driver."""
+        return not self.nodes_by_driver.get(driver) and self.conflict_of(driver) is None
+
+
+def survey_drivers(
+    owners: DriverOwners, labels_by_node: "Mapping[str, Mapping[str, str]]"
+) -> DriverSurvey:
+    """Return who owns which of the nodes with a GPU."""
+    nodes: dict[str, list[str]] = {one.name: [] for one in owners.claims}
+    conflicts: dict[str, OwnerConflict] = {}
+    unowned: list[str] = []
+    for node, labels in sorted(labels_by_node.items()):
+        owner = owners.owner_of(labels)
+        if isinstance(owner, OwnerConflict):
+            conflicts[node] = owner
+        elif owner is None:
+            unowned.append(node)
+        else:
+            nodes[owner].append(node)
+    return DriverSurvey(
+        nodes_by_driver={name: tuple(found) for name, found in nodes.items()},
+        conflicts=conflicts,
+        unowned=tuple(unowned),
+    )
+
+
+def idle_text(claim: DriverClaim) -> str:
+    """Return why a driver has no node, and the cure."""
+    if not claim.selector:
+        return f"no node with a GPU is left for {KIND} {claim.name}"
+    wanted = ", ".join(f"{key}={value}" for key, value in claim.selector)
+    return (
+        f"spec.nodeSelector of {KIND} {claim.name} selects no node with a GPU: change it, or label a node with"
+        f" {wanted}"
+    )
+
+
+def owner_value(name: str) -> str:
+    """Return the value of the owner label for a driver: its name, shortened with a digest where no label can hold it."""
+    if len(name) <= _MAX_LABEL:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: _MAX_LABEL - 9].rstrip('.-')}-{digest}"
