@@ -1,0 +1,203 @@
+"""Status of a ClusterPolicy and of an NVIDIADriver: each state with its reason, and the two conditions of upstream. Pure."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, final
+
+from api.kinds.nvidia.operator_status import StateReadiness, StateStatus
+from api.status_conditions import format_time, new_condition
+from api.text import MAX_MESSAGE_LENGTH, listed, truncate
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable, Sequence
+
+    from api.meta import Condition
+    from operands.nvidia.daemon_set_readiness import DaemonSetReadiness
+
+
+class OperatorCondition(Enum):
+    """Condition types, which are always written together."""
+
+    READY = "Ready"
+    ERROR = "Error"
+
+
+class GoodReason(Enum):
+    """Reason of condition Ready while it is True."""
+
+    RECONCILED = "Reconciled"
+    NFD_LABELS_MISSING = "NFDLabelsMissing"
+    """No node has a label of Node Feature Discovery."""
+    NO_GPU_NODES = "NoGPUNodes"
+    """No node has a GPU, so that no pod runs."""
+
+
+class BadReason(Enum):
+    """Reason of condition Error while it is True."""
+
+    RECONCILE_FAILED = "ReconcileFailed"
+    OPERAND_NOT_READY = "OperandNotReady"
+    DRIVER_NOT_READY = "DriverNotReady"
+    """A node's driver is being upgraded."""
+    CONFLICTING_NODE_SELECTOR = "ConflictingNodeSelector"
+    """Two NVIDIADrivers select one node."""
+
+
+class _Counterpart(Enum):
+    """Reason of the condition that only repeats the other."""
+
+    ERROR = "Error"
+    READY = "Ready"
+
+
+class StateReason(Enum):
+    """Reason of a state's readiness, beside those of `operands.nvidia.policy_operands.StateFault`."""
+
+    READY = "Ready"
+    DISABLED = "Disabled"
+    PODS_NOT_READY = "PodsNotReady"
+    """Nodes miss a pod, or theirs is not ready."""
+    OBJECT_OWNED_BY_ANOTHER = "ObjectOwnedByAnother"
+    """An object of its name is another client's, and stays as it is."""
+    OBJECT_NOT_APPLIED = "ObjectNotApplied"
+    """The API server refuses an object."""
+    BEING_REMOVED = "BeingRemoved"
+    """Objects of it are being deleted."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateFacts:
+    """What was found of one state."""
+
+    name: str
+    is_enabled: bool = True
+    objects: int = 0
+    """Objects that are there, as they should be or not."""
+    fault: "tuple[Enum, str] | None" = None
+    """Reason and message of what keeps objects from being as they should be."""
+    left: tuple[str, ...] = ()
+    """Objects that it should not have any more."""
+    daemon_sets: "tuple[DaemonSetReadiness, ...]" = ()
+
+
+def state_status(
+    facts: StateFacts, *, shown: "Iterable[StateStatus] | None", now: "dt.datetime"
+) -> StateStatus:
+    """Return the status of a state; its time moves with its readiness only.
+
+    Args:
+        facts: of the state.
+        shown: the states that the object shows.
+        now: the time of a change.
+    """
+    readiness, reason, message = _judged(facts)
+    before = next((one for one in shown or () if one.name == facts.name), None)
+    is_same = before is not None and before.state is readiness and before.since
+    return StateStatus(
+        name=facts.name,
+        state=readiness,
+        reason=reason.value,
+        message=truncate(message, MAX_MESSAGE_LENGTH),
+        since=before.since if before is not None and is_same else format_time(now),
+        objects=facts.objects,
+        nodes_ready=sum(one.nodes_ready for one in facts.daemon_sets),
+        nodes_total=sum(one.nodes_total for one in facts.daemon_sets),
+    )
+
+
+def _judged(facts: StateFacts) -> tuple[StateReadiness, Enum, str]:
+    if facts.fault is not None:
+        return (StateReadiness.NOT_READY, *facts.fault)
+    if facts.left:
+        names = listed(facts.left)
+        return StateReadiness.NOT_READY, StateReason.BEING_REMOVED, f"still there: {names}"
+    if not facts.is_enabled:
+        return StateReadiness.DISABLED, StateReason.DISABLED, ""
+    unready = [one for one in facts.daemon_sets if not one.is_ready]
+    if unready:
+        text = " | ".join(one.text for one in unready)
+        return StateReadiness.NOT_READY, StateReason.PODS_NOT_READY, text
+    return StateReadiness.READY, StateReason.READY, ""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether an object is ready, for its two conditions."""
+
+    reason: GoodReason | BadReason
+    message: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        return isinstance(self.reason, GoodReason)
+
+
+NFD_MISSING: Final = (
+    "no node has labels of Node Feature Discovery, so that no GPU is found: install it, or label nodes with a GPU"
+    " nvidia.com/gpu.present=true"
+)
+NO_GPU_NODES: Final = "no node has a GPU: no pods run until one does"
+
+
+def verdict_of(
+    kind: str,
+    states: "Sequence[StateStatus]",
+    *,
+    has_nfd_labels: bool,
+    has_gpu_nodes: bool,
+    upgrading: "Sequence[str]" = (),
+) -> Verdict:
+    """Return the verdict on all states.
+
+    Args:
+        kind: of the object; messages name it.
+        states: of the object.
+        has_nfd_labels: whether a node has a label of Node Feature Discovery.
+        has_gpu_nodes: whether a node has a GPU.
+        upgrading: nodes whose driver, an NVIDIADriver's, is being upgraded.
+    """
+    unready = [one for one in states if one.state is StateReadiness.NOT_READY]
+    if unready:
+        names, first = " ".join(one.name for one in unready), unready[0]
+        detail = f". {first.name}: {first.message}" if first.message else ""
+        text = f"{kind} is not ready; states not ready: [{names}]{detail}"
+        return Verdict(reason=BadReason.OPERAND_NOT_READY, message=text)
+    if upgrading:
+        text = f"the driver is being upgraded on nodes {listed(upgrading)}"
+        return Verdict(reason=BadReason.DRIVER_NOT_READY, message=text)
+    if not has_nfd_labels:
+        return Verdict(reason=GoodReason.NFD_LABELS_MISSING, message=NFD_MISSING)
+    if not has_gpu_nodes:
+        return Verdict(reason=GoodReason.NO_GPU_NODES, message=NO_GPU_NODES)
+    return Verdict(reason=GoodReason.RECONCILED, message="all states are ready")
+
+
+def operator_conditions(
+    verdict: Verdict,
+    *,
+    shown: "Iterable[Condition] | None",
+    generation: int,
+    now: "dt.datetime",
+) -> "list[Condition]":
+    """Return Ready and Error, which say the same."""
+    shown = list(shown or ())
+    reasons: dict[OperatorCondition, Enum] = {
+        OperatorCondition.READY: verdict.reason if verdict.is_good else _Counterpart.ERROR,
+        OperatorCondition.ERROR: _Counterpart.READY if verdict.is_good else verdict.reason,
+    }
+    return [
+        new_condition(
+            type_,
+            reason,
+            # The condition that is True has the words; the other one would only repeat them.
+            verdict.message if (type_ is OperatorCondition.READY) is verdict.is_good else "",
+            status=(type_ is OperatorCondition.READY) is verdict.is_good,
+            shown=shown,
+            generation=generation,
+            now=now,
+        )
+        for type_, reason in reasons.items()
+    ]
