@@ -25,7 +25,8 @@ _NAMES = (*_REQUIRED_ASSETS, "kube-scheduler", "kube-controller-manager", "kubec
 _NODE_NAMES = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
 _HELM = {3: "helm3", 4: "helm"}
 _CACHE_NAMES = ("csi-sanity", "registry", "cosign")
-_ASSETS = (*_NAMES, *_HELM.values(), "kwok", "karpenter", *_CACHE_NAMES, *_NODE_NAMES)
+_CHECKS = ("kubeconform",)
+_ASSETS = (*_NAMES, *_HELM.values(), "kwok", "karpenter", *_CACHE_NAMES, *_CHECKS, *_NODE_NAMES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,11 @@ def find_csi_sanity(progress: "Callable[[str], None]") -> Path:
 def find_registry(progress: "Callable[[str], None]") -> Path:
     """Return a registry that serves the referrers API."""
     return _find(["registry"], progress)["registry"]
+
+
+def find_kubeconform(progress: "Callable[[str], None]") -> Path:
+    """Return kubeconform, which checks objects by JSON schemas."""
+    return _find(["kubeconform"], progress)["kubeconform"]
 
 
 def find_cosign(progress: "Callable[[str], None]") -> Path:
