@@ -29,7 +29,12 @@ def set_driver_manager(
     Raises:
         StateSettingsError: the image is given in half, or nowhere.
     """
+    put_driver_manager(daemon_set, block, image_of(block, field, settings))
+
+
+def put_driver_manager(daemon_set: dict[str, Any], block: "DriverManager", image: str) -> None:
+    """Put an image that is known, pull settings and environment into the init container."""
     container = container_of(daemon_set, CONTAINER)
-    set_image(container, image_of(block, field, settings), block)
+    set_image(container, image, block)
     add_pull_secrets(daemon_set, block)
     set_env(container, {one.name: one.value for one in block.env or ()})

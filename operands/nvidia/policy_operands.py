@@ -20,6 +20,8 @@ class StateFault(Enum):
     """Fields contradict each other."""
     OS_UNKNOWN = "OperatingSystemUnknown"
     """Nodes do not say which system they run."""
+    CONFIG_MAP_MISSING = "ConfigMapMissing"
+    """A ConfigMap whose files a container is to have is not there."""
 
 
 @final
@@ -66,6 +68,8 @@ class PolicyOperands:
     """Image variables of the control plane, such as `DRIVER_IMAGE`."""
     software: tuple[NodeSoftware, ...] = ()
     """Distinct software of the nodes with a GPU, sorted; empty without such a node."""
+    config_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """ConfigMap of the namespace -> its keys, of those that `operands.nvidia.driver_config_files` asks for."""
     metrics: ServerMetrics | None = None
     """None: the servers' metrics are not shown under the operator's name."""
 

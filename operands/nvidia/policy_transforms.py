@@ -30,6 +30,8 @@ KUBELET_ROOT: Final = "/var/lib/kubelet"
 HOST_ROOT_VOLUME: Final = "host-root"
 _DEV_CHAR_VOLUME: Final = "host-dev-char"
 _DRIVER_VOLUME: Final = "driver-install-dir"
+_FIRMWARE_VOLUME: Final = "nv-firmware"
+"""Of the driver's own container, which has the driver at `DRIVER_ROOT` wherever the others look for it."""
 PART_OF: Final = "app.kubernetes.io/part-of"
 _KEPT_LABELS: Final = frozenset({"app", PART_OF})
 """Labels of pods that no spec replaces: DaemonSets select by them."""
@@ -217,7 +219,7 @@ def set_host_paths(daemon_set: Json, paths: "HostPaths") -> None:
             host["path"] = paths.root
         elif volume["name"] == _DEV_CHAR_VOLUME:
             host["path"] = f"{paths.root.rstrip('/')}/dev/char"
-        else:
+        elif volume["name"] != _FIRMWARE_VOLUME:
             host["path"] = _moved(host["path"], paths)
 
 

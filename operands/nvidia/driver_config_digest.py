@@ -1,0 +1,90 @@
+"""The digest of what a driver's pod installs on its node (`DRIVER_CONFIG_DIGEST`).
+
+Two pods with one digest load the same modules. The upgrade then replaces the pod and leaves the pods of users alone, and
+the driver's container and k8s-driver-manager, which find the digest in their environment, leave the modules loaded.
+
+In the digest: image, command, arguments, plain variables, Secrets of variables, and mounts with what they show, of each
+container that installs something. Not in it: probes, resources, pull policies, labels, annotations, tolerations, priority,
+security contexts, the network, and all of k8s-driver-manager, which decides how a node is emptied and installs nothing.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from operands.transforms import pod_spec_of, set_env
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+Json = dict[str, Any]
+
+DIGEST_VARIABLE: Final = "DRIVER_CONFIG_DIGEST"
+PROBE_VOLUME: Final = "driver-startup-probe-script"
+
+
+def config_digest(daemon_set: Json) -> str:
+    """Return the digest of the pods of a DaemonSet, in its final form."""
+    spec = pod_spec_of(daemon_set)
+    sources = {one["name"]: _source(one) for one in spec.get("volumes", ())}
+    content = [_installed(one, sources) for one in spec["containers"]]
+    encoded = msgspec.json.encode(content, order="sorted")
+    return hashlib.sha256(encoded).hexdigest()
+
+
+def set_config_digest(daemon_set: Json, containers: "Collection[str]") -> None:
+    """Tell the containers, init containers among them, the digest."""
+    spec = pod_spec_of(daemon_set)
+    digest = config_digest(daemon_set)
+    for one in (*spec.get("initContainers", ()), *spec["containers"]):
+        if one["name"] in containers:
+            set_env(one, {DIGEST_VARIABLE: digest})
+
+
+def digest_of(daemon_set: Mapping[str, Any]) -> str:
+    """Return the digest that a DaemonSet tells its pods; nothing without one."""
+    spec = daemon_set["spec"]["template"]["spec"]
+    return next(
+        (
+            env.get("value", "")
+            for one in (*spec.get("initContainers", ()), *spec["containers"])
+            for env in one.get("env", ())
+            if env["name"] == DIGEST_VARIABLE
+        ),
+        "",
+    )
+
+
+def _installed(container: Json, sources: Mapping[str, list[str]]) -> Json:
+    mounts = (one for one in container.get("volumeMounts", ()) if one["name"] != PROBE_VOLUME)
+    secrets = (one.get("secretRef", {}).get("name", "") for one in container.get("envFrom", ()))
+    return {
+        "name": container["name"],
+        "image": container["image"],
+        "command": container.get("command", []),
+        "args": container.get("args", []),
+        "env": _plain(container.get("env", ())),
+        "secrets": sorted(secrets),
+        "mounts": sorted(
+            [one["mountPath"], one.get("subPath", ""), *sources[one["name"]]] for one in mounts
+        ),
+    }
+
+
+def _plain(variables: Iterable[Json]) -> list[list[str]]:
+    return sorted(
+        [one["name"], one.get("value", "")]
+        for one in variables
+        if "valueFrom" not in one and one["name"] != DIGEST_VARIABLE
+    )
+
+
+def _source(volume: Json) -> list[str]:
+    """Return the kind and the name of what a volume shows."""
+    if "configMap" in volume:
+        return ["configMap", volume["configMap"]["name"]]
+    if "secret" in volume:
+        return ["secret", volume["secret"]["secretName"]]
+    return ["hostPath", volume["hostPath"]["path"]]
