@@ -6,6 +6,7 @@ from operands.asset_files import load_assets
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import state_vgpu_manager
+from operands.nvidia.states.vgpu_layouts import LAYOUTS_KEY, layouts_text
 from operands.operand_state import OperandState
 from operands.transforms import container_of, pod_spec_of, set_env, the
 
@@ -20,6 +21,8 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     config = block.config
     if config.name and config.name != _DEFAULT_CONFIG:
         objects = [one for one in objects if one["kind"] != "ConfigMap"]
+    else:
+        the(objects, "ConfigMap")["data"][LAYOUTS_KEY] = layouts_text()
     daemon_set = the(objects, "DaemonSet")
     for volume in pod_spec_of(daemon_set)["volumes"]:
         if "configMap" in volume:
