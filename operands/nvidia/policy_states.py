@@ -7,14 +7,26 @@ for the validator's files.
 from typing import TYPE_CHECKING, Final
 
 from operands.nvidia.states import (
+    gpu_feature_discovery,
     pre_requisites,
     state_cc_manager,
+    state_container_toolkit,
+    state_dcgm,
+    state_dcgm_exporter,
+    state_device_plugin,
+    state_driver,
     state_kata_device_plugin,
     state_kata_manager,
+    state_mig_manager,
+    state_mps_control_daemon,
+    state_node_status_exporter,
     state_operator_metrics,
+    state_operator_validation,
     state_sandbox_device_plugin,
     state_sandbox_validation,
     state_vfio_manager,
+    state_vgpu_device_manager,
+    state_vgpu_manager,
 )
 from operands.operand_state import OperandState, in_order
 
@@ -25,6 +37,18 @@ POLICY_STATES: "Final[tuple[OperandState[PolicyOperands], ...]]" = in_order(
     (
         pre_requisites.STATE,
         state_operator_metrics.STATE,
+        state_driver.STATE,
+        state_container_toolkit.STATE,
+        state_operator_validation.STATE,
+        state_device_plugin.STATE,
+        state_mps_control_daemon.STATE,
+        state_dcgm.STATE,
+        state_dcgm_exporter.STATE,
+        gpu_feature_discovery.STATE,
+        state_mig_manager.STATE,
+        state_node_status_exporter.STATE,
+        state_vgpu_manager.STATE,
+        state_vgpu_device_manager.STATE,
         state_sandbox_validation.STATE,
         state_vfio_manager.STATE,
         state_sandbox_device_plugin.STATE,

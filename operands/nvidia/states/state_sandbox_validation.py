@@ -1,7 +1,8 @@
 """State `state-sandbox-validation`: the validator of nodes whose devices virtual machines use.
 
-Its steps pass over a node of another workload by themselves; the step of confidential computing waits for the
-container of `state-cc-manager`, so it goes with that state.
+Its steps pass over a node of another workload by themselves. The step of confidential computing waits for the
+container of `state-cc-manager`, so it goes with that state; that and the VFIO manager come later in the operator's
+order, so neither is a need.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -9,7 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from operands.asset_files import load_assets
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
-from operands.nvidia.states import state_cc_manager
+from operands.nvidia.states import (
+    state_cc_manager,
+    state_vgpu_device_manager,
+    state_vgpu_manager,
+)
 from operands.operand_state import OperandState
 from operands.transforms import container_of, set_env, the, without_container
 
@@ -45,6 +50,7 @@ def _steps(validator: "ValidatorSpec") -> "dict[str, ValidatorStep]":
 
 STATE: Final = OperandState(
     name=NAME,
+    needs=(state_vgpu_manager.NAME, state_vgpu_device_manager.NAME),
     is_enabled=lambda settings: settings.serves_virtual_machines,
     build=_build,
 )

@@ -51,6 +51,14 @@ RHEL = NodeSoftware(os_tag="rhel9", kernel="5.14.0-570.el9.x86_64", runtime="cri
 UNKNOWN = NodeSoftware(os_tag="", kernel="", runtime="")
 MIXED = tuple(sorted((UBUNTU, replace(UBUNTU, kernel="6.8.0-71-generic"), OLDER_UBUNTU, RHEL)))
 
+NAMED_BY_SPEC = frozenset(
+    {
+        "repositories", "certificates", "topology", "parameters", "plugin-configs", "metrics", "mig-configs",
+        "clients", "vgpu-configs",
+    }
+)  # fmt: skip
+"""ConfigMaps that `CUSTOM`, below, names and another client makes."""
+
 ON: Mapping[str, Json] = {
     name: {"enabled": True}
     for name in (
@@ -71,6 +79,7 @@ def a_policy(*software: NodeSoftware, **spec: Any) -> PolicyOperands:
         namespace=NAMESPACE,
         environment=IMAGES,
         software=software or (UBUNTU,),
+        config_keys=dict.fromkeys(sorted(NAMED_BY_SPEC), ("settings.conf",)),
         metrics=METRICS,
     )
 
@@ -200,13 +209,6 @@ CUSTOM["vfioManager"] |= {"driverManager": _MANAGER}
 CUSTOM["vgpuManager"] |= {"driverManager": _MANAGER, "kernelModuleConfig": {"name": "parameters"}}
 CUSTOM["vgpuDeviceManager"] |= {"config": {"name": "vgpu-configs", "default": "T4-2Q"}}
 CUSTOM["ccManager"] |= {"defaultMode": "devtools"}
-NAMED_BY_SPEC = frozenset(
-    {
-        "repositories", "certificates", "topology", "parameters", "plugin-configs", "metrics", "mig-configs",
-        "clients", "vgpu-configs",
-    }
-)  # fmt: skip
-"""ConfigMaps that `CUSTOM` names and another client makes."""
 
 MATRIX = _matrix()
 CASES: dict[str, PolicyOperands] = {
