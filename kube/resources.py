@@ -108,6 +108,9 @@ VALIDATING_ADMISSION_POLICY_BINDINGS: Final = _registration(
 )
 CONFIG_MAPS: Final = _core("configmaps", "ConfigMap", namespaced=True)
 DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
+CONTROLLER_REVISIONS: Final = Resource(
+    "apps", "v1", "controllerrevisions", "ControllerRevision", namespaced=True
+)
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", namespaced=True)
 ENDPOINT_SLICES: Final = Resource(
     "discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", namespaced=True
@@ -115,6 +118,10 @@ ENDPOINT_SLICES: Final = Resource(
 POD_DISRUPTION_BUDGETS: Final = Resource(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True
 )
+RESOURCE_CLAIMS: Final = Resource(
+    "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True
+)
+"""Claims of Dynamic Resource Allocation; served since Kubernetes 1.34."""
 NODE_FEATURES: Final = Resource(
     "nfd.k8s-sigs.io", "v1alpha1", "nodefeatures", "NodeFeature", namespaced=True
 )

@@ -116,8 +116,16 @@ class EventReason(Enum):
 
     NAMESPACE_RESTRICTED = "GPUNamespaceRestricted"
     """On our Namespace: the pod security that another client enforces keeps our DaemonSets' pods out."""
+    DRIVER_UPGRADE = "GPUDriverUpgrade"
+    """On the node: the upgrade of its driver begins, goes on, waits or ends; the note says why."""
+    DRIVER_UPGRADE_FAILED = "GPUDriverUpgradeFailed"
+    """On the node: the upgrade of its driver failed; it is tried again after a pause."""
     OPERAND_NOT_APPLIED = "GPUOperandNotApplied"
     """On an object of an operand: the API server refuses it; the other operands go on."""
+    OPERAND_RESTORED = "GPUOperandRestored"
+    """On an object of the node software: another client changed or deleted it, and it is put back."""
+    OPERAND_LABELS_WRONG = "GPUOperandLabelsWrong"
+    """On the node: a label of another client contradicts its operands, or several NVIDIADrivers select it; it stays."""
     SCHEDULER_RESTARTED = "GPUSchedulerRestarted"
     """On kube-scheduler's Deployment: the CAs that it trusts changed."""
 

@@ -178,8 +178,15 @@ class OwnedMetadata(Model, frozen=True):
     annotations: dict[str, Any] | None = msgspec.field(default=None, name="f:annotations")
 
 
+class OwnedNodeSpec(Model, frozen=True):
+    """Fields of a Node's `spec` in an entry of managedFields."""
+
+    unschedulable: dict[str, Any] | None = msgspec.field(default=None, name="f:unschedulable")
+
+
 class OwnedFields(Model, frozen=True):
     metadata: OwnedMetadata | None = msgspec.field(default=None, name="f:metadata")
+    spec: OwnedNodeSpec | None = msgspec.field(default=None, name="f:spec")
 
 
 class ManagedFieldsEntry(Model, frozen=True):
@@ -200,6 +207,14 @@ class NodeMetadata(ObjectMeta, frozen=True):
             f"f:{key}" in (entry.fields.metadata.labels or ())
             for entry in self.managed_fields or ()
             if entry.manager == manager and entry.fields and entry.fields.metadata
+        )
+
+    def owns_cordon(self, manager: str) -> bool:
+        """Return whether the field manager owns `spec.unschedulable`."""
+        return any(
+            entry.fields.spec.unschedulable is not None
+            for entry in self.managed_fields or ()
+            if entry.manager == manager and entry.fields and entry.fields.spec
         )
 
 

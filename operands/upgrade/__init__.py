@@ -1,8 +1,8 @@
 """Upgrades of the driver on nodes: which node goes next, what happens on it, and why it waits.
 
 `(state, facts) -> (state, actions)`, as values and functions: no I/O, and the time is an argument. States, labels and
-annotations are those of NVIDIA's GPU Operator (`api.driver_upgrade`). Nothing gathers these facts or carries out these
-actions yet: no controller, no kind and no command uses this package.
+annotations are those of NVIDIA's GPU Operator (`api.driver_upgrade`). `reconciler.driver_upgrade` gathers the facts and carries
+out the actions.
 
 What differs from the GPU Operator:
 * A failed node takes none of maxParallelUpgrades. It counts against maxUnavailable while it is cordoned. A node whose old

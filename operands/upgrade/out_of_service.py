@@ -17,6 +17,7 @@ from api.driver_upgrade import (
 )
 from operands.upgrade.upgrade_actions import (
     Cordon,
+    DeletePod,
     ResumeOperand,
     ReturnAgent,
     ReturnUnits,
@@ -72,6 +73,15 @@ def bring_back_software(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":
         if label.startswith(DEPLOY_LABEL_PREFIX) and value == PAUSED_FOR_UPGRADE
     )
     return (*resumed, ReturnAgent(node.name)) if is_agent_released(node) else resumed
+
+
+def validate_again(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":
+    """Return what makes validators check the driver that is there now: of a driver pod that restarted alone they know nothing."""
+    return tuple(
+        DeletePod(node.name, one.namespace, one.name, one.uid)
+        for one in node.validators
+        if one.is_outdated and one.uid is not None
+    )
 
 
 def give_back(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":

@@ -28,6 +28,7 @@ from operands.upgrade.out_of_service import (
     is_agent_released,
     is_cordoned_by_others,
     keep_out,
+    validate_again,
 )
 from operands.upgrade.resting_states import done
 from operands.upgrade.upgrade_actions import Annotate, DeletePod, PauseOperand, ReleaseAgent
@@ -67,7 +68,7 @@ def validation(case: "UpgradeCase") -> "UpgradeMove":
         return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.VALIDATION_TIMED_OUT, text)
     actions = keep_out(case.node)
     if is_driver_ready(case.one):
-        actions = (*actions, *bring_back_software(case.node))
+        actions = (*actions, *bring_back_software(case.node), *validate_again(case.node))
     return Stay(reason, text, actions)
 
 

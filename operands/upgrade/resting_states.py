@@ -25,6 +25,7 @@ from operands.upgrade.out_of_service import (
     give_back,
     is_cordoned_by_others,
     is_out_of_service,
+    validate_again,
 )
 from operands.upgrade.upgrade_case import Advance, Stay
 from operands.upgrade.upgrade_facts import DriverRevision
@@ -73,7 +74,7 @@ def failed(case: "UpgradeCase") -> "UpgradeMove":
         returned = give_back(node)
     elif is_driver_ready(case.one):
         # The validator is among what comes back.
-        returned = bring_back_software(node)
+        returned = (*bring_back_software(node), *validate_again(node))
     reason = record.reason or UpgradeReason.FAILED
     message = record.message or f"the node was labelled {UpgradeState.UPGRADE_FAILED.value}"
     if not is_still_needed(case.one) or is_skipped(case.one):

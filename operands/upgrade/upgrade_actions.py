@@ -92,7 +92,7 @@ class EvictPod:
 @final
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Delete a driver pod, so that its DaemonSet creates another one; only the pod of this UID."""
+    """Delete a driver pod, or a validator pod, so that its DaemonSet creates another one; only the pod of this UID."""
 
     node: "NodeName"
     namespace: str
@@ -195,7 +195,8 @@ class UpgradeProgress:
             node=self.node,
             state=self.state.value,
             since=None if self.since is None else format_time(self.since),
-            reason=f"{self.reason.value}: {self.message}",
+            reason=self.reason.value,
+            message=self.message,
             attempt=self.attempt,
         )
 

@@ -133,6 +133,10 @@ class ValidatorPod:
     is_ready: bool
     """Ready, and its checks passed with the driver that runs now."""
     message: str = ""
+    namespace: str = ""
+    uid: "PodUid | None" = None
+    is_outdated: bool = False
+    """Ready, and its checks passed before the driver pod started: it is to check again."""
 
 
 @final
@@ -162,7 +166,7 @@ class UpgradeNode:
     """All others on the node."""
     processes: tuple[HostProcess, ...] = ()
     reported_reason: str = ""
-    """`reason` of its entry in `status.upgrade`, as last written; empty without an entry."""
+    """`reason` of its entry in `status.upgrade`, as last written; empty without an entry. Texts behind a colon are ignored."""
 
 
 @final

@@ -9,10 +9,12 @@ from reconciler.assignment import controller as assignment
 from reconciler.assignment import pool_conflicts
 from reconciler.dcgm import scraper
 from reconciler.device import health, state
+from reconciler.driver_upgrade import upgrade_pass
 from reconciler.installation import pod_security, scheduler_trust, service_endpoint
 from reconciler.inventory import controller as inventory
 from reconciler.inventory import present_label
 from reconciler.kernelcache import cache_node_cleanup, cache_status
+from reconciler.node_software import deploy_labels_controller
 from reconciler.operands import controller as operands
 from reconciler.pod import binding_recovery, nomination, requeue, wait_explanation
 from reconciler.pool import (
@@ -53,6 +55,8 @@ CONTROLLERS: "Final[tuple[ControllerSpec | TaskSpec, ...]]" = (
     status.SPEC,
     state.SPEC,
     node_labels.SPEC,
+    deploy_labels_controller.SPEC,
+    upgrade_pass.SPEC,
     lifecycle.SPEC,
     node_claim_watch.SPEC,
     handover.SPEC,

@@ -141,6 +141,13 @@ DAEMON_SETS = ResourceType(
     has_generation=True,
     shape=shapes.of_kind("DaemonSet"),
 )
+CONTROLLER_REVISIONS = ResourceType(
+    group="apps",
+    version="v1",
+    plural="controllerrevisions",
+    kind="ControllerRevision",
+    namespaced=True,
+)
 DEPLOYMENTS = ResourceType(
     group="apps",
     version="v1",
@@ -208,6 +215,7 @@ BUILT_IN = (
     EVENTS,
     LEASES,
     DAEMON_SETS,
+    CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     SERVICES,
     ENDPOINT_SLICES,

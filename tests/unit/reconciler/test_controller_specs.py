@@ -55,10 +55,12 @@ def test_names_are_those_of_metrics_logs_and_tasks():
         "device.assignment",
         "device.health",
         "device.state",
+        "driver.upgrade",
         "index.changes",
         "namespace.pod-security",
         "node.bootstrap",
         "node.dcgm",
+        "node.deploy-labels",
         "node.exports",
         "node.handover",
         "node.inventory",
@@ -177,6 +179,7 @@ async def test_a_node_of_the_index_wakes_inventory_labels_and_nothing_of_pools()
     woken = {name for name, keys in controllers.items() if "n1" in keys.taken()}
     assert woken == {
         "cachenode.cleanup",
+        "node.deploy-labels",
         "node.handover",
         "node.inventory",
         "node.leaving",

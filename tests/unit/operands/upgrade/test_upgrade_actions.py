@@ -19,7 +19,7 @@ from api.driver_upgrade import (
     VALIDATION_START_ANNOTATION,
     WAIT_START_ANNOTATION,
 )
-from api.names import PodUid
+from api.names import NodeName, PodUid
 from api.selector_text import parse_label_selector
 from operands.upgrade.upgrade_actions import (
     Annotate,
@@ -32,7 +32,14 @@ from operands.upgrade.upgrade_actions import (
     SetState,
     WaitUntil,
 )
-from operands.upgrade.upgrade_facts import DriverUse, EvictionAnswer, PodOwner, UpgradeNode, uses_of
+from operands.upgrade.upgrade_facts import (
+    DriverUse,
+    EvictionAnswer,
+    PodOwner,
+    UpgradeNode,
+    ValidatorPod,
+    uses_of,
+)
 from operands.upgrade.upgrade_reasons import UpgradeReason
 from operands.upgrade.upgrade_terms import AwaitedPods, EvictionTerms
 from tests.support.driver_upgrades import (
@@ -120,6 +127,18 @@ def test_a_node_that_somebody_uncordons_in_the_middle_is_cordoned_again(state):
         pods=(a_pod(labels={"app": "train"}),),
     )
     assert names(step(node, terms))[:2] == ["WithholdUnits", "Cordon"]
+
+
+@pytest.mark.parametrize("state", ["validation-required", "upgrade-failed"])
+def test_a_validator_that_passed_with_the_driver_before_checks_again(state: str):
+    outdated = ValidatorPod(
+        name="validator", namespace="gpu", uid=PodUid("v1"), is_ready=False, is_outdated=True
+    )
+    node = a_node(state, validators=(outdated,), cordoned=True, withheld=True)
+    deleted = [one for one in step(node).actions if isinstance(one, DeletePod)]
+    assert deleted == [DeletePod(NodeName("n1"), "gpu", "validator", PodUid("v1"))]
+    starting = a_node(state, validators=(outdated,), driver_pods=LOADING)
+    assert "DeletePod" not in names(step(starting))
 
 
 def test_a_node_that_its_owner_cordoned_and_then_uncordoned_is_left_uncordoned():

@@ -84,7 +84,8 @@ def test_200_nodes_with_a_tenth_failing_finish_and_never_more_than_50_are_away()
     names = {machine.name for machine in failing}
     assert {entry.node for entry in rollout.last.entries()} == names
     for entry in rollout.last.entries():
-        assert entry.reason.startswith("DriverCrashes: driver pod driver-")
+        assert entry.reason == "DriverCrashes"
+        assert entry.message.startswith("driver pod driver-")
         assert entry.since is not None
     for machine in world.machines.values():
         if machine.name not in names:

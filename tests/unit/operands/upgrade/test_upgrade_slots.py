@@ -237,4 +237,4 @@ def test_entries_leave_out_nodes_that_are_done():
     (entry,) = upgrade.entries()
     assert (entry.node, entry.state, entry.attempt) == ("n1", "cordon-required", 1)
     assert entry.since == "2026-05-04T03:00:00Z"
-    assert entry.reason == "UpgradeStarted: attempt 1 begins"
+    assert (entry.reason, entry.message) == ("UpgradeStarted", "attempt 1 begins")

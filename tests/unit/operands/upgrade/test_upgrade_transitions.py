@@ -484,7 +484,7 @@ def test_whatever_lasts_has_a_reason_in_words_and_its_time(row):
     progress = step(node, terms).progress
     assert progress.message
     entry = progress.entry()
-    assert entry.reason == f"{progress.reason.value}: {progress.message}"
+    assert (entry.reason, entry.message) == (progress.reason.value, progress.message)
     assert entry.state == progress.state.value
     if progress.state not in {UpgradeState.UNKNOWN, UpgradeState.UPGRADE_DONE}:
         assert progress.since is not None

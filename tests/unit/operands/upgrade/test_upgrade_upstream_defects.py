@@ -96,7 +96,7 @@ def test_9_every_node_has_a_reason_and_the_time_of_its_state():
     entry = step(node).progress.entry()
     assert (entry.node, entry.state, entry.attempt) == ("n1", "pod-deletion-required", 1)
     assert entry.since == "2026-05-04T02:59:18Z"
-    assert entry.reason == "EvictingPods: evicts team/train"
+    assert (entry.reason, entry.message) == ("EvictingPods", "evicts team/train")
 
 
 LIMITED = the_terms(awaited=AwaitedPods(limit_s=60), drain=EvictionTerms())

@@ -1,0 +1,221 @@
+"""Driver DaemonSets: which nodes they select, what their pods are compared with, and the facts of those pods. Pure."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, final
+
+from api.driver_upgrade import DEPLOY_LABEL_PREFIX, DEPLOYED
+from api.names import NodeName, PodUid
+from api.status_conditions import parse_time
+from api.text import truncate
+from operands.upgrade.upgrade_facts import DriverPod, DriverRevision, ValidatorPod
+from pool.model import Constraints
+from reconciler.driver_upgrade.upgrade_objects import (
+    COMPONENT_LABEL,
+    DRIVER_COMPONENT,
+    REVISION_LABEL,
+)
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from reconciler.driver_upgrade.upgrade_objects import (
+        ControllerRevision,
+        UpgradeContainerStatus,
+        UpgradeDaemonSet,
+        UpgradePod,
+        UpgradePodSpec,
+    )
+
+DIGEST_VARIABLE: Final = "DRIVER_CONFIG_DIGEST"
+DRIVER_DEPLOY_LABEL: Final = f"{DEPLOY_LABEL_PREFIX}driver"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverDaemon:
+    """A driver DaemonSet."""
+
+    name: str
+    uid: str
+    revision: str = ""
+    """Hash of its newest revision; empty where it has none yet."""
+    digest: str = ""
+    constraints: Constraints = field(default_factory=Constraints)
+
+    def selects(self, node: "NodeName", labels: "Mapping[str, str]") -> bool:
+        """Return whether it selects a node, whatever the node's taints: they come and go while its driver stays."""
+        selector, required = self.constraints.node_selector, self.constraints.required
+        if selector and not selector.items() <= labels.items():
+            return False
+        return required is None or required.accepts(labels, node)
+
+
+def driver_daemons(
+    daemon_sets: "Iterable[UpgradeDaemonSet]", revisions: "Iterable[ControllerRevision]"
+) -> dict[str, DriverDaemon]:
+    """Return the driver DaemonSets that are not being deleted, by UID."""
+    newest: dict[str, ControllerRevision] = {}
+    for one in revisions:
+        for owner in one.metadata.owner_references or ():
+            known = newest.get(owner.uid)
+            if owner.controller and (known is None or known.revision < one.revision):
+                newest[owner.uid] = one
+    found = sorted(daemon_sets, key=lambda one: one.metadata.name)
+    return {
+        one.metadata.uid: DriverDaemon(
+            name=one.metadata.name,
+            uid=one.metadata.uid,
+            revision=_hash_of(newest.get(one.metadata.uid), one.metadata.name),
+            digest=digest_of(one.spec.template.spec),
+            constraints=Constraints(
+                node_selector=one.spec.template.spec.node_selector,
+                affinity=one.spec.template.spec.affinity,
+            ),
+        )
+        for one in found
+        if one.spec.template.metadata.label(COMPONENT_LABEL) == DRIVER_COMPONENT
+        and one.metadata.deletion_timestamp is None
+    }
+
+
+def daemon_of(
+    node: "NodeName",
+    labels: "Mapping[str, str]",
+    daemons: "Mapping[str, DriverDaemon]",
+    *,
+    pods: "Iterable[UpgradePod]",
+) -> DriverDaemon | None:
+    """Return the DaemonSet for a node: the one that selects it, first that of a pod there; None where none does."""
+    owners = {owner_uid(pod) for pod in pods}
+    selecting = [one for one in daemons.values() if one.selects(node, labels)]
+    return min(selecting, key=lambda one: (one.uid not in owners, one.name), default=None)
+
+
+def is_wanted(labels: "Mapping[str, str]", daemon: DriverDaemon | None) -> bool:
+    """Return whether a driver is to be on the node: also while its DaemonSet is replaced by another one."""
+    return daemon is not None or labels.get(DRIVER_DEPLOY_LABEL) == DEPLOYED
+
+
+def owner_uid(pod: "UpgradePod") -> str:
+    """Return the UID of the pod's controller; empty without one."""
+    owners = pod.metadata.owner_references or ()
+    return next((one.uid for one in owners if one.controller), "")
+
+
+def node_of(pod: "UpgradePod") -> NodeName | None:
+    """Return the pod's node, or the one that its DaemonSet made it for."""
+    if pod.spec.node_name:
+        return NodeName(pod.spec.node_name)
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    for term in (required.node_selector_terms or ()) if required is not None else ():
+        for one in term.match_fields or ():
+            if one.key == "metadata.name" and one.values:
+                return NodeName(one.values[0])
+    return None
+
+
+def driver_pod(pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]") -> DriverPod:
+    statuses = pod.status.container_statuses or []
+    return DriverPod(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=PodUid(pod.metadata.uid),
+        revision=_revision_of(pod, daemons),
+        is_ready=pod.status.phase == "Running"
+        and bool(statuses)
+        and all(one.ready for one in statuses),
+        is_scheduled=bool(pod.spec.node_name),
+        is_terminating=pod.is_terminating,
+        restarts=max((one.restart_count for one in _unready(pod)), default=0),
+        config_digest=digest_of(pod.spec),
+        message=_cause_of(pod),
+    )
+
+
+def validator_pod(pod: "UpgradePod", drivers: "Sequence[UpgradePod]") -> ValidatorPod:
+    """Return the facts of a validator; its checks count if they were made after the newest driver pod began."""
+    begun = [parse_time(one.metadata.creation_timestamp or "") for one in drivers]
+    newest = max((one for one in begun if one is not None), default=None)
+    checked = _checked_at(pod)
+    is_ready = pod.condition("Ready").status == "True" and not pod.is_terminating
+    is_outdated = newest is not None and checked is not None and checked < newest
+    message = "" if is_ready else _cause_of(pod)
+    if is_ready and is_outdated:
+        message = "it passed before the driver pod started"
+    return ValidatorPod(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=PodUid(pod.metadata.uid),
+        is_ready=is_ready and not is_outdated,
+        is_outdated=is_ready and is_outdated,
+        message=message,
+    )
+
+
+def digest_of(spec: "UpgradePodSpec") -> str:
+    """Return the digest of the driver's configuration, as the first container that has the variable says."""
+    for container in (*(spec.init_containers or ()), *(spec.containers or ())):
+        for variable in container.env or ():
+            if variable.name == DIGEST_VARIABLE and variable.value:
+                digest: str = variable.value
+                return digest
+    return ""
+
+
+def _hash_of(revision: "ControllerRevision | None", daemon_set: str) -> str:
+    if revision is None:
+        return ""
+    label = revision.metadata.label(REVISION_LABEL)
+    return label or revision.metadata.name.removeprefix(f"{daemon_set}-")
+
+
+def _revision_of(pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]") -> DriverRevision:
+    daemon = daemons.get(owner_uid(pod))
+    if daemon is None:
+        return DriverRevision.ORPHAN
+    label = pod.metadata.label(REVISION_LABEL)
+    if not label or not daemon.revision:
+        return DriverRevision.UNKNOWN
+    return DriverRevision.CURRENT if label == daemon.revision else DriverRevision.OUTDATED
+
+
+def _unready(pod: "UpgradePod") -> "list[UpgradeContainerStatus]":
+    status = pod.status
+    every = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    return [one for one in every if not one.ready]
+
+
+def _cause_of(pod: "UpgradePod") -> str:
+    """Return why the pod is not scheduled or not ready, as the scheduler or kubelet says."""
+    if not pod.spec.node_name:
+        return _line(pod.condition("PodScheduled").message)
+    for one in _unready(pod):
+        state = one.state
+        if state.waiting is not None and state.waiting.reason not in {"", "PodInitializing"}:
+            text = f"container {one.name}: {state.waiting.reason} {state.waiting.message}"
+            return _line(text)
+        if state.terminated is not None and state.terminated.exit_code:
+            ended = state.terminated
+            text = (
+                f"container {one.name} ended with {ended.exit_code} {ended.reason} {ended.message}"
+            )
+            return _line(text)
+    return ""
+
+
+def _line(text: str) -> str:
+    return truncate(" ".join(text.split()))
+
+
+def _checked_at(pod: "UpgradePod") -> "dt.datetime | None":
+    """Return when the first of its checks ended; where it has none, when the pod started."""
+    ended = [
+        one.state.terminated.finished_at or ""
+        for one in pod.status.init_container_statuses or ()
+        if one.state.terminated is not None
+    ]
+    times = [time for one in ended if (time := parse_time(one)) is not None]
+    started = parse_time(pod.status.start_time or pod.metadata.creation_timestamp or "")
+    return min(times, default=started)

@@ -1,0 +1,336 @@
+"""`driver.upgrade`: one pass over all nodes, which reads, decides (`operands.upgrade`), writes and tells, in this order.
+
+Nothing is kept from pass to pass but what may be forgotten: which evictions were refused a moment ago, and which pods a node
+that waits had. A read that fails ends the pass before anything is written. A node whose write fails rests for a growing
+time, and no other one waits for it. The tasks of a leader that is deposed are cancelled: every action may be the last.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+
+from api.driver_upgrade import UPGRADE_STATE_LABEL, UpgradeState
+from kube.backoff import Backoff
+from kube.errors import KubeError, NotFound
+from operands.nvidia.driver_owners import owner_value
+from operands.upgrade.cluster_upgrade import CLUSTER_POLICY, plan_upgrades
+from operands.upgrade.upgrade_actions import WaitUntil
+from operands.upgrade.upgrade_facts import UpgradeTimes
+from operands.upgrade.upgrade_terms import OFF
+from reconciler.controller_spec import OPERANDS, ControllerContext, ControllerSpec, Trigger
+from reconciler.driver_upgrade import node_actions, upgrade_reader
+from reconciler.driver_upgrade.eviction_budgets import RefusedEvictions
+from reconciler.driver_upgrade.node_actions import NodeActions, OvertakenError
+from reconciler.driver_upgrade.upgrade_owners import upgrade_owners
+from reconciler.driver_upgrade.upgrade_reader import UpgradeReader
+from reconciler.driver_upgrade.upgrade_reports import UpgradeReports, upgrade_reports
+from reconciler.operator_gauges import UpgradeFigures, show_upgrades
+from reconciler.pool.index_changes import NODES as INDEX_NODES
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from api.kinds.nvidia.operator_status import NodeUpgradeStatus
+    from api.names import NodeName, PodUid
+    from kube.client import KubeClient
+    from kube.event_recorder import EventRecorder
+    from operands.upgrade.cluster_upgrade import OwnerUpgrade
+    from operands.upgrade.upgrade_actions import NodeUpgrade
+    from operands.upgrade.upgrade_facts import EvictionAnswer, PodOnNode, UpgradeNode
+    from operands.upgrade.upgrade_terms import UpgradeTerms
+    from pool.model import Instant
+    from reconciler.driver_upgrade.upgrade_reader import SeenCluster
+    from reconciler.sinks.operator_objects import OperatorObjects
+
+KEY: Final = "upgrade"
+BUSY_S: Final = 5.0
+"""While a node is being upgraded, or is to be: pods leave and drivers start without any change of the Node."""
+REST_S: Final = 20.0
+"""A new revision of a driver's DaemonSet is seen within this."""
+GATHER_S: Final = 1.0
+"""Changes of nodes within this cause one pass."""
+SHARE: Final = 0.2
+"""Of its time that a pass may take: a pass lists every node with a driver."""
+AT_A_TIME: Final = 8
+"""Nodes that are written at a time."""
+FIRST_PAUSE_S: Final = 5.0
+LONGEST_PAUSE_S: Final = 300.0
+"""Of a node whose write failed."""
+CANDIDATES: Final = 32
+"""Nodes that wait for their turn, and whose pods are read in one pass: that decides about their order only."""
+CANDIDATE_S: Final = 300.0
+"""How long the pods of a node that waits are remembered."""
+
+_log = structlog.get_logger()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeTools:
+    """What a pass asks besides."""
+
+    namespace: str
+    """Of the operands."""
+    pools: "Callable[[], Collection[str]]"
+    """Returns the names of the GPUPools."""
+    now: "Callable[[], Instant]"
+
+
+@final
+class DriverUpgrades:
+    """Upgrades the drivers of all nodes of all owners."""
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        recorder: "EventRecorder",
+        *,
+        objects: "OperatorObjects",
+        reports: UpgradeReports,
+        tools: UpgradeTools,
+    ) -> None:
+        """Take ClusterPolicies and NVIDIADrivers, and what gets the outcome of each pass."""
+        self._objects = objects
+        self._reports = reports
+        self._pools = tools.pools
+        self._now = now = tools.now
+        self._reader = UpgradeReader(client, tools.namespace)
+        self._refused = RefusedEvictions()
+        self._actions = NodeActions(
+            client, recorder, self._refused, monotonic=lambda: now().monotonic
+        )
+        self._leading_since: dt.datetime | None = None
+        self._candidates: dict[NodeName, tuple[float, tuple[PodOnNode, ...]]] = {}
+        # node in upgrade-required -> when its pods were read, and the pods
+        self._pauses: dict[NodeName, tuple[Backoff, float]] = {}
+        # node whose last write failed -> until when it rests
+
+    async def reconcile(self, _key: str) -> float | None:
+        """Make one pass; return the seconds until the next one."""
+        if self._leading_since is None:
+            self._leading_since = self._now().utc
+            self._reports.seed(self._written())
+        owners = upgrade_owners(
+            self._objects.policies.values(), self._objects.drivers.values(), self._pools()
+        )
+        seen = await self._reader.cluster()
+        upgrades = await self._decide(owners, seen)
+        failed = await self._execute(upgrades, seen)
+        self._tell(owners, upgrades, failed)
+        return self._next_s(upgrades)
+
+    async def _decide(
+        self, owners: "Mapping[str, UpgradeTerms]", seen: "SeenCluster"
+    ) -> "dict[str, OwnerUpgrade]":
+        """Return what is done now; pods are read of nodes in progress, and of some that wait where one could start."""
+        entries = self._reports.by_node()
+        reasons = {name: entry.reason for name, entry in entries.items()}
+        facts = {name: seen.facts(name, reported=reasons.get(name, "")) for name in seen.nodes}
+        pods = await self._reader.pods(
+            sorted(name for name, node in facts.items() if _is_in_progress(node)), self._refusal
+        )
+        for name, found in self._remembered(facts).items():
+            pods.setdefault(name, found)
+
+        def plan() -> "dict[str, OwnerUpgrade]":
+            instant = self._now().utc
+            since = self._leading_since or instant
+            nodes = (
+                seen.facts(name, pods.get(name, ()), reported=reasons.get(name, ""))
+                for name in facts
+            )
+            return plan_upgrades(owners, nodes, UpgradeTimes(now=instant, leading_since=since))
+
+        upgrades = plan()
+        unread = [
+            one.progress.node
+            for owner, upgrade in upgrades.items()
+            if owners.get(owner, OFF).auto_upgrade and upgrade.counts.available
+            for one in upgrade.nodes
+            if _is_waiting(facts[one.progress.node]) and one.progress.node not in pods
+        ]
+        if not unread:
+            return upgrades
+        waiting = await self._reader.pods(unread[:CANDIDATES], self._refusal)
+        read_at = self._now().monotonic
+        self._candidates |= {name: (read_at, some) for name, some in waiting.items()}
+        pods |= waiting
+        return plan()
+
+    def _refusal(self, uid: "PodUid") -> "tuple[EvictionAnswer, str] | None":
+        return self._refused.answer(uid, self._now().monotonic)
+
+    def _remembered(
+        self, facts: "Mapping[NodeName, UpgradeNode]"
+    ) -> "dict[NodeName, tuple[PodOnNode, ...]]":
+        oldest = self._now().monotonic - CANDIDATE_S
+        self._candidates = {
+            name: (read_at, pods)
+            for name, (read_at, pods) in self._candidates.items()
+            if name in facts and _is_waiting(facts[name]) and read_at >= oldest
+        }
+        return {name: pods for name, (_, pods) in self._candidates.items()}
+
+    async def _execute(
+        self, upgrades: "Mapping[str, OwnerUpgrade]", seen: "SeenCluster"
+    ) -> "set[NodeName]":
+        """Carry out the actions of all nodes, some at a time; return the nodes that are not where they should be."""
+        answers = [one for upgrade in upgrades.values() for one in upgrade.nodes]
+        self._pauses = {name: pause for name, pause in self._pauses.items() if name in seen.nodes}
+        failed: set[NodeName] = set()
+        turns = asyncio.Semaphore(AT_A_TIME)
+
+        async def carry_out(answer: "NodeUpgrade") -> None:
+            async with turns:
+                if not await self._carry_out(answer, seen):
+                    failed.add(answer.progress.node)
+
+        async with asyncio.TaskGroup() as group:
+            for answer in answers:
+                if any(not isinstance(one, WaitUntil) for one in answer.actions):
+                    group.create_task(carry_out(answer), name=f"upgrade of {answer.progress.node}")
+        return failed
+
+    async def _carry_out(self, answer: "NodeUpgrade", seen: "SeenCluster") -> bool:
+        name = answer.progress.node
+        backoff, until = self._pauses.get(name, (None, 0.0))
+        if until > self._now().monotonic:
+            return False
+        try:
+            await self._actions.carry_out(answer, seen.nodes[name])
+        except NotFound:
+            return False
+        except OvertakenError as error:
+            _log.info("driver upgrade was overtaken", node=name, error=str(error))
+            return False
+        except KubeError as error:
+            backoff = backoff or Backoff(base_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S)
+            pause_s = backoff.fail()
+            self._pauses[name] = (backoff, self._now().monotonic + pause_s)
+            _log.warning(
+                "driver upgrade cannot go on",
+                node=name,
+                state=answer.progress.state.value,
+                retry_in_s=round(pause_s, 1),
+                error=str(error),
+            )
+            return False
+        self._pauses.pop(name, None)
+        return True
+
+    def _tell(
+        self,
+        owners: "Mapping[str, UpgradeTerms]",
+        upgrades: "Mapping[str, OwnerUpgrade]",
+        failed: "Collection[NodeName]",
+    ) -> None:
+        before = self._reports.by_node()
+        entries = {
+            owner: tuple(_entries(upgrade, failed, before)) for owner, upgrade in upgrades.items()
+        }
+        answers = [one.progress for upgrade in upgrades.values() for one in upgrade.nodes]
+        self._reports.replace_all(
+            entries, {owner: upgrade.counts for owner, upgrade in upgrades.items()}
+        )
+        show_upgrades(
+            UpgradeFigures(
+                is_automatic=any(terms.auto_upgrade for terms in owners.values()),
+                counts=tuple(upgrade.counts for upgrade in upgrades.values()),
+                nodes=Counter(one.state for one in answers),
+                overdue=Counter(one.state for one in answers if one.is_overdue),
+            )
+        )
+
+    def _next_s(self, upgrades: "Mapping[str, OwnerUpgrade]") -> float:
+        now = self._now().utc
+        answers = [one for upgrade in upgrades.values() for one in upgrade.nodes]
+        is_busy = any(one.progress.state in _BUSY for one in answers)
+        waits = [
+            max(0.0, (action.until - now).total_seconds())
+            for one in answers
+            for action in one.actions
+            if isinstance(action, WaitUntil)
+        ]
+        return min(BUSY_S if is_busy else REST_S, *waits)
+
+    def _written(self) -> "dict[str, tuple[NodeUpgradeStatus, ...]]":
+        """Return the entries that an earlier leader wrote."""
+        active = self._objects.active
+        found = {CLUSTER_POLICY: tuple((active.status.upgrade or ()) if active else ())}
+        for name, driver in self._objects.drivers.items():
+            found[owner_value(name)] = tuple(driver.status.upgrade or ())
+        return found
+
+
+_BUSY: Final = frozenset(UpgradeState) - {
+    UpgradeState.UNKNOWN,
+    UpgradeState.UPGRADE_DONE,
+    UpgradeState.UPGRADE_FAILED,
+    UpgradeState.NODE_MAINTENANCE_REQUIRED,
+    UpgradeState.POST_MAINTENANCE_REQUIRED,
+}
+_IN_PROGRESS: Final = frozenset(one.value for one in UpgradeState if one.is_in_progress)
+
+
+def _is_in_progress(node: "UpgradeNode") -> bool:
+    return node.labels.get(UPGRADE_STATE_LABEL) in _IN_PROGRESS
+
+
+def _is_waiting(node: "UpgradeNode") -> bool:
+    return node.labels.get(UPGRADE_STATE_LABEL) == UpgradeState.UPGRADE_REQUIRED.value
+
+
+def _entries(
+    upgrade: "OwnerUpgrade",
+    failed: "Collection[NodeName]",
+    before: "Mapping[str, NodeUpgradeStatus]",
+) -> "Iterable[NodeUpgradeStatus]":
+    """Yield the entries of an owner; a node whose actions failed keeps the one that it had."""
+    for entry in upgrade.entries():
+        kept = before.get(entry.node) if entry.node in failed else entry
+        if kept is not None:
+            yield kept
+
+
+def _upgrades(context: ControllerContext) -> DriverUpgrades:
+    return DriverUpgrades(
+        context.client,
+        context.recorder,
+        objects=context.caches.operator_objects,
+        reports=context.shared(upgrade_reports),
+        tools=UpgradeTools(
+            namespace=context.settings.node_software.namespace,
+            pools=context.catalog.pools.keys,
+            now=context.now,
+        ),
+    )
+
+
+def _key(_context: ControllerContext, _changed: object) -> tuple[str, ...]:
+    return (KEY,)
+
+
+FURTHER_RBAC: Final = (*upgrade_reader.RBAC, *node_actions.RBAC)
+"""Of a server with `node_software.enabled`: not among the rights that every server has."""
+FURTHER_NAMESPACED_RBAC: Final = (*upgrade_reader.NAMESPACED_RBAC, *node_actions.NAMESPACED_RBAC)
+
+SPEC: Final = ControllerSpec(
+    name="driver.upgrade",
+    triggers=(
+        Trigger(source=INDEX_NODES.source, keys=_key, delay_s=GATHER_S),
+        Trigger(source=OPERANDS.source, keys=_key, delay_s=GATHER_S),
+        Trigger(
+            source=lambda context: context.caches.operator_objects.changes,
+            keys=_key,
+            delay_s=GATHER_S,
+        ),
+    ),
+    initial=lambda _context: (KEY,),
+    share=SHARE,
+    is_enabled=lambda settings: settings.node_software.is_enabled,
+    build=lambda context: _upgrades(context).reconcile,
+)

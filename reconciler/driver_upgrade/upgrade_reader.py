@@ -1,0 +1,268 @@
+"""Reads of an upgrade's pass, each from the API server itself: a pass must see what the one before has written.
+
+There is no cache of all pods: those of a node are listed while it is upgraded, or about to be.
+"""
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+from api.driver_upgrade import AGENT_DEPLOY_LABEL, CORDON_MANAGER, UPGRADE_STATE_LABEL
+from api.foreign.core import Node
+from api.foreign.karpenter import DISRUPTED_TAINT
+from api.names import NodeName, PodUid
+from kube.errors import KubeError, NotFound, Undecodable
+from kube.resources import (
+    CONTROLLER_REVISIONS,
+    DAEMON_SETS,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    RESOURCE_CLAIMS,
+)
+from manifests.install.rbac import PolicyRule
+from operands.upgrade.upgrade_facts import UpgradeNode
+from reconciler.driver_upgrade.driver_daemons import (
+    DRIVER_DEPLOY_LABEL,
+    DriverDaemon,
+    daemon_of,
+    driver_daemons,
+    driver_pod,
+    is_wanted,
+    node_of,
+    validator_pod,
+)
+from reconciler.driver_upgrade.eviction_budgets import eviction_answer
+from reconciler.driver_upgrade.node_pods import claims_of, holds_driver, pod_on_node
+from reconciler.driver_upgrade.upgrade_objects import (
+    COMPONENT_LABEL,
+    DRIVER_COMPONENT,
+    DRIVER_SELECTOR,
+    VALIDATOR_SELECTOR,
+    ControllerRevision,
+    DisruptionBudget,
+    ResourceClaim,
+    UpgradeDaemonSet,
+    UpgradePod,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kube.client import KubeClient
+    from kube.resources import Resource
+    from operands.upgrade.upgrade_facts import EvictionAnswer, PodOnNode
+
+    Refusal = Callable[[PodUid], tuple[EvictionAnswer, str] | None]
+    """Returns the API server's refusal of a moment ago, if there was one."""
+
+RBAC: Final = (
+    PolicyRule(resources=("nodes",), verbs=("get", "list")),
+    PolicyRule(resources=("pods",), verbs=("list",)),
+    PolicyRule(group="policy", resources=("poddisruptionbudgets",), verbs=("list",)),
+    PolicyRule(group="resource.k8s.io", resources=("resourceclaims",), verbs=("get",)),
+)
+NAMESPACED_RBAC: Final = (
+    PolicyRule(group="apps", resources=("controllerrevisions", "daemonsets"), verbs=("list",)),
+)
+AT_A_TIME: Final = 8
+"""Nodes whose pods are read at a time."""
+_PAGE: Final = 500
+_SELECTORS: Final = (DRIVER_DEPLOY_LABEL, UPGRADE_STATE_LABEL, AGENT_DEPLOY_LABEL)
+"""Of nodes that are to have a driver, or that an upgrade has not put back yet."""
+
+T = TypeVar("T")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenCluster:
+    """Nodes, and what of drivers is on them."""
+
+    nodes: "Mapping[NodeName, Node]"
+    daemons: "Mapping[str, DriverDaemon]"
+    drivers: "Mapping[NodeName, Sequence[UpgradePod]]" = field(default_factory=dict)
+    validators: "Mapping[NodeName, Sequence[UpgradePod]]" = field(default_factory=dict)
+
+    def facts(
+        self, name: "NodeName", pods: "tuple[PodOnNode, ...]" = (), *, reported: str = ""
+    ) -> UpgradeNode:
+        """Return the facts of a node.
+
+        Args:
+            name: of one of the nodes.
+            pods: the others on it, where they are read.
+            reported: the reason of its entry in `status.upgrade`.
+        """
+        node = self.nodes[name]
+        meta, labels = node.metadata, node.metadata.labels or {}
+        drivers = self.drivers.get(name, ())
+        daemon = daemon_of(name, labels, self.daemons, pods=drivers)
+        taints = {one.key for one in node.spec.taints or ()}
+        return UpgradeNode(
+            name=name,
+            labels=labels,
+            annotations=meta.annotations or {},
+            is_schedulable=not node.spec.unschedulable,
+            owns_cordon=meta.owns_cordon(CORDON_MANAGER),
+            is_ready=node.is_ready,
+            is_leaving=meta.deletion_timestamp is not None or DISRUPTED_TAINT in taints,
+            is_wanted=is_wanted(labels, daemon),
+            driver_pods=tuple(driver_pod(one, self.daemons) for one in drivers),
+            desired_revision="" if daemon is None else daemon.revision,
+            desired_digest="" if daemon is None else daemon.digest,
+            validators=tuple(validator_pod(one, drivers) for one in self.validators.get(name, ())),
+            pods=pods,
+            reported_reason=reported,
+        )
+
+
+@final
+class UpgradeReader:
+    """Reads the cluster, and pods of nodes."""
+
+    def __init__(self, client: "KubeClient", namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    async def cluster(self) -> SeenCluster:
+        """Return what is there.
+
+        Raises:
+            KubeError: a list failed, or an object cannot be read: one node less would be one more that may be away.
+        """
+        daemon_sets = await self._list(DAEMON_SETS, UpgradeDaemonSet)
+        revisions = await self._list(CONTROLLER_REVISIONS, ControllerRevision, DRIVER_SELECTOR)
+        drivers = _by_node(await self._list(PODS, UpgradePod, DRIVER_SELECTOR))
+        validators = _by_node(await self._list(PODS, UpgradePod, VALIDATOR_SELECTOR))
+        return SeenCluster(
+            nodes=await self._nodes(drivers),
+            daemons=driver_daemons(daemon_sets, revisions),
+            drivers=drivers,
+            validators=validators,
+        )
+
+    async def pods(
+        self, nodes: "Iterable[NodeName]", refusal: "Refusal"
+    ) -> "dict[NodeName, tuple[PodOnNode, ...]]":
+        """Return the pods of nodes but for driver pods, with what their budgets say of an eviction now."""
+        budgets = _Budgets(self._client)
+        found: dict[NodeName, tuple[PodOnNode, ...]] = {}
+        turns = asyncio.Semaphore(AT_A_TIME)
+
+        async def read(name: "NodeName") -> None:
+            async with turns:
+                found[name] = await self._pods_of(name, budgets, refusal)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name in nodes:
+                    group.create_task(read(name), name=f"pods of {name}")
+        except* KubeError as errors:
+            raise errors.exceptions[0] from None
+        return found
+
+    async def _pods_of(
+        self, name: "NodeName", budgets: "_Budgets", refusal: "Refusal"
+    ) -> "tuple[PodOnNode, ...]":
+        listing = await self._client.list_(
+            PODS, UpgradePod, field_selector=f"spec.nodeName={name}", page_size=_PAGE
+        )
+        if listing.undecodable:
+            raise Undecodable(f"a pod on node {name} cannot be read")
+        found: list[PodOnNode] = []
+        for pod in listing.items:
+            meta = pod.metadata
+            if meta.namespace == self._namespace and (
+                meta.label(COMPONENT_LABEL) == DRIVER_COMPONENT
+            ):
+                continue
+            if not pod.is_active and not pod.is_terminating:
+                continue
+            has_claim = await self._has_claim(pod)
+            known = await budgets.of(meta.namespace)
+
+            def ask(
+                asked: UpgradePod, known: "Sequence[DisruptionBudget]" = known
+            ) -> "tuple[EvictionAnswer, str]":
+                told = refusal(_uid(asked))
+                return told if told is not None else eviction_answer(asked, known)
+
+            fact = pod_on_node(pod, namespace=self._namespace, has_claim=has_claim, ask=ask)
+            found.append(fact)
+        return tuple(found)
+
+    async def _has_claim(self, pod: UpgradePod) -> bool:
+        for name in sorted(set(claims_of(pod))):
+            try:
+                claim = await self._client.get(
+                    RESOURCE_CLAIMS, ResourceClaim, name, namespace=pod.metadata.namespace
+                )
+            except NotFound:
+                continue
+            if holds_driver(claim):
+                return True
+        return False
+
+    async def _nodes(self, drivers: "Mapping[NodeName, object]") -> "dict[NodeName, Node]":
+        found: dict[NodeName, Node] = {}
+        for selector in _SELECTORS:
+            listing = await self._client.list_(
+                NODES, Node, label_selector=selector, page_size=_PAGE
+            )
+            if listing.undecodable:
+                raise Undecodable(f"a node with label {selector} cannot be read")
+            found.update((NodeName(one.metadata.name), one) for one in listing.items)
+        for name in sorted(drivers.keys() - found.keys()):
+            try:
+                found[name] = await self._client.get(NODES, Node, name)
+            except NotFound:
+                continue
+        return found
+
+    async def _list(
+        self, resource: "Resource", type_: type[T], selector: str | None = None
+    ) -> list[T]:
+        listing = await self._client.list_(
+            resource,
+            type_,
+            namespace=self._namespace,
+            label_selector=selector,
+            page_size=_PAGE,
+        )
+        if listing.undecodable:
+            raise Undecodable(f"one of {resource.plural} cannot be read")
+        return listing.items
+
+
+@final
+class _Budgets:
+    """Disruption budgets of one moment, by namespace; each is listed once."""
+
+    def __init__(self, client: "KubeClient") -> None:
+        self._client = client
+        self._found: dict[str, Sequence[DisruptionBudget]] = {}
+
+    async def of(self, namespace: str) -> "Sequence[DisruptionBudget]":
+        if namespace not in self._found:
+            listing = await self._client.list_(
+                POD_DISRUPTION_BUDGETS, DisruptionBudget, namespace=namespace
+            )
+            if listing.undecodable:
+                raise Undecodable(f"a disruption budget of namespace {namespace} cannot be read")
+            self._found[namespace] = listing.items
+        return self._found[namespace]
+
+
+def _by_node(pods: "Iterable[UpgradePod]") -> "dict[NodeName, list[UpgradePod]]":
+    found: dict[NodeName, list[UpgradePod]] = defaultdict(list)
+    for pod in pods:
+        name = node_of(pod)
+        if name is not None:
+            found[name].append(pod)
+    return dict(found)
+
+
+def _uid(pod: UpgradePod) -> "PodUid":
+    return PodUid(pod.metadata.uid)
