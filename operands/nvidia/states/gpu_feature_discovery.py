@@ -6,7 +6,12 @@ The containers of config-manager run the device plugin's image, as upstream's do
 from typing import Any, Final
 
 from operands.asset_files import load_assets
-from operands.nvidia.device_access import set_device_access
+from operands.nvidia.devices.device_access import set_device_access
+from operands.nvidia.devices.plugin_configuration import (
+    CONFIG_MANAGERS,
+    set_configuration,
+    set_mig_strategy,
+)
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import (
     add_pull_secrets,
@@ -15,12 +20,7 @@ from operands.nvidia.policy_transforms import (
     set_block,
     set_image,
 )
-from operands.nvidia.states.needed_states import OPERATOR_VALIDATION
-from operands.nvidia.states.plugin_configuration import (
-    CONFIG_MANAGERS,
-    set_configuration,
-    set_mig_strategy,
-)
+from operands.nvidia.states import state_operator_validation
 from operands.operand_state import OperandState
 from operands.transforms import container_of, the
 
@@ -50,7 +50,7 @@ def _set_config_managers(daemon_set: dict[str, Any], settings: PolicyOperands) -
 
 STATE: Final = OperandState(
     name=NAME,
-    needs=(OPERATOR_VALIDATION,),
+    needs=(state_operator_validation.NAME,),
     is_enabled=lambda settings: settings.spec.gfd.is_enabled,
     build=_build,
 )

@@ -14,11 +14,11 @@ from pathlib import PurePosixPath
 from typing import Any, Final, final
 
 from operands.asset_files import load_assets
-from operands.nvidia.device_access import runtime_class_of, toolkit_directory
+from operands.nvidia.devices.device_access import runtime_class_of, toolkit_directory
 from operands.nvidia.node_software import RUNTIME_LABEL, ContainerRuntime
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
 from operands.nvidia.policy_transforms import finish_policy, select_nodes, set_block
-from operands.nvidia.states.needed_states import DRIVER
+from operands.nvidia.states import state_driver
 from operands.operand_state import OperandState
 from operands.transforms import (
     container_of,
@@ -233,7 +233,7 @@ def _mount(
 
 STATE: Final = OperandState(
     name=NAME,
-    needs=(DRIVER,),
+    needs=(state_driver.NAME,),
     is_enabled=lambda settings: settings.spec.toolkit.is_enabled,
     build=_build,
 )

@@ -7,7 +7,7 @@ pods, and has a token for it, only where labels or UIDs of pods become labels of
 from typing import TYPE_CHECKING, Any, Final
 
 from operands.asset_files import load_assets
-from operands.nvidia.device_access import set_device_access
+from operands.nvidia.devices.device_access import set_device_access
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import (
     add_pod_metadata,
@@ -15,8 +15,7 @@ from operands.nvidia.policy_transforms import (
     set_block,
     set_service_monitor,
 )
-from operands.nvidia.states import state_dcgm
-from operands.nvidia.states.needed_states import OPERATOR_VALIDATION
+from operands.nvidia.states import state_dcgm, state_operator_validation
 from operands.operand_state import OperandState
 from operands.transforms import container_of, pod_spec_of, set_env, the
 
@@ -143,7 +142,7 @@ def _set_service(service: Json, exporter: "DCGMExporterSpec") -> None:
 
 STATE: Final = OperandState(
     name=NAME,
-    needs=(OPERATOR_VALIDATION, state_dcgm.NAME),
+    needs=(state_operator_validation.NAME, state_dcgm.NAME),
     is_enabled=lambda settings: settings.spec.dcgm_exporter.is_enabled,
     build=_build,
 )

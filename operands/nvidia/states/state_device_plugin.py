@@ -6,16 +6,16 @@ A node with a device in a GPUPool does not have its deploy label: the pool has a
 from typing import TYPE_CHECKING, Any, Final
 
 from operands.asset_files import load_assets
-from operands.nvidia.device_access import cdi_environment, set_device_access
-from operands.nvidia.policy_operands import PolicyOperands
-from operands.nvidia.policy_transforms import finish_policy, set_block
-from operands.nvidia.states.needed_states import OPERATOR_VALIDATION
-from operands.nvidia.states.plugin_configuration import (
+from operands.nvidia.devices.device_access import cdi_environment, set_device_access
+from operands.nvidia.devices.plugin_configuration import (
     mps_root_of,
     set_configuration,
     set_mig_strategy,
     set_mps_root,
 )
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_transforms import finish_policy, set_block
+from operands.nvidia.states import state_operator_validation
 from operands.operand_state import OperandState
 from operands.transforms import container_of, set_content_hash, set_env, the
 
@@ -61,7 +61,7 @@ def _cdi(settings: PolicyOperands) -> dict[str, str]:
 
 STATE: Final = OperandState(
     name=NAME,
-    needs=(OPERATOR_VALIDATION,),
+    needs=(state_operator_validation.NAME,),
     is_enabled=lambda settings: settings.spec.device_plugin.is_enabled,
     build=_build,
 )

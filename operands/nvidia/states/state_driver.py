@@ -20,11 +20,10 @@ from operands.nvidia.node_software import RUNTIME_LABEL, NodeSoftware
 from operands.nvidia.object_names import object_name
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy
-from operands.nvidia.states.needed_states import DRIVER
 from operands.operand_state import OperandState
 from operands.transforms import the
 
-NAME: Final = DRIVER
+NAME: Final = "state-driver"
 _DAEMON_SET: Final = "nvidia-driver-daemonset"
 
 

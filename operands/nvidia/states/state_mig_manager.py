@@ -7,11 +7,11 @@ the policy the layouts are those that the devices of the node offer, and ours wh
 from typing import TYPE_CHECKING, Any, Final
 
 from operands.asset_files import load_assets
-from operands.nvidia.device_access import cdi_environment, set_device_access
+from operands.nvidia.devices.device_access import cdi_environment, set_device_access
+from operands.nvidia.devices.mig_layouts import LAYOUTS_KEY, layouts_text
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
-from operands.nvidia.states.mig_layouts import LAYOUTS_KEY, layouts_text
-from operands.nvidia.states.needed_states import OPERATOR_VALIDATION
+from operands.nvidia.states import state_operator_validation
 from operands.operand_state import OperandState
 from operands.transforms import container_of, pod_spec_of, set_content_hash, set_env, the
 
@@ -79,7 +79,7 @@ def _set_content_hash(daemon_set: Json, objects: list[Json]) -> None:
 
 STATE: Final = OperandState(
     name=NAME,
-    needs=(OPERATOR_VALIDATION,),
+    needs=(state_operator_validation.NAME,),
     is_enabled=lambda settings: settings.spec.mig_manager.is_enabled,
     build=_build,
 )

@@ -8,15 +8,15 @@ from typing import Any, Final
 import msgspec
 
 from operands.asset_files import load_assets
-from operands.nvidia.device_access import set_device_access
-from operands.nvidia.policy_operands import PolicyOperands
-from operands.nvidia.policy_transforms import finish_policy, set_block
-from operands.nvidia.states.needed_states import OPERATOR_VALIDATION
-from operands.nvidia.states.plugin_configuration import (
+from operands.nvidia.devices.device_access import set_device_access
+from operands.nvidia.devices.plugin_configuration import (
     set_configuration,
     set_mig_strategy,
     set_mps_root,
 )
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_transforms import finish_policy, set_block
+from operands.nvidia.states import state_operator_validation
 from operands.operand_state import OperandState
 from operands.transforms import container_of, the
 
@@ -38,7 +38,7 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
 
 STATE: Final = OperandState(
     name=NAME,
-    needs=(OPERATOR_VALIDATION,),
+    needs=(state_operator_validation.NAME,),
     is_enabled=lambda settings: settings.spec.device_plugin.is_enabled,
     build=_build,
 )

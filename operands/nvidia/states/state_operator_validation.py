@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from api.driver_upgrade import DEPLOY_LABEL_PREFIX
 from api.names import GROUP
 from operands.asset_files import load_assets
-from operands.nvidia.device_access import runtime_class_of, set_device_access
+from operands.nvidia.devices.device_access import runtime_class_of, set_device_access
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, image_of, set_block
-from operands.nvidia.states import state_container_toolkit
-from operands.nvidia.states.needed_states import DRIVER, OPERATOR_VALIDATION
+from operands.nvidia.states import state_container_toolkit, state_driver
 from operands.operand_state import OperandState
 from operands.transforms import container_of, pod_spec_of, set_env, the, without_container
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-NAME: Final = OPERATOR_VALIDATION
+NAME: Final = "state-operator-validation"
 PLUGIN_CHECK_LABEL: Final = f"{GROUP}/device-plugin-check"
 """On pods of the validator: whether the device plugin is among their checks."""
 _MAIN: Final = "nvidia-operator-validator"
@@ -108,7 +107,7 @@ def _tell_apart(daemon_set: Json, checks_plugin: str, terms: list[list[Json]]) -
 
 STATE: Final[OperandState[PolicyOperands]] = OperandState(
     name=NAME,
-    needs=(DRIVER, state_container_toolkit.NAME),
+    needs=(state_driver.NAME, state_container_toolkit.NAME),
     is_enabled=lambda settings: bool(settings.name),
     build=_build,
 )

@@ -3,10 +3,10 @@
 from typing import Any, Final
 
 from operands.asset_files import load_assets
+from operands.nvidia.devices.vgpu_layouts import LAYOUTS_KEY, layouts_text
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.nvidia.states import state_vgpu_manager
-from operands.nvidia.states.vgpu_layouts import LAYOUTS_KEY, layouts_text
 from operands.operand_state import OperandState
 from operands.transforms import container_of, pod_spec_of, set_env, the
 

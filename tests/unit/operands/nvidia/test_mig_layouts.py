@@ -7,7 +7,7 @@ import yaml
 
 from inventory.products import product_by_id
 from manifests.node.mig_parted import instances_of
-from operands.nvidia.states.mig_layouts import PRODUCTS, build_layouts, layouts_text
+from operands.nvidia.devices.mig_layouts import PRODUCTS, build_layouts, layouts_text
 
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 MEMORY_GIB = {"A30": 24, "A100 40GB, A800 40GB": 40, "H200, H200 NVL": 140.4, "B200": 179.1}
