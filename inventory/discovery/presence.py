@@ -40,8 +40,17 @@ def has_device(labels: Mapping[str, str], features: "Sequence[FeatureReport]") -
     )
 
 
-def labels_of_sources(labels: Mapping[str, str], *, is_ours: bool) -> Mapping[str, str]:
-    """Return a node's labels without `PRESENT_LABEL` where this control plane set it: that is no source."""
-    if not is_ours:
-        return labels
-    return {key: value for key, value in labels.items() if key != PRESENT_LABEL}
+def labels_of_sources(
+    labels: Mapping[str, str], *, is_ours: bool, is_nvidias_ours: bool = False
+) -> Mapping[str, str]:
+    """Return a node's labels without those of presence that this control plane set: they are no source.
+
+    Args:
+        labels: of the node.
+        is_ours: whether it set `PRESENT_LABEL`.
+        is_nvidias_ours: whether it set `NVIDIA_PRESENT_LABEL`, for the operands of a ClusterPolicy.
+    """
+    ours = (PRESENT_LABEL,) if is_ours else ()
+    if is_nvidias_ours:
+        ours = (*ours, NVIDIA_PRESENT_LABEL)
+    return {key: value for key, value in labels.items() if key not in ours} if ours else labels

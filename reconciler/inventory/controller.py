@@ -15,7 +15,6 @@ from inventory.discovery.labels import label_report
 from inventory.discovery.merge import merge, merged_labels
 from inventory.discovery.node import InventoryTerms, has_inventory, incompleteness_of, is_managed
 from inventory.discovery.plan import addresses_of, is_ours, plan_inventory, uuids_of
-from inventory.discovery.presence import labels_of_sources
 from inventory.identity import device_name
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from manifests.install.rbac import PolicyRule
@@ -28,6 +27,7 @@ from reconciler.controller_spec import (
 )
 from reconciler.inventory.events import InventoryEvents
 from reconciler.inventory.gauges import InventoryGauges
+from reconciler.inventory.label_sources import source_labels
 from reconciler.inventory.status import (
     Judged,
     device_body,
@@ -152,7 +152,7 @@ class NodeInventory:
 
     def _look(self, node: "NodeFacts", devices: "Sequence[GPUDevice]") -> "MergedReport":
         features = self._known.features.on_node(node.name)
-        labels = labels_of_sources(node.labels, is_ours=node.owns_present_label)
+        labels = source_labels(node)
         return merge(
             label_report(merged_labels(labels, features)),
             features,

@@ -13,11 +13,12 @@ import structlog
 from api.meta import ObjectMeta, PartialObjectMetadata
 from api.names import PRESENT_LABEL, PRESENT_LABEL_MANAGER
 from inventory.discovery.merge import merged_labels
-from inventory.discovery.presence import has_device, labels_of_sources
+from inventory.discovery.presence import has_device
 from kube.errors import Conflict, NotFound
 from kube.resources import NODES
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import DEVICES, FEATURES, ControllerSpec
+from reconciler.inventory.label_sources import source_labels
 from reconciler.pool.index_changes import NODES as INDEX_NODES
 from reconciler.runtime.expectations import Expectations
 
@@ -71,7 +72,7 @@ class NodePresentLabel:
             self._absent_since.pop(name, None)
             return None
         features = self._features.on_node(name)
-        labels = labels_of_sources(node.labels, is_ours=node.owns_present_label)
+        labels = source_labels(node)
         if has_device(merged_labels(labels, features), features):
             self._absent_since.pop(name, None)
             if PRESENT_LABEL in node.labels:

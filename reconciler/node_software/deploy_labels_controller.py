@@ -1,0 +1,258 @@
+"""`node.deploy-labels`: labels and annotations of nodes for the operands of the ClusterPolicy that counts.
+
+What a node gets is pure (`operands.nvidia.deploy_labels`). It is written by one merge patch under the resourceVersion
+that was read, since users and the driver's and MIG's programs write the same labels. The times of holds are kept in
+memory: after a change of leaders they begin anew, so that a removal comes later, and never too early.
+A label that another client keeps removing is put back every `RESTORE_PAUSE_S` at most, and told once.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+
+from api.meta import ObjectMeta
+from kube.errors import Conflict, NotFound
+from kube.event_recorder import ObjectReference
+from kube.event_source import EventSource
+from kube.resources import NODES
+from manifests.install.rbac import PolicyRule
+from operands.nvidia.deploy_labels import deploy_labels, label_terms
+from operands.nvidia.label_change import Hold, LabelChange, LabelledNode
+from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
+from reconciler.pool.index_changes import NODES as INDEX_NODES
+from reconciler.runtime.expectations import Expectations
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from api.names import NodeName
+    from kube.client import KubeClient
+    from kube.event_recorder import EventRecorder
+    from operands.nvidia.deploy_labels import LabelTerms
+    from pool.index.device_index import DeviceIndex
+    from pool.model import Instant, NodeFacts
+    from reconciler.sinks.operator_objects import OperatorObjects
+
+RBAC: Final = (PolicyRule(resources=("nodes",), verbs=("patch",)),)
+ACTION: Final = "LabelNode"
+"""Of events."""
+HOLD_S: Final = 300.0
+"""Node Feature Discovery is restarted, rolled out or repaired within this, and moves no driver meanwhile."""
+RESTORE_PAUSE_S: Final = 10.0
+CONFLICT_RETRY_S: Final = 0.5
+"""The watch shows a node's newer object within this; asking earlier would conflict again."""
+WORKERS: Final = 4
+"""Nodes at a time, when a policy is created or an autoscaler adds nodes together."""
+
+_log = structlog.get_logger()
+
+
+def labelled_node(index: "DeviceIndex", node: "NodeFacts") -> LabelledNode:
+    """Return what decides about the labels of a node."""
+    return LabelledNode(
+        labels=node.labels,
+        recorded=node.deploy_labels,
+        upgrade_enabled=node.upgrade_enabled,
+        runtime_version=node.runtime,
+        kernel_version=node.kernel,
+        is_in_pool=bool(index.pools_on(node.name)),
+    )
+
+
+def nodes_with_labels(index: "DeviceIndex") -> "list[NodeName]":
+    """Return the nodes that have labels of a ClusterPolicy by us: none once its teardown is through with them."""
+    return sorted(node.name for node in index.nodes.values() if node.deploy_labels)
+
+
+@final
+class CurrentTerms:
+    """The terms of the policy that counts, and the moments when they change."""
+
+    def __init__(self, objects: "OperatorObjects") -> None:
+        self._objects = objects
+        self.terms: LabelTerms | None = None
+        self.is_policy_going = False
+        """Whether the policy is being deleted, so that labels are removed at once."""
+        self.changes: EventSource[str] = EventSource()
+        self._read()
+
+    def object_changed(self, key: str) -> None:
+        """Compare after a change of an object; most change nothing here, such as those of a status."""
+        before = self.terms, self.is_policy_going
+        self._read()
+        if before != (self.terms, self.is_policy_going):
+            self.changes.publish(key)
+
+    def _read(self) -> None:
+        policy = self._objects.active
+        self.terms = label_terms(policy, self._objects.drivers.values())
+        self.is_policy_going = policy is not None and self.terms is None
+
+
+def current_terms(context: ControllerContext) -> CurrentTerms:
+    found = CurrentTerms(context.caches.operator_objects)
+    context.follow(context.caches.operator_objects.changes, found.object_changed)
+    return found
+
+
+@final
+class NodeDeployLabels:
+    """Writes the labels of one node."""
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        index: "DeviceIndex",
+        current: CurrentTerms,
+        *,
+        recorder: "EventRecorder",
+        now: "Callable[[], Instant]",
+    ) -> None:
+        self._client = client
+        self._index = index
+        self._current = current
+        self._recorder = recorder
+        self._now = now
+        self._held_since: dict[NodeName, dict[Hold, float]] = {}
+        # node with a removal that waits -> since when
+        self._restored: dict[NodeName, tuple[float, frozenset[str]]] = {}
+        # node -> when labels were put back last, and the keys that were told
+        self._noted: dict[NodeName, frozenset[str]] = {}
+        # node with a mistake -> messages that were told
+        self._expected: Expectations[NodeName, dict[str, object]] = Expectations(now)
+
+    async def reconcile(self, name: "NodeName") -> float | None:
+        """Write the difference; return the seconds until a hold is over."""
+        node = self._index.nodes.get(name)
+        if node is None:
+            self._forget(name)
+            return None
+        now = self._now().monotonic
+        expired = self._expired(name, now)
+        change = deploy_labels(
+            labelled_node(self._index, node), self._current.terms, expired=expired
+        )
+        self._keep_time(name, change, expired, now=now)
+        self._tell(node, change)
+        if not change:
+            return self._next_s(name, now)
+        paused_s = self._pause_s(name, change, now)
+        if paused_s > 0:
+            return paused_s
+        return await self._write(node, change)
+
+    def _forget(self, name: "NodeName") -> None:
+        for known in (self._held_since, self._restored, self._noted):
+            known.pop(name, None)
+
+    def _expired(self, name: "NodeName", now: float) -> frozenset[Hold]:
+        since = self._held_since.get(name, {})
+        over = {hold for hold, at in since.items() if now - at >= HOLD_S}
+        return frozenset(over | {Hold.POLICY} if self._current.is_policy_going else over)
+
+    def _keep_time(
+        self, name: "NodeName", change: LabelChange, expired: frozenset[Hold], *, now: float
+    ) -> None:
+        """Remember when holds began; one that is over is remembered until its change is written."""
+        known = self._held_since.pop(name, {})
+        since = {hold: known.get(hold, now) for hold in change.held}
+        if change:
+            since |= {hold: at for hold, at in known.items() if hold in expired}
+        if since:
+            self._held_since[name] = since
+
+    def _next_s(self, name: "NodeName", now: float) -> float | None:
+        since = self._held_since.get(name)
+        return max(0.0, min(since.values()) + HOLD_S - now) if since else None
+
+    def _pause_s(self, name: "NodeName", change: LabelChange, now: float) -> float:
+        """Return how long to wait before labels are put back again."""
+        if not change.restored or name not in self._restored:
+            return 0.0
+        return self._restored[name][0] + RESTORE_PAUSE_S - now
+
+    async def _write(self, node: "NodeFacts", change: LabelChange) -> float | None:
+        wanted: dict[str, object] = {}
+        if change.labels:
+            wanted["labels"] = dict(change.labels)
+        if change.annotations:
+            wanted["annotations"] = dict(change.annotations)
+        shown = ObjectMeta(name=node.name, uid=node.uid, resource_version=node.resource_version)
+        if self._expected.unseen(node.name, shown) == wanted:
+            return self._next_s(node.name, self._now().monotonic)
+        # Of a newer object another writer may have changed the labels.
+        body = {"metadata": {**wanted, "resourceVersion": node.resource_version}}
+        try:
+            await self._client.merge_patch(NODES, body, name=node.name)
+        except NotFound:
+            return None
+        except Conflict:
+            return CONFLICT_RETRY_S
+        self._expected.expect_newer(node.name, wanted, shown)
+        now = self._now().monotonic
+        since = self._held_since.pop(node.name, {})
+        if held := {hold: since.get(hold, now) for hold in change.held}:
+            self._held_since[node.name] = held
+        self._note_restored(node, change, now)
+        _log.info("node labelled for operands", node=node.name, labels=len(change.labels))
+        return self._next_s(node.name, now)
+
+    def _note_restored(self, node: "NodeFacts", change: LabelChange, now: float) -> None:
+        if not change.restored:
+            return
+        _, told = self._restored.get(node.name, (0.0, frozenset()))
+        new = [key for key in change.restored if key not in told]
+        self._restored[node.name] = (now, told.union(new))
+        if not new:
+            return
+        self._recorder.normal(
+            _reference(node),
+            EventReason.OPERAND_RESTORED,
+            f"{', '.join(new)}: another client removed or changed what the ClusterPolicy puts on the node; it is put"
+            " back. To keep an operand away, set its label to false",
+            action=ACTION,
+        )
+
+    def _tell(self, node: "NodeFacts", change: LabelChange) -> None:
+        """Tell mistakes in labels, each once as long as it stays."""
+        found = frozenset(note.message for note in change.notes if note.is_told)
+        before = self._noted.pop(node.name, frozenset())
+        if found:
+            self._noted[node.name] = found
+        for message in sorted(found - before):
+            self._recorder.warning(
+                _reference(node),
+                EventReason.OPERAND_LABELS_WRONG,
+                message,
+                action=ACTION,
+            )
+
+
+def _reference(node: "NodeFacts") -> ObjectReference:
+    return ObjectReference.to(NODES, ObjectMeta(name=node.name, uid=node.uid))
+
+
+def _all_nodes(context: ControllerContext, _key: str) -> "Iterable[NodeName]":
+    return list(context.index.nodes)
+
+
+SPEC: Final = ControllerSpec(
+    name="node.deploy-labels",
+    rbac=RBAC,
+    workers=WORKERS,
+    triggers=(
+        INDEX_NODES,
+        Trigger(source=lambda context: context.shared(current_terms).changes, keys=_all_nodes),
+    ),
+    is_enabled=lambda settings: settings.node_software.is_enabled,
+    build=lambda context: (
+        NodeDeployLabels(
+            context.client,
+            context.index,
+            context.shared(current_terms),
+            recorder=context.recorder,
+            now=context.now,
+        ).reconcile
+    ),
+)
