@@ -1,5 +1,7 @@
 """State `state-dcgm-exporter`: what each field of its block changes, and which rights it gets."""
 
+from typing import Any
+
 import pytest
 
 from operands.nvidia.states.state_dcgm_exporter import STATE
@@ -8,6 +10,7 @@ from operands.transforms import pod_spec_of, the
 from tests.unit.operands.nvidia.state_changes import (
     BLOCK,
     FULL,
+    Json,
     changes,
     check_golden,
     env_of,
@@ -36,7 +39,7 @@ OF_PODS = {
 }
 
 
-def exporter(**fields):
+def exporter(**fields: Any) -> Json:
     return {"dcgmExporter": fields}
 
 
@@ -48,12 +51,12 @@ def variable(name: str, value: str) -> dict[str, str]:
     return {f"{POD}.env[{name}].name": name, f"{POD}.env[{name}].value": value}
 
 
-def mount(name: str, path: str, **fields) -> dict[str, object]:
+def mount(name: str, path: str, **fields: Any) -> Json:
     found = {"name": name, "mountPath": path, "readOnly": True, **fields}
     return {f"{POD}.volumeMounts[{name}].{key}": value for key, value in found.items()}
 
 
-def without_rights(found: dict) -> dict:
+def without_rights(found: Json) -> Json:
     """The changes besides those of the right to read pods."""
     return {
         path: value

@@ -3,6 +3,7 @@
 import pytest
 
 from api.names import CONFIG_HASH_ANNOTATION
+from operands.asset_files import load_assets
 from operands.nvidia.states import state_device_plugin
 from operands.nvidia.states.state_device_plugin import STATE
 from operands.transforms import container_of, pod_spec_of, set_content_hash, the
@@ -123,12 +124,15 @@ def test_a_config_map_brings_config_managers_that_follow_the_label_of_the_node()
     assert {"name": "CONFIG_FILE", "value": "/config/config.yaml"} in container_of(
         daemon_set, MAIN
     )["env"]
-    for name in ("config-manager-init", "config-manager"):
-        env = {one["name"]: one.get("value", "") for one in container_of(daemon_set, name)["env"]}
+    init, beside = (
+        {one["name"]: one.get("value", "") for one in container_of(daemon_set, name)["env"]}
+        for name in ("config-manager-init", "config-manager")
+    )
+    for env in (init, beside):
         assert env["NODE_LABEL"] == "nvidia.com/device-plugin.config"
         assert env["DEFAULT_CONFIG"] == "shared"
         assert env["FALLBACK_STRATEGIES"] == "empty"
-    assert env["PROCESS_TO_SIGNAL"] == MAIN
+    assert beside["PROCESS_TO_SIGNAL"] == MAIN
     assert spec["shareProcessNamespace"] is True
 
 
@@ -144,8 +148,8 @@ def test_a_changed_entrypoint_restarts_the_pods(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         state_device_plugin,
         "load_assets",
-        lambda _, load=state_device_plugin.load_assets: [
-            config_map if one["kind"] == "ConfigMap" else one for one in load(STATE.name)
+        lambda name: [
+            config_map if one["kind"] == "ConfigMap" else one for one in load_assets(name)
         ],
     )
     after = the(objects_of(STATE, {}), "DaemonSet")["spec"]["template"]["metadata"]["annotations"]

@@ -1,5 +1,7 @@
 """State `state-mig-manager`: its ConfigMaps, and those of the policy in their place."""
 
+from typing import Any
+
 import pytest
 
 from api.names import CONFIG_HASH_ANNOTATION
@@ -8,6 +10,7 @@ from operands.transforms import pod_spec_of, the
 from tests.unit.operands.nvidia.state_changes import (
     BLOCK,
     FULL,
+    Json,
     changes,
     check_golden,
     env_of,
@@ -20,15 +23,15 @@ ENV = f"pod.containers[{MAIN}].env"
 LAYOUTS, CLIENTS = "default-mig-parted-config", "default-gpu-clients"
 
 
-def manager(**fields):
+def manager(**fields: Any) -> Json:
     return {"migManager": fields}
 
 
-def config_maps(spec) -> set[str]:
+def config_maps(spec: Json) -> set[str]:
     return {name for kind, name in kinds_of(objects_of(STATE, spec)) if kind == "ConfigMap"}
 
 
-def hash_of(spec) -> str:
+def hash_of(spec: Json) -> Any:
     template = the(objects_of(STATE, spec), "DaemonSet")["spec"]["template"]
     return template["metadata"]["annotations"][CONFIG_HASH_ANNOTATION]
 
