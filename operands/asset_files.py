@@ -15,10 +15,10 @@ _DIRECTORY = importlib.resources.files("operands") / "assets"
 
 
 def asset_names(state: str) -> list[str]:
-    """Return the file names of a state, in order."""
-    return sorted(
-        entry.name for entry in (_DIRECTORY / state).iterdir() if entry.name.endswith(".yaml")
-    )
+    """Return the file names of a state, in order; none of a state that brings nothing."""
+    folder = _DIRECTORY / state
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return sorted(entry.name for entry in entries if entry.name.endswith(".yaml"))
 
 
 def load_assets(state: str) -> list[Json]:
