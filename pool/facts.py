@@ -147,7 +147,7 @@ def node_facts(node: "Node") -> NodeFacts:
         is_leaving=node.metadata.deletion_timestamp is not None or DISRUPTED_TAINT in taints,
         is_starting=AGENT_NOT_READY_TAINT in taints,
         is_withheld=node.metadata.annotation(UNITS_WITHHELD_ANNOTATION) == DRIVER_UPGRADE,
-        labels=node.metadata.labels or {},
+        labels=_shared(node.metadata.labels),
         taints=tuple(node.spec.taints or ()),
         pool_taints=node.metadata.annotation(POOL_TAINTS_ANNOTATION) or "",
         do_not_disrupt=node.metadata.annotation(DO_NOT_DISRUPT_ANNOTATION) or "",
@@ -164,6 +164,11 @@ def node_facts(node: "Node") -> NodeFacts:
         upgrade_enabled=intern(node.metadata.annotation(UPGRADE_ENABLED_ANNOTATION) or ""),
         pool_units=_pool_units(node.status.allocatable),
     )
+
+
+def _shared(labels: "Mapping[str, str] | None") -> "Mapping[str, str]":
+    """Return labels whose texts nodes share: those of feature discovery and of operands are the same on most."""
+    return {intern(key): intern(value) for key, value in (labels or {}).items()}
 
 
 def _pool_units(

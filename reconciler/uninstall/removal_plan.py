@@ -41,6 +41,8 @@ from kube.resources import (
     VALIDATING_ADMISSION_POLICY_BINDINGS,
 )
 from manifests import constants
+from operands.nvidia.deploy_labels import deploy_labels
+from operands.nvidia.label_change import Hold, LabelChange, LabelledNode
 from pool.model import PodPhase
 from reconciler.pool.node_labels import taints_of
 
@@ -290,7 +292,9 @@ def _cleaning(node: FoundNode) -> Step | None:
         for key in facts.labels
         if key.startswith(POOL_NODE_LABEL_PREFIX) or (is_ours(key) and key in node.written_labels)
     ]
-    ours = {POOL_TAINTS_ANNOTATION, KEEP_UNTIL_ANNOTATION}
+    operands = _without_operands(facts)
+    labels += [key for key in operands.labels if key not in labels]
+    ours = {POOL_TAINTS_ANNOTATION, KEEP_UNTIL_ANNOTATION, *operands.annotations}
     if KEEP_UNTIL_ANNOTATION in node.annotations:
         ours.add(DO_NOT_DISRUPT_ANNOTATION)
     annotations = [key for key in node.annotations if key in ours]
@@ -315,6 +319,14 @@ def _cleaning(node: FoundNode) -> Step | None:
         target=target,
         body={"metadata": metadata, **body},
     )
+
+
+def _without_operands(facts: "NodeFacts") -> LabelChange:
+    """Return the removal of the labels and annotations for a ClusterPolicy's operands that are ours."""
+    node = LabelledNode(
+        labels=facts.labels, recorded=facts.deploy_labels, upgrade_enabled=facts.upgrade_enabled
+    )
+    return deploy_labels(node, None, expired=(Hold.POLICY,))
 
 
 def pods_in_use(pods: "Iterable[PodFacts]", now: "dt.datetime") -> "list[PodFacts]":

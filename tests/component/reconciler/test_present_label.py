@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from api.names import PRESENT_LABEL, NodeName
+from api.names import (
+    DEPLOY_LABELS_ANNOTATION,
+    NVIDIA_PRESENT_LABEL,
+    PRESENT_LABEL,
+    NodeName,
+)
 from inventory.discovery.node import DEFAULT_GONE_FOR
 from kube.errors import Forbidden, NotFound
 from kube.resources import GPU_DEVICES, NODES
@@ -150,6 +155,22 @@ async def test_it_goes_a_while_after_the_last_source(run: InventoryRun):
     assert await value(run) == "true"
     run.time.seconds += 1
     assert await value(run) is None
+
+
+async def test_the_label_for_a_policys_operands_is_no_source_where_we_set_it(run: InventoryRun):
+    """Either of our two labels would keep the other for ever."""
+    theirs = {NVIDIA_PRESENT_LABEL: "true"}
+    await run.label_all({**VENDOR, **theirs})
+    record = {"metadata": {"annotations": {DEPLOY_LABELS_ANNOTATION: NVIDIA_PRESENT_LABEL}}}
+    await run.client.merge_patch(NODES, record, name="n1")
+    assert await value(run) == "true"
+    await run.label_all(dict.fromkeys(VENDOR))
+    assert await reconciled(run) == GONE_S
+    run.time.seconds += GONE_S
+    assert await value(run) is None
+    record = {"metadata": {"annotations": {DEPLOY_LABELS_ANNOTATION: None}}}
+    await run.client.merge_patch(NODES, record, name="n1")
+    assert await value(run) == "true"
 
 
 async def test_a_source_that_comes_back_ends_the_while(run: InventoryRun):

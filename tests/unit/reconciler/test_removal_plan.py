@@ -68,6 +68,8 @@ def a_node(
         labels=labels,
         taints=taints,
         pool_taints=annotations.get("gpu.deckhouse.io/pool-taints", ""),
+        deploy_labels=annotations.get("gpu.deckhouse.io/deploy-labels", ""),
+        upgrade_enabled=annotations.get("nvidia.com/gpu-driver-upgrade-enabled", ""),
         resource_version="7",
     )
     return FoundNode(facts=facts, annotations=tuple(annotations), written_labels=written)
@@ -223,6 +225,34 @@ def test_node_loses_what_the_control_plane_wrote_and_nothing_else():
             "resourceVersion": "7",
         },
         "spec": {"taints": [theirs]},
+    }
+
+
+def test_node_loses_the_labels_of_operands_that_are_recorded_as_ours():
+    """gpu-operator#1391: labels stayed on the nodes after an uninstall."""
+    deploy = "nvidia.com/gpu.deploy."
+    record = f"{deploy}driver,{deploy}dcgm,{deploy}client,nvidia.com/gpu-driver-upgrade-enabled"
+    node = a_node(
+        {
+            f"{deploy}driver": "paused-for-driver-upgrade",
+            f"{deploy}dcgm": "false",
+            f"{deploy}client": "true",
+            f"{deploy}mig-manager": "true",
+        },
+        annotations={
+            "gpu.deckhouse.io/deploy-labels": record,
+            "nvidia.com/gpu-driver-upgrade-enabled": "true",
+        },
+    )
+    (step,) = plan_removal(found(nodes=(node,))).steps
+    assert step.body == {
+        "metadata": {
+            "labels": {f"{deploy}client": None, f"{deploy}driver": None},
+            "annotations": {
+                "gpu.deckhouse.io/deploy-labels": None,
+                "nvidia.com/gpu-driver-upgrade-enabled": None,
+            },
+        }
     }
 
 
