@@ -19,7 +19,12 @@ from operands.transforms import container_of, pod_spec_of, set_env
 
 if TYPE_CHECKING:
     from api.kinds.nvidia.operand_block import ContainerFields, ImageFields
-    from api.kinds.nvidia.operator_blocks import DaemonsetsSpec, HostPaths, ServiceMonitorConfig
+    from api.kinds.nvidia.operator_blocks import (
+        DaemonsetsSpec,
+        HostPaths,
+        OperatorSpec,
+        ServiceMonitorConfig,
+    )
 
 Json = dict[str, Any]
 
@@ -77,6 +82,15 @@ def set_service_monitor(monitor: Json, config: "ServiceMonitorConfig") -> None:
     endpoint |= {key: value for key, value in given.items() if value}
     if config.honor_labels is not None:
         endpoint["honorLabels"] = config.honor_labels
+
+
+def set_operator_metadata(objects: Sequence[Json], operator: "OperatorSpec") -> None:
+    """Add the labels and annotations of `spec.operator` to objects of the operator; labels that they have stay."""
+    for one in objects:
+        metadata = one["metadata"]
+        metadata["labels"] = {**(operator.labels or {}), **metadata["labels"]}
+        if operator.annotations:
+            metadata["annotations"] = dict(operator.annotations)
 
 
 def add_pull_secrets(daemon_set: Json, block: "ImageFields") -> None:

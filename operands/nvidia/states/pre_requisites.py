@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from operands.asset_files import load_assets
 from operands.nvidia.devices.device_access import runtime_class_of
-from operands.nvidia.operator_metadata import set_operator_metadata
 from operands.nvidia.policy_operands import PolicyOperands
-from operands.nvidia.policy_transforms import finish_policy
+from operands.nvidia.policy_transforms import finish_policy, set_operator_metadata
 from operands.operand_state import OperandState
 
 NAME: Final = "pre-requisites"

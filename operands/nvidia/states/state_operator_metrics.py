@@ -7,9 +7,12 @@ read by TLS, as by the installation's own monitor, and never by both.
 from typing import TYPE_CHECKING, Any, Final
 
 from operands.asset_files import load_assets
-from operands.nvidia.operator_metadata import set_operator_metadata
 from operands.nvidia.policy_operands import PolicyOperands
-from operands.nvidia.policy_transforms import finish_policy, set_service_monitor
+from operands.nvidia.policy_transforms import (
+    finish_policy,
+    set_operator_metadata,
+    set_service_monitor,
+)
 from operands.operand_state import OperandState
 from operands.transforms import the
 
