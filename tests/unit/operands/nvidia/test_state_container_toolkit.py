@@ -93,7 +93,7 @@ def test_a_runtime_has_its_daemon_set_on_its_nodes(software):
 
 
 def test_nodes_of_different_runtimes_get_what_fits_each():
-    """Defect 1 of upstream: one node of containerd made the whole cluster one of containerd."""
+    """Upstream resolves one runtime for the whole cluster: one node of containerd makes it one of containerd."""
     found = [name for kind, name in kinds_of(objects_of(STATE, {}, ALL)) if kind == "DaemonSet"]
     assert found == list(NAMES.values())
 
