@@ -163,7 +163,7 @@ CUSTOM: Json = {
         "podSecurityContext": {"runAsNonRoot": False, "seLinuxOptions": {"level": "s0"}},
     },
     "hostPaths": {
-        "rootFS": "/host",
+        "rootFS": "/node",
         "driverInstallDir": "/opt/driver",
         "kubeletRootDir": "/data/kubelet",
     },

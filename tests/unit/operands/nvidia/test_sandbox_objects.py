@@ -1,9 +1,12 @@
 """What a ClusterPolicy says about virtual machines, RuntimeClasses and the operator's metrics, in the objects."""
 
+import os
+
 import pytest
 
 from manifests import constants
 from manifests.monitoring.monitors import build_service_monitor
+from manifests.yaml import render
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
 from operands.nvidia.policy_states import POLICY_STATES
 from operands.operand_state import ALL_KINDS_SERVED
@@ -16,7 +19,22 @@ from tests.unit.operands.nvidia.policy_cases import (
     a_policy,
     objects_of,
 )
+from tests.unit.operands.nvidia.state_changes import GOLDEN
 
+FULL_CASES = {
+    "pre-requisites": "custom",
+    "state-operator-metrics": "custom",
+    "state-sandbox-validation": "custom-kata",
+    "state-vfio-manager": "custom",
+    "state-sandbox-device-plugin": "custom",
+    "state-kata-device-plugin": "custom-kata",
+    "state-cc-manager": "custom-kata",
+}
+"""State -> a case in which it runs, with whatever a policy may say."""
+DEFAULTS = {
+    "custom": "container-kubevirt-cdi-containerd",
+    "custom-kata": "container-kata-cdi-containerd",
+}
 KATA = {"sandboxWorkloads": {"enabled": True, "mode": "kata"}}
 
 
@@ -35,6 +53,18 @@ def env(container) -> dict[str, str]:
 
 def init_names(one) -> list[str]:
     return [each["name"] for each in pod_spec_of(one)["initContainers"]]
+
+
+@pytest.mark.parametrize("state", FULL_CASES)
+@pytest.mark.parametrize("is_custom", [False, True], ids=["default", "custom"])
+def test_objects_are_the_approved_ones(state: str, is_custom: bool):
+    case = FULL_CASES[state] if is_custom else DEFAULTS[FULL_CASES[state]]
+    text = render(objects_of(case)[state])
+    file = GOLDEN / state / f"{'custom' if is_custom else 'default'}.yaml"
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8"), "run `make golden` and read the difference"
 
 
 @pytest.mark.parametrize(
