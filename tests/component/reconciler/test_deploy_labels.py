@@ -277,7 +277,7 @@ async def test_a_device_in_a_pool_takes_device_plugin_and_mig_manager_off_the_no
             GPU_DEVICES, {"status": status}, name="n1-0", subresource="status"
         )
         await world.settled()
-        assert world.caches.index.pools_on("n1") == {PoolName("whole")}
+        assert world.caches.index.pools_on(NodeName("n1")) == {PoolName("whole")}
         assert await deployed(world) == CONTAINER - {"device-plugin"}
         await world.client.delete(GPU_DEVICES, "n1-0")
         await world.settled()

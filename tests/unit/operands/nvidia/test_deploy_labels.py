@@ -395,7 +395,7 @@ def test_an_owner_whose_selector_has_labels_of_feature_discovery_keeps_the_node(
     node = settled(a_node(), policy)
     away = relabelled(node, {key: None})
     change = deploy_labels(away, policy)
-    assert (bool(change), change.held) == (False, {Hold.OWNER})
+    assert (bool(change), change.held) == (False, frozenset({Hold.OWNER}))
     moved = settled(away, policy, expired=frozenset({Hold.OWNER}))
     assert moved.labels[DRIVER_OWNER_LABEL] == "rest"
     # A label with another value is a statement.
@@ -416,7 +416,7 @@ def test_defect_11_and_theme_1391_nothing_is_left_of_a_policy_that_is_gone():
 def test_labels_are_not_removed_at_once_where_no_policy_was_seen_to_be_deleted():
     node = settled(a_node(), PLAIN)
     change = deploy_labels(node, None)
-    assert (bool(change), change.held) == (False, {Hold.POLICY})
+    assert (bool(change), change.held) == (False, frozenset({Hold.POLICY}))
     assert deploy_labels(a_node(), None).held == frozenset()
 
 
