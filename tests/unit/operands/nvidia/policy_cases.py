@@ -1,4 +1,4 @@
-"""ClusterPolicies and nodes for the tests of their states: the matrix, and what else a policy may say."""
+"""ClusterPolicies, NVIDIADrivers and nodes for the tests of their states: the matrix, and what else they may say."""
 
 import functools
 import itertools
@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 
 from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
+from api.kinds.nvidia.nvidiadriver import DriverType, NVIDIADriverSpec
 from api.kinds.nvidia.sandbox_operands import SandboxMode, WorkloadType
+from operands.nvidia.driver_daemonsets import DRIVER_STATE, DriverOperands
 from operands.nvidia.node_software import ContainerRuntime, NodeSoftware
 from operands.nvidia.policy_operands import PolicyOperands, ServerMetrics
 from operands.nvidia.policy_states import POLICY_STATES
@@ -246,9 +248,56 @@ CASES: dict[str, PolicyOperands] = {
 }
 
 
+def a_driver(*software: NodeSoftware, name: str = "fast", **spec: Any) -> DriverOperands:
+    """An NVIDIADriver, its spec in JSON, for nodes of this software: for mixed ones, if none is given."""
+    image = {"repository": REGISTRY, "image": "driver", "version": "580.95"}
+    return DriverOperands(
+        name=name,
+        uid="7d0b6a34-90c5-4d0a-9d3e-1a2b3c4d5e6f",
+        spec=msgspec.convert({**image, **spec}, NVIDIADriverSpec),
+        namespace=NAMESPACE,
+        environment=IMAGES,
+        software=software or MIXED,
+        config_keys=dict.fromkeys(sorted(NAMED_BY_SPEC), ("settings.conf",)),
+    )
+
+
+_OF_BOTH_KINDS = (
+    "kernelModuleType", "startupProbe", "livenessProbe", "readinessProbe", "rdma", "manager", "certConfig",
+    "kernelModuleConfig", "secretEnv", "upgradePolicy",
+)  # fmt: skip
+DRIVERS: dict[str, DriverOperands] = {
+    **{
+        f"driver-{kind.value}-{'precompiled' if is_precompiled else 'built'}": a_driver(
+            driverType=kind.value, usePrecompiled=is_precompiled
+        )
+        for kind in DriverType
+        for is_precompiled in (False, True)
+    },
+    "driver-custom": a_driver(
+        **_CONTAINER,
+        **{key: CUSTOM["driver"][key] for key in _OF_BOTH_KINDS},
+        gds={**_BLOCK, "enabled": True},
+        gdrcopy={**_BLOCK, "enabled": True},
+        repoConfig={"name": "repositories"},
+        licensingConfig={"secretName": "licence", "nlsEnabled": True},
+        virtualTopologyConfig={"name": "topology"},
+        nodeSelector={"zone": "a"},
+        labels={"team": "gpu"},
+        annotations={"example.com/a": "b"},
+        tolerations=[{"operator": "Exists"}],
+        priorityClassName="gpus",
+    ),
+    "driver-of-a-long-name": a_driver(name="n" * 200),
+    "driver-of-no-node": replace(a_driver(), software=()),
+}
+
+
 @functools.cache
 def objects_of(name: str) -> dict[str, list[Json]]:
     """The objects of a case by state; not to be changed."""
+    if name in DRIVERS:
+        return {DRIVER_STATE.name: DRIVER_STATE.objects(DRIVERS[name], ALL_KINDS_SERVED)}
     return {state.name: state.objects(CASES[name], ALL_KINDS_SERVED) for state in POLICY_STATES}
 
 
@@ -256,7 +305,7 @@ def objects_of(name: str) -> dict[str, list[Json]]:
 def distinct_objects() -> list[Json]:
     """Every object of every case once, in the order in which they come up."""
     found: dict[str, Json] = {}
-    for name in CASES:
+    for name in (*CASES, *DRIVERS):
         for objects in objects_of(name).values():
             for one in objects:
                 found.setdefault(json.dumps(one, sort_keys=True), one)

@@ -14,6 +14,7 @@ from tests.support.kubernetes_schemas import check_object
 from tests.support.published_crds import faults, published_crd
 from tests.unit.operands.nvidia.policy_cases import (
     CASES,
+    DRIVERS,
     NAMED_BY_SPEC,
     NAMESPACE,
     REGISTRY,
@@ -32,7 +33,7 @@ KINDS = IN_CLUSTER | {
     "ServiceAccount",
     "ServiceMonitor",
 }
-EACH_CASE = pytest.mark.parametrize("name", CASES)
+EACH_CASE = pytest.mark.parametrize("name", [*CASES, *DRIVERS])
 
 
 def named(one) -> tuple[str, str]:
