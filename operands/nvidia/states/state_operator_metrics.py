@@ -1,7 +1,7 @@
 """State `state-operator-metrics`: the metrics of this control plane under the name of the operator's Service.
 
-Who reads the operator's metrics by its Service `gpu-operator` finds those of the control plane there. They are
-read by TLS, as by the installation's own monitor, and never by both.
+Clients of the operator's Service `gpu-operator` find the metrics of the control plane there. Prometheus reads them by
+TLS, as through the installation's own ServiceMonitor, and never through both.
 """
 
 from typing import TYPE_CHECKING, Any, Final

@@ -1,4 +1,4 @@
-"""Objects of all states of the matrix of ClusterPolicies, against the real API server and against kubeconform.
+"""Objects of the matrix of ClusterPolicies and of NVIDIADrivers, against the real API server and against kubeconform.
 
 The unit tests check them by Kubernetes' schemas of eight versions. Here one version's validation is the API server's own,
 with all that its schemas do not say: names, selectors, mounts, roles.
@@ -58,7 +58,7 @@ async def test_the_api_server_takes_every_object_of_the_matrix_strictly(
     kubectl, namespace: str, progress: Callable[[str], None]
 ):
     objects = in_namespace(namespace)
-    done = await kubectl("apply", *DRY_RUN, "-f", "-", stdin=render(objects))
+    done = await kubectl("apply", *DRY_RUN, "-f", "-", stdin=render(objects), timeout_s=180)
     assert len(done.stdout.splitlines()) == len(objects)
     progress(f"the API server takes {len(objects)} objects of states")
     typo = render([with_a_typo(objects)])
