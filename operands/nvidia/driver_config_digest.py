@@ -43,20 +43,6 @@ def set_config_digest(daemon_set: Json, containers: "Collection[str]") -> None:
             set_env(one, {DIGEST_VARIABLE: digest})
 
 
-def digest_of(daemon_set: Mapping[str, Any]) -> str:
-    """Return the digest that a DaemonSet tells its pods; nothing without one."""
-    spec = daemon_set["spec"]["template"]["spec"]
-    return next(
-        (
-            env.get("value", "")
-            for one in (*spec.get("initContainers", ()), *spec["containers"])
-            for env in one.get("env", ())
-            if env["name"] == DIGEST_VARIABLE
-        ),
-        "",
-    )
-
-
 def _installed(container: Json, sources: Mapping[str, list[str]]) -> Json:
     mounts = (one for one in container.get("volumeMounts", ()) if one["name"] != PROBE_VOLUME)
     secrets = (one.get("secretRef", {}).get("name", "") for one in container.get("envFrom", ()))

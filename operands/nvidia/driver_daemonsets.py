@@ -55,7 +55,7 @@ class DriverOperands:
     name: str
     """Of the NVIDIADriver."""
     uid: str = ""
-    """Of it; its objects have it as their owner."""
+    """Of the NVIDIADriver; no object depends on it."""
     spec: NVIDIADriverSpec = field(default_factory=NVIDIADriverSpec)
     namespace: str
     """Of the objects."""
