@@ -24,7 +24,7 @@ from api.names import (
     WORKLOAD_CONFIG_LABEL,
 )
 from api.text import truncate
-from operands.nvidia.deploy_record import KEYS, parse_record
+from operands.nvidia.deploy_record import ALL_DISABLED, KEYS
 from operands.nvidia.driver_owners import DriverOwners, OwnerConflict, driver_owners, owner_value
 from operands.nvidia.label_change import (
     Hold,
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 MIG_CAPABLE_LABEL: Final = "nvidia.com/mig.capable"
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 VGPU_HOST_LABEL: Final = "nvidia.com/vgpu.host-driver-version"
-ALL_DISABLED: Final = "all-disabled"
-"""Layout without MIG instances."""
 DEVICE_PLUGIN: Final = "device-plugin"
 MIG_MANAGER: Final = "mig-manager"
 EXCLUDED_BY_POOLS: Final = (DEVICE_PLUGIN, MIG_MANAGER)
@@ -139,7 +137,7 @@ def deploy_labels(
         return _after_hold(node, LabelWish(is_removal=True), Hold.POLICY, expired=expired)
     if node.has_gpu:
         return change_of(node, _wish(node, terms, expired))
-    recorded = parse_record(node.recorded)
+    recorded = node.record
     if not recorded:
         return LabelChange()
     if not node.has_features:

@@ -3,6 +3,8 @@
 It is an annotation of the node. A key belongs to the control plane as long as it has the recorded value, or one by which
 an operand is paused: whoever writes another value takes the key over, and it is not removed again. Only keys that
 operands have are read from the record, so an edited record does not make the control plane remove others.
+
+By the record `adopt`, set by hand, labels that the GPU Operator set become ours, without any of them going away.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -19,6 +21,10 @@ from operands.nvidia.node_software import SOFTWARE_LABELS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+ADOPT: Final = "adopt"
+"""Record that stands for all labels and annotations which have a value that we could have given them."""
+ALL_DISABLED: Final = "all-disabled"
+"""Layout without MIG instances."""
 PAUSED_PREFIX: Final = "paused-"
 """Begin of the value of a deploy label while its operand is away for a change of the driver or of MIG instances."""
 OPERANDS: Final = (
@@ -49,6 +55,7 @@ LABELS: Final = (*DEPLOY_LABELS, *DERIVED_LABELS, MIG_CONFIG_LABEL)
 KEYS: Final = (*LABELS, UPGRADE_ENABLED_ANNOTATION)
 _KNOWN: Final = frozenset(KEYS)
 _DEPLOY: Final = frozenset(DEPLOY_LABELS)
+_OURS: Final = {MIG_CONFIG_LABEL: ALL_DISABLED, UPGRADE_ENABLED_ANNOTATION: DEPLOYED}
 _OF_OUR_DOMAIN: Final = frozenset(SOFTWARE_LABELS)
 
 
@@ -59,6 +66,18 @@ def parse_record(annotation: str) -> dict[str, str]:
         key, _, value = part.partition("=")
         if key in _KNOWN:
             found[key] = value or DEPLOYED
+    return found
+
+
+def adopted(values: "Mapping[str, str]") -> dict[str, str]:
+    """Return the record of a node whose labels for operands become ours; those that keep an operand away do not."""
+    found: dict[str, str] = {}
+    for key in KEYS:
+        value = values.get(key, "")
+        if key in _DEPLOY and (value == DEPLOYED or value.startswith(PAUSED_PREFIX)):
+            found[key] = DEPLOYED
+        elif value and (key in DERIVED_LABELS or value == _OURS.get(key)):
+            found[key] = value
     return found
 
 

@@ -19,11 +19,13 @@ from api.names import (
 )
 from api.text import truncate
 from operands.nvidia.deploy_record import (
+    ADOPT,
     DEPLOY_LABELS,
     DERIVED_LABELS,
     KEYS,
     LABELS,
     PAUSED_PREFIX,
+    adopted,
     is_ours,
     parse_record,
     record_text,
@@ -124,6 +126,13 @@ class LabelledNode:
         )
 
     @property
+    def record(self) -> dict[str, str]:
+        """Return what is ours by the record, with its values."""
+        if self.recorded != ADOPT:
+            return parse_record(self.recorded)
+        return adopted({**self.labels, UPGRADE_ENABLED_ANNOTATION: self.upgrade_enabled})
+
+    @property
     def has_gpu(self) -> bool:
         """Whether feature discovery or our inventory finds a GPU."""
         return self.labels.get(PRESENT_LABEL) == _TRUE or any(
@@ -178,7 +187,7 @@ class LabelWish:
 
 def change_of(node: LabelledNode, wish: LabelWish) -> LabelChange:
     """Compare a node with what is wished of it."""
-    recorded = parse_record(node.recorded)
+    recorded = node.record
     changed: dict[str, str | None] = {}
     record: dict[str, str] = {}
     restored: list[str] = []

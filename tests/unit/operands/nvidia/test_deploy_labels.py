@@ -3,7 +3,12 @@
 import pytest
 
 from api.kinds.nvidia.sandbox_operands import SandboxMode, WorkloadType
-from api.names import DRIVER_OWNER_LABEL, MIG_CONFIG_LABEL, NVIDIA_PRESENT_LABEL
+from api.names import (
+    DEPLOY_LABELS_ANNOTATION,
+    DRIVER_OWNER_LABEL,
+    MIG_CONFIG_LABEL,
+    NVIDIA_PRESENT_LABEL,
+)
 from operands.nvidia.deploy_labels import deploy_labels, mig_capability, operands_of
 from operands.nvidia.deploy_record import OPERANDS
 from operands.nvidia.label_change import Hold, LabelReason
@@ -411,6 +416,28 @@ def test_defect_11_and_theme_1391_nothing_is_left_of_a_policy_that_is_gone():
     assert node.recorded
     assert node.upgrade_enabled
     assert settled(node, None, expired=ALL_HOLDS) == before
+
+
+def test_labels_of_the_gpu_operator_become_ours_by_hand():
+    """None of them goes away meanwhile: that would take the driver off the node."""
+    before = settled(a_node({**NFD, **MIG, "zone": "a"}), terms(a_driver("gold"), **BY_DRIVERS))
+    theirs = with_labels(changed(before, recorded=""), dcgm="false", driver="paused-for-mig-change")
+    adopting = changed(theirs, recorded="adopt")
+    change = deploy_labels(adopting, terms(a_driver("gold"), **BY_DRIVERS))
+    assert (change.labels, set(change.annotations)) == ({}, {DEPLOY_LABELS_ANNOTATION})
+    after = settled(adopting, PLAIN)
+    assert DRIVER_OWNER_LABEL not in after.labels
+    left = settled(after, None, expired=ALL_HOLDS)
+    assert left.labels == {**NFD, **MIG, "zone": "a", f"{DEPLOY}dcgm": "false"}
+    assert not left.upgrade_enabled
+    # Without it they are another writer's, and stay.
+    assert settled(theirs, None, expired=ALL_HOLDS).labels == theirs.labels
+
+
+def test_adoption_concerns_only_labels_of_operands():
+    node = a_node({"zone": "a", MIG_CONFIG_LABEL: "all-1g.10gb"}, recorded="adopt")
+    assert not deploy_labels(node, PLAIN, expired=ALL_HOLDS)
+    assert settled(node, None, expired=ALL_HOLDS) == changed(node, recorded="")
 
 
 def test_labels_are_not_removed_at_once_where_no_policy_was_seen_to_be_deleted():

@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 from api.kinds.nvidia.sandbox_operands import SandboxMode, WorkloadType
 from api.names import DEPLOY_LABELS_ANNOTATION, UPGRADE_ENABLED_ANNOTATION
 from operands.nvidia.deploy_labels import LabelTerms, deploy_labels
-from operands.nvidia.deploy_record import DEPLOY_LABELS, KEYS, LABELS, parse_record, record_text
+from operands.nvidia.deploy_record import (
+    ADOPT,
+    DEPLOY_LABELS,
+    KEYS,
+    LABELS,
+    parse_record,
+    record_text,
+)
 from operands.nvidia.driver_owners import DriverClaim, DriverOwners
 from operands.nvidia.label_change import Hold, LabelledNode
 from tests.unit.operands.nvidia.label_cases import ALL_HOLDS, NFD, applied, relabelled
@@ -35,7 +42,7 @@ OTHERS = (
 )
 LABEL_SETS = st.dictionaries(st.sampled_from((*LABELS, *OTHERS)), VALUES, max_size=12)
 RECORDS = st.one_of(
-    st.just(""),
+    st.sampled_from(["", ADOPT]),
     st.text(max_size=40),
     st.dictionaries(st.sampled_from(KEYS), VALUES.filter(bool), max_size=8).map(record_text),
 )
@@ -82,7 +89,7 @@ def test_a_change_that_is_made_leaves_no_further_one(node, policy, expired):
 @given(NODES, st.none() | TERMS, HOLDS)
 def test_labels_that_are_not_recorded_are_added_and_never_changed(node, policy, expired):
     change = deploy_labels(node, policy, expired=expired)
-    recorded = parse_record(node.recorded)
+    recorded = node.record
     for key, value in change.labels.items():
         assert key in LABELS
         if node.labels.get(key) and key not in recorded:
@@ -97,7 +104,7 @@ def test_values_by_which_others_pause_or_override_operands_are_kept(node, policy
     after = applied(node, deploy_labels(node, policy))
     for key in DEPLOY_LABELS:
         value = node.labels.get(key, "")
-        if value not in {"", "true"} and not parse_record(node.recorded).get(key):
+        if value not in {"", "true"} and not node.record.get(key):
             assert after.labels[key] == value
 
 
