@@ -255,7 +255,7 @@ class DriverUpgrades:
             for action in one.actions
             if isinstance(action, WaitUntil)
         ]
-        return min(BUSY_S if is_busy else REST_S, *waits)
+        return min((BUSY_S if is_busy else REST_S, *waits))
 
     def _written(self) -> "dict[str, tuple[NodeUpgradeStatus, ...]]":
         """Return the entries that an earlier leader wrote."""

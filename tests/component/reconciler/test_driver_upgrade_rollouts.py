@@ -1,0 +1,331 @@
+"""`driver.upgrade`: a new driver reaches the nodes, as they and their pods experience it."""
+
+from typing import Any
+
+import pytest
+
+from api.driver_upgrade import (
+    AGENT_DEPLOY_LABEL,
+    UPGRADE_REQUESTED_ANNOTATION,
+    UPGRADE_SKIP_LABEL,
+    UPGRADE_STATE_LABEL,
+)
+from api.names import DRIVER_OWNER_LABEL
+from kube.errors import KubeError
+from kube.resources import NODES, PODS
+from tests.component.reconciler.upgrade_run import NAMESPACE, TEAM, an_upgrade_run
+
+pytestmark = pytest.mark.looptime
+
+
+async def test_six_nodes_get_a_new_driver_and_never_more_than_two_are_away():
+    async with an_upgrade_run(6, maxUnavailable=2) as run:
+        for number in range(6):
+            await run.add_pod(f"n{number}")
+        await run.roll_out(2)
+        await run.until("upgrade-done", steps=5)  # nothing is decided yet
+        await run.step()
+        await run.until("upgrade-done")
+        assert set((await run.driver_revisions()).values()) == {"r2"}
+        assert run.observer.most_away == 2
+        for number in range(6):
+            assert await run.marks(f"n{number}") == set()
+        assert await run.pods(TEAM) == []
+        assert run.reports.entries() == ()
+
+
+async def test_devices_are_withheld_first_and_the_agent_leaves_before_the_driver_goes():
+    async with an_upgrade_run(1) as run:
+        await run.roll_out(2)
+        await run.step()
+        await run.until("upgrade-done")
+        seen = run.observer.order["n0"]
+        assert seen.index("withheld") < seen.index("cordon-required") < seen.index("cordoned")
+        assert [one for one in seen if one.endswith("required")] == [
+            "upgrade-required",
+            "cordon-required",
+            "wait-for-jobs-required",
+            "pod-deletion-required",
+            "pod-restart-required",
+            "validation-required",
+            "uncordon-required",
+        ]
+        names = sorted(one["metadata"]["name"].partition("-")[0] for one in await run.pods())
+        await run.tick()
+        await run.tick()
+        names = sorted(one["metadata"]["name"].partition("-")[0] for one in await run.pods())
+        assert names == ["agent", "driver", "validator"]
+        assert AGENT_DEPLOY_LABEL not in (await run.node("n0"))["metadata"]["labels"]
+
+
+async def test_nothing_is_written_while_nothing_changes():
+    async with an_upgrade_run(3) as run:
+        run.writes()
+        for _ in range(5):
+            await run.look()
+        assert run.writes() == 0
+        assert run.recorder.taken() == []
+
+
+async def test_a_budget_that_refuses_holds_its_node_up_until_it_allows():
+    deletion = {"timeoutSeconds": 0}
+    async with an_upgrade_run(2, podDeletion=deletion, maxUnavailable="100%") as run:
+        pod = await run.add_pod("n0")
+        await run.add_budget(allowed=0)
+        await run.roll_out(2)
+        await run.step()
+        await run.until("upgrade-done", node="n1")
+        for _ in range(5):
+            await run.step()
+        (entry,) = run.reports.entries()
+        assert (entry.node, entry.state) == ("n0", "pod-deletion-required")
+        assert entry.reason == "EvictionRefused"
+        assert f"{TEAM}/{pod}: budget train allows no disruption now: 1 healthy" in entry.message
+        assert [one["metadata"]["name"] for one in await run.pods(TEAM)] == [pod]
+        told = [one.note for one in run.recorder.taken() if "EvictionRefused" in one.note]
+        assert len(told) == 1
+        await run.allow(1)
+        await run.until("upgrade-done")
+        assert await run.pods(TEAM) == []
+
+
+async def test_two_pods_of_one_budget_leave_one_after_the_other():
+    """Both may leave, as far as the budget was read: the API server lets one go, and its answer is no failure."""
+    async with an_upgrade_run(1, podDeletion={"timeoutSeconds": 0}) as run:
+        await run.add_pod("n0")
+        await run.add_pod("n0")
+        await run.add_budget(allowed=1)
+        await run.roll_out(2)
+        await run.step()
+        await run.until("pod-deletion-required", node="n0")
+        await run.look()
+        pods = await run.pods(TEAM)
+        leaving = [one for one in pods if one["metadata"].get("deletionTimestamp")]
+        assert (len(pods), len(leaving)) == (2, 1)
+        await run.step()
+        assert [one.reason for one in run.reports.entries()] == ["EvictionRefused"]
+        await run.allow(1)
+        await run.until("upgrade-done")
+
+
+async def test_a_node_that_failed_takes_no_slot_and_recovers():
+    async with an_upgrade_run(4, maxParallelUpgrades=1, maxUnavailable="50%") as run:
+        run.broken.add("n0")
+        await run.roll_out(2)
+        await run.step()
+        await run.until("upgrade-done", "upgrade-failed")
+        states = await run.states()
+        assert states == {"n0": "upgrade-failed"} | dict.fromkeys(
+            ("n1", "n2", "n3"), "upgrade-done"
+        )
+        (entry,) = run.reports.entries()
+        assert entry.reason == "DriverCrashes"
+        assert "no module for this kernel" in entry.message
+        warnings = [one for one in run.recorder.taken() if one.type == "Warning"]
+        assert [one.reason for one in warnings] == ["GPUDriverUpgradeFailed"]
+        assert run.observer.most_away == 2
+        run.broken.clear()
+        await run.until("upgrade-done")
+        assert await run.marks("n0") == set()
+
+
+async def test_a_driver_pod_without_a_place_concerns_its_node_only():
+    async with an_upgrade_run(3, maxUnavailable="100%") as run:
+        run.hidden.add("n1")
+        for pod in await run.pods(NAMESPACE):
+            if pod["metadata"]["labels"].get("for") == "n1":
+                await run.client.delete(
+                    PODS, pod["metadata"]["name"], namespace=NAMESPACE, grace_period_s=0
+                )
+        await run.tick()
+        await run.roll_out(2)
+        for _ in range(60):
+            await run.step()
+        revisions = {
+            one["metadata"]["labels"]["for"]: one["metadata"]["labels"]["controller-revision-hash"]
+            for one in await run.pods(NAMESPACE)
+            if "for" in one["metadata"]["labels"]
+        }
+        assert revisions == {"n0": "r2", "n1": "r1", "n2": "r2"}
+        (entry,) = run.reports.entries()
+        assert (entry.node, entry.reason) == ("n1", "NoDriverPod")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "upgrade-required",
+        "cordon-required",
+        "wait-for-jobs-required",
+        "pod-deletion-required",
+        "pod-restart-required",
+        "validation-required",
+        "uncordon-required",
+        "upgrade-failed",
+    ],
+)
+async def test_a_node_that_is_deleted_in_the_middle_holds_no_other_up(state: str):
+    async with an_upgrade_run(2, maxParallelUpgrades=1, maxUnavailable="100%") as run:
+        if state == "upgrade-failed":
+            run.broken.add("n0")
+        await run.roll_out(2)
+        await run.step()
+        await run.until(state, node="n0")
+        await run.client.delete(NODES, "n0")
+        await run.until("upgrade-done")
+        assert await run.driver_revisions() == {"n1": "r2"}
+        assert run.reports.entries() == ()
+
+
+async def test_a_node_that_its_owner_cordoned_stays_cordoned():
+    async with an_upgrade_run(2, maxUnavailable="100%") as run:
+        await run.cordon("n0")
+        await run.roll_out(2)
+        await run.step()
+        await run.until("upgrade-done")
+        assert await run.marks("n0") == {"cordoned"}
+        assert await run.marks("n1") == set()
+        assert set((await run.driver_revisions()).values()) == {"r2"}
+
+
+async def test_a_node_that_is_cordoned_again_while_it_is_upgraded_stays_cordoned():
+    async with an_upgrade_run(1) as run:
+        await run.roll_out(2)
+        await run.step()
+        await run.until("pod-restart-required", node="n0")
+        await run.cordon("n0", is_cordoned=False)
+        await run.cordon("n0")
+        await run.until("upgrade-done")
+        assert await run.marks("n0") == {"cordoned"}
+
+
+@pytest.mark.parametrize("state", ["cordon-required", "pod-restart-required", "uncordon-required"])
+async def test_without_auto_upgrade_nodes_are_given_back_and_labels_go(state: str):
+    async with an_upgrade_run(2, maxUnavailable="100%") as run:
+        await run.roll_out(2)
+        await run.step()
+        await run.until(state, node="n0")
+        run.policy(autoUpgrade=False)
+        for _ in range(8):
+            await run.step()
+        assert await run.states() == {"n0": "", "n1": ""}
+        assert await run.marks("n0") == await run.marks("n1") == set()
+        annotations = (await run.node("n0"))["metadata"].get("annotations") or {}
+        assert [key for key in annotations if "upgrade" in key or "withheld" in key] == []
+        run.writes()
+        await run.look()
+        assert run.writes() == 0
+
+
+async def test_a_node_with_the_label_to_skip_it_is_left_alone():
+    async with an_upgrade_run(2, maxUnavailable="100%") as run:
+        patch = {"metadata": {"labels": {UPGRADE_SKIP_LABEL: "true"}}}
+        await run.client.merge_patch(NODES, patch, name="n0")
+        await run.roll_out(2)
+        await run.step()
+        await run.until("upgrade-done", node="n1")
+        assert (await run.driver_revisions())["n0"] == "r1"
+        assert [one.reason for one in run.reports.entries()] == ["UpgradeSkipped"]
+
+
+async def test_an_upgrade_that_is_requested_replaces_a_driver_that_is_up_to_date():
+    async with an_upgrade_run(1) as run:
+        before = [one["metadata"]["uid"] for one in await run.pods(NAMESPACE)]
+        patch = {"metadata": {"annotations": {UPGRADE_REQUESTED_ANNOTATION: "true"}}}
+        await run.client.merge_patch(NODES, patch, name="n0")
+        await run.step()
+        await run.until("upgrade-done")
+        await run.tick()
+        after = [one["metadata"]["uid"] for one in await run.pods(NAMESPACE)]
+        assert not set(before) & set(after)
+
+
+async def test_pods_of_named_pools_end_by_themselves():
+    annotations = {"gpu.deckhouse.io/wait-for-pools": "whole"}
+    async with an_upgrade_run(1, annotations=annotations) as run:
+        pod = await run.add_pod("n0")
+        await run.roll_out(2)
+        await run.step()
+        await run.until("wait-for-jobs-required", node="n0")
+        for _ in range(100):
+            await run.step()
+        (entry,) = run.reports.entries()
+        assert (entry.state, entry.reason) == ("wait-for-jobs-required", "WaitingForPodsToEnd")
+        await run.client.delete(PODS, pod, namespace=TEAM)
+        await run.until("upgrade-done")
+
+
+async def test_a_policy_that_names_a_pool_that_is_not_there_starts_no_node():
+    async with an_upgrade_run(1, annotations={"gpu.deckhouse.io/wait-for-pools": "hole"}) as run:
+        await run.roll_out(2)
+        for _ in range(5):
+            await run.step()
+        (entry,) = run.reports.entries()
+        assert entry.reason == "UpgradePolicyRefused"
+        assert "there is no GPUPool hole: create it, or take its name out" in entry.message
+
+
+async def test_each_driver_has_its_own_numbers_and_entries():
+    async with an_upgrade_run(0) as run:
+        run.policy()
+        policy: Any = run.objects.policies["policy"]
+        run.objects.policy_store.discard(policy)
+        spec = {"driver": {"useNvidiaDriverCRD": True}}
+        run.put_policy(spec)
+        run.driver("a", maxUnavailable=1)
+        run.driver("b", autoUpgrade=False)
+        for name, owner in (("n0", "a"), ("n1", "a"), ("n2", "b")):
+            await run.add_node(name, **{DRIVER_OWNER_LABEL: owner})
+        for _ in range(3):
+            await run.step()
+        await run.roll_out(2)
+        for _ in range(3):
+            await run.step()
+        assert {one.node for one in run.reports.entries("a")} == {"n0", "n1"}
+        assert run.reports.entries("b") == run.reports.entries() == ()
+        assert (run.reports.counts["a"].managed, run.reports.counts["a"].in_progress) == (2, 1)
+        await run.until("upgrade-done", "")
+        assert await run.states() == {"n0": "upgrade-done", "n1": "upgrade-done", "n2": ""}
+        assert (await run.driver_revisions())["n2"] == "r1"
+
+
+@pytest.mark.parametrize("path", ["daemonsets", "controllerrevisions", "pods", "nodes"])
+async def test_a_read_that_fails_ends_the_pass_and_nothing_is_written(path: str):
+    async with an_upgrade_run(2) as run:
+        await run.roll_out(2)
+        run.api.faults.fail("GET", f"{path}$", 500)
+        run.writes()
+        with pytest.raises(KubeError):
+            await run.look()
+        assert run.writes() == 0
+        run.api.faults.clear()
+        await run.step()
+        await run.until("upgrade-done")
+
+
+async def test_a_node_that_cannot_be_written_holds_no_other_up():
+    async with an_upgrade_run(3, maxUnavailable="100%") as run:
+        run.api.faults.fail("PATCH", "nodes/n0$", 403, times=10**6)
+        await run.roll_out(2)
+        await run.step()
+        await run.until("upgrade-done", node="n2")
+        await run.until("upgrade-done", node="n1")
+        assert (await run.driver_revisions())["n0"] == "r1"
+        for _ in range(60):
+            await run.step()
+        tried = [one for one in run.api.requests.writes() if one.path.endswith("nodes/n0")]
+        assert len(tried) < 20
+        run.api.faults.clear()
+        await run.until("upgrade-required", node="n0")
+        await run.until("upgrade-done")
+        assert set((await run.driver_revisions()).values()) == {"r2"}
+
+
+async def test_a_state_that_was_written_by_hand_is_taken_as_it_is():
+    async with an_upgrade_run(1) as run:
+        for state in ("pod-restart-required", "upgrade-failed", "nonsense"):
+            patch = {"metadata": {"labels": {UPGRADE_STATE_LABEL: state}}}
+            await run.client.merge_patch(NODES, patch, name="n0")
+            await run.step()
+            await run.until("upgrade-done")
+            assert await run.marks("n0") == set()

@@ -1,0 +1,491 @@
+"""Nodes with a driver on an API server in memory, what moves their pods, and a leader that upgrades them.
+
+`tick` does what kubelet, the DaemonSet controllers and the validator do. It fails where a driver is unloaded while something
+holds it. An observer on the API server's watch counts the nodes that are away, whatever the leader thinks.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from api.driver_upgrade import (
+    AGENT_DEPLOY_LABEL,
+    PAUSED_FOR_UPGRADE,
+    SAFE_LOAD_ANNOTATION,
+    UNITS_WITHHELD_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+)
+from api.kinds.nvidia.clusterpolicy import ClusterPolicy
+from api.kinds.nvidia.nvidiadriver import NVIDIADriver
+from kube.client import KubeClient
+from kube.errors import NotFound
+from kube.resources import (
+    CONTROLLER_REVISIONS,
+    DAEMON_SETS,
+    NAMESPACES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+)
+from pool.model import Instant
+from reconciler.driver_upgrade.upgrade_pass import KEY, DriverUpgrades, UpgradeTools
+from reconciler.driver_upgrade.upgrade_reports import UpgradeReports
+from reconciler.sinks.operator_objects import OperatorObjects
+from simulator.apiserver.server import InMemoryApiServer
+from tests.support.client_of_api import an_api_with_client
+from tests.support.loop_clock import LoopClock
+from tests.support.recorded_events import RecordedEvents
+
+Json = dict[str, Any]
+
+NAMESPACE = "gpu"
+TEAM = "team"
+STEP_S = 5.0
+VALIDATOR_LABEL = "nvidia.com/gpu.deploy.operator-validator"
+DEPLOYED = {"nvidia.com/gpu.deploy.driver": "true", VALIDATOR_LABEL: "true"}
+DRIVER_LABELS = {"app.kubernetes.io/component": "nvidia-driver", "app": "nvidia-driver-daemonset"}
+KEPT_AWAY = {"key": AGENT_DEPLOY_LABEL, "operator": "NotIn", "values": [PAUSED_FOR_UPGRADE]}
+AGENT_AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [KEPT_AWAY]}]
+        }
+    }
+}
+
+
+@dataclass
+class Observer:
+    """Counts nodes that are away after every single change that the API server tells."""
+
+    away: set[str] = field(default_factory=set)
+    most_away: int = 0
+    order: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Node -> `withheld`, `cordoned` and states, in the order in which they came."""
+
+    async def watch(self, client: KubeClient, version: str) -> None:
+        async with client.watch(
+            NODES, resource_version=version, timeout_s=10**6, idle_timeout_s=10**6
+        ) as lines:
+            async for line in lines:
+                event = msgspec.json.decode(line)
+                if event["type"] in {"ADDED", "MODIFIED", "DELETED"}:
+                    self._see(event["type"], event["object"])
+
+    def _see(self, kind: str, node: Json) -> None:
+        meta = node["metadata"]
+        name, annotations = meta["name"], meta.get("annotations") or {}
+        conditions = (node.get("status") or {}).get("conditions") or ()
+        is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        is_cordoned = bool(node.get("spec", {}).get("unschedulable"))
+        is_withheld = UNITS_WITHHELD_ANNOTATION in annotations
+        is_away = kind != "DELETED" and (is_cordoned or is_withheld or not is_ready)
+        (self.away.add if is_away else self.away.discard)(name)
+        self.most_away = max(self.most_away, len(self.away))
+        seen = [(meta.get("labels") or {}).get(UPGRADE_STATE_LABEL, "")]
+        seen += ["withheld"] * is_withheld + ["cordoned"] * is_cordoned
+        self.order[name] += [one for one in seen if one and one not in self.order[name]]
+
+
+@dataclass
+class UpgradeRun:
+    """The world, and the process that leads."""
+
+    api: InMemoryApiServer
+    client: KubeClient
+    clock: LoopClock = field(default_factory=LoopClock)
+    objects: OperatorObjects = field(default_factory=OperatorObjects)
+    recorder: RecordedEvents = field(default_factory=RecordedEvents)
+    observer: Observer = field(default_factory=Observer)
+    revision: int = 1
+    broken: set[str] = field(default_factory=set)
+    """Nodes on which the driver of a new revision does not start."""
+    hidden: set[str] = field(default_factory=set)
+    """Nodes for which the scheduler has no room for a driver pod."""
+    pools: set[str] = field(default_factory=lambda: {"whole"})
+    daemon_uid: str = ""
+    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self.lead()
+
+    # The leader
+
+    def lead(self) -> None:
+        """Let another process lead, which remembers nothing."""
+        self.reports = UpgradeReports()
+        self.upgrades = DriverUpgrades(
+            self.client,
+            self.recorder,
+            objects=self.objects,
+            reports=self.reports,
+            tools=UpgradeTools(
+                namespace=NAMESPACE,
+                pools=lambda: self.pools,
+                now=lambda: Instant(self.clock.monotonic(), self.clock.utc_now()),
+            ),
+        )
+
+    async def look(self) -> float | None:
+        return await self.upgrades.reconcile(KEY)
+
+    async def step(self) -> None:
+        """Let a moment pass, in which all others act, and then the leader."""
+        await asyncio.sleep(STEP_S)
+        await self.tick()
+        await self.look()
+
+    async def until(self, *states: str, node: str = "", steps: int = 400) -> None:
+        """Go on until the node, or every node, is in one of the states."""
+        for _ in range(steps):
+            found = await self.states()
+            shown = {found.get(node, "")} if node else set(found.values())
+            if shown <= set(states):
+                return
+            await self.step()
+        raise AssertionError(await self.states(), self.reports.by_node())
+
+    def policy(
+        self,
+        *,
+        annotations: "dict[str, str] | None" = None,
+        status: "Json | None" = None,
+        **fields: Any,
+    ) -> None:
+        """Write the ClusterPolicy with an upgrade policy of these fields."""
+        known = {"autoUpgrade": True, "maxParallelUpgrades": 0, "podDeletion": {}}
+        spec = {"driver": {"upgradePolicy": known | fields}}
+        self.put_policy(spec, annotations=annotations, status=status)
+
+    def put_policy(
+        self,
+        spec: Json,
+        *,
+        annotations: "dict[str, str] | None" = None,
+        status: "Json | None" = None,
+    ) -> None:
+        meta = {"name": "policy", "annotations": annotations or {}}
+        self.objects.policy_store.upsert(
+            msgspec.convert({"metadata": meta, "spec": spec, "status": status or {}}, ClusterPolicy)
+        )
+
+    def driver(self, name: str, **fields: Any) -> None:
+        spec = {"upgradePolicy": {"maxParallelUpgrades": 0} | fields}
+        self.objects.driver_store.upsert(
+            msgspec.convert({"metadata": {"name": name}, "spec": spec}, NVIDIADriver)
+        )
+
+    # What is there
+
+    async def node(self, name: str) -> Json:
+        return await self.client.get(NODES, Json, name)
+
+    async def nodes(self) -> dict[str, Json]:
+        listing = await self.client.list_(NODES, Json)
+        return {one["metadata"]["name"]: one for one in listing.items}
+
+    async def pods(self, namespace: str | None = None) -> list[Json]:
+        return (await self.client.list_(PODS, Json, namespace=namespace)).items
+
+    async def states(self) -> dict[str, str]:
+        return {
+            name: (node["metadata"].get("labels") or {}).get(UPGRADE_STATE_LABEL, "")
+            for name, node in (await self.nodes()).items()
+        }
+
+    async def driver_revisions(self) -> dict[str, str]:
+        return {
+            one["spec"]["nodeName"]: one["metadata"]["labels"]["controller-revision-hash"]
+            for one in await self.pods(NAMESPACE)
+            if is_driver(one)
+        }
+
+    def writes(self) -> int:
+        found = len(self.api.requests.writes())
+        self.api.requests.clear()
+        return found
+
+    async def marks(self, name: str) -> set[str]:
+        """Return what upgrades have left on the node, but for the record and a state of rest."""
+        node = await self.node(name)
+        meta, labels = node["metadata"], node["metadata"].get("labels") or {}
+        found = {"cordoned"} if node.get("spec", {}).get("unschedulable") else set()
+        found |= {"withheld"} & {
+            "withheld" if UNITS_WITHHELD_ANNOTATION in meta.get("annotations", {}) else ""
+        }
+        return found | {key for key, value in labels.items() if value == PAUSED_FOR_UPGRADE}
+
+    # What others do
+
+    async def begin(self, nodes: int) -> None:
+        for name in (NAMESPACE, TEAM):
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            with contextlib.suppress(Exception):
+                await self.client.create(NAMESPACES, body)
+        await self.roll_out(1)
+        for number in range(nodes):
+            await self.add_node(f"n{number}")
+        for _ in range(3):
+            await self.tick()
+
+    async def roll_out(self, revision: int) -> None:
+        """Change the template of the driver's DaemonSet, of which its controller makes a revision."""
+        self.revision = revision
+        env = [{"name": "DRIVER_CONFIG_DIGEST", "value": f"d{revision}"}]
+        template = {
+            "metadata": {"labels": DRIVER_LABELS},
+            "spec": {
+                "nodeSelector": {"nvidia.com/gpu.deploy.driver": "true"},
+                "containers": [{"name": "driver", "image": f"driver:{revision}", "env": env}],
+            },
+        }
+        body = {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": "driver", "namespace": NAMESPACE},
+            "spec": {
+                "selector": {"matchLabels": DRIVER_LABELS},
+                "updateStrategy": {"type": "OnDelete"},
+                "template": template,
+            },
+        }
+        written = await self.client.apply(DAEMON_SETS, body, field_manager="test")
+        self.daemon_uid = written.decode(Json)["metadata"]["uid"]
+        labels = DRIVER_LABELS | {"controller-revision-hash": f"r{revision}"}
+        await self.client.create(
+            CONTROLLER_REVISIONS,
+            {
+                "apiVersion": "apps/v1",
+                "kind": "ControllerRevision",
+                "metadata": {
+                    "name": f"driver-r{revision}",
+                    "namespace": NAMESPACE,
+                    "labels": labels,
+                    "ownerReferences": [self._owner("DaemonSet", "driver", self.daemon_uid)],
+                },
+                "revision": revision,
+            },
+        )
+
+    async def add_node(self, name: str, **labels: str) -> None:
+        meta = {"name": name, "labels": DEPLOYED | labels}
+        await self.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta})
+        await self.client.merge_patch(NODES, {"spec": {"taints": None}}, name=name)
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        await self.client.merge_patch(NODES, {"status": ready}, name=name, subresource="status")
+
+    async def cordon(self, name: str, *, is_cordoned: bool = True) -> None:
+        """What `kubectl cordon` writes."""
+        await self.client.merge_patch(
+            NODES, {"spec": {"unschedulable": is_cordoned or None}}, name=name
+        )
+
+    async def add_pod(self, node: str, *, owner: str = "ReplicaSet", **labels: str) -> str:
+        """Let a pod of a GPUPool run on the node."""
+        name = f"train-{next(self._numbers)}"
+        resources = {"limits": {"gpu.deckhouse.io/whole": "1"}}
+        container = {"name": "c", "image": "cuda", "resources": resources}
+        meta: Json = {"name": name, "namespace": TEAM, "labels": {"app": "train"} | labels}
+        if owner:
+            meta["ownerReferences"] = [self._owner(owner, "train", "owner-uid")]
+        await self._create(meta, {"nodeName": node, "containers": [container]})
+        await self._set_ready(TEAM, name)
+        return name
+
+    async def add_budget(self, *, allowed: int) -> None:
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "train", "namespace": TEAM},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "train"}}},
+        }
+        await self.client.create(POD_DISRUPTION_BUDGETS, body)
+        await self.allow(allowed)
+
+    async def allow(self, allowed: int) -> None:
+        status = {
+            "disruptionsAllowed": allowed,
+            "currentHealthy": 1 + allowed,
+            "desiredHealthy": 1,
+            "expectedPods": 1 + allowed,
+            "observedGeneration": 1,
+        }
+        await self.client.merge_patch(
+            POD_DISRUPTION_BUDGETS,
+            {"status": status},
+            name="train",
+            namespace=TEAM,
+            subresource="status",
+        )
+
+    async def tick(self) -> None:
+        """Let kubelet and controllers do what there is to do."""
+        nodes, pods = await self.nodes(), await self.pods()
+        on_node: dict[str, list[Json]] = defaultdict(list)
+        for pod in pods:
+            name = pod["spec"].get("nodeName", "")
+            if pod["metadata"].get("deletionTimestamp") or (name and name not in nodes):
+                await self._end(pod, pods if name in nodes else [])
+            else:
+                on_node[name or pod["metadata"]["labels"].get("for", "")].append(pod)
+        for name, node in nodes.items():
+            await self._tick_node(node, on_node[name])
+
+    async def _end(self, pod: Json, pods: list[Json]) -> None:
+        meta, node = pod["metadata"], pod["spec"].get("nodeName")
+        if is_driver(pod):
+            holders = [
+                one["metadata"]["name"]
+                for one in pods
+                if one["spec"].get("nodeName") == node and one is not pod and not is_driver(one)
+            ]
+            assert not holders, f"the driver of {node} is unloaded, and {holders} hold it"
+        with contextlib.suppress(NotFound):
+            await self.client.delete(
+                PODS, meta["name"], namespace=meta["namespace"], grace_period_s=0
+            )
+
+    async def _tick_node(self, node: Json, pods: list[Json]) -> None:
+        name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
+        drivers = [one for one in pods if is_driver(one)]
+        is_loaded = any(is_ready(one) for one in drivers)
+        if not drivers and labels.get("nvidia.com/gpu.deploy.driver") == "true":
+            await self._create_driver(name)
+        for driver in drivers:
+            is_waiting = SAFE_LOAD_ANNOTATION in (node["metadata"].get("annotations") or {})
+            if driver["spec"].get("nodeName") and not is_ready(driver) and not is_waiting:
+                await self._start_driver(driver)
+        wanted = {
+            "validator": labels.get(VALIDATOR_LABEL) == "true",
+            "agent": labels.get(AGENT_DEPLOY_LABEL) != PAUSED_FOR_UPGRADE,
+        }
+        for kind, is_wanted in wanted.items():
+            found = [one for one in pods if one["metadata"]["name"].startswith(kind)]
+            if is_wanted and not found:
+                await self._create_own(kind, name)
+            for one in found:
+                if not is_wanted:
+                    await self.client.delete(PODS, one["metadata"]["name"], namespace=NAMESPACE)
+                elif not is_ready(one) and (kind == "agent" or is_loaded):
+                    await self._set_ready(NAMESPACE, one["metadata"]["name"])
+
+    async def _create_driver(self, node: str) -> None:
+        meta = {
+            "name": f"driver-{next(self._numbers)}",
+            "namespace": NAMESPACE,
+            "labels": DRIVER_LABELS
+            | {"controller-revision-hash": f"r{self.revision}", "for": node},
+            "ownerReferences": [self._owner("DaemonSet", "driver", self.daemon_uid)],
+        }
+        env = [{"name": "DRIVER_CONFIG_DIGEST", "value": f"d{self.revision}"}]
+        spec: Json = {"containers": [{"name": "driver", "image": "driver", "env": env}]}
+        if node in self.hidden:
+            term: Json = {
+                "matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]
+            }
+            required: Json = {"nodeSelectorTerms": [term]}
+            spec["affinity"] = {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+            }
+        else:
+            spec["nodeName"] = node
+        await self._create(meta, spec)
+
+    async def _start_driver(self, driver: Json) -> None:
+        meta = driver["metadata"]
+        is_new = meta["labels"]["controller-revision-hash"] != "r1"
+        if meta["labels"]["for"] not in self.broken or not is_new:
+            await self._set_ready(NAMESPACE, meta["name"])
+            return
+        waiting = {"reason": "CrashLoopBackOff", "message": "no module for this kernel"}
+        crashes = {
+            "name": "driver",
+            "ready": False,
+            "restartCount": 11,
+            "image": "driver",
+            "imageID": "",
+            "state": {"waiting": waiting},
+        }
+        status = {"phase": "Running", "containerStatuses": [crashes]}
+        await self._set_status(NAMESPACE, meta["name"], status)
+
+    async def _create_own(self, kind: str, node: str) -> None:
+        meta = {
+            "name": f"{kind}-{next(self._numbers)}",
+            "namespace": NAMESPACE,
+            "labels": {"app": "nvidia-operator-validator" if kind == "validator" else "agent"},
+            "ownerReferences": [self._owner("DaemonSet", kind, f"{kind}-uid")],
+        }
+        spec: Json = {"nodeName": node, "containers": [{"name": kind, "image": kind}]}
+        if kind == "agent":
+            spec["affinity"] = AGENT_AFFINITY
+        else:
+            spec["nodeSelector"] = {VALIDATOR_LABEL: "true"}
+        await self._create(meta, spec)
+
+    async def _create(self, meta: Json, spec: Json) -> None:
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+        await self.client.create(PODS, body)
+
+    async def _set_ready(self, namespace: str, name: str) -> None:
+        done = {"terminated": {"exitCode": 0, "finishedAt": self._time()}}
+        check = {"name": "driver-validation", "ready": True, "state": done}
+        more = {"restartCount": 0, "image": "i", "imageID": ""}
+        status = {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "initContainerStatuses": [check | more],
+            "containerStatuses": [{"name": "c", "ready": True} | more],
+        }
+        await self._set_status(namespace, name, status)
+
+    async def _set_status(self, namespace: str, name: str, status: Json) -> None:
+        await self.client.merge_patch(
+            PODS, {"status": status}, name=name, namespace=namespace, subresource="status"
+        )
+
+    def _time(self) -> str:
+        return self.clock.utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    @staticmethod
+    def _owner(kind: str, name: str, uid: str) -> Json:
+        return {
+            "apiVersion": "apps/v1",
+            "kind": kind,
+            "name": name,
+            "uid": uid,
+            "controller": True,
+        }
+
+
+def is_driver(pod: Json) -> bool:
+    labels: Json = pod["metadata"].get("labels") or {}
+    return labels.get("app.kubernetes.io/component") == "nvidia-driver"
+
+
+def is_ready(pod: Json) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+@asynccontextmanager
+async def an_upgrade_run(nodes: int = 1, **policy: Any) -> AsyncIterator[UpgradeRun]:
+    """Nodes with a driver of revision 1 that is up to date, and a policy with autoUpgrade."""
+    async with an_api_with_client() as (api, client):
+        run = UpgradeRun(api, client)
+        await run.begin(nodes)
+        run.policy(**policy)
+        await run.until("upgrade-done")
+        run.recorder.taken()
+        listing = await client.list_(NODES, Json)
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(run.observer.watch(client, listing.resource_version))
+            yield run
+            watch.cancel()
