@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from inventory.health.device import HealthDebounceTerms
     from inventory.readiness.software import BootstrapTerms
     from manifests.node.device_plugin import WorkloadSettings
+    from operands.nvidia.policy_operands import ServerMetrics
     from operands.operand_settings import BootstrapOperands
 
 
@@ -66,6 +67,8 @@ class NodeSoftwareTerms:
     """Of the operands: ours."""
     environment: "Mapping[str, str]" = field(default_factory=dict)
     """Images by the variables of NVIDIA's GPU Operator, such as `DRIVER_IMAGE`."""
+    metrics: "ServerMetrics | None" = None
+    """Of the servers, for those who look for the operator's."""
 
 
 @final

@@ -40,6 +40,8 @@ class BadReason(Enum):
     OPERAND_NOT_READY = "OperandNotReady"
     DRIVER_NOT_READY = "DriverNotReady"
     """A node's driver is being upgraded."""
+    PREREQUISITE_NOT_MET = "PrerequisiteNotMet"
+    """What the object needs is not there."""
     CONFLICTING_NODE_SELECTOR = "ConflictingNodeSelector"
     """Two NVIDIADrivers select one node."""
 

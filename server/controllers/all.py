@@ -14,7 +14,7 @@ from reconciler.installation import pod_security, scheduler_trust, service_endpo
 from reconciler.inventory import controller as inventory
 from reconciler.inventory import present_label
 from reconciler.kernelcache import cache_node_cleanup, cache_status
-from reconciler.node_software import deploy_labels_controller
+from reconciler.node_software import deploy_labels_controller, driver_controller, policy_controller
 from reconciler.operands import controller as operands
 from reconciler.pod import binding_recovery, nomination, requeue, wait_explanation
 from reconciler.pool import (
@@ -46,6 +46,8 @@ CONTROLLERS: "Final[tuple[ControllerSpec | TaskSpec, ...]]" = (
     present_label.SPEC,
     scraper.SPEC,
     operands.SPEC,
+    policy_controller.SPEC,
+    driver_controller.SPEC,
     readiness.SPEC,
     health.SPEC,
     pool_conflicts.SPEC,

@@ -148,6 +148,13 @@ CONTROLLER_REVISIONS = ResourceType(
     kind="ControllerRevision",
     namespaced=True,
 )
+RUNTIME_CLASSES = ResourceType(
+    group="node.k8s.io",
+    version="v1",
+    plural="runtimeclasses",
+    kind="RuntimeClass",
+    namespaced=False,
+)
 DEPLOYMENTS = ResourceType(
     group="apps",
     version="v1",
@@ -216,6 +223,7 @@ BUILT_IN = (
     LEASES,
     DAEMON_SETS,
     CONTROLLER_REVISIONS,
+    RUNTIME_CLASSES,
     DEPLOYMENTS,
     SERVICES,
     ENDPOINT_SLICES,

@@ -1,0 +1,244 @@
+"""Readiness of DaemonSets of the node software, with pods and ControllerRevisions where their status is not enough.
+
+Neither kind is watched: pods are listed by the selector of a DaemonSet that is not ready, and not more often than its
+status changes, or every `LOOK_S`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+import msgspec
+
+from api.meta import Model, ObjectMeta
+from kube.errors import NotFound
+from kube.resources import CONTROLLER_REVISIONS, PODS
+from manifests.install.rbac import PolicyRule
+from operands.nvidia.daemon_set_readiness import (
+    DaemonPod,
+    DaemonSetReadiness,
+    by_pods,
+    by_status,
+    selected_nodes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kube.client import KubeClient
+    from pool.model import Instant
+
+Json = dict[str, Any]
+
+NAMESPACED_RBAC: Final = (
+    PolicyRule(resources=("pods",), verbs=("list",)),
+    PolicyRule(group="apps", resources=("controllerrevisions",), verbs=("list",)),
+)
+LOOK_S: Final = 15.0
+"""Reasons of pods change while the status of their DaemonSet does not: within this they are shown."""
+REVISION_LABEL: Final = "controller-revision-hash"
+_USUAL: Final = frozenset({"PodInitializing"})
+
+
+class _FieldTerm(Model, frozen=True):
+    match_fields: list[Json] | None = None
+
+
+class _RequiredTerms(Model, frozen=True):
+    node_selector_terms: list[_FieldTerm] | None = None
+
+
+class _NodeAffinity(Model, frozen=True):
+    required: _RequiredTerms | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class _Affinity(Model, frozen=True):
+    node_affinity: _NodeAffinity | None = None
+
+
+class _PodSpec(Model, frozen=True):
+    node_name: str = ""
+    affinity: _Affinity | None = None
+
+
+class _Waiting(Model, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _Terminated(Model, frozen=True):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class _ContainerState(Model, frozen=True):
+    waiting: _Waiting | None = None
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(Model, frozen=True):
+    name: str = ""
+    ready: bool = False
+    state: _ContainerState = _ContainerState()
+    last_state: _ContainerState = _ContainerState()
+
+
+class _PodCondition(Model, frozen=True):
+    type: str = ""
+    status: str = ""
+    message: str = ""
+
+
+class _PodStatus(Model, frozen=True):
+    phase: str = ""
+    conditions: list[_PodCondition] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+
+
+class ObservedPod(Model, frozen=True):
+    """The part of a pod that shows how far it is."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+class _Revision(Model, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    revision: int = 0
+
+
+def daemon_pod(pod: ObservedPod) -> DaemonPod:
+    """Return the facts of a pod."""
+    meta, status = pod.metadata, pod.status
+    owner = next((one.uid for one in meta.owner_references or () if one.controller), "")
+    containers = status.container_statuses or ()
+    is_ready = (
+        meta.deletion_timestamp is None
+        and status.phase == "Running"
+        and bool(containers)
+        and all(one.ready for one in containers)
+    )
+    return DaemonPod(
+        node=pod.spec.node_name or _meant_for(pod.spec),
+        owner=owner,
+        revision=meta.label(REVISION_LABEL) or "",
+        is_ready=is_ready,
+        reason="" if is_ready else _reason(pod),
+    )
+
+
+def _meant_for(spec: _PodSpec) -> str:
+    """Return the node of a pod that is not bound yet: the DaemonSet controller writes it as affinity."""
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    terms = affinity.required.node_selector_terms if affinity and affinity.required else None
+    for term in terms or ():
+        for one in term.match_fields or ():
+            if one.get("key") == "metadata.name" and one.get("values"):
+                return str(one["values"][0])
+    return "of a pod that is not bound"
+
+
+def _reason(pod: ObservedPod) -> str:
+    status = pod.status
+    if pod.metadata.deletion_timestamp is not None:
+        return "its pod is being deleted"
+    for one in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
+        waiting, ended = one.state.waiting, one.state.terminated
+        if one.ready or (ended is not None and ended.exit_code == 0):
+            continue
+        failed = one.last_state.terminated or ended
+        said = " ".join(failed.message.split()) if failed is not None and failed.exit_code else ""
+        if waiting is not None and waiting.reason not in _USUAL:
+            words = (waiting.reason, said or " ".join(waiting.message.split()))
+        else:
+            words = (
+                "has not succeeded"
+                if one in (status.init_container_statuses or ())
+                else "is not ready",
+                said,
+            )
+        return ": ".join(filter(None, (f"container {one.name}", *words)))
+    for condition in status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"its pod cannot be scheduled: {' '.join(condition.message.split())}"
+    return f"its pod is {status.phase or 'Pending'}"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    version: str
+    until: float
+    found: DaemonSetReadiness
+
+
+@final
+class DaemonSetRollouts:
+    """Reads how far DaemonSets of one namespace are."""
+
+    def __init__(self, client: "KubeClient", namespace: str, now: "Callable[[], Instant]") -> None:
+        self._client = client
+        self._namespace = namespace
+        self._now = now
+        self._looks: dict[str, _Look] = {}
+        # uid of a DaemonSet that is not ready -> the last look at its pods
+
+    async def readiness(
+        self, daemon_sets: "Sequence[Json]", labels_by_node: Mapping[str, Mapping[str, str]]
+    ) -> tuple[DaemonSetReadiness, ...]:
+        """Return the readiness of each.
+
+        Raises:
+            KubeError: pods or revisions cannot be read.
+        """
+        return tuple([await self._one(live, labels_by_node) for live in daemon_sets])
+
+    async def _one(
+        self, live: Json, labels_by_node: Mapping[str, Mapping[str, str]]
+    ) -> DaemonSetReadiness:
+        told = by_status(live)
+        uid, version = live["metadata"]["uid"], live["metadata"].get("resourceVersion", "")
+        if told.is_ready or not version:
+            # Without a version it was written a moment ago.
+            self._looks.pop(uid, None)
+            return told
+        now, look = self._now().monotonic, self._looks.get(uid)
+        if look is not None and look.version == version and now < look.until:
+            return look.found
+        selector = ",".join(
+            f"{key}={value}" for key, value in live["spec"]["selector"]["matchLabels"].items()
+        )
+        pods = await self._client.list_as(
+            PODS, ObservedPod, daemon_pod, namespace=self._namespace, label_selector=selector
+        )
+        found = by_pods(
+            live,
+            pods.items,
+            newest_revision=await self._newest_revision(uid, selector),
+            nodes=selected_nodes(live, labels_by_node),
+        )
+        self._looks[uid] = _Look(version=version, until=now + LOOK_S, found=found)
+        return found
+
+    async def _newest_revision(self, uid: str, selector: str) -> str:
+        try:
+            listing = await self._client.list_(
+                CONTROLLER_REVISIONS,
+                _Revision,
+                namespace=self._namespace,
+                label_selector=selector,
+            )
+        except NotFound:
+            return ""
+        owned = [
+            one
+            for one in listing.items
+            if any(owner.uid == uid for owner in one.metadata.owner_references or ())
+        ]
+        newest = max(owned, key=lambda one: one.revision, default=None)
+        return (newest.metadata.label(REVISION_LABEL) or "") if newest is not None else ""

@@ -1,0 +1,96 @@
+"""Nodes with a GPU as the node software sees them, and the changes of nodes that matter to it.
+
+Labels of nodes change often, above all while Node Feature Discovery restarts; few of them are any of these facts.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from api.driver_upgrade import UPGRADE_SKIP_LABEL, UPGRADE_STATE_LABEL, UpgradeState
+from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL
+from kube.event_source import EventSource
+from operands.nvidia.node_software import NFD_PREFIX, NodeSoftware, recorded_software
+from reconciler.pool.index_changes import index_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from api.names import NodeName
+    from pool.index.device_index import DeviceIndex
+    from reconciler.controller_spec import ControllerContext
+
+_TRUE: Final = "true"
+_AT_REST: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_DONE.value})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _GpuNode:
+    software: NodeSoftware
+    owner: str
+    is_upgrading: bool
+    labels_are_removed: bool
+
+
+@final
+class GpuNodes:
+    """Facts of the nodes with a GPU, read from the index."""
+
+    def __init__(self, index: "DeviceIndex") -> None:
+        self._index = index
+        self._known: dict[NodeName, _GpuNode] = {}
+        self.changes: EventSource[NodeName] = EventSource()
+        """Nodes of which a fact of this class changed."""
+
+    def labels_by_node(self) -> "dict[str, Mapping[str, str]]":
+        """Return the labels of nodes with a GPU, by name."""
+        return {
+            node.name: node.labels
+            for node in self._index.nodes.values()
+            if node.labels.get(NVIDIA_PRESENT_LABEL) == _TRUE
+        }
+
+    def has_nfd_labels(self) -> bool:
+        """Say whether a node has a label of Node Feature Discovery."""
+        return any(
+            key.startswith(NFD_PREFIX) for node in self._index.nodes.values() for key in node.labels
+        )
+
+    def node_changed(self, name: "NodeName") -> None:
+        """Publish the node if one of the facts changed."""
+        before = self._known.get(name)
+        node = self._index.nodes.get(name)
+        after = None
+        if node is not None and (
+            node.labels.get(NVIDIA_PRESENT_LABEL) == _TRUE or node.deploy_labels
+        ):
+            after = _GpuNode(
+                software=recorded_software(node.labels),
+                owner=node.labels.get(DRIVER_OWNER_LABEL, ""),
+                is_upgrading=is_upgrading(node.labels),
+                labels_are_removed=not node.deploy_labels,
+            )
+        if after == before:
+            return
+        if after is None:
+            del self._known[name]
+        else:
+            self._known[name] = after
+        self.changes.publish(name)
+
+
+def is_upgrading(labels: "Mapping[str, str]") -> bool:
+    """Say whether the driver of a node is being upgraded, or is to be, or could not be."""
+    is_skipped = labels.get(UPGRADE_SKIP_LABEL) == _TRUE
+    return not is_skipped and labels.get(UPGRADE_STATE_LABEL, "") not in _AT_REST
+
+
+def software_groups(labels_by_node: "Mapping[str, Mapping[str, str]]") -> tuple[NodeSoftware, ...]:
+    """Return the distinct software of nodes, sorted."""
+    return tuple(sorted({recorded_software(labels) for labels in labels_by_node.values()}))
+
+
+def gpu_nodes(context: "ControllerContext") -> GpuNodes:
+    found = GpuNodes(context.index)
+    context.follow(context.shared(index_changes).nodes, found.node_changed)
+    return found

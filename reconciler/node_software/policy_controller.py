@@ -1,0 +1,387 @@
+"""`clusterpolicy`: the objects of the ClusterPolicy that counts, its status, and its end.
+
+    which policy counts -> its finalizer -> states are built -> applied, pruned -> how far their pods are -> status
+
+States do not wait for each other: order on a node is kept by init containers. A state that cannot be built, an object of
+another client and a refusal are told in the status of that state, and the others go on.
+Nothing is removed for the absence of every ClusterPolicy: kinds that are not served for a moment look the same, and a
+policy that is deleted is kept by its finalizer until its objects are gone.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, final
+
+import structlog
+
+from api.kinds.nvidia.clusterpolicy import ClusterPolicyState
+from api.kinds.nvidia.operator_status import StateReadiness
+from api.names import POLICY_DRIVER_LABEL, POLICY_STATE_LABEL
+from api.text import listed
+from kube.backoff import Backoff
+from kube.errors import Conflict, KubeError, NotFound
+from kube.resources import CLUSTER_POLICIES, GPU_CLUSTERS
+from operands.nvidia.policy_operands import PolicyOperands
+from operands.nvidia.policy_states import POLICY_STATES
+from operands.nvidia.policy_status import (
+    BadReason,
+    GoodReason,
+    StateFacts,
+    Verdict,
+    state_status,
+    verdict_of,
+)
+from operands.nvidia.states import state_driver, state_vgpu_manager
+from reconciler.controller_spec import ControllerSpec, Trigger
+from reconciler.installation.pod_security import NamespacePodSecurity
+from reconciler.node_software.config_maps import ConfigMapKeys
+from reconciler.node_software.daemon_pods import DaemonSetRollouts
+from reconciler.node_software.deploy_labels_controller import nodes_with_labels
+from reconciler.node_software.gpu_nodes import gpu_nodes, is_upgrading, software_groups
+from reconciler.node_software.operator_status_writer import OperatorStatusWriter
+from reconciler.node_software.software_objects import (
+    SoftwareObjects,
+    StateOutcome,
+    WantedState,
+    refusal_text,
+)
+from reconciler.node_software.wanted_states import wanted_state
+from reconciler.operator_gauges import (
+    PolicyFigures,
+    ReconcileOutcome,
+    forget_node_software,
+    show_policy,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Hashable
+
+    from api.kinds.nvidia.clusterpolicy import ClusterPolicy
+    from api.kinds.nvidia.operator_status import StateStatus
+    from api.names import NodeName
+    from kube.client import KubeClient, Propagation
+    from kube.event_recorder import EventRecorder
+    from operands.nvidia.node_software import NodeSoftware
+    from operands.operand_state import OperandState, ServedKinds
+    from pool.model import Instant
+    from reconciler.controller_spec import ControllerContext, Reconcile
+    from reconciler.node_software.gpu_nodes import GpuNodes
+    from reconciler.settings import NodeSoftwareTerms
+    from reconciler.sinks.operator_objects import OperatorObjects
+
+FIELD_MANAGER: Final = "gpu-control-plane/clusterpolicy"
+KEY: Final = "policy"
+KIND: Final = "ClusterPolicy"
+LABEL_SELECTOR: Final = f"{POLICY_STATE_LABEL},!{POLICY_DRIVER_LABEL}"
+NOT_READY_S: Final = 5.0
+NFD_MISSING_S: Final = 45.0
+RECHECK_S: Final = 10.0
+"""An object that was edited is put back within this, and a kind that comes is used."""
+REMOVAL_S: Final = 1.0
+"""Between two looks at objects that are being removed."""
+MOST_REFUSED_S: Final = 60.0
+"""Longest pause while the API server refuses an object."""
+CONFLICT_RETRY_S: Final = 0.5
+NODES_GATHER_S: Final = 0.5
+
+_log = structlog.get_logger()
+
+
+@final
+class PolicyController:
+    """Reconciles the one ClusterPolicy that counts."""
+
+    def __init__(  # noqa: PLR0913  # caches, settings and services
+        self,
+        client: "KubeClient",
+        objects: "OperatorObjects",
+        nodes: "GpuNodes",
+        *,
+        terms: "NodeSoftwareTerms",
+        recorder: "EventRecorder",
+        now: "Callable[[], Instant]",
+        labelled_nodes: "Callable[[], Sequence[NodeName]]",
+        states: "Sequence[OperandState[PolicyOperands]]" = POLICY_STATES,
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            client: of the API server.
+            objects: the policies.
+            nodes: with a GPU.
+            terms: settings.
+            recorder: of Events.
+            now: returns the time.
+            labelled_nodes: returns the nodes that still have labels of a policy, which go first.
+            states: all states.
+        """
+        namespace = terms.namespace
+        self._client = client
+        self._objects = objects
+        self._nodes = nodes
+        self._terms = terms
+        self._now = now
+        self._labelled_nodes = labelled_nodes
+        self._states = states
+        self._software = SoftwareObjects(
+            client,
+            recorder,
+            namespace=namespace,
+            field_manager=FIELD_MANAGER,
+            label_selector=LABEL_SELECTOR,
+        )
+        self._rollouts = DaemonSetRollouts(client, namespace, now)
+        self._config_maps = ConfigMapKeys(client, namespace)
+        self._pod_security = NamespacePodSecurity(client, recorder)
+        self._status = OperatorStatusWriter(
+            client, CLUSTER_POLICIES, field_manager=FIELD_MANAGER, namespace=namespace, now=now
+        )
+        self._refused = Backoff(base_s=NOT_READY_S, cap_s=MOST_REFUSED_S, jitter=0)
+        self._built: tuple[tuple[object, ...], list[WantedState]] = ((), [])
+        # what the wanted states were built from, and they
+
+    async def reconcile(self, _key: str) -> float | None:
+        """Take the next step; return when to look again."""
+        try:
+            return await self._reconcile()
+        except Conflict:
+            return CONFLICT_RETRY_S
+        except KubeError:
+            self._show(ReconcileOutcome.FAILED, ())
+            raise
+
+    async def _reconcile(self) -> float | None:
+        active = self._objects.active
+        await self._ignore_others(active)
+        if active is None:
+            self._show(ReconcileOutcome.NO_POLICY, ())
+            return None
+        if active.metadata.deletion_timestamp is not None:
+            return await self._tear_down(active)
+        await self._status.add_finalizer(active)
+        if cluster := await self._gpu_cluster():
+            return await self._refuse(active, cluster)
+        return await self._serve(active)
+
+    async def _serve(self, policy: "ClusterPolicy") -> float:
+        labels, has_nfd = self._nodes.labels_by_node(), self._nodes.has_nfd_labels()
+        if policy.spec.psa.is_enabled:
+            await self._pod_security.reconcile(self._terms.namespace)
+        live = await self._software.read()
+        wanted = await self._wanted(policy, software_groups(labels), live.served)
+        outcomes = await self._software.apply(
+            wanted, live, propagation=lambda state: _propagation(policy, state)
+        )
+        shown = self._status.shown_states(policy)
+        states = [
+            await self._state_status(one, outcomes[one.name], labels, shown=shown) for one in wanted
+        ]
+        drivers = policy.spec.driver
+        upgrading = [name for name, one in labels.items() if is_upgrading(one)]
+        verdict = verdict_of(
+            KIND,
+            states,
+            has_nfd_labels=has_nfd,
+            has_gpu_nodes=bool(labels),
+            upgrading=upgrading if drivers.is_left_to_driver_objects else (),
+        )
+        await self._write(policy, verdict, states)
+        return self._pause_s(verdict, outcomes.values())
+
+    async def _state_status(
+        self,
+        wanted: WantedState,
+        outcome: StateOutcome,
+        labels: Mapping[str, Mapping[str, str]],
+        *,
+        shown: "Sequence[StateStatus]",
+    ) -> "StateStatus":
+        facts = StateFacts(
+            name=wanted.name,
+            is_enabled=wanted.is_enabled or wanted.fault is not None,
+            objects=outcome.objects,
+            fault=outcome.fault,
+            left=tuple(outcome.left),
+            daemon_sets=await self._rollouts.readiness(outcome.daemon_sets, labels),
+        )
+        return state_status(facts, shown=shown, now=self._now().utc)
+
+    async def _wanted(
+        self, policy: "ClusterPolicy", software: "tuple[NodeSoftware, ...]", served: "ServedKinds"
+    ) -> list[WantedState]:
+        """Build the states where something changed since the last time."""
+        base = self._operands(policy, software, {})
+        names = state_driver.config_maps_of_policy(base) | state_vgpu_manager.config_maps_of_policy(
+            base
+        )
+        keys = await self._config_maps.of(names)
+        inputs = (policy.metadata.name, policy.spec, software, served, keys)
+        if self._built[0] != inputs:
+            settings = self._operands(policy, software, keys)
+            without = {
+                state_driver.NAME: state_driver.nodes_without_driver(settings),
+                state_vgpu_manager.NAME: state_vgpu_manager.nodes_without_manager(settings),
+            }
+            wanted = [
+                wanted_state(one, settings, served, without=without.get(one.name, {}))
+                for one in self._states
+            ]
+            self._built = inputs, wanted
+        return self._built[1]
+
+    def _operands(
+        self,
+        policy: "ClusterPolicy",
+        software: "tuple[NodeSoftware, ...]",
+        config_keys: Mapping[str, tuple[str, ...]],
+    ) -> PolicyOperands:
+        return PolicyOperands(
+            name=policy.metadata.name,
+            spec=policy.spec,
+            namespace=self._terms.namespace,
+            environment=self._terms.environment,
+            software=software,
+            config_keys=config_keys,
+            metrics=self._terms.metrics,
+        )
+
+    async def _ignore_others(self, active: "ClusterPolicy | None") -> None:
+        """Write into every other policy that it does not count, and which one does."""
+        for name, policy in sorted(self._objects.policies.items()):
+            if active is None or name == active.metadata.name:
+                continue
+            if policy.metadata.deletion_timestamp is not None:
+                if self._status.has_finalizer(policy):
+                    await self._status.remove_finalizer(policy)
+                continue
+            text = (
+                f"{KIND} {active.metadata.name} is older and counts: put its spec there, or delete that one and"
+                " what it brought"
+            )
+            await self._status.write(
+                policy,
+                state=ClusterPolicyState.IGNORED,
+                verdict=Verdict(reason=BadReason.RECONCILE_FAILED, message=text),
+                states=(),
+            )
+
+    async def _gpu_cluster(self) -> str:
+        """Return the name of a GPUCluster; empty where there is none, or no such kind."""
+        try:
+            listing = await self._client.list_(GPU_CLUSTERS, dict[str, Any])
+        except NotFound:
+            return ""
+        return next((str(one["metadata"]["name"]) for one in listing.items), "")
+
+    async def _refuse(self, policy: "ClusterPolicy", cluster: str) -> float:
+        text = (
+            f"GPUCluster {cluster} describes the software of the same nodes: delete one of the two; until then every"
+            " object stays as it is"
+        )
+        verdict = Verdict(reason=BadReason.RECONCILE_FAILED, message=text)
+        await self._write(policy, verdict, self._status.shown_states(policy))
+        return NOT_READY_S
+
+    async def _tear_down(self, policy: "ClusterPolicy") -> float | None:
+        """Remove what the policy brought: labels of nodes first, then DaemonSets, and what their pods needed."""
+        if not self._status.has_finalizer(policy):
+            return None
+        if nodes := self._labelled_nodes():
+            return await self._wait_for(policy, f"labels on nodes {listed(nodes)}")
+        live = await self._software.read()
+        left, refusals = await self._software.remove_all(live)
+        if refusals:
+            await self._wait_for(policy, refusal_text(refusals[0]))
+            return self._refused.fail()
+        if left:
+            return await self._wait_for(policy, listed(left))
+        if live.objects:
+            # What was deleted a moment ago is looked for once more.
+            return REMOVAL_S
+        await self._status.remove_finalizer(policy)
+        _log.info("node software of a policy removed", policy=policy.metadata.name)
+        return None
+
+    async def _wait_for(self, policy: "ClusterPolicy", left: str) -> float:
+        text = f"{KIND} is being deleted; still there: {left}"
+        verdict = Verdict(reason=BadReason.OPERAND_NOT_READY, message=text)
+        await self._write(policy, verdict, self._status.shown_states(policy))
+        return REMOVAL_S
+
+    async def _write(
+        self, policy: "ClusterPolicy", verdict: Verdict, states: "Sequence[StateStatus]"
+    ) -> None:
+        is_good = verdict.is_good
+        state = ClusterPolicyState.READY if is_good else ClusterPolicyState.NOT_READY
+        await self._status.write(policy, state=state, verdict=verdict, states=states)
+        self._show(ReconcileOutcome.READY if is_good else ReconcileOutcome.NOT_READY, states)
+
+    def _pause_s(self, verdict: Verdict, outcomes: "Collection[StateOutcome]") -> float:
+        """Return when to look again: after growing pauses while the API server refuses an object."""
+        if any(one.is_refused for one in outcomes):
+            return self._refused.fail()
+        self._refused.succeed()
+        match verdict.reason:
+            case BadReason.OPERAND_NOT_READY:
+                return REMOVAL_S if any(one.left for one in outcomes) else NOT_READY_S
+            case GoodReason.NFD_LABELS_MISSING:
+                return NFD_MISSING_S
+            case _:
+                return RECHECK_S
+
+    def _show(self, outcome: ReconcileOutcome, states: "Sequence[StateStatus]") -> None:
+        now_s = self._now().utc.timestamp()
+        figures = PolicyFigures(
+            outcome=outcome,
+            gpu_nodes=len(self._nodes.labels_by_node()),
+            has_nfd_labels=self._nodes.has_nfd_labels(),
+            is_ready_by_state={
+                one.name: one.state is StateReadiness.READY
+                for one in states
+                if one.state is not StateReadiness.DISABLED
+            },
+        )
+        show_policy(figures, now_s=now_s)
+
+
+def _propagation(policy: "ClusterPolicy", state: str) -> "Propagation":
+    """Return how DaemonSets of a state are deleted.
+
+    Pods of the driver stay where NVIDIADrivers take over: the upgrade of the driver replaces them, node by node. Of all
+    others the DaemonSet is gone once its pods are.
+    """
+    driver = policy.spec.driver
+    is_handed_over = driver.is_enabled and driver.is_left_to_driver_objects
+    return "Orphan" if state == state_driver.NAME and is_handed_over else "Foreground"
+
+
+def _of_policies(_context: "ControllerContext", key: str) -> "tuple[Hashable, ...]":
+    return (KEY,) if key.startswith(f"{KIND}/") else ()
+
+
+def _build(context: "ControllerContext") -> "Reconcile":
+    context.ending.callback(forget_node_software)
+    return PolicyController(
+        context.client,
+        context.caches.operator_objects,
+        context.shared(gpu_nodes),
+        terms=context.settings.node_software,
+        recorder=context.recorder,
+        now=context.now,
+        labelled_nodes=lambda: nodes_with_labels(context.index),
+    ).reconcile
+
+
+SPEC: Final = ControllerSpec(
+    name="clusterpolicy",
+    triggers=(
+        Trigger(source=lambda context: context.caches.operator_objects.changes, keys=_of_policies),
+        Trigger(
+            source=lambda context: context.shared(gpu_nodes).changes,
+            keys=lambda _context, _node: (KEY,),
+            delay_s=NODES_GATHER_S,
+        ),
+    ),
+    initial=lambda _context: (KEY,),
+    is_enabled=lambda settings: settings.node_software.is_enabled,
+    build=_build,
+)

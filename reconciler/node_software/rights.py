@@ -1,0 +1,72 @@
+"""Rights of the controllers of node software: on their objects, and those that they pass on to the operands.
+
+The API server lets nobody grant a right that it lacks. So the server holds what the roles of the operands have, and
+needs neither `escalate` nor `bind`. Only a server with `node_software.enabled` has any of this.
+
+Objects of NVIDIADrivers are named after them, and RuntimeClasses as a ClusterPolicy says, so no names limit these
+rights: `manifests.install.server_policy` limits them by the label of a state.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from kube.resources import CLUSTER_POLICIES, GPU_CLUSTERS, NVIDIA_DRIVERS
+from manifests.install.rbac import PolicyRule
+from operands.asset_files import load_assets
+from operands.nvidia.policy_states import POLICY_STATES
+from reconciler.node_software import daemon_pods
+from reconciler.node_software.software_objects import RESOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ASSETS: Final = tuple(one for state in POLICY_STATES for one in load_assets(state.name))
+_OF_POOLS_TOO: Final = frozenset({"ConfigMap", "DaemonSet"})
+"""Kinds on which `pool.workloads` has the same rights, for any name."""
+_VERBS: Final = ("create", "delete", "list", "patch")
+
+
+def _on_objects(*, namespaced: bool) -> "Iterator[PolicyRule]":
+    for kind, resource in RESOURCES.items():
+        if resource.namespaced is namespaced and kind not in _OF_POOLS_TOO:
+            yield PolicyRule(group=resource.group, resources=(resource.plural,), verbs=_VERBS)
+
+
+def _passed_on(kind: str) -> "tuple[PolicyRule, ...]":
+    rules = [rule for one in _ASSETS if one["kind"] == kind for rule in one["rules"]]
+    found = (
+        PolicyRule(
+            group=group,
+            resources=tuple(rule["resources"]),
+            verbs=tuple(rule["verbs"]),
+            names=tuple(rule.get("resourceNames", ())),
+        )
+        for rule in rules
+        for group in rule["apiGroups"]
+    )
+    return tuple(dict.fromkeys(found))
+
+
+_OWN_KINDS: Final = tuple(
+    rule
+    for resource in (CLUSTER_POLICIES, NVIDIA_DRIVERS)
+    for rule in (
+        PolicyRule(group=resource.group, resources=(resource.plural,), verbs=("patch",)),
+        PolicyRule(
+            group=resource.group, resources=(f"{resource.plural}/status",), verbs=("patch",)
+        ),
+    )
+)
+PASSED_ON: Final = _passed_on("ClusterRole")
+PASSED_ON_IN_NAMESPACE: Final = _passed_on("Role")
+RBAC: Final = (
+    *_OWN_KINDS,
+    PolicyRule(group=GPU_CLUSTERS.group, resources=(GPU_CLUSTERS.plural,), verbs=("list",)),
+    *_on_objects(namespaced=False),
+    *PASSED_ON,
+)
+NAMESPACED_RBAC: Final = (
+    *_on_objects(namespaced=True),
+    *daemon_pods.NAMESPACED_RBAC,
+    *PASSED_ON_IN_NAMESPACE,
+)
+"""They are no part of the controllers' specs, whose rights every server has."""

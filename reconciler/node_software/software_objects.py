@@ -1,0 +1,415 @@
+"""Objects of a ClusterPolicy or of an NVIDIADriver: applied where they differ, removed where no state wants them.
+
+An object counts as ours by the label of its state, or by our field manager where that label was taken off, unless another
+controller owns it. Every other object of a wanted name is another client's: it is neither changed nor removed, and its
+state says so. Names are those of NVIDIA's GPU Operator, so that its objects may well be there.
+
+Objects have no owner references: the garbage collector removes all dependents of an owner at once, and the roles of
+pods that end, and an order, would be lost. Finalizers of the two kinds remove them instead.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
+
+import structlog
+
+from api.names import CONFIG_HASH_ANNOTATION, POLICY_STATE_LABEL
+from kube.errors import Forbidden, NotFound
+from kube.event_recorder import ObjectReference
+from kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    PROMETHEUS_RULES,
+    ROLE_BINDINGS,
+    ROLES,
+    RUNTIME_CLASSES,
+    SERVICE_ACCOUNTS,
+    SERVICE_MONITORS,
+    SERVICES,
+    Resource,
+)
+from operands.nvidia.policy_status import StateReason
+from reconciler.runtime.live_objects import LiveObjects, list_objects
+from reconciler.runtime.object_applier import ObjectApplier, Refusal
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from enum import Enum
+
+    from kube.client import KubeClient, Propagation
+    from kube.event_recorder import EventRecorder
+    from reconciler.runtime.live_objects import ObjectName
+
+Json = dict[str, Any]
+
+ACTION: Final = "ApplyOperand"
+"""Of events."""
+RESOURCES: Final[Mapping[str, Resource]] = {
+    one.kind: one
+    for one in (
+        SERVICE_ACCOUNTS,
+        ROLES,
+        CLUSTER_ROLES,
+        ROLE_BINDINGS,
+        CLUSTER_ROLE_BINDINGS,
+        RUNTIME_CLASSES,
+        CONFIG_MAPS,
+        SERVICES,
+        SERVICE_MONITORS,
+        PROMETHEUS_RULES,
+        DAEMON_SETS,
+    )
+}
+"""Kinds of the objects of all states."""
+_REMOVAL_STAGES: Final = (
+    frozenset({"DaemonSet"}),
+    frozenset({"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "ServiceAccount"}),
+    frozenset({"RuntimeClass"}),
+    frozenset({"PrometheusRule"}),
+    frozenset({"ConfigMap", "Service", "ServiceMonitor"}),
+)
+"""Kinds in the order in which they go: pods need the others until they have ended."""
+
+_log = structlog.get_logger()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedState:
+    """What a state is to have."""
+
+    name: str
+    is_enabled: bool = True
+    objects: Sequence[Json] = ()
+    """Signed."""
+    fault: "tuple[Enum, str] | None" = None
+    """Why its objects cannot be built; what it has stays then."""
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class StateOutcome:
+    """What became of a state in one pass."""
+
+    objects: int = 0
+    fault: "tuple[Enum, str] | None" = None
+    left: list[str] = field(default_factory=list)
+    daemon_sets: list[Json] = field(default_factory=list)
+    """Those that are there and as they should be, as they were read."""
+    is_refused: bool = False
+    """The API server refused an object."""
+
+
+def _never(_kind: str, _found: Json) -> bool:
+    return False
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class _Pass:
+    live: LiveObjects
+    outcomes: dict[str, StateOutcome]
+    propagation: "Callable[[str], Propagation]"
+    keeps: "Callable[[str, Json], bool]"
+    names: "set[ObjectName]" = field(default_factory=set)
+    restored: "set[ObjectName]" = field(default_factory=set)
+
+
+@final
+class SoftwareObjects:
+    """The objects that one controller applies, found by one label selector."""
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        recorder: "EventRecorder",
+        *,
+        namespace: str,
+        field_manager: str,
+        label_selector: str,
+        resources: Mapping[str, Resource] = RESOURCES,
+    ) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._namespace = namespace
+        self._field_manager = field_manager
+        self._label_selector = label_selector
+        self._resources = resources
+        self._applier = ObjectApplier(client, resources, field_manager=field_manager)
+        self._restored: set[ObjectName] = set()
+        # objects that were put back in the last pass, which is told once
+        self._applied: dict[ObjectName, str] = {}
+        # object -> the hash of what was applied last
+        self._compared: dict[ObjectName, tuple[str, str]] = {}
+        # object -> its version that is as it should be, and the hash of that
+
+    async def read(self) -> LiveObjects:
+        """List what has the label.
+
+        Raises:
+            KubeError: the API server gives no answer.
+        """
+        return await list_objects(
+            self._client,
+            self._resources,
+            namespace=self._namespace,
+            label_selector=self._label_selector,
+        )
+
+    async def apply(
+        self,
+        wanted: Sequence[WantedState],
+        live: LiveObjects,
+        *,
+        propagation: "Callable[[str], Propagation]",
+        keeps: "Callable[[str, Json], bool]" = _never,
+    ) -> dict[str, StateOutcome]:
+        """Write differences, and remove what no state wants; a refusal stops nothing else.
+
+        Args:
+            wanted: every state.
+            live: what was read.
+            propagation: how the DaemonSets of a state are deleted.
+            keeps: says of kind and object whether one that no state wants stays for now.
+
+        Raises:
+            KubeError: it is not known whether an object was written.
+        """
+        work = _Pass(
+            live=live,
+            outcomes={one.name: StateOutcome(fault=one.fault) for one in wanted},
+            propagation=propagation,
+            keeps=keeps,
+        )
+        for state in wanted:
+            for body in state.objects:
+                work.names.add((body["kind"], body["metadata"]["name"]))
+                refusal = await self._apply_one(work, state.name, body)
+                if refusal is not None:
+                    _note_refusal(work.outcomes[state.name], refusal)
+        self._restored = work.restored
+        await self._prune(work, kept={one.name for one in wanted if one.fault is not None})
+        _note_unreadable(live, wanted, work.outcomes)
+        return work.outcomes
+
+    async def remove_all(
+        self, live: LiveObjects, *, propagation: "Propagation" = "Foreground"
+    ) -> tuple[list[str], list[Refusal]]:
+        """Take the next step of removing everything; return what is left, and refusals.
+
+        Raises:
+            KubeError: it is not known whether an object was deleted.
+        """
+        left, refusals = await self._remove(
+            {name: one for name, one in live.objects.items() if not _is_foreign(one)},
+            propagation=lambda _state: propagation,
+        )
+        refusals += [Refusal("", kind, "", error) for kind, error in live.unreadable.items()]
+        return left, refusals
+
+    async def _apply_one(self, work: _Pass, state: str, body: Json) -> Refusal | None:
+        kind, name = body["kind"], body["metadata"]["name"]
+        if kind in work.live.unreadable:
+            return Refusal(state, kind, name, work.live.unreadable[kind])
+        outcome = work.outcomes[state]
+        found = work.live.objects.get((kind, name))
+        is_listed = found is not None
+        if found is None:
+            found = await self._find(kind, name)
+        if found is not None and self._is_another_clients(found, is_listed=is_listed):
+            outcome.fault = outcome.fault or (
+                StateReason.OBJECT_OWNED_BY_ANOTHER,
+                f"{kind} {name} is there and is not of this control plane: delete it, or the operator that made it,"
+                " and it is made anew",
+            )
+            return None
+        if found is not None and found["metadata"].get("deletionTimestamp"):
+            outcome.left.append(f"{kind} {name}")
+            return None
+        if self._differs(body, found):
+            self._tell_restored(work, body, found)
+            refusal = await self._applier.write(state, body)
+            if refusal is not None:
+                outcome.objects += found is not None
+                return refusal
+            # What was just written says nothing yet about its pods.
+            found = _unobserved(body, found)
+        self._applied[kind, name] = body["metadata"]["annotations"][CONFIG_HASH_ANNOTATION]
+        outcome.objects += 1
+        if kind == "DaemonSet" and found is not None:
+            outcome.daemon_sets.append(found)
+        return None
+
+    def _differs(self, body: Json, found: Json | None) -> bool:
+        """Compare an object that is there, unless this version of it was compared before."""
+        if found is None:
+            return True
+        name = (body["kind"], body["metadata"]["name"])
+        digest = body["metadata"]["annotations"][CONFIG_HASH_ANNOTATION]
+        state = (found["metadata"]["resourceVersion"], digest)
+        if self._compared.get(name) == state:
+            return False
+        if self._applier.differs(body, found):
+            return True
+        self._compared[name] = state
+        return False
+
+    def _tell_restored(self, work: _Pass, body: Json, found: Json | None) -> None:
+        """Record that an object of ours was edited or deleted by another client; once for each time."""
+        kind, name = body["kind"], body["metadata"]["name"]
+        digest = body["metadata"]["annotations"][CONFIG_HASH_ANNOTATION]
+        if self._applied.get((kind, name)) != digest:
+            return
+        if found is not None and _digest_of(found) not in {digest, None}:
+            return
+        work.restored.add((kind, name))
+        if (kind, name) in self._restored:
+            return
+        what = "deleted" if found is None else "changed"
+        resource = RESOURCES[kind]
+        self._recorder.warning(
+            ObjectReference(
+                api_version=resource.api_version,
+                kind=kind,
+                name=name,
+                namespace=self._namespace if resource.namespaced else "",
+            ),
+            EventReason.OPERAND_RESTORED,
+            f"another client {what} this object of the node software: it is put back as its ClusterPolicy or NVIDIADriver"
+            " asks for it. Change that object instead",
+            action=ACTION,
+        )
+        _log.warning("object of the node software put back", kind=kind, object=name, was=what)
+
+    async def _find(self, kind: str, name: str) -> Json | None:
+        """Return an object of any client by its name; a list takes no right beyond that of the label."""
+        resource = RESOURCES[kind]
+        try:
+            listing = await self._client.list_(
+                resource,
+                dict[str, Any],
+                namespace=self._namespace if resource.namespaced else None,
+                field_selector=f"metadata.name={name}",
+            )
+        except NotFound:
+            return None
+        return next(iter(listing.items), None)
+
+    def _is_another_clients(self, found: Json, *, is_listed: bool) -> bool:
+        """Say whose the object is; one with the label that our list does not have is another owner's."""
+        meta = found["metadata"]
+        if is_listed or _is_foreign(found):
+            return _is_foreign(found)
+        if POLICY_STATE_LABEL in (meta.get("labels") or {}):
+            return True
+        managers = meta.get("managedFields") or ()
+        return all(one.get("manager") != self._field_manager for one in managers)
+
+    async def _prune(self, work: _Pass, *, kept: set[str]) -> None:
+        """Remove what no state wants; what states have that cannot be built stays."""
+        outcomes = work.outcomes
+        doomed: dict[str, dict[ObjectName, Json]] = {}
+        for name, found in work.live.objects.items():
+            state = _state_of(found)
+            if name in work.names or _is_foreign(found):
+                continue
+            if state in kept or (state in outcomes and work.keeps(name[0], found)):
+                outcomes[state].objects += 1
+                if name[0] == "DaemonSet":
+                    outcomes[state].daemon_sets.append(found)
+                continue
+            doomed.setdefault(state, {})[name] = found
+        for state, objects in doomed.items():
+            left, refusals = await self._remove(objects, propagation=work.propagation)
+            outcome = outcomes.get(state)
+            if outcome is None:
+                continue  # of a state that an earlier version had
+            outcome.left += left
+            for refusal in refusals:
+                _note_refusal(outcome, refusal)
+
+    async def _remove(
+        self, objects: "Mapping[ObjectName, Json]", *, propagation: "Callable[[str], Propagation]"
+    ) -> tuple[list[str], list[Refusal]]:
+        """Delete kind by kind; other kinds wait for DaemonSets, whose pods end first."""
+        refusals: list[Refusal] = []
+        for number, kinds in enumerate(_REMOVAL_STAGES):
+            stage = {name: one for name, one in objects.items() if name[0] in kinds}
+            waits = False
+            for name, found in stage.items():
+                state = _state_of(found)
+                how = propagation(state) if name[0] == "DaemonSet" else None
+                waits = waits or how == "Foreground"
+                self._applied.pop(name, None)
+                self._compared.pop(name, None)
+                refusal = await self._applier.delete(state, name, found, propagation=how)
+                if refusal is not None:
+                    refusals.append(refusal)
+            if waits:
+                later = frozenset[str]().union(*_REMOVAL_STAGES[number:])
+                return [" ".join(name) for name in objects if name[0] in later], refusals
+        return [f"{one.kind} {one.name}" for one in refusals], refusals
+
+
+def _note_refusal(outcome: StateOutcome, refusal: Refusal) -> None:
+    outcome.is_refused = True
+    outcome.fault = outcome.fault or (
+        StateReason.OBJECT_NOT_APPLIED,
+        refusal_text(refusal),
+    )
+
+
+def _note_unreadable(
+    live: LiveObjects, wanted: "Iterable[WantedState]", outcomes: Mapping[str, StateOutcome]
+) -> None:
+    """A state that is off may have left objects of a kind that cannot be read."""
+    for kind, error in live.unreadable.items():
+        for state in wanted:
+            if not state.is_enabled:
+                _note_refusal(outcomes[state.name], Refusal(state.name, kind, "", error))
+
+
+def refusal_text(refusal: Refusal) -> str:
+    """Return object, answer and cure."""
+    return f"{refusal.text}. {_cure(refusal)}"
+
+
+def _cure(refusal: Refusal) -> str:
+    match refusal.error:
+        case Forbidden():
+            return "Unless the answer has the cure, apply the server's roles: `gpu-control-plane render rbac`"
+        case NotFound():
+            return "Create the namespace, or correct the server's setting namespace"
+        case _:
+            return "It is tried again"
+
+
+def _state_of(found: Json) -> str:
+    state: str = (found["metadata"].get("labels") or {}).get(POLICY_STATE_LABEL, "")
+    return state
+
+
+def _digest_of(found: Json) -> str | None:
+    digest: str | None = (found["metadata"].get("annotations") or {}).get(CONFIG_HASH_ANNOTATION)
+    return digest
+
+
+def _is_foreign(found: Json) -> bool:
+    """Say whether another controller owns the object."""
+    return any(one.get("controller") for one in found["metadata"].get("ownerReferences") or ())
+
+
+def _unobserved(body: Json, found: Json | None) -> Json:
+    """Return a DaemonSet that was just written, with the status of before, which does not count for it."""
+    before: Json = found or {}
+    generation = before.get("metadata", {}).get("generation", 0) + 1
+    metadata = {**body["metadata"], "uid": before.get("metadata", {}).get("uid", "")}
+    return {
+        **body,
+        "metadata": {**metadata, "generation": generation},
+        "status": before.get("status"),
+    }

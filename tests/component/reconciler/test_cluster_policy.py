@@ -1,0 +1,399 @@
+"""`clusterpolicy`: objects of every state, once each; edits are put back, and what is not ours stays as it is."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from api.names import POLICY_STATE_LABEL
+from kube.errors import NotFound
+from kube.resources import (
+    CLUSTER_POLICIES,
+    CLUSTER_ROLES,
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    NAMESPACES,
+    PROMETHEUS_RULES,
+    RUNTIME_CLASSES,
+    SERVICE_MONITORS,
+    Resource,
+)
+from operands.nvidia.policy_states import STATE_NAMES
+from reconciler.node_software.policy_controller import (
+    NFD_MISSING_S,
+    NOT_READY_S,
+    RECHECK_S,
+)
+from tests.component.reconciler.operator_world import (
+    NAMESPACE,
+    RHEL,
+    OperatorWorld,
+    an_operator_world,
+    conditions_in,
+)
+from tests.component.reconciler.test_node_operands import a_definition
+
+pytestmark = pytest.mark.looptime
+
+READY = {"Ready": ("True", "Reconciled"), "Error": ("False", "Ready")}
+NOT_READY = {"Ready": ("False", "Error"), "Error": ("True", "OperandNotReady")}
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[OperatorWorld]:
+    async with an_operator_world() as opened:
+        await opened.add_node()
+        yield opened
+
+
+def paths(world: OperatorWorld) -> list[str]:
+    return [path for _, path in world.writes()]
+
+
+async def test_every_object_is_written_once_and_the_policy_becomes_ready(world: OperatorWorld):
+    await world.add_policy()
+    world.writes()
+    await world.step()
+    written = [path for path in paths(world) if "clusterpolicies" not in path]
+    assert len(written) == len(set(written)) == len(await world.names()) > 40
+    assert await world.step() == NOT_READY_S
+    assert await world.conditions_of() == NOT_READY
+    driver = await world.state_of("state-driver")
+    assert (driver["state"], driver["reason"]) == ("notReady", "PodsNotReady")
+    await world.ready()
+    status = await world.status_of()
+    assert status["state"] == "ready"
+    assert status["namespace"] == NAMESPACE
+    assert conditions_in(status) == READY
+    assert [one["name"] for one in status["states"]] == list(STATE_NAMES)
+    assert await world.step() == RECHECK_S
+    driver = await world.state_of("state-driver")
+    assert (driver["nodesReady"], driver["nodesTotal"]) == (1, 1)
+
+
+async def test_a_quiet_hour_has_no_write(world: OperatorWorld):
+    await world.add_policy()
+    await world.ready()
+    for _ in range(20):
+        await asyncio.sleep(180)
+        assert await world.step() == RECHECK_S
+    assert world.writes() == []
+    world.begin_term()
+    assert await world.settle() == 0
+
+
+@pytest.mark.parametrize("nodes", [200])
+async def test_two_hundred_nodes_cost_one_write_an_object(world: OperatorWorld, nodes: int):
+    for number in range(nodes - 1):
+        await world.add_node(f"m{number}", software=RHEL if number % 2 else None)
+    world.writes()
+    await world.add_policy()
+    world.writes()
+    await world.settle()
+    written = [one["metadata"]["name"] for one in await world.found(DAEMON_SETS)]
+    assert {"nvidia-driver-daemonset-ubuntu24.04", "nvidia-driver-daemonset-rhel9-cri-o"} <= set(
+        written
+    )
+    names = await world.names()
+    for one in await world.found(DAEMON_SETS):
+        assert one["metadata"]["generation"] == 1
+    assert len(names) > 40
+
+
+async def test_drift_is_put_back_and_told_once_12_5(world: OperatorWorld):
+    await world.add_policy()
+    await world.ready()
+    edited = await world.daemon_set("nvidia-dcgm-exporter")
+    edited["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example.com/other:1"
+    await world.client.replace(DAEMON_SETS, edited)
+    world.writes()
+    await world.step()
+    assert [path for path in paths(world) if "daemonsets" in path] == [
+        f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/nvidia-dcgm-exporter"
+    ]
+    (event,) = world.recorder.taken()
+    assert (event.reason, event.regarding.name) == ("GPUOperandRestored", "nvidia-dcgm-exporter")
+    after = await world.daemon_set("nvidia-dcgm-exporter")
+    image = after["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert image == world.environment["DCGM_EXPORTER_IMAGE"]
+    await world.settle()
+    await world.client.delete(DAEMON_SETS, "nvidia-dcgm-exporter", namespace=NAMESPACE)
+    await world.settle()
+    await world.daemon_set("nvidia-dcgm-exporter")
+    assert [one.note.split()[2] for one in world.recorder.taken()] == ["deleted"]
+
+
+async def test_a_fight_over_an_object_is_told_once(world: OperatorWorld):
+    await world.add_policy()
+    await world.ready()
+    for _ in range(5):
+        edited = await world.daemon_set("nvidia-dcgm-exporter")
+        edited["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example.com/x:1"
+        await world.client.replace(DAEMON_SETS, edited)
+        await world.step()
+    assert len(world.recorder.taken()) == 1
+
+
+async def test_an_object_without_our_label_any_more_is_ours_still(world: OperatorWorld):
+    await world.add_policy()
+    await world.ready()
+    labels = {POLICY_STATE_LABEL: None}
+    await world.client.merge_patch(
+        DAEMON_SETS,
+        {"metadata": {"labels": labels}},
+        name="nvidia-dcgm-exporter",
+        namespace=NAMESPACE,
+    )
+    await world.settle()
+    assert ("DaemonSet", "nvidia-dcgm-exporter") in await world.names()
+
+
+def a_foreign(resource: Resource, name: str, **metadata: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name, **metadata},
+    }
+    if resource.namespaced:
+        body["metadata"]["namespace"] = NAMESPACE
+    if resource == DAEMON_SETS:
+        body["spec"] = {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "c", "image": "registry.example.com/dcgm:1"}]},
+            },
+        }
+    if resource == RUNTIME_CLASSES:
+        body["handler"] = "runc"
+    return body
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "state"),
+    [
+        (DAEMON_SETS, "nvidia-dcgm-exporter", "state-dcgm-exporter"),
+        (RUNTIME_CLASSES, "nvidia", "pre-requisites"),
+        (CLUSTER_ROLES, "nvidia-driver", "state-driver"),
+    ],
+)
+async def test_a_foreign_object_is_neither_changed_nor_removed_12_11_1391_1301(
+    world: OperatorWorld, resource: Resource, name: str, state: str
+):
+    await world.client.create(resource, a_foreign(resource, name))
+    where = {"namespace": NAMESPACE} if resource.namespaced else {}
+    before = await world.client.get(resource, dict[str, Any], name, **where)
+    await world.add_policy()
+    await world.ready()
+    found = await world.state_of(state)
+    assert (found["state"], found["reason"]) == ("notReady", "ObjectOwnedByAnother")
+    assert f"{resource.kind} {name}" in found["message"]
+    assert "delete it" in found["message"]
+    await world.client.delete(CLUSTER_POLICIES, "gpus")
+    await world.settle()
+    assert await world.names() == set()
+    assert await world.client.get(resource, dict[str, Any], name, **where) == before
+
+
+async def test_an_object_that_another_controller_owns_is_left_alone(world: OperatorWorld):
+    owner = {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "name": "other",
+        "uid": "u",
+        "controller": True,
+    }
+    body = a_foreign(
+        DAEMON_SETS,
+        "nvidia-mig-manager",
+        ownerReferences=[owner],
+        labels={POLICY_STATE_LABEL: "state-mig-manager"},
+    )
+    await world.client.create(DAEMON_SETS, body)
+    await world.add_policy(migManager={"enabled": False})
+    await world.settle()
+    await world.daemon_set("nvidia-mig-manager")
+    await world.change_policy(migManager={"enabled": True})
+    await world.settle()
+    found = await world.state_of("state-mig-manager")
+    assert found["reason"] == "ObjectOwnedByAnother"
+
+
+async def test_a_state_that_is_switched_off_leaves_nothing_and_comes_back(world: OperatorWorld):
+    await world.add_policy()
+    await world.ready()
+    before = await world.names()
+    await world.change_policy(dcgmExporter={"enabled": False})
+    await world.settle()
+    gone = before - await world.names()
+    assert ("DaemonSet", "nvidia-dcgm-exporter") in gone
+    assert len(gone) > 3
+    found = await world.state_of("state-dcgm-exporter")
+    assert (found["state"], found.get("objects", 0)) == ("disabled", 0)
+    assert (await world.conditions_of())["Ready"] == ("True", "Reconciled")
+    await world.change_policy(dcgmExporter={"enabled": True})
+    await world.ready()
+    assert await world.names() == before
+    assert world.recorder.taken() == []
+
+
+async def test_a_prometheus_rule_of_an_earlier_version_is_pruned_12_6(world: OperatorWorld):
+    for resource in (PROMETHEUS_RULES, SERVICE_MONITORS):
+        await world.client.create(CUSTOM_RESOURCE_DEFINITIONS, a_definition(resource))
+    labels = {POLICY_STATE_LABEL: "state-node-status-exporter"}
+    await world.client.create(PROMETHEUS_RULES, a_foreign(PROMETHEUS_RULES, "old", labels=labels))
+    await world.client.create(PROMETHEUS_RULES, a_foreign(PROMETHEUS_RULES, "theirs"))
+    await world.add_policy()
+    await world.settle()
+    listing = await world.client.list_(PROMETHEUS_RULES, dict[str, Any], namespace=NAMESPACE)
+    assert [one["metadata"]["name"] for one in listing.items] == ["theirs"]
+
+
+async def test_roles_are_not_written_again_while_nothing_changes_12_6(world: OperatorWorld):
+    await world.add_policy()
+    await world.settle()
+    roles = {one["metadata"]["name"]: one for one in await world.found(CLUSTER_ROLES)}
+    for _ in range(10):
+        assert await world.step() == NOT_READY_S
+    assert world.writes() == []
+    assert roles == {one["metadata"]["name"]: one for one in await world.found(CLUSTER_ROLES)}
+
+
+async def test_a_service_monitor_is_made_once_its_kind_is_served(world: OperatorWorld):
+    await world.add_policy(dcgmExporter={"serviceMonitor": {"enabled": True}})
+    await world.ready()
+    assert not [kind for kind, _ in await world.names() if kind == "ServiceMonitor"]
+    await world.client.create(CUSTOM_RESOURCE_DEFINITIONS, a_definition(SERVICE_MONITORS))
+    await world.settle()
+    assert ("ServiceMonitor", "nvidia-dcgm-exporter") in await world.names()
+    assert await world.conditions_of() == READY
+
+
+async def test_an_image_in_half_stops_one_state_and_takes_nothing_away_12_3_667(
+    world: OperatorWorld,
+):
+    """On every pass, not at the first one only; what the state had stays on the nodes."""
+    await world.add_policy()
+    await world.ready()
+    before = await world.names()
+    del world.environment["MIG_MANAGER_IMAGE"]  # type: ignore[attr-defined]  # a dict
+    world.begin_term()
+    await world.change_policy(dcgmExporter={"enabled": False})
+    await world.settle()
+    found = await world.state_of("state-mig-manager")
+    assert (found["state"], found["reason"]) == ("notReady", "ImageInvalid")
+    assert "ClusterPolicy gpus: spec.migManager" in found["message"]
+    assert ("DaemonSet", "nvidia-mig-manager") in await world.names()
+    assert {state for kind, state in before - await world.names() if kind == "DaemonSet"} == {
+        "nvidia-dcgm-exporter"
+    }
+    status = await world.status_of()
+    (error,) = [one for one in status["conditions"] if one["type"] == "Error"]
+    assert error["message"].startswith("ClusterPolicy is not ready; states not ready: [state-mig")
+    assert "MIG_MANAGER_IMAGE" in error["message"]
+
+
+async def test_without_labels_of_feature_discovery_the_policy_says_so():
+    async with an_operator_world() as world:
+        await world.add_node("n0", software=None, has_nfd=False)
+        await world.add_policy()
+        await world.settle()
+        assert await world.step() == NFD_MISSING_S
+        assert (await world.conditions_of())["Ready"] == ("True", "NFDLabelsMissing")
+        assert await world.found(DAEMON_SETS) == []
+
+
+async def test_without_a_node_with_a_gpu_there_is_no_daemon_set():
+    async with an_operator_world() as world:
+        await world.add_node("n0", software=None)
+        await world.add_policy()
+        await world.settle()
+        assert await world.step() == RECHECK_S
+        assert (await world.conditions_of())["Ready"] == ("True", "NoGPUNodes")
+        assert await world.found(DAEMON_SETS) == []
+        await world.add_node("n1")
+        await world.settle()
+        assert ("DaemonSet", "nvidia-driver-daemonset-ubuntu24.04") in await world.names()
+
+
+async def test_a_group_that_joins_changes_no_other_groups_objects(world: OperatorWorld):
+    """NVIDIA's operator installs drivers anew on all nodes (#328, #433)."""
+    await world.add_policy()
+    await world.ready()
+    before = {one["metadata"]["name"]: one for one in await world.found(DAEMON_SETS)}
+    await world.add_node("r1", software=RHEL)
+    await world.settle()
+    after = {one["metadata"]["name"]: one for one in await world.found(DAEMON_SETS)}
+    assert {"nvidia-driver-daemonset-rhel9-cri-o"} <= after.keys() - before.keys()
+    assert {name: after[name] for name in before} == before
+
+
+async def test_of_two_policies_the_older_one_counts_and_the_other_says_so_12_4(
+    world: OperatorWorld,
+):
+    await world.add_policy("gpus")
+    await world.add_policy("later", dcgmExporter={"enabled": False})
+    await world.ready()
+    status = await world.status_of("later")
+    assert status["state"] == "ignored"
+    assert conditions_in(status) == {
+        "Ready": ("False", "Error"),
+        "Error": ("True", "ReconcileFailed"),
+    }
+    assert any("ClusterPolicy gpus is older" in one["message"] for one in status["conditions"])
+    assert (await world.status_of("gpus"))["state"] == "ready"
+    await world.client.delete(CLUSTER_POLICIES, "gpus")
+    await world.ready()
+    with pytest.raises(NotFound):
+        await world.status_of("gpus")
+    assert (await world.status_of("later"))["state"] == "ready"
+    assert ("DaemonSet", "nvidia-dcgm-exporter") not in await world.names()
+
+
+async def test_beside_a_gpu_cluster_nothing_is_touched(world: OperatorWorld):
+    await world.add_policy()
+    await world.ready()
+    definition = a_definition(
+        Resource("nvidia.com", "v1alpha1", "gpuclusters", "GPUCluster", False)
+    )
+    definition["spec"]["scope"] = "Cluster"
+    await world.client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+    gpu_clusters = Resource("nvidia.com", "v1alpha1", "gpuclusters", "GPUCluster", False)
+    body = {
+        "apiVersion": "nvidia.com/v1alpha1",
+        "kind": "GPUCluster",
+        "metadata": {"name": "gpu-cluster"},
+    }
+    await world.client.create(gpu_clusters, body)
+    before = await world.names()
+    await world.change_policy(dcgmExporter={"enabled": False})
+    await world.settle()
+    assert await world.names() == before
+    status = await world.status_of()
+    assert status["state"] == "notReady"
+    assert conditions_in(status)["Error"] == ("True", "ReconcileFailed")
+    await world.client.delete(gpu_clusters, "gpu-cluster")
+    await world.settle()
+    assert await world.names() != before
+
+
+async def test_privileged_pods_are_let_into_the_namespace_where_the_policy_asks_for_it(
+    world: OperatorWorld,
+):
+    await world.add_policy(psa={"enabled": True})
+    await world.settle()
+    namespace = await world.client.get(NAMESPACES, dict[str, Any], NAMESPACE)
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+
+
+async def test_a_config_map_of_a_user_is_no_object_of_ours(world: OperatorWorld):
+    await world.client.create(CONFIG_MAPS, a_foreign(CONFIG_MAPS, "repositories"))
+    await world.add_policy(driver={"repoConfig": {"configMapName": "repositories"}})
+    await world.ready()
+    assert (await world.state_of("state-driver"))["state"] == "ready"
+    await world.change_policy(driver={"repoConfig": {"configMapName": "missing"}})
+    await world.settle()
+    found = await world.state_of("state-driver")
+    assert found["reason"] == "ConfigMapMissing"
