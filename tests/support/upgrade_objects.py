@@ -1,0 +1,17 @@
+"""Pods as the API server shows them, as far as an upgrade reads them."""
+
+from typing import Any
+
+import msgspec
+
+from reconciler.driver_upgrade.upgrade_objects import UpgradePod
+
+
+def owner(uid: str = "ds", kind: str = "DaemonSet") -> list[dict[str, Any]]:
+    return [{"kind": kind, "name": "x", "uid": uid, "controller": True}]
+
+
+def a_pod(*, spec: Any = None, status: Any = None, **meta: Any) -> UpgradePod:
+    known = {"name": "p", "namespace": "gpu", "uid": "u"}
+    body = {"metadata": known | meta, "spec": spec or {}, "status": status or {}}
+    return msgspec.convert(body, UpgradePod)

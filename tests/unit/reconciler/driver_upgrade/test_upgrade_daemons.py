@@ -1,0 +1,166 @@
+"""Driver DaemonSets, their pods and validators, as an upgrade sees them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.names import NodeName
+from operands.upgrade.upgrade_facts import DriverRevision
+from reconciler.driver_upgrade.driver_daemons import (
+    DriverDaemon,
+    daemon_of,
+    driver_daemons,
+    driver_pod,
+    is_wanted,
+    node_of,
+    validator_pod,
+)
+from reconciler.driver_upgrade.upgrade_objects import (
+    ControllerRevision,
+    UpgradeDaemonSet,
+)
+from tests.support.upgrade_objects import a_pod, owner
+
+N1 = NodeName("n1")
+NEW = DriverDaemon(name="driver", uid="ds", revision="r2", digest="d2")
+DAEMONS = {"ds": NEW}
+
+
+def a_daemon_set(name: str, *, selector: Any = None, labels: Any = None) -> UpgradeDaemonSet:
+    component = {"app.kubernetes.io/component": "nvidia-driver"}
+    container = {"env": [{"name": "DRIVER_CONFIG_DIGEST", "value": "d2"}]}
+    template = {
+        "metadata": {"labels": component if labels is None else labels},
+        "spec": {"nodeSelector": selector or {}, "containers": [container]},
+    }
+    body = {"metadata": {"name": name, "uid": f"{name}-uid"}, "spec": {"template": template}}
+    return msgspec.convert(body, UpgradeDaemonSet)
+
+
+def a_revision(daemon_set: str, number: int, **labels: str) -> ControllerRevision:
+    meta = {
+        "name": f"{daemon_set}-h{number}",
+        "labels": labels,
+        "ownerReferences": owner(f"{daemon_set}-uid"),
+    }
+    return msgspec.convert({"metadata": meta, "revision": number}, ControllerRevision)
+
+
+def test_the_revision_with_the_highest_number_is_the_newest():
+    """A rollback gives the old revision a new number."""
+    revisions = [
+        a_revision("a", 3, **{"controller-revision-hash": "old-again"}),
+        a_revision("a", 2, **{"controller-revision-hash": "newer"}),
+        a_revision("b", 1),
+    ]
+    other = a_daemon_set("c", labels={"app": "dcgm"})
+    found = driver_daemons([a_daemon_set("a"), a_daemon_set("b"), other], revisions)
+    assert {one.name: one.revision for one in found.values()} == {"a": "old-again", "b": "h1"}
+    assert found["a-uid"].digest == "d2"
+
+
+def test_a_node_belongs_to_the_daemon_set_that_selects_it_and_that_has_a_pod_there():
+    found = driver_daemons(
+        [a_daemon_set(name, selector={"os": "a"}) for name in ("one", "two")],
+        [a_revision("one", 1)],
+    )
+    pods = [a_pod(ownerReferences=owner("two-uid"))]
+    first = daemon_of(N1, {"os": "a"}, found, pods=())
+    assert first is not None
+    assert (first.name, first.revision) == ("one", "h1")
+    second = daemon_of(N1, {"os": "a"}, found, pods=pods)
+    assert second is not None
+    assert (second.name, second.revision) == ("two", "")
+    assert daemon_of(N1, {"os": "b"}, found, pods=pods) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "daemon", "want"),
+    [
+        ({}, None, False),
+        ({}, NEW, True),
+        ({"nvidia.com/gpu.deploy.driver": "true"}, None, True),
+        ({"nvidia.com/gpu.deploy.driver": "false"}, None, False),
+    ],
+)
+def test_a_driver_is_wanted_also_while_its_daemon_set_is_replaced(labels, daemon, want):
+    assert is_wanted(labels, daemon) is want
+
+
+@pytest.mark.parametrize(
+    ("meta", "want"),
+    [
+        (
+            {"labels": {"controller-revision-hash": "r2"}, "ownerReferences": owner()},
+            DriverRevision.CURRENT,
+        ),
+        (
+            {"labels": {"controller-revision-hash": "r1"}, "ownerReferences": owner()},
+            DriverRevision.OUTDATED,
+        ),
+        ({"ownerReferences": owner()}, DriverRevision.UNKNOWN),
+        (
+            {"labels": {"controller-revision-hash": "r2"}, "ownerReferences": owner("gone")},
+            DriverRevision.ORPHAN,
+        ),
+        ({"labels": {"controller-revision-hash": "r2"}}, DriverRevision.ORPHAN),
+    ],
+)
+def test_a_driver_pod_is_compared_with_its_daemon_set(meta: Any, want: DriverRevision):
+    assert driver_pod(a_pod(**meta), DAEMONS).revision is want
+
+
+def test_a_pod_of_a_daemon_set_without_a_revision_is_compared_with_nothing():
+    pod = a_pod(labels={"controller-revision-hash": "r1"}, ownerReferences=owner())
+    found = driver_pod(pod, {"ds": DriverDaemon(name="driver", uid="ds")})
+    assert found.revision is DriverRevision.UNKNOWN
+
+
+def test_a_driver_pod_that_crashes_says_why():
+    crash = {
+        "name": "nvidia-driver-ctr",
+        "restartCount": 12,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+    }
+    done = {"name": "k8s-driver-manager", "ready": True, "restartCount": 40}
+    status = {
+        "phase": "Running",
+        "containerStatuses": [crash],
+        "initContainerStatuses": [done],
+    }
+    found = driver_pod(a_pod(spec={"nodeName": "n1"}, status=status), DAEMONS)
+    assert (found.is_ready, found.restarts) == (False, 12)
+    assert found.message == "container nvidia-driver-ctr: CrashLoopBackOff back-off"
+
+
+def test_a_driver_pod_without_a_place_belongs_to_the_node_that_it_is_for():
+    field = {"key": "metadata.name", "operator": "In", "values": ["n7"]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    condition = {"type": "PodScheduled", "status": "False", "message": "Insufficient cpu"}
+    pod = a_pod(spec={"affinity": affinity}, status={"conditions": [condition]})
+    assert node_of(pod) == "n7"
+    assert node_of(a_pod()) is None
+    found = driver_pod(pod, DAEMONS)
+    assert (found.is_scheduled, found.message) == (False, "Insufficient cpu")
+
+
+@pytest.mark.parametrize(
+    ("checked", "is_ready", "is_outdated"),
+    [
+        ("2026-01-01T10:00:01Z", True, False),
+        ("2026-01-01T10:00:00Z", True, False),
+        ("2026-01-01T09:59:59Z", False, True),
+    ],
+)
+def test_a_validator_counts_if_it_checked_the_driver_that_is_there(checked, is_ready, is_outdated):
+    driver = a_pod(creationTimestamp="2026-01-01T10:00:00Z")
+    check = {"name": "driver-validation", "state": {"terminated": {"finishedAt": checked}}}
+    later = {"name": "plugin", "state": {"terminated": {"finishedAt": "2026-01-01T11:00:00Z"}}}
+    status = {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "initContainerStatuses": [check, later],
+    }
+    found = validator_pod(a_pod(status=status), [driver])
+    assert (found.is_ready, found.is_outdated) == (is_ready, is_outdated)

@@ -1,0 +1,111 @@
+"""Pods on a node, as an upgrade sees them: users of the driver, operands, our own."""
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.driver_upgrade import AGENT_DEPLOY_LABEL
+from operands.upgrade.upgrade_facts import DriverUse, EvictionAnswer, PodOwner
+from reconciler.driver_upgrade.node_pods import claims_of, holds_driver, pod_on_node
+from reconciler.driver_upgrade.upgrade_objects import (
+    ResourceClaim,
+    UpgradePod,
+)
+from tests.support.upgrade_objects import a_pod, owner
+
+
+def allowed(_pod: UpgradePod) -> tuple[EvictionAnswer, str]:
+    return EvictionAnswer.ALLOWED, ""
+
+
+def fact(pod: UpgradePod, *, has_claim: bool = False) -> Any:
+    return pod_on_node(pod, namespace="gpu", has_claim=has_claim, ask=allowed)
+
+
+def requesting(name: str, amount: Any = "1") -> dict[str, Any]:
+    return {"containers": [{"resources": {"limits": {name: amount}}}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        (requesting("nvidia.com/gpu"), {DriverUse.NVIDIA_GPU}),
+        (requesting("nvidia.com/gpu.shared"), {DriverUse.NVIDIA_GPU}),
+        (requesting("nvidia.com/mig-1g.10gb"), {DriverUse.MIG}),
+        (requesting("gpu.deckhouse.io/whole"), {DriverUse.POOL}),
+        (requesting("nvidia.com/gpu", 0), set()),
+        (requesting("cpu"), set()),
+        ({"initContainers": requesting("nvidia.com/gpu")["containers"]}, {DriverUse.NVIDIA_GPU}),
+    ],
+)
+def test_resources_of_any_container_are_a_use_of_the_driver(spec: Any, want: set[DriverUse]):
+    assert fact(a_pod(namespace="team", spec=spec)).uses == want
+
+
+def test_a_claim_is_a_use_unless_it_is_to_look():
+    def a_claim(**device: Any) -> ResourceClaim:
+        results = [{"driver": "gpu.nvidia.com"} | device]
+        status = {"allocation": {"devices": {"results": results}}}
+        return msgspec.convert({"status": status}, ResourceClaim)
+
+    assert holds_driver(a_claim())
+    assert not holds_driver(a_claim(adminAccess=True))
+    assert not holds_driver(a_claim(driver="nic.example.com"))
+    assert not holds_driver(ResourceClaim())
+    named = {"resourceClaims": [{"name": "a", "resourceClaimName": "mine"}, {"name": "b"}]}
+    made = {"resourceClaimStatuses": [{"name": "b", "resourceClaimName": "p-b-x7"}]}
+    assert list(claims_of(a_pod(spec=named, status=made))) == ["mine", "p-b-x7"]
+    assert fact(a_pod(), has_claim=True).uses == {DriverUse.CLAIM}
+
+
+@pytest.mark.parametrize(
+    ("meta", "want"),
+    [
+        ({}, PodOwner.NONE),
+        ({"ownerReferences": owner(kind="ReplicaSet")}, PodOwner.CONTROLLER),
+        ({"ownerReferences": owner()}, PodOwner.DAEMON_SET),
+        (
+            {"annotations": {"kubernetes.io/config.mirror": "h"}, "ownerReferences": owner()},
+            PodOwner.MIRROR,
+        ),
+    ],
+)
+def test_the_owner_says_what_becomes_of_a_pod(meta: Any, want: PodOwner):
+    assert fact(a_pod(**meta)).owner is want
+
+
+def test_operands_leave_by_their_label_and_only_ours():
+    spec = {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm": "true"}}
+    ours = fact(a_pod(spec=spec, ownerReferences=owner()))
+    assert (ours.deploy_label, ours.uses) == ("nvidia.com/gpu.deploy.dcgm", {DriverUse.OPEN})
+    foreign = fact(a_pod(namespace="team", spec=spec, ownerReferences=owner()))
+    assert (foreign.deploy_label, foreign.uses) == ("", set())
+    exporter = {"nodeSelector": {"nvidia.com/gpu.deploy.node-status-exporter": "true"}}
+    assert fact(a_pod(spec=exporter, ownerReferences=owner())).deploy_label == ""
+
+
+def test_our_agents_are_known_by_the_label_that_they_leave_for():
+    key = {"key": AGENT_DEPLOY_LABEL, "operator": "NotIn", "values": ["paused-for-driver-upgrade"]}
+    other = {"key": "zone", "operator": "Exists"}
+
+    def pod(*terms: list[dict[str, Any]], namespace: str = "gpu") -> UpgradePod:
+        required = {"nodeSelectorTerms": [{"matchExpressions": one} for one in terms]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        return a_pod(namespace=namespace, spec={"affinity": affinity}, ownerReferences=owner())
+
+    assert fact(pod([other, key], [key])).is_agent
+    assert not fact(pod([key], [other])).is_agent
+    assert not fact(pod([key], namespace="team")).is_agent
+    assert not fact(a_pod(ownerReferences=owner())).is_agent
+
+
+def test_a_pod_with_a_deadline_says_when_it_ends():
+    status = {"startTime": "2026-01-01T10:00:00Z"}
+    found = fact(a_pod(spec={"activeDeadlineSeconds": 60}, status=status))
+    assert found.ends_at == dt.datetime(2026, 1, 1, 10, 1, tzinfo=dt.UTC)
+    assert fact(a_pod(status=status)).ends_at is None
+    volumes = {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w"}]}
+    assert fact(a_pod(spec=volumes)).has_empty_dir
+    assert not fact(a_pod(spec={"volumes": [{"name": "w"}]})).has_empty_dir
