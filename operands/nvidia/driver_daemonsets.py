@@ -20,12 +20,16 @@ from api.names import (
     POLICY_STATE_LABEL,
 )
 from operands.asset_files import load_assets
-from operands.nvidia.driver_config_files import config_maps_of
-from operands.nvidia.driver_containers import DRIVER
-from operands.nvidia.driver_description import DriverDescription, LicenceFiles
-from operands.nvidia.driver_groups import DriverGroup, driver_groups, software_without_driver
-from operands.nvidia.driver_objects import COMPONENT, driver_daemon_set, finish_driver
 from operands.nvidia.driver_owners import owner_value
+from operands.nvidia.drivers.driver_config_files import config_maps_of
+from operands.nvidia.drivers.driver_containers import DRIVER
+from operands.nvidia.drivers.driver_description import DriverDescription, LicenceFiles
+from operands.nvidia.drivers.driver_groups import (
+    DriverGroup,
+    driver_groups,
+    software_without_driver,
+)
+from operands.nvidia.drivers.driver_objects import COMPONENT, driver_daemon_set, finish_driver
 from operands.nvidia.node_software import NodeSoftware
 from operands.nvidia.object_names import object_name
 from operands.nvidia.policy_transforms import select_nodes, set_host_paths, set_pods

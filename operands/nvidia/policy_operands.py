@@ -69,7 +69,7 @@ class PolicyOperands:
     software: tuple[NodeSoftware, ...] = ()
     """Distinct software of the nodes with a GPU, sorted; empty without such a node."""
     config_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """ConfigMap of the namespace -> its keys, of those that `operands.nvidia.driver_config_files` asks for."""
+    """ConfigMap of the namespace -> its keys, of those that `operands.nvidia.drivers.driver_config_files` asks for."""
     metrics: ServerMetrics | None = None
     """None: the servers' metrics are not shown under the operator's name."""
 

@@ -7,10 +7,14 @@ A precompiled driver has one for each system and kernel. NVIDIADriver objects ha
 from typing import Any, Final
 
 from operands.asset_files import load_assets
-from operands.nvidia.driver_config_files import config_maps_of
-from operands.nvidia.driver_description import DriverDescription, LicenceFiles
-from operands.nvidia.driver_groups import DriverGroup, driver_groups, software_without_driver
-from operands.nvidia.driver_objects import (
+from operands.nvidia.drivers.driver_config_files import config_maps_of
+from operands.nvidia.drivers.driver_description import DriverDescription, LicenceFiles
+from operands.nvidia.drivers.driver_groups import (
+    DriverGroup,
+    driver_groups,
+    software_without_driver,
+)
+from operands.nvidia.drivers.driver_objects import (
     KERNEL_VERSION,
     OS_VERSION,
     driver_daemon_set,

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from operands.asset_files import load_assets
-from operands.nvidia.driver_manager import set_driver_manager
+from operands.nvidia.drivers.driver_manager import set_driver_manager
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy, set_block
 from operands.operand_state import OperandState

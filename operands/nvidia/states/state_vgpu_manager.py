@@ -4,21 +4,21 @@ import copy
 from typing import Any, Final
 
 from operands.asset_files import load_assets
-from operands.nvidia.driver_config_files import (
+from operands.nvidia.drivers.driver_config_files import (
     NamedConfigMap,
     add_config_files,
     module_parameters,
 )
-from operands.nvidia.driver_containers import set_pod_fields, variables
-from operands.nvidia.driver_description import group_image
-from operands.nvidia.driver_groups import (
+from operands.nvidia.drivers.driver_containers import set_pod_fields, variables
+from operands.nvidia.drivers.driver_description import group_image
+from operands.nvidia.drivers.driver_groups import (
     DriverGroup,
     DriverGrouping,
     driver_groups,
     software_without_driver,
 )
-from operands.nvidia.driver_manager import set_driver_manager
-from operands.nvidia.driver_objects import OS_VERSION
+from operands.nvidia.drivers.driver_manager import set_driver_manager
+from operands.nvidia.drivers.driver_objects import OS_VERSION
 from operands.nvidia.node_software import NodeSoftware
 from operands.nvidia.object_names import object_name
 from operands.nvidia.policy_operands import PolicyOperands

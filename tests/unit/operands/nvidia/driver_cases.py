@@ -10,8 +10,8 @@ from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
 from api.kinds.nvidia.nvidiadriver import NVIDIADriverSpec
 from api.kinds.nvidia.operator_blocks import DaemonsetsSpec, HostPaths
 from manifests.yaml import render
-from operands.nvidia.driver_config_digest import DIGEST_VARIABLE
 from operands.nvidia.driver_daemonsets import DRIVER_STATE, DriverOperands
+from operands.nvidia.drivers.driver_config_digest import DIGEST_VARIABLE
 from operands.nvidia.node_software import NodeSoftware
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.states import state_driver

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from operands.nvidia.driver_config_digest import DIGEST_VARIABLE, config_digest
+from operands.nvidia.drivers.driver_config_digest import DIGEST_VARIABLE, config_digest
 from tests.unit.operands.nvidia.driver_cases import (
     RHEL,
     UBUNTU,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operands.nvidia.driver_groups import DriverGroup, DriverGrouping, driver_groups
+from operands.nvidia.drivers.driver_groups import DriverGroup, DriverGrouping, driver_groups
 from operands.nvidia.node_software import OS_ID_FEATURE, ContainerRuntime, NodeSoftware
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
 from operands.nvidia.states import state_driver, state_vgpu_manager

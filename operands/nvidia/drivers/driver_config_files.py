@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from operands.nvidia.driver_containers import DRIVER, GDRCOPY, GDS, PEERMEM
+from operands.nvidia.drivers.driver_containers import DRIVER, GDRCOPY, GDS, PEERMEM
 from operands.nvidia.policy_operands import StateFault, StateSettingsError
 from operands.nvidia.policy_transforms import containers_of
 from operands.transforms import pod_spec_of
@@ -16,8 +16,8 @@ from operands.transforms import pod_spec_of
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from operands.nvidia.driver_description import DriverDescription, LicenceFiles
-    from operands.nvidia.driver_groups import DriverGroup
+    from operands.nvidia.drivers.driver_description import DriverDescription, LicenceFiles
+    from operands.nvidia.drivers.driver_groups import DriverGroup
 
 Json = dict[str, Any]
 

@@ -14,12 +14,12 @@ from api.kinds.nvidia.driver_blocks import (
 )
 from api.kinds.nvidia.nvidiadriver import DriverType
 from api.kinds.nvidia.operand_image import image_for_nodes, operand_image
-from operands.nvidia.driver_groups import DriverGrouping
+from operands.nvidia.drivers.driver_groups import DriverGrouping
 from operands.nvidia.policy_operands import StateFault, StateSettingsError
 
 if TYPE_CHECKING:
     from api.kinds.nvidia.operand_block import ImageFields
-    from operands.nvidia.driver_groups import DriverGroup
+    from operands.nvidia.drivers.driver_groups import DriverGroup
 
 _VERSION: Final = re.compile(r"v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?", re.ASCII)
 _OPEN_MODULES_ONLY: Final = (2, 17, 5)

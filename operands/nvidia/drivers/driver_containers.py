@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from api.kinds.nvidia.driver_blocks import ContainerProbe
     from api.kinds.nvidia.operand_block import EnvVar, PodFields
-    from operands.nvidia.driver_description import DriverDescription
-    from operands.nvidia.driver_groups import DriverGroup
+    from operands.nvidia.drivers.driver_description import DriverDescription
+    from operands.nvidia.drivers.driver_groups import DriverGroup
 
 Json = dict[str, Any]
 

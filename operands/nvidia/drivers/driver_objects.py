@@ -3,9 +3,9 @@
 import copy
 from typing import TYPE_CHECKING, Any, Final
 
-from operands.nvidia.driver_config_digest import set_config_digest
-from operands.nvidia.driver_config_files import add_config_files, driver_files
-from operands.nvidia.driver_containers import (
+from operands.nvidia.drivers.driver_config_digest import set_config_digest
+from operands.nvidia.drivers.driver_config_files import add_config_files, driver_files
+from operands.nvidia.drivers.driver_containers import (
     DRIVER,
     rdma_variables,
     set_driver,
@@ -14,14 +14,14 @@ from operands.nvidia.driver_containers import (
     set_peermem,
     set_pod_fields,
 )
-from operands.nvidia.driver_manager import CONTAINER as MANAGER
-from operands.nvidia.driver_manager import put_driver_manager
+from operands.nvidia.drivers.driver_manager import CONTAINER as MANAGER
+from operands.nvidia.drivers.driver_manager import put_driver_manager
 from operands.nvidia.policy_transforms import select_nodes
 from operands.transforms import container_of, set_env
 
 if TYPE_CHECKING:
-    from operands.nvidia.driver_description import DriverDescription
-    from operands.nvidia.driver_groups import DriverGroup
+    from operands.nvidia.drivers.driver_description import DriverDescription
+    from operands.nvidia.drivers.driver_groups import DriverGroup
 
 Json = dict[str, Any]
 
