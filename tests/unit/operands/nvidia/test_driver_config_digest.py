@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from operands.nvidia.drivers.driver_config_digest import DIGEST_VARIABLE, config_digest
+from operands.upgrade.upgrade_reasons import UpgradeReason
+from tests.support import driver_upgrades as upgrades
 from tests.unit.operands.nvidia.driver_cases import (
     RHEL,
     UBUNTU,
@@ -78,6 +80,26 @@ def test_what_installs_nothing_leaves_the_digest(spec: dict[str, Any]):
     """#705, #2454: the pods change, and the modules stay."""
     assert changed(a_base(), a_base(**spec))
     assert digest(a_base(**spec)) == digest(a_base())
+
+
+def reason_of_upgrade(spec: dict[str, Any]) -> UpgradeReason:
+    """Why a node whose pod has the base's driver is upgraded to that of the spec."""
+    pod = upgrades.a_driver(upgrades.OUTDATED, config_digest=digest(a_base()))
+    node = upgrades.a_node(
+        "upgrade-required", driver_pods=(pod,), desired_digest=digest(a_base(**spec))
+    )
+    return upgrades.step(node).progress.reason
+
+
+@pytest.mark.parametrize("spec", STAYS.values(), ids=STAYS)
+def test_an_upgrade_that_installs_nothing_restarts_the_drivers_pod_only(spec: dict[str, Any]):
+    """#705, #2454: no pod of a user is evicted."""
+    assert reason_of_upgrade(spec) is UpgradeReason.RESTART_ONLY
+
+
+@pytest.mark.parametrize("spec", MOVES.values(), ids=MOVES)
+def test_an_upgrade_that_installs_another_driver_empties_the_node(spec: dict[str, Any]):
+    assert reason_of_upgrade(spec) is UpgradeReason.STARTED
 
 
 def test_changes_that_install_have_a_digest_each():
