@@ -7,6 +7,7 @@ gpu-control-plane demo
 gpu-control-plane agent --node NODE --roles inventory,health,mig,device-plugin [...]
 gpu-control-plane validate STEP [--wait] [...]
 gpu-control-plane simulate --pod FILE | --workload FILE [--cluster PATH ...] [...]
+gpu-control-plane operands plan -f FILE --nodes FILE [-o table|wide|json|yaml] [...]
 gpu-control-plane cache pack DIR --image REF [--sign-key FILE] [--output PATH] [...]
 gpu-control-plane cache sign REF --key FILE [...]
 gpu-control-plane cache verify REF --key FILE | --identity SUBJECT ISSUER --trust-root FILE [...]
@@ -35,6 +36,7 @@ COMMANDS: Final = {
     "agent": "on a GPU node: discover devices, watch their health, partition them, offer them to kubelet",
     "validate": "on a GPU node: check a part of its software (driver, toolkit, CUDA), or wait for it",
     "simulate": "say what would become of a pod or a workload, and change nothing",
+    "operands": "say what a ClusterPolicy would bring to each node, and change nothing",
     "cache": "pack a directory of compiled kernels into an image, sign it, verify it",
     "uninstall": "remove the control plane from a cluster",
 }
@@ -64,7 +66,7 @@ def run(arguments: "Sequence[str]") -> int:
         return FAILED
 
 
-def _run_command(command: str, arguments: "Sequence[str]") -> int:
+def _run_command(command: str, arguments: "Sequence[str]") -> int:  # noqa: C901, PLR0912  # a case for each command
     """Run a command, whose module is imported here: --help and --version stay quick, and agents small."""
     match command:
         case "serve":
@@ -81,6 +83,8 @@ def _run_command(command: str, arguments: "Sequence[str]") -> int:
             from cli.node_validation import run_validate as run_it
         case "simulate":
             from cli.simulate import run_simulate as run_it
+        case "operands":
+            from cli.operands.plan_command import run_operands as run_it
         case "cache":
             from cli.cache import run_cache as run_it
         case "uninstall":

@@ -1,0 +1,175 @@
+"""ClusterPolicies, NVIDIADrivers, ConfigMaps and nodes from files, read as the API server would take them.
+
+Fields that are null are dropped, since the API server drops them; fields that do not exist are refused. Rules of the
+definitions (CEL) are not evaluated: what the states are built from says the same of the fields that matter.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+
+import msgspec
+
+from api.crd.openapi import crd_schema
+from api.field_errors import UNDECODABLE
+from api.foreign.core import Node
+from api.kinds.nvidia.clusterpolicy import ClusterPolicy
+from api.kinds.nvidia.nvidiadriver import NVIDIADriver
+from api.names import (
+    DEPLOY_LABELS_ANNOTATION,
+    POOL_NODE_LABEL_PREFIX,
+    UPGRADE_ENABLED_ANNOTATION,
+)
+from api.text import listed, nearest
+from cli.simulation.errors import BadInputError
+from cli.simulation.object_files import read_objects
+from operands.nvidia.label_change import LabelledNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from api.meta import Model
+
+Json = dict[str, Any]
+_Kind = TypeVar("_Kind", ClusterPolicy, NVIDIADriver)
+
+STANDARD_INPUT: Final = Path("/dev/stdin")
+_VERSIONS: Final = {"ClusterPolicy": "nvidia.com/v1", "NVIDIADriver": "nvidia.com/v1alpha1"}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFiles:
+    """What the files describe."""
+
+    policies: "list[ClusterPolicy]" = field(default_factory=list)
+    drivers: "list[NVIDIADriver]" = field(default_factory=list)
+    config_keys: "dict[str, tuple[str, ...]]" = field(default_factory=dict)
+    """ConfigMap -> its keys."""
+
+
+def read_policies(files: "Sequence[Path]") -> PolicyFiles:
+    """Read the objects that describe node software; others are ignored.
+
+    Raises:
+        BadInputError: a file cannot be read, or has no ClusterPolicy that the API server would take.
+    """
+    found = PolicyFiles()
+    for file in files:
+        for item in read_objects(file):
+            match item["kind"]:
+                case "ClusterPolicy":
+                    found.policies.append(_decoded(file, item, ClusterPolicy))
+                case "NVIDIADriver":
+                    found.drivers.append(_decoded(file, item, NVIDIADriver))
+                case "ConfigMap":
+                    data = {**(item.get("data") or {}), **(item.get("binaryData") or {})}
+                    found.config_keys[_name(item)] = tuple(sorted(data))
+                case _:
+                    pass
+    if not found.policies:
+        raise BadInputError(
+            f"{listed(map(str, files))}: there is no ClusterPolicy; `kubectl get clusterpolicies,nvidiadrivers -o yaml`"
+            " writes such a file"
+        )
+    return found
+
+
+def read_nodes(file: Path) -> dict[str, LabelledNode]:
+    """Read the nodes of a cluster, by name.
+
+    Raises:
+        BadInputError: the file cannot be read, or has no Node.
+    """
+    found: dict[str, LabelledNode] = {}
+    for item in read_objects(file):
+        if item["kind"] == "Node":
+            found[_name(item)] = _labelled(file, item)
+    if not found:
+        raise BadInputError(
+            f"{file}: there is no Node; `kubectl get nodes -o yaml` writes such a file"
+        )
+    return found
+
+
+def _labelled(file: Path, item: Json) -> LabelledNode:
+    try:
+        node = msgspec.convert(without_nulls(item), Node)
+    except UNDECODABLE as error:
+        raise BadInputError(f"{file}: Node {_name(item)} cannot be decoded: {error}") from error
+    labels = node.metadata.labels or {}
+    annotations = node.metadata.annotations or {}
+    return LabelledNode(
+        labels=labels,
+        recorded=annotations.get(DEPLOY_LABELS_ANNOTATION, ""),
+        upgrade_enabled=annotations.get(UPGRADE_ENABLED_ANNOTATION, ""),
+        runtime_version=node.status.node_info.container_runtime_version,
+        kernel_version=node.status.node_info.kernel_version,
+        is_in_pool=any(key.startswith(POOL_NODE_LABEL_PREFIX) for key in labels),
+    )
+
+
+def _decoded(file: Path, item: Json, kind: "type[_Kind]") -> "_Kind":
+    """Return the object without its status, which decides nothing.
+
+    Raises:
+        BadInputError: the API server would refuse it.
+    """
+    named = f"{file}: {item['kind']} {_name(item) or 'without a name'}"
+    version = _VERSIONS[item["kind"]]
+    if item.get("apiVersion") != version:
+        raise BadInputError(f"{named}: apiVersion is {item.get('apiVersion')}: set it to {version}")
+    if not _name(item):
+        raise BadInputError(f"{named}: set metadata.name")
+    sent = without_nulls({key: value for key, value in item.items() if key != "status"})
+    if faults := list(field_faults(kind, sent)):
+        raise BadInputError(f"{named}: {'; '.join(faults)}")
+    try:
+        return msgspec.convert(sent, kind)
+    except UNDECODABLE as error:
+        raise BadInputError(f"{named} cannot be decoded: {error}") from error
+
+
+def field_faults(kind: "type[Model]", item: Json) -> "Iterator[str]":
+    """Yield what the API server says of fields that the kind does not have, and of those that it lacks."""
+    yield from _faults(crd_schema(kind), item, path="")
+
+
+def _faults(schema: Json, value: object, *, path: str) -> "Iterator[str]":
+    if schema.get("x-kubernetes-preserve-unknown-fields") or path == "metadata":
+        return
+    if isinstance(value, list):
+        for index, one in enumerate(value):
+            yield from _faults(schema.get("items", {}), one, path=f"{path}[{index}]")
+    if isinstance(value, dict) and schema.get("type") == "object":
+        yield from _faults_of_object(schema, value, prefix=f"{path}." if path else "")
+
+
+def _faults_of_object(schema: Json, value: Json, *, prefix: str) -> "Iterator[str]":
+    known, others = schema.get("properties", {}), schema.get("additionalProperties")
+    for name in schema.get("required", ()):
+        if name not in value and "default" not in known.get(name, {}):
+            yield f"{prefix}{name}: Required value"
+    for name, one in value.items():
+        if name in known:
+            yield from _faults(known[name], one, path=f"{prefix}{name}")
+        elif others is None:
+            meant = nearest(str(name), known)
+            yield f'unknown field "{prefix}{name}"{f", did you mean {meant}?" if meant else ""}'
+        elif isinstance(others, dict):
+            yield from _faults(others, one, path=f"{prefix}{name}")
+
+
+def without_nulls(value: Any) -> Any:  # noqa: ANN401  # JSON
+    """Return JSON without the fields that are null; an item of a list stays."""
+    if isinstance(value, dict):
+        return {key: without_nulls(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [without_nulls(one) for one in value]
+    return value
+
+
+def _name(item: Json) -> str:
+    metadata = item.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
