@@ -1,6 +1,6 @@
 """Driver DaemonSets: which nodes they select, what their pods are compared with, and the facts of those pods. Pure."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
 from api.driver_upgrade import DEPLOY_LABEL_PREFIX, DEPLOYED
@@ -17,7 +17,7 @@ from reconciler.driver_upgrade.upgrade_objects import (
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from reconciler.driver_upgrade.upgrade_objects import (
         ControllerRevision,
@@ -49,6 +49,28 @@ class DriverDaemon:
         if selector and not selector.items() <= labels.items():
             return False
         return required is None or required.accepts(labels, node)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenDriver:
+    """A driver pod; of thousands no more is kept."""
+
+    node: NodeName
+    owner: str
+    """UID of its controller; empty without one."""
+    created: "dt.datetime | None"
+    fact: DriverPod
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenValidator:
+    node: NodeName
+    checked: "dt.datetime | None"
+    """When the first of its checks ended."""
+    fact: ValidatorPod
+    """Whatever driver it checked."""
 
 
 def driver_daemons(
@@ -84,10 +106,9 @@ def daemon_of(
     labels: "Mapping[str, str]",
     daemons: "Mapping[str, DriverDaemon]",
     *,
-    pods: "Iterable[UpgradePod]",
+    owners: "Collection[str]",
 ) -> DriverDaemon | None:
-    """Return the DaemonSet for a node: the one that selects it, first that of a pod there; None where none does."""
-    owners = {owner_uid(pod) for pod in pods}
+    """Return the DaemonSet for a node: the one that selects it, first an owner of a pod there; None where none does."""
     selecting = [one for one in daemons.values() if one.selects(node, labels)]
     return min(selecting, key=lambda one: (one.uid not in owners, one.name), default=None)
 
@@ -95,6 +116,16 @@ def daemon_of(
 def is_wanted(labels: "Mapping[str, str]", daemon: DriverDaemon | None) -> bool:
     """Return whether a driver is to be on the node: also while its DaemonSet is replaced by another one."""
     return daemon is not None or labels.get(DRIVER_DEPLOY_LABEL) == DEPLOYED
+
+
+def seen_driver(pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]") -> SeenDriver | None:
+    """Return a driver pod; None where neither the pod nor its DaemonSet says for which node it is."""
+    node = node_of(pod)
+    if node is None:
+        return None
+    created = parse_time(pod.metadata.creation_timestamp or "")
+    fact = driver_pod(pod, daemons)
+    return SeenDriver(node=node, owner=owner_uid(pod), created=created, fact=fact)
 
 
 def owner_uid(pod: "UpgradePod") -> str:
@@ -134,24 +165,32 @@ def driver_pod(pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]") -> Driv
     )
 
 
-def validator_pod(pod: "UpgradePod", drivers: "Sequence[UpgradePod]") -> ValidatorPod:
-    """Return the facts of a validator; its checks count if they were made after the newest driver pod began."""
-    begun = [parse_time(one.metadata.creation_timestamp or "") for one in drivers]
-    newest = max((one for one in begun if one is not None), default=None)
-    checked = _checked_at(pod)
+def seen_validator(pod: "UpgradePod") -> SeenValidator | None:
+    """Return a validator pod; None while it is on no node."""
+    if not pod.spec.node_name:
+        return None
     is_ready = pod.condition("Ready").status == "True" and not pod.is_terminating
-    is_outdated = newest is not None and checked is not None and checked < newest
-    message = "" if is_ready else _cause_of(pod)
-    if is_ready and is_outdated:
-        message = "it passed before the driver pod started"
-    return ValidatorPod(
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        uid=PodUid(pod.metadata.uid),
-        is_ready=is_ready and not is_outdated,
-        is_outdated=is_ready and is_outdated,
-        message=message,
+    return SeenValidator(
+        node=NodeName(pod.spec.node_name),
+        checked=_checked_at(pod),
+        fact=ValidatorPod(
+            namespace=pod.metadata.namespace,
+            name=pod.metadata.name,
+            uid=PodUid(pod.metadata.uid),
+            is_ready=is_ready,
+            message="" if is_ready else _cause_of(pod),
+        ),
     )
+
+
+def validator_pod(validator: SeenValidator, drivers: "Iterable[SeenDriver]") -> ValidatorPod:
+    """Return the facts of a validator; its checks count if they were made after the newest driver pod began."""
+    fact, checked = validator.fact, validator.checked
+    newest = max((one.created for one in drivers if one.created is not None), default=None)
+    if not fact.is_ready or newest is None or checked is None or checked >= newest:
+        return fact
+    message = "it passed before the driver pod started"
+    return replace(fact, is_ready=False, is_outdated=True, message=message)
 
 
 def digest_of(spec: "UpgradePodSpec") -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from operands.upgrade.upgrade_actions import NodeUpgrade, UpgradeAction
     from reconciler.driver_upgrade.eviction_budgets import RefusedEvictions
+    from reconciler.driver_upgrade.seen_nodes import SeenNode
 
 Json = dict[str, Any]
 
@@ -72,7 +73,7 @@ class NodeActions:
         self._refused = refused
         self._monotonic = monotonic
 
-    async def carry_out(self, answer: "NodeUpgrade", node: Node) -> None:
+    async def carry_out(self, answer: "NodeUpgrade", node: "SeenNode") -> None:
         """Carry out the actions in their order; the first that fails is the last.
 
         Raises:
@@ -83,7 +84,7 @@ class NodeActions:
         for action in answer.actions:
             await self._one(action, answer, node)
 
-    async def _one(self, action: "UpgradeAction", answer: "NodeUpgrade", node: Node) -> None:
+    async def _one(self, action: "UpgradeAction", answer: "NodeUpgrade", node: "SeenNode") -> None:
         match action:
             case acts.Cordon():
                 await self._cordon(node)
@@ -100,7 +101,7 @@ class NodeActions:
             case _:
                 await self._change(node, lambda seen: change_of(action, seen))
 
-    async def _change(self, node: Node, change: "Callable[[Node], Json]") -> None:
+    async def _change(self, node: "SeenNode", change: "Callable[[Node], Json]") -> None:
         """Write the change of metadata that the Node as it is now asks for; nothing where that is empty."""
         for attempt in range(_ATTEMPTS):
             seen = await self._read(node)
@@ -109,44 +110,45 @@ class NodeActions:
                 return
             metadata["resourceVersion"] = seen.metadata.resource_version
             try:
-                await self._client.merge_patch(
-                    NODES, {"metadata": metadata}, name=node.metadata.name
-                )
+                await self._client.merge_patch(NODES, {"metadata": metadata}, name=node.name)
             except Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
             return
 
-    async def _read(self, node: Node) -> Node:
-        seen = await self._client.get(NODES, Node, node.metadata.name)
-        if seen.metadata.uid != node.metadata.uid:
-            raise OvertakenError(f"node {node.metadata.name} was created anew")
+    async def _read(self, node: "SeenNode") -> Node:
+        seen = await self._client.get(NODES, Node, node.name)
+        if seen.metadata.uid != node.uid:
+            raise OvertakenError(f"node {node.name} was created anew")
         return seen
 
-    async def _cordon(self, node: Node) -> None:
+    async def _cordon(self, node: "SeenNode") -> None:
         for attempt in range(_ATTEMPTS):
             seen = await self._read(node)
             if seen.spec.unschedulable:
                 return
             try:
-                await self._apply_cordon(seen, {"unschedulable": True})
+                version = seen.metadata.resource_version
+                await self._apply_cordon(node, {"unschedulable": True}, version=version)
             except Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
             return
 
-    async def _apply_cordon(self, node: Node, spec: "Json | None" = None) -> None:
+    async def _apply_cordon(
+        self, node: "SeenNode", spec: "Json | None" = None, *, version: str = ""
+    ) -> None:
         """Apply what we say of `spec`: nothing takes back what we said, and leaves what others say.
 
-        A cordon is of the very object that was read as schedulable.
+        A cordon is of the very object that was read as schedulable, by its version.
         """
         # By its uid no other Node is made or changed.
-        metadata = {"name": node.metadata.name, "uid": node.metadata.uid}
+        metadata = {"name": node.name, "uid": node.uid}
         body: Json = {"apiVersion": NODES.api_version, "kind": NODES.kind, "metadata": metadata}
         if spec is not None:
-            metadata["resourceVersion"] = node.metadata.resource_version
+            metadata["resourceVersion"] = version
             body["spec"] = spec
         await self._client.apply(NODES, body, field_manager=CORDON_MANAGER)
 
@@ -182,12 +184,12 @@ class NodeActions:
             return
         _log.info("pod deleted for an upgrade of the driver", pod=action.name, node=action.node)
 
-    def _report(self, answer: "NodeUpgrade", node: Node) -> None:
+    def _report(self, answer: "NodeUpgrade", node: "SeenNode") -> None:
         progress = answer.progress
         note = (
             f"{progress.state.value or 'no upgrade'}: {progress.reason.value}: {progress.message}"
         )
-        regarding = ObjectReference.to(NODES, node.metadata)
+        regarding = ObjectReference.to(NODES, node)
         if progress.state is UpgradeState.UPGRADE_FAILED:
             reason = EventReason.DRIVER_UPGRADE_FAILED
             self._recorder.warning(regarding, reason, note, action=ACTION)

@@ -5,12 +5,11 @@ There is no cache of all pods: those of a node are listed while it is upgraded, 
 
 import asyncio
 from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar, final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 
-from api.driver_upgrade import AGENT_DEPLOY_LABEL, CORDON_MANAGER, UPGRADE_STATE_LABEL
+from api.driver_upgrade import AGENT_DEPLOY_LABEL, UPGRADE_STATE_LABEL
 from api.foreign.core import Node
-from api.foreign.karpenter import DISRUPTED_TAINT
 from api.names import NodeName, PodUid
 from kube.errors import KubeError, NotFound, Undecodable
 from kube.resources import (
@@ -25,16 +24,16 @@ from manifests.install.rbac import PolicyRule
 from operands.upgrade.upgrade_facts import UpgradeNode
 from reconciler.driver_upgrade.driver_daemons import (
     DRIVER_DEPLOY_LABEL,
-    DriverDaemon,
-    daemon_of,
+    SeenDriver,
+    SeenValidator,
     driver_daemons,
-    driver_pod,
-    is_wanted,
-    node_of,
+    seen_driver,
+    seen_validator,
     validator_pod,
 )
 from reconciler.driver_upgrade.eviction_budgets import eviction_answer
 from reconciler.driver_upgrade.node_pods import claims_of, holds_driver, pod_on_node
+from reconciler.driver_upgrade.seen_nodes import SeenNode, seen_node
 from reconciler.driver_upgrade.upgrade_objects import (
     COMPONENT_LABEL,
     DRIVER_COMPONENT,
@@ -73,6 +72,7 @@ _SELECTORS: Final = (DRIVER_DEPLOY_LABEL, UPGRADE_STATE_LABEL, AGENT_DEPLOY_LABE
 """Of nodes that are to have a driver, or that an upgrade has not put back yet."""
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 
 @final
@@ -80,10 +80,9 @@ T = TypeVar("T")
 class SeenCluster:
     """Nodes, and what of drivers is on them."""
 
-    nodes: "Mapping[NodeName, Node]"
-    daemons: "Mapping[str, DriverDaemon]"
-    drivers: "Mapping[NodeName, Sequence[UpgradePod]]" = field(default_factory=dict)
-    validators: "Mapping[NodeName, Sequence[UpgradePod]]" = field(default_factory=dict)
+    nodes: "Mapping[NodeName, SeenNode]"
+    drivers: "Mapping[NodeName, Sequence[SeenDriver]]"
+    validators: "Mapping[NodeName, Sequence[SeenValidator]]"
 
     def facts(
         self, name: "NodeName", pods: "tuple[PodOnNode, ...]" = (), *, reported: str = ""
@@ -95,23 +94,10 @@ class SeenCluster:
             pods: the others on it, where they are read.
             reported: the reason of its entry in `status.upgrade`.
         """
-        node = self.nodes[name]
-        meta, labels = node.metadata, node.metadata.labels or {}
         drivers = self.drivers.get(name, ())
-        daemon = daemon_of(name, labels, self.daemons, pods=drivers)
-        taints = {one.key for one in node.spec.taints or ()}
-        return UpgradeNode(
-            name=name,
-            labels=labels,
-            annotations=meta.annotations or {},
-            is_schedulable=not node.spec.unschedulable,
-            owns_cordon=meta.owns_cordon(CORDON_MANAGER),
-            is_ready=node.is_ready,
-            is_leaving=meta.deletion_timestamp is not None or DISRUPTED_TAINT in taints,
-            is_wanted=is_wanted(labels, daemon),
-            driver_pods=tuple(driver_pod(one, self.daemons) for one in drivers),
-            desired_revision="" if daemon is None else daemon.revision,
-            desired_digest="" if daemon is None else daemon.digest,
+        return replace(
+            self.nodes[name].fact,
+            driver_pods=tuple(one.fact for one in drivers),
             validators=tuple(validator_pod(one, drivers) for one in self.validators.get(name, ())),
             pods=pods,
             reported_reason=reported,
@@ -132,16 +118,23 @@ class UpgradeReader:
         Raises:
             KubeError: a list failed, or an object cannot be read: one node less would be one more that may be away.
         """
-        daemon_sets = await self._list(DAEMON_SETS, UpgradeDaemonSet)
-        revisions = await self._list(CONTROLLER_REVISIONS, ControllerRevision, DRIVER_SELECTOR)
-        drivers = _by_node(await self._list(PODS, UpgradePod, DRIVER_SELECTOR))
-        validators = _by_node(await self._list(PODS, UpgradePod, VALIDATOR_SELECTOR))
-        return SeenCluster(
-            nodes=await self._nodes(drivers),
-            daemons=driver_daemons(daemon_sets, revisions),
-            drivers=drivers,
-            validators=validators,
+        daemons = driver_daemons(
+            await self._list(DAEMON_SETS, UpgradeDaemonSet, _itself),
+            await self._list(CONTROLLER_REVISIONS, ControllerRevision, _itself, DRIVER_SELECTOR),
         )
+
+        def driver(pod: UpgradePod) -> "SeenDriver | None":
+            return seen_driver(pod, daemons)
+
+        drivers = _by_node(await self._list(PODS, UpgradePod, driver, DRIVER_SELECTOR))
+        found = await self._list(PODS, UpgradePod, seen_validator, VALIDATOR_SELECTOR)
+
+        def node(one: Node) -> SeenNode:
+            owners = {pod.owner for pod in drivers.get(NodeName(one.metadata.name), ())}
+            return seen_node(one, daemons, owners)
+
+        nodes = await self._nodes(node, drivers)
+        return SeenCluster(nodes=nodes, drivers=drivers, validators=_by_node(found))
 
     async def pods(
         self, nodes: "Iterable[NodeName]", refusal: "Refusal"
@@ -205,28 +198,35 @@ class UpgradeReader:
                 return True
         return False
 
-    async def _nodes(self, drivers: "Mapping[NodeName, object]") -> "dict[NodeName, Node]":
-        found: dict[NodeName, Node] = {}
+    async def _nodes(
+        self, project: "Callable[[Node], SeenNode]", drivers: "Iterable[NodeName]"
+    ) -> "dict[NodeName, SeenNode]":
+        found: dict[NodeName, SeenNode] = {}
         for selector in _SELECTORS:
-            listing = await self._client.list_(
-                NODES, Node, label_selector=selector, page_size=_PAGE
+            listing = await self._client.list_as(
+                NODES, Node, project, label_selector=selector, page_size=_PAGE
             )
             if listing.undecodable:
                 raise Undecodable(f"a node with label {selector} cannot be read")
-            found.update((NodeName(one.metadata.name), one) for one in listing.items)
-        for name in sorted(drivers.keys() - found.keys()):
+            found.update((one.fact.name, one) for one in listing.items)
+        for name in sorted(set(drivers) - found.keys()):
             try:
-                found[name] = await self._client.get(NODES, Node, name)
+                found[name] = project(await self._client.get(NODES, Node, name))
             except NotFound:
                 continue
         return found
 
-    async def _list(
-        self, resource: "Resource", type_: type[T], selector: str | None = None
-    ) -> list[T]:
-        listing = await self._client.list_(
+    async def _list(  # noqa: PLR0917  # what is read, and of it what is kept
+        self,
+        resource: "Resource",
+        type_: type[T],
+        project: "Callable[[T], P | None]",
+        selector: str | None = None,
+    ) -> list[P]:
+        listing = await self._client.list_as(
             resource,
             type_,
+            project,
             namespace=self._namespace,
             label_selector=selector,
             page_size=_PAGE,
@@ -255,13 +255,23 @@ class _Budgets:
         return self._found[namespace]
 
 
-def _by_node(pods: "Iterable[UpgradePod]") -> "dict[NodeName, list[UpgradePod]]":
-    found: dict[NodeName, list[UpgradePod]] = defaultdict(list)
+class _OnNode(Protocol):
+    @property
+    def node(self) -> NodeName: ...
+
+
+_Seen = TypeVar("_Seen", bound=_OnNode)
+
+
+def _by_node(pods: "Iterable[_Seen]") -> "dict[NodeName, list[_Seen]]":
+    found: dict[NodeName, list[_Seen]] = defaultdict(list)
     for pod in pods:
-        name = node_of(pod)
-        if name is not None:
-            found[name].append(pod)
+        found[pod.node].append(pod)
     return dict(found)
+
+
+def _itself(item: T) -> T:
+    return item
 
 
 def _uid(pod: UpgradePod) -> "PodUid":

@@ -240,6 +240,51 @@ async def test_an_upgrade_that_is_requested_replaces_a_driver_that_is_up_to_date
         assert not set(before) & set(after)
 
 
+async def test_where_only_the_driver_pod_changes_it_restarts_and_pods_stay():
+    """The validator has passed with the driver pod before, so it checks again."""
+    async with an_upgrade_run(1) as run:
+        pod = await run.add_pod("n0")
+        before = {one["metadata"]["name"] for one in await run.pods(NAMESPACE)}
+        await run.roll_out(2, digest="d1")
+        await run.step()
+        await run.until("upgrade-done")
+        assert await run.driver_revisions() == {"n0": "r2"}
+        assert [one["metadata"]["name"] for one in await run.pods(TEAM)] == [pod]
+        stayed = before & {one["metadata"]["name"] for one in await run.pods(NAMESPACE)}
+        assert [one.partition("-")[0] for one in stayed] == ["agent"]
+        assert await run.marks("n0") == set()
+
+
+async def test_nodes_without_users_of_the_driver_go_first():
+    async with an_upgrade_run(3, maxParallelUpgrades=1, maxUnavailable=1) as run:
+        await run.add_pod("n0")
+        await run.add_pod("n1")
+        await run.roll_out(2)
+        await run.step()
+        await run.until("upgrade-done", node="n2")
+        assert sorted((await run.driver_revisions()).items()) == [
+            ("n0", "r1"),
+            ("n1", "r1"),
+            ("n2", "r2"),
+        ]
+        await run.until("upgrade-done")
+        assert run.observer.most_away == 1
+
+
+async def test_a_pod_with_a_claim_of_a_device_leaves_too():
+    async with an_upgrade_run(1) as run:
+        await run.serve_claims()
+        pod = await run.add_claiming_pod("n0", driver="gpu.nvidia.com")
+        other = await run.add_claiming_pod("n0", driver="nic.example.com")
+        await run.roll_out(2, digest="d1")
+        patch = {"metadata": {"annotations": {UPGRADE_REQUESTED_ANNOTATION: "true"}}}
+        await run.client.merge_patch(NODES, patch, name="n0")
+        await run.step()
+        await run.until("upgrade-done")
+        left = [one["metadata"]["name"] for one in await run.pods(TEAM)]
+        assert (pod in left, left) == (False, [other])
+
+
 async def test_pods_of_named_pools_end_by_themselves():
     annotations = {"gpu.deckhouse.io/wait-for-pools": "whole"}
     async with an_upgrade_run(1, annotations=annotations) as run:

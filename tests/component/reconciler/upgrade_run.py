@@ -28,11 +28,13 @@ from kube.client import KubeClient
 from kube.errors import NotFound
 from kube.resources import (
     CONTROLLER_REVISIONS,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_CLAIMS,
 )
 from pool.model import Instant
 from reconciler.driver_upgrade.upgrade_pass import KEY, DriverUpgrades, UpgradeTools
@@ -105,6 +107,7 @@ class UpgradeRun:
     recorder: RecordedEvents = field(default_factory=RecordedEvents)
     observer: Observer = field(default_factory=Observer)
     revision: int = 1
+    digest: str = "d1"
     broken: set[str] = field(default_factory=set)
     """Nodes on which the driver of a new revision does not start."""
     hidden: set[str] = field(default_factory=set)
@@ -235,10 +238,10 @@ class UpgradeRun:
         for _ in range(3):
             await self.tick()
 
-    async def roll_out(self, revision: int) -> None:
+    async def roll_out(self, revision: int, *, digest: str = "") -> None:
         """Change the template of the driver's DaemonSet, of which its controller makes a revision."""
-        self.revision = revision
-        env = [{"name": "DRIVER_CONFIG_DIGEST", "value": f"d{revision}"}]
+        self.revision, self.digest = revision, digest or f"d{revision}"
+        env = [{"name": "DRIVER_CONFIG_DIGEST", "value": self.digest}]
         template = {
             "metadata": {"labels": DRIVER_LABELS},
             "spec": {
@@ -299,6 +302,49 @@ class UpgradeRun:
         await self._set_ready(TEAM, name)
         return name
 
+    async def serve_claims(self) -> None:
+        """Let the API server have Dynamic Resource Allocation."""
+        kinds = {"plural": "resourceclaims", "singular": "resourceclaim", "kind": "ResourceClaim"}
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version = {"name": "v1", "served": True, "storage": True}
+        definition = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": "resourceclaims.resource.k8s.io",
+                "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+            },
+            "spec": {
+                "group": "resource.k8s.io",
+                "scope": "Namespaced",
+                "names": kinds | {"listKind": "ResourceClaimList"},
+                "versions": [version | {"schema": {"openAPIV3Schema": schema}}],
+            },
+        }
+        await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+
+    async def add_claiming_pod(self, node: str, *, driver: str) -> str:
+        """Let a pod run on the node that has a device by a claim."""
+        name = f"claiming-{next(self._numbers)}"
+        results = [{"driver": driver, "pool": "p", "device": "d", "request": "r"}]
+        body = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": TEAM},
+            "status": {"allocation": {"devices": {"results": results}}},
+        }
+        await self.client.create(RESOURCE_CLAIMS, body)
+        owners = [self._owner("ReplicaSet", "web", "web-uid")]
+        meta = {"name": name, "namespace": TEAM, "ownerReferences": owners}
+        spec = {
+            "nodeName": node,
+            "containers": [{"name": "c", "image": "cuda"}],
+            "resourceClaims": [{"name": "device", "resourceClaimName": name}],
+        }
+        await self._create(meta, spec)
+        await self._set_ready(TEAM, name)
+        return name
+
     async def add_budget(self, *, allowed: int) -> None:
         body = {
             "apiVersion": "policy/v1",
@@ -340,7 +386,7 @@ class UpgradeRun:
 
     async def _end(self, pod: Json, pods: list[Json]) -> None:
         meta, node = pod["metadata"], pod["spec"].get("nodeName")
-        if is_driver(pod):
+        if is_driver(pod) and digest_of(pod) != self.digest:
             holders = [
                 one["metadata"]["name"]
                 for one in pods
@@ -384,7 +430,7 @@ class UpgradeRun:
             | {"controller-revision-hash": f"r{self.revision}", "for": node},
             "ownerReferences": [self._owner("DaemonSet", "driver", self.daemon_uid)],
         }
-        env = [{"name": "DRIVER_CONFIG_DIGEST", "value": f"d{self.revision}"}]
+        env = [{"name": "DRIVER_CONFIG_DIGEST", "value": self.digest}]
         spec: Json = {"containers": [{"name": "driver", "image": "driver", "env": env}]}
         if node in self.hidden:
             term: Json = {
@@ -468,6 +514,11 @@ class UpgradeRun:
 def is_driver(pod: Json) -> bool:
     labels: Json = pod["metadata"].get("labels") or {}
     return labels.get("app.kubernetes.io/component") == "nvidia-driver"
+
+
+def digest_of(driver: Json) -> str:
+    found: str = driver["spec"]["containers"][0]["env"][0]["value"]
+    return found
 
 
 def is_ready(pod: Json) -> bool:

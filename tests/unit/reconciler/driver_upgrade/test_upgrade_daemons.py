@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.driver_upgrade import UPGRADE_STATE_LABEL
+from api.foreign.core import Node
 from api.names import NodeName
 from operands.upgrade.upgrade_facts import DriverRevision
 from reconciler.driver_upgrade.driver_daemons import (
@@ -14,8 +16,11 @@ from reconciler.driver_upgrade.driver_daemons import (
     driver_pod,
     is_wanted,
     node_of,
+    seen_driver,
+    seen_validator,
     validator_pod,
 )
+from reconciler.driver_upgrade.seen_nodes import seen_node
 from reconciler.driver_upgrade.upgrade_objects import (
     ControllerRevision,
     UpgradeDaemonSet,
@@ -65,14 +70,13 @@ def test_a_node_belongs_to_the_daemon_set_that_selects_it_and_that_has_a_pod_the
         [a_daemon_set(name, selector={"os": "a"}) for name in ("one", "two")],
         [a_revision("one", 1)],
     )
-    pods = [a_pod(ownerReferences=owner("two-uid"))]
-    first = daemon_of(N1, {"os": "a"}, found, pods=())
+    first = daemon_of(N1, {"os": "a"}, found, owners=())
     assert first is not None
     assert (first.name, first.revision) == ("one", "h1")
-    second = daemon_of(N1, {"os": "a"}, found, pods=pods)
+    second = daemon_of(N1, {"os": "a"}, found, owners=("two-uid",))
     assert second is not None
     assert (second.name, second.revision) == ("two", "")
-    assert daemon_of(N1, {"os": "b"}, found, pods=pods) is None
+    assert daemon_of(N1, {"os": "b"}, found, owners=("two-uid",)) is None
 
 
 @pytest.mark.parametrize(
@@ -155,12 +159,41 @@ def test_a_driver_pod_without_a_place_belongs_to_the_node_that_it_is_for():
     ],
 )
 def test_a_validator_counts_if_it_checked_the_driver_that_is_there(checked, is_ready, is_outdated):
-    driver = a_pod(creationTimestamp="2026-01-01T10:00:00Z")
+    pod = a_pod(creationTimestamp="2026-01-01T10:00:00Z", spec={"nodeName": "n1"})
+    driver = seen_driver(pod, DAEMONS)
+    assert driver is not None
     check = {"name": "driver-validation", "state": {"terminated": {"finishedAt": checked}}}
     later = {"name": "plugin", "state": {"terminated": {"finishedAt": "2026-01-01T11:00:00Z"}}}
     status = {
         "conditions": [{"type": "Ready", "status": "True"}],
         "initContainerStatuses": [check, later],
     }
-    found = validator_pod(a_pod(status=status), [driver])
+    validator = seen_validator(a_pod(spec={"nodeName": "n1"}, status=status))
+    assert validator is not None
+    found = validator_pod(validator, [driver])
     assert (found.is_ready, found.is_outdated) == (is_ready, is_outdated)
+
+
+def test_a_pod_that_is_for_no_node_is_left_out():
+    assert seen_driver(a_pod(), DAEMONS) is None
+    assert seen_validator(a_pod()) is None
+
+
+def test_of_a_node_only_what_decides_is_kept():
+    labels = {"nvidia.com/gpu.deploy.driver": "true", "zone": "a", UPGRADE_STATE_LABEL: "x"}
+    body = {
+        "metadata": {
+            "name": "n1",
+            "uid": "u1",
+            "labels": labels,
+            "annotations": {"gpu.deckhouse.io/units-withheld-by": "driver-upgrade", "note": "n"},
+        },
+        "spec": {"unschedulable": True, "taints": [{"key": "karpenter.sh/disrupted"}]},
+    }
+    found = seen_node(msgspec.convert(body, Node), DAEMONS, ())
+    assert (found.name, found.uid, found.namespace) == ("n1", "u1", "")
+    assert found.fact.labels.keys() == {"nvidia.com/gpu.deploy.driver", UPGRADE_STATE_LABEL}
+    assert found.fact.annotations.keys() == {"gpu.deckhouse.io/units-withheld-by"}
+    assert (found.fact.is_schedulable, found.fact.owns_cordon) == (False, False)
+    assert (found.fact.is_leaving, found.fact.is_wanted) == (True, True)
+    assert (found.fact.desired_revision, found.fact.desired_digest) == ("r2", "d2")

@@ -85,8 +85,8 @@ def test_a_cordon_is_ours_by_its_field_manager():
         entry = {"manager": manager, "fieldsV1": fields}
         return msgspec.convert({"metadata": {"managedFields": [entry]}}, Node)
 
-    cordon = {"f:spec": {"f:unschedulable": {}}}
+    cordon: dict[str, Any] = {"f:spec": {"f:unschedulable": {}}}
     assert node(CORDON_MANAGER, cordon).metadata.owns_cordon(CORDON_MANAGER)
     assert not node("kubectl-cordon", cordon).metadata.owns_cordon(CORDON_MANAGER)
-    other = {"f:spec": {"f:taints": {}}}
+    other: dict[str, Any] = {"f:spec": {"f:taints": {}}}
     assert not node(CORDON_MANAGER, other).metadata.owns_cordon(CORDON_MANAGER)

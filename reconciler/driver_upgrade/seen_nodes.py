@@ -1,0 +1,78 @@
+"""Nodes as facts of an upgrade, without what decides nothing: a cluster has thousands, each with a hundred labels. Pure."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from api.driver_upgrade import (
+    AGENT_DEPLOY_LABEL,
+    CORDON_MANAGER,
+    DEPLOY_LABEL_PREFIX,
+    UNITS_WITHHELD_ANNOTATION,
+    UPGRADE_RECORD_ANNOTATION,
+)
+from api.foreign.karpenter import DISRUPTED_TAINT
+from api.names import DRIVER_OWNER_LABEL, NodeName
+from operands.upgrade.upgrade_facts import UpgradeNode
+from reconciler.driver_upgrade.driver_daemons import daemon_of, is_wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from api.foreign.core import Node
+    from reconciler.driver_upgrade.driver_daemons import DriverDaemon
+
+_PREFIXES: Final = ("nvidia.com/gpu-driver-upgrade", DEPLOY_LABEL_PREFIX)
+_KEYS: Final = frozenset(
+    {
+        AGENT_DEPLOY_LABEL,
+        DRIVER_OWNER_LABEL,
+        UNITS_WITHHELD_ANNOTATION,
+        UPGRADE_RECORD_ANNOTATION,
+    }
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenNode:
+    fact: UpgradeNode
+    """Without pods."""
+    uid: str
+
+    @property
+    def name(self) -> str:
+        return self.fact.name
+
+    @property
+    def namespace(self) -> str:
+        """None: a Node is in no namespace."""
+        return ""
+
+
+def seen_node(
+    node: "Node", daemons: "Mapping[str, DriverDaemon]", owners: "Collection[str]"
+) -> SeenNode:
+    """Return a node with the DaemonSet for it; `owners` are the UIDs of those with a pod there."""
+    meta, labels = node.metadata, node.metadata.labels or {}
+    name = NodeName(meta.name)
+    daemon = daemon_of(name, labels, daemons, owners=owners)
+    taints = {one.key for one in node.spec.taints or ()}
+    fact = UpgradeNode(
+        name=name,
+        labels=_kept(labels),
+        annotations=_kept(meta.annotations or {}),
+        is_schedulable=not node.spec.unschedulable,
+        owns_cordon=meta.owns_cordon(CORDON_MANAGER),
+        is_ready=node.is_ready,
+        is_leaving=meta.deletion_timestamp is not None or DISRUPTED_TAINT in taints,
+        is_wanted=is_wanted(labels, daemon),
+        desired_revision="" if daemon is None else daemon.revision,
+        desired_digest="" if daemon is None else daemon.digest,
+    )
+    return SeenNode(fact=fact, uid=meta.uid)
+
+
+def _kept(values: "Mapping[str, str]") -> dict[str, str]:
+    return {
+        key: value for key, value in values.items() if key in _KEYS or key.startswith(_PREFIXES)
+    }
