@@ -38,7 +38,7 @@ from operands.nvidia.policy_status import (
     verdict_of,
 )
 from reconciler.controller_spec import ControllerSpec, Trigger
-from reconciler.node_software.config_maps import ConfigMapKeys
+from reconciler.node_software.config_map_keys import ConfigMapKeys
 from reconciler.node_software.daemon_pods import DaemonSetRollouts
 from reconciler.node_software.gpu_nodes import gpu_nodes, software_groups
 from reconciler.node_software.operator_status_writer import OperatorStatusWriter

@@ -33,7 +33,7 @@ from operands.nvidia.policy_status import (
 from operands.nvidia.states import state_driver, state_vgpu_manager
 from reconciler.controller_spec import ControllerSpec, Trigger
 from reconciler.installation.pod_security import NamespacePodSecurity
-from reconciler.node_software.config_maps import ConfigMapKeys
+from reconciler.node_software.config_map_keys import ConfigMapKeys
 from reconciler.node_software.daemon_pods import DaemonSetRollouts
 from reconciler.node_software.deploy_labels_controller import nodes_with_labels
 from reconciler.node_software.gpu_nodes import gpu_nodes, is_upgrading, software_groups

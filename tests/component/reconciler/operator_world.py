@@ -5,7 +5,7 @@ DaemonSet controller is played by `roll_out`, which makes the status that it wou
 """
 
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,10 +21,12 @@ from api.names import (
 )
 from kube.client import KubeClient
 from kube.errors import KubeError
-from kube.resources import CLUSTER_POLICIES, DAEMON_SETS, NODES, NVIDIA_DRIVERS, Resource
+from kube.resources import CLUSTER_POLICIES, DAEMON_SETS, NODES, NVIDIA_DRIVERS, PODS, Resource
 from manifests.nvidia.operator_crds import build_operator_crds
 from operands.nvidia.node_software import NFD_PREFIX, NodeSoftware
+from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_states import POLICY_STATES
+from operands.operand_state import OperandState
 from pool.allocation_state import AllocationState
 from pool.facts import node_facts
 from reconciler.node_software.driver_controller import DriverController
@@ -87,7 +89,8 @@ class OperatorWorld:
 
     api: InMemoryApiServer
     client: KubeClient
-    environment: Mapping[str, str] = field(default_factory=lambda: IMAGES)
+    environment: dict[str, str] = field(default_factory=lambda: dict(IMAGES))
+    states: Sequence[OperandState[PolicyOperands]] = POLICY_STATES
 
     def __post_init__(self) -> None:
         self.clock = ServerClock()
@@ -113,7 +116,7 @@ class OperatorWorld:
             recorder=self.recorder,
             now=self.clock.instant,
             labelled_nodes=lambda: self.labelled,
-            states=POLICY_STATES,
+            states=self.states,
         )
         self.drivers = DriverController(
             self.client,
@@ -320,6 +323,43 @@ class OperatorWorld:
                 subresource="status",
             )
 
+    async def add_waiting_pod(
+        self, daemon_set: Json, node: str, *, reason: str, message: str
+    ) -> None:
+        """Add a pod of a DaemonSet whose container cannot start."""
+        meta = daemon_set["metadata"]
+        owner = {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "controller": True,
+        }
+        name = f"{meta['name']}-{node}".replace(".", "-")
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": NAMESPACE,
+                "labels": daemon_set["spec"]["selector"]["matchLabels"],
+                "ownerReferences": [owner],
+            },
+            "spec": {
+                "nodeName": node,
+                "containers": [{"name": "c", "image": "registry.example.com/c:1"}],
+            },
+        }
+        await self.client.create(PODS, body)
+        waiting = {"reason": reason, "message": message}
+        status = {
+            "phase": "Pending",
+            "containerStatuses": [{"name": "c", "ready": False, "state": {"waiting": waiting}}],
+        }
+        await self.client.merge_patch(
+            PODS, {"status": status}, name=name, namespace=NAMESPACE, subresource="status"
+        )
+
     async def ready(self) -> None:
         """Bring everything up: applied, pods ready, and the status says so."""
         await self.settle()
@@ -333,10 +373,12 @@ def conditions_in(status: Json) -> dict[str, tuple[str, str]]:
 
 
 @asynccontextmanager
-async def an_operator_world(**environment: str) -> AsyncIterator[OperatorWorld]:
-    """Yield a cluster with both kinds and one node with a GPU."""
+async def an_operator_world(
+    states: Sequence[OperandState[PolicyOperands]] = POLICY_STATES,
+) -> AsyncIterator[OperatorWorld]:
+    """Yield a cluster with both kinds."""
     async with an_api_with_client(namespace=NAMESPACE, definitions=build_operator_crds()) as (
         api,
         client,
     ):
-        yield OperatorWorld(api, client, {**IMAGES, **environment})
+        yield OperatorWorld(api, client, states=states)

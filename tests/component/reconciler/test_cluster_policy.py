@@ -278,7 +278,7 @@ async def test_an_image_in_half_stops_one_state_and_takes_nothing_away_12_3_667(
     await world.add_policy()
     await world.ready()
     before = await world.names()
-    del world.environment["MIG_MANAGER_IMAGE"]  # type: ignore[attr-defined]  # a dict
+    del world.environment["MIG_MANAGER_IMAGE"]
     world.begin_term()
     await world.change_policy(dcgmExporter={"enabled": False})
     await world.settle()
