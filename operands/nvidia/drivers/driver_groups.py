@@ -122,14 +122,10 @@ def driver_groups(
 
 
 def _group(software: "NodeSoftware", grouping: DriverGrouping) -> DriverGroup:
-    match grouping:
-        case DriverGrouping.SYSTEM:
-            return DriverGroup(os_tag=software.os_tag)
-        case DriverGrouping.KERNEL:
-            return DriverGroup(os_tag=software.os_tag, kernel=software.kernel)
-        case DriverGrouping.SUBSCRIPTION:
-            runtime = software.runtime if _has_subscription(software) else ""
-            return DriverGroup(os_tag=software.os_tag, runtime=runtime)
+    if grouping is DriverGrouping.KERNEL:
+        return DriverGroup(os_tag=software.os_tag, kernel=software.kernel)
+    by_runtime = grouping is DriverGrouping.SUBSCRIPTION and _has_subscription(software)
+    return DriverGroup(os_tag=software.os_tag, runtime=software.runtime if by_runtime else "")
 
 
 def _has_subscription(software: "NodeSoftware") -> bool:
