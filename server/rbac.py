@@ -19,7 +19,9 @@ from manifests.install.rbac import (
 )
 from manifests.install.server_policy import OwnObjects
 from manifests.install.uninstall_hook import HookPod, build_uninstall_hook
+from reconciler.node_software import rights as node_software_rights
 from reconciler.scaling.backends import karpenter_native, karpenter_static, warm_buffers
+from reconciler.sinks import operator_objects
 from reconciler.uninstall import rights as uninstall_rights
 from server import binder, informers
 from server.controllers.all import CONTROLLERS
@@ -90,6 +92,16 @@ def build_backend_roles(own: OwnObjects, backend: ScalingBackend) -> "list[dict[
         f"{constants.NAME}-{backend.value}",
         rules,
         namespaced_rules=namespaced,
+        namespace=own.namespace,
+    )
+
+
+def build_node_software_roles(own: OwnObjects) -> "list[dict[str, Any]]":
+    """Return the server's rights with its setting `node_software.enabled`, and only then."""
+    return build_further_rights(
+        f"{constants.NAME}-node-software",
+        (*operator_objects.RBAC, *node_software_rights.RBAC),
+        namespaced_rules=node_software_rights.NAMESPACED_RBAC,
         namespace=own.namespace,
     )
 
