@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kube.event_recorder import EventRecorder
     from operands.upgrade.upgrade_actions import NodeUpgrade, UpgradeAction
     from reconciler.driver_upgrade.eviction_budgets import RefusedEvictions
-    from reconciler.driver_upgrade.seen_nodes import SeenNode
+    from reconciler.driver_upgrade.seen_nodes import UpgradingNode
 
 Json = dict[str, Any]
 
@@ -73,7 +73,7 @@ class NodeActions:
         self._refused = refused
         self._monotonic = monotonic
 
-    async def carry_out(self, answer: "NodeUpgrade", node: "SeenNode") -> None:
+    async def carry_out(self, answer: "NodeUpgrade", node: "UpgradingNode") -> None:
         """Carry out the actions in their order; the first that fails is the last.
 
         Raises:
@@ -84,7 +84,9 @@ class NodeActions:
         for action in answer.actions:
             await self._one(action, answer, node)
 
-    async def _one(self, action: "UpgradeAction", answer: "NodeUpgrade", node: "SeenNode") -> None:
+    async def _one(
+        self, action: "UpgradeAction", answer: "NodeUpgrade", node: "UpgradingNode"
+    ) -> None:
         match action:
             case acts.Cordon():
                 await self._cordon(node)
@@ -101,7 +103,7 @@ class NodeActions:
             case _:
                 await self._change(node, lambda seen: change_of(action, seen))
 
-    async def _change(self, node: "SeenNode", change: "Callable[[Node], Json]") -> None:
+    async def _change(self, node: "UpgradingNode", change: "Callable[[Node], Json]") -> None:
         """Write the change of metadata that the Node as it is now asks for; nothing where that is empty."""
         for attempt in range(_ATTEMPTS):
             seen = await self._read(node)
@@ -117,13 +119,13 @@ class NodeActions:
                 continue
             return
 
-    async def _read(self, node: "SeenNode") -> Node:
+    async def _read(self, node: "UpgradingNode") -> Node:
         seen = await self._client.get(NODES, Node, node.name)
         if seen.metadata.uid != node.uid:
             raise OvertakenError(f"node {node.name} was created anew")
         return seen
 
-    async def _cordon(self, node: "SeenNode") -> None:
+    async def _cordon(self, node: "UpgradingNode") -> None:
         for attempt in range(_ATTEMPTS):
             seen = await self._read(node)
             if seen.spec.unschedulable:
@@ -138,7 +140,7 @@ class NodeActions:
             return
 
     async def _apply_cordon(
-        self, node: "SeenNode", spec: "Json | None" = None, *, version: str = ""
+        self, node: "UpgradingNode", spec: "Json | None" = None, *, version: str = ""
     ) -> None:
         """Apply what we say of `spec`: nothing takes back what we said, and leaves what others say.
 
@@ -184,7 +186,7 @@ class NodeActions:
             return
         _log.info("pod deleted for an upgrade of the driver", pod=action.name, node=action.node)
 
-    def _report(self, answer: "NodeUpgrade", node: "SeenNode") -> None:
+    def _report(self, answer: "NodeUpgrade", node: "UpgradingNode") -> None:
         progress = answer.progress
         note = (
             f"{progress.state.value or 'no upgrade'}: {progress.reason.value}: {progress.message}"

@@ -34,7 +34,7 @@ _KEYS: Final = frozenset(
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenNode:
+class UpgradingNode:
     fact: UpgradeNode
     """Without pods."""
     uid: str
@@ -51,7 +51,7 @@ class SeenNode:
 
 def seen_node(
     node: "Node", daemons: "Mapping[str, DriverDaemon]", owners: "Collection[str]"
-) -> SeenNode:
+) -> UpgradingNode:
     """Return a node with the DaemonSet for it; `owners` are the UIDs of those with a pod there."""
     meta, labels = node.metadata, node.metadata.labels or {}
     name = NodeName(meta.name)
@@ -69,7 +69,7 @@ def seen_node(
         desired_revision="" if daemon is None else daemon.revision,
         desired_digest="" if daemon is None else daemon.digest,
     )
-    return SeenNode(fact=fact, uid=meta.uid)
+    return UpgradingNode(fact=fact, uid=meta.uid)
 
 
 def _kept(values: "Mapping[str, str]") -> dict[str, str]:

@@ -21,12 +21,13 @@ from operands.upgrade.upgrade_actions import WaitUntil
 from operands.upgrade.upgrade_facts import UpgradeTimes
 from operands.upgrade.upgrade_terms import OFF
 from reconciler.controller_spec import OPERANDS, ControllerContext, ControllerSpec, Trigger
-from reconciler.driver_upgrade import node_actions, upgrade_reader
+from reconciler.driver_upgrade import node_actions, upgrade_reader, upgrade_status
 from reconciler.driver_upgrade.eviction_budgets import RefusedEvictions
 from reconciler.driver_upgrade.node_actions import NodeActions, OvertakenError
 from reconciler.driver_upgrade.upgrade_owners import upgrade_owners
 from reconciler.driver_upgrade.upgrade_reader import UpgradeReader
 from reconciler.driver_upgrade.upgrade_reports import UpgradeReports, upgrade_reports
+from reconciler.driver_upgrade.upgrade_status import UpgradeStatus
 from reconciler.operator_gauges import UpgradeFigures, show_upgrades
 from reconciler.pool.index_changes import NODES as INDEX_NODES
 
@@ -100,6 +101,7 @@ class DriverUpgrades:
         self._now = now = tools.now
         self._reader = UpgradeReader(client, tools.namespace)
         self._refused = RefusedEvictions()
+        self._status = UpgradeStatus(client)
         self._actions = NodeActions(
             client, recorder, self._refused, monotonic=lambda: now().monotonic
         )
@@ -121,6 +123,7 @@ class DriverUpgrades:
         upgrades = await self._decide(owners, seen)
         failed = await self._execute(upgrades, seen)
         self._tell(owners, upgrades, failed)
+        await self._status.write(self._objects, self._reports)
         return self._next_s(upgrades)
 
     async def _decide(
@@ -314,7 +317,7 @@ def _key(_context: ControllerContext, _changed: object) -> tuple[str, ...]:
     return (KEY,)
 
 
-FURTHER_RBAC: Final = (*upgrade_reader.RBAC, *node_actions.RBAC)
+FURTHER_RBAC: Final = (*upgrade_reader.RBAC, *node_actions.RBAC, *upgrade_status.RBAC)
 """Of a server with `node_software.enabled`: not among the rights that every server has."""
 FURTHER_NAMESPACED_RBAC: Final = (*upgrade_reader.NAMESPACED_RBAC, *node_actions.NAMESPACED_RBAC)
 

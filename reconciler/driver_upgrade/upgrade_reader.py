@@ -31,9 +31,9 @@ from reconciler.driver_upgrade.driver_daemons import (
     seen_validator,
     validator_pod,
 )
+from reconciler.driver_upgrade.driver_user_pods import claims_of, holds_driver, pod_on_node
 from reconciler.driver_upgrade.eviction_budgets import eviction_answer
-from reconciler.driver_upgrade.node_pods import claims_of, holds_driver, pod_on_node
-from reconciler.driver_upgrade.seen_nodes import SeenNode, seen_node
+from reconciler.driver_upgrade.seen_nodes import UpgradingNode, seen_node
 from reconciler.driver_upgrade.upgrade_objects import (
     COMPONENT_LABEL,
     DRIVER_COMPONENT,
@@ -80,7 +80,7 @@ P = TypeVar("P")
 class SeenCluster:
     """Nodes, and what of drivers is on them."""
 
-    nodes: "Mapping[NodeName, SeenNode]"
+    nodes: "Mapping[NodeName, UpgradingNode]"
     drivers: "Mapping[NodeName, Sequence[SeenDriver]]"
     validators: "Mapping[NodeName, Sequence[SeenValidator]]"
 
@@ -129,7 +129,7 @@ class UpgradeReader:
         drivers = _by_node(await self._list(PODS, UpgradePod, driver, DRIVER_SELECTOR))
         found = await self._list(PODS, UpgradePod, seen_validator, VALIDATOR_SELECTOR)
 
-        def node(one: Node) -> SeenNode:
+        def node(one: Node) -> UpgradingNode:
             owners = {pod.owner for pod in drivers.get(NodeName(one.metadata.name), ())}
             return seen_node(one, daemons, owners)
 
@@ -199,9 +199,9 @@ class UpgradeReader:
         return False
 
     async def _nodes(
-        self, project: "Callable[[Node], SeenNode]", drivers: "Iterable[NodeName]"
-    ) -> "dict[NodeName, SeenNode]":
-        found: dict[NodeName, SeenNode] = {}
+        self, project: "Callable[[Node], UpgradingNode]", drivers: "Iterable[NodeName]"
+    ) -> "dict[NodeName, UpgradingNode]":
+        found: dict[NodeName, UpgradingNode] = {}
         for selector in _SELECTORS:
             listing = await self._client.list_as(
                 NODES, Node, project, label_selector=selector, page_size=_PAGE

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube.resources import NODES
+from kube.resources import CLUSTER_POLICIES, NODES
 from tests.component.reconciler.upgrade_run import STEP_S, UpgradeRun, an_upgrade_run
 from tests.support.cancellation import at_every_suspension
 
@@ -125,3 +125,29 @@ async def test_a_pass_says_when_the_next_one_is_due():
         assert await run.look() == 20.0
         await run.roll_out(2)
         assert await run.look() == STEP_S
+
+
+async def test_the_status_of_the_policy_has_the_nodes_that_are_not_done():
+    async with an_upgrade_run(1, maxUnavailable=0) as run:
+        await run.serve_policy()
+        status = {"state": "notReady"}
+        run.policy(maxUnavailable=0, status=status)
+        await run.roll_out(2)
+        for _ in range(3):
+            await run.step()
+
+        async def shown() -> list[dict[str, Any]]:
+            policy = await run.client.get(CLUSTER_POLICIES, dict[str, Any], "policy")
+            found: list[dict[str, Any]] = policy.get("status", {}).get("upgrade", [])
+            return found
+
+        (entry,) = await shown()
+        assert (entry["node"], entry["state"]) == ("n0", "upgrade-required")
+        assert (entry["reason"], entry["attempt"]) == ("MaxUnavailable", 1)
+        assert "maxUnavailable of 0 allows 0" in entry["message"]
+        run.writes()
+        await run.look()
+        assert run.writes() == 0
+        run.policy(status=status)
+        await run.until("upgrade-done")
+        assert await shown() == []

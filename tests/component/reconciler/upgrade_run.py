@@ -27,6 +27,7 @@ from api.kinds.nvidia.nvidiadriver import NVIDIADriver
 from kube.client import KubeClient
 from kube.errors import NotFound
 from kube.resources import (
+    CLUSTER_POLICIES,
     CONTROLLER_REVISIONS,
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
@@ -36,6 +37,7 @@ from kube.resources import (
     PODS,
     RESOURCE_CLAIMS,
 )
+from manifests.nvidia.operator_crds import build_operator_crds
 from pool.model import Instant
 from reconciler.driver_upgrade.upgrade_pass import KEY, DriverUpgrades, UpgradeTools
 from reconciler.driver_upgrade.upgrade_reports import UpgradeReports
@@ -114,6 +116,8 @@ class UpgradeRun:
     """Nodes for which the scheduler has no room for a driver pod."""
     pools: set[str] = field(default_factory=lambda: {"whole"})
     daemon_uid: str = ""
+    policy_uid: str = ""
+    """Where the API server has a ClusterPolicy."""
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -174,7 +178,7 @@ class UpgradeRun:
         annotations: "dict[str, str] | None" = None,
         status: "Json | None" = None,
     ) -> None:
-        meta = {"name": "policy", "annotations": annotations or {}}
+        meta = {"name": "policy", "uid": self.policy_uid, "annotations": annotations or {}}
         self.objects.policy_store.upsert(
             msgspec.convert({"metadata": meta, "spec": spec, "status": status or {}}, ClusterPolicy)
         )
@@ -301,6 +305,26 @@ class UpgradeRun:
         await self._create(meta, {"nodeName": node, "containers": [container]})
         await self._set_ready(TEAM, name)
         return name
+
+    async def serve_policy(self) -> None:
+        """Let the API server have the ClusterPolicy, whose status shows upgrades."""
+        await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, build_operator_crds()[0])
+        meta = {"name": "policy"}
+        blocks = "operator daemonsets driver toolkit devicePlugin dcgmExporter dcgm nodeStatusExporter gfd"
+        body = {
+            "apiVersion": CLUSTER_POLICIES.api_version,
+            "kind": CLUSTER_POLICIES.kind,
+            "metadata": meta,
+            "spec": {name: {} for name in blocks.split()},
+        }
+        written = await self.client.create(CLUSTER_POLICIES, body)
+        self.policy_uid = written.decode(Json)["metadata"]["uid"]
+        await self.client.merge_patch(
+            CLUSTER_POLICIES,
+            {"status": {"state": "notReady", "namespace": NAMESPACE}},
+            name="policy",
+            subresource="status",
+        )
 
     async def serve_claims(self) -> None:
         """Let the API server have Dynamic Resource Allocation."""

@@ -8,7 +8,7 @@ import pytest
 
 from api.driver_upgrade import AGENT_DEPLOY_LABEL
 from operands.upgrade.upgrade_facts import DriverUse, EvictionAnswer, PodOwner
-from reconciler.driver_upgrade.node_pods import claims_of, holds_driver, pod_on_node
+from reconciler.driver_upgrade.driver_user_pods import claims_of, holds_driver, pod_on_node
 from reconciler.driver_upgrade.upgrade_objects import (
     ResourceClaim,
     UpgradePod,
