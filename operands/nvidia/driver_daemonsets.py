@@ -30,7 +30,7 @@ from operands.nvidia.drivers.driver_groups import (
     software_without_driver,
 )
 from operands.nvidia.drivers.driver_objects import COMPONENT, driver_daemon_set, finish_driver
-from operands.nvidia.node_software import NodeSoftware
+from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.object_names import object_name
 from operands.nvidia.policy_transforms import select_nodes, set_host_paths, set_pods
 from operands.operand_state import OperandState
@@ -67,7 +67,7 @@ class DriverOperands:
     """Image variables of the control plane."""
     host_paths: HostPaths = field(default_factory=HostPaths)
     """Of the ClusterPolicy."""
-    software: tuple[NodeSoftware, ...] = ()
+    software: tuple[HostSoftware, ...] = ()
     """Distinct software of the nodes that it owns, sorted."""
     daemonsets: DaemonsetsSpec = field(default_factory=DaemonsetsSpec)
     """Of the ClusterPolicy; what the NVIDIADriver itself says comes on top."""
@@ -119,7 +119,7 @@ def config_maps_of_driver(operands: DriverOperands) -> frozenset[str]:
     return config_maps_of(description_of(operands))
 
 
-def nodes_without_driver(operands: DriverOperands) -> dict[NodeSoftware, str]:
+def nodes_without_driver(operands: DriverOperands) -> dict[HostSoftware, str]:
     """Return which software of its nodes gets no driver, and why, with the cure."""
     return software_without_driver(operands.software, description_of(operands).grouping)
 

@@ -20,7 +20,7 @@ OS_LABEL: Final = f"{GROUP}/node-os"
 KERNEL_LABEL: Final = f"{GROUP}/node-kernel"
 """On a Node: the version of its kernel, where it is a label's value."""
 RUNTIME_LABEL: Final = f"{GROUP}/node-container-runtime"
-"""On a Node: its `ContainerRuntime`."""
+"""On a Node: its `RuntimeName`."""
 SOFTWARE_LABELS: Final = (OS_LABEL, KERNEL_LABEL, RUNTIME_LABEL)
 
 NFD_PREFIX: Final = "feature.node.kubernetes.io/"
@@ -34,7 +34,7 @@ _BY_MAJOR_VERSION: Final = frozenset({"rhel", "rocky", "ol"})
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
-class ContainerRuntime(Enum):
+class RuntimeName(Enum):
     """The container runtime of a node, as kubelet names it."""
 
     CONTAINERD = "containerd"
@@ -44,15 +44,15 @@ class ContainerRuntime(Enum):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class NodeSoftware:
+class HostSoftware:
     """What a driver and a container toolkit must fit. Nodes with equal values get the same DaemonSets."""
 
     os_tag: str = ""
     """Empty: not known, so that no driver is brought."""
     kernel: str = ""
     """Empty: not known, so that no precompiled driver is brought."""
-    runtime: str = ContainerRuntime.CONTAINERD.value
-    """Value of a `ContainerRuntime`; empty: not known, so that no container toolkit is brought."""
+    runtime: str = RuntimeName.CONTAINERD.value
+    """Value of a `RuntimeName`; empty: not known, so that no container toolkit is brought."""
 
     def labels(self) -> dict[str, str]:
         """Return the labels by which DaemonSets select such nodes; none for what is not known."""
@@ -62,7 +62,7 @@ class NodeSoftware:
 
 def software_of(
     labels: "Mapping[str, str]", *, runtime_version: str = "", kernel_version: str = ""
-) -> NodeSoftware:
+) -> HostSoftware:
     """Return the software of a node; what its labels do not say any more is what they said before.
 
     Args:
@@ -72,16 +72,16 @@ def software_of(
     """
     # kubelet's does not go away while Node Feature Discovery restarts, and is the newer one after a reboot.
     kernel = _label_value(kernel_version) or _label_value(labels.get(KERNEL_FEATURE, ""))
-    return NodeSoftware(
+    return HostSoftware(
         os_tag=_os_tag(labels) or labels.get(OS_LABEL, ""),
         kernel=kernel or labels.get(KERNEL_LABEL, ""),
         runtime=_runtime(runtime_version) or labels.get(RUNTIME_LABEL, ""),
     )
 
 
-def recorded_software(labels: "Mapping[str, str]") -> NodeSoftware:
+def recorded_software(labels: "Mapping[str, str]") -> HostSoftware:
     """Return the software that the labels of this control plane say, which is what DaemonSets select."""
-    return NodeSoftware(
+    return HostSoftware(
         os_tag=labels.get(OS_LABEL, ""),
         kernel=labels.get(KERNEL_LABEL, ""),
         runtime=labels.get(RUNTIME_LABEL, ""),
@@ -98,7 +98,7 @@ def _os_tag(labels: "Mapping[str, str]") -> str:
 
 def _runtime(version: str) -> str:
     name = version.partition("://")[0]
-    known = {one.value for one in ContainerRuntime}
+    known = {one.value for one in RuntimeName}
     return name if name in known else ""
 
 

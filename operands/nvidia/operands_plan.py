@@ -26,7 +26,7 @@ from operands.nvidia.driver_owners import (
 )
 from operands.nvidia.drivers.driver_groups import DriverGrouping, software_without_driver
 from operands.nvidia.label_change import LabelReason
-from operands.nvidia.node_software import RUNTIME_LABEL, NodeSoftware, recorded_software
+from operands.nvidia.node_software import RUNTIME_LABEL, HostSoftware, recorded_software
 from operands.nvidia.policy_operands import PolicyOperands, StateSettingsError
 from operands.nvidia.policy_states import POLICY_STATES
 from operands.nvidia.states import state_driver
@@ -95,7 +95,7 @@ class NodePlan:
     name: str
     workload: "WorkloadType | None"
     """None: the node gets no operands."""
-    software: NodeSoftware
+    software: HostSoftware
     driver: str
     """Kind and name of the object that describes its driver; empty: none does."""
     states: tuple[StateOnNode, ...] = ()
@@ -169,7 +169,7 @@ class _Labelled:
     change: "LabelChange"
 
     @property
-    def software(self) -> NodeSoftware:
+    def software(self) -> HostSoftware:
         return recorded_software(self.labels)
 
 
@@ -198,7 +198,7 @@ class _BuiltState:
     """Label of the nodes on which its DaemonSets run; empty without a DaemonSet."""
     daemon_sets: tuple[Json, ...] = ()
     objects: tuple[str, ...] = ()
-    without: Mapping[NodeSoftware, str] = field(default_factory=dict)
+    without: Mapping[HostSoftware, str] = field(default_factory=dict)
     """Software of nodes for which there is no DaemonSet, and why."""
     off: str = ""
     """Why it is switched off."""
@@ -232,7 +232,7 @@ def _built(
     return found
 
 
-def _without(state: str, settings: PolicyOperands) -> Mapping[NodeSoftware, str]:
+def _without(state: str, settings: PolicyOperands) -> Mapping[HostSoftware, str]:
     if state == _VGPU_MANAGER:
         return software_without_driver(settings.software, DriverGrouping.SYSTEM)
     return state_driver.nodes_without_driver(settings) if state == state_driver.NAME else {}
@@ -268,7 +268,7 @@ def _build_state(
     state: "OperandState[Any]",
     settings: object,
     *,
-    without: Mapping[NodeSoftware, str],
+    without: Mapping[HostSoftware, str],
     owner: str = "",
 ) -> _BuiltState:
     gate = _gate_of(load_assets(state.name))

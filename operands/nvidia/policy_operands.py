@@ -8,7 +8,7 @@ from typing import final
 from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
 from api.kinds.nvidia.sandbox_operands import SandboxMode
 from operands.errors import OperandError
-from operands.nvidia.node_software import NodeSoftware
+from operands.nvidia.node_software import HostSoftware
 
 
 class StateFault(Enum):
@@ -66,7 +66,7 @@ class PolicyOperands:
     """Of the operands."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Image variables of the control plane, such as `DRIVER_IMAGE`."""
-    software: tuple[NodeSoftware, ...] = ()
+    software: tuple[HostSoftware, ...] = ()
     """Distinct software of the nodes with a GPU, sorted; empty without such a node."""
     config_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """ConfigMap of the namespace -> its keys, of those that `operands.nvidia.drivers.driver_config_files` asks for."""

@@ -126,7 +126,7 @@ def _judged(facts: StateFacts) -> tuple[StateReadiness, Enum, str]:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class OverallReadiness:
     """Whether an object is ready, for its two conditions."""
 
     reason: GoodReason | BadReason
@@ -144,15 +144,15 @@ NFD_MISSING: Final = (
 NO_GPU_NODES: Final = "no node has a GPU: no pods run until one does"
 
 
-def verdict_of(
+def overall_readiness(
     kind: str,
     states: "Sequence[StateStatus]",
     *,
     has_nfd_labels: bool,
     has_gpu_nodes: bool,
     upgrading: "Sequence[str]" = (),
-) -> Verdict:
-    """Return the verdict on all states.
+) -> OverallReadiness:
+    """Return the overall on all states.
 
     Args:
         kind: of the object; messages name it.
@@ -166,19 +166,19 @@ def verdict_of(
         names, first = " ".join(one.name for one in unready), unready[0]
         detail = f". {first.name}: {first.message}" if first.message else ""
         text = f"{kind} is not ready; states not ready: [{names}]{detail}"
-        return Verdict(reason=BadReason.OPERAND_NOT_READY, message=text)
+        return OverallReadiness(reason=BadReason.OPERAND_NOT_READY, message=text)
     if upgrading:
         text = f"the driver is being upgraded on nodes {listed(upgrading)}"
-        return Verdict(reason=BadReason.DRIVER_NOT_READY, message=text)
+        return OverallReadiness(reason=BadReason.DRIVER_NOT_READY, message=text)
     if not has_nfd_labels:
-        return Verdict(reason=GoodReason.NFD_LABELS_MISSING, message=NFD_MISSING)
+        return OverallReadiness(reason=GoodReason.NFD_LABELS_MISSING, message=NFD_MISSING)
     if not has_gpu_nodes:
-        return Verdict(reason=GoodReason.NO_GPU_NODES, message=NO_GPU_NODES)
-    return Verdict(reason=GoodReason.RECONCILED, message="all states are ready")
+        return OverallReadiness(reason=GoodReason.NO_GPU_NODES, message=NO_GPU_NODES)
+    return OverallReadiness(reason=GoodReason.RECONCILED, message="all states are ready")
 
 
 def operator_conditions(
-    verdict: Verdict,
+    overall: OverallReadiness,
     *,
     shown: "Iterable[Condition] | None",
     generation: int,
@@ -187,16 +187,16 @@ def operator_conditions(
     """Return Ready and Error, which say the same."""
     shown = list(shown or ())
     reasons: dict[OperatorCondition, Enum] = {
-        OperatorCondition.READY: verdict.reason if verdict.is_good else _Counterpart.ERROR,
-        OperatorCondition.ERROR: _Counterpart.READY if verdict.is_good else verdict.reason,
+        OperatorCondition.READY: overall.reason if overall.is_good else _Counterpart.ERROR,
+        OperatorCondition.ERROR: _Counterpart.READY if overall.is_good else overall.reason,
     }
     return [
         new_condition(
             type_,
             reason,
             # The condition that is True has the words; the other one would only repeat them.
-            verdict.message if (type_ is OperatorCondition.READY) is verdict.is_good else "",
-            status=(type_ is OperatorCondition.READY) is verdict.is_good,
+            overall.message if (type_ is OperatorCondition.READY) is overall.is_good else "",
+            status=(type_ is OperatorCondition.READY) is overall.is_good,
             shown=shown,
             generation=generation,
             now=now,

@@ -99,7 +99,7 @@ class _PodStatus(Model, frozen=True):
     container_statuses: list[_ContainerStatus] | None = None
 
 
-class ObservedPod(Model, frozen=True):
+class OperandPodShown(Model, frozen=True):
     """The part of a pod that shows how far it is."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -112,7 +112,7 @@ class _Revision(Model, frozen=True):
     revision: int = 0
 
 
-def daemon_pod(pod: ObservedPod) -> DaemonPod:
+def daemon_pod(pod: OperandPodShown) -> DaemonPod:
     """Return the facts of a pod."""
     meta, status = pod.metadata, pod.status
     owner = next((one.uid for one in meta.owner_references or () if one.controller), "")
@@ -143,7 +143,7 @@ def _meant_for(spec: _PodSpec) -> str:
     return "of a pod that is not bound"
 
 
-def _reason(pod: ObservedPod) -> str:
+def _reason(pod: OperandPodShown) -> str:
     status = pod.status
     if pod.metadata.deletion_timestamp is not None:
         return "its pod is being deleted"
@@ -214,7 +214,7 @@ class DaemonSetRollouts:
             f"{key}={value}" for key, value in live["spec"]["selector"]["matchLabels"].items()
         )
         pods = await self._client.list_as(
-            PODS, ObservedPod, daemon_pod, namespace=self._namespace, label_selector=selector
+            PODS, OperandPodShown, daemon_pod, namespace=self._namespace, label_selector=selector
         )
         found = by_pods(
             live,

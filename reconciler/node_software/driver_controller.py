@@ -32,10 +32,10 @@ from operands.nvidia.driver_owners import (
 from operands.nvidia.policy_status import (
     BadReason,
     GoodReason,
+    OverallReadiness,
     StateFacts,
-    Verdict,
+    overall_readiness,
     state_status,
-    verdict_of,
 )
 from reconciler.controller_spec import ControllerSpec, Trigger
 from reconciler.node_software.config_map_keys import ConfigMapKeys
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient, Propagation
     from kube.event_recorder import EventRecorder
     from operands.nvidia.driver_owners import DriverOwners
-    from operands.nvidia.node_software import NodeSoftware
+    from operands.nvidia.node_software import HostSoftware
     from pool.model import Instant
     from reconciler.controller_spec import ControllerContext, Reconcile
     from reconciler.node_software.gpu_nodes import GpuNodes
@@ -161,8 +161,10 @@ class DriverController:
         owners = driver_owners(self._objects.drivers.values())
         conflict = survey_drivers(owners, labels).conflict_of(driver.metadata.name)
         if conflict is not None:
-            verdict = Verdict(reason=BadReason.CONFLICTING_NODE_SELECTOR, message=conflict.text)
-            return await self._refuse(driver, verdict)
+            overall = OverallReadiness(
+                reason=BadReason.CONFLICTING_NODE_SELECTOR, message=conflict.text
+            )
+            return await self._refuse(driver, overall)
         return await self._serve(driver, policy, of_driver)
 
     async def _serve(
@@ -191,21 +193,21 @@ class DriverController:
             daemon_sets=await self._rollouts.readiness(outcome.daemon_sets, labels),
         )
         states = [state_status(facts, shown=self._status.shown_states(driver), now=self._now().utc)]
-        verdict = verdict_of(
+        overall = overall_readiness(
             f"{KIND} {name}", states, has_nfd_labels=True, has_gpu_nodes=bool(owned)
         )
         claim = driver_owners([driver]).claim(name)
-        if verdict.reason is GoodReason.NO_GPU_NODES and claim is not None:
-            verdict = Verdict(reason=verdict.reason, message=idle_text(claim))
-        state = NVIDIADriverState.READY if verdict.is_good else NVIDIADriverState.NOT_READY
-        await self._status.write(driver, state=state, verdict=verdict, states=states)
-        return _pause_s(outcome, of_driver.refused, is_good=verdict.is_good)
+        if overall.reason is GoodReason.NO_GPU_NODES and claim is not None:
+            overall = OverallReadiness(reason=overall.reason, message=idle_text(claim))
+        state = NVIDIADriverState.READY if overall.is_good else NVIDIADriverState.NOT_READY
+        await self._status.write(driver, state=state, overall=overall, states=states)
+        return _pause_s(outcome, of_driver.refused, is_good=overall.is_good)
 
     async def _operands(
         self,
         driver: "NVIDIADriver",
         policy: "ClusterPolicy",
-        software: "tuple[NodeSoftware, ...]",
+        software: "tuple[HostSoftware, ...]",
     ) -> DriverOperands:
         def built(config_keys: Mapping[str, tuple[str, ...]]) -> DriverOperands:
             return DriverOperands(
@@ -222,12 +224,12 @@ class DriverController:
 
         return built(await self._config_maps.of(config_maps_of_driver(built({}))))
 
-    async def _refuse(self, driver: "NVIDIADriver", verdict: Verdict) -> float:
+    async def _refuse(self, driver: "NVIDIADriver", overall: OverallReadiness) -> float:
         """Say why nothing changes; what it has stays."""
         await self._status.write(
             driver,
             state=NVIDIADriverState.NOT_READY,
-            verdict=verdict,
+            overall=overall,
             states=self._status.shown_states(driver),
         )
         return NOT_READY_S
@@ -242,9 +244,9 @@ class DriverController:
     ) -> float | None:
         pause = await self._remove(driver, of_driver, propagation=propagation)
         if pause is None:
-            verdict = Verdict(reason=BadReason.PREREQUISITE_NOT_MET, message=why)
+            overall = OverallReadiness(reason=BadReason.PREREQUISITE_NOT_MET, message=why)
             state = NVIDIADriverState.DISABLED
-            await self._status.write(driver, state=state, verdict=verdict, states=())
+            await self._status.write(driver, state=state, overall=overall, states=())
         return pause
 
     async def _remove(
@@ -262,10 +264,10 @@ class DriverController:
         return REMOVAL_S if live.objects else None
 
     async def _say(self, driver: "NVIDIADriver", left: str) -> None:
-        verdict = Verdict(
+        overall = OverallReadiness(
             reason=BadReason.OPERAND_NOT_READY, message=f"{KIND} is being removed; {left}"
         )
-        await self._refuse(driver, verdict)
+        await self._refuse(driver, overall)
 
     def _new(self, name: str) -> _OfDriver:
         return _OfDriver(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 from api.driver_upgrade import UPGRADE_SKIP_LABEL, UPGRADE_STATE_LABEL, UpgradeState
 from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL
 from kube.event_source import EventSource
-from operands.nvidia.node_software import NFD_PREFIX, NodeSoftware, recorded_software
+from operands.nvidia.node_software import NFD_PREFIX, HostSoftware, recorded_software
 from reconciler.pool.index_changes import index_changes
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _AT_REST: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_DO
 @final
 @dataclass(frozen=True, slots=True)
 class _GpuNode:
-    software: NodeSoftware
+    software: HostSoftware
     owner: str
     is_upgrading: bool
     labels_are_removed: bool
@@ -85,7 +85,7 @@ def is_upgrading(labels: "Mapping[str, str]") -> bool:
     return not is_skipped and labels.get(UPGRADE_STATE_LABEL, "") not in _AT_REST
 
 
-def software_groups(labels_by_node: "Mapping[str, Mapping[str, str]]") -> tuple[NodeSoftware, ...]:
+def software_groups(labels_by_node: "Mapping[str, Mapping[str, str]]") -> tuple[HostSoftware, ...]:
     """Return the distinct software of nodes, sorted."""
     return tuple(sorted({recorded_software(labels) for labels in labels_by_node.values()}))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from api.kinds.nvidia.operator_status import StateStatus
     from kube.client import KubeClient
     from kube.resources import Resource
-    from operands.nvidia.policy_status import Verdict
+    from operands.nvidia.policy_status import OverallReadiness
     from pool.model import Instant
 
     OperatorObject: TypeAlias = ClusterPolicy | NVIDIADriver
@@ -56,7 +56,7 @@ class OperatorStatusWriter:
         item: "OperatorObject",
         *,
         state: "Enum",
-        verdict: "Verdict",
+        overall: "OverallReadiness",
         states: "Sequence[StateStatus]",
     ) -> None:
         """Write the status where it differs.
@@ -71,7 +71,7 @@ class OperatorStatusWriter:
             "state": state,
             "namespace": self._namespace,
             "conditions": operator_conditions(
-                verdict,
+                overall,
                 shown=before["conditions"],
                 generation=meta.generation,
                 now=self._now().utc,

@@ -25,10 +25,10 @@ from operands.nvidia.policy_states import POLICY_STATES
 from operands.nvidia.policy_status import (
     BadReason,
     GoodReason,
+    OverallReadiness,
     StateFacts,
-    Verdict,
+    overall_readiness,
     state_status,
-    verdict_of,
 )
 from operands.nvidia.states import state_driver, state_vgpu_manager
 from reconciler.controller_spec import ControllerSpec, Trigger
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from api.names import NodeName
     from kube.client import KubeClient, Propagation
     from kube.event_recorder import EventRecorder
-    from operands.nvidia.node_software import NodeSoftware
+    from operands.nvidia.node_software import HostSoftware
     from operands.operand_state import OperandState, ServedKinds
     from pool.model import Instant
     from reconciler.controller_spec import ControllerContext, Reconcile
@@ -177,15 +177,15 @@ class PolicyController:
         ]
         drivers = policy.spec.driver
         upgrading = [name for name, one in labels.items() if is_upgrading(one)]
-        verdict = verdict_of(
+        overall = overall_readiness(
             KIND,
             states,
             has_nfd_labels=has_nfd,
             has_gpu_nodes=bool(labels),
             upgrading=upgrading if drivers.is_left_to_driver_objects else (),
         )
-        await self._write(policy, verdict, states)
-        return self._pause_s(verdict, outcomes.values())
+        await self._write(policy, overall, states)
+        return self._pause_s(overall, outcomes.values())
 
     async def _state_status(
         self,
@@ -206,7 +206,7 @@ class PolicyController:
         return state_status(facts, shown=shown, now=self._now().utc)
 
     async def _wanted(
-        self, policy: "ClusterPolicy", software: "tuple[NodeSoftware, ...]", served: "ServedKinds"
+        self, policy: "ClusterPolicy", software: "tuple[HostSoftware, ...]", served: "ServedKinds"
     ) -> list[WantedState]:
         """Build the states where something changed since the last time."""
         base = self._operands(policy, software, {})
@@ -231,7 +231,7 @@ class PolicyController:
     def _operands(
         self,
         policy: "ClusterPolicy",
-        software: "tuple[NodeSoftware, ...]",
+        software: "tuple[HostSoftware, ...]",
         config_keys: Mapping[str, tuple[str, ...]],
     ) -> PolicyOperands:
         return PolicyOperands(
@@ -260,7 +260,7 @@ class PolicyController:
             await self._status.write(
                 policy,
                 state=ClusterPolicyState.IGNORED,
-                verdict=Verdict(reason=BadReason.RECONCILE_FAILED, message=text),
+                overall=OverallReadiness(reason=BadReason.RECONCILE_FAILED, message=text),
                 states=(),
             )
 
@@ -277,8 +277,8 @@ class PolicyController:
             f"GPUCluster {cluster} describes the software of the same nodes: delete one of the two; until then every"
             " object stays as it is"
         )
-        verdict = Verdict(reason=BadReason.RECONCILE_FAILED, message=text)
-        await self._write(policy, verdict, self._status.shown_states(policy))
+        overall = OverallReadiness(reason=BadReason.RECONCILE_FAILED, message=text)
+        await self._write(policy, overall, self._status.shown_states(policy))
         return NOT_READY_S
 
     async def _tear_down(self, policy: "ClusterPolicy") -> float | None:
@@ -303,24 +303,24 @@ class PolicyController:
 
     async def _wait_for(self, policy: "ClusterPolicy", left: str) -> float:
         text = f"{KIND} is being deleted; still there: {left}"
-        verdict = Verdict(reason=BadReason.OPERAND_NOT_READY, message=text)
-        await self._write(policy, verdict, self._status.shown_states(policy))
+        overall = OverallReadiness(reason=BadReason.OPERAND_NOT_READY, message=text)
+        await self._write(policy, overall, self._status.shown_states(policy))
         return REMOVAL_S
 
     async def _write(
-        self, policy: "ClusterPolicy", verdict: Verdict, states: "Sequence[StateStatus]"
+        self, policy: "ClusterPolicy", overall: OverallReadiness, states: "Sequence[StateStatus]"
     ) -> None:
-        is_good = verdict.is_good
+        is_good = overall.is_good
         state = ClusterPolicyState.READY if is_good else ClusterPolicyState.NOT_READY
-        await self._status.write(policy, state=state, verdict=verdict, states=states)
+        await self._status.write(policy, state=state, overall=overall, states=states)
         self._show(ReconcileOutcome.READY if is_good else ReconcileOutcome.NOT_READY, states)
 
-    def _pause_s(self, verdict: Verdict, outcomes: "Collection[StateOutcome]") -> float:
+    def _pause_s(self, overall: OverallReadiness, outcomes: "Collection[StateOutcome]") -> float:
         """Return when to look again: after growing pauses while the API server refuses an object."""
         if any(one.is_refused for one in outcomes):
             return self._refused.fail()
         self._refused.succeed()
-        match verdict.reason:
+        match overall.reason:
             case BadReason.OPERAND_NOT_READY:
                 return REMOVAL_S if any(one.left for one in outcomes) else NOT_READY_S
             case GoodReason.NFD_LABELS_MISSING:

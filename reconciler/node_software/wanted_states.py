@@ -9,7 +9,7 @@ from reconciler.node_software.software_objects import WantedState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from operands.nvidia.node_software import NodeSoftware
+    from operands.nvidia.node_software import HostSoftware
     from operands.operand_state import OperandState, ServedKinds
 
 Settings = TypeVar("Settings")
@@ -20,7 +20,7 @@ def wanted_state(
     settings: Settings,
     served: "ServedKinds",
     *,
-    without: "Mapping[NodeSoftware, str]",
+    without: "Mapping[HostSoftware, str]",
 ) -> WantedState:
     """Return the signed objects of a state.
 

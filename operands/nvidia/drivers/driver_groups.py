@@ -15,14 +15,14 @@ from operands.nvidia.node_software import (
     OS_LABEL,
     OS_VERSION_FEATURE,
     RUNTIME_LABEL,
-    ContainerRuntime,
+    RuntimeName,
 )
 from operands.nvidia.policy_operands import StateFault, StateSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from operands.nvidia.node_software import NodeSoftware
+    from operands.nvidia.node_software import HostSoftware
 
 _SYSTEM: Final = re.compile(r"[^0-9]*")
 _WITH_SUBSCRIPTION: Final = "rhel"
@@ -59,7 +59,7 @@ class DriverGroup:
     @property
     def has_host_subscription(self) -> bool:
         """Whether the driver's pod must bring the node's subscription of packages into the container."""
-        return self.system == _WITH_SUBSCRIPTION and self.runtime != ContainerRuntime.CRI_O.value
+        return self.system == _WITH_SUBSCRIPTION and self.runtime != RuntimeName.CRI_O.value
 
     def node_labels(self) -> dict[str, str]:
         """Return the labels of its nodes."""
@@ -68,11 +68,11 @@ class DriverGroup:
 
     def name_parts(self) -> tuple[str, ...]:
         """Return what tells its DaemonSet from those of the other groups."""
-        runtime = "" if self.runtime == ContainerRuntime.CONTAINERD.value else self.runtime
+        runtime = "" if self.runtime == RuntimeName.CONTAINERD.value else self.runtime
         return tuple(one for one in (self.kernel, self.os_tag, runtime) if one)
 
 
-def why_without_driver(software: "NodeSoftware", grouping: DriverGrouping) -> str:
+def why_without_driver(software: "HostSoftware", grouping: DriverGrouping) -> str:
     """Return why nodes of this software get no driver, with the cure; nothing if they get one."""
     if not software.os_tag:
         return (
@@ -97,15 +97,15 @@ def why_without_driver(software: "NodeSoftware", grouping: DriverGrouping) -> st
 
 
 def software_without_driver(
-    software: "Iterable[NodeSoftware]", grouping: DriverGrouping
-) -> "dict[NodeSoftware, str]":
+    software: "Iterable[HostSoftware]", grouping: DriverGrouping
+) -> "dict[HostSoftware, str]":
     """Return which of the nodes' software gets no driver, and why, with the cure."""
     reasons = {one: why_without_driver(one, grouping) for one in software}
     return {one: reason for one, reason in sorted(reasons.items()) if reason}
 
 
 def driver_groups(
-    software: "Sequence[NodeSoftware]", grouping: DriverGrouping, *, where: str
+    software: "Sequence[HostSoftware]", grouping: DriverGrouping, *, where: str
 ) -> tuple[DriverGroup, ...]:
     """Return the groups, sorted. Nodes of which too little is known are in none.
 
@@ -121,12 +121,12 @@ def driver_groups(
     return tuple(sorted(groups))
 
 
-def _group(software: "NodeSoftware", grouping: DriverGrouping) -> DriverGroup:
+def _group(software: "HostSoftware", grouping: DriverGrouping) -> DriverGroup:
     if grouping is DriverGrouping.KERNEL:
         return DriverGroup(os_tag=software.os_tag, kernel=software.kernel)
     by_runtime = grouping is DriverGrouping.SUBSCRIPTION and _has_subscription(software)
     return DriverGroup(os_tag=software.os_tag, runtime=software.runtime if by_runtime else "")
 
 
-def _has_subscription(software: "NodeSoftware") -> bool:
+def _has_subscription(software: "HostSoftware") -> bool:
     return DriverGroup(os_tag=software.os_tag).system == _WITH_SUBSCRIPTION

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 
 from operands.asset_files import load_assets
 from operands.nvidia.devices.device_access import runtime_class_of, toolkit_directory
-from operands.nvidia.node_software import RUNTIME_LABEL, ContainerRuntime
+from operands.nvidia.node_software import RUNTIME_LABEL, RuntimeName
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
 from operands.nvidia.policy_transforms import finish_policy, select_nodes, set_block
 from operands.nvidia.states import state_driver
@@ -57,7 +57,7 @@ class _RuntimeFiles:
 
 
 _FILES: Final = {
-    ContainerRuntime.CONTAINERD: _RuntimeFiles(
+    RuntimeName.CONTAINERD: _RuntimeFiles(
         name="containerd",
         config="/etc/containerd/config.toml",
         config_variable="CONTAINERD_CONFIG",
@@ -65,14 +65,14 @@ _FILES: Final = {
         socket="/run/containerd/containerd.sock",
         socket_variable="CONTAINERD_SOCKET",
     ),
-    ContainerRuntime.CRI_O: _RuntimeFiles(
+    RuntimeName.CRI_O: _RuntimeFiles(
         name="crio",
         suffix="-cri-o",
         config="/etc/crio/config.toml",
         config_variable="CRIO_CONFIG",
         drop_in="/etc/crio/crio.conf.d/99-nvidia.conf",
     ),
-    ContainerRuntime.DOCKER: _RuntimeFiles(
+    RuntimeName.DOCKER: _RuntimeFiles(
         name="docker",
         suffix="-docker",
         config="/etc/docker/daemon.json",
@@ -90,13 +90,13 @@ def _build(settings: PolicyOperands) -> list[Json]:
     objects.remove(daemon_set)
     set_content_hash(daemon_set, the(objects, "ConfigMap"))
     runtimes = {one.runtime for one in settings.software}
-    for runtime in ContainerRuntime:
+    for runtime in RuntimeName:
         if runtime.value in runtimes:
             objects.append(_for_runtime(copy.deepcopy(daemon_set), runtime, settings))
     return finish_policy(NAME, objects, settings)
 
 
-def _for_runtime(daemon_set: Json, runtime: ContainerRuntime, settings: PolicyOperands) -> Json:
+def _for_runtime(daemon_set: Json, runtime: RuntimeName, settings: PolicyOperands) -> Json:
     """Return the DaemonSet of the nodes with the runtime."""
     main = container_of(daemon_set, _MAIN)
     _name(daemon_set, runtime)
@@ -105,7 +105,7 @@ def _for_runtime(daemon_set: Json, runtime: ContainerRuntime, settings: PolicyOp
     # Variables of the spec may name other files of the runtime, so that they come first.
     set_block(daemon_set, _MAIN, settings.spec.toolkit, field="toolkit", settings=settings)
     set_env(main, {"RUNTIME": _FILES[runtime].name})
-    if runtime is not ContainerRuntime.CRI_O:
+    if runtime is not RuntimeName.CRI_O:
         without_volume(daemon_set, _HOOKS)
     if settings.spec.cdi.nri_plugin_enabled:
         _set_plugin_socket(daemon_set, settings)
@@ -114,7 +114,7 @@ def _for_runtime(daemon_set: Json, runtime: ContainerRuntime, settings: PolicyOp
     return daemon_set
 
 
-def _name(daemon_set: Json, runtime: ContainerRuntime) -> None:
+def _name(daemon_set: Json, runtime: RuntimeName) -> None:
     """Set what tells the DaemonSet from those of other runtimes; `app` is one for all, as tools look for it."""
     daemon_set["metadata"]["name"] = f"{DAEMON_SET}{_FILES[runtime].suffix}"
     spec, label = daemon_set["spec"], {RUNTIME_LABEL: runtime.value}
@@ -123,10 +123,10 @@ def _name(daemon_set: Json, runtime: ContainerRuntime) -> None:
     select_nodes(daemon_set, label)
 
 
-def _environment(runtime: ContainerRuntime, settings: PolicyOperands) -> dict[str, str]:
+def _environment(runtime: RuntimeName, settings: PolicyOperands) -> dict[str, str]:
     cdi = settings.spec.cdi
     found = {"ROOT": toolkit_directory(settings)}
-    if runtime is ContainerRuntime.CRI_O:
+    if runtime is RuntimeName.CRI_O:
         found["CRIO_CONFIG_MODE"] = "config"
     if cdi.enabled:
         # The runtime itself gives pods their devices; `nvidia` is the handler of those that name its class.
@@ -137,7 +137,7 @@ def _environment(runtime: ContainerRuntime, settings: PolicyOperands) -> dict[st
         }
     if cdi.nri_plugin_enabled:
         found["ENABLE_NRI_PLUGIN"] = "true"
-    elif runtime is ContainerRuntime.CONTAINERD:
+    elif runtime is RuntimeName.CONTAINERD:
         found["CONTAINERD_RUNTIME_CLASS"] = runtime_class_of(settings)
     return found
 

@@ -20,7 +20,7 @@ from operands.nvidia.drivers.driver_objects import (
     driver_daemon_set,
     finish_driver,
 )
-from operands.nvidia.node_software import RUNTIME_LABEL, NodeSoftware
+from operands.nvidia.node_software import RUNTIME_LABEL, HostSoftware
 from operands.nvidia.object_names import object_name
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import finish_policy
@@ -60,7 +60,7 @@ def config_maps_of_policy(settings: PolicyOperands) -> frozenset[str]:
     return config_maps_of(description_of(settings)) if _is_enabled(settings) else frozenset()
 
 
-def nodes_without_driver(settings: PolicyOperands) -> dict[NodeSoftware, str]:
+def nodes_without_driver(settings: PolicyOperands) -> dict[HostSoftware, str]:
     """Return which of the nodes' software gets no driver though the state is on, and why, with the cure."""
     if not _is_enabled(settings):
         return {}

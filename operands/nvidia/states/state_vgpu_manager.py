@@ -19,7 +19,7 @@ from operands.nvidia.drivers.driver_groups import (
 )
 from operands.nvidia.drivers.driver_manager import set_driver_manager
 from operands.nvidia.drivers.driver_objects import OS_VERSION
-from operands.nvidia.node_software import NodeSoftware
+from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.object_names import object_name
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_transforms import (
@@ -44,7 +44,7 @@ def config_maps_of_policy(settings: PolicyOperands) -> frozenset[str]:
     return frozenset({name} - {""}) if _is_enabled(settings) else frozenset()
 
 
-def nodes_without_manager(settings: PolicyOperands) -> dict[NodeSoftware, str]:
+def nodes_without_manager(settings: PolicyOperands) -> dict[HostSoftware, str]:
     """Return which of the nodes' software gets no vGPU manager though the state is on, and why, with the cure."""
     if not _is_enabled(settings):
         return {}

@@ -23,7 +23,7 @@ from kube.client import KubeClient
 from kube.errors import KubeError
 from kube.resources import CLUSTER_POLICIES, DAEMON_SETS, NODES, NVIDIA_DRIVERS, PODS, Resource
 from manifests.nvidia.operator_crds import build_operator_crds
-from operands.nvidia.node_software import NFD_PREFIX, NodeSoftware
+from operands.nvidia.node_software import NFD_PREFIX, HostSoftware
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_states import POLICY_STATES
 from operands.operand_state import OperandState
@@ -44,8 +44,8 @@ from tests.support.recorded_events import RecordedEvents
 Json = dict[str, Any]
 
 NAMESPACE: Final = "gpu"
-UBUNTU: Final = NodeSoftware(os_tag="ubuntu24.04", kernel="6.8.0-60-generic", runtime="containerd")
-RHEL: Final = NodeSoftware(os_tag="rhel9", kernel="5.14.0-570.el9.x86_64", runtime="cri-o")
+UBUNTU: Final = HostSoftware(os_tag="ubuntu24.04", kernel="6.8.0-60-generic", runtime="containerd")
+RHEL: Final = HostSoftware(os_tag="rhel9", kernel="5.14.0-570.el9.x86_64", runtime="cri-o")
 IMAGES: Final = {
     f"{name}_IMAGE": f"registry.example.com/{name.lower()}:1"
     for name in (
@@ -257,7 +257,7 @@ class OperatorWorld:
         self,
         name: str = "n1",
         *,
-        software: NodeSoftware | None = UBUNTU,
+        software: HostSoftware | None = UBUNTU,
         has_nfd: bool = True,
         owner: str = "",
         **labels: str,

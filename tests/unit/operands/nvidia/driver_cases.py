@@ -12,7 +12,7 @@ from api.kinds.nvidia.operator_blocks import DaemonsetsSpec, HostPaths
 from manifests.yaml import render
 from operands.nvidia.driver_daemonsets import DRIVER_STATE, DriverOperands
 from operands.nvidia.drivers.driver_config_digest import DIGEST_VARIABLE
-from operands.nvidia.node_software import NodeSoftware
+from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.states import state_driver
 from operands.operand_state import ALL_KINDS_SERVED
@@ -32,12 +32,12 @@ IMAGES = {
         "VGPU_MANAGER",
     )
 }
-UBUNTU = NodeSoftware(os_tag="ubuntu24.04", kernel="6.8.0-60-generic", runtime="containerd")
-NEWER_KERNEL = NodeSoftware(os_tag="ubuntu24.04", kernel="6.8.0-71-generic", runtime="containerd")
-RHEL = NodeSoftware(os_tag="rhel9", kernel="5.14.0-570.el9.x86_64", runtime="containerd")
-RHEL_CRI_O = NodeSoftware(os_tag="rhel9", kernel="5.14.0-570.el9.x86_64", runtime="cri-o")
-SLES = NodeSoftware(os_tag="sles15.6", kernel="6.4.0-150600.23.47-default", runtime="containerd")
-UNKNOWN = NodeSoftware(os_tag="", kernel="", runtime="")
+UBUNTU = HostSoftware(os_tag="ubuntu24.04", kernel="6.8.0-60-generic", runtime="containerd")
+NEWER_KERNEL = HostSoftware(os_tag="ubuntu24.04", kernel="6.8.0-71-generic", runtime="containerd")
+RHEL = HostSoftware(os_tag="rhel9", kernel="5.14.0-570.el9.x86_64", runtime="containerd")
+RHEL_CRI_O = HostSoftware(os_tag="rhel9", kernel="5.14.0-570.el9.x86_64", runtime="cri-o")
+SLES = HostSoftware(os_tag="sles15.6", kernel="6.4.0-150600.23.47-default", runtime="containerd")
+UNKNOWN = HostSoftware(os_tag="", kernel="", runtime="")
 CONFIG_KEYS = {
     "certificates": ("ca.crt",),
     "nothing": (),
@@ -48,7 +48,7 @@ CONFIG_KEYS = {
 OWN: Json = {"repository": "registry.example.com/own", "image": "driver", "version": "580"}
 
 
-def a_policy(*software: NodeSoftware, **spec: Any) -> PolicyOperands:
+def a_policy(*software: HostSoftware, **spec: Any) -> PolicyOperands:
     """A ClusterPolicy, its spec in JSON, for nodes of this software: of one Ubuntu, if none is given."""
     return PolicyOperands(
         name="gpus",
@@ -61,7 +61,7 @@ def a_policy(*software: NodeSoftware, **spec: Any) -> PolicyOperands:
 
 
 def a_driver(
-    *software: NodeSoftware,
+    *software: HostSoftware,
     name: str = "fast",
     daemonsets: Mapping[str, Any] | None = None,
     host_paths: Mapping[str, Any] | None = None,

@@ -13,7 +13,7 @@ from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
 from api.kinds.nvidia.nvidiadriver import DriverType, NVIDIADriverSpec
 from api.kinds.nvidia.sandbox_operands import SandboxMode, WorkloadType
 from operands.nvidia.driver_daemonsets import DRIVER_STATE, DriverOperands
-from operands.nvidia.node_software import ContainerRuntime, NodeSoftware
+from operands.nvidia.node_software import HostSoftware, RuntimeName
 from operands.nvidia.policy_operands import PolicyOperands, ServerMetrics
 from operands.nvidia.policy_states import POLICY_STATES
 from operands.operand_state import ALL_KINDS_SERVED
@@ -47,10 +47,10 @@ CDI: Mapping[str, Json] = {
     "cdi": {"enabled": True},
     "nri": {"enabled": True, "nriPluginEnabled": True},
 }
-UBUNTU = NodeSoftware(os_tag="ubuntu24.04", kernel="6.8.0-60-generic", runtime="containerd")
-OLDER_UBUNTU = NodeSoftware(os_tag="ubuntu22.04", kernel="5.15.0-140-generic", runtime="docker")
-RHEL = NodeSoftware(os_tag="rhel9", kernel="5.14.0-570.el9.x86_64", runtime="cri-o")
-UNKNOWN = NodeSoftware(os_tag="", kernel="", runtime="")
+UBUNTU = HostSoftware(os_tag="ubuntu24.04", kernel="6.8.0-60-generic", runtime="containerd")
+OLDER_UBUNTU = HostSoftware(os_tag="ubuntu22.04", kernel="5.15.0-140-generic", runtime="docker")
+RHEL = HostSoftware(os_tag="rhel9", kernel="5.14.0-570.el9.x86_64", runtime="cri-o")
+UNKNOWN = HostSoftware(os_tag="", kernel="", runtime="")
 MIXED = tuple(sorted((UBUNTU, replace(UBUNTU, kernel="6.8.0-71-generic"), OLDER_UBUNTU, RHEL)))
 
 NAMED_BY_SPEC = frozenset(
@@ -73,7 +73,7 @@ ON: Mapping[str, Json] = {
 SANDBOX: Json = {"sandboxWorkloads": {"enabled": True}}
 
 
-def a_policy(*software: NodeSoftware, **spec: Any) -> PolicyOperands:
+def a_policy(*software: HostSoftware, **spec: Any) -> PolicyOperands:
     """A ClusterPolicy, its spec in JSON, for nodes of this software: of one Ubuntu, if none is given."""
     return PolicyOperands(
         name="gpus",
@@ -86,7 +86,7 @@ def a_policy(*software: NodeSoftware, **spec: Any) -> PolicyOperands:
     )
 
 
-def a_full_policy(*software: NodeSoftware, **spec: Any) -> PolicyOperands:
+def a_full_policy(*software: HostSoftware, **spec: Any) -> PolicyOperands:
     """A ClusterPolicy with every operand on; a part of the spec is put into that."""
     parts: Json = {name: {**ON.get(name, {}), **part} for name, part in spec.items()}
     return a_policy(*software, **{**ON, **parts})
@@ -95,7 +95,7 @@ def a_full_policy(*software: NodeSoftware, **spec: Any) -> PolicyOperands:
 def _matrix() -> dict[str, PolicyOperands]:
     cases = {}
     for workload, mode, (cdi, spec), runtime in itertools.product(
-        WorkloadType, SandboxMode, CDI.items(), ContainerRuntime
+        WorkloadType, SandboxMode, CDI.items(), RuntimeName
     ):
         sandbox = {"enabled": True, "defaultWorkload": workload.value, "mode": mode.value}
         cases[f"{workload.value}-{mode.value}-{cdi}-{runtime.value}"] = a_full_policy(
@@ -248,7 +248,7 @@ CASES: dict[str, PolicyOperands] = {
 }
 
 
-def a_driver(*software: NodeSoftware, name: str = "fast", **spec: Any) -> DriverOperands:
+def a_driver(*software: HostSoftware, name: str = "fast", **spec: Any) -> DriverOperands:
     """An NVIDIADriver, its spec in JSON, for nodes of this software: for mixed ones, if none is given."""
     image = {"repository": REGISTRY, "image": "driver", "version": "580.95"}
     return DriverOperands(

@@ -9,7 +9,7 @@ import msgspec
 
 from api.kinds.nvidia.clusterpolicy import ClusterPolicySpec
 from manifests.yaml import render
-from operands.nvidia.node_software import NodeSoftware
+from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.operand_state import ALL_KINDS_SERVED, OperandState
 
@@ -18,7 +18,7 @@ State = OperandState[PolicyOperands]
 
 GOLDEN = Path(__file__).parent / "golden"
 CONTAINERD, CRI_O, DOCKER = (
-    NodeSoftware(os_tag="ubuntu24.04", kernel="6.8.0-60-generic", runtime=runtime)
+    HostSoftware(os_tag="ubuntu24.04", kernel="6.8.0-60-generic", runtime=runtime)
     for runtime in ("containerd", "cri-o", "docker")
 )
 IMAGES = {
@@ -68,7 +68,7 @@ FULL: Json = {
 
 
 def settings_of(
-    spec: Mapping[str, Any], software: tuple[NodeSoftware, ...] = (CONTAINERD,)
+    spec: Mapping[str, Any], software: tuple[HostSoftware, ...] = (CONTAINERD,)
 ) -> PolicyOperands:
     """A ClusterPolicy, its spec in JSON."""
     return PolicyOperands(
@@ -81,7 +81,7 @@ def settings_of(
 
 
 def objects_of(
-    state: State, spec: Mapping[str, Any], software: tuple[NodeSoftware, ...] = (CONTAINERD,)
+    state: State, spec: Mapping[str, Any], software: tuple[HostSoftware, ...] = (CONTAINERD,)
 ) -> list[Json]:
     return state.objects(settings_of(spec, software), ALL_KINDS_SERVED)
 
@@ -90,7 +90,7 @@ def check_golden(
     state: State,
     case: str,
     spec: Mapping[str, Any],
-    software: tuple[NodeSoftware, ...] = (CONTAINERD,),
+    software: tuple[HostSoftware, ...] = (CONTAINERD,),
 ) -> None:
     """Compare the objects with those that were read and approved."""
     text = render(objects_of(state, spec, software))
@@ -105,7 +105,7 @@ def changes(
     state: State,
     after: Mapping[str, Any],
     before: Mapping[str, Any] | None = None,
-    software: tuple[NodeSoftware, ...] = (CONTAINERD,),
+    software: tuple[HostSoftware, ...] = (CONTAINERD,),
 ) -> Json:
     """Return each field that differs by its path, with its new value; None: the field is gone.
 

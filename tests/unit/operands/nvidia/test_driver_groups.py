@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operands.nvidia.drivers.driver_groups import DriverGroup, DriverGrouping, driver_groups
-from operands.nvidia.node_software import OS_ID_FEATURE, ContainerRuntime, NodeSoftware
+from operands.nvidia.node_software import OS_ID_FEATURE, HostSoftware, RuntimeName
 from operands.nvidia.policy_operands import PolicyOperands, StateFault, StateSettingsError
 from operands.nvidia.states import state_driver, state_vgpu_manager
 from operands.operand_state import ALL_KINDS_SERVED
@@ -41,17 +41,17 @@ SYSTEMS = (
 )
 KERNELS = ("", "6.8.0-60-generic", "6.8.0-71-generic", "5.14.0-570.el9.x86_64")
 software = st.builds(
-    NodeSoftware,
+    HostSoftware,
     os_tag=st.sampled_from(SYSTEMS),
     kernel=st.sampled_from(KERNELS),
-    runtime=st.sampled_from(["", *(one.value for one in ContainerRuntime)]),
+    runtime=st.sampled_from(["", *(one.value for one in RuntimeName)]),
 )
 clusters = st.sets(software, max_size=5)
 PRECOMPILED: dict[str, Any] = {"usePrecompiled": True}
 SANDBOX: dict[str, Any] = {"sandboxWorkloads": {"enabled": True}, "vgpuManager": {"enabled": True}}
 
 
-def policy_for(nodes: set[NodeSoftware], **spec: Any) -> PolicyOperands:
+def policy_for(nodes: set[HostSoftware], **spec: Any) -> PolicyOperands:
     policy = a_policy(**spec)
     return PolicyOperands(
         name=policy.name,
@@ -148,7 +148,7 @@ def test_runtimes_of_a_system_with_subscriptions_have_a_daemon_set_each():
 
 def test_architectures_of_one_kernel_have_precompiled_drivers_of_different_names():
     """The GPU Operator leaves the architecture out of the name, and gives both one DaemonSet."""
-    arm = NodeSoftware(os_tag="rhel9", kernel="5.14.0-570.el9.aarch64", runtime="containerd")
+    arm = HostSoftware(os_tag="rhel9", kernel="5.14.0-570.el9.aarch64", runtime="containerd")
     assert len(daemon_sets(a_policy(RHEL, arm, driver=PRECOMPILED))) == 2
 
 
@@ -167,7 +167,7 @@ def test_a_cluster_of_unknown_systems_is_a_fault_of_the_state():
 
 
 def test_nodes_of_an_unknown_kernel_get_no_precompiled_driver():
-    no_kernel = NodeSoftware(os_tag="ubuntu24.04", kernel="", runtime="containerd")
+    no_kernel = HostSoftware(os_tag="ubuntu24.04", kernel="", runtime="containerd")
     policy = a_policy(no_kernel, UBUNTU, driver=PRECOMPILED)
     assert len(daemon_sets(policy)) == 1
     assert "kernel" in state_driver.nodes_without_driver(policy)[no_kernel]

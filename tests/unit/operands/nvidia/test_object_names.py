@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operands.nvidia.node_software import NodeSoftware
+from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.object_names import object_name
 from tests.unit.operands.nvidia.driver_cases import (
     a_driver,
@@ -68,14 +68,14 @@ def test_what_is_no_name_is_cleaned_and_ends_with_a_hash(text: str, start: str):
 
 @given(kernels)
 def test_absurd_kernels_make_names(kernel: str):
-    software = NodeSoftware(os_tag="ubuntu24.04", kernel=kernel, runtime="containerd")
+    software = HostSoftware(os_tag="ubuntu24.04", kernel=kernel, runtime="containerd")
     (found,) = daemon_sets(a_policy(software, driver={"usePrecompiled": True}))
     assert is_name(found)
 
 
 @given(names, kernels)
 def test_absurd_names_of_drivers_make_names_and_values_of_labels(name: str, kernel: str):
-    software = NodeSoftware(os_tag="ubuntu24.04", kernel=kernel, runtime="containerd")
+    software = HostSoftware(os_tag="ubuntu24.04", kernel=kernel, runtime="containerd")
     for one in objects_of(a_driver(software, name=name, usePrecompiled=True)):
         assert is_name(one["metadata"]["name"])
         for value in one["metadata"]["labels"].values():

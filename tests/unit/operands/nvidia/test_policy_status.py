@@ -10,12 +10,12 @@ from operands.nvidia.daemon_set_readiness import DaemonSetReadiness
 from operands.nvidia.policy_status import (
     BadReason,
     GoodReason,
+    OverallReadiness,
     StateFacts,
     StateReason,
-    Verdict,
     operator_conditions,
+    overall_readiness,
     state_status,
-    verdict_of,
 )
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -75,29 +75,34 @@ def test_the_verdict_is_that_of_the_gpu_operator(
     states: list[StateReadiness], options: dict[str, Any], reason: GoodReason | BadReason
 ):
     given = {"has_nfd_labels": True, "has_gpu_nodes": True, **options}
-    assert verdict_of("ClusterPolicy", [a_state(one) for one in states], **given).reason is reason
+    assert (
+        overall_readiness("ClusterPolicy", [a_state(one) for one in states], **given).reason
+        is reason
+    )
 
 
 def test_what_is_not_ready_is_said_with_the_first_cause_667():
     states = [a_state(StateReadiness.NOT_READY, "a"), a_state(StateReadiness.NOT_READY, "b")]
-    verdict = verdict_of("ClusterPolicy", states, has_nfd_labels=True, has_gpu_nodes=True)
-    assert verdict.message == "ClusterPolicy is not ready; states not ready: [a b]. a: why"
+    overall = overall_readiness("ClusterPolicy", states, has_nfd_labels=True, has_gpu_nodes=True)
+    assert overall.message == "ClusterPolicy is not ready; states not ready: [a b]. a: why"
 
 
 @pytest.mark.parametrize(
-    ("verdict", "want"),
+    ("overall", "want"),
     [
         (
-            Verdict(reason=GoodReason.RECONCILED, message="m"),
+            OverallReadiness(reason=GoodReason.RECONCILED, message="m"),
             [("Ready", "True", "Reconciled", "m"), ("Error", "False", "Ready", "")],
         ),
         (
-            Verdict(reason=BadReason.OPERAND_NOT_READY, message="m"),
+            OverallReadiness(reason=BadReason.OPERAND_NOT_READY, message="m"),
             [("Ready", "False", "Error", ""), ("Error", "True", "OperandNotReady", "m")],
         ),
     ],
 )
-def test_both_conditions_say_the_same(verdict: Verdict, want: list[tuple[str, str, str, str]]):
-    found = operator_conditions(verdict, shown=None, generation=3, now=NOW)
+def test_both_conditions_say_the_same(
+    overall: OverallReadiness, want: list[tuple[str, str, str, str]]
+):
+    found = operator_conditions(overall, shown=None, generation=3, now=NOW)
     assert [(one.type, one.status, one.reason, one.message) for one in found] == want
-    assert operator_conditions(verdict, shown=found, generation=3, now=LATER) == found
+    assert operator_conditions(overall, shown=found, generation=3, now=LATER) == found

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operands.nvidia.node_software import NodeSoftware
+from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.policy_operands import StateFault, StateSettingsError
 from operands.nvidia.states.state_container_toolkit import STATE
 from operands.transforms import container_of, pod_spec_of, the
@@ -46,11 +46,11 @@ def toolkit(**variables: str) -> Json:
     return {"toolkit": {"env": [{"name": key, "value": one} for key, one in variables.items()]}}
 
 
-def the_pods(spec: Json, software: NodeSoftware) -> Json:
+def the_pods(spec: Json, software: HostSoftware) -> Json:
     return the(objects_of(STATE, spec, (software,)), "DaemonSet")
 
 
-def host_files(spec: Json, software: NodeSoftware) -> dict[str, str]:
+def host_files(spec: Json, software: HostSoftware) -> dict[str, str]:
     """Directories of the node by their places in the toolkit's container."""
     daemon_set = the_pods(spec, software)
     volumes = {one["name"]: one for one in pod_spec_of(daemon_set)["volumes"]}
@@ -114,7 +114,7 @@ def test_a_runtime_that_joins_or_leaves_changes_no_byte_of_the_others(nodes, dat
     assert {name for _, name in after.keys() - before.keys()} <= added
 
 
-def named(software: Collection[NodeSoftware]) -> dict[tuple[str, str], Json]:
+def named(software: Collection[HostSoftware]) -> dict[tuple[str, str], Json]:
     objects = objects_of(STATE, {}, tuple(sorted(software)))
     return {(one["kind"], one["metadata"]["name"]): one for one in objects}
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from operands.nvidia.node_software import NodeSoftware
+from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.policy_operands import StateFault, StateSettingsError
 from operands.nvidia.states import state_driver
 from tests.support.kubernetes_schemas import check_object
@@ -442,7 +442,7 @@ def test_no_config_map_is_read_for_a_driver_that_is_off():
 
 def test_a_system_without_a_known_directory_is_told_and_takes_no_driver_away():
     """The whole state keeps what it had: a mistake in a spec uninstalls no driver."""
-    strange = NodeSoftware(os_tag="arch2026", kernel="6.9", runtime="containerd")
+    strange = HostSoftware(os_tag="arch2026", kernel="6.9", runtime="containerd")
     policy = a_policy(strange, UBUNTU, driver={"certConfig": {"name": "certificates"}})
     with pytest.raises(StateSettingsError, match=r"driver\.certConfig: .* arch2026") as caught:
         objects_of(policy)

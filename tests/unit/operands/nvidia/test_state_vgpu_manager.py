@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from operands.nvidia.devices.vgpu_layouts import PRODUCTS, layouts_text
-from operands.nvidia.node_software import NodeSoftware
+from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.policy_operands import StateFault, StateSettingsError
 from operands.nvidia.states import state_vgpu_device_manager, state_vgpu_manager
 from operands.operand_state import ALL_KINDS_SERVED
@@ -30,12 +30,12 @@ ON: dict[str, Any] = {
 BOTH = (state_vgpu_manager.STATE, state_vgpu_device_manager.STATE)
 
 
-def objects(state: State, *software: NodeSoftware, **spec: Any) -> list[dict[str, Any]]:
+def objects(state: State, *software: HostSoftware, **spec: Any) -> list[dict[str, Any]]:
     parts = {name: {**ON.get(name, {}), **part} for name, part in spec.items()}
     return state.objects(a_policy(*software, **{**ON, **parts}), ALL_KINDS_SERVED)
 
 
-def daemon_sets(state: State, *software: NodeSoftware, **spec: Any) -> dict[str, dict[str, Any]]:
+def daemon_sets(state: State, *software: HostSoftware, **spec: Any) -> dict[str, dict[str, Any]]:
     found = objects(state, *software, **spec)
     return {one["metadata"]["name"]: one for one in found if one["kind"] == "DaemonSet"}
 
