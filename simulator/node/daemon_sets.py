@@ -1,9 +1,12 @@
 """A fake DaemonSet controller: a bound pod on every node that the template allows, in one namespace.
 
-A pod is named for its DaemonSet and its node. A changed template is not rolled out, and no status is written.
+A pod is named for its DaemonSet and its node. A changed template makes a ControllerRevision; with strategy RollingUpdate
+its pods are replaced one by one, with OnDelete when they are deleted. The status counts pods as a real one's.
 """
 
 import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import msgspec
@@ -11,16 +14,19 @@ import structlog
 
 from api.foreign.core import Node, PodSpec, Toleration
 from api.foreign.workload_kinds import DaemonSet
-from api.meta import PartialObjectMetadata
+from api.meta import Condition, Model, ObjectMeta
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.informer import Informer, Selection
-from kube.resources import DAEMON_SETS, NODES, PODS
+from kube.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
 from kube.store import Store
 from pool.facts import node_facts
 from pool.model import Constraints
 from pool.placement.planner import may_go_to
+from simulator.node.controller_revisions import REVISION_LABEL, revision_body, revision_hash
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from api.clock import Clock
     from kube.client import KubeClient
 
@@ -35,6 +41,46 @@ _TOLERATED: Final = (
 _log = structlog.get_logger()
 
 
+class _PodStatus(Model, frozen=True):
+    conditions: list[Condition] | None = None
+
+
+class _DaemonPod(Model, frozen=True):
+    """What counts of a pod."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def is_going(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def is_ready(self) -> bool:
+        conditions = self.status.conditions or ()
+        return not self.is_going and any(
+            (one.type, one.status) == ("Ready", "True") for one in conditions
+        )
+
+    @property
+    def owner(self) -> str:
+        """Uid of its DaemonSet; empty of a pod that is none's."""
+        for one in self.metadata.owner_references or ():
+            if one.kind == DAEMON_SETS.kind and one.controller:
+                return one.uid
+        return ""
+
+
+@final
+@dataclass(slots=True)
+class _Revisions:
+    """Revisions of one DaemonSet."""
+
+    numbers: dict[str, int]
+    """By hash."""
+    newest: str = ""
+
+
 @final
 class FakeDaemonSets:
     """Creates and deletes the pods of all DaemonSets of a namespace."""
@@ -45,8 +91,12 @@ class FakeDaemonSets:
         self._namespace = namespace
         self._nodes: Store[Node] = Store()
         self._sets: Store[DaemonSet] = Store()
-        self._pods: Store[PartialObjectMetadata] = Store()
+        self._pods: Store[_DaemonPod] = Store()
         self._changed = asyncio.Event()
+        self._revisions: dict[str, tuple[str, _Revisions]] = {}
+        # uid of a DaemonSet -> its name and revisions
+        self._told: dict[str, dict[str, int]] = {}
+        # uid of a DaemonSet -> the status that was written last
 
     async def run(self) -> NoReturn:
         client, clock, within = self._client, self._clock, Selection(namespace=self._namespace)
@@ -55,9 +105,7 @@ class FakeDaemonSets:
             Informer(
                 client, DAEMON_SETS, DaemonSet, sink=self._sets, clock=clock, selection=within
             ),
-            Informer(
-                client, PODS, PartialObjectMetadata, sink=self._pods, clock=clock, selection=within
-            ),
+            Informer(client, PODS, _DaemonPod, sink=self._pods, clock=clock, selection=within),
         )
         for store in (self._nodes, self._sets, self._pods):
             store.changes.subscribe(lambda _name: self._changed.set())
@@ -78,21 +126,61 @@ class FakeDaemonSets:
         raise AssertionError("a task group of endless tasks ended")
 
     async def _reconcile(self) -> None:
-        wanted = self._wanted()
+        live = {
+            one.metadata.uid: one
+            for _, one in sorted(self._sets.by_name.items())
+            if one.metadata.deletion_timestamp is None
+        }
+        await self._keep_revisions(live)
+        wanted = self._wanted(live)
         for name, pod in list(self._pods.by_name.items()):
-            owner = _owner_of(pod)
-            if owner and (name not in wanted or wanted[name][0].metadata.uid != owner):
+            if pod.owner and (name not in wanted or wanted[name][0].metadata.uid != pod.owner):
                 await self._delete(pod)
         for name in sorted(wanted.keys() - self._pods.by_name.keys()):
             await self._create(name, *wanted[name])
+        pods: defaultdict[str, list[_DaemonPod]] = defaultdict(list)
+        for name, pod in sorted(self._pods.by_name.items()):
+            if name in wanted:
+                pods[pod.owner].append(pod)
+        for uid, one in live.items():
+            total = sum(owner.metadata.uid == uid for owner, _ in wanted.values())
+            await self._replace_one(one, pods[uid])
+            await self._tell(one, pods[uid], total)
 
-    def _wanted(self) -> dict[str, tuple[DaemonSet, str]]:
+    async def _keep_revisions(self, live: dict[str, DaemonSet]) -> None:
+        for uid in self._revisions.keys() - live.keys():
+            name, revisions = self._revisions.pop(uid)
+            self._told.pop(uid, None)
+            for hash_ in revisions.numbers:
+                await self._delete_revision(f"{name}-{hash_}")
+        for uid, one in live.items():
+            name, revisions = self._revisions.setdefault(uid, (one.metadata.name, _Revisions({})))
+            hash_ = revision_hash(one.spec["template"])
+            if hash_ != revisions.newest:
+                await self._add_revision(one, revisions, hash_)
+                revisions.newest = hash_
+
+    async def _add_revision(self, owner: DaemonSet, revisions: _Revisions, hash_: str) -> None:
+        number = max(revisions.numbers.values(), default=0) + 1
+        meta = owner.metadata
+        identity = {"name": meta.name, "namespace": self._namespace, "uid": meta.uid}
+        labels = owner.spec["template"]["metadata"].get("labels") or {}
+        body = revision_body(identity, labels, hash_=hash_) | {"revision": number}
+        await self._client.apply(CONTROLLER_REVISIONS, body, field_manager="daemonset-controller")
+        revisions.numbers[hash_] = number
+
+    async def _delete_revision(self, name: str) -> None:
+        try:
+            await self._client.delete(CONTROLLER_REVISIONS, name, namespace=self._namespace)
+        except NotFound:
+            return
+
+    def _wanted(self, live: dict[str, DaemonSet]) -> dict[str, tuple[DaemonSet, str]]:
         """Return DaemonSet and node of every pod that should be there, by the pod's name."""
         return {
-            f"{name}-{node}": (found, node)
-            for name, found in sorted(self._sets.by_name.items())
-            if found.metadata.deletion_timestamp is None
-            for node in self._nodes_of(found)
+            f"{one.metadata.name}-{node}": (one, node)
+            for one in live.values()
+            for node in self._nodes_of(one)
         }
 
     def _nodes_of(self, found: DaemonSet) -> list[str]:
@@ -116,13 +204,14 @@ class FakeDaemonSets:
             "uid": owner.metadata.uid,
             "controller": True,
         }
+        _, revisions = self._revisions[owner.metadata.uid]
         body: dict[str, Any] = {
             "apiVersion": PODS.api_version,
             "kind": PODS.kind,
             "metadata": {
                 "name": name,
                 "namespace": self._namespace,
-                "labels": meta.get("labels") or {},
+                "labels": {**(meta.get("labels") or {}), REVISION_LABEL: revisions.newest},
                 "annotations": meta.get("annotations") or {},
                 "ownerReferences": [reference],
             },
@@ -133,19 +222,56 @@ class FakeDaemonSets:
         except AlreadyExists:
             return  # the watch has yet to show it
 
-    async def _delete(self, pod: PartialObjectMetadata) -> None:
+    async def _delete(self, pod: _DaemonPod) -> None:
         meta = pod.metadata
-        if meta.deletion_timestamp is not None:
+        if pod.is_going:
             return
         try:
             await self._client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid)
         except (NotFound, Conflict):
             return  # likewise, or another pod has the name
 
+    async def _replace_one(self, owner: DaemonSet, pods: "Sequence[_DaemonPod]") -> None:
+        """Roll a changed template out: delete one pod of an older one, unless another one is away."""
+        strategy = (owner.spec.get("updateStrategy") or {}).get("type")
+        outdated = [one for one in pods if not self._is_updated(owner, one)]
+        if strategy == "OnDelete" or not outdated:
+            return
+        # A pod that is not ready goes first: nothing is lost with it.
+        broken = [one for one in outdated if not one.is_ready]
+        if broken:
+            await self._delete(broken[0])
+        elif all(one.is_ready for one in pods):
+            await self._delete(outdated[0])
 
-def _owner_of(pod: PartialObjectMetadata) -> str:
-    """Return the uid of the pod's DaemonSet; empty of a pod that is none's."""
-    for owner in pod.metadata.owner_references or ():
-        if owner.kind == DAEMON_SETS.kind and owner.controller:
-            return owner.uid
-    return ""
+    def _is_updated(self, owner: DaemonSet, pod: _DaemonPod) -> bool:
+        _, revisions = self._revisions[owner.metadata.uid]
+        return pod.metadata.label(REVISION_LABEL) == revisions.newest
+
+    async def _tell(self, owner: DaemonSet, pods: "Sequence[_DaemonPod]", total: int) -> None:
+        """Write the status where it has changed."""
+        meta = owner.metadata
+        ready = sum(one.is_ready for one in pods)
+        status = {
+            "observedGeneration": meta.generation,
+            "desiredNumberScheduled": total,
+            "currentNumberScheduled": len(pods),
+            "numberMisscheduled": 0,
+            "updatedNumberScheduled": sum(self._is_updated(owner, one) for one in pods),
+            "numberReady": ready,
+            "numberAvailable": ready,
+            "numberUnavailable": max(0, total - ready),
+        }
+        if self._told.get(meta.uid) == status:
+            return
+        try:
+            await self._client.merge_patch(
+                DAEMON_SETS,
+                {"status": status},
+                name=meta.name,
+                namespace=self._namespace,
+                subresource="status",
+            )
+        except NotFound:
+            return
+        self._told[meta.uid] = status

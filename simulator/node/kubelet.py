@@ -43,8 +43,9 @@ async def register_node(
     allocatable: "Mapping[str, int]",
     *,
     labels: "Mapping[str, str] | None" = None,
+    system: "Mapping[str, str] | None" = None,
 ) -> None:
-    """Create a Ready node with these extended resources."""
+    """Create a Ready node with these extended resources; `system` is its `nodeInfo`, where it matters."""
     resources = {"cpu": "64", "memory": "512Gi", "pods": "110"}
     resources |= {resource: str(count) for resource, count in allocatable.items()}
     await client.create(
@@ -66,6 +67,7 @@ async def register_node(
         "capacity": resources,
         "allocatable": resources,
         "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        **({"nodeInfo": dict(system)} if system else {}),
     }
     await client.merge_patch(NODES, {"status": status}, name=name, subresource="status")
     # What the node lifecycle controller does once a node is Ready: admission tainted it as not ready.
@@ -92,8 +94,8 @@ class FakeKubelet:
         # every change of a bound pod; unbounded, since a cluster in memory is small
         self._starts: dict[str, asyncio.Task[None] | None] = {}
         # uid -> the task that starts its containers, or did
-        self._passed: defaultdict[str, set[str]] = defaultdict(set)
-        # uid -> init containers that have succeeded
+        self._passed: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        # uid -> init containers that have succeeded, and when
 
     async def run(self) -> NoReturn:
         informer = Informer(self._client, PODS, Pod, sink=self, clock=self._clock)
@@ -164,13 +166,15 @@ class FakeKubelet:
         for name in inits:
             if name not in self._passed[uid]:
                 await self._start_container(pod, name)
-                self._passed[uid].add(name)
+                self._passed[uid][name] = self._now()
                 await self._write(pod, {"initContainerStatuses": self._of_inits(pod)})
         names = [one.name for one in pod.spec.containers or ()]
         for name in names:
             await self._start_container(pod, name)
         status = {"phase": "Running", "conditions": _ready("True")}
-        await self._write(pod, status | {"containerStatuses": _statuses(names, up=names)})
+        started = {"running": {"startedAt": self._now()}}
+        shown = _statuses(names, up=dict.fromkeys(names, started))
+        await self._write(pod, status | {"containerStatuses": shown})
 
     async def _mount(self, pod: Pod) -> None:
         """Return once the pod's volumes are mounted; what keeps them from it is shown by Events meanwhile."""
@@ -242,7 +246,7 @@ class FakeKubelet:
             return {
                 "phase": "Running",
                 "conditions": _ready("False"),
-                "containerStatuses": _statuses(names, up=(), ended=ended),
+                "containerStatuses": _statuses(names, up={}, ended=ended),
             }
         return {
             "conditions": _ready("False"),
@@ -251,7 +255,14 @@ class FakeKubelet:
 
     def _of_inits(self, pod: Pod, *, ended: "Mapping[str, str] | None" = None) -> list[Json]:
         names = [one.name for one in pod.spec.init_containers or ()]
-        return _statuses(names, up=self._passed[pod.metadata.uid], ended=ended)
+        passed = {
+            name: {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": time}}
+            for name, time in self._passed[pod.metadata.uid].items()
+        }
+        return _statuses(names, up=passed, ended=ended)
+
+    def _now(self) -> str:
+        return self._clock.utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def _write(self, pod: Pod, status: Json) -> None:
         meta = pod.metadata
@@ -269,12 +280,13 @@ def _ready(status: str) -> list[Json]:
 
 
 def _statuses(
-    names: "Iterable[str]", *, up: "Iterable[str]", ended: "Mapping[str, str] | None" = None
+    names: "Iterable[str]", *, up: "Mapping[str, Json]", ended: "Mapping[str, str] | None" = None
 ) -> list[Json]:
-    """Return the statuses of containers, of which some are up, or have ended with a message."""
+    """Return the statuses of containers, of which some are up, each with its state, or have ended with a message."""
     messages = ended or {}
     return [
         {"name": name, "ready": name in up}
+        | ({"state": up[name]} if name in up else {})
         | (
             {"lastState": {"terminated": {"exitCode": 1, "message": messages[name]}}}
             if name in messages

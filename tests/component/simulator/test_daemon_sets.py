@@ -12,13 +12,16 @@ from api.foreign.core import Pod
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import NotFound
-from kube.resources import DAEMON_SETS, NAMESPACES, NODES, PODS
+from kube.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NAMESPACES, NODES, PODS
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.container_runtime import ContainerFailedError
+from simulator.node.controller_revisions import REVISION_LABEL
 from simulator.node.daemon_sets import FakeDaemonSets
 from simulator.node.kubelet import FakeKubelet, register_node
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async
+
+Json = dict[str, Any]
 
 NAMESPACE = "gpu-control-plane"
 POD = "tool-n1"
@@ -53,6 +56,22 @@ class Nodes:
         found = await self.client.list_(PODS, Pod, namespace=NAMESPACE)
         return sorted(one.metadata.name for one in found.items)
 
+    async def daemon_set(self) -> Json:
+        return await self.client.get(DAEMON_SETS, Json, "tool", namespace=NAMESPACE)
+
+    async def status(self) -> Json:
+        return dict((await self.daemon_set())["status"])
+
+    async def hashes(self) -> list[str]:
+        """Return the revision of each pod."""
+        found = await self.client.list_(PODS, Pod, namespace=NAMESPACE)
+        return [one.metadata.label(REVISION_LABEL) or "" for one in found.items]
+
+    async def newest_revision(self) -> str:
+        found = await self.client.list_(CONTROLLER_REVISIONS, Json, namespace=NAMESPACE)
+        newest = max(found.items, key=lambda one: int(one["revision"]))
+        return str(newest["metadata"]["labels"][REVISION_LABEL])
+
     async def is_ready(self) -> bool:
         with contextlib.suppress(NotFound):
             conditions = (await self.pod())["status"].get("conditions")
@@ -81,12 +100,14 @@ async def nodes(server: InMemoryApiServer) -> AsyncIterator[Nodes]:
                 task.cancel()
 
 
-async def apply_daemon_set(client: KubeClient) -> None:
+async def apply_daemon_set(
+    client: KubeClient, *, image: str = "i", strategy: str = "RollingUpdate"
+) -> None:
     labels = {"app": "tool"}
     spec = {
         "nodeSelector": {"example.test/device": "yes"},
         "initContainers": [{"name": name, "image": "i"} for name in ("first", "second")],
-        "containers": [{"name": "main", "image": "i"}],
+        "containers": [{"name": "main", "image": image}],
     }
     body = {
         "apiVersion": "apps/v1",
@@ -94,6 +115,7 @@ async def apply_daemon_set(client: KubeClient) -> None:
         "metadata": {"name": "tool", "namespace": NAMESPACE},
         "spec": {
             "selector": {"matchLabels": labels},
+            "updateStrategy": {"type": strategy},
             "template": {"metadata": {"labels": labels}, "spec": spec},
         },
     }
@@ -128,6 +150,64 @@ async def test_pods_follow_the_labels_of_nodes_and_go_with_their_daemon_set(node
     await eventually(is_on)
 
 
+async def test_a_rolling_update_replaces_pod_after_pod(nodes: Nodes):
+    await roll_out(nodes, "RollingUpdate")
+    first, second = await nodes.hashes()
+    assert first == second == await nodes.newest_revision()
+
+
+async def test_pods_of_strategy_on_delete_are_of_the_new_revision_once_they_are_deleted(
+    nodes: Nodes,
+):
+    await roll_out(nodes, "OnDelete")
+    newest = await nodes.newest_revision()
+    assert newest not in await nodes.hashes()
+    assert (await nodes.status())["updatedNumberScheduled"] == 0
+    await nodes.client.delete(PODS, POD, namespace=NAMESPACE)
+
+    async def is_rolled_out() -> bool:
+        status = await nodes.status()
+        return (status["updatedNumberScheduled"], status["numberAvailable"]) == (1, 2)
+
+    await eventually(is_rolled_out)
+    assert (await nodes.hashes()).count(newest) == 1
+
+
+async def test_revisions_go_with_their_daemon_set(nodes: Nodes):
+    await apply_daemon_set(nodes.client)
+
+    async def has(count: int) -> bool:
+        found = await nodes.client.list_(CONTROLLER_REVISIONS, Json, namespace=NAMESPACE)
+        return len(found.items) == count
+
+    await eventually(lambda: has(1))
+    await nodes.client.delete(DAEMON_SETS, "tool", namespace=NAMESPACE)
+    await eventually(lambda: has(0))
+
+
+async def roll_out(nodes: Nodes, strategy: str) -> None:
+    """Change the image of a DaemonSet with a pod on both nodes, and wait until no pod of it is away."""
+    await apply_daemon_set(nodes.client, strategy=strategy)
+    for node in ("n1", "n2"):
+        await nodes.label(node, "yes")
+
+    async def is_ready() -> bool:
+        status = await nodes.status()
+        return bool(status.get("numberAvailable") == status["desiredNumberScheduled"] == 2)
+
+    await eventually(is_ready)
+    before = await nodes.hashes()
+    await apply_daemon_set(nodes.client, image="other", strategy=strategy)
+    generation = (await nodes.daemon_set())["metadata"]["generation"]
+
+    async def is_through() -> bool:
+        is_seen = (await nodes.status()).get("observedGeneration") == generation
+        is_changed = strategy == "OnDelete" or not set(before) & set(await nodes.hashes())
+        return is_seen and is_changed and await is_ready()
+
+    await eventually(is_through)
+
+
 async def test_init_containers_succeed_one_after_the_other(nodes: Nodes):
     await apply_daemon_set(nodes.client)
     await nodes.label("n1", "yes")
@@ -135,9 +215,9 @@ async def test_init_containers_succeed_one_after_the_other(nodes: Nodes):
     assert nodes.runtime.started == [f"{POD}/{one}" for one in ("first", "second", "main")]
     status = (await nodes.pod())["status"]
     assert status["phase"] == "Running"
-    assert status["initContainerStatuses"] == [
-        {"name": name, "ready": True} for name in ("first", "second")
-    ]
+    shown = status["initContainerStatuses"]
+    assert [(one["name"], one["ready"]) for one in shown] == [("first", True), ("second", True)]
+    assert all(one["state"]["terminated"]["exitCode"] == 0 for one in shown)
 
 
 async def test_an_init_container_that_fails_holds_up_those_after_it(nodes: Nodes):
@@ -154,10 +234,9 @@ async def test_an_init_container_that_fails_holds_up_those_after_it(nodes: Nodes
     status = (await nodes.pod())["status"]
     ended = {"terminated": {"exitCode": 1, "message": "no driver"}}
     assert status["phase"] == "Pending"
-    assert status["initContainerStatuses"] == [
-        {"name": "first", "ready": True},
-        {"name": "second", "ready": False, "lastState": ended},
-    ]
+    first, second = status["initContainerStatuses"]
+    assert (first["name"], first["ready"]) == ("first", True)
+    assert second == {"name": "second", "ready": False, "lastState": ended}
     nodes.runtime.messages.clear()
     await eventually(nodes.is_ready)
     assert nodes.runtime.started.count(f"{POD}/first") == 1
