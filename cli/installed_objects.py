@@ -58,11 +58,13 @@ from manifests.monitoring.alerts import build_alert_rules
 from manifests.monitoring.dashboards.config_maps import build_dashboards
 from manifests.monitoring.monitors import build_pod_monitor, build_service_monitor
 from manifests.node.csi_driver import build_csi_driver
+from manifests.nvidia.operator_crds import build_operator_crds
 from server.rbac import (
     BACKEND_RULES,
     build_agent_roles,
     build_backend_roles,
     build_hook,
+    build_node_software_roles,
     build_server_roles,
 )
 
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+_NODE_SOFTWARE: Final = "node_software.enabled"
 _KEPT: Final = {"helm.sh/resource-policy": "keep"}
 
 
@@ -120,6 +123,11 @@ def build_groups(installation: "Installation") -> "list[ObjectGroup]":
             needs=("crds.enabled",),
         ),
         *_kernel_caches(installation),
+        ObjectGroup(
+            name="node-software-crds",
+            objects=build_operator_crds(_KEPT if installation.values.crds.keep else None),
+            needs=("crds.enabled", _NODE_SOFTWARE),
+        ),
         ObjectGroup(name="server-roles", objects=build_server_roles(installation.own_objects)),
         *(
             ObjectGroup(
@@ -129,6 +137,11 @@ def build_groups(installation: "Installation") -> "list[ObjectGroup]":
             )
             for backend in BACKEND_RULES
         ),
+        ObjectGroup(
+            name="node-software-roles",
+            objects=build_node_software_roles(installation.own_objects),
+            needs=(_NODE_SOFTWARE,),
+        ),
         ObjectGroup(name="agent-roles", objects=build_agent_roles(namespace)),
         ObjectGroup(name="user-roles", objects=build_user_roles()),
         ObjectGroup(
@@ -137,6 +150,12 @@ def build_groups(installation: "Installation") -> "list[ObjectGroup]":
             needs=("pool_viewers",),
         ),
         ObjectGroup(name="policies", objects=list(_policies(installation))),
+        ObjectGroup(
+            name="server-policies",
+            objects=build_server_policies(
+                installation.own_objects, excluded_namespaces=installation.excluded_namespaces
+            ),
+        ),
         ObjectGroup(name="settings", objects=[build_settings(installation)]),
         ObjectGroup(
             name="services",
@@ -280,7 +299,6 @@ def _policies(installation: "Installation") -> "Iterator[Json]":
     )
     yield from build_fencing_policies(term=own.lease)
     yield from build_agent_policy(own.namespace)
-    yield from build_server_policies(own, excluded_namespaces=excluded)
 
 
 def _webhooks(installation: "Installation") -> list[Json]:

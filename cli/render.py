@@ -43,6 +43,7 @@ from manifests.monitoring.dashboards.config_maps import (
     dashboard_text,
 )
 from manifests.node.csi_driver import build_csi_driver
+from manifests.nvidia.operator_crds import build_operator_crds
 from manifests.yaml import render
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def render_target(target: RenderTarget, options: "argparse.Namespace") -> str:
     """
     match target:
         case RenderTarget.CRDS:
-            return render([*build_crds(), *build_cache_crds(), build_csi_driver()])
+            return render(_definitions(options))
         case RenderTarget.FEATURES:
             return render([build_node_feature_rule()])
         case RenderTarget.EXAMPLES:
@@ -175,6 +176,14 @@ def _of_one_installation(target: RenderTarget, options: "argparse.Namespace") ->
             return _dashboards(options.board, namespace)
         case _:
             raise ValueError(f"{target.value} needs no names")
+
+
+def _definitions(options: "argparse.Namespace") -> list[dict[str, Any]]:
+    definitions = [*build_crds(), *build_cache_crds(), build_csi_driver()]
+    # Settings are loaded only where they are given: their modules take a second.
+    if options.settings and _load_settings(options).node_software.enabled:
+        definitions += build_operator_crds()
+    return definitions
 
 
 def _cache_rights(settings: "Settings", namespace: str) -> list[dict[str, Any]]:
@@ -239,6 +248,7 @@ def _own_objects(options: "argparse.Namespace") -> OwnObjects:
         serving_secret=settings.tls.secret,
         scheduler_deployment=settings.scheduler.deployment,
         images=operand_images(settings) if options.settings else None,
+        runs_node_software=settings.node_software.enabled,
     )
 
 

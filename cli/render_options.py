@@ -26,7 +26,7 @@ _NAMESPACED: Final = (
 TARGETS_OF_FLAGS: Final[dict[str, tuple[str, ...]]] = {
     "values": ("all",),
     "kube_version": ("all",),
-    "settings": _NAMESPACED,
+    "settings": ("crds", *_NAMESPACED),
     "namespace": ("all", *_NAMESPACED),
     "url": ("webhooks", "scheduler-config"),
     "ca_file": ("webhooks", "scheduler-config"),
@@ -65,7 +65,7 @@ def add_render_flags(parser: "CommandParser") -> None:
         "version of the cluster, which kube-scheduler's image has, e.g. v1.34.2",
         metavar="VERSION",
     )
-    _add(parser, "settings", "the server's settings: names, and images of its DaemonSets")
+    _add(parser, "settings", "the server's settings: names, images of its DaemonSets, and kinds")
     _add(parser, "namespace", "namespace of the server (gpu-control-plane)", metavar="NAME")
     _add(
         parser,

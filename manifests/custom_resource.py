@@ -1,7 +1,10 @@
 """One CustomResourceDefinition: the schema from `api`, names and columns from the caller."""
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
+
+import msgspec
 
 from api.crd.openapi import crd_schema
 from api.names import GROUP, VERSION
@@ -63,7 +66,7 @@ class CustomResource:
 
     def build(self) -> dict[str, Any]:
         kind = self.model.__name__
-        schema = crd_schema(self.model)
+        schema = msgspec.json.decode(_encoded_schema(self.model))
         has_status = "status" in schema["properties"]
         version: dict[str, Any] = {
             "name": self.version,
@@ -93,6 +96,12 @@ class CustomResource:
                 "versions": [version],
             },
         }
+
+
+@functools.cache
+def _encoded_schema(model: "type[Model]") -> bytes:
+    """Return the schema, which takes a hundred times as long to make as to decode."""
+    return msgspec.json.encode(crd_schema(model))
 
 
 def build_definitions(

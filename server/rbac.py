@@ -19,6 +19,7 @@ from manifests.install.rbac import (
 )
 from manifests.install.server_policy import OwnObjects
 from manifests.install.uninstall_hook import HookPod, build_uninstall_hook
+from reconciler.driver_upgrade import upgrade_pass
 from reconciler.node_software import rights as node_software_rights
 from reconciler.scaling.backends import karpenter_native, karpenter_static, warm_buffers
 from reconciler.sinks import operator_objects
@@ -62,6 +63,7 @@ def build_roles(
         build_namespace(own.namespace),
         *build_server_roles(own),
         *(one for backend in further for one in build_backend_roles(own, backend)),
+        *(build_node_software_roles(own) if own.runs_node_software else []),
         *build_scheduler_rbac(own.namespace),
         *build_agent_roles(own.namespace),
         *build_user_roles(),
@@ -96,12 +98,23 @@ def build_backend_roles(own: OwnObjects, backend: ScalingBackend) -> "list[dict[
     )
 
 
+NODE_SOFTWARE_RULES: Final = (
+    *operator_objects.RBAC,
+    *node_software_rights.RBAC,
+    *upgrade_pass.FURTHER_RBAC,
+)
+NODE_SOFTWARE_NAMESPACED_RULES: Final = (
+    *node_software_rights.NAMESPACED_RBAC,
+    *upgrade_pass.FURTHER_NAMESPACED_RBAC,
+)
+
+
 def build_node_software_roles(own: OwnObjects) -> "list[dict[str, Any]]":
     """Return the server's rights with its setting `node_software.enabled`, and only then."""
     return build_further_rights(
         f"{constants.NAME}-node-software",
-        (*operator_objects.RBAC, *node_software_rights.RBAC),
-        namespaced_rules=node_software_rights.NAMESPACED_RBAC,
+        tuple(dict.fromkeys(NODE_SOFTWARE_RULES)),
+        namespaced_rules=tuple(dict.fromkeys(NODE_SOFTWARE_NAMESPACED_RULES)),
         namespace=own.namespace,
     )
 

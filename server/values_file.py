@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from manifests.install.values import KernelCacheValues
+    from manifests.install.values import KernelCacheValues, NodeSoftwareValues
     from server.kernel_cache_settings import KernelCacheSettings
+    from server.node_software_settings import NodeSoftwareSettings
 
 KUBERNETES_VERSION: Final = "v1.36.3"
 """Version of kube-scheduler where the cluster is not known."""
@@ -74,6 +75,7 @@ def build_installation(
     content = overlaid(base_settings(values, namespace=namespace, image=reference), values.settings)
     settings = _checked(content)
     _check_caches(settings.kernel_caches, values.kernel_caches)
+    _check_node_software(settings.node_software, values.node_software)
     _check_console(values)
     if settings.namespace != namespace:
         raise BadSettingsError(
@@ -145,6 +147,14 @@ def _check_caches(settings: "KernelCacheSettings", values: "KernelCacheValues") 
             raise BadSettingsError(
                 f"settings.kernel_caches.{path} is not what kernelCaches.{name} is: set it there"
             )
+
+
+def _check_node_software(settings: "NodeSoftwareSettings", values: "NodeSoftwareValues") -> None:
+    """Check that the setting does not contradict the value, by which roles, kinds and policies are made."""
+    if settings.enabled != values.enabled:
+        raise BadSettingsError(
+            "settings.node_software.enabled is not what nodeSoftware.enabled is: set it there"
+        )
 
 
 def _check_console(values: ChartValues) -> None:

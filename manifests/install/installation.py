@@ -64,6 +64,7 @@ class Installation:
             lease=self.lease,
             serving_secret=self.serving_secret,
             images=self.operand_images,
+            runs_node_software=self.values.node_software.enabled,
         )
 
     @property
@@ -102,6 +103,11 @@ def base_settings(values: "ChartValues", *, namespace: str, image: str) -> Json:
         "node_detector": dict(operand),
         "kernel_caches": cache_settings(values.kernel_caches),
     }
+    if values.node_software.enabled:
+        software: Json = {"enabled": True}
+        if values.node_software.images:
+            software["images"] = values.node_software.images
+        settings["node_software"] = software
     if values.tls.uses_cert_manager:
         settings["tls"] = {"source": "Files", "directory": SERVING_DIRECTORY}
         settings["extender"] = {"client_ca_file": f"{CLIENT_CA_DIRECTORY}/ca.crt"}

@@ -10,6 +10,7 @@ from api.names import (
     POOL_TAINTS_ANNOTATION,
     PRESENT_LABEL,
 )
+from manifests.install import node_software_policy as software
 from manifests.install.policy_expressions import KEPT_BY_API_SERVER, same_but
 
 _TAINTS: Final = "dyn({0}).spec.?taints.orValue([])"
@@ -20,17 +21,26 @@ _SYSTEM_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.i
 """Such taints close and drain nodes; a pool's taints may have any other key."""
 
 
-def node_rules() -> list[dict[str, str]]:
+def node_rules(*, with_software: bool = False) -> list[dict[str, str]]:
+    """Return the rules; `with_software` those for ClusterPolicies, and for upgrades of their drivers, come on top."""
     ours = f"k.startsWith('{POOL_NODE_LABEL_PREFIX}')"
+    if with_software:
+        ours += f" || {software.DEPLOY_LABEL}"
     metadata = same_but("metadata", ("labels", "annotations", *KEPT_BY_API_SERVER))
-    labels = same_but("metadata.?labels", (PRESENT_LABEL,), beside=ours)
+    further_labels = software.NODE_LABELS if with_software else ()
+    further_annotations = software.NODE_ANNOTATIONS if with_software else ()
+    further_fields = software.NODE_FIELDS if with_software else ()
+    labels = same_but("metadata.?labels", (PRESENT_LABEL, *further_labels), beside=ours)
     kept = f"[object, oldObject].exists(one, '{KEEP_UNTIL_ANNOTATION}' in one.metadata.?annotations.orValue({{}}))"
     annotations = same_but(
         "metadata.?annotations",
-        (POOL_TAINTS_ANNOTATION, KEEP_UNTIL_ANNOTATION),
+        (POOL_TAINTS_ANNOTATION, KEEP_UNTIL_ANNOTATION, *further_annotations),
         beside=f"k == '{DO_NOT_DISRUPT_ANNOTATION}' && {kept}",
     )
-    spec = same_but("spec", ("taints",))
+    further_text = (
+        "what a ClusterPolicy's operands and upgrades of its driver need, " if with_software else ""
+    )
+    spec = same_but("spec", ("taints", *further_fields))
     new, old = _TAINTS.format("object"), _TAINTS.format("oldObject")
     named = f"{_PLACES.format('object')} + {_PLACES.format('oldObject')}"
     system = " || ".join(f"t.key.startsWith('{prefix}')" for prefix in _SYSTEM_TAINTS)
@@ -43,7 +53,7 @@ def node_rules() -> list[dict[str, str]]:
             "message": (
                 f"of a Node the GPU control plane writes labels with {POOL_NODE_LABEL_PREFIX},"
                 f" the label {PRESENT_LABEL}, the annotations {POOL_TAINTS_ANNOTATION} and {KEEP_UNTIL_ANNOTATION}"
-                f" (beside it {DO_NOT_DISRUPT_ANNOTATION}) and taints, and nothing else"
+                f" (beside it {DO_NOT_DISRUPT_ANNOTATION}) and taints, {further_text}and nothing else"
             ),
             "reason": "Forbidden",
         },

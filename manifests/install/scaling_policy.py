@@ -57,19 +57,24 @@ _HARMLESS_POD: Final = " && ".join(
 )
 
 
-def signal_rules() -> list[dict[str, str]]:
-    """Return the rules for pods that the server creates and deletes in its namespace."""
+def signal_rules(exception: str = "") -> list[dict[str, str]]:
+    """Return the rules for pods that the server creates and deletes in its namespace.
+
+    `exception` is an expression under which it deletes another pod.
+    """
+    excepted = f" || {exception}" if exception else ""
     is_labelled = _IS_SIGNAL.format("one")
     names_pool = NAMES_POOL_EXPRESSION.replace("object.", "dyn(object).")
     return [
         {
             "expression": (
-                "request.resource.resource != 'pods'"
+                f"request.resource.resource != 'pods'{excepted}"
                 f" || [object, oldObject].filter(one, one != null).all(one, {is_labelled})"
             ),
             "message": (
                 "the GPU control plane creates and deletes no pod of its namespace but those with the label"
                 f" {COMPONENT_LABEL}: {SCALE_SIGNAL}"
+                + (", and those of DaemonSets of a ClusterPolicy" if exception else "")
             ),
             "reason": "Forbidden",
         },

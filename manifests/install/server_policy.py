@@ -26,6 +26,7 @@ from api.names import (
     UNITS_CONDITION,
 )
 from manifests import constants
+from manifests.install import node_software_policy as software
 from manifests.install.node_rules import node_rules
 from manifests.install.policy_expressions import KEPT_BY_API_SERVER, cel_list, same_but
 from manifests.install.scaling_policy import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _RBAC: Final = "rbac.authorization.k8s.io"
+_MONITORS: Final = ("prometheusrules", "servicemonitors")
 _SECRET_TYPES: Final = ("kubernetes.io/tls", "Opaque")
 """Not `kubernetes.io/service-account-token`, which creates a token of the account that it names."""
 
@@ -55,6 +57,8 @@ class OwnObjects:
     """Empty: there is none."""
     images: tuple[str, ...] | None = None
     """Images of its DaemonSets; None allows any."""
+    runs_node_software: bool = False
+    """Whether it serves ClusterPolicies and NVIDIADrivers, and so has rights and writes of its own for them."""
 
     @property
     def username(self) -> str:
@@ -118,12 +122,14 @@ def build_server_policies(
     excluded_namespaces: "Sequence[str]" = constants.DEFAULT_EXCLUDED_NAMESPACES,
 ) -> list[dict[str, Any]]:
     """Return the policies for cluster objects and for the server's namespace, and their bindings."""
+    with_software = own.runs_node_software
     in_cluster = {
         "resourceRules": [
             _rule("", "v1", "namespaces", "nodes", operations=("UPDATE",)),
             _rule("", "v1", "pods/eviction", operations=("CREATE",)),
             _rule(_RBAC, "v1", "clusterroles", "clusterrolebindings"),
             _rule("karpenter.sh", "v1", "nodeclaims", operations=("DELETE",)),
+            *([_rule("node.k8s.io", "v1", "runtimeclasses")] if with_software else []),
         ]
     }
     in_namespace = {
@@ -136,6 +142,7 @@ def build_server_policies(
             _rule("coordination.k8s.io", "v1", "leases"),
             _rule("discovery.k8s.io", "v1", "endpointslices"),
             _rule(_RBAC, "v1", "rolebindings", "roles"),
+            *([_rule("monitoring.coreos.com", "v1", *_MONITORS)] if with_software else []),
         ],
     }
     return [
@@ -144,19 +151,26 @@ def build_server_policies(
             own.username,
             matched=in_cluster,
             validations=[
-                *node_rules(),
+                *node_rules(with_software=with_software),
                 _namespace_rule(own.namespace),
-                _eviction_rule(excluded_namespaces),
+                # A drain for a driver takes a node's pods of these namespaces, too.
+                *([] if with_software else [_eviction_rule(excluded_namespaces)]),
                 _binding_of_others_rule(own.namespace),
-                _cluster_role_rule(own.namespace),
+                _cluster_role_rule(own.namespace, with_software=with_software),
+                *([software.runtime_class_rule()] if with_software else []),
                 node_claim_rule(),
             ],
+            variables=software.of_cluster(own.namespace) if with_software else [],
         ),
         *_policy(
             constants.SERVER_OBJECTS_POLICY,
             own.username,
             matched=in_namespace,
-            validations=[*_object_rules(own), *signal_rules()],
+            validations=[
+                *_object_rules(own),
+                *signal_rules(software.pod_exception() if with_software else ""),
+            ],
+            variables=software.of_namespace() if with_software else [],
         ),
     ]
 
@@ -201,12 +215,13 @@ def _binding_of_others_rule(namespace: str) -> dict[str, str]:
     }
 
 
-def _cluster_role_rule(namespace: str) -> dict[str, str]:
+def _cluster_role_rule(namespace: str, *, with_software: bool) -> dict[str, str]:
     """Restrict roles in the whole cluster to those of operands, and their bindings to our namespace."""
     names = cel_list(constants.OPERANDS)
+    exception = f" || {software.OF_NODE_SOFTWARE}" if with_software else ""
     return {
         "expression": (
-            "!(request.resource.resource in ['clusterroles', 'clusterrolebindings'])"
+            f"!(request.resource.resource in ['clusterroles', 'clusterrolebindings']){exception}"
             f" || [object, oldObject].filter(one, one != null).all(one, one.metadata.name in {names}"
             " && (request.resource.resource == 'clusterroles' || dyn(one).roleRef.name == one.metadata.name"
             " && dyn(one).?subjects.orValue([]).all(s, s.kind == 'ServiceAccount'"
@@ -260,6 +275,11 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
         constants.CACHE_KEY_SECRET,
     )
     daemon_sets = (constants.NODE_AGENT, constants.NODE_DETECTOR, *constants.OPERANDS)
+    with_software = own.runs_node_software
+    by_operand = (
+        *("roles", "rolebindings", "serviceaccounts", "services"),
+        *(_MONITORS if with_software else ()),
+    )
     named = (
         f"request.resource.resource == 'secrets' ? one.metadata.name in {cel_list(ours)}"
         " : request.resource.resource == 'deployments'"
@@ -270,7 +290,7 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
         f" == '{constants.SERVICE_NAME}'"
         " : request.resource.resource == 'leases'"
         f" ? one.metadata.name == '{own.lease}'"
-        " : request.resource.resource in ['roles', 'rolebindings', 'serviceaccounts', 'services']"
+        f" : request.resource.resource in {cel_list(by_operand)}"
         f" ? one.metadata.name in {cel_list(constants.OPERAND_OBJECTS)}"
         " : request.resource.resource == 'pods' ? true"  # `signal_rules`
         f" : one.metadata.name in {cel_list(daemon_sets)}"
@@ -285,9 +305,12 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
         *constants.OPERANDS,
     )
     is_daemon_set = "object != null && request.resource.resource == 'daemonsets'"
+    account_exception = f" || {software.is_of_software_account(template)}" if with_software else ""
     rules = [
         {
-            "expression": f"[object, oldObject].filter(one, one != null).all(one, {named})",
+            "expression": (
+                f"{_software_or(with_software)}[object, oldObject].filter(one, one != null).all(one, {named})"
+            ),
             "message": "the GPU control plane writes objects of its own names only",
             "reason": "Forbidden",
         },
@@ -301,7 +324,7 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
         },
         {
             "expression": (
-                f"!({is_daemon_set})"
+                f"!({is_daemon_set}){account_exception}"
                 f" || {template}.?serviceAccountName.orValue('') in {cel_list(accounts)}"
                 f" || {template}.?serviceAccountName.orValue('') == ''"
                 f" && !{template}.?automountServiceAccountToken.orValue(true)"
@@ -323,7 +346,7 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
         )
         rules.append(
             {
-                "expression": f"!({is_daemon_set}) || {containers}",
+                "expression": (f"!({is_daemon_set}) || {_software_or(with_software)}{containers}"),
                 "messageExpression": (
                     "'containers in DaemonSets of the GPU control plane run '"
                     + (f" + {images}.join(' or ')" if own.images else " + 'nothing'")
@@ -335,10 +358,21 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
     return rules
 
 
+def _software_or(with_software: bool) -> str:  # noqa: FBT001  # a setting
+    """Return the begin of an expression that holds for objects of node software."""
+    return f"{software.OF_NODE_SOFTWARE} || " if with_software else ""
+
+
 def _policy(
-    name: str, username: str, *, matched: dict[str, Any], validations: list[dict[str, str]]
+    name: str,
+    username: str,
+    *,
+    matched: dict[str, Any],
+    validations: list[dict[str, str]],
+    variables: list[dict[str, str]],
 ) -> list[dict[str, Any]]:
     metadata = {"name": name, "labels": dict(constants.LABELS)}
+    spec: dict[str, Any] = {"variables": variables} if variables else {}
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
@@ -352,6 +386,7 @@ def _policy(
                     "expression": f"request.userInfo.username == '{username}'",
                 }
             ],
+            **spec,
             "validations": validations,
         },
     }

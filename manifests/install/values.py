@@ -74,6 +74,10 @@ Digest = Annotated[str, _Form(r"^(sha256:[0-9a-f]{64})?$", "a digest, sha256: an
 HostName = Annotated[
     str, _Form(rf"^{_DNS_LABEL}(\.{_DNS_LABEL})*$", "a host name, as gpu.example.com")
 ]
+ImageVariable = Annotated[
+    str, _Form(r"^[A-Z][A-Z0-9_]*_IMAGE$", "a variable of the GPU Operator, as DRIVER_IMAGE")
+]
+ImageText = Annotated[str, _Form(r"^\S+$", "the reference of an image")]
 Duration = Annotated[str, _Form(r"^([0-9]+(ms|s|m|h))+$", "a duration, as 30s")]
 
 
@@ -294,6 +298,19 @@ class KernelCacheValues(_Values):
     verification: CacheVerificationValues = CacheVerificationValues()
 
 
+class NodeSoftwareValues(_Values):
+    """NVIDIA's ClusterPolicies and NVIDIADrivers, and what they bring to nodes (docs/node-software.md)."""
+
+    enabled: bool = False
+    """On: both kinds, and the rights to act on them in the place of NVIDIA's GPU Operator. A ClusterPolicy brings
+    the operands then: `settings.bootstrap.operands` must be External, and the operator's Deployment must be gone."""
+    images: dict[ImageVariable, ImageText] = Field(
+        default_factory=dict, json_schema_extra={"additionalProperties": False}
+    )
+    """Images of operands for which a ClusterPolicy names none, by the variables of NVIDIA's GPU Operator, as
+    `DRIVER_IMAGE`."""
+
+
 class ConsoleTlsValues(_Values):
     """Serving certificate of the console."""
 
@@ -353,6 +370,7 @@ class ChartValues(_Values):
     network_policy: NetworkPolicyValues = NetworkPolicyValues()
     monitoring: MonitoringValues = MonitoringValues()
     kernel_caches: KernelCacheValues = KernelCacheValues()
+    node_software: NodeSoftwareValues = NodeSoftwareValues()
     console: ConsoleValues = ConsoleValues()
     uninstall: UninstallValues = UninstallValues()
     pool_viewers: tuple[str, ...] = ("system:authenticated",)

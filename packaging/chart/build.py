@@ -62,6 +62,7 @@ VARIANTS: Final = (
         met=True,
         unmet=False,
     ),
+    Variant("node_software.enabled", ".Values.nodeSoftware.enabled", met=True, unmet=False),
     Variant("uninstall.force", ".Values.uninstall.force", met=True, unmet=False),
 )
 
@@ -221,12 +222,17 @@ def _with_files(group: ObjectGroup, tokens: Tokens) -> tuple[list[Json], dict[st
             document = {**one, "data": data}
         elif "{{" in str(one):
             name = f"files/{group.name}.yaml"
-            spec = yaml.safe_dump(one["spec"], sort_keys=False, allow_unicode=True, width=100)
-            files[name], given = _with_marks(spec, tokens)
+            files[name], given = _with_marks(_yaml_of(json.dumps(one["spec"])), tokens)
             document = {key: value for key, value in one.items() if key != "spec"}
             document["spec"] = tokens.mapping(f'.Files.Get "{name}"{given} | fromYaml')
         documents.append(document)
     return documents, files
+
+
+@functools.cache
+def _yaml_of(document: str) -> str:
+    text: str = yaml.safe_dump(json.loads(document), sort_keys=False, allow_unicode=True, width=100)
+    return text
 
 
 def _with_marks(text: str, tokens: Tokens) -> tuple[str, str]:

@@ -107,6 +107,21 @@ FLIPS: Final[dict[str, dict[str, Any]]] = {
             }
         },
     },
+    "node-software": {
+        "nodeSoftware": {
+            "enabled": True,
+            "images": {
+                "DRIVER_IMAGE": "registry.test/driver:580.95",
+                "VALIDATOR_IMAGE": "registry.test/gpu-operator:v26.7.0",
+            },
+        },
+        "settings": {"bootstrap": {"operands": "External"}},
+    },
+    "node-software-goes": {
+        "nodeSoftware": {"enabled": True},
+        "settings": {"bootstrap": {"operands": "External"}},
+        "crds": {"keep": False},
+    },
     "console": {
         "console": {
             "enabled": True,

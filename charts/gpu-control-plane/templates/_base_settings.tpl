@@ -2,6 +2,51 @@
 {{- define "gpu-control-plane.baseSettings" }}
 {{- if .Values.kernelCaches.enabled }}
 {{- if eq .Values.tls.source "CertManager" }}
+{{- if .Values.nodeSoftware.enabled }}
+namespace: {{ .Release.Namespace | quote }}
+device_plugin:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_agent:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_detector:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+kernel_caches:
+  enabled: true
+  registries:
+    ca_config_map: {{ .Values.kernelCaches.registries.caConfigMap | quote }}
+  verification:
+    trust_root_config_map: {{ .Values.kernelCaches.verification.trustRootConfigMap | quote }}
+  {{- with .Values.kernelCaches.pullSecrets }}
+  pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_software:
+  enabled: true
+  {{- with .Values.nodeSoftware.images }}
+  images:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+tls:
+  source: Files
+  directory: /etc/gpu-control-plane/tls
+extender:
+  client_ca_file: /etc/gpu-control-plane/client-ca/ca.crt
+{{- else }}
 namespace: {{ .Release.Namespace | quote }}
 device_plugin:
   image: {{ include "gpu-control-plane.image" . | quote }}
@@ -39,6 +84,47 @@ tls:
   directory: /etc/gpu-control-plane/tls
 extender:
   client_ca_file: /etc/gpu-control-plane/client-ca/ca.crt
+{{- end }}
+{{- else }}
+{{- if .Values.nodeSoftware.enabled }}
+namespace: {{ .Release.Namespace | quote }}
+device_plugin:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_agent:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_detector:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+kernel_caches:
+  enabled: true
+  registries:
+    ca_config_map: {{ .Values.kernelCaches.registries.caConfigMap | quote }}
+  verification:
+    trust_root_config_map: {{ .Values.kernelCaches.verification.trustRootConfigMap | quote }}
+  {{- with .Values.kernelCaches.pullSecrets }}
+  pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_software:
+  enabled: true
+  {{- with .Values.nodeSoftware.images }}
+  images:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 {{- else }}
 namespace: {{ .Release.Namespace | quote }}
 device_plugin:
@@ -73,8 +159,10 @@ kernel_caches:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end }}
+{{- end }}
 {{- else }}
 {{- if eq .Values.tls.source "CertManager" }}
+{{- if .Values.nodeSoftware.enabled }}
 namespace: {{ .Release.Namespace | quote }}
 device_plugin:
   image: {{ include "gpu-control-plane.image" . | quote }}
@@ -106,6 +194,12 @@ kernel_caches:
   {{- with .Values.kernelCaches.pullSecrets }}
   pull_secrets:
   {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_software:
+  enabled: true
+  {{- with .Values.nodeSoftware.images }}
+  images:
+    {{- toYaml . | nindent 4 }}
   {{- end }}
 tls:
   source: Files
@@ -145,6 +239,86 @@ kernel_caches:
   pull_secrets:
   {{- toYaml . | nindent 2 }}
   {{- end }}
+tls:
+  source: Files
+  directory: /etc/gpu-control-plane/tls
+extender:
+  client_ca_file: /etc/gpu-control-plane/client-ca/ca.crt
+{{- end }}
+{{- else }}
+{{- if .Values.nodeSoftware.enabled }}
+namespace: {{ .Release.Namespace | quote }}
+device_plugin:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_agent:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_detector:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+kernel_caches:
+  enabled: false
+  registries:
+    ca_config_map: {{ .Values.kernelCaches.registries.caConfigMap | quote }}
+  verification:
+    trust_root_config_map: {{ .Values.kernelCaches.verification.trustRootConfigMap | quote }}
+  {{- with .Values.kernelCaches.pullSecrets }}
+  pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_software:
+  enabled: true
+  {{- with .Values.nodeSoftware.images }}
+  images:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- else }}
+namespace: {{ .Release.Namespace | quote }}
+device_plugin:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_agent:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+node_detector:
+  image: {{ include "gpu-control-plane.image" . | quote }}
+  image_pull_policy: {{ .Values.image.pullPolicy | quote }}
+  {{- with .Values.image.pullSecrets }}
+  image_pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+kernel_caches:
+  enabled: false
+  registries:
+    ca_config_map: {{ .Values.kernelCaches.registries.caConfigMap | quote }}
+  verification:
+    trust_root_config_map: {{ .Values.kernelCaches.verification.trustRootConfigMap | quote }}
+  {{- with .Values.kernelCaches.pullSecrets }}
+  pull_secrets:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

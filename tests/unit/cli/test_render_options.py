@@ -40,7 +40,9 @@ FLAGS = [
 
 @pytest.fixture(autouse=True)
 def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "settings.yaml").write_text("namespace: elsewhere\n")
+    (tmp_path / "settings.yaml").write_text(
+        "namespace: elsewhere\nnode_software: {enabled: true}\nbootstrap: {operands: External}\n"
+    )
     (tmp_path / "values.yaml").write_text("scheduler: {replicas: 3}\n")
     (tmp_path / "ca.crt").write_text(CERTIFICATE)
     other = example_text("pool-autoscaling").replace("name: elastic", "name: other")

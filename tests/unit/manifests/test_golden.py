@@ -46,7 +46,7 @@ from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from manifests.scaling.priority_class import build_balloon_priority_class
 from manifests.scaling.signal_pod import build_signal
 from manifests.yaml import render
-from server.rbac import build_hook
+from server.rbac import build_hook, build_node_software_roles
 from tests.support.node_requests import TAINT, a_node_request, a_requirement, a_shape, some_terms
 from tests.unit.manifests import pool_objects
 
@@ -86,6 +86,10 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "server-policy": lambda: build_server_policies(
         OwnObjects(images=("registry.example.com/gpu-control-plane:1.0",))
     ),
+    "server-policy-with-node-software": lambda: build_server_policies(
+        OwnObjects(images=("registry.example.com/gpu-control-plane:1.0",), runs_node_software=True)
+    ),
+    "node-software-rbac": lambda: build_node_software_roles(OwnObjects()),
     "fencing-policy": build_fencing_policies,
     "rbac": lambda: rbac.build_rbac(RULES, namespaced_rules=RULES[1:2]),
     "user-roles": rbac.build_user_roles,
