@@ -32,6 +32,7 @@ from kube.resources import (
     Resource,
 )
 from operands.nvidia.policy_status import StateReason
+from reconciler.runtime.concurrent_writes import write_until_failure
 from reconciler.runtime.live_objects import LiveObjects, list_objects
 from reconciler.runtime.object_applier import ObjectApplier, Refusal
 from telemetry.reasons import EventReason
@@ -48,6 +49,8 @@ Json = dict[str, Any]
 
 ACTION: Final = "ApplyOperand"
 """Of events."""
+STATES_AT_A_TIME: Final = 4
+"""States do not wait for each other's round trips; objects of one state are written in order."""
 RESOURCES: Final[Mapping[str, Resource]] = {
     one.kind: one
     for one in (
@@ -185,12 +188,17 @@ class SoftwareObjects:
             propagation=propagation,
             keeps=keeps,
         )
-        for state in wanted:
+
+        async def apply_state(state: WantedState) -> None:
             for body in state.objects:
                 work.names.add((body["kind"], body["metadata"]["name"]))
                 refusal = await self._apply_one(work, state.name, body)
                 if refusal is not None:
                     _note_refusal(work.outcomes[state.name], refusal)
+
+        failures = await write_until_failure(wanted, apply_state, at_a_time=STATES_AT_A_TIME)
+        if failures:
+            raise failures[0]
         self._restored = work.restored
         await self._prune(work, kept={one.name for one in wanted if one.fault is not None})
         _note_unreadable(live, wanted, work.outcomes)
