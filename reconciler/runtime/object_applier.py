@@ -1,7 +1,7 @@
 """Writes of rendered objects of any kind: one server-side apply where a field is missing or wrong, one deletion by uid.
 
-An object that the API server, or a webhook, stores otherwise than it was written is written once: what the answer had is
-remembered.
+An object that the API server, or a webhook, stores otherwise than it was written is written once: what was written is
+remembered with what the answer had.
 """
 
 import contextlib
@@ -63,14 +63,15 @@ class ObjectApplier:
         self._client = client
         self._resources = resources
         self._field_manager = field_manager
-        self._answered: dict[ObjectName, Json] = {}
+        self._answered: dict[ObjectName, tuple[Json, Json]] = {}
+        # object -> what was written last, and what the answer had
 
     def differs(self, body: Json, found: Json | None) -> bool:
         """Say whether an object has to be written, of which `found` is there."""
         if found is None:
             return True
         name = (body["kind"], body["metadata"]["name"])
-        return not has_fields(body, found) and self._answered.get(name) != _content(found)
+        return not has_fields(body, found) and self._answered.get(name) != (body, _content(found))
 
     async def write(self, state: str, body: Json) -> Refusal | None:
         """Apply an object; return the API server's refusal.
@@ -88,7 +89,7 @@ class ObjectApplier:
                 # Its definition went since the list, or is on its way.
                 return None
             return Refusal(state, kind, name, error)
-        self._answered[kind, name] = _content(written.decode(dict[str, Any]))
+        self._answered[kind, name] = (body, _content(written.decode(dict[str, Any])))
         _log.info("operand applied", operand=state, kind=kind, object=name)
         return None
 
