@@ -125,6 +125,19 @@ async def test_drift_is_put_back_and_told_once_12_5(world: OperatorWorld):
     assert [one.note.split()[2] for one in world.recorder.taken()] == ["deleted"]
 
 
+async def test_a_changed_spec_reaches_an_object_that_was_written_before(world: OperatorWorld):
+    await world.add_policy()
+    await world.ready()
+    for version in ("580.95", "590.12"):
+        image = {"repository": "registry.example.com", "image": "driver", "version": version}
+        await world.change_policy(driver=image)
+        await world.settle()
+        found = await world.daemon_set("nvidia-driver-daemonset-ubuntu24.04")
+        (container,) = found["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == f"registry.example.com/driver:{version}-ubuntu24.04"
+    assert world.recorder.taken() == []
+
+
 async def test_a_fight_over_an_object_is_told_once(world: OperatorWorld):
     await world.add_policy()
     await world.ready()
