@@ -108,7 +108,10 @@ def by_pods(
     """
     told, uid = by_status(live), live["metadata"]["uid"]
     on_node = {one.node: one for one in pods if one.owner == uid}
-    faults = {node: _fault(on_node.get(node), newest_revision) for node in {*nodes, *on_node}}
+    # Nodes that it selects and does not want, as for a taint, miss nothing.
+    is_everywhere = 0 < told.nodes_total <= len(on_node)
+    looked_at = on_node.keys() if is_everywhere else {*nodes, *on_node}
+    faults = {node: _fault(on_node.get(node), newest_revision) for node in looked_at}
     missing = tuple(f"node {node}: {fault}" for node, fault in sorted(faults.items()) if fault)
     ready = sum(not fault for fault in faults.values())
     is_on_delete = live["spec"].get("updateStrategy", {}).get("type") == "OnDelete"

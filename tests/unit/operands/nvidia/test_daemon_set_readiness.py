@@ -87,3 +87,10 @@ def test_of_many_nodes_the_first_are_named():
 def test_nodes_are_selected_by_all_labels():
     labels = {"a": {"gpu": "yes", "x": "y"}, "b": {"gpu": "no"}, "c": {}}
     assert selected_nodes(a_daemon_set(), labels) == ["a"]
+
+
+def test_a_node_whose_taint_keeps_the_pod_away_misses_nothing():
+    live = a_daemon_set("OnDelete", **rolled_out(updated=2))
+    pods = [a_pod("b"), a_pod("c"), a_pod("d", revision="old")]
+    found = by_pods(live, pods, newest_revision="new", nodes=["a-tainted", "b", "c", "d"])
+    assert found.missing == ("node d: its pod is of an earlier version",)
