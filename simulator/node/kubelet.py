@@ -172,8 +172,7 @@ class FakeKubelet:
         for name in names:
             await self._start_container(pod, name)
         status = {"phase": "Running", "conditions": _ready("True")}
-        started = {"running": {"startedAt": self._now()}}
-        shown = _statuses(names, up=dict.fromkeys(names, started))
+        shown = _statuses(names, up=dict.fromkeys(names, {}))
         await self._write(pod, status | {"containerStatuses": shown})
 
     async def _mount(self, pod: Pod) -> None:
@@ -282,11 +281,11 @@ def _ready(status: str) -> list[Json]:
 def _statuses(
     names: "Iterable[str]", *, up: "Mapping[str, Json]", ended: "Mapping[str, str] | None" = None
 ) -> list[Json]:
-    """Return the statuses of containers, of which some are up, each with its state, or have ended with a message."""
+    """Return the statuses of containers, of which some are up, each with its state if it has one, or have ended with a message."""
     messages = ended or {}
     return [
         {"name": name, "ready": name in up}
-        | ({"state": up[name]} if name in up else {})
+        | ({"state": up[name]} if up.get(name) else {})
         | (
             {"lastState": {"terminated": {"exitCode": 1, "message": messages[name]}}}
             if name in messages
