@@ -1,7 +1,7 @@
 """CustomResourceDefinitions of ClusterPolicy and NVIDIADriver, with the columns of NVIDIA's GPU Operator.
 
-Neither the chart nor `render all` installs them, and nothing acts on their objects yet: a cluster has one
-definition of a name, and that of an installed GPU Operator would be taken over. `docs/node-software.md` says so.
+They are installed with `nodeSoftware.enabled` only: a cluster has one definition of a name, and that of an installed
+GPU Operator would be taken over.
 """
 
 from typing import TYPE_CHECKING, Any, Final
