@@ -254,7 +254,12 @@ async def create_kwok_nodes(
             prefix = options.setdefault("prefix", secrets.token_hex(3))
             created.extend(nodes.node_names(nodes.KWOK_PREFIX + prefix, count))
             names = await nodes.create_kwok_nodes(api, count, **options)
-            await polling.eventually(lambda: _all_ready(api, names), what=f"Ready: {names}")
+            await polling.eventually(
+                lambda: _all_ready(api, names),
+                what=f"{count} nodes are ready",
+                within=30 + count / 2,
+                every=0.1 if count < 50 else 0.5,
+            )
             return names
 
         yield create
