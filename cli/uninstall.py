@@ -106,7 +106,10 @@ def _options_of(known: argparse.Namespace) -> "RemovalOptions":
 
     scope = RemovalScope(
         own=OwnObjects(
-            namespace=known.namespace, lease=known.lease, serving_secret=known.tls_secret
+            namespace=known.namespace,
+            lease=known.lease,
+            serving_secret=known.tls_secret,
+            runs_node_software=True,
         ),
         with_applied=not known.keep_applied,
         with_crds=known.delete_crds,

@@ -17,6 +17,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
+from api.driver_upgrade import (
+    UNITS_WITHHELD_ANNOTATION,
+    UPGRADE_RECORD_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+)
 from api.foreign.karpenter import DO_NOT_DISRUPT_ANNOTATION
 from api.names import (
     AGENT_NOT_READY_TAINT,
@@ -294,7 +299,13 @@ def _cleaning(node: FoundNode) -> Step | None:
     ]
     operands = _without_operands(facts)
     labels += [key for key in operands.labels if key not in labels]
-    ours = {POOL_TAINTS_ANNOTATION, KEEP_UNTIL_ANNOTATION, *operands.annotations}
+    ours = {
+        *(POOL_TAINTS_ANNOTATION, KEEP_UNTIL_ANNOTATION),
+        *(UPGRADE_RECORD_ANNOTATION, UNITS_WITHHELD_ANNOTATION),
+        *operands.annotations,
+    }
+    if UPGRADE_RECORD_ANNOTATION in node.annotations and UPGRADE_STATE_LABEL in facts.labels:
+        labels.append(UPGRADE_STATE_LABEL)
     if KEEP_UNTIL_ANNOTATION in node.annotations:
         ours.add(DO_NOT_DISRUPT_ANNOTATION)
     annotations = [key for key in node.annotations if key in ours]

@@ -7,9 +7,11 @@ administrator who runs the command without `--keep-applied` needs these rights t
 from typing import TYPE_CHECKING
 
 from api.names import GKM_GROUP, GROUP
+from kube.resources import CLUSTER_POLICIES, NVIDIA_DRIVERS
 from manifests import constants
 from manifests.install.rbac import PolicyRule
 from manifests.install.server_policy import OwnObjects
+from reconciler.node_software.software_objects import RESOURCES as SOFTWARE_RESOURCES
 from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
 from reconciler.operands.rights import names_by_kind
 
@@ -43,6 +45,7 @@ def cluster_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
         ),
         PolicyRule(group=GROUP, resources=("gpucontrolplaneterms",), verbs=one, names=(own.lease,)),
         *_operands(namespaced=False),
+        *(_node_software(namespaced=False) if own.runs_node_software else ()),
         PolicyRule(
             group=_REGISTRATION,
             resources=("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
@@ -74,6 +77,20 @@ def _operands(*, namespaced: bool) -> "Iterator[PolicyRule]":
             yield PolicyRule(group=resource.group, resources=target, verbs=("delete",), names=names)
 
 
+def _node_software(*, namespaced: bool) -> "Iterator[PolicyRule]":
+    """Yield the rights on objects of ClusterPolicies and NVIDIADrivers, whose names users choose, and on finalizers."""
+    for kind, resource in SOFTWARE_RESOURCES.items():
+        if resource.namespaced is namespaced and kind not in {"ConfigMap", "DaemonSet"}:
+            yield PolicyRule(
+                group=resource.group, resources=(resource.plural,), verbs=("delete", "list")
+            )
+    if not namespaced:
+        for resource in (CLUSTER_POLICIES, NVIDIA_DRIVERS):
+            yield PolicyRule(
+                group=resource.group, resources=(resource.plural,), verbs=("list", "patch")
+            )
+
+
 def namespaced_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
     """Return the rights in the namespace of the control plane."""
     listed = ("delete", "list")
@@ -85,6 +102,7 @@ def namespaced_rules(own: OwnObjects) -> tuple[PolicyRule, ...]:
         PolicyRule(resources=("configmaps",), verbs=listed),
         PolicyRule(resources=("pods",), verbs=("delete",)),
         *_operands(namespaced=True),
+        *(_node_software(namespaced=True) if own.runs_node_software else ()),
         PolicyRule(group="nfd.k8s-sigs.io", resources=("nodefeatures",), verbs=listed),
         PolicyRule(
             group="coordination.k8s.io",

@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 from api.csi.names import DRIVER_NAME
 from api.foreign.core import ManagedFieldsEntry, Node, NodeMetadata, Pod
 from api.meta import Model, ObjectMeta
-from api.names import COMPONENT_LABEL, OPERAND_LABEL, POOL_LABEL, SCALE_SIGNAL
-from kube.errors import NotFound
+from api.names import (
+    COMPONENT_LABEL,
+    OPERAND_LABEL,
+    POLICY_STATE_LABEL,
+    POOL_LABEL,
+    SCALE_SIGNAL,
+)
+from kube.errors import Forbidden, NotFound
 from kube.leader_election import Lease
 from kube.resources import (
     CERTIFICATES,
     CLUSTER_GKM_CACHE_NODES,
     CLUSTER_GKM_CACHES,
+    CLUSTER_POLICIES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIG_MAPS,
@@ -38,6 +45,7 @@ from kube.resources import (
     NETWORK_POLICIES,
     NODE_FEATURES,
     NODES,
+    NVIDIA_DRIVERS,
     POD_DISRUPTION_BUDGETS,
     POD_MONITORS,
     PODS,
@@ -54,6 +62,7 @@ from kube.resources import (
 )
 from manifests import constants
 from pool.facts import node_facts, pod_facts
+from reconciler.node_software.software_objects import RESOURCES as SOFTWARE_RESOURCES
 from reconciler.operands.live_operands import LABEL_SELECTOR as OPERANDS
 from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
 from reconciler.uninstall.removal_plan import (
@@ -83,6 +92,8 @@ _ISSUED: Final = "cert-manager.io/certificate-name"
 """On Secrets that cert-manager makes again as long as their Certificate is there."""
 _OF_CACHES: Final = (GKM_CACHES, CLUSTER_GKM_CACHES, GKM_CACHE_NODES, CLUSTER_GKM_CACHE_NODES)
 _WITH_FINALIZERS: Final = (GPU_POOLS, *_OF_CACHES)
+_OF_GPU_OPERATOR: Final = (CLUSTER_POLICIES, NVIDIA_DRIVERS)
+"""They are not ours: definitions and objects stay, also with `with_crds`."""
 _DEFINED: Final = (
     GPU_POOLS,
     GPU_DEVICES,
@@ -213,6 +224,9 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
     mutating = await reading.webhooks(
         MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION
     )
+    with_software = own.runs_node_software and await reading.may_list(CLUSTER_POLICIES)
+    with_finalizers = (*_WITH_FINALIZERS, *(_OF_GPU_OPERATOR if with_software else ()))
+    software = await _node_software(reading, own.namespace) if with_software else []
     objects = {
         Stage.VALIDATION: [
             *await reading.policies(constants.ANNOTATION_POLICY),
@@ -222,7 +236,7 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
         Stage.SIGNALS: await reading.all_of(
             PODS, namespace=own.namespace, label_selector=f"{COMPONENT_LABEL}={SCALE_SIGNAL}"
         ),
-        Stage.AGENTS: await _agents(reading, own.namespace),
+        Stage.AGENTS: [*await _agents(reading, own.namespace), *software],
         Stage.NODE_FEATURES: [
             one
             for one in await reading.all_of(NODE_FEATURES, namespace=own.namespace)
@@ -232,7 +246,7 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
         ],
         Stage.FINALIZERS: [
             one
-            for kind in _WITH_FINALIZERS
+            for kind in with_finalizers
             for one in await reading.all_of(kind)
             if any(is_our_finalizer(name) for name in one.finalizers)
         ],
@@ -295,6 +309,14 @@ class _Reading:
         except NotFound:
             return []
         return listing.items
+
+    async def may_list(self, resource: "Resource") -> bool:
+        """Say whether this account has the right; an installation without the feature gives it to nobody."""
+        try:
+            await self.listed(resource, _Object)
+        except Forbidden:
+            return False
+        return True
 
     async def all_of(
         self,
@@ -382,6 +404,19 @@ async def _agents(reading: _Reading, namespace: str) -> list[FoundObject]:
         *await reading.all_of(
             CONFIG_MAPS, namespace=namespace, label_selector=f"{PART_OF_US},{POOL_LABEL}"
         ),
+    ]
+
+
+async def _node_software(reading: _Reading, namespace: str) -> list[FoundObject]:
+    """Return the objects of ClusterPolicies and NVIDIADrivers."""
+    return [
+        one
+        for resource in SOFTWARE_RESOURCES.values()
+        for one in await reading.all_of(
+            resource,
+            namespace=namespace if resource.namespaced else None,
+            label_selector=POLICY_STATE_LABEL,
+        )
     ]
 
 

@@ -10,6 +10,8 @@ from api.names import (
     CLUSTER_CACHE_FINALIZER,
     COMPONENT_LABEL,
     MUTATION_SIGNATURE_ANNOTATION,
+    POLICY_FINALIZER,
+    POLICY_STATE_LABEL,
     POOL_FINALIZER,
     POOL_TAINTS_ANNOTATION,
     SCALE_REQUEST_LABEL,
@@ -33,6 +35,7 @@ from kube.resources import (
     NODE_FEATURES,
     NODES,
     PODS,
+    RUNTIME_CLASSES,
     SECRETS,
     SERVICES,
     Resource,
@@ -53,6 +56,7 @@ from manifests.install.webhooks import (
 )
 from manifests.node.agent_daemonset import build_node_agent
 from manifests.node.csi_driver import build_csi_driver
+from manifests.nvidia.operator_crds import build_operator_crds
 from operands.bootstrap_states import build_operands
 from operands.operand_state import ServedKinds
 from reconciler.operands.live_operands import RESOURCES as OPERAND_RESOURCES
@@ -68,6 +72,7 @@ from tests.unit.operands.operand_cases import ALL_ON
 Json = dict[str, Any]
 
 OWN = OwnObjects()
+WITH_NODE_SOFTWARE = replace(OWN, runs_node_software=True)
 NAMESPACE = OWN.namespace
 POOL = "training"
 DEAD_URL = "https://127.0.0.1:9"
@@ -84,12 +89,14 @@ class InstalledCluster:
     clock: LoopClock
     lines: list[str] = field(default_factory=list)
 
-    def removal(self, client: KubeClient | None = None, **options: Any) -> Removal:
+    def removal(
+        self, client: KubeClient | None = None, own: OwnObjects = OWN, **options: Any
+    ) -> Removal:
         scope = {key: options.pop(key) for key in ("with_applied", "with_crds") if key in options}
         return Removal(
             client or self.client,
             self.clock,
-            RemovalOptions(scope=RemovalScope(own=OWN, **scope), **options),
+            RemovalOptions(scope=RemovalScope(own=own, **scope), **options),
             report=self.lines.append,
         )
 
@@ -359,3 +366,51 @@ def _node_feature(node: str) -> Json:
         "metadata": {"name": f"{constants.AGENT_FEATURE_PREFIX}{node}", "namespace": NAMESPACE},
         "spec": {},
     }
+
+
+REQUIRED_OF_A_POLICY = (
+    *("daemonsets", "dcgm", "dcgmExporter", "devicePlugin", "driver"),
+    *("gfd", "nodeStatusExporter", "operator", "toolkit"),
+)
+
+
+async def add_node_software(cluster: InstalledCluster) -> None:
+    """Add a policy, an object of a state in the namespace and in the cluster, and an upgrade of a node's driver."""
+    await cluster.create(*build_operator_crds())
+    labels = {POLICY_STATE_LABEL: "state-dcgm"}
+    metadata = {"name": "nvidia-dcgm", "namespace": OWN.namespace, "labels": labels}
+    await cluster.create(
+        {
+            "apiVersion": "nvidia.com/v1",
+            "kind": "ClusterPolicy",
+            "metadata": {"name": "gpus", "finalizers": ["example.com/theirs", POLICY_FINALIZER]},
+            "spec": {key: {} for key in REQUIRED_OF_A_POLICY},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": metadata,
+            "spec": {
+                "selector": {"matchLabels": {"app": "nvidia-dcgm"}},
+                "template": {
+                    "metadata": {"labels": {"app": "nvidia-dcgm"}},
+                    "spec": {"containers": [{"name": "dcgm", "image": "dcgm:1"}]},
+                },
+            },
+        },
+    )
+    runtime_class = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "nvidia", "labels": labels},
+        "handler": "nvidia",
+    }
+    await cluster.client.create(RUNTIME_CLASSES, runtime_class)
+    change = {
+        "labels": {"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"},
+        "annotations": {
+            "gpu.deckhouse.io/driver-upgrade": "x",
+            "gpu.deckhouse.io/units-withheld-by": "driver-upgrade",
+        },
+    }
+    await cluster.server_client.merge_patch(NODES, {"metadata": change}, name="n1")

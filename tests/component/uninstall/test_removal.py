@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.annotations import ReservationNote
-from api.names import POOL_NODE_LABEL_PREFIX, RESERVATION_ANNOTATION
+from api.names import POLICY_STATE_LABEL, POOL_NODE_LABEL_PREFIX, RESERVATION_ANNOTATION
 from cli.installed_objects import build_groups
 from kube.client import KubeClient
 from kube.leader_election import LeaderElection, LeaseTerms
@@ -40,8 +40,10 @@ from server.values_file import build_installation
 from tests.component.uninstall.installed_cluster import (
     NAMESPACE,
     POOL,
+    WITH_NODE_SOFTWARE,
     InstalledCluster,
     a_bare_cluster,
+    add_node_software,
     mark_node,
 )
 
@@ -487,3 +489,17 @@ async def test_wrong_namespace_is_refused_with_the_right_one(cluster: InstalledC
     with pytest.raises(RemovalError, match="Then pass --namespace gpu-system"):
         await cluster.removal(is_forced=True).run()
     assert cluster.world() == before
+
+
+async def test_objects_of_a_cluster_policy_go_and_the_policy_stays_without_our_finalizer(
+    cluster: InstalledCluster,
+):
+    await add_node_software(cluster)
+    await cluster.removal(own=WITH_NODE_SOFTWARE).run()
+    left = {key for key, body in cluster.world().items() if POLICY_STATE_LABEL in str(body)}
+    assert left == set()
+    policy = cluster.world()["ClusterPolicy /gpus"]
+    assert policy["metadata"]["finalizers"] == ["example.com/theirs"]
+    node = cluster.world()["Node /n1"]["metadata"]
+    assert node["annotations"] == {"example.com/note": "x"}
+    assert "nvidia.com/gpu-driver-upgrade-state" not in node["labels"]

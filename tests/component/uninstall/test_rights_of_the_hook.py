@@ -5,8 +5,14 @@ import pytest
 from kube.resources import NAMESPACES
 from manifests.constants import OPERAND_OBJECTS
 from manifests.install.rbac import build_account_with_rights
+from manifests.install.server_policy import OwnObjects
 from reconciler.uninstall.rights import cluster_rules, namespaced_rules
-from tests.component.uninstall.installed_cluster import OWN, InstalledCluster
+from tests.component.uninstall.installed_cluster import (
+    OWN,
+    WITH_NODE_SOFTWARE,
+    InstalledCluster,
+    add_node_software,
+)
 from tests.support.rights import allows, asked_by, granted_by
 
 pytestmark = pytest.mark.looptime
@@ -23,12 +29,30 @@ UNUSED = {
 VerticalPodAutoscalers, and has one source of metrics."""
 
 
-def granted() -> set[tuple[str, str, str, str, str]]:
+def granted(own: OwnObjects = OWN) -> set[tuple[str, str, str, str, str]]:
     documents = build_account_with_rights(
-        "x", cluster_rules(OWN), namespaced_rules=namespaced_rules(OWN), namespace=OWN.namespace
+        "x", cluster_rules(own), namespaced_rules=namespaced_rules(own), namespace=own.namespace
     )
     roles = [one for one in documents if one["kind"] in {"ClusterRole", "Role"}]
     return set().union(*map(granted_by, roles))
+
+
+async def test_rights_are_enough_where_there_is_node_software(cluster: InstalledCluster):
+    await add_node_software(cluster)
+    cluster.api.requests.clear()
+    await cluster.removal(own=WITH_NODE_SOFTWARE, with_applied=False).run()
+    rights = granted(WITH_NODE_SOFTWARE)
+    asked = {
+        right
+        for one in cluster.api.requests
+        if "selfsubjectaccessreviews" not in one.path
+        for right in asked_by(one)
+        if right[4] != "watch"
+    }
+    assert {one for one in asked if not any(allows(have, one) for have in rights)} == set()
+    further = rights - granted()
+    assert {one[2] for one in further if one[4] == "patch"} == {"clusterpolicies", "nvidiadrivers"}
+    assert not {one for one in further if one[4] in {"create", "update"}}
 
 
 async def test_rights_are_those_that_are_used(cluster: InstalledCluster):
