@@ -1,0 +1,261 @@
+"""A server with `node_software` on, and nodes of two systems with a GPU, once for the tests of its controllers.
+
+All nodes but the first of each system refuse every pod by a taint that no operand tolerates: their labels and what is
+made for them are the same, and a machine with two cores plays the pods of the others.
+"""
+
+import asyncio
+import functools
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from api.names import POLICY_STATE_LABEL
+from manifests.nvidia.operator_crds import build_operator_crds
+from manifests.yaml import render
+from reconciler.node_software.software_objects import RESOURCES
+from simulator.node.nfd import node_feature_crd
+from tests.cluster.environment import client, components, definitions, nodes, polling
+from tests.cluster.environment.audit import AuditLog, Write
+from tests.cluster.environment.server_process import ServerProcess, with_image
+from tests.cluster.system.installation import NAMESPACE, SERVER_USER, GpuSystem, remove
+from tests.support import ports
+
+if TYPE_CHECKING:
+    from tests.cluster.environment.components import Kwok
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.environment.kubectl import Kubectl
+
+Json = dict[str, Any]
+ObjectName = tuple[str, str]
+
+NVIDIA = "/apis/nvidia.com"
+POLICIES = f"{NVIDIA}/v1/clusterpolicies"
+DRIVERS = f"{NVIDIA}/v1alpha1/nvidiadrivers"
+DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+PLURALS = frozenset(one.plural for one in RESOURCES.values())
+WRITTEN = PLURALS | {
+    "nodes",
+    *(f"{kind}{part}" for kind in ("clusterpolicies", "nvidiadrivers") for part in ("", "/status")),
+}
+WITHIN_S = 60
+ALL, RUNNING = 20, 4
+"""Nodes, and those of them that take pods."""
+TAINT = {"key": "test.example.com/takes-no-pod", "effect": "NoSchedule"}
+FEATURE = "feature.node.kubernetes.io/"
+STOCK = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+"""
+IMAGES = {
+    f"{name}_IMAGE": f"registry.test/{name.lower().replace('_', '-')}:1"
+    for name in (
+        "CONTAINER_TOOLKIT",
+        "DCGM",
+        "DCGM_EXPORTER",
+        "DEVICE_PLUGIN",
+        "DRIVER",
+        "DRIVER_MANAGER",
+        "GFD",
+        "MIG_MANAGER",
+        "NODE_STATUS_EXPORTER",
+        "VALIDATOR",
+    )
+}
+_LEASE = {"duration_s": 60, "renew_deadline_s": 40, "retry_s": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """What a node says about itself."""
+
+    name: str
+    version: str
+    kernel: str
+    runtime: str
+
+    @property
+    def labels(self) -> dict[str, str]:
+        release = f"{FEATURE}system-os_release"
+        return {
+            f"{FEATURE}pci-10de.present": "true",
+            f"{FEATURE}kernel-version.full": self.kernel,
+            f"{release}.ID": self.name,
+            f"{release}.VERSION_ID": self.version,
+            f"{release}.VERSION_ID.major": self.version.partition(".")[0],
+            "nvidia.com/mig.capable": "true",
+        }
+
+    @property
+    def status(self) -> Json:
+        info = {"containerRuntimeVersion": self.runtime, "kernelVersion": self.kernel}
+        return {"status": {"nodeInfo": info}}
+
+
+UBUNTU = System(
+    name="ubuntu", version="22.04", kernel="5.15.0-140-generic", runtime="containerd://1.7.27"
+)
+RHEL = System(name="rhel", version="9.4", kernel="5.14.0-427.el9.x86_64", runtime="cri-o://1.31.4")
+NOBLE = System(
+    name="ubuntu", version="24.04", kernel="6.8.0-60-generic", runtime="containerd://2.1.4"
+)
+
+
+@dataclass
+class NodeSoftware:
+    """The server, and what the tests ask the API server."""
+
+    control_plane: "ControlPlane"
+    kubectl: "Kubectl"
+    server: ServerProcess
+    systems: dict[str, System] = field(default_factory=dict)
+    """By node."""
+
+    @property
+    def running(self) -> list[str]:
+        return list(self.systems)[:RUNNING]
+
+    @functools.cached_property
+    def audit(self) -> AuditLog:
+        return self.control_plane.audit
+
+
+async def written(software: NodeSoftware, mark: int) -> list[Write]:
+    """Return what the server wrote for node software: neither its lease, nor the inventories of nodes, which change while pods come."""
+    found = await software.audit.writes(mark, user=SERVER_USER)
+    return [one for one in found if one.resource in WRITTEN]
+
+
+async def until_at_rest(software: NodeSoftware) -> None:
+    async def is_at_rest() -> bool:
+        mark = await software.audit.mark()
+        await asyncio.sleep(2)
+        moving = Counter(one.resource for one in await written(software, mark))
+        assert not moving, f"{moving}"
+        return True
+
+    await polling.eventually(is_at_rest, what="a server at rest", within=WITHIN_S)
+
+
+async def join(
+    api: client.ApiClient, prefix: str, system: System, count: int, *, takes_pods: int
+) -> list[str]:
+    """Add nodes as kubelet and then Node Feature Discovery do; return their names."""
+    names = await nodes.create_kwok_nodes(api, count, prefix=prefix)
+    slots = asyncio.Semaphore(32)
+
+    async def describe(name: str, *, has_taint: bool) -> None:
+        async with slots:
+            await api.patch(f"{nodes.NODES}/{name}/status", system.status)
+            body: Json = {"metadata": {"labels": system.labels}}
+            if has_taint:
+                body["spec"] = {"taints": [TAINT]}
+            await api.patch(f"{nodes.NODES}/{name}", body)
+
+    async with asyncio.TaskGroup() as group:
+        for number, name in enumerate(names):
+            group.create_task(describe(name, has_taint=number >= takes_pods))
+    return names
+
+
+class Installation:
+    """Definitions, rights, server, scheduler and nodes; taken away at the end."""
+
+    def __init__(self, control_plane: "ControlPlane", kubectl: "Kubectl") -> None:
+        self._control_plane = control_plane
+        self._kubectl = kubectl
+        self._manifests = ""
+        self._processes: list[Any] = []
+        self._nodes: list[str] = []
+
+    async def install(self) -> NodeSoftware:
+        port = ports.free_port()
+        settings = {
+            "listen": {"host": "127.0.0.1", "port": port},
+            "tls": {"ip_addresses": ["127.0.0.1"]},
+            "leadership": _LEASE,
+            "bootstrap": {"operands": "External"},
+            "node_agent": {"enabled": False},
+            "node_software": {"enabled": True, "images": IMAGES},
+        }
+        file = self._control_plane.run.directory / "node-software.render.yaml"
+        file.write_text(yaml.safe_dump(with_image(settings)))
+        targets = ("crds", "rbac", "policy")
+        rendered = await asyncio.gather(
+            *(GpuSystem.render(one, "--settings", str(file)) for one in targets)
+        )
+        self._manifests = render([node_feature_crd()]) + "".join(rendered)
+        await self._kubectl(
+            *("apply", "--server-side", "--validate=strict", "-f", "-"),
+            stdin=self._manifests,
+            timeout_s=120,
+        )
+        await definitions.until_served(self._kubectl, build_operator_crds())
+        account = await self._control_plane.service_account_kubeconfig(
+            NAMESPACE, "gpu-control-plane"
+        )
+        server = ServerProcess(
+            self._control_plane.run,
+            settings=settings,
+            kubeconfig=account,
+            port=port,
+            name=f"node-software-{secrets.token_hex(2)}",
+        )
+        self._processes.append(server.process)
+        scheduler = components.KubeScheduler(
+            self._control_plane, configuration=STOCK, name="node-software-scheduler"
+        )
+        self._processes.append(scheduler.process)
+        found = NodeSoftware(self._control_plane, self._kubectl, server)
+        await asyncio.gather(server.start(), scheduler.start(), self._join(found))
+        # Labels and inventories of nodes, which come without any policy.
+        await until_at_rest(found)
+        return found
+
+    async def _join(self, software: NodeSoftware) -> None:
+        kinds = ((UBUNTU, "ubuntu"), (RHEL, "rhel"))
+        takes_pods, rest = RUNNING // len(kinds), (ALL - RUNNING) // len(kinds)
+        plan = [
+            *((system, f"soft-{name}", takes_pods, takes_pods) for system, name in kinds),
+            *((system, f"soft-many-{name}", rest, 0) for system, name in kinds),
+        ]
+        async with client.open_client(self._control_plane.kubeconfig()) as api:
+            for system, prefix, count, taking in plan:
+                self._nodes += nodes.node_names(nodes.KWOK_PREFIX + prefix, count)
+                for name in await join(api, prefix, system, count, takes_pods=taking):
+                    software.systems[name] = system
+
+    async def uninstall(self) -> None:
+        for process in reversed(self._processes):
+            if process.running:
+                await process.terminate()
+        async with client.open_client(self._control_plane.kubeconfig()) as api:
+            for path in (POLICIES, DRIVERS):
+                for one in (await api.find(path)).get("items", []):
+                    await api.patch(
+                        f"{path}/{one['metadata']['name']}", {"metadata": {"finalizers": None}}
+                    )
+        await self._kubectl("delete", "--all", "clusterpolicies,nvidiadrivers")
+        kinds = ",".join(one.plural for one in RESOURCES.values() if not one.namespaced)
+        await self._kubectl("delete", "--wait=false", "-l", POLICY_STATE_LABEL, kinds)
+        await remove(self._control_plane, self._kubectl, self._manifests)
+        async with client.open_client(self._control_plane.kubeconfig()) as api:
+            await nodes.delete_nodes(api, self._nodes)
+
+
+@pytest.fixture(scope="module")
+def node_software(
+    control_plane: "ControlPlane", kubectl: "Kubectl", kwok: "Kwok"
+) -> Iterator[NodeSoftware]:
+    del kwok
+    installation = Installation(control_plane, kubectl)
+    try:
+        yield asyncio.run(installation.install())
+    finally:
+        asyncio.run(installation.uninstall())

@@ -1,0 +1,589 @@
+"""A ClusterPolicy and NVIDIADrivers on the real control plane: objects, status, edits, groups of nodes, and the end.
+
+kube-controller-manager makes the pods of the DaemonSets, kube-scheduler binds them, and kwok plays them. The tests go on
+where the one before ended, and each begins with the same policy, Ready.
+"""
+
+import asyncio
+import functools
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import pytest
+
+from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL, POLICY_STATE_LABEL, PRESENT_LABEL
+from operands.nvidia.policy_states import STATE_NAMES
+from reconciler.node_software.software_objects import RESOURCES
+from tests.cluster.environment import client, definitions, nodes, polling
+from tests.cluster.environment.client import ApiClient
+from tests.cluster.operator_states.conftest import (
+    ALL,
+    DAEMON_SETS,
+    DRIVERS,
+    NOBLE,
+    PLURALS,
+    PODS,
+    POLICIES,
+    RUNNING,
+    WITHIN_S,
+    NodeSoftware,
+    join,
+    until_at_rest,
+    written,
+)
+from tests.cluster.system.installation import NAMESPACE, SERVER_USER
+from tests.support.nvidia.operator_kinds import sample
+from tests.support.published_crds import published_crd
+
+Json = dict[str, Any]
+
+POLICY = "gpu-cluster-policy"
+EVENTS = "/apis/events.k8s.io/v1/events"
+MONITORS = "servicemonitors.monitoring.coreos.com"
+QUIET_S = 12
+"""Longer than the time after which the controllers look at their objects again."""
+CONTAINER_STATES = {*STATE_NAMES[:12]} - {"state-operator-metrics"}
+"""Without a Service of its own the server shows nothing under the operator's name."""
+SPEC: Json = {
+    "operator": {},
+    "daemonsets": {},
+    "driver": {"enabled": True, "upgradePolicy": {"autoUpgrade": False}},
+    "toolkit": {"enabled": True},
+    "devicePlugin": {"enabled": True},
+    "dcgmExporter": {"enabled": True, "serviceMonitor": {"enabled": True}},
+    "dcgm": {"enabled": True},
+    "nodeStatusExporter": {"enabled": True},
+    "gfd": {"enabled": True},
+    "migManager": {"enabled": True},
+}
+EVERYWHERE = frozenset(
+    {
+        "gpu-feature-discovery",
+        "nvidia-container-toolkit-daemonset",
+        "nvidia-container-toolkit-daemonset-cri-o",
+        "nvidia-dcgm",
+        "nvidia-dcgm-exporter",
+        "nvidia-device-plugin-daemonset",
+        "nvidia-device-plugin-mps-control-daemon",
+        "nvidia-mig-manager",
+        "nvidia-node-status-exporter",
+        "nvidia-operator-validator",
+    }
+)
+"""DaemonSets beside the driver's."""
+DISABLED_IN_SAMPLE = {
+    "state-operator-metrics",
+    "state-node-status-exporter",
+    "state-vgpu-manager",
+    "state-vgpu-device-manager",
+    "state-sandbox-validation",
+    "state-vfio-manager",
+    "state-sandbox-device-plugin",
+    "state-kata-device-plugin",
+    "state-kata-manager",
+    "state-cc-manager",
+}
+
+
+def a_policy(name: str = POLICY, **spec: Any) -> Json:
+    return {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": name},
+        "spec": SPEC | spec,
+    }
+
+
+def a_daemon_set(name: str) -> Json:
+    """A DaemonSet of another client, which no node runs."""
+    labels = {"app": "foreign"}
+    pod = {
+        "nodeSelector": {"test.example.com/none": "true"},
+        "containers": [{"name": "c", "image": "registry.test/foreign:1"}],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+async def objects(api: ApiClient, state: str = "") -> dict[tuple[str, str], Json]:
+    """Return the objects with the label of a state by plural and name."""
+    selector = f"{POLICY_STATE_LABEL}={state}" if state else POLICY_STATE_LABEL
+    found = {}
+    for resource in RESOURCES.values():
+        path = resource.path(NAMESPACE if resource.namespaced else None)
+        listed = await api.find(path)  # 404: a kind that is not served
+        if listed:
+            listed = await api.get(path, labelSelector=selector)
+        for one in listed.get("items", ()):
+            found[resource.plural, one["metadata"]["name"]] = one
+    return found
+
+
+async def daemon_sets(api: ApiClient) -> dict[str, Json]:
+    listed = await api.get(DAEMON_SETS, labelSelector=POLICY_STATE_LABEL)
+    return {one["metadata"]["name"]: one for one in listed["items"]}
+
+
+def driver_systems(found: Iterable[Json]) -> Counter[str]:
+    """Return the systems that the drivers' DaemonSets select."""
+    return Counter(
+        one["spec"]["template"]["spec"]["nodeSelector"]["gpu.deckhouse.io/node-os"]
+        for one in found
+        if one["metadata"]["labels"][POLICY_STATE_LABEL] == "state-driver"
+    )
+
+
+def version(one: Json) -> tuple[str, int]:
+    return one["metadata"]["uid"], one["metadata"]["generation"]
+
+
+async def state(api: ApiClient, name: str, path: str = f"{POLICIES}/{POLICY}") -> Json:
+    states = (await api.status(path)).get("states", [])
+    return next((dict(one) for one in states if one["name"] == name), {})
+
+
+async def until_state(
+    api: ApiClient, name: str, readiness: str, reason: str, path: str = f"{POLICIES}/{POLICY}"
+) -> Json:
+    async def is_so() -> Json:
+        found = await state(api, name, path)
+        assert (found.get("state"), found.get("reason")) == (readiness, reason), f"{found}"
+        return found
+
+    return await polling.eventually(is_so, what=f"{name} {readiness}", within=WITHIN_S)
+
+
+async def until_ready(api: ApiClient, path: str = f"{POLICIES}/{POLICY}") -> Json:
+    """Return the status once it is that of the present generation, and Ready."""
+
+    async def is_ready() -> Json:
+        found = await api.get(path)
+        status: Json = found.get("status", {})
+        shown = {one["type"]: one for one in status.get("conditions", ())}
+        ready, error = shown.get("Ready", {}), shown.get("Error", {})
+        assert ready.get("observedGeneration") == found["metadata"]["generation"], f"{shown}"
+        assert (ready["status"], ready["reason"]) == ("True", "Reconciled"), f"{shown}"
+        assert (error["status"], error["reason"]) == ("False", "Ready"), f"{shown}"
+        assert status["state"] == "ready"
+        return status
+
+    return await polling.eventually(is_ready, what=f"{path} is Ready", within=WITHIN_S)
+
+
+async def put(api: ApiClient, spec: Json) -> None:
+    """Make the policy's spec this one, with the defaults of its definition."""
+    found = await api.find(f"{POLICIES}/{POLICY}")
+    if not found:
+        await api.create(POLICIES, a_policy() | {"spec": spec})
+        return
+
+    async def is_put() -> bool:
+        body = await api.get(f"{POLICIES}/{POLICY}") | {"spec": spec}
+        try:
+            await api.replace(f"{POLICIES}/{POLICY}", body)
+        except client.ApiRefusedError as refused:
+            if refused.status != 409:
+                raise
+            return False
+        return True
+
+    await polling.eventually(is_put, what="the spec")
+
+
+@pytest.fixture
+async def software(node_software: NodeSoftware, api: ApiClient) -> NodeSoftware:
+    """The policy of these tests, Ready."""
+    await put(api, SPEC)
+    await until_ready(api)
+    return node_software
+
+
+async def test_many_nodes_cost_one_write_an_object_and_none_at_rest(
+    node_software: NodeSoftware, api: ApiClient, kubectl: Any, progress: Callable[[str], None]
+):
+    """The figure is that of the objects of all twelve states of containers."""
+    software = node_software
+    mark, begun = await software.audit.mark(), time.monotonic()
+    await kubectl.apply_yaml(a_policy())
+    applied = time.monotonic()
+
+    async def are_there() -> bool:
+        found = await daemon_sets(api)
+        assert found.keys() >= EVERYWHERE, f"missing: {EVERYWHERE - found.keys()}"
+        assert driver_systems(found.values()) == {"ubuntu22.04": 1, "rhel9": 1}
+        return True
+
+    await polling.eventually(are_there, what="all DaemonSets", within=WITHIN_S)
+    there = time.monotonic()
+    progress(
+        f"{ALL} nodes: all DaemonSets are there {there - begun:.1f} s after the start of kubectl"
+        f" apply, {there - applied:.1f} s after its end"
+    )
+    status = await until_ready(api)
+    progress(f"Ready {time.monotonic() - begun:.1f} s after the start of kubectl apply")
+    found = await objects(api)
+    assert sum(one.get("objects", 0) for one in status["states"]) == len(found)
+    shown = {one["metadata"]["labels"][POLICY_STATE_LABEL] for one in found.values()}
+    assert shown == CONTAINER_STATES
+    await until_at_rest(software)
+    writes = await written(software, mark)
+    assert all(one.succeeded for one in writes), [one for one in writes if not one.succeeded]
+    of_objects = Counter((one.resource, one.name) for one in writes if one.resource in PLURALS)
+    assert of_objects == Counter(found.keys()), of_objects - Counter(found.keys())
+    of_nodes = Counter(one.name for one in writes if one.resource == "nodes")
+    assert of_nodes == Counter(software.systems.keys()), of_nodes.most_common(3)
+    rest = Counter(one.resource for one in writes if one.resource not in {*PLURALS, "nodes"})
+    progress(f"{len(found)} objects, {len(of_nodes)} nodes: one write each; besides: {dict(rest)}")
+    assert rest.pop("clusterpolicies") == 1  # its finalizer
+
+    quiet = await software.audit.mark()
+    # A stretch of real time is what this is about.
+    await asyncio.sleep(QUIET_S)
+    assert await written(software, quiet) == []
+
+
+async def test_the_published_sample_is_ready_with_every_state_listed(
+    software: NodeSoftware, api: ApiClient
+):
+    await put(api, sample("ClusterPolicy")["spec"])
+    status = await until_ready(api)
+    assert status["namespace"] == NAMESPACE
+    shown = {one["name"]: one for one in status["states"]}
+    assert list(shown) == list(STATE_NAMES)
+    disabled = {name for name, one in shown.items() if one["state"] == "disabled"}
+    assert disabled == DISABLED_IN_SAMPLE
+    assert {one["state"] for one in shown.values()} == {"ready", "disabled"}
+    for name in ("state-driver", "state-container-toolkit", "state-operator-validation"):
+        counts = shown[name]["nodesReady"], shown[name]["nodesTotal"]
+        assert counts == (RUNNING, RUNNING), f"{shown[name]}"
+    listed = await api.get(PODS)
+    pods = Counter(
+        one["spec"]["nodeName"] for one in listed["items"] if one["status"]["phase"] == "Running"
+    )
+    assert pods.keys() == set(software.running)
+
+
+async def test_a_node_of_a_third_system_moves_no_other_daemon_set(
+    software: NodeSoftware, api: ApiClient
+):
+    before = {name: version(one) for name, one in (await daemon_sets(api)).items()}
+    (node,) = await join(api, "soft-noble", NOBLE, 1, takes_pods=1)
+    try:
+
+        async def has_driver() -> str:
+            listed = (await daemon_sets(api)).values()
+            assert driver_systems(listed)["ubuntu24.04"] == 1
+            listed_pods = await api.get(PODS, fieldSelector=f"spec.nodeName={node}")
+            found = {
+                one["metadata"]["ownerReferences"][0]["name"]
+                for one in listed_pods["items"]
+                if one["status"]["phase"] == "Running"
+            } - before.keys()
+            assert len(found) == 1, f"{found}"
+            (name,) = found
+            return str(name)
+
+        driver = await polling.eventually(has_driver, what="the driver's pod", within=WITHIN_S)
+        await until_ready(api)
+        after = {name: version(one) for name, one in (await daemon_sets(api)).items()}
+        assert after.pop(driver)[1] == 1
+        assert after == before
+    finally:
+        await nodes.delete_nodes(api, [node])
+    # Nobody plays its pods any more, and the collector of such pods takes its time.
+    at_once = {"gracePeriodSeconds": 0}
+    for one in (await api.get(PODS, fieldSelector=f"spec.nodeName={node}"))["items"]:
+        await api.delete(f"{PODS}/{one['metadata']['name']}", options=at_once)
+
+    async def is_gone() -> bool:
+        found = await daemon_sets(api)
+        assert driver not in found, f"{found[driver]['status']}"
+        return True
+
+    await polling.eventually(is_gone, what=f"{driver} is gone", within=WITHIN_S)
+    assert {name: version(one) for name, one in (await daemon_sets(api)).items()} == before
+
+
+async def driver_pods(api: ApiClient) -> dict[str, str]:
+    """Return node -> name of the driver's pod."""
+    found = {}
+    for one in (await api.get(PODS))["items"]:
+        owner = one["metadata"]["ownerReferences"][0]["name"]
+        if owner.startswith("nvidia-driver-daemonset"):
+            found[one["spec"]["nodeName"]] = one["metadata"]["name"]
+    return found
+
+
+async def test_a_changed_driver_is_not_ready_until_its_pods_are_replaced(
+    software: NodeSoftware, api: ApiClient
+):
+    """By the ControllerRevisions that the real DaemonSet controller makes; nobody upgrades by himself here."""
+    pods = await driver_pods(api)
+    assert pods.keys() == set(software.running)
+    driver = SPEC["driver"] | {
+        "repository": "registry.test",
+        "image": "driver",
+        "version": "580.95.05",
+    }
+    await put(api, SPEC | {"driver": driver})
+    first, *others = software.running
+
+    async def names_all(kept: set[str]) -> bool:
+        found = await state(api, "state-driver")
+        message = found.get("message", "")
+        named = {one for one in software.running if f"node {one}: its pod is of an" in message}
+        assert (found["state"], found["reason"]) == ("notReady", "PodsNotReady"), f"{found}"
+        assert named == kept, message
+        return True
+
+    async def until_named(*names: str) -> None:
+        kept = set(names)
+        every = functools.partial(names_all, kept)
+        await polling.eventually(every, what=f"{kept} are named", within=WITHIN_S)
+        now = await driver_pods(api)
+        assert {one: now[one] for one in kept} == {one: pods[one] for one in kept}
+
+    await until_named(first, *others)
+    await api.delete(f"{PODS}/{pods[first]}")
+    await until_named(*others)
+    for node in others:
+        await api.delete(f"{PODS}/{pods[node]}")
+    await until_state(api, "state-driver", "ready", "Ready")
+    await until_ready(api)
+    after = await driver_pods(api)
+    assert after.keys() == pods.keys()
+    assert not set(after.values()) & set(pods.values())
+    # Back to the driver of before.
+    await put(api, SPEC)
+    await until_state(api, "state-driver", "notReady", "PodsNotReady")
+    for name in after.values():
+        await api.delete(f"{PODS}/{name}")
+
+
+async def test_an_edit_is_put_back_and_told_once(
+    software: NodeSoftware, api: ApiClient, kubectl: Any
+):
+    name, mark = "nvidia-dcgm-exporter", await software.audit.mark()
+    before = await api.get(f"{DAEMON_SETS}/{name}")
+    image = f"{name}=registry.test/other:1"
+    await kubectl("set", "image", f"daemonset/{name}", image, "-n", NAMESPACE)
+
+    async def is_put_back() -> bool:
+        after = await api.get(f"{DAEMON_SETS}/{name}")
+        assert after["metadata"]["generation"] > before["metadata"]["generation"] + 1
+        assert after["spec"] == before["spec"]
+        return True
+
+    await polling.eventually(is_put_back, what="the DaemonSet of before", within=WITHIN_S)
+
+    async def is_told() -> list[Json]:
+        listed = await api.get(EVENTS, fieldSelector="reason=GPUOperandRestored")
+        found = [one for one in listed["items"] if one["regarding"]["name"] == name]
+        assert found, "no Event"
+        return found
+
+    (event,) = await polling.eventually(is_told, what="the Event")
+    assert event["regarding"]["kind"] == "DaemonSet"
+    assert "another client changed this object" in event["note"]
+    assert "series" not in event or event["series"] is None
+    await until_ready(api)
+    await until_at_rest(software)
+    writes = [one for one in await written(software, mark) if one.resource == "daemonsets"]
+    assert [one.name for one in writes] == [name]
+
+
+async def test_a_state_that_is_off_leaves_nothing_and_takes_no_object_of_another(
+    software: NodeSoftware, api: ApiClient, kubectl: Any
+):
+    name = "gpu-feature-discovery"
+    before = await objects(api, name)
+    assert {plural for plural, _ in before} >= {"daemonsets", "serviceaccounts"}
+    await put(api, SPEC | {"gfd": {"enabled": False}})
+    await until_state(api, name, "disabled", "Disabled")
+    assert await objects(api, name) == {}
+    listed = await api.get(PODS, labelSelector=f"app={name}")
+    assert listed["items"] == []
+
+    await kubectl.apply_yaml(a_daemon_set(name))
+    foreign = await api.get(f"{DAEMON_SETS}/{name}")
+    await put(api, SPEC)
+    found = await until_state(api, name, "notReady", "ObjectOwnedByAnother")
+    assert f"DaemonSet {name}" in found["message"]
+    conditions = await api.conditions(f"{POLICIES}/{POLICY}")
+    assert (conditions["Error"]["status"], conditions["Error"]["reason"]) == (
+        "True",
+        "OperandNotReady",
+    )
+    assert version(await api.get(f"{DAEMON_SETS}/{name}")) == version(foreign)
+
+    # And it stays where the state goes again.
+    await put(api, SPEC | {"gfd": {"enabled": False}})
+    await until_state(api, name, "disabled", "Disabled")
+    assert version(await api.get(f"{DAEMON_SETS}/{name}")) == version(foreign)
+    await put(api, SPEC)
+    await kubectl("delete", "daemonset", name, "-n", NAMESPACE)
+    await until_ready(api)
+    assert (await objects(api, name)).keys() == before.keys()
+
+
+async def test_a_second_policy_is_ignored(software: NodeSoftware, api: ApiClient, kubectl: Any):
+    mark = await software.audit.mark()
+    second = "another-policy"  # by name it would be the first
+    await kubectl.apply_yaml(a_policy(second, gfd={"enabled": False}))
+    path = f"{POLICIES}/{second}"
+
+    async def is_ignored() -> Json:
+        status = await api.status(path)
+        assert status.get("state") == "ignored", f"{status}"
+        return status
+
+    status = await polling.eventually(is_ignored, what="it is ignored")
+    (error,) = [one for one in status["conditions"] if one["type"] == "Error"]
+    assert error["status"] == "True"
+    assert POLICY in error["message"]
+    await kubectl("delete", "clusterpolicy", second)
+    await until_at_rest(software)
+    writes = Counter((one.resource, one.name) for one in await written(software, mark))
+    assert writes.keys() == {("clusterpolicies/status", second)}
+
+
+@pytest.fixture
+async def monitors(kubectl: Any) -> AsyncIterator[Json]:
+    """The definition of ServiceMonitor, which a test applies."""
+    yield published_crd(MONITORS)
+    await kubectl("delete", "--ignore-not-found", "crd", MONITORS)
+
+
+async def test_a_service_monitor_comes_with_its_kind(
+    software: NodeSoftware, api: ApiClient, kubectl: Any, monitors: Json
+):
+    before = await objects(api)
+    assert not [name for plural, name in before if plural == "servicemonitors"]
+    await kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(monitors))
+    await definitions.until_served(kubectl, [monitors])
+
+    async def is_there() -> set[str]:
+        found = {name for plural, name in await objects(api) if plural == "servicemonitors"}
+        assert "nvidia-dcgm-exporter" in found, f"{found}"
+        return found
+
+    await polling.eventually(is_there, what="the ServiceMonitor", within=WITHIN_S)
+    await until_ready(api)
+    after = await objects(api)
+    assert {name: version(one) for name, one in after.items() if name[0] == "daemonsets"} == {
+        name: version(one) for name, one in before.items() if name[0] == "daemonsets"
+    }
+
+
+async def test_two_drivers_that_select_one_node_change_nothing(
+    software: NodeSoftware, api: ApiClient, kubectl: Any
+):
+    """The published sample, which selects every node, and one for the nodes of one system."""
+    off = SPEC["driver"] | {"enabled": False}
+    await put(api, SPEC | {"driver": off})
+    await until_state(api, "state-driver", "disabled", "Disabled")
+    await put(api, SPEC | {"driver": SPEC["driver"] | {"useNvidiaDriverCRD": True}})
+    first = sample("NVIDIADriver")
+    path = f"{DRIVERS}/{first['metadata']['name']}"
+    await kubectl.apply_yaml(first)
+    status = await until_ready(api, path)
+    (shown,) = status["states"]
+    assert (shown["nodesReady"], shown["nodesTotal"]) == (RUNNING, RUNNING)
+    before = await daemon_sets(api)
+    assert driver_systems(before.values()) == {"ubuntu22.04": 1, "rhel9": 1}
+    owners = {
+        (await api.get(f"{nodes.NODES}/{name}"))["metadata"]["labels"].get(DRIVER_OWNER_LABEL)
+        for name in software.running
+    }
+    assert owners == {first["metadata"]["name"]}
+
+    second = first | {
+        "metadata": {"name": "second"},
+        "spec": first["spec"]
+        | {"nodeSelector": {"feature.node.kubernetes.io/system-os_release.ID": "rhel"}},
+    }
+    await kubectl.apply_yaml(second)
+    for one in (path, f"{DRIVERS}/second"):
+
+        async def conflicts(one: str = one) -> str:
+            error = (await api.conditions(one)).get("Error", {})
+            assert (error.get("status"), error.get("reason")) == (
+                "True",
+                "ConflictingNodeSelector",
+            ), f"{error}"
+            return str(error["message"])
+
+        message = await polling.eventually(conflicts, what=f"{one} conflicts")
+        assert "nvidiadriver-sample, second" in message
+    after = await daemon_sets(api)
+    assert {name: version(one) for name, one in after.items()} == {
+        name: version(one) for name, one in before.items()
+    }
+    await kubectl("delete", "nvidiadriver", "second")
+    await until_ready(api, path)
+    await kubectl("delete", "nvidiadriver", first["metadata"]["name"])
+    assert driver_systems((await daemon_sets(api)).values()) == {}
+
+
+async def test_a_deleted_policy_leaves_in_order_and_takes_nothing_of_others(
+    software: NodeSoftware, api: ApiClient, kubectl: Any, progress: Callable[[str], None]
+):
+    found = await objects(api)
+    foreign, node = "nvidia-foreign", software.running[0]
+    await kubectl.apply_yaml(a_daemon_set(foreign))
+    others = {"nvidia.com/gpu.product": "NVIDIA-H200", "nvidia.com/gpu.deploy.foreign": "true"}
+    await api.patch(f"{nodes.NODES}/{node}", {"metadata": {"labels": others}})
+    before = {
+        one["metadata"]["name"]: one["metadata"]["labels"]
+        for one in (await api.get(nodes.NODES))["items"]
+    }
+    assert before[node][NVIDIA_PRESENT_LABEL] == "true"
+    await until_at_rest(software)
+    mark, begun = await software.audit.mark(), time.monotonic()
+    await kubectl("delete", "clusterpolicy", POLICY, timeout_s=WITHIN_S)
+    progress(f"deleted with {len(found)} objects after {time.monotonic() - begun:.1f} s")
+
+    assert await api.find(f"{POLICIES}/{POLICY}") == {}
+    assert await objects(api) == {}
+    assert (await api.get(PODS))["items"] == []
+    await api.get(f"{DAEMON_SETS}/{foreign}")
+    await kubectl("delete", "daemonset", foreign, "-n", NAMESPACE)
+    for name, system in software.systems.items():
+        labels = (await api.get(f"{nodes.NODES}/{name}"))["metadata"]["labels"]
+        kept = {
+            "kubernetes.io/hostname",
+            "kubernetes.io/os",
+            PRESENT_LABEL,
+            *system.labels,
+            *(others if name == node else ()),
+        }
+        assert labels == {key: before[name][key] for key in kept}, f"{name}: {labels}"
+
+    writes = await written(software, mark)
+    assert all(one.succeeded for one in writes), [one for one in writes if not one.succeeded]
+    order = [one for one in writes if one.resource != "clusterpolicies/status"]
+    assert (order[-1].resource, order[-1].verb) == ("clusterpolicies", "patch")
+    stages = [one.resource for one in order[:-1]]
+    assert [*dict.fromkeys(stages)][:2] == ["nodes", "daemonsets"]
+    assert stages == sorted(stages, key=[*dict.fromkeys(stages)].index)
+    deleted = Counter((one.resource, one.name) for one in order if one.verb == "delete")
+    assert deleted == Counter(found.keys())
+    # The pods ended while they had their accounts and roles.
+    every = await software.audit.writes(mark)
+    ended = max(n for n, one in enumerate(every) if (one.resource, one.verb) == ("pods", "delete"))
+    roles = min(
+        n
+        for n, one in enumerate(every)
+        if one.user == SERVER_USER and one.resource in {"serviceaccounts", "clusterroles", "roles"}
+    )
+    assert ended < roles
