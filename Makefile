@@ -14,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BUILD)/uv/bin/uv
 INSTALLED := $(VENV)/.installed
-SECOND_LANE := tests/cluster/node tests/cluster/image tests/cluster/chart tests/cluster/uninstall tests/cluster/kubectl_gpu tests/cluster/console
+SECOND_LANE := tests/cluster/node tests/cluster/image tests/cluster/chart tests/cluster/uninstall tests/cluster/kubectl_gpu tests/cluster/console tests/cluster/upgrades
 PACKAGES := admission agent api autoscaling certs cli console demo inventory kernelcache kube kubectl_gpu manifests oci operands pool reconciler scheduler server simulator telemetry
 SOURCES := $(PACKAGES) packaging tests
 
