@@ -177,9 +177,6 @@ GPU_CLUSTERS: Final = Resource(
 RUNTIME_CLASSES: Final = Resource(
     "node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False
 )
-CONTROLLER_REVISIONS: Final = Resource(
-    "apps", "v1", "controllerrevisions", "ControllerRevision", namespaced=True
-)
 NODE_CLAIMS: Final = Resource("karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
 NODE_POOLS: Final = Resource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
 NODE_OVERLAYS: Final = Resource(

@@ -172,7 +172,7 @@ class FakeKubelet:
         for name in names:
             await self._start_container(pod, name)
         status = {"phase": "Running", "conditions": _ready("True")}
-        shown = _statuses(names, up=dict.fromkeys(names, {}))
+        shown = _statuses(names, up={name: {} for name in names})
         await self._write(pod, status | {"containerStatuses": shown})
 
     async def _mount(self, pod: Pod) -> None:

@@ -168,8 +168,8 @@ async def test_the_label_for_a_policys_operands_is_no_source_where_we_set_it(run
     assert await reconciled(run) == GONE_S
     run.time.seconds += GONE_S
     assert await value(run) is None
-    record = {"metadata": {"annotations": {DEPLOY_LABELS_ANNOTATION: None}}}
-    await run.client.merge_patch(NODES, record, name="n1")
+    gone = {"metadata": {"annotations": {DEPLOY_LABELS_ANNOTATION: None}}}
+    await run.client.merge_patch(NODES, gone, name="n1")
     assert await value(run) == "true"
 
 
