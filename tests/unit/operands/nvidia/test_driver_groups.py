@@ -1,6 +1,6 @@
 """Groups of nodes with one driver each. Nodes of another system change nothing for the others.
 
-The GPU Operator takes system and runtime of one node for the whole cluster (defect 12.1): its users saw drivers installed
+The GPU Operator takes system and runtime of one node for the whole cluster (gpu-operator#328): its users saw drivers installed
 anew on all nodes when a node of another system joined (#328), and the wrong driver on nodes of the second (#433).
 """
 
@@ -78,7 +78,7 @@ def texts(policy: PolicyOperands, state=state_driver.STATE) -> dict[str, str]:
 @pytest.mark.parametrize("driver", [{}, PRECOMPILED], ids=["built", "precompiled"])
 @given(clusters, clusters)
 def test_nodes_that_join_change_no_byte_of_the_objects_of_others(driver, before, joining):
-    """Upstream defect 12.1; #328, #433."""
+    """gpu-operator#328, gpu-operator#433: the software of one node decides about all."""
     old = texts(policy_for(before, driver=driver))
     new = texts(policy_for(before | joining, driver=driver))
     assert old.items() <= new.items()
@@ -120,7 +120,7 @@ def test_no_two_daemon_sets_select_the_same_pods(driver, nodes):
 
 
 def test_each_system_of_a_mixed_cluster_has_its_driver():
-    """Upstream defect 12.1: a ClusterPolicy has one system for the whole cluster."""
+    """gpu-operator#328: there a ClusterPolicy has one system for the whole cluster."""
     assert list(daemon_sets(a_policy(SLES, UBUNTU, RHEL))) == [
         "nvidia-driver-daemonset-rhel9",
         "nvidia-driver-daemonset-sles15.6",
