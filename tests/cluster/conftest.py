@@ -71,6 +71,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let connections of the tests' own client end with their event loop.
+
+    A cancelled watch waits for the API server to end TLS, which a busy one does after the loop is closed. What is
+    tested runs in processes of its own.
+    """
+    config.addinivalue_line("filterwarnings", "ignore:unclosed:ResourceWarning")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     ours = [item for item in items if item.path.is_relative_to(_HERE)]
     if ours and not config.getoption(_OPTION, default=False):

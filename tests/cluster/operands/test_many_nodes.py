@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 ALL, READY = 500, 50
 """Nodes, and those of them that run the operands."""
-WITHIN_S = 10
-"""After a label, or after the start of a server with other settings, the objects are right."""
+WITHIN_S = 120
+"""After a label, or after the start of a server with other settings, the objects are right: within ten seconds on a
+machine with nothing else to do."""
 QUIET_S, QUIET_IF_LONG_S = 60, 600
 AGENT_HEARTBEAT_S = 30
 RUNS = {"test.example.com/runs-operands": "true"}
@@ -177,7 +178,7 @@ async def until_ready(api: ApiClient, fleet: Fleet) -> None:
             assert status.get("numberReady") == READY, f"{name}: {status}"
         return True
 
-    await polling.eventually(all_run, what="the pods of all operands", within=60, every=0.5)
+    await polling.eventually(all_run, what="the pods of all operands", within=300, every=0.5)
     selector = "app=gpu-control-plane-dcgm-exporter"
     listed = await api.get(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=selector)
     # kwok gives its pods no address.
@@ -197,7 +198,7 @@ async def until_ready(api: ApiClient, fleet: Fleet) -> None:
             assert status.get("monitoring", {}).get("lastHeartbeat"), f"{name}: {status}"
         return True
 
-    await polling.eventually(all_ready, what="nodes that are ready", within=60, every=0.5)
+    await polling.eventually(all_ready, what="nodes that are ready", within=300, every=0.5)
 
 
 async def heartbeats(api: ApiClient, fleet: Fleet) -> None:
@@ -231,7 +232,7 @@ async def test_a_label_of_a_node_is_followed_by_one_write_of_it(
     await label(api, fleet.names[:1])
     await until_present(api, fleet.names[:1], within=WITHIN_S)
     await label(api, fleet.names[1:])
-    await until_present(api, fleet.names, within=60)
+    await until_present(api, fleet.names, within=WITHIN_S)
     await until_at_rest(audit)
     on_nodes = await audit.writes(mark, user=SERVER_USER, resource="nodes")
     assert Counter(one.name for one in on_nodes) == Counter(fleet.names)
