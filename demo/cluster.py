@@ -22,6 +22,7 @@ from demo.kubectl_stand_in import KubectlStandIn
 from demo.node_caches import NodeCaches, cache_settings
 from demo.node_programs import NodePrograms
 from demo.signed_images import DemoImages
+from demo.software_programs import SoftwarePrograms
 from kube.client import MERGE_PATCH, KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import NotFound
@@ -47,6 +48,7 @@ from manifests.install.webhooks import (
     build_mutating_configuration,
     build_validating_configuration,
 )
+from manifests.nvidia.operator_crds import build_operator_crds
 from server.system_clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
@@ -122,11 +124,14 @@ class DemoCluster:
         self.kubectl: KubectlStandIn
         self.kubelet: FakeKubelet
         self.programs: NodePrograms
+        self.software: SoftwarePrograms
+        """Of nodes whose software a ClusterPolicy brings."""
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.api)
             self.server.kernel_caches = {"enabled": False}
+            self.server.serves_software = bool(self._fleet.systems)
             if self._fleet.has_caches:
                 await stack.enter_async_context(self.images.registry)
                 self.server.kernel_caches = {
@@ -141,6 +146,7 @@ class DemoCluster:
             self.programs = NodePrograms(
                 self.client, self.clock, folder=self._folder / "nodes", fleet=self._fleet
             )
+            self.software = SoftwarePrograms(self.client, self.programs)
             await self._install()
             await stack.enter_async_context(
                 self.server.serving(self.api.url, SERVER_TOKEN, self.client)
@@ -164,7 +170,12 @@ class DemoCluster:
 
     async def join(self, node: str) -> None:
         """Let a node join the cluster; its labels are those that kubelet sets."""
-        await register_node(self.client, node, {})
+        system = self._fleet.systems.get(node)
+        if system is None:
+            await register_node(self.client, node, {})
+            return
+        labels, info = system.labels(), system.node_info()
+        await register_node(self.client, node, {}, labels=labels, system=info)
 
     async def create_pod(self, body: "Mapping[str, Any]") -> list[str]:
         """Create a pod as a user would; return the warnings to the user.
@@ -316,6 +327,8 @@ class DemoCluster:
             )
         for crd in (*build_crds(), *build_cache_crds(), nfd.node_feature_crd(), *karpenter_crds()):
             await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
+        for crd in build_operator_crds() if self._fleet.systems else ():
+            await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
         settings = WebhookSettings(
             client=UrlClient(base_url=self.server.url), serves_caches=self._fleet.has_caches
         )
@@ -356,7 +369,8 @@ class DemoCluster:
         )
         group = await stack.enter_async_context(BackgroundTasks())
         group.spawn(FakeScheduler(self.client, extender, self.clock).run(), "kube-scheduler")
-        self.kubelet = FakeKubelet(self.client, self.clock, self.programs, volumes=self.volumes)
+        runtime = self.software if self._fleet.systems else self.programs
+        self.kubelet = FakeKubelet(self.client, self.clock, runtime, volumes=self.volumes)
         group.spawn(self.kubelet.run(), "kubelet")
         for node in self._fleet.nodes if self._fleet.has_caches else ():
             caches = NodeCaches(self.client, self.clock, self._cache_settings(node))

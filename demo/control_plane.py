@@ -41,6 +41,8 @@ class DemoServer:
     def __init__(self, folder: "Path", log: "Path", clock: "Clock") -> None:
         self.kernel_caches: Mapping[str, Any] = {}
         """Settings of the section, before it serves."""
+        self.serves_software = False
+        """Whether ClusterPolicies bring the software of nodes, before it serves."""
         self._folder = folder
         self._log = log
         self._clock = clock
@@ -110,14 +112,18 @@ class DemoServer:
             "listen": {"host": "127.0.0.1", "port": self._port},
             "tls": {"ip_addresses": ["127.0.0.1"]},
             "drain_s": 0,
-            "bootstrap": {"period_s": SAMPLE_EVERY_S, **bootstrap},
+            "bootstrap": {"period_s": SAMPLE_EVERY_S, **self._operands(), **bootstrap},
             "health": {"period_s": SAMPLE_EVERY_S},
             "device_plugin": {
                 "image": "registry.example/gpu-control-plane:demo",
                 "hand_out": "Environment",
             },
             "kernel_caches": self.kernel_caches,
+            "node_software": {"enabled": self.serves_software},
         }
+
+    def _operands(self) -> dict[str, str]:
+        return {"operands": "External"} if self.serves_software else {}
 
     async def _wait_ready(self) -> None:
         deadline = self._clock.monotonic() + START_TIMEOUT_S

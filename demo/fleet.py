@@ -1,6 +1,6 @@
 """Machines of a demo's cluster: nodes, their devices as drivers report them, and what the cluster has beside them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from api.names import NodeName
@@ -8,10 +8,37 @@ from inventory.identity import device_name
 from simulator.node.node_agent import FakeDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 FIRST_BUS: Final = 0x17
 """PCI bus of a node's first device."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSystem:
+    """What a node runs, as Node Feature Discovery and kubelet tell it."""
+
+    os: str
+    """ID and VERSION_ID of its os-release, such as `ubuntu 22.04`."""
+    kernel: str
+    runtime: str
+    """Such as `containerd://2.1.4`."""
+
+    def labels(self) -> dict[str, str]:
+        """Return the labels of Node Feature Discovery."""
+        name, version = self.os.split()
+        release = "feature.node.kubernetes.io/system-os_release"
+        return {
+            "feature.node.kubernetes.io/pci-10de.present": "true",
+            "feature.node.kubernetes.io/kernel-version.full": self.kernel,
+            f"{release}.ID": name,
+            f"{release}.VERSION_ID": version,
+            f"{release}.VERSION_ID.major": version.partition(".")[0],
+        }
+
+    def node_info(self) -> dict[str, str]:
+        return {"kernelVersion": self.kernel, "containerRuntimeVersion": self.runtime}
 
 
 @final
@@ -29,6 +56,8 @@ class Fleet:
     """Whether nodes serve kernel caches from a registry."""
     elastic: str = ""
     """NodePool from which Karpenter adds nodes; empty without Karpenter."""
+    systems: "Mapping[str, MachineSystem]" = field(default_factory=dict)
+    """Of nodes whose software a ClusterPolicy brings; empty: every node has its software."""
 
 
 class DeviceModel(NamedTuple):

@@ -11,24 +11,28 @@ them hold.
 import asyncio
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from demo.chapters import changes as demo_changes
-from demo.chapters import device_assignment, operand_switch, placement, waiting_pod
+from demo.chapters import device_assignment, driver_rollout, operand_switch, placement, waiting_pod
 from demo.chapters import pods as demo_pods
 from demo.chapters.accounting import accounts
 from demo.chapters.autoscaling_chapter import from_zero_and_back
 from demo.chapters.bare_node import bare_node
 from demo.chapters.kernel_caches import kernel_caches
-from demo.cluster import DemoCluster
+from demo.cluster import BackgroundTasks, DemoCluster
 from demo.ending import ended, say
 from demo.objects import FLEET
+from demo.policy_objects import FLEET as SOFTWARE_FLEET
 from demo.story import Story
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from demo.fleet import Fleet
+
     Chapter = Callable[[Story], Awaitable[None]]
+    Part = tuple[Fleet, Sequence[Chapter]]
 
 LIMIT_S: Final = 240.0
 """Twice the duration on a busy machine."""
@@ -56,23 +60,82 @@ CHAPTERS: "Final[tuple[Chapter, ...]]" = (
     from_zero_and_back,
     waiting_pod.why,
 )
+SOFTWARE_CHAPTERS: "Final[tuple[Chapter, ...]]" = (
+    driver_rollout.one_policy,
+    driver_rollout.new_driver_version,
+)
+PARTS: "Final[tuple[Part, ...]]" = ((FLEET, CHAPTERS), (SOFTWARE_FLEET, SOFTWARE_CHAPTERS))
+"""Each in a cluster of its own: a server with `node_software` runs no operands of its own. The first is told as it runs,
+the other ones, which run beside it, after it: an upgrade of drivers mostly waits."""
 
 
-async def run_demo(log_file: Path | None, chapters: "Sequence[Chapter]" = CHAPTERS) -> int:
+async def run_demo(log_file: Path | None, parts: "Sequence[Part]" = PARTS) -> int:
     """Run all chapters; return 0 if every claim holds."""
-    with tempfile.TemporaryDirectory(prefix="gpu-demo-") as folder:
-        log = log_file or Path(folder) / "server.log"
-        status = await ended(_narrate(chapters, Path(folder), log), log)
+    with tempfile.TemporaryDirectory(prefix="gpu-demo-") as name:
+        folder = Path(name)
+        (fleet, chapters), *others = parts
+        log = log_file or folder / "server.log"
+        beside = [
+            _PartBeside(part, folder / f"beside-{number}") for number, part in enumerate(others)
+        ]
+        async with BackgroundTasks() as group:
+            for one in beside:
+                group.spawn(one.run(), "a part of the demo")
+            _introduce()
+            status = await ended(_run(chapters, fleet, folder / "first", log=log, tell=say), log)
+            for one in beside:
+                status = status or await ended(one.tell(), one.log)
     if status == 0:
         say("\nEvery claim above was checked.")
     return status
 
 
-async def _narrate(chapters: "Sequence[Chapter]", folder: Path, log: Path) -> None:
+def _introduce() -> None:
     say("In memory: an API server, a registry, a scheduler, Karpenter, kubelets, node agents.")
     say("In a process of its own: the real GPU control plane, called over HTTPS as by Kubernetes.")
     say("The demo needs nothing else, and takes about a minute.")
-    async with asyncio.timeout(LIMIT_S), DemoCluster(folder, log, FLEET) as cluster:
-        story = Story(cluster, say)
+
+
+async def _run(
+    chapters: "Sequence[Chapter]",
+    fleet: "Fleet",
+    folder: Path,
+    *,
+    log: Path,
+    tell: "Callable[[str], None]",
+) -> None:
+    await asyncio.to_thread(folder.mkdir)
+    async with asyncio.timeout(LIMIT_S), DemoCluster(folder, log, fleet) as cluster:
+        story = Story(cluster, tell)
         for chapter in chapters:
             await chapter(story)
+
+
+@final
+class _PartBeside:
+    """A part that runs beside the first one, and is told after it."""
+
+    def __init__(self, part: "Part", folder: Path) -> None:
+        self.log = folder.with_suffix(".log")
+        self._part = part
+        self._folder = folder
+        self._lines: list[str] = []
+        self._error: Exception | None = None
+        self._is_over = asyncio.Event()
+
+    async def run(self) -> None:
+        fleet, chapters = self._part
+        try:
+            await _run(chapters, fleet, self._folder, log=self.log, tell=self._lines.append)
+        except Exception as error:  # noqa: BLE001  # it is raised where the part is told
+            self._error = error
+        finally:
+            self._is_over.set()
+
+    async def tell(self) -> None:
+        """Print what it said once it is over, and raise what ended it."""
+        await self._is_over.wait()
+        for line in self._lines:
+            say(line)
+        if self._error is not None:
+            raise self._error

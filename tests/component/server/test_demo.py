@@ -9,6 +9,7 @@ from demo.chapters.accounting import accounts
 from demo.chapters.device_assignment import discovery, manual_assignment
 from demo.cluster import SERVER_USER
 from demo.main import run_demo
+from demo.objects import FLEET
 from demo.story import LINE, Story
 from kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from manifests import constants
@@ -35,7 +36,16 @@ async def test_the_demo_runs_to_its_end_and_checks_every_claim():
     assert "  llama   Outdated   2       2        0       1         2\n" in text
     assert "  $ kubectl gpu why wide\n  default/wide has waited " in text
     assert "    - ask for 3 units: node n" in text
-    last = "  ✓ it says who has the devices, and what would help, each remedy tried on a copy\n"
+    assert (
+        "  ✓ it says who has the devices, and what would help, each remedy tried on a copy\n"
+        in text
+    )
+    assert "  nvidia-driver-daemonset-ubuntu22.04   " in text
+    assert (
+        "  wait-for-jobs-required  WaitingForPodsToEnd: waits for the end of default/train\n"
+        in text
+    )
+    last = "  ✓ both nodes run driver 580.95.05, take pods again, and have their agent back\n"
     assert text.endswith(f"{last}\nEvery claim above was checked.\n")
     assert [line for line in text.splitlines() if len(line) > LINE] == []
 
@@ -57,7 +67,7 @@ async def _let_everything_in(story: Story) -> None:
 
 
 async def test_a_claim_that_is_false_fails_the_demo(capsys: pytest.CaptureFixture[str]):
-    status = await run_demo(None, (_write_twice, accounts))
+    status = await run_demo(None, [(FLEET, (_write_twice, accounts))])
     output = capsys.readouterr().out
     assert status == 1
     claim = "0 pods were bound, each with exactly one write to the API server"
@@ -68,7 +78,7 @@ async def test_a_claim_that_is_false_fails_the_demo(capsys: pytest.CaptureFixtur
 async def test_what_should_be_refused_and_is_not_fails_the_demo(
     capsys: pytest.CaptureFixture[str],
 ):
-    status = await run_demo(None, (_let_everything_in, discovery, manual_assignment))
+    status = await run_demo(None, [(FLEET, (_let_everything_in, discovery, manual_assignment))])
     output = capsys.readouterr().out
     assert status == 1
     claim = "an assignment of n3-0000-17-00.0 to slices is refused"
@@ -76,7 +86,7 @@ async def test_what_should_be_refused_and_is_not_fails_the_demo(
 
 
 async def test_a_server_that_dies_fails_the_demo_with_a_message(capsys: pytest.CaptureFixture[str]):
-    status = await run_demo(None, (_kill_the_server, manual_assignment))
+    status = await run_demo(None, [(FLEET, (_kill_the_server, manual_assignment))])
     output = capsys.readouterr().out
     assert status == 1
     assert "\nBROKEN: " in output

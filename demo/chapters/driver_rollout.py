@@ -1,0 +1,245 @@
+"""The demo's last chapters: a ClusterPolicy brings the software of nodes that differ, and a new driver goes over them."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
+
+from api.driver_upgrade import UNITS_WITHHELD_ANNOTATION, UPGRADE_STATE_LABEL, UpgradeState
+from api.foreign.core import Node, Pod
+from api.kinds.nvidia.clusterpolicy import ClusterPolicy, ClusterPolicyState
+from api.kinds.nvidia.operator_status import StateReadiness
+from demo.node_programs import NAME_LABEL
+from demo.objects import a_pod
+from demo.policy_objects import (
+    DEVICES_PER_NODE,
+    FLEET,
+    NEW_VERSION,
+    NODES,
+    OLD_VERSION,
+    POLICY,
+    POOL,
+    cluster_policy,
+    new_driver,
+    pool,
+    wait_for_pool,
+)
+from demo.story import LINE, Story
+from kube.resources import CLUSTER_POLICIES, DAEMON_SETS, GPU_POOLS, PODS
+from kube.resources import NODES as NODE_RESOURCE
+from manifests.constants import DEFAULT_NAMESPACE, NODE_AGENT
+from operands.nvidia.states import state_driver
+
+if TYPE_CHECKING:
+    from api.kinds.nvidia.operator_status import StateStatus
+
+Json = dict[str, Any]
+
+POD: Final = "train"
+DRIVER_SETS: Final = "nvidia-driver-daemonset-"
+SHOWN: Final = LINE - 2
+"""Characters of a line with a message."""
+
+
+async def one_policy(story: Story) -> None:
+    """Apply a ClusterPolicy, and show its states until all are ready."""
+    story.title(
+        "Beside it, in another cluster, one ClusterPolicy brings the software of two systems"
+    )
+    story.say("  It has run beside the chapters above. Seconds are those that passed there.")
+    for node in NODES:
+        system = FLEET.systems[node]
+        story.say(f"  node {node}: {system.os}, kernel {system.kernel}, {system.runtime}")
+        await story.cluster.join(node)
+    await story.cluster.client.create(CLUSTER_POLICIES, cluster_policy())
+    story.say(f"  $ kubectl apply -f {POLICY}.yaml    # driver {OLD_VERSION}")
+    began = story.cluster.clock.monotonic()
+    waiting = ClusterPolicy()
+
+    def is_ready(policy: ClusterPolicy) -> bool:
+        nonlocal waiting
+        if _not_ready(policy) and (not _names_node(waiting) or _names_node(policy)):
+            waiting = policy
+        # Before a node is known the policy is ready, too.
+        return policy.status.state is ClusterPolicyState.READY and _nodes_ready(policy) == len(
+            NODES
+        )
+
+    ready = await story.until("the ClusterPolicy is ready", lambda: _policy(story), is_ready)
+    seconds = story.cluster.clock.monotonic() - began
+    story.check(
+        "while states came up the status said what was missing, and where:",
+        holds=bool(_not_ready(waiting)),
+    )
+    first = _not_ready(waiting)[0]
+    story.say(f"  $ kubectl get clusterpolicy {POLICY} -o wide")
+    state = waiting.status.state or ClusterPolicyState.NOT_READY
+    story.table([("NAME", "STATUS", "NOT-READY"), (POLICY, state.value, first.name)])
+    story.quote(_cut(_plain(first.message), 3 * SHOWN))
+    story.claim(f"{seconds:.1f} s after it was applied every state is ready:")
+    running = [one for one in ready.status.states or () if one.state is not StateReadiness.DISABLED]
+    story.table([("STATE", "READY", "OBJECTS", "NODES"), *map(_state_row, running)])
+    images = await _drivers(story)
+    story.check(
+        "the driver has a DaemonSet for each system, with the image of that system:",
+        holds=len(images) == len(NODES),
+    )
+    for name, image in images.items():
+        story.say(f"      {name}   {image}")
+    story.check(
+        "each node has loaded its driver",
+        holds={node: f"{OLD_VERSION}-{tag}" for node, tag in _tags().items()} == _loaded(story),
+    )
+
+
+async def new_driver_version(story: Story) -> None:
+    """Change the version of the driver while a pod of a pool runs, and tell how it reaches both nodes."""
+    cluster = story.cluster
+    story.title(f"A new driver, {NEW_VERSION}, goes over the nodes, one at a time")
+    await cluster.client.create(GPU_POOLS, pool())
+    await cluster.client.merge_patch(CLUSTER_POLICIES, wait_for_pool(), name=POLICY)
+    count = len(NODES) * DEVICES_PER_NODE
+    await story.until_pool("has all units", POOL, lambda one: one.status.capacity.total == count)
+    await cluster.create_pod(a_pod(POD, POOL, 1))
+    busy = (await story.bind(POD)).spec.node_name
+    story.say(f"  Pods of pool {POOL} are not evicted: an upgrade waits for their end.")
+    change = f'{{"spec":{{"driver":{{"version":"{NEW_VERSION}"}}}}}}'
+    story.say(f"  $ kubectl patch clusterpolicy {POLICY} --type merge -p '{change}'")
+    await cluster.client.merge_patch(CLUSTER_POLICIES, new_driver(), name=POLICY)
+    rollout = _Rollout(story)
+    await story.until("an upgrade waits for the pod", rollout.look, lambda _: rollout.is_waiting)
+    story.check(
+        f"the upgrade of node {busy} waits for the end of pod {POD}, which still runs there",
+        holds=busy not in rollout.finished and (await story.pod(POD)).status.phase == "Running",
+    )
+    await story.finish(POD)
+    await story.until("both nodes are done", rollout.look, lambda _: len(rollout.finished) == 2)
+    story.check(
+        "never more than one node was away; each was withheld from placement, then cordoned",
+        holds=rollout.most_away == 1
+        and all(seen[:2] == ["withheld", "cordoned"] for seen in rollout.order.values()),
+    )
+    story.check(
+        f"the node agent left each node, nothing held a replaced driver, and pod {POD} was not evicted",
+        holds=rollout.left == set(NODES) and not cluster.software.held,
+    )
+    story.check(
+        f"both nodes run driver {NEW_VERSION}, take pods again, and have their agent back",
+        holds={node: f"{NEW_VERSION}-{tag}" for node, tag in _tags().items()} == _loaded(story)
+        and not rollout.away
+        and set(NODES) == await _agent_nodes(story),
+    )
+
+
+@final
+@dataclass(slots=True)
+class _Rollout:
+    """What is seen of an upgrade; each step is told once."""
+
+    story: Story
+    finished: list[str] = field(default_factory=list)
+    """Nodes with the new driver, in the order in which they came back."""
+    order: dict[str, list[str]] = field(default_factory=lambda: {node: [] for node in NODES})
+    """By node: `withheld` and `cordoned`, in the order in which they came."""
+    left: set[str] = field(default_factory=set)
+    """Nodes that were seen without the node agent."""
+    away: set[str] = field(default_factory=set)
+    most_away: int = 0
+    is_waiting: bool = False
+    """Whether the end of the pod is waited for."""
+    began: float = 0.0
+    _told: set[tuple[str, str, str]] = field(default_factory=set)
+
+    async def look(self) -> None:
+        client = self.story.cluster.client
+        self.began = self.began or self.story.cluster.clock.monotonic()
+        agents = await _agent_nodes(self.story)
+        self.left |= set(NODES) - agents
+        for node in NODES:
+            self._see(node, await client.get(NODE_RESOURCE, Node, node))
+        self.most_away = max(self.most_away, len(self.away))
+        policy = await _policy(self.story)
+        for entry in policy.status.upgrade or ():
+            if POD in entry.message and entry.state == "wait-for-jobs-required":
+                self.is_waiting = True
+            self._tell(entry.node, entry.state, f"{entry.reason}: {entry.message}")
+
+    def _see(self, name: str, node: Node) -> None:
+        is_withheld = UNITS_WITHHELD_ANNOTATION in (node.metadata.annotations or {})
+        is_cordoned = bool(node.spec.unschedulable)
+        seen = ["withheld"] * is_withheld + ["cordoned"] * is_cordoned
+        self.order[name] += [one for one in seen if one not in self.order[name]]
+        (self.away.add if seen else self.away.discard)(name)
+        is_done = node.metadata.label(UPGRADE_STATE_LABEL) == UpgradeState.UPGRADE_DONE.value
+        if is_done and self.order[name] and not seen and name not in self.finished:
+            self.finished.append(name)
+            self._tell(name, UpgradeState.UPGRADE_DONE.value, "the node takes pods again")
+
+    def _tell(self, node: str, state: str, why: str) -> None:
+        if (node, state, why) in self._told:
+            return
+        self._told.add((node, state, why))
+        seconds = self.story.cluster.clock.monotonic() - self.began
+        text = f"{seconds:4.1f} s  {node}  {state:<22}  {_plain(why)}"
+        self.story.say(f"  {_cut(text, SHOWN)}")
+
+
+async def _policy(story: Story) -> ClusterPolicy:
+    return await story.cluster.client.get(CLUSTER_POLICIES, ClusterPolicy, POLICY)
+
+
+def _not_ready(policy: ClusterPolicy) -> "list[StateStatus]":
+    return [one for one in policy.status.states or () if one.state is StateReadiness.NOT_READY]
+
+
+def _state_row(one: "StateStatus") -> tuple[str, ...]:
+    nodes = f"{one.nodes_ready} of {one.nodes_total}" if one.nodes_total else "-"
+    return one.name, one.state.value, str(one.objects), nodes
+
+
+async def _drivers(story: Story) -> dict[str, str]:
+    """Return the image of every DaemonSet of the driver, by name."""
+    found = await story.cluster.client.list_(DAEMON_SETS, Json, namespace=DEFAULT_NAMESPACE)
+    return {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]["containers"][0]["image"]
+        for one in found.items
+        if one["metadata"]["name"].startswith(DRIVER_SETS)
+    }
+
+
+def _tags() -> dict[str, str]:
+    """Return the system of each node as images are tagged."""
+    return {"r1": "rhel9", "u1": "ubuntu22.04"}
+
+
+def _loaded(story: Story) -> dict[str, str]:
+    """Return the tag of the driver that each node has loaded."""
+    return {
+        node: image.rpartition(":")[2] for node, image in story.cluster.software.drivers.items()
+    }
+
+
+async def _agent_nodes(story: Story) -> set[str]:
+    """Return the nodes with a pod of the node agent."""
+    found = await story.cluster.client.list_(
+        PODS, Pod, namespace=DEFAULT_NAMESPACE, label_selector=f"{NAME_LABEL}={NODE_AGENT}"
+    )
+    return {one.spec.node_name for one in found.items}
+
+
+def _nodes_ready(policy: ClusterPolicy) -> int:
+    """Return the nodes on which the driver is ready."""
+    states = policy.status.states or ()
+    return sum(one.nodes_ready for one in states if one.name == state_driver.NAME)
+
+
+def _names_node(policy: ClusterPolicy) -> bool:
+    found = _not_ready(policy)
+    return bool(found) and "; node " in found[0].message
+
+
+def _plain(text: str) -> str:
+    """Return a message without the namespace that is the same everywhere."""
+    return text.replace(f"{DEFAULT_NAMESPACE}/", "")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
