@@ -167,7 +167,7 @@ class _Reader:
     def dump(self) -> DumpedCluster:
         contents = self._contents()
         files = {one.name: self._file(one) for one in contents.files}
-        if any(self._take(2 * _BLOCK)):
+        if any(self._take(2 * _BLOCK) + self._padding()):
             raise self._fault("has files that are not in its table of contents")
         return DumpedCluster(
             contents.created_at, contents.namespace, files, contents.missing, contents.version
@@ -220,18 +220,25 @@ class _Reader:
         self._take(-size % _BLOCK)
         return content
 
+    def _padding(self) -> bytes:
+        """Return what follows the end of the tar; gzip's checksum, which is behind it, is verified."""
+        return self._read(tarfile.RECORDSIZE)
+
     def _take(self, size: int) -> bytes:
         """Return the next bytes of the tar; a bomb ends here, before it is decompressed."""
         self._left -= size
         if self._left < 0:
             raise self._fault(f"has more than {self._limits.total >> 20} MiB of content")
-        try:
-            taken = self._stream.read(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise self._fault(f"is cut or damaged: {error}") from error
+        taken = self._read(size)
         if len(taken) != size:
             raise self._fault("is cut")
         return taken
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return self._stream.read(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise self._fault(f"is cut or damaged: {error}") from error
 
     def _fault(self, text: str) -> UnreadableError:
         return _refused(self._path, text)

@@ -62,15 +62,13 @@ def test_the_same_dump_is_the_same_file_which_only_its_owner_reads(path: Path):
     assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
-@given(cut=st.integers(0, 10_000))
-@settings(max_examples=60)
-def test_a_cut_dump_is_refused(cut: int, tmp_path_factory: pytest.TempPathFactory):
-    path = tmp_path_factory.mktemp("cut") / "f.tgz"
+def test_a_dump_that_is_cut_anywhere_is_refused(path: Path):
     write_dump(path, a_dump())
     whole = path.read_bytes()
-    path.write_bytes(whole[: cut % len(whole)])
-    with pytest.raises(UnreadableError, match=r"dump .*f\.tgz .*; write a new one"):
-        read_dump(path)
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(UnreadableError, match=r"dump .*\.tgz .*; write a new one"):
+            read_dump(path)
 
 
 @given(place=st.integers(0, 10_000), byte=st.integers(0, 255))
