@@ -306,6 +306,7 @@ async def test_limits_of_a_node_pool_end_its_growth(world: World):
     assert "node limits have been exhausted for nodepool" in event["note"]
 
 
+@pytest.mark.long  # twenty minutes of Karpenter's looks
 async def test_time_outs_delete_claims_that_do_not_come(world: World):
     await world.node_pool("a", types=("gpu-1x",))
     world.faults.never_launching.add("a")
