@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Collection, Iterable, Mapping
 
+    from api.foreign.reported_containers import ReportedContainer
     from reconciler.driver_upgrade.upgrade_objects import (
         ControllerRevision,
-        UpgradeContainerStatus,
         UpgradeDaemonSet,
         UpgradePod,
         UpgradePodSpec,
@@ -220,7 +220,7 @@ def _revision_of(pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]") -> Dr
     return DriverRevision.CURRENT if label == daemon.revision else DriverRevision.OUTDATED
 
 
-def _unready(pod: "UpgradePod") -> "list[UpgradeContainerStatus]":
+def _unready(pod: "UpgradePod") -> "list[ReportedContainer]":
     status = pod.status
     every = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     return [one for one in every if not one.ready]

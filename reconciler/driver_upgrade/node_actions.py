@@ -53,7 +53,7 @@ _log = structlog.get_logger()
 
 
 class OvertakenError(Exception):
-    """Another client changed what the action is for: the next pass decides anew."""
+    """Another client changed what the action is for: the next pass decides again."""
 
 
 @final
@@ -122,7 +122,7 @@ class NodeActions:
     async def _read(self, node: "UpgradingNode") -> Node:
         seen = await self._client.get(NODES, Node, node.name)
         if seen.metadata.uid != node.uid:
-            raise OvertakenError(f"node {node.name} was created anew")
+            raise OvertakenError(f"node {node.name} was deleted and created again")
         return seen
 
     async def _cordon(self, node: "UpgradingNode") -> None:

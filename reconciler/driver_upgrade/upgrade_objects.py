@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from api.foreign.core import Affinity, Container
+from api.foreign.reported_containers import ReportedCondition, ReportedContainer
 from api.meta import LabelSelector, Model, ObjectMeta
 
 DRIVER_COMPONENT: Final = "nvidia-driver"
@@ -47,42 +48,12 @@ class UpgradePodSpec(Model, frozen=True):
     resource_claims: list[PodResourceClaim] | None = None
 
 
-class Waiting(Model, frozen=True):
-    reason: str = ""
-    message: str = ""
-
-
-class Terminated(Model, frozen=True):
-    exit_code: int = 0
-    reason: str = ""
-    message: str = ""
-    finished_at: str | None = None
-
-
-class UpgradeContainerState(Model, frozen=True):
-    waiting: Waiting | None = None
-    terminated: Terminated | None = None
-
-
-class UpgradeContainerStatus(Model, frozen=True):
-    name: str = ""
-    ready: bool = False
-    restart_count: int = 0
-    state: UpgradeContainerState = UpgradeContainerState()
-
-
-class UpgradePodCondition(Model, frozen=True):
-    type: str = ""
-    status: str = ""
-    message: str = ""
-
-
 class UpgradePodStatus(Model, frozen=True):
     phase: str = ""
     start_time: str | None = None
-    conditions: list[UpgradePodCondition] | None = None
-    container_statuses: list[UpgradeContainerStatus] | None = None
-    init_container_statuses: list[UpgradeContainerStatus] | None = None
+    conditions: list[ReportedCondition] | None = None
+    container_statuses: list[ReportedContainer] | None = None
+    init_container_statuses: list[ReportedContainer] | None = None
     resource_claim_statuses: list[PodResourceClaim] | None = None
 
 
@@ -105,9 +76,9 @@ class UpgradePod(Model, frozen=True):
     def containers(self) -> list[UpgradeContainer]:
         return [*(self.spec.init_containers or ()), *(self.spec.containers or ())]
 
-    def condition(self, type_: str) -> UpgradePodCondition:
+    def condition(self, type_: str) -> ReportedCondition:
         found = (one for one in self.status.conditions or () if one.type == type_)
-        return next(found, UpgradePodCondition())
+        return next(found, ReportedCondition())
 
 
 class UpgradeTemplate(Model, frozen=True):

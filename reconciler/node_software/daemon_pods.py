@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
+from api.foreign.reported_containers import ReportedCondition, ReportedContainer
 from api.meta import Model, ObjectMeta
 from kube.errors import NotFound
 from kube.resources import CONTROLLER_REVISIONS, PODS
@@ -63,40 +64,11 @@ class _PodSpec(Model, frozen=True):
     affinity: _Affinity | None = None
 
 
-class _Waiting(Model, frozen=True):
-    reason: str = ""
-    message: str = ""
-
-
-class _Terminated(Model, frozen=True):
-    exit_code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-class _ContainerState(Model, frozen=True):
-    waiting: _Waiting | None = None
-    terminated: _Terminated | None = None
-
-
-class _ContainerStatus(Model, frozen=True):
-    name: str = ""
-    ready: bool = False
-    state: _ContainerState = _ContainerState()
-    last_state: _ContainerState = _ContainerState()
-
-
-class _PodCondition(Model, frozen=True):
-    type: str = ""
-    status: str = ""
-    message: str = ""
-
-
 class _PodStatus(Model, frozen=True):
     phase: str = ""
-    conditions: list[_PodCondition] | None = None
-    init_container_statuses: list[_ContainerStatus] | None = None
-    container_statuses: list[_ContainerStatus] | None = None
+    conditions: list[ReportedCondition] | None = None
+    init_container_statuses: list[ReportedContainer] | None = None
+    container_statuses: list[ReportedContainer] | None = None
 
 
 class OperandPodShown(Model, frozen=True):

@@ -62,7 +62,7 @@ class OperatorStatusWriter:
         """Write the status where it differs.
 
         Raises:
-            Conflict: the object was deleted and made anew.
+            Conflict: the object was deleted and created again.
             KubeError: it is not known whether the status was written.
         """
         meta = item.metadata

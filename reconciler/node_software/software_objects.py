@@ -232,7 +232,7 @@ class SoftwareObjects:
             outcome.fault = outcome.fault or (
                 StateReason.OBJECT_OWNED_BY_ANOTHER,
                 f"{kind} {name} is there and is not of this control plane: delete it, or the operator that made it,"
-                " and it is made anew",
+                " and it is created again",
             )
             return None
         if found is not None and found["metadata"].get("deletionTimestamp"):
