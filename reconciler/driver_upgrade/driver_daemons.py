@@ -7,6 +7,7 @@ from api.driver_upgrade import DEPLOY_LABEL_PREFIX, DEPLOYED
 from api.names import NodeName, PodUid
 from api.status_conditions import parse_time
 from api.text import truncate
+from operands.nvidia.drivers.driver_config_digest import DIGEST_VARIABLE
 from operands.upgrade.upgrade_facts import DriverPod, DriverRevision, ValidatorPod
 from pool.model import Constraints
 from reconciler.driver_upgrade.upgrade_objects import (
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         UpgradePodSpec,
     )
 
-DIGEST_VARIABLE: Final = "DRIVER_CONFIG_DIGEST"
 DRIVER_DEPLOY_LABEL: Final = f"{DEPLOY_LABEL_PREFIX}driver"
 
 

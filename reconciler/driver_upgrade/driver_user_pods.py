@@ -4,10 +4,9 @@ import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 from api.driver_upgrade import AGENT_DEPLOY_LABEL, DEPLOY_LABEL_PREFIX
-from api.names import PodUid
+from api.names import MIRROR_ANNOTATION, PodUid
 from api.status_conditions import parse_time
 from operands.upgrade.upgrade_facts import DriverUse, PodOnNode, PodOwner, uses_of
-from reconciler.driver_upgrade.upgrade_objects import MIRROR_ANNOTATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

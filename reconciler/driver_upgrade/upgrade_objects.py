@@ -14,7 +14,6 @@ DRIVER_SELECTOR: Final = f"{COMPONENT_LABEL}={DRIVER_COMPONENT}"
 """Of driver pods, and of the revisions of their DaemonSets."""
 VALIDATOR_SELECTOR: Final = "app=nvidia-operator-validator"
 REVISION_LABEL: Final = "controller-revision-hash"
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
 
 class EnvironmentVariable(Model, frozen=True):
