@@ -66,7 +66,7 @@ SOFTWARE_CHAPTERS: "Final[tuple[Chapter, ...]]" = (
 )
 PARTS: "Final[tuple[Part, ...]]" = ((FLEET, CHAPTERS), (SOFTWARE_FLEET, SOFTWARE_CHAPTERS))
 """Each in a cluster of its own: a server with `node_software` runs no operands of its own. The first is told as it runs,
-the other ones, which run beside it, after it: an upgrade of drivers mostly waits."""
+the other ones, which run beside it, before its last chapter: an upgrade of drivers mostly waits."""
 
 
 async def run_demo(log_file: Path | None, parts: "Sequence[Part]" = PARTS) -> int:
@@ -78,13 +78,20 @@ async def run_demo(log_file: Path | None, parts: "Sequence[Part]" = PARTS) -> in
         beside = [
             _PartBeside(part, folder / f"beside-{number}") for number, part in enumerate(others)
         ]
+        failed = 0
+
+        async def tell_others(_story: Story) -> None:
+            nonlocal failed
+            for one in beside:
+                failed = failed or await ended(one.tell(), one.log)
+
+        told = (*chapters[:-1], tell_others, chapters[-1])
         async with BackgroundTasks() as group:
             for one in beside:
                 group.spawn(one.run(), "a part of the demo")
             _introduce()
-            status = await ended(_run(chapters, fleet, folder / "first", log=log, tell=say), log)
-            for one in beside:
-                status = status or await ended(one.tell(), one.log)
+            status = await ended(_run(told, fleet, folder / "first", log=log, tell=say), log)
+            status = status or failed
     if status == 0:
         say("\nEvery claim above was checked.")
     return status
@@ -113,7 +120,7 @@ async def _run(
 
 @final
 class _PartBeside:
-    """A part that runs beside the first one, and is told after it."""
+    """A part that runs beside the first one."""
 
     def __init__(self, part: "Part", folder: Path) -> None:
         self.log = folder.with_suffix(".log")

@@ -36,16 +36,15 @@ async def test_the_demo_runs_to_its_end_and_checks_every_claim():
     assert "  llama   Outdated   2       2        0       1         2\n" in text
     assert "  $ kubectl gpu why wide\n  default/wide has waited " in text
     assert "    - ask for 3 units: node n" in text
-    assert (
-        "  ✓ it says who has the devices, and what would help, each remedy tried on a copy\n"
-        in text
-    )
     assert "  nvidia-driver-daemonset-ubuntu22.04   " in text
     assert (
         "  wait-for-jobs-required  WaitingForPodsToEnd: waits for the end of default/train\n"
         in text
     )
-    last = "  ✓ both nodes run driver 580.95.05, take pods again, and have their agent back\n"
+    assert (
+        "  ✓ both nodes run driver 580.95.05, take pods again, and have their agent back\n" in text
+    )
+    last = "  ✓ it says who has the devices, and what would help, each remedy tried on a copy\n"
     assert text.endswith(f"{last}\nEvery claim above was checked.\n")
     assert [line for line in text.splitlines() if len(line) > LINE] == []
 
