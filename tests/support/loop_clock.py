@@ -34,12 +34,14 @@ class LoopClock:
 
 
 class ServerClock(LoopClock):
-    """What a whole server tells virtual time by. It began today, since OpenSSL asks the machine which
-    certificates are good."""
+    """What a whole server tells time by, virtual or not. It begins today, since OpenSSL asks the machine
+    which certificates are good; a loop's time that is not virtual began when the machine did."""
 
     def __init__(self) -> None:
         super().__init__()
         self.wall_offset_s = (SystemClock().utc_now() - EPOCH).total_seconds()
+        with contextlib.suppress(RuntimeError):
+            self.wall_offset_s -= asyncio.get_running_loop().time()
 
     def instant(self) -> Instant:
         return Instant(self.monotonic(), self.utc_now())

@@ -50,7 +50,7 @@ from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from simulator.karpenter.karpenter_crds import karpenter_crds
 from simulator.node import nfd
-from tests.support.loop_clock import LoopClock
+from tests.support.loop_clock import LoopClock, ServerClock
 from tests.support.polling import until_async
 from tests.support.ports import free_port
 
@@ -184,7 +184,7 @@ class RunningServer:
         self.cluster = cluster
         self.url = f"https://127.0.0.1:{port}"
         self._settings = settings
-        self._clock = clock
+        self._clock = clock or ServerClock()
         self.ended: Exception | None = None
         self.is_over = False
         self._context: ssl.SSLContext | None = None
@@ -293,7 +293,11 @@ async def a_cluster(folder: Path, clock: LoopClock | None = None) -> AsyncIterat
 async def a_server(
     cluster: Cluster, *, port: int | None = None, clock: ProcessClock | None = None, **changes: Any
 ) -> AsyncIterator[RunningServer]:
-    """Run a server until the end of the block; it may end before."""
+    """Run a server until the end of the block; it may end before.
+
+    Its clock is the loop's unless another is given: in virtual time, a Lease of the machine's clock
+    would run out late or never.
+    """
     port = port or cluster.port
     server = RunningServer(cluster, port, settings_for(cluster, port, **changes), clock)
     thresholds = gc.get_threshold()

@@ -14,7 +14,6 @@ from manifests import constants
 from simulator.node.kubelet import register_node
 from telemetry.metrics import REGISTRY
 from telemetry.outages import EVERY_S, Outages
-from tests.support.loop_clock import ServerClock
 from tests.support.polling import until, until_async
 from tests.support.reviews import a_pool_object
 from tests.support.running_server import Cluster, RunningServer, a_server
@@ -41,7 +40,7 @@ async def test_lists_that_are_refused_are_told_counted_and_asked_for_again(
         cluster.api.faults.fail("GET", f"/{resource}$", code)
     counted = {each: failed_requests(*each) for each in refusals.items()}
     with capture_logs() as logs:
-        async with a_server(cluster, clock=ServerClock()) as server:
+        async with a_server(cluster) as server:
             await server.until_ready()
     assert {each: failed_requests(*each) for each in refusals.items()} == {
         each: count + 1 for each, count in counted.items()
@@ -59,7 +58,7 @@ async def test_secret_that_cannot_be_written_is_told_counted_and_asked_for_again
     cluster.api.faults.fail("POST", r"/secrets$", code)
     counted = sum_of("gpu_certificate_errors_total")
     with capture_logs() as logs:
-        async with a_server(cluster, clock=ServerClock()) as server:
+        async with a_server(cluster) as server:
             await server.until_ready()
     assert sum_of("gpu_certificate_errors_total") > counted
     assert any(str(code) in str(log.get("error", "")) for log in logs)
@@ -79,7 +78,7 @@ async def test_server_that_starts_before_the_api_server_becomes_ready_with_it(
 ) -> None:
     await cluster.api.stop()
     with capture_logs() as logs:
-        async with a_server(cluster, clock=ServerClock()) as server:
+        async with a_server(cluster) as server:
             await until(lambda: told_of_every_list(logs))
             await cluster.api.start()
             await server.until_ready()
@@ -92,7 +91,7 @@ async def test_api_server_that_is_away_is_a_line_at_once_and_then_one_in_ten_sec
     loop = asyncio.get_running_loop()
     await cluster.api.stop()
     with capture_logs() as logs:
-        async with a_server(cluster, clock=ServerClock()):
+        async with a_server(cluster):
             outages, lines, seen = Outages(), list[float](), 0
             end = loop.time() + 65.0
             while loop.time() < end:
@@ -120,7 +119,7 @@ async def test_server_that_meets_something_else_at_the_address_becomes_ready_lat
     await cluster.api.stop()
     nonsense = await asyncio.start_server(talk_nonsense, "127.0.0.1", port)
     with capture_logs() as logs:
-        async with a_server(cluster, clock=ServerClock()) as server:
+        async with a_server(cluster) as server:
             await until(lambda: told_of_every_list(logs))
             nonsense.close()
             await nonsense.wait_closed()
@@ -138,7 +137,7 @@ async def talk_nonsense(_reader: asyncio.StreamReader, writer: asyncio.StreamWri
 async def test_api_server_that_restarts_costs_neither_the_process_nor_its_memory(
     cluster: Cluster,
 ) -> None:
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
         await cluster.client.create(GPU_POOLS, a_pool("before"))
         await until_async(lambda: has_pool(server, "before"))
@@ -163,7 +162,7 @@ def a_pool(name: str) -> dict[str, object]:
 
 async def test_lease_that_cannot_be_renewed_for_a_moment_costs_nothing(cluster: Cluster) -> None:
     patient = {"duration_s": 6.0, "renew_deadline_s": 5.0, "retry_s": 0.1}
-    async with a_server(cluster, clock=ServerClock(), leadership=patient) as server:
+    async with a_server(cluster, leadership=patient) as server:
         await server.until_ready()
         fault = cluster.api.faults.fail("PUT", "/leases/", 500, times=3)
         with capture_logs() as logs:
@@ -178,7 +177,7 @@ async def test_lease_that_cannot_be_renewed_for_a_moment_costs_nothing(cluster: 
 async def test_lease_that_cannot_be_renewed_for_long_costs_readiness_until_it_can(
     cluster: Cluster,
 ) -> None:
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
         cluster.api.faults.fail("PUT", "/leases/", 500, times=1_000_000)
         await until_async(lambda: is_unready(server))
@@ -213,12 +212,12 @@ async def test_pod_with_a_nonsensical_annotation_ends_no_process(cluster: Cluste
     }
     await register_node(cluster.client, "n1", {})
     with capture_logs() as logs:
-        async with a_server(cluster, clock=ServerClock()) as server:
+        async with a_server(cluster) as server:
             await server.until_ready()
             await cluster.client.create(PODS, pod)
             await until(lambda: are_unaccounted(logs) == 1)
             assert await server.is_ready()
-        async with a_server(cluster, clock=ServerClock()) as server:
+        async with a_server(cluster) as server:
             await server.until_ready()
             assert are_unaccounted(logs) == 2
 

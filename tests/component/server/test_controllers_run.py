@@ -7,7 +7,6 @@ from api.kinds.gpudevice import DeviceState, GPUDevice
 from api.kinds.gpupool import GPUPool
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODES
 from simulator.node.kubelet import register_node
-from tests.support.loop_clock import ServerClock
 from tests.support.polling import until_async
 from tests.support.reviews import a_device_object, a_pool_object
 from tests.support.running_server import Cluster, a_server
@@ -43,7 +42,7 @@ async def test_fresh_device_pool_and_node_get_all_that_we_write(cluster: Cluster
         node = await cluster.client.get(NODES, Node, "n1")
         return any("pool" in label for label in node.metadata.labels or {})
 
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
         await populate(cluster)
         await until_async(is_device_assigned)
@@ -54,7 +53,7 @@ async def test_fresh_device_pool_and_node_get_all_that_we_write(cluster: Cluster
 
 async def test_cluster_that_does_not_change_is_not_written_to(cluster: Cluster) -> None:
     """Lesson 11: objects were written in every round."""
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
         await populate(cluster)
         await cluster.settled()

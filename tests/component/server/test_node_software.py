@@ -74,7 +74,7 @@ async def test_the_documented_cluster_policy_becomes_ready(cluster: Cluster):
 
 async def test_without_the_setting_no_request_for_its_kinds_is_made(cluster: Cluster):
     await install(cluster)
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
         await cluster.settled()
         asked = [one.path for one in cluster.api.requests if one.user == SERVER_USER]

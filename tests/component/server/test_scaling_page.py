@@ -6,7 +6,6 @@ import pytest
 from kube.resources import GPU_POOLS
 from manifests.constants import SCALING_PATH
 from manifests.example_files import load_example
-from tests.support.loop_clock import ServerClock
 from tests.support.polling import until_async
 from tests.support.running_server import Cluster, RunningServer, a_server
 from tests.support.served_app import TOKEN, ServedApp
@@ -63,7 +62,7 @@ async def pools_on_page(server: RunningServer) -> list[str] | None:
 @pytest.mark.looptime
 async def test_the_leader_shows_pools_that_scale_and_a_standby_none(cluster: Cluster) -> None:
     (pool,) = load_example("pool-autoscaling")
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
         await cluster.client.create(GPU_POOLS, pool)
         await until_async(lambda: has_pools(server, ["elastic"]))

@@ -7,7 +7,6 @@ from kube.resources import GPU_DEVICES, GPU_POOLS
 from simulator.node.kubelet import register_node
 from telemetry.metrics import REGISTRY
 from tests.support.hand_made import a_device, a_pool
-from tests.support.loop_clock import ServerClock
 from tests.support.polling import until
 from tests.support.running_server import Cluster, a_server
 
@@ -50,7 +49,7 @@ async def add_devices(cluster: Cluster) -> None:
 async def test_pools_are_shown_by_the_replica_that_leads_and_by_no_other(cluster: Cluster):
     await add_devices(cluster)
     total = ("gpupool_capacity_total", "whole")
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
         pool = a_pool()
         pool["spec"]["assignment"] = {"requireAnnotation": False}

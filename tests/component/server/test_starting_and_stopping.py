@@ -14,7 +14,6 @@ from server.http.listening_sockets import ListenError
 from server.shutdown import YIELD_S
 from simulator.node.kubelet import register_node
 from tests.support.hand_made import a_device, a_pool
-from tests.support.loop_clock import ServerClock
 from tests.support.polling import until, until_async
 from tests.support.running_server import Cluster, RunningServer, a_server
 from tests.support.scheduling import a_wire_pod, binding_args, extender_args
@@ -32,7 +31,7 @@ async def test_server_becomes_ready_when_everything_is_listed_and_it_leads(
     cluster: Cluster,
 ) -> None:
     """Lesson 21: a replica was ready before its caches were synced."""
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
         assert await server.checks() == {
             "gpupools synced": True,
@@ -63,7 +62,7 @@ async def test_server_becomes_ready_when_everything_is_listed_and_it_leads(
 async def test_pods_are_listed_after_the_objects_that_their_reservations_refer_to(
     cluster: Cluster,
 ) -> None:
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
     lists = [
         request.path.rsplit("/", maxsplit=1)[-1]
@@ -79,7 +78,7 @@ async def test_server_is_live_but_not_ready_and_does_not_lead_while_a_list_is_mi
 ) -> None:
     """Lesson 21."""
     cluster.api.faults.delay("GET", r"/api/v1/nodes$", 60.0)
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await until_async(lambda: holds(server, "gpudevices synced"))
         checks = await server.checks()
         assert (checks["nodes synced"], checks["pods synced"]) == (False, False)
@@ -90,7 +89,7 @@ async def test_server_is_live_but_not_ready_and_does_not_lead_while_a_list_is_mi
 
 async def test_server_that_is_not_ready_has_kube_scheduler_wait(cluster: Cluster) -> None:
     cluster.api.faults.delay("GET", r"/api/v1/nodes$", 60.0)
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await until_async(lambda: holds(server, "certificate loaded"))
         status, text = await server.call(
             "POST", constants.FILTER_PATH, extender_args(a_wire_pod(whole=1), "n1")
@@ -104,7 +103,7 @@ async def test_server_that_is_signalled_to_stop_releases_the_lease_and_exits_wit
     cluster: Cluster, number: signal.Signals
 ) -> None:
     """SIGTERM is the kubelet's, SIGINT a terminal's."""
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
         signal.raise_signal(number)
         await until(lambda: server.is_over)
@@ -116,7 +115,7 @@ async def test_server_that_is_signalled_to_stop_releases_the_lease_and_exits_wit
 async def test_draining_server_hands_over_at_once_and_is_ready_while_no_other_replica_is(
     cluster: Cluster,
 ) -> None:
-    async with a_server(cluster, clock=ServerClock(), drain_s=1.0) as server:
+    async with a_server(cluster, drain_s=1.0) as server:
         await server.until_ready()
         signal.raise_signal(signal.SIGTERM)
         await until_async(lambda: holds(server, "handing over"))
@@ -135,7 +134,7 @@ async def is_lease_free(cluster: Cluster) -> bool:
 
 async def test_standby_that_is_signalled_to_stop_was_and_stays_unready(cluster: Cluster) -> None:
     await cluster.give_lease_to("another-replica", duration_s=60)
-    async with a_server(cluster, clock=ServerClock(), drain_s=0.5) as server:
+    async with a_server(cluster, drain_s=0.5) as server:
         await until_async(lambda: holds(server, "pods synced"))
         signal.raise_signal(signal.SIGTERM)
         await until_async(lambda: holds_not_ready(server))
@@ -148,9 +147,7 @@ async def test_lease_expires_while_a_binding_may_be_in_flight(
 ) -> None:
     """The next leader does not wait for Bindings after a release."""
     await register_node(cluster.client, "n1", {"gpu.deckhouse.io/whole": 1})
-    async with a_server(
-        cluster, clock=ServerClock(), drain_s=0.2, extender={"bind_timeout_s": 0.3}
-    ) as server:
+    async with a_server(cluster, drain_s=0.2, extender={"bind_timeout_s": 0.3}) as server:
         await server.until_ready()
         await add_device(cluster)
         await cluster.client.create(PODS, a_pool_pod("p"))
@@ -205,7 +202,7 @@ def a_pool_pod(name: str) -> dict[str, object]:
 async def test_draining_server_closes_each_connection_with_its_next_response(
     cluster: Cluster,
 ) -> None:
-    async with a_server(cluster, clock=ServerClock(), drain_s=1.0) as server:
+    async with a_server(cluster, drain_s=1.0) as server:
         await server.until_ready()
         async with aiohttp.ClientSession() as session:
 
@@ -223,7 +220,7 @@ async def test_draining_server_closes_each_connection_with_its_next_response(
 async def test_draining_server_is_unready_when_another_one_has_led_for_a_while(
     cluster: Cluster,
 ) -> None:
-    async with a_server(cluster, clock=ServerClock(), drain_s=2 * YIELD_S) as server:
+    async with a_server(cluster, drain_s=2 * YIELD_S) as server:
         await server.until_ready()
         signal.raise_signal(signal.SIGTERM)
         await until_async(lambda: holds(server, "handing over"))
@@ -237,9 +234,7 @@ async def test_draining_server_is_unready_when_another_one_has_led_for_a_while(
 async def test_draining_server_without_leader_election_is_unready_and_still_answers(
     cluster: Cluster,
 ) -> None:
-    async with a_server(
-        cluster, clock=ServerClock(), drain_s=1.0, leadership={"enabled": False}
-    ) as server:
+    async with a_server(cluster, drain_s=1.0, leadership={"enabled": False}) as server:
         await server.until_ready()
         signal.raise_signal(signal.SIGTERM)
         await until_async(lambda: holds_not_ready(server))
@@ -263,7 +258,7 @@ async def test_request_in_flight_is_finished_before_the_end(cluster: Cluster) ->
     )
     uid = (await cluster.stored_pod("p")).metadata.uid
     cluster.api.faults.delay("POST", "/binding$", 0.5)
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
         await server.call(
             "POST",
@@ -286,7 +281,7 @@ async def test_second_replica_waits_unready_and_takes_over_when_the_lease_is_fre
     cluster: Cluster,
 ) -> None:
     await cluster.give_lease_to("another-replica", duration_s=60)
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await until_async(lambda: holds(server, "pods synced"))
         await until_async(lambda: holds(server, "certificate loaded"))
         assert (await server.checks())["leading"] is False
@@ -298,7 +293,7 @@ async def test_second_replica_waits_unready_and_takes_over_when_the_lease_is_fre
 async def test_server_whose_lease_was_taken_stands_by_and_serves_again_when_it_is_free(
     cluster: Cluster,
 ) -> None:
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
         with capture_logs() as logs:
             await cluster.give_lease_to("another-replica", duration_s=60)
@@ -315,17 +310,17 @@ async def lacks(server: RunningServer, check: str) -> bool:
 
 
 async def test_server_without_leader_election_touches_no_lease(cluster: Cluster) -> None:
-    async with a_server(cluster, clock=ServerClock(), leadership={"enabled": False}) as server:
+    async with a_server(cluster, leadership={"enabled": False}) as server:
         await server.until_ready()
         assert "leading" not in await server.checks()
     assert not any("leases" in request.path for request in cluster.api.requests)
 
 
 async def test_port_that_is_taken_is_named(cluster: Cluster) -> None:
-    async with a_server(cluster, clock=ServerClock()) as first:
+    async with a_server(cluster) as first:
         port = int(first.url.rsplit(":", maxsplit=1)[1])
         await first.until_ready()
-        async with a_server(cluster, clock=ServerClock(), port=port) as second:
+        async with a_server(cluster, port=port) as second:
             await until(lambda: second.is_over)
     assert isinstance(second.ended, ListenError)
     assert str(second.ended).startswith(f"cannot listen on 127.0.0.1:{port}: ")

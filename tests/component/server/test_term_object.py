@@ -14,7 +14,7 @@ from manifests import constants
 from manifests.install.crds import build_crds
 from server.leadership.fence import Fence, LeadershipLostError
 from simulator.node.kubelet import register_node
-from tests.support.loop_clock import LoopClock, ServerClock
+from tests.support.loop_clock import LoopClock
 from tests.support.polling import until, until_async
 from tests.support.running_server import ADMIN_TOKEN, Cluster, a_server
 from tests.support.scheduling import a_wire_pod, binding_args, extender_args
@@ -142,7 +142,7 @@ async def test_numbers_of_one_process_never_repeat_though_the_object_was_deleted
 async def test_server_without_the_kind_is_not_ready_until_it_is_there(cluster: Cluster) -> None:
     (definition,) = (crd for crd in build_crds() if crd["metadata"]["name"].startswith(PLURAL))
     await cluster.client.delete(CUSTOM_RESOURCE_DEFINITIONS, definition["metadata"]["name"])
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await until_async(lambda: holds_the_lease(cluster))
         await asyncio.sleep(0.2)
         assert not await server.is_ready()
@@ -169,7 +169,7 @@ async def test_refused_binding_makes_the_leader_write_a_missing_term_again(
     )
     uid = (await cluster.stored_pod("p")).metadata.uid
     seen = {**a_wire_pod(), "metadata": {"name": "p", "namespace": "default", "uid": uid}}
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
         holder, _ = await stored(cluster)
         await cluster.client.delete(GPU_CONTROL_PLANE_TERMS, NAME)
@@ -197,7 +197,7 @@ async def test_leader_whose_lease_was_emptied_leads_again_under_another_term(
     cluster: Cluster,
 ) -> None:
     """It takes the Lease at its next look, so that it is never seen without it."""
-    async with a_server(cluster, clock=ServerClock()) as server:
+    async with a_server(cluster) as server:
         await server.until_ready()
         for number in (2, 3):
             await cluster.give_lease_to("")
