@@ -45,7 +45,7 @@ WRITTEN = PLURALS | {
     *(f"{kind}{part}" for kind in ("clusterpolicies", "nvidiadrivers") for part in ("", "/status")),
 }
 WITHIN_S = 60
-ALL, RUNNING = 20, 4
+ALL, RUNNING = 200, 4
 """Nodes, and those of them that take pods."""
 TAINT = {"key": "test.example.com/takes-no-pod", "effect": "NoSchedule"}
 FEATURE = "feature.node.kubernetes.io/"
