@@ -55,7 +55,8 @@ REST_S: Final = 20.0
 GATHER_S: Final = 1.0
 """Changes of nodes within this cause one pass."""
 SHARE: Final = 0.2
-"""Of its time that a pass may take: a pass lists every node with a driver."""
+"""Of the time that passes may read: each lists every node with a driver, and most changes of nodes are none for it.
+What they write ends by itself, and is not counted."""
 AT_A_TIME: Final = 8
 """Nodes that are written at a time."""
 FIRST_PAUSE_S: Final = 5.0
@@ -110,9 +111,13 @@ class DriverUpgrades:
         # node in upgrade-required -> when its pods were read, and the pods
         self._pauses: dict[NodeName, tuple[Backoff, float]] = {}
         # node whose last write failed -> until when it rests
+        self._rests_until = 0.0
 
     async def reconcile(self, _key: str) -> float | None:
-        """Make one pass; return the seconds until the next one."""
+        """Make one pass, unless the last one was a moment ago; return the seconds until the next one."""
+        started = self._now().monotonic
+        if started < self._rests_until:
+            return self._rests_until - started
         if self._leading_since is None:
             self._leading_since = self._now().utc
             self._reports.seed(self._written())
@@ -121,6 +126,8 @@ class DriverUpgrades:
         )
         seen = await self._reader.cluster()
         upgrades = await self._decide(owners, seen)
+        read_at = self._now().monotonic
+        self._rests_until = read_at + min((read_at - started) * (1 / SHARE - 1), BUSY_S)
         failed = await self._execute(upgrades, seen)
         self._tell(owners, upgrades, failed)
         await self._status.write(self._objects, self._reports)
@@ -333,7 +340,6 @@ SPEC: Final = ControllerSpec(
         ),
     ),
     initial=lambda _context: (KEY,),
-    share=SHARE,
     is_enabled=lambda settings: settings.node_software.is_enabled,
     build=lambda context: _upgrades(context).reconcile,
 )

@@ -1,5 +1,6 @@
 """`driver.upgrade`: a new driver reaches the nodes, as they and their pods experience it."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from api.driver_upgrade import (
 from api.names import DRIVER_OWNER_LABEL
 from kube.errors import KubeError
 from kube.resources import NODES, PODS
-from tests.component.reconciler.upgrade_run import NAMESPACE, TEAM, an_upgrade_run
+from tests.component.reconciler.upgrade_run import NAMESPACE, STEP_S, TEAM, an_upgrade_run
 
 pytestmark = pytest.mark.looptime
 
@@ -346,6 +347,20 @@ async def test_a_read_that_fails_ends_the_pass_and_nothing_is_written(path: str)
         run.api.faults.clear()
         await run.step()
         await run.until("upgrade-done")
+
+
+async def test_passes_rest_in_proportion_to_what_they_read_and_not_to_what_they_write():
+    async with an_upgrade_run(2) as run:
+        await run.roll_out(2)
+        run.api.faults.delay("GET", "controllerrevisions$", 0.5)
+        run.api.faults.delay("PATCH", "nodes/n0$", 1.5)
+        await run.look()
+        run.api.requests.clear()
+        assert await run.look() == pytest.approx(0.5)
+        assert not list(run.api.requests)
+        await asyncio.sleep(0.5)
+        assert await run.look() == STEP_S
+        assert list(run.api.requests)
 
 
 async def test_a_node_that_cannot_be_written_holds_no_other_up():
