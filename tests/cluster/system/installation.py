@@ -149,7 +149,7 @@ class GpuSystem:
         settings = self._directory / f"{self._prefix}render.settings.yaml"
         settings.write_text(yaml.safe_dump(server_process.with_image(self._settings)))
         targets = [
-            ["crds"],
+            ["crds", "--settings", str(settings)],
             ["rbac", "--settings", str(settings)],
             ["webhooks", "--url", self.url],
             ["policy", "--settings", str(settings)],

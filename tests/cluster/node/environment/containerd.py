@@ -21,6 +21,9 @@ _READY_S = 60
 _CTR_S = 60
 _UNKNOWN_TO_CRI = 'labels."io.cri-containerd.image"!=managed'
 
+_RUNTIMES = ("runc", "nvidia")
+"""By handler: that of a ClusterPolicy's RuntimeClass, which NVIDIA's container toolkit would add, is runc as well."""
+
 # ptp and no bridge: a veth pair a pod, gone with the pod's network namespace. No masquerade, which
 # would want iptables: pods reach each other and this machine, not the world.
 _NETWORK = {
@@ -112,7 +115,9 @@ class Containerd:
 
 def _configuration(programs: "binaries.NodePrograms") -> str:
     runtime = "plugins.'io.containerd.cri.v1.runtime'"
-    runc = f"{runtime}.containerd.runtimes.runc"
+    runtimes = "".join(
+        _runtime(f"{runtime}.containerd.runtimes.{name}", programs) for name in _RUNTIMES
+    )
     return f"""\
 version = 3
 root = '{paths.CONTAINERD_ROOT}'
@@ -135,9 +140,14 @@ bin_dirs = ['{programs.debian / "cni"}']
 conf_dir = '{paths.CNI_CONFIGURATION}'
 # The plugin for it would leave a file in libcni's cache for each pod that is not ended in order.
 use_internal_loopback = true
-[{runc}]
+{runtimes}"""
+
+
+def _runtime(table: str, programs: "binaries.NodePrograms") -> str:
+    return f"""\
+[{table}]
 runtime_type = 'io.containerd.runc.v2'
-[{runc}.options]
+[{table}.options]
 BinaryName = '{numa.runc_without_cpusets(programs.debian / "runc")}'
 Root = '{paths.CONTAINERD_STATE / "runc"}'
 """

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import platform
+import subprocess
 import tarfile
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +32,33 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 
+def applets_of(busybox: "Path") -> list[str]:
+    """Return the programs that a busybox plays, but for itself."""
+    listed = subprocess.run([str(busybox), "--list"], capture_output=True, text=True, check=True)
+    return [name for name in listed.stdout.split() if name != "busybox"]
+
+
 def write_busybox_image(
-    tar: "Path", busybox: "Path", *, name: str, applets: "Sequence[str]", command: "Sequence[str]"
+    tar: "Path",
+    busybox: "Path",
+    *,
+    name: str,
+    applets: "Sequence[str]",
+    command: "Sequence[str]",
+    files: "Mapping[str, bytes] | None" = None,
+    env: "Mapping[str, str] | None" = None,
 ) -> None:
-    """Write an image of a static busybox: /bin with a link for each applet, accounts, mount points."""
+    """Write an image of a static busybox: /bin with a link for each applet, accounts, mount points.
+
+    `files` are added, those in bin/ as programs, and `env` to its environment.
+    """
     layer = _layer(
-        {"bin/busybox": busybox.read_bytes(), **_ACCOUNTS},
+        {"bin/busybox": busybox.read_bytes(), **_ACCOUNTS, **(files or {})},
         links={f"bin/{applet}": "busybox" for applet in applets},
     )
-    write_image(tar, layer, name=name, settings={"Env": ["PATH=/bin"], "Cmd": list(command)})
+    variables = {"PATH": "/bin", **(env or {})}
+    settings = {"Env": [f"{key}={value}" for key, value in variables.items()]}
+    write_image(tar, layer, name=name, settings={**settings, "Cmd": list(command)})
 
 
 def write_program_image(tar: "Path", program: "Path", *, name: str, scratch: "Path") -> None:

@@ -50,6 +50,11 @@ USUAL = (
     Path("/run/gpu-control-plane"),
     Path("/run/nvidia/validations"),
     Path("/var/lib/gkm"),
+    # Of a driver's pod, which containerd or kubelet make:
+    Path("/run/nvidia-fabricmanager"),
+    Path("/run/nvidia-topologyd"),
+    Path("/run/mellanox"),
+    Path("/dev/log"),
 )
 """What shipped DaemonSets make on a node; deleted at the end where it was not there before."""
 

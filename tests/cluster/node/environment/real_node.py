@@ -197,10 +197,7 @@ class RealNode:
     async def _import_own_images(self) -> None:
         scratch = self._control_plane.run.scratch
         busybox = self._programs.debian / "busybox"
-        listed = await asyncio.to_thread(
-            subprocess.run, [str(busybox), "--list"], capture_output=True, text=True, check=True
-        )
-        applets = [name for name in listed.stdout.split() if name != "busybox"]
+        applets = await asyncio.to_thread(images.applets_of, busybox)
         for image, command in ((images.PAUSE, ["sleep", "2147483647"]), (images.BUSYBOX, ["sh"])):
             tar = scratch / f"{image.partition('/')[2].partition(':')[0]}.tar"
             images.write_busybox_image(tar, busybox, name=image, applets=applets, command=command)

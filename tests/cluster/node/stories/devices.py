@@ -12,7 +12,7 @@ from tests.support.nvml.library import FakeNvml, NvmlDevice
 from tests.support.nvml.library import a_device as nvml_device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tests.cluster.node.environment.real_node import RealNode
 
@@ -21,6 +21,8 @@ ISLAND = 4
 """Devices with NVLinks to each other, on one NUMA node."""
 DRIVER_ROOT = Path("/run/nvidia/driver")
 """Where NVIDIA's driver container mounts its root; containers get the libraries from there."""
+LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
+"""Below the driver's root."""
 _OURS = ".of-gpu-node-tests"
 SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 _NULL = os.makedev(1, 3)
@@ -43,14 +45,9 @@ class NodeDevices:
         if DRIVER_ROOT.exists() and not (DRIVER_ROOT / _OURS).exists():
             raise AssertionError(f"this machine has a driver container: {DRIVER_ROOT} is not ours")
         shutil.rmtree(DRIVER_ROOT, ignore_errors=True)
-        libraries = DRIVER_ROOT / "usr" / "lib" / "x86_64-linux-gnu"
-        libraries.mkdir(parents=True)
+        DRIVER_ROOT.mkdir(parents=True)
         (DRIVER_ROOT / _OURS).touch()
-        self.driver = FakeNvml(libraries, *self.devices)
-        self.driver.cuda_library.rename(libraries / "libcuda.so.570.86.15")
-        (libraries / "libcuda.so.1").symlink_to("libcuda.so.570.86.15")
-        (libraries / "libnvidia-cfg.so.570.86.15").write_bytes(b"a library of the driver")
-        (libraries / "libnvidia-cfg.so.1").symlink_to("libnvidia-cfg.so.570.86.15")
+        self.driver = install_driver(DRIVER_ROOT, self.devices)
 
     @property
     def uuids(self) -> list[str]:
@@ -115,6 +112,21 @@ def devices_of_the_machine(directory: Path, count: int) -> "Iterator[NodeDevices
         for file in files:
             file.unlink(missing_ok=True)
         made.remove()
+
+
+def install_driver(
+    root: Path, devices: "Sequence[NvmlDevice]", version: str = "570.86.15"
+) -> FakeNvml:
+    """Put the libraries of a driver of this version below a root."""
+    libraries = root / LIBRARIES
+    driver = FakeNvml(libraries, *devices)
+    with driver.edit() as lines:
+        lines["driver"] = version
+    driver.cuda_library.rename(libraries / f"libcuda.so.{version}")
+    (libraries / "libcuda.so.1").symlink_to(f"libcuda.so.{version}")
+    (libraries / f"libnvidia-cfg.so.{version}").write_bytes(b"a library of the driver")
+    (libraries / "libnvidia-cfg.so.1").symlink_to(f"libnvidia-cfg.so.{version}")
+    return driver
 
 
 def _linked(number: int, count: int) -> NvmlDevice:

@@ -1,0 +1,64 @@
+"""Images that play NVIDIA's driver container, k8s-driver-manager and validator: a busybox with `programs`.
+
+A driver's image has the libraries of its version, and says so in the environment, as NVIDIA's do. What the kernel would
+load is a directory beside them.
+"""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.cluster.node.environment import images
+from tests.cluster.node.stories.devices import LIBRARIES, install_driver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tests.support.nvml.library import NvmlDevice
+
+REPOSITORY: Final = "localhost"
+DRIVER: Final = "driver"
+SYSTEM: Final = "ubuntu24.04"
+"""The end of a driver's tag."""
+OPERAND: Final = f"{REPOSITORY}/operand:1"
+"""k8s-driver-manager and the validator."""
+_PROGRAMS: Final = Path(__file__).parent / "programs"
+
+
+def write_images(
+    directory: Path, busybox: Path, devices: "Sequence[NvmlDevice]", versions: "Iterable[str]"
+) -> list[Path]:
+    """Write the image of each version of the driver, and that of the operands; return their tars."""
+    applets = images.applets_of(busybox)
+    programs = {f"bin/{one.name}": one.read_bytes() for one in _PROGRAMS.iterdir()}
+
+    def write(name: str, files: dict[str, bytes], env: dict[str, str]) -> Path:
+        tar = directory / f"{name.replace('/', '-')}.tar"
+        images.write_busybox_image(
+            tar,
+            busybox,
+            name=name,
+            applets=[one for one in applets if f"bin/{one}" not in programs],
+            command=["sh"],
+            files=programs | files,
+            env=env,
+        )
+        return tar
+
+    drivers = [
+        write(
+            f"{REPOSITORY}/{DRIVER}:{version}-{SYSTEM}",
+            _driver_files(directory / version, devices, version),
+            {"DRIVER_VERSION": version},
+        )
+        for version in versions
+    ]
+    return [*drivers, write(OPERAND, {}, {})]
+
+
+def _driver_files(scratch: Path, devices: "Sequence[NvmlDevice]", version: str) -> dict[str, bytes]:
+    install_driver(scratch, devices, version)
+    files = (one for one in (scratch / LIBRARIES).iterdir() if one.suffix != ".lock")
+    found = {f"driver/{LIBRARIES}/{one.name}": one.read_bytes() for one in files}
+    shutil.rmtree(scratch)
+    return found
