@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from operands.upgrade.upgrade_terms import AwaitedPods
 
 _ALL: Final = EvictionTerms(force=True, delete_empty_dir=True)
+_UNDRAINED: Final = frozenset({PodOwner.DAEMON_SET, PodOwner.MIRROR})
 
 
 @final
@@ -67,15 +68,24 @@ def operands_of(node: "UpgradeNode") -> "list[PodOnNode]":
     ]
 
 
+def lasting_holders(node: "UpgradeNode") -> tuple[str, ...]:
+    """Return what holds the driver and neither an eviction nor a drain takes from the node, each with its cause."""
+    pods = [pod for pod in users_of(node) if pod.owner in _UNDRAINED]
+    return (*_occupants(pods, _ALL).holders, *_processes(node))
+
+
 def occupants_for_deletion(node: "UpgradeNode", terms: EvictionTerms | None) -> Occupants:
     """Return the users of the driver; without terms no pod is evicted, and the end of each is waited for."""
-    processes = tuple(f"{one.ref}, in no pod: stop it on the node" for one in node.processes)
     if terms is None:
         found = _occupants(users_of(node), _ALL)
         found = Occupants((), (*found.evictable, *found.leaving), found.holders)
     else:
         found = _occupants(users_of(node), terms)
-    return Occupants(found.evictable, found.leaving, (*found.holders, *processes))
+    return Occupants(found.evictable, found.leaving, (*found.holders, *_processes(node)))
+
+
+def _processes(node: "UpgradeNode") -> tuple[str, ...]:
+    return tuple(f"{one.ref}, in no pod: stop it on the node" for one in node.processes)
 
 
 def occupants_for_drain(node: "UpgradeNode", terms: EvictionTerms) -> Occupants:
@@ -87,7 +97,7 @@ def occupants_for_drain(node: "UpgradeNode", terms: EvictionTerms) -> Occupants:
         if pod.is_active
         and not pod.is_agent
         and pod.uid not in drivers
-        and pod.owner not in {PodOwner.DAEMON_SET, PodOwner.MIRROR}
+        and pod.owner not in _UNDRAINED
         and pod.labels.get(DRAIN_SKIP_LABEL) != "true"
         and (terms.selector is None or terms.selector.matches(pod.labels))
     ]

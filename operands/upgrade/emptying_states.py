@@ -21,6 +21,7 @@ from operands.upgrade.driver_pods import (
 from operands.upgrade.driver_users import (
     awaited_pods,
     evictions,
+    lasting_holders,
     occupants_for_deletion,
     occupants_for_drain,
 )
@@ -126,6 +127,9 @@ def drain(case: "UpgradeCase") -> "UpgradeMove":
     if terms is None:
         text = "drain is off"
         return Advance(_RESTART, UpgradeReason.DRAIN_OFF, text, kept_out)
+    if holders := lasting_holders(case.node):
+        text = f"the driver is held by {listed(holders)}"
+        return Advance(UpgradeState.UPGRADE_FAILED, UpgradeReason.DRIVER_HELD, text)
     pods = occupants_for_drain(case.node, terms)
     if pods.is_none:
         text = "the node is drained"
@@ -191,8 +195,9 @@ def _ended_early(case: "UpgradeCase") -> Advance | None:
 
 
 def _not_emptied(case: "UpgradeCase", reason: UpgradeReason, text: str) -> Advance:
-    has_drain = case.terms.drain is not None
-    state = UpgradeState.DRAIN_REQUIRED if has_drain else UpgradeState.UPGRADE_FAILED
+    """Return what comes where evicting the users does not suffice: a drain, unless it would empty the node in vain."""
+    is_drained = case.terms.drain is not None and not lasting_holders(case.node)
+    state = UpgradeState.DRAIN_REQUIRED if is_drained else UpgradeState.UPGRADE_FAILED
     return Advance(state, reason, text)
 
 

@@ -233,6 +233,12 @@ class _Node:
                 return True
         return False
 
+    def holds_for_good(self) -> bool:
+        """Return whether something holds the driver that a drain leaves there."""
+        return bool(self.machine.processes) or any(
+            one.owner in {"daemon", "mirror"} and not one.is_terminating for one in self.users
+        )
+
     # Where it goes
 
     def next(self, starts: bool, clock: tuple[int, int]) -> str:
@@ -314,6 +320,8 @@ class _Node:
     def _from_pod_deletion_required(self, clock: tuple[int, int]) -> str:
         if self.numbers.deletion is None:
             return "drain-required"
+        if self.holds_for_good():
+            return "upgrade-failed"
         if not self.users and not self.machine.processes:
             return "pod-restart-required"
         if self.holders() or self._over(clock, self.numbers.deletion):
@@ -323,6 +331,8 @@ class _Node:
     def _from_drain_required(self, clock: tuple[int, int]) -> str:
         if self.numbers.drain is None:
             return "pod-restart-required"
+        if self.holds_for_good():
+            return "upgrade-failed"
         pods = [
             one
             for one in self.machine.pods.values()

@@ -62,7 +62,7 @@ OLD = (a_driver(OUTDATED),)
 LOADING = (a_driver(is_ready=False),)
 DCGM = "nvidia.com/gpu.deploy.dcgm"
 EXPORTER = "nvidia.com/gpu.deploy.dcgm-exporter"
-A_DAEMON_POD = a_pod("monitor", owner=PodOwner.DAEMON_SET, uses=frozenset({DriverUse.OPEN}))
+A_DAEMON_POD = a_pod("monitor", owner=PodOwner.DAEMON_SET, uses=frozenset())
 
 
 def state_change(answer: NodeUpgrade) -> SetState:
@@ -326,7 +326,7 @@ def test_a_drain_leaves_daemon_sets_static_pods_and_pods_with_the_skip_label():
         pods=(
             a_pod("plain", uses=frozenset()),
             A_DAEMON_POD,
-            a_pod("static", owner=PodOwner.MIRROR),
+            a_pod("static", owner=PodOwner.MIRROR, uses=frozenset()),
             a_pod("kept", labels={"keep": ""}),
             a_pod("skipped", labels={DRAIN_SKIP_LABEL: "true"}),
             a_pod("over", is_active=False),

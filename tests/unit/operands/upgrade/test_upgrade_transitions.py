@@ -66,6 +66,7 @@ NO_DELETION = the_terms(pod_deletion=None)
 DRAIN = the_terms(drain=EvictionTerms())
 A_JOB = a_pod(labels={"app": "train"})
 HELD = a_pod(owner=PodOwner.NONE)
+STATIC = a_pod("static", owner=PodOwner.MIRROR)
 REFUSED = a_pod(eviction=EvictionAnswer.REFUSED, eviction_message="web allows 0 of 3")
 NO_SLOT = the_terms(max_unavailable=NodeLimit(0))
 R = UpgradeReason
@@ -244,6 +245,9 @@ TRANSITIONS = [
     (deleting(pods=(HELD,)), None, "upgrade-failed", R.DRIVER_HELD),
     (deleting(pods=(HELD,)), DRAIN, "drain-required", R.DRIVER_HELD),
     (deleting(processes=ON_NODE), None, "upgrade-failed", R.DRIVER_HELD),
+    # A drain would empty the node in vain.
+    (deleting(processes=ON_NODE), DRAIN, "upgrade-failed", R.DRIVER_HELD),
+    (deleting(pods=(HELD, STATIC)), DRAIN, "upgrade-failed", R.DRIVER_HELD),
     (deleting(pods=(REFUSED,), seconds=300), None, "upgrade-failed", R.EVICTION_TIMED_OUT),
     (deleting(pods=(REFUSED,), seconds=300), DRAIN, "drain-required", R.EVICTION_TIMED_OUT),
     (
@@ -267,6 +271,8 @@ TRANSITIONS = [
     (draining(pods=(REFUSED,)), DRAIN, "drain-required", R.EVICTION_REFUSED),
     (draining(pods=(HELD,)), DRAIN, "upgrade-failed", R.DRAIN_BLOCKED),
     (draining(pods=(REFUSED,), seconds=300), DRAIN, "upgrade-failed", R.DRAIN_TIMED_OUT),
+    (draining(pods=(a_pod(),), processes=ON_NODE), DRAIN, "upgrade-failed", R.DRIVER_HELD),
+    (draining(pods=(a_pod(), STATIC)), DRAIN, "upgrade-failed", R.DRIVER_HELD),
     (draining(labels=SKIP, pods=(a_pod(),)), DRAIN, "upgrade-required", R.SKIPPED),
     # pod-restart-required
     (restarting(), None, "pod-restart-required", R.RESTARTING),
