@@ -143,9 +143,13 @@ def _urgency(
 
 
 class _Room:
-    """What is left of the policy's two numbers while slots are given."""
+    """What is left of the policy's two numbers while slots are given.
+
+    A node that has no driver, and is to get none as things are, is not among those of which a share may be away.
+    """
 
     def __init__(self, terms: "UpgradeTerms", nodes: "Sequence[RecordedNode]") -> None:
+        nodes = [one for one in nodes if one.node.driver_pods or one.node.desired_revision]
         self._terms = terms
         self._limit = terms.max_unavailable.of(len(nodes))
         self._total = len(nodes)

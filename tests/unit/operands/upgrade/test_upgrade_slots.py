@@ -90,6 +90,19 @@ def test_a_node_that_is_away_for_whatever_cause_counts_against_max_unavailable()
     assert len(started([cordoned, lost, moving("m"), *nodes], terms)) == 0
 
 
+def test_share_of_nodes_is_of_those_with_a_driver():
+    """Nodes with a GPU whose system is not known have no driver, and are no reason to take more of the others."""
+    terms = the_terms(max_parallel=0, max_unavailable=NodeLimit(50, is_percentage=True))
+    nodes = [waiting(f"n{number}") for number in range(4)]
+    unknown = [
+        a_node(name=NodeName(f"u{number}"), driver_pods=(), desired_revision="")
+        for number in range(4)
+    ]
+    new = [a_node(name=NodeName(f"new-{number}"), driver_pods=()) for number in range(2)]
+    assert len(started([*nodes, *unknown], terms)) == 2
+    assert len(started([*nodes, *unknown, *new], terms)) == 3
+
+
 def test_the_refusal_says_what_is_away_and_what_is_allowed():
     broken = out_of_service(
         "upgrade-failed", name=NodeName("f"), driver_pods=(a_driver(is_ready=False),)
