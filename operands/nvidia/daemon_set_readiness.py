@@ -45,7 +45,9 @@ class DaemonSetReadiness:
     reason: str = ""
     """Empty: ready."""
     missing: tuple[str, ...] = ()
-    """Nodes that are not ready, each with its reason, sorted."""
+    """The first nodes that are not ready, each with its reason, sorted."""
+    missing_total: int = 0
+    """Nodes that are not ready."""
 
     @property
     def is_ready(self) -> bool:
@@ -56,8 +58,8 @@ class DaemonSetReadiness:
         """Return what is missing, with the first nodes."""
         if self.is_ready:
             return ""
-        shown = "; ".join(self.missing[:MAX_NODES])
-        more = len(self.missing) - MAX_NODES
+        shown = "; ".join(self.missing)
+        more = self.missing_total - len(self.missing)
         nodes = f"; {shown}" if shown else ""
         return f"DaemonSet {self.name}: {self.reason}{nodes}" + (
             f"; and {more} more nodes" if more > 0 else ""
@@ -112,8 +114,8 @@ def by_pods(
     is_everywhere = 0 < told.nodes_total <= len(on_node)
     looked_at = on_node.keys() if is_everywhere else {*nodes, *on_node}
     faults = {node: _fault(on_node.get(node), newest_revision) for node in looked_at}
-    missing = tuple(f"node {node}: {fault}" for node, fault in sorted(faults.items()) if fault)
-    ready = sum(not fault for fault in faults.values())
+    missing = sorted(node for node, fault in faults.items() if fault)
+    ready = len(faults) - len(missing)
     is_on_delete = live["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
     is_observed = (live.get("status") or {}).get("observedGeneration", 0) >= live["metadata"].get(
         "generation", 0
@@ -125,7 +127,8 @@ def by_pods(
         nodes_ready=told.nodes_ready,
         nodes_total=told.nodes_total,
         reason=told.reason,
-        missing=missing,
+        missing=tuple(f"node {node}: {faults[node]}" for node in missing[:MAX_NODES]),
+        missing_total=len(missing),
     )
 
 

@@ -1,6 +1,7 @@
 """Nodes as facts of an upgrade, without what decides nothing: a cluster has thousands, each with a hundred labels. Pure."""
 
 from dataclasses import dataclass
+from sys import intern
 from typing import TYPE_CHECKING, Final, final
 
 from api.driver_upgrade import (
@@ -74,5 +75,7 @@ def seen_node(
 
 def _kept(values: "Mapping[str, str]") -> dict[str, str]:
     return {
-        key: value for key, value in values.items() if key in _KEYS or key.startswith(_PREFIXES)
+        intern(key): intern(value)
+        for key, value in values.items()
+        if key in _KEYS or key.startswith(_PREFIXES)
     }

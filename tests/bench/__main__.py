@@ -19,6 +19,7 @@ from tests.bench import (
     bench_extender,
     bench_inventory,
     bench_kernel_caches,
+    bench_node_software,
     bench_operands,
     bench_placement,
     bench_pools,
@@ -56,6 +57,7 @@ SUBJECTS: "dict[str, Callable[[Sizes], Awaitable[list[Result]]]]" = {
     "agent": bench_agent.measure,
     "kernel_caches": bench_kernel_caches.measure,
     "console": bench_console.measure,
+    "node_software": bench_node_software.measure,
 }
 _SHOWN = (
     "p50_ms",

@@ -148,6 +148,12 @@ SECTIONS = {
         "the event of 25 pods that end or come; 50 streams by loopback, of which each gets each event; and single "
         "questions, each of which is one step.",
     ),
+    "node_software": Section(
+        "Node software",
+        "The real server, leading, beside an API server in another process, with a ClusterPolicy that has every state of "
+        "containers: until the last of its objects and labels is written; left alone; with labels of Node Feature "
+        "Discovery that go and come; and its resident memory over that of a server without node software.",
+    ),
     "cluster": Section(
         "On a real control plane",
         "`make bench-cluster`: an unmodified kube-apiserver, etcd and kube-scheduler; the same pods with no "

@@ -125,6 +125,20 @@ class ApiServer:
         self._tell("writes")
         return int(self._line())
 
+    def take_paths(self) -> dict[str, int]:
+        """Return the same by method and path, Leases left out as well."""
+        self._tell("paths")
+        found: dict[str, int] = json.loads(self._line())
+        return found
+
+    def flap(self, per_s: int) -> None:
+        """Have the labels of Node Feature Discovery go and come so many times a second; 0 gives all back."""
+        self._tell(f"flap {per_s}")
+
+    def roll_out(self) -> None:
+        """Have every DaemonSet get its pods, ready."""
+        self._tell("roll-out")
+
     def _tell(self, command: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(command + "\n")

@@ -104,6 +104,12 @@ class Sizes:
     console_ticks: int
     """An even number: what is changed in one is undone in the next."""
     console_answers: int
+    software_nodes: int
+    """With every state of containers."""
+    software_cluster: ClusterSize
+    """In which memory is compared."""
+    software_flaps_per_s: int
+    software_flap_s: float
     trace: Path | None = None
     """A folder with `openb_pod_list_default.csv`; without one, a day is made up by seed."""
 
@@ -196,6 +202,10 @@ FULL = Sizes(
     console_snapshots=5,
     console_ticks=200,
     console_answers=10,
+    software_nodes=200,
+    software_cluster=ClusterSize(nodes=5_000, pods=20_000),
+    software_flaps_per_s=50,
+    software_flap_s=60.0,
 )
 
 
@@ -267,4 +277,8 @@ QUICK = Sizes(
     console_snapshots=1,
     console_ticks=4,
     console_answers=1,
+    software_nodes=4,
+    software_cluster=ClusterSize(nodes=4, pods=8),
+    software_flaps_per_s=10,
+    software_flap_s=4.0,
 )

@@ -23,6 +23,17 @@ SEED = 20261121
 DEVICES = 8
 WHOLE = "whole"
 SLICES = "slices"
+FEATURE = "feature.node.kubernetes.io/"
+_SYSTEM_LABELS = {
+    f"{FEATURE}pci-10de.present": "true",
+    f"{FEATURE}kernel-version.full": "6.8.0-60-generic",
+    f"{FEATURE}system-os_release.ID": "ubuntu",
+    f"{FEATURE}system-os_release.VERSION_ID": "24.04",
+}
+_NODE_INFO = {
+    "containerRuntimeVersion": "containerd://2.1.4",
+    "kernelVersion": "6.8.0-60-generic",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +101,13 @@ class World:
         """Yield the Nodes with the labels of NFD and gpu-feature-discovery."""
         for node in self.node_objects():
             node["metadata"]["labels"] |= rule_labels(DEVICES) | gfd_labels(DEVICES)
+            yield node
+
+    def software_nodes(self) -> "Iterator[dict[str, Any]]":
+        """Yield the Nodes with what Node Feature Discovery and kubelet say of their systems."""
+        for node in self.node_objects():
+            node["metadata"]["labels"] |= _SYSTEM_LABELS
+            node["status"]["nodeInfo"] = _NODE_INFO
             yield node
 
     def node_features(self) -> "Iterator[dict[str, Any]]":

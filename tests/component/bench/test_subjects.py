@@ -34,6 +34,7 @@ FIGURES = {
     "agent": ("p50_ms", "p99_ms", "rss_mib", "growth_mib", "cpu_s"),
     "kernel_caches": ("ratio", "peak_mib"),
     "console": ("p50_ms", "p99_ms", "core_pct"),
+    "node_software": ("p50_ms", "writes", "core_pct", "growth_mib"),
 }
 CHECKS = {
     "extender": {"filter", "filter, none fits", "prioritize"},
@@ -63,6 +64,7 @@ CHECKS = {
     "agent": {"preferred allocation", "allocation", "refusal", "fault"},
     "kernel_caches": {"extracted cache", "uses after a restart"},
     "console": {"rows of the start", "snapshot", "page after changes", "streams", "answers"},
+    "node_software": {"capacity", "one write an object", "no write", "ready policy"},
 }
 EXACT = {
     "binding": {"writes_per_pod": {1}, "reads_per_pod": {0}},
