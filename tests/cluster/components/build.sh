@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Builds the unmodified Kubernetes of go.mod, kwok of kwok/go.mod, containerd of containerd/go.mod, Helm 4 and 3 of
 # helm/go.mod and helm3/go.mod, Karpenter of karpenter/go.mod, csi-sanity of csi-sanity/go.mod, the registry of
-# registry/, kubeconform of kubeconform/go.mod and cosign of cosign/go.mod into OUTDIR/<version of Kubernetes>.
+# registry/, kubeconform of kubeconform/go.mod, NVIDIA's upgrade machine of operator-libs/ and cosign of cosign/go.mod
+# into OUTDIR/<version of Kubernetes>.
 # Karpenter's CustomResourceDefinitions are copied into the folder karpenter-crds beside it.
 #
 #   build.sh OUTDIR [NAME...]      NAME: etcd kube-apiserver kube-scheduler kube-controller-manager kubectl
 #                                        kubelet kwok containerd containerd-shim-runc-v2 ctr helm helm3
-#                                        karpenter csi-sanity registry kubeconform cosign
+#                                        karpenter csi-sanity registry kubeconform operator-libs cosign
 #
 # cosign is built where it is named, and not by default: it takes three minutes of its own, and long tests alone need it.
 # What is already there and newer than its go.mod, go.sum and program is left alone. With an empty build cache
-# all sixteen take about twenty minutes on two cores, the registry one of them. GOFLAGS, GOPROXY and GOCACHE are honoured.
+# all seventeen take about twenty minutes on two cores, the registry one of them. GOFLAGS, GOPROXY and GOCACHE are
+# honoured.
 set -euo pipefail
 
 die() { echo "build.sh: $*" >&2; exit 1; }
@@ -20,7 +22,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
 [ $# -gt 0 ] || set -- etcd kube-apiserver kube-scheduler kube-controller-manager kubectl \
-  kubelet kwok containerd containerd-shim-runc-v2 ctr helm helm3 karpenter csi-sanity registry kubeconform
+  kubelet kwok containerd containerd-shim-runc-v2 ctr helm helm3 karpenter csi-sanity registry kubeconform operator-libs
 
 cd "$(dirname "${BASH_SOURCE[0]}")"
 version=$(sed -n 's/^\tk8s\.io\/kubernetes \(v[0-9.]*\).*/\1/p' go.mod)
@@ -36,7 +38,7 @@ module_of() {
   case $1 in
     kwok) echo kwok ;;
     containerd* | ctr) echo containerd ;;
-    helm | helm3 | karpenter | csi-sanity | registry | kubeconform | cosign) echo "$1" ;;
+    helm | helm3 | karpenter | csi-sanity | registry | kubeconform | operator-libs | cosign) echo "$1" ;;
     *) echo . ;;
   esac
 }
@@ -51,7 +53,7 @@ package_of() {
     helm3) echo helm.sh/helm/v3/cmd/helm ;;
     karpenter) echo sigs.k8s.io/karpenter/kwok ;;
     csi-sanity) echo github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity ;;
-    registry) echo . ;;
+    registry | operator-libs) echo . ;;
     kubeconform) echo github.com/yannh/kubeconform/cmd/kubeconform ;;
     cosign) echo github.com/sigstore/cosign/v3/cmd/cosign ;;
     *) die "unknown component '$1'" ;;

@@ -25,7 +25,7 @@ _NAMES = (*_REQUIRED_ASSETS, "kube-scheduler", "kube-controller-manager", "kubec
 _NODE_NAMES = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
 _HELM = {3: "helm3", 4: "helm"}
 _CACHE_NAMES = ("csi-sanity", "registry", "cosign")
-_CHECKS = ("kubeconform",)
+_CHECKS = ("kubeconform", "operator-libs")
 _ASSETS = (*_NAMES, *_HELM.values(), "kwok", "karpenter", *_CACHE_NAMES, *_CHECKS, *_NODE_NAMES)
 
 
@@ -84,6 +84,11 @@ def find_registry(progress: "Callable[[str], None]") -> Path:
 def find_kubeconform(progress: "Callable[[str], None]") -> Path:
     """Return kubeconform, which checks objects by JSON schemas."""
     return _find(["kubeconform"], progress)["kubeconform"]
+
+
+def find_operator_libs(progress: "Callable[[str], None]") -> Path:
+    """Return the program that makes steps of NVIDIA's upgrade machine."""
+    return _find(["operator-libs"], progress)["operator-libs"]
 
 
 def find_cosign(progress: "Callable[[str], None]") -> Path:

@@ -56,22 +56,34 @@ class Observer:
 
     api: client.ApiClient
     names: frozenset[str]
+    label: str
+    """What has the state."""
     away: set[str] = field(default_factory=set)
     most_away: int = 0
     states: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Node -> its states, in the order in which they came."""
 
+    async def begin(self) -> str:
+        """Look at every node once; return since which version changes are to be watched."""
+        listing = await self.api.get(nodes.NODES)
+        for node in listing["items"]:
+            self._see("ADDED", node)
+        version: str = listing["metadata"]["resourceVersion"]
+        return version
+
     async def watch(self, version: str) -> None:
         async for event in self.api.watch(nodes.NODES, resourceVersion=version):
-            if event["type"] != "BOOKMARK" and event["object"]["metadata"]["name"] in self.names:
+            if event["type"] != "BOOKMARK":
                 self._see(event["type"], event["object"])
 
     def _see(self, kind: str, node: Json) -> None:
         name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
+        if name not in self.names:
+            return
         is_away = kind != "DELETED" and (is_cordoned(node) or not is_ready(node))
         (self.away.add if is_away else self.away.discard)(name)
         self.most_away = max(self.most_away, len(self.away))
-        state, seen = labels.get(UPGRADE_STATE_LABEL, ""), self.states[name]
+        state, seen = labels.get(self.label, ""), self.states[name]
         if kind != "DELETED" and (not seen or seen[-1] != state):
             seen.append(state)
 
@@ -177,10 +189,12 @@ class Upgrades:
         await self.api.delete(LEASE)
 
     @contextlib.asynccontextmanager
-    async def observed(self, names: Iterable[str]) -> AsyncIterator[Observer]:
+    async def observed(
+        self, names: Iterable[str], *, label: str = UPGRADE_STATE_LABEL
+    ) -> AsyncIterator[Observer]:
         """Watch nodes from now on, until the context ends."""
-        observer = Observer(self.api, frozenset(names))
-        version = (await self.api.get(nodes.NODES))["metadata"]["resourceVersion"]
+        observer = Observer(self.api, frozenset(names), label)
+        version = await observer.begin()
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(observer.watch(version), name="observer of nodes")
             yield observer
@@ -215,6 +229,12 @@ class WithoutNodes(Installation):
         async with client.open_client(self._control_plane.kubeconfig()) as api:
             with contextlib.suppress(client.ApiRefusedError):
                 await api.delete(BINDING)
+
+    async def uninstall(self) -> None:
+        """Pods of nodes that are gone have no kubelet: kube-controller-manager takes a minute to delete them."""
+        async with client.open_client(self._control_plane.kubeconfig()) as api:
+            await api.delete(PODS, options={"gracePeriodSeconds": 0})
+        await super().uninstall()
 
 
 @pytest.fixture(scope="package")
