@@ -61,7 +61,8 @@ async def run(arguments: argparse.Namespace) -> int:
                 say(
                     f"no violation in {len(report.sights)} changes; {len(report.bound)} pods were "
                     f"bound, {report.refused} could not be created, somebody served for "
-                    f"{report.served:.0%} of the time"
+                    f"{report.served:.0%} of the time; {report.upgrades} upgrades of nodes began, "
+                    f"which took at most {report.most_away} away at once"
                 )
                 return 0
             await _explain(report, steps, attempt, reruns=arguments.reruns)

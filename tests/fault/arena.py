@@ -19,6 +19,14 @@ from tests.cluster.system.objects import Pool as PoolNames
 from tests.fault import sights
 from tests.fault.growing_pool import GrowingPool
 from tests.fault.steps import DEVICES_PER_NODE, NODES, SLICED, SLICES, WHOLE
+from tests.fault.upgrades.driver_rollout import NODE_LABELS, NODES_AWAY_AT_REST, DriverRollout
+from tests.fault.upgrades.upgrade_sights import (
+    ADMIN,
+    CORDONED,
+    GUARDED_PODS,
+    UNCORDONED,
+    DriverPod,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -52,6 +60,7 @@ class Arena:
         self.namespace = self._name
         self.pools = (f"whole-{self._name[6:]}", f"sliced-{self._name[6:]}")
         self.growing = GrowingPool(api, control_plane, f"{self._name}-grown")
+        self.drivers = DriverRollout(api, self._name)
         self.refused = 0
         """How many pods were not created, because a request failed."""
         self._strategy: list[str | None] = [None, None]
@@ -72,11 +81,13 @@ class Arena:
                 return True
             case sights.Pool():
                 return thing.name in (*self.pools, self.growing.name)
+            case DriverPod():
+                return thing.node.startswith(f"{self._name}-")
             case _:
                 return thing.name.startswith(f"{self._name}-")
 
     async def build(self) -> None:
-        """Make everything; returns when the pools have all their units."""
+        """Make everything; the server has not seen it yet when it returns."""
         await self._api.create("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
         await self._api.create(PRIORITIES, {"metadata": {"name": self._name}, "value": 1000})
         for node in range(NODES):
@@ -92,9 +103,11 @@ class Arena:
         await self.growing.build(self.insist)
         account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
         await self.insist(lambda: self._api.get(account))
+        await self.drivers.build(self.insist, pool=self.pools[WHOLE], priority=self._name)
 
     async def raze(self) -> None:
         """Delete everything that is outside of the namespace, and the namespace."""
+        await self.drivers.release()
         paths = [
             f"{DEVICES}/{self._device_name(n, c)}"
             for n in range(NODES)
@@ -139,6 +152,9 @@ class Arena:
         self.refused += 1
 
     async def delete_pod(self, name: str, *, grace_s: int = 0) -> None:
+        """Delete it; a pod that a budget guards stays, as nobody else may end it."""
+        if name.startswith(GUARDED_PODS):
+            return
         options = {"gracePeriodSeconds": grace_s}
         await self._try(
             lambda: self._api.delete(f"{pods.collection(self.namespace)}/{name}", options=options)
@@ -148,7 +164,9 @@ class Arena:
         await self.delete_pod(_pod_name(number), grace_s=grace_s)
 
     async def replace_pod(self, name: str) -> None:
-        """Have another pod of the same name and demand take its place at once."""
+        """Have another pod of the same name and demand take its place at once; not of a guarded one."""
+        if name.startswith(GUARDED_PODS):
+            return
         path = f"{pods.collection(self.namespace)}/{name}"
         with contextlib.suppress(client.ApiRefusedError, aiohttp.ClientError, TimeoutError):
             old = await self._api.get(path)
@@ -215,11 +233,27 @@ class Arena:
                     await self._report(node, gpu)
 
     async def set_cordon(self, node: int, *, is_cordoned: bool) -> None:
+        """Cordon or uncordon it as kubectl does: only where it is not so yet."""
         if self._has_node[node]:
-            path = f"{nodes.NODES}/{self._node_name(node)}"
-            await self.insist(
-                lambda: self._api.patch(path, {"spec": {"unschedulable": is_cordoned}})
-            )
+            await self.insist(functools.partial(self._set_cordon, node, is_cordoned))
+
+    async def _set_cordon(self, node: int, is_cordoned: bool) -> None:
+        path = f"{nodes.NODES}/{self._node_name(node)}"
+        seen = await self._api.get(path)
+        if bool(seen["spec"].get("unschedulable")) is is_cordoned:
+            return
+        metadata = {
+            "resourceVersion": seen["metadata"]["resourceVersion"],
+            "annotations": {ADMIN: CORDONED if is_cordoned else UNCORDONED},
+        }
+        body = {"metadata": metadata, "spec": {"unschedulable": is_cordoned}}
+        await self._api.patch(path, body)
+
+    async def crash_driver(self, node: int, for_s: float) -> None:
+        """Let the node's driver crash for a while; returns when it has recovered."""
+        name = self._node_name(node)
+        await self.drivers.crash(name, for_s)
+        await self.insist(lambda: self.drivers.recover(name))
 
     async def set_faulty(self, node: int, gpu: int, *, is_faulty: bool) -> None:
         self._gpus[node][gpu].is_faulty = is_faulty
@@ -255,7 +289,8 @@ class Arena:
         await self.insist(functools.partial(self._create_pool, pool))
 
     async def heal(self) -> None:
-        """Bring back what is gone and faulty; what was moved stays where it is."""
+        """Bring back what is gone and faulty, and let upgrades go on; what was moved stays where it is."""
+        await self.drivers.set_limits(self.insist, 0, NODES_AWAY_AT_REST)
         for node in range(NODES):
             await self.bring_node_back(node)
             await self.set_cordon(node, is_cordoned=False)
@@ -299,7 +334,12 @@ class Arena:
         async def create() -> None:
             try:
                 await nodes.create_nodes(
-                    self._api, 1, prefix=f"{self._name}-n{node}", gpus=0, resources=resources
+                    self._api,
+                    1,
+                    prefix=f"{self._name}-n{node}",
+                    gpus=0,
+                    resources=resources,
+                    labels=NODE_LABELS,
                 )
             except* client.ApiRefusedError:
                 # Half-way: a node that is there already is not finished.

@@ -110,6 +110,8 @@ _TARGETS: Final = tuple(
     (target, method, re.compile(pattern))
     for target, method, pattern in (
         ("binding", "POST", r"/pods/[^/]+/binding$"),
+        ("eviction", "POST", r"/pods/[^/]+/eviction$"),
+        ("pod deletion", "DELETE", r"/pods/[^/]+$"),
         ("pod read", "GET", r"/namespaces/[^/]+/pods/[^/]+$"),
         ("pod write", "PATCH", r"/pods/[^/]+$"),
         ("status", "PATCH", r"/(?:gpudevices|gpupools)/[^/]+/status$"),

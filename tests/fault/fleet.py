@@ -30,6 +30,7 @@ from tests.cluster.system import installation
 from tests.fault.breaking import Armed
 from tests.fault.forked import ForkedServer, ForkServer
 from tests.fault.proxy import NoUpstreamError, Proxy, Route
+from tests.fault.upgrades.driver_rollout import IMAGES
 from tests.support import ports
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ BIND_TIMEOUT_S: Final = 1.0
 API_TIMEOUT_S: Final = 2.0
 """Ours in these runs, so that a request can be held for longer than that many times a minute."""
 
+_STOCK: Final = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+"""
 _PROBE_TIMEOUT: Final = aiohttp.ClientTimeout(total=1)
 
 
@@ -143,6 +148,10 @@ class Fleet:
         self._service: Proxy | None = None
         self._manifests = ""
         self.scheduler: components.KubeScheduler
+        self._stock_scheduler = components.KubeScheduler(
+            control_plane, configuration=_STOCK, name=f"{name}-stock-scheduler"
+        )
+        # Of pods that ask for no unit, such as those of DaemonSets; no step ends it.
 
     def set_clock(self, offset_s: float) -> None:
         """Set the wall clock of every server."""
@@ -162,7 +171,13 @@ class Fleet:
     async def install(self) -> None:
         """Apply the manifests, start the servers, the Service and kube-scheduler."""
         url = f"https://127.0.0.1:{self._service_port}"
-        targets = [["crds"], ["rbac"], ["webhooks", "--url", url], ["policy"]]
+        settings = ("--settings", str(self._write_settings("rendered", ports.free_port())))
+        targets = [
+            ["crds", *settings],
+            ["rbac", *settings],
+            ["webhooks", "--url", url],
+            ["policy", *settings],
+        ]
         rendered = await asyncio.gather(*(self._system.render(*target) for target in targets))
         self._manifests = "".join(rendered)
         # Those of others; the servers find them when they start.
@@ -188,6 +203,7 @@ class Fleet:
         await self._service.start()
         self.scheduler = await self._new_scheduler(url, files)
         await self.scheduler.start()
+        await self._stock_scheduler.start()
 
     async def _end(self) -> None:
         for replica in self.replicas:
@@ -198,6 +214,7 @@ class Fleet:
         if self._service is not None:
             await self._service.close()
             self.scheduler.kill9()
+            self._stock_scheduler.kill9()
         await installation.remove(self._control_plane, self._kubectl, self._manifests)
         async with client.open_client(self._control_plane.kubeconfig()) as api:
             await polling.eventually(
@@ -299,8 +316,7 @@ class Fleet:
         serving.load_cert_chain(keys.certificate, keys.key)
         proxy = Proxy(proxy_port, serving, _ToApiServer(control_plane, number), self.armed)
         name = f"{self._name}-server-{number}"
-        settings = self._directory / f"{name}.settings.yaml"
-        settings.write_text(yaml.safe_dump(_settings(port)))
+        settings = self._write_settings(name, port)
         kubeconfig = await self._kubeconfig("gpu-control-plane", proxy.url)
         process = ForkedServer(
             self._forks,
@@ -309,6 +325,11 @@ class Fleet:
             {"KUBECONFIG": str(kubeconfig)},
         )
         return Replica(number, port, process, proxy)
+
+    def _write_settings(self, name: str, port: int) -> Path:
+        path = self._directory / f"{name}.settings.yaml"
+        path.write_text(yaml.safe_dump(_settings(port)))
+        return path
 
     async def _kubeconfig(self, account: str, url: str) -> Path:
         namespace = installation.NAMESPACE
@@ -377,8 +398,13 @@ def _settings(port: int) -> dict[str, Any]:
         "extender": {"bind_timeout_s": BIND_TIMEOUT_S},
         "api_timeout_s": API_TIMEOUT_S,
         "inventory": {"node_gone_s": 5},
-        # The nodes of the run have no driver to validate.
-        "bootstrap": {"period_s": 1.0, "validator": {"enabled": False}},
+        "bootstrap": {
+            "period_s": 1.0,
+            "operands": "External",
+            # Nodes of the growing pool have no labels of Node Feature Discovery, and so no validator.
+            "validator": {"requirement": "Ignored"},
+        },
+        "node_software": {"enabled": True, "images": IMAGES},
     }
 
 

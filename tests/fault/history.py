@@ -1,4 +1,4 @@
-"""The history: every change of pods, devices, pools and nodes, watched at the API server itself.
+"""The history: every change of pods, devices, pools and nodes, and of what upgrades drivers, watched at the API server itself.
 
 A watch that breaks goes on from its last version. One that cannot (410, after a restart of the API
 server) begins anew with a list; what was missed between is compared with that list, so that only what
@@ -13,12 +13,14 @@ import aiohttp
 
 from tests.cluster.environment import client
 from tests.fault.sights import Device, Node, Pod, Pool, Sight, Thing, thing_of
+from tests.fault.upgrades.upgrade_sights import DRIVERS, DriverPod, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _RETRY_S: Final = 0.2
 API: Final = "/apis/gpu.deckhouse.io/v1alpha1"
+SYSTEM: Final = "gpu-control-plane"
 
 
 @final
@@ -42,7 +44,10 @@ class History:
             "nodes": "/api/v1/nodes",
             "gpudevices": f"{API}/gpudevices",
             "gpupools": f"{API}/gpupools",
+            "drivers": f"/api/v1/namespaces/{SYSTEM}/pods",
+            "policies": "/apis/nvidia.com/v1/clusterpolicies",
         }
+        self._selectors = {"drivers": {"labelSelector": DRIVERS}}
         self._versions: dict[str, str] = {}
         self._known: dict[str, dict[str, Thing]] = {kind: {} for kind in self._paths}
         # kind -> uid -> what was seen last
@@ -61,12 +66,12 @@ class History:
 
     async def caught_up(self) -> None:
         """Return once all that is stored has been seen; the caller bounds the time."""
-        for kind, path in self._paths.items():
-            while not await self._is_level(kind, path):  # noqa: ASYNC110  # the API server is asked
+        for kind in self._paths:
+            while not await self._is_level(kind):  # noqa: ASYNC110  # the API server is asked
                 await asyncio.sleep(_RETRY_S)
 
-    async def _is_level(self, kind: str, path: str) -> bool:
-        listing = await self._api.get(path)
+    async def _is_level(self, kind: str) -> bool:
+        listing = await self._api.get(self._paths[kind], **self._selectors.get(kind, {}))
         shown = {}
         for item in listing["items"]:
             thing = thing_of(kind, item)
@@ -90,7 +95,7 @@ class History:
             await asyncio.sleep(_RETRY_S)
 
     async def _list(self, kind: str) -> None:
-        listing = await self._api.get(self._paths[kind])
+        listing = await self._api.get(self._paths[kind], **self._selectors.get(kind, {}))
         version = int(listing["metadata"]["resourceVersion"])
         uids = {item["metadata"]["uid"] for item in listing["items"]}
         for uid, thing in list(self._known[kind].items()):
@@ -105,7 +110,10 @@ class History:
         self._versions[kind] = str(version)
 
     async def _watch(self, kind: str) -> None:
-        events = self._api.watch(self._paths[kind], resourceVersion=self._versions[kind])
+        selected = self._selectors.get(kind, {})
+        events = self._api.watch(
+            self._paths[kind], resourceVersion=self._versions[kind], **selected
+        )
         async with contextlib.aclosing(events) as stream:
             async for event in stream:
                 item = event["object"]
@@ -162,7 +170,14 @@ def _text_of(thing: Thing) -> str:
         case Pool():
             return f"pool {thing.name} {dict(thing.shown)}"
         case Node():
-            return f"node {thing.name} {'open' if thing.is_open else 'closed'} {dict(thing.offers)}"
+            marks = "" if thing.upgrade is None else f" {thing.upgrade}"
+            is_open = "open" if thing.is_open else "closed"
+            return f"node {thing.name} {is_open} {dict(thing.offers)}{marks}"
+        case DriverPod():
+            deleting = " deleting" if thing.is_deleted else ""
+            return f"driver pod {thing.name} of {thing.version} on {thing.node or '-'}{deleting}"
+        case Policy():
+            return f"policy {thing}"
 
 
 def _version_of(item: "Mapping[str, Any]") -> int:

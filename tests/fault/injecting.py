@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.cluster.environment import control_plane as control_planes
     from tests.fault.arena import Arena
     from tests.fault.fleet import Fleet, Replica
-    from tests.fault.steps import Arguments, Step
+    from tests.fault.steps import Arguments, Step, Value
 
 SERVES_WITHIN_S: Final = 20.0
 _STOPS_WITHIN_S: Final = 30.0
@@ -67,6 +67,8 @@ class Injecting:
             Kind.KILL_AFTER_BIND: ("binding", Breakage.RESET_AFTER, self._kill),
             Kind.KILL_LATE_BIND: ("binding", Breakage.LATE, self._kill),
             Kind.KILL_BEFORE_STATUS: ("status", Breakage.RESET_BEFORE, self._kill),
+            Kind.KILL_BEFORE_NODE: ("node write", Breakage.RESET_BEFORE, self._kill),
+            Kind.KILL_AFTER_NODE: ("node write", Breakage.RESET_AFTER, self._kill),
             Kind.STOP_AMID_BIND: ("binding", Breakage.LATE, self._begin_to_stop),
             Kind.DELETED_BEFORE_BIND: ("bind", Breakage.PASS, self._delete),
             Kind.DELETED_AMID_BIND: ("binding", Breakage.PASS, self._delete),
@@ -214,6 +216,13 @@ class Injecting:
             Kind.POOL_REPLACED: self._replace_pool,
             Kind.KARPENTER_KILLED: lambda _given: arena.growing.kill_karpenter(),
             Kind.NODE_CLAIM_DELETED: lambda _given: arena.growing.take_node(),
+            Kind.DRIVER_VERSION: lambda given: arena.drivers.set_version(
+                arena.insist, *numbers(given)
+            ),
+            Kind.UPGRADE_LIMITS: lambda given: arena.drivers.set_limits(
+                arena.insist, int(given[0]), _number_or_share(given[1])
+            ),
+            Kind.DRIVER_CRASHES: self._crash_driver,
         }
 
     async def _create(self, given: "Arguments") -> None:
@@ -236,6 +245,10 @@ class Injecting:
 
     async def _replace_pool(self, given: "Arguments") -> None:
         self.group.create_task(self._arena.replace_pool(*_numbers(given)))
+
+    async def _crash_driver(self, given: "Arguments") -> None:
+        node, for_s = _numbers(given)
+        self.group.create_task(self._arena.crash_driver(node, for_s))
 
     async def _wait(self, given: "Arguments") -> None:
         await self._fleet.serving(SERVES_WITHIN_S)
@@ -280,6 +293,10 @@ def _request_fault(kind: Kind, target: str) -> Fault:
         retry_after_s=1 if kind is Kind.STATUS_429 else None,
         held_s=(BIND_TIMEOUT_S if is_binding else API_TIMEOUT_S) + 0.5,
     )
+
+
+def _number_or_share(given: "Value") -> int | str:
+    return given if isinstance(given, str) else int(given)
 
 
 def _numbers(given: "Arguments") -> tuple[int, ...]:

@@ -6,6 +6,8 @@
                                that fits is bound, statuses show what is counted here; and that no device
                                was taken from its pool under a pod (`tests.fault.pool_membership`)
 
+What is true of upgrades of the driver says `tests.fault.upgrades.upgrade_oracle`.
+
 The first kind is judged event by event, in the order of the pods' watch, which is the order in which
 the API server stored them. A pod has its units from its binding until it ends or is gone.
 
@@ -19,12 +21,12 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from tests.fault.pool_membership import PoolMembership
 from tests.fault.sights import Device, Node, Pod, Pool, Sight
+from tests.fault.upgrades.upgrade_oracle import LATENESS_S, UpgradeOracle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-LATENESS_S: Final = 20.0
-"""Longer than any delay that the run injects, an API server that restarts and a list after it."""
+    from tests.fault.upgrades.upgrade_oracle import Fault
 
 TWO_POOLS: Final = "a device is in one pool, and free before it is in another"
 TAKEN_AWAY: Final = "a device stays in its pool while a pod has it"
@@ -68,10 +70,12 @@ class Oracle:
         # unit -> uid of the live pod that has it
         self._places: dict[str, list[_Place]] = defaultdict(list)
         self._membership = PoolMembership()
+        self.upgrades = UpgradeOracle()
 
     def see(self, sight: Sight) -> list[Violation]:
         """Take in one sight; return what it shows to be wrong."""
-        return [*self._see_move(sight), *self._see(sight)]
+        upgrading = _violations(self.upgrades.see(sight))
+        return [*self._see_move(sight), *self._see(sight), *upgrading]
 
     def _see_move(self, sight: Sight) -> "Iterator[Violation]":
         text = self._membership.see(sight)
@@ -90,6 +94,8 @@ class Oracle:
                 self._note_places(sight.at)
             case Node() as node:
                 _keep(self._nodes, node, sight)
+            case _:
+                pass
         return []
 
     # --- always ----------------------------------------------------------------------------------
@@ -173,7 +179,12 @@ class Oracle:
                 Violation(rule=TAKEN_AWAY, text=text, about=about)
                 for text, about in self._membership.faults()
             ),
+            *_violations(self.upgrades.faults()),
         ]
+
+    def unfinished_upgrades(self, *, may_have_failed: bool) -> list[Violation]:
+        """Return the nodes whose upgrade has not ended: as done, or as failed where that may be."""
+        return list(_violations(self.upgrades.unfinished(may_have_failed=may_have_failed)))
 
     def count(self, pool: Pool) -> dict[str, int]:
         """Return the figures that the pool's status must show when nothing is held."""
@@ -255,6 +266,11 @@ class Oracle:
                     f"counted {expected}",
                     about=frozenset({device.name, *units}),
                 )
+
+
+def _violations(faults: "Iterable[Fault]") -> "Iterator[Violation]":
+    for rule, text, about in faults:
+        yield Violation(rule=rule, text=text, about=about)
 
 
 def _keep(kept: dict[str, T], thing: T, sight: Sight) -> None:

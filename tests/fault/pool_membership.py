@@ -8,7 +8,7 @@ known. What a list showed after a gap happened some time within the gap; then th
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from tests.fault.sights import Device, Node, Pod, Pool, Sight
+from tests.fault.sights import Device, Pod, Sight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ class PoolMembership:
                 return self._see_device(device, sight)
             case Pod() as pod:
                 self._see_pod(pod, sight)
-            case Pool() | Node():
+            case _:
                 pass
         return None
 

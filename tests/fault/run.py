@@ -1,9 +1,10 @@
 """One run: the steps are carried out, the faults end, and what is left must be right.
 
+another driver is asked for       every node is to be upgraded
 steps, one after the other        the oracle judges every sight
 every armed fault is used up      by pods that come and go
-nothing goes wrong any more       every pod that fits is bound, every status is true
-all pods are deleted              nothing is held, in status or metrics
+nothing goes wrong any more       every pod that fits is bound, every status is true, every upgrade has ended
+all pods are deleted              nothing is held, in status or metrics, and failed upgrades succeed
 every unit is asked for           and every pod is bound: nothing has leaked that no status shows
 """
 
@@ -20,6 +21,7 @@ from tests.fault.history import History, describe
 from tests.fault.injecting import SERVES_WITHIN_S, Injecting
 from tests.fault.oracle import Oracle, Violation
 from tests.fault.sights import Pod
+from tests.fault.steps import FIRST_UPGRADE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -37,6 +39,8 @@ SETTLED_WITHIN_S: Final = 160.0
 """Without a step forward: a long run ends with pods that wait for a hundred nodes. A reservation that a step gave two
 minutes keeps units from others for so long, if its own pod cannot be scheduled; a binding of which nobody knows the end
 keeps them for one."""
+_RARE: Final = frozenset({"eviction", "pod deletion"})
+"""Targets of which pods that come and go cause no request."""
 _POLLED_EVERY_S: Final = 0.25
 _STEADY_LOOKS: Final = 3
 """So many looks in a row must find everything right."""
@@ -65,6 +69,10 @@ class Report:
     """uids of the pods that were bound."""
     refused: int = 0
     """How many pods could not be created."""
+    upgrades: int = 0
+    """How many upgrades of a node began."""
+    most_away: int = 0
+    """How many nodes were away at once when an upgrade took one more away."""
     served: float = 0.0
     """The share of the steps' time in which somebody was ready."""
 
@@ -136,6 +144,8 @@ class Run:
             await self._injecting.restore()
             await self._arena.raze()
         self._report.used = Counter(fleet.armed.used)
+        self._report.upgrades = self._oracle.upgrades.begun
+        self._report.most_away = self._oracle.upgrades.most_away
         return self._report
 
     def _see(self, sight: "Sight") -> None:
@@ -156,8 +166,10 @@ class Run:
 
     async def _work(self, steps: "Sequence[Step]", history: History) -> None:
         await self._arena.build()
-        await self._settle("the pools have their units", history, self._expectations)
+        await self._settle("the pools have their units", history, self._begun)
         self._progress(f"arena {self._arena.namespace} is ready")
+        # Whatever the steps are, they fall into an upgrade.
+        await self._arena.drivers.set_version(self._arena.insist, FIRST_UPGRADE)
         self._fleet.probes.clear()
         async with asyncio.TaskGroup() as group:
             self._injecting.group = group
@@ -181,7 +193,7 @@ class Run:
         armed = self._fleet.armed
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(USED_UP_WITHIN_S):
-                while armed.waiting():
+                while any(one.target not in _RARE for one in armed.waiting()):
                     pods = range(number, number + 2)
                     for pod in pods:
                         await self._arena.create_pod(
@@ -201,9 +213,14 @@ class Run:
         await self._fleet.serving(SERVES_WITHIN_S)
         await self._arena.heal()
         await self._arena.ungate_all()
-        await self._settle("bound what fits", history, self._expectations)
+        await self._settle("bound what fits", history, self._quiet)
         self._note(history, "all pods are deleted")
+        drivers = self._arena.drivers
+        self._oracle.upgrades.release_guards()
+        await drivers.end_guarded_pods(self._arena.insist)
         await self._arena.delete_all_pods()
+        for name in await drivers.request_failed(self._arena.insist):
+            self._note(history, f"another upgrade of {name} is asked for")
         await self._settle("given everything back", history, self._remains)
         self._note(history, "every unit is asked for")
         wanted = 0
@@ -253,8 +270,20 @@ class Run:
             *(Violation(rule=NOTHING_OF_A_REQUEST, text=one, about=about) for one in left),
         ]
 
+    async def _begun(self) -> "Sequence[Violation]":
+        return [
+            *await self._expectations(),
+            *self._oracle.unfinished_upgrades(may_have_failed=False),
+        ]
+
+    async def _quiet(self) -> "Sequence[Violation]":
+        return [
+            *await self._expectations(),
+            *self._oracle.unfinished_upgrades(may_have_failed=True),
+        ]
+
     async def _remains(self) -> "Sequence[Violation]":
-        found = list(await self._expectations())
+        found = list(await self._begun())
         found += [
             Violation(
                 rule="no pod is left",

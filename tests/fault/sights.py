@@ -4,8 +4,19 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.fault.upgrades.upgrade_sights import (
+    DEVICE_LABEL,
+    GUARDED,
+    DriverPod,
+    Policy,
+    UpgradeMarks,
+    driver_pod_of,
+    marks_of,
+    policy_of,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 PREFIX: Final = "gpu.deckhouse.io/"
 DEVICES_KEY: Final = f"{PREFIX}devices"
@@ -31,6 +42,10 @@ class Pod:
     """Deletion was asked for; until it is gone it is there."""
     devices: str = ""
     """The annotation, as it is."""
+    is_guarded: bool = False
+    """A disruption budget is for it."""
+    disrupted: str = ""
+    """Why Kubernetes ended it: the reason of its condition DisruptionTarget; empty for one that a client deleted."""
 
     @property
     def is_live(self) -> bool:
@@ -107,12 +122,14 @@ class Node:
 
     name: str
     is_open: bool = True
-    """Ready and not cordoned."""
+    """Ready, not cordoned, and not withheld."""
     offers: "Mapping[str, int]" = field(default_factory=dict)
     """pool -> units in status.allocatable, which is what kube-scheduler counts with."""
+    upgrade: UpgradeMarks | None = None
+    """None: Node Feature Discovery says of no device."""
 
 
-Thing = Pod | Device | Pool | Node
+Thing = Pod | Device | Pool | Node | DriverPod | Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +176,8 @@ def _pod(item: "Mapping[str, Any]") -> Pod | None:
         ),
         is_deleted="deletionTimestamp" in metadata,
         devices=metadata.get("annotations", {}).get(DEVICES_KEY, ""),
+        is_guarded=GUARDED in metadata.get("labels", {}),
+        disrupted=_reason(item.get("status", {}), "DisruptionTarget"),
     )
 
 
@@ -188,29 +207,49 @@ def _pool(item: "Mapping[str, Any]") -> Pool:
 
 
 def _node(item: "Mapping[str, Any]") -> Node:
-    status = item.get("status", {})
+    status, metadata = item.get("status", {}), item["metadata"]
+    is_ready = _condition(status, "Ready") == "True"
+    marks = marks_of(item, is_ready=is_ready)
     return Node(
-        name=item["metadata"]["name"],
-        is_open=_condition(status, "Ready") == "True"
-        and not item["spec"].get("unschedulable", False)
-        and "deletionTimestamp" not in item["metadata"]
+        name=metadata["name"],
+        is_open=is_ready
+        and not marks.is_cordoned
+        and not marks.is_withheld
+        and "deletionTimestamp" not in metadata
         and not any(one["key"] in _CLOSING for one in item["spec"].get("taints") or ()),
         offers={
             key.removeprefix(PREFIX): int(amount)
             for key, amount in status.get("allocatable", {}).items()
             if key.startswith(PREFIX)
         },
+        upgrade=marks if DEVICE_LABEL in metadata.get("labels", {}) else None,
     )
 
 
 def _condition(status: "Mapping[str, Any]", kind: str) -> str:
+    return _field_of(status, kind, "status")
+
+
+def _reason(status: "Mapping[str, Any]", kind: str) -> str:
+    return _field_of(status, kind, "reason")
+
+
+def _field_of(status: "Mapping[str, Any]", kind: str, field_name: str) -> str:
+    """Return a field of the condition of that type; empty where there is none."""
     for condition in status.get("conditions", ()):
         if condition["type"] == kind:
-            return str(condition["status"])
+            return str(condition.get(field_name, ""))
     return ""
 
 
 _CLOSING: Final = frozenset({"karpenter.sh/disrupted", f"{PREFIX}agent-not-ready"})
 """Taints of a node that Karpenter is about to remove, and of one whose devices are not in their pool yet."""
 
-_READERS: Final = {"pods": _pod, "gpudevices": _device, "gpupools": _pool, "nodes": _node}
+_READERS: "Final[Mapping[str, Callable[[Mapping[str, Any]], Thing | None]]]" = {
+    "pods": _pod,
+    "gpudevices": _device,
+    "gpupools": _pool,
+    "nodes": _node,
+    "drivers": driver_pod_of,
+    "policies": policy_of,
+}

@@ -20,6 +20,9 @@ SLICES: Final = 4
 WHOLE, SLICED, GROWING = 0, 1, 2
 """The pools by number; the last one has no node until its pods need one."""
 
+FIRST_UPGRADE: Final = 2
+"""Of the versions of the driver, the one after that of the beginning."""
+
 WORKLOAD_SHARE: Final = 0.5
 """Of the steps; where few kinds of faults share the rest, one may undo the other before it is seen."""
 _MOST_AT_ONCE: Final = 4
@@ -57,6 +60,8 @@ class Kind(StrEnum):
     KILL_AFTER_BIND = "kill -9 after the Binding is written"
     KILL_LATE_BIND = "kill -9, and the Binding arrives seconds later"
     KILL_BEFORE_STATUS = "kill -9 before a status is written"
+    KILL_BEFORE_NODE = "kill -9 before a node is written"
+    KILL_AFTER_NODE = "kill -9 after a node is written"
     STOP = "SIGTERM"
     STOP_AMID_BIND = "SIGTERM amid a bind"
     PAUSE_AMID_BIND = "SIGSTOP amid a bind"
@@ -81,6 +86,9 @@ class Kind(StrEnum):
     POOL_REPLACED = "pool deleted and created again"
     KARPENTER_KILLED = "Karpenter killed"
     NODE_CLAIM_DELETED = "NodeClaim deleted"
+    DRIVER_VERSION = "version of the driver changed"
+    UPGRADE_LIMITS = "limits of upgrades changed"
+    DRIVER_CRASHES = "driver crashes"
 
 
 INJECTIONS: Final = tuple(Kind)[tuple(Kind).index(Kind.STATUS_409) :]
@@ -130,6 +138,8 @@ _TARGETS: Final = (
         "node write",
         "list",
         "secret",
+        "eviction",
+        "pod deletion",
     ),
 )
 _BUSY_TARGETS: Final = ("binding", "binding", "status", "lease")
@@ -150,6 +160,8 @@ _ENDS_A_SERVER: Final = frozenset(
         Kind.KILL_AFTER_BIND,
         Kind.KILL_LATE_BIND,
         Kind.KILL_BEFORE_STATUS,
+        Kind.KILL_BEFORE_NODE,
+        Kind.KILL_AFTER_NODE,
         Kind.STOP,
         Kind.STOP_AMID_BIND,
         Kind.PAUSE_AMID_BIND,
@@ -252,4 +264,7 @@ _ARGUMENTS: "Final[Mapping[Kind, Callable[[random.Random], Arguments]]]" = {
     Kind.STRATEGY: lambda rng: (rng.randrange(2), rng.choice(_STRATEGIES)),
     Kind.TTL: lambda rng: (rng.randrange(2), rng.choice(("5s", "15s", "2m"))),
     Kind.POOL_REPLACED: _a_pool,
+    Kind.DRIVER_VERSION: lambda rng: (rng.randint(FIRST_UPGRADE + 1, 9),),
+    Kind.UPGRADE_LIMITS: lambda rng: (rng.choice((0, 1, 2)), rng.choice(("25%", "50%", 1, 3))),
+    Kind.DRIVER_CRASHES: lambda rng: (rng.randrange(NODES), rng.choice((2, 10, 20))),
 }

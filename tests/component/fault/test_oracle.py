@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from tests.fault.oracle import LATENESS_S, Oracle
+from tests.fault.oracle import Oracle
 from tests.fault.sights import Device, Node, Pod, Pool, Sight
+from tests.fault.upgrades.upgrade_oracle import LATENESS_S
 
 
 class ShownCluster:

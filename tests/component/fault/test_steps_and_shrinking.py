@@ -85,6 +85,8 @@ async def test_violation_that_does_not_come_again_is_not_searched_for():
         ("POST", "/api/v1/namespaces/a/pods/p/binding", "binding"),
         ("GET", "/api/v1/namespaces/a/pods/p", "pod read"),
         ("PATCH", "/api/v1/namespaces/a/pods/p", "pod write"),
+        ("POST", "/api/v1/namespaces/a/pods/p/eviction", "eviction"),
+        ("DELETE", "/api/v1/namespaces/a/pods/p", "pod deletion"),
         ("PATCH", "/apis/gpu.deckhouse.io/v1alpha1/gpudevices/d/status", "status"),
         ("PUT", "/apis/coordination.k8s.io/v1/namespaces/a/leases/l", "lease"),
         ("GET", "/api/v1/namespaces/a/secrets/s", "secret"),
