@@ -61,6 +61,7 @@ async def test_a_step_is_repeated_until_it_passes(node: ValidatedNode):
 
 @pytest.mark.looptime
 async def test_a_step_ends_at_its_deadline_with_its_last_cause(node: ValidatedNode):
+    """Lesson 51."""
     check = Scripted(Failed("no driver"), Failed("no files"))
     with pytest.raises(StepFailedError, match="driver: no files"):
         await run_with(node, check, ValidationStep.DRIVER)

@@ -102,7 +102,8 @@ async def test_two_hundred_nodes_cost_one_write_an_object(world: OperatorWorld, 
     assert len(names) > 40
 
 
-async def test_drift_is_put_back_and_told_once_12_5(world: OperatorWorld):
+async def test_drift_is_put_back_and_told_once(world: OperatorWorld):
+    """Lesson 44."""
     await world.add_policy()
     await world.ready()
     edited = await world.daemon_set("nvidia-dcgm-exporter")
@@ -192,9 +193,10 @@ def a_foreign(resource: Resource, name: str, **metadata: Any) -> dict[str, Any]:
         (CLUSTER_ROLES, "nvidia-driver", "state-driver"),
     ],
 )
-async def test_a_foreign_object_is_neither_changed_nor_removed_12_11_1391_1301(
+async def test_a_foreign_object_is_neither_changed_nor_removed(
     world: OperatorWorld, resource: Resource, name: str, state: str
 ):
+    """Lesson 50, gpu-operator#1391, gpu-operator#1301."""
     await world.client.create(resource, a_foreign(resource, name))
     where = {"namespace": NAMESPACE} if resource.namespaced else {}
     before = await world.client.get(resource, dict[str, Any], name, **where)
@@ -252,7 +254,8 @@ async def test_a_state_that_is_switched_off_leaves_nothing_and_comes_back(world:
     assert world.recorder.taken() == []
 
 
-async def test_a_prometheus_rule_of_an_earlier_version_is_pruned_12_6(world: OperatorWorld):
+async def test_a_prometheus_rule_of_an_earlier_version_is_pruned(world: OperatorWorld):
+    """Lesson 45."""
     for resource in (PROMETHEUS_RULES, SERVICE_MONITORS):
         await world.client.create(CUSTOM_RESOURCE_DEFINITIONS, a_definition(resource))
     labels = {POLICY_STATE_LABEL: "state-node-status-exporter"}
@@ -264,7 +267,8 @@ async def test_a_prometheus_rule_of_an_earlier_version_is_pruned_12_6(world: Ope
     assert [one["metadata"]["name"] for one in listing.items] == ["theirs"]
 
 
-async def test_roles_are_not_written_again_while_nothing_changes_12_6(world: OperatorWorld):
+async def test_roles_are_not_written_again_while_nothing_changes(world: OperatorWorld):
+    """Lesson 45."""
     await world.add_policy()
     await world.settle()
     roles = {one["metadata"]["name"]: one for one in await world.found(CLUSTER_ROLES)}
@@ -284,10 +288,10 @@ async def test_a_service_monitor_is_made_once_its_kind_is_served(world: Operator
     assert await world.conditions_of() == READY
 
 
-async def test_an_image_in_half_stops_one_state_and_takes_nothing_away_12_3_667(
+async def test_an_image_in_half_stops_one_state_and_takes_nothing_away(
     world: OperatorWorld,
 ):
-    """On every pass, not at the first one only; what the state had stays on the nodes."""
+    """Lesson 42, gpu-operator#667. On every pass, not at the first one only; what the state had stays on the nodes."""
     await world.add_policy()
     await world.ready()
     before = await world.names()
@@ -343,9 +347,10 @@ async def test_a_group_that_joins_changes_no_other_groups_objects(world: Operato
     assert {name: after[name] for name in before} == before
 
 
-async def test_of_two_policies_the_older_one_counts_and_the_other_says_so_12_4(
+async def test_of_two_policies_the_older_one_counts_and_the_other_says_so(
     world: OperatorWorld,
 ):
+    """Lesson 43."""
     await world.add_policy("gpus")
     await world.add_policy("later", dcgmExporter={"enabled": False})
     await world.ready()

@@ -102,7 +102,7 @@ async def test_200_nodes_get_their_labels_by_one_write_each_and_then_it_is_quiet
 
 
 async def test_a_policy_that_is_deleted_leaves_only_the_labels_of_others(world: LabelWorld):
-    """Facts 12.11, gpu-operator#1391."""
+    """Lesson 50, gpu-operator#1391."""
     before = {**NFD, **MIG, **OTHERS}
     await world.add_node("n1", before)
     world.set_policy(a_policy(driver={"upgradePolicy": {"autoUpgrade": True}}))

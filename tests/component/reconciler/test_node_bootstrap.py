@@ -77,6 +77,7 @@ async def test_operands_are_waited_for_and_shown_where_they_exist(world: World):
 
 
 async def test_the_steps_of_the_validator_tell_driver_and_toolkit_apart(world: World):
+    """Lesson 51."""
     inits: dict[str, int | None] = {"driver-validation": 0, "toolkit-validation": None}
     await world.run_operand(VALIDATOR, ready=False, inits=inits)
     await world.process.look(times=3)

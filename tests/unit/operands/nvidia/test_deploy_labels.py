@@ -119,8 +119,8 @@ def test_a_change_of_the_workload_type_exchanges_the_operands():
     }
 
 
-def test_defect_2_a_policy_that_drops_its_default_workload_leaves_nothing_behind():
-    """Facts 12.2: the default workload was a variable of the process, and never reset."""
+def test_a_policy_that_drops_its_default_workload_leaves_nothing_behind():
+    """Lesson 41: the default workload was a variable of the process, and never reset."""
     sandbox = {"enabled": True, "defaultWorkload": "vm-passthrough"}
     before = terms(sandboxWorkloads=sandbox)
     assert operands(settled(a_node(), before)) == PASSTHROUGH | {"sandbox-device-plugin"}
@@ -408,8 +408,8 @@ def test_an_owner_whose_selector_has_labels_of_feature_discovery_keeps_the_node(
     assert other.labels[DRIVER_OWNER_LABEL] == "rest"
 
 
-def test_defect_11_and_theme_1391_nothing_is_left_of_a_policy_that_is_gone():
-    """Facts 12.11, gpu-operator#1391: labels were never removed at uninstall."""
+def test_theme_1391_nothing_is_left_of_a_policy_that_is_gone():
+    """Lesson 50, gpu-operator#1391: labels were never removed at uninstall."""
     policy = terms(a_driver("gold"), **BY_DRIVERS)
     before = a_node({**NFD, **MIG, "zone": "a"}, runtime_version="containerd://2.1")
     node = settled(before, policy)

@@ -120,7 +120,7 @@ def test_no_two_daemon_sets_select_the_same_pods(driver, nodes):
 
 
 def test_each_system_of_a_mixed_cluster_has_its_driver():
-    """gpu-operator#328: there a ClusterPolicy has one system for the whole cluster."""
+    """Lesson 40. gpu-operator#328: there a ClusterPolicy has one system for the whole cluster."""
     assert list(daemon_sets(a_policy(SLES, UBUNTU, RHEL))) == [
         "nvidia-driver-daemonset-rhel9",
         "nvidia-driver-daemonset-sles15.6",

@@ -44,6 +44,7 @@ WAITING = DaemonSetReadiness(name="d", nodes_ready=1, nodes_total=2, reason="1 o
 def test_a_state_has_one_reason(
     facts: dict[str, Any], readiness: StateReadiness, reason: StateReason
 ):
+    """Lesson 49."""
     found = state_status(StateFacts(name="s", **facts), shown=None, now=NOW)
     assert (found.state, found.reason) == (readiness, reason.value)
 
@@ -82,6 +83,7 @@ def test_the_verdict_is_that_of_the_gpu_operator(
 
 
 def test_what_is_not_ready_is_said_with_the_first_cause_667():
+    """Lesson 49."""
     states = [a_state(StateReadiness.NOT_READY, "a"), a_state(StateReadiness.NOT_READY, "b")]
     overall = overall_readiness("ClusterPolicy", states, has_nfd_labels=True, has_gpu_nodes=True)
     assert overall.message == "ClusterPolicy is not ready; states not ready: [a b]. a: why"

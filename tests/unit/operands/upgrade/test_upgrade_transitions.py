@@ -67,6 +67,7 @@ DRAIN = the_terms(drain=EvictionTerms())
 A_JOB = a_pod(labels={"app": "train"})
 HELD = a_pod(owner=PodOwner.NONE)
 STATIC = a_pod("static", owner=PodOwner.MIRROR)
+LATE_AGENT = a_pod("agent", is_agent=True, is_ready=False)
 REFUSED = a_pod(eviction=EvictionAnswer.REFUSED, eviction_message="web allows 0 of 3")
 NO_SLOT = the_terms(max_unavailable=NodeLimit(0))
 R = UpgradeReason
@@ -400,6 +401,20 @@ TRANSITIONS = [
         R.DRIVER_STARTING,
     ),
     (validating(validators=READY + NOT_READY), None, "validation-required", R.VALIDATING),
+    (validating(pods=(LATE_AGENT,)), None, "validation-required", R.VALIDATING),
+    (
+        validating(pods=(LATE_AGENT,), validators=()),
+        the_terms(has_validator=False),
+        "validation-required",
+        R.VALIDATING,
+    ),
+    (validating(pods=(a_pod(is_ready=False),)), None, "uncordon-required", R.VALIDATED),
+    (
+        validating(pods=(LATE_AGENT,), seconds=600),
+        None,
+        "upgrade-failed",
+        R.VALIDATION_TIMED_OUT,
+    ),
     (validating(driver_pods=LOADING), None, "validation-required", R.DRIVER_STARTING),
     (validating(annotations=SAFE_LOAD), None, "pod-restart-required", R.OUTDATED),
     (validating(driver_pods=OLD), None, "pod-restart-required", R.OUTDATED),
@@ -414,6 +429,12 @@ TRANSITIONS = [
     # uncordon-required
     (out_of_service("uncordon-required"), None, "upgrade-done", R.UPGRADED),
     (a_node("uncordon-required"), None, "upgrade-done", R.UPGRADED),
+    (
+        out_of_service("uncordon-required", pods=(LATE_AGENT,)),
+        None,
+        "validation-required",
+        R.VALIDATING,
+    ),
     (
         out_of_service("uncordon-required", driver_pods=LOADING),
         None,

@@ -1,6 +1,6 @@
 """Defects of NVIDIA's GPU Operator in driver upgrades, and complaints of its users: each is answered here.
 
-Numbers in names are those of the defects of k8s-operator-libs; issues are of NVIDIA/gpu-operator.
+Issues are those of NVIDIA/gpu-operator.
 """
 
 import datetime as dt
@@ -44,8 +44,8 @@ def states_of(nodes: Iterable[UpgradeNode], terms: Any = None) -> dict[str, Any]
     }
 
 
-def test_7_failed_nodes_take_no_parallel_upgrade_and_are_named():
-    """With one upgrade at a time, upstream stops for ever, silently, after the first failure."""
+def test_failed_nodes_take_no_parallel_upgrade_and_are_named():
+    """Lesson 46. With one upgrade at a time, upstream stops for ever, silently, after the first failure."""
     broken = [
         out_of_service("upgrade-failed", name=NodeName(f"f{number}"), driver_pods=CRASHING)
         for number in range(3)
@@ -59,8 +59,8 @@ def test_7_failed_nodes_take_no_parallel_upgrade_and_are_named():
     assert [entry.node for entry in upgrade.entries()] == ["f0", "f1", "f2", "n1"]
 
 
-def test_8_an_unscheduled_driver_pod_holds_up_its_own_node_only():
-    """Upstream builds no state at all while any driver pod of the cluster is unscheduled."""
+def test_an_unscheduled_driver_pod_holds_up_its_own_node_only():
+    """Lesson 47. Upstream builds no state at all while any driver pod of the cluster is unscheduled."""
     message = "0/9 nodes are available: 1 Insufficient memory"
     pending = a_node(
         "upgrade-required",
@@ -79,8 +79,8 @@ def test_8_an_unscheduled_driver_pod_holds_up_its_own_node_only():
     assert message in step(pending).progress.message
 
 
-def test_9_a_failed_node_is_done_only_after_validation():
-    """Upstream uncordons a failed node as soon as its driver pod is ready."""
+def test_a_failed_node_is_done_only_after_validation():
+    """Lesson 48. Upstream uncordons a failed node as soon as its driver pod is ready."""
     for validators in ((), NOT_READY, READY + NOT_READY):
         node = out_of_service("upgrade-failed", validators=validators)
         assert step(node).progress.state is UpgradeState.UPGRADE_FAILED
@@ -90,8 +90,8 @@ def test_9_a_failed_node_is_done_only_after_validation():
     assert names(validated) == ["Uncordon", "ReturnUnits", "SetState"]
 
 
-def test_9_every_node_has_a_reason_and_the_time_of_its_state():
-    """Upstream has a label only (#667, #331, #368: what is it waiting for?)."""
+def test_every_node_has_a_reason_and_the_time_of_its_state():
+    """Lesson 48. Upstream has a label only (#667, #331, #368: what is it waiting for?)."""
     node = out_of_service("pod-deletion-required", driver_pods=OLD, pods=(a_pod(),), seconds=42)
     entry = step(node).progress.entry()
     assert (entry.node, entry.state, entry.attempt) == ("n1", "pod-deletion-required", 1)
