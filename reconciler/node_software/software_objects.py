@@ -229,6 +229,8 @@ class SoftwareObjects:
         if found is None:
             found = await self._find(kind, name)
         if found is not None and self._is_another_clients(found, is_listed=is_listed):
+            if _serves_as_it_is(body, found):
+                return None
             outcome.fault = outcome.fault or (
                 StateReason.OBJECT_OWNED_BY_ANOTHER,
                 f"{kind} {name} is there and is not of this control plane: delete it, or the operator that made it,"
@@ -409,6 +411,12 @@ def _digest_of(found: Json) -> str | None:
 def _is_foreign(found: Json) -> bool:
     """Say whether another controller owns the object."""
     return any(one.get("controller") for one in found["metadata"].get("ownerReferences") or ())
+
+
+def _serves_as_it_is(body: Json, found: Json) -> bool:
+    """Say whether another client's object does what ours would: K3s and RKE2 bring a RuntimeClass `nvidia`."""
+    is_class: bool = body["kind"] == "RuntimeClass" and body["handler"] == found.get("handler")
+    return is_class
 
 
 def _unobserved(body: Json, found: Json | None) -> Json:

@@ -212,6 +212,26 @@ async def test_a_foreign_object_is_neither_changed_nor_removed(
     assert await world.client.get(resource, dict[str, Any], name, **where) == before
 
 
+async def test_a_runtime_class_of_k3s_serves_as_it_is_and_stays(world: OperatorWorld):
+    foreign = a_foreign(RUNTIME_CLASSES, "nvidia") | {"handler": "nvidia"}
+    await world.client.create(RUNTIME_CLASSES, foreign)
+    before = await world.client.get(RUNTIME_CLASSES, dict[str, Any], "nvidia")
+    await world.add_policy()
+    await world.ready()
+    assert (await world.state_of("pre-requisites"))["state"] == "ready"
+    await world.client.delete(RUNTIME_CLASSES, "nvidia")
+    await world.settle()
+    ours = await world.client.get(RUNTIME_CLASSES, dict[str, Any], "nvidia")
+    assert ours["metadata"]["labels"][POLICY_STATE_LABEL] == "pre-requisites"
+    await world.client.delete(RUNTIME_CLASSES, "nvidia")
+    await world.client.create(RUNTIME_CLASSES, foreign)
+    await world.client.delete(CLUSTER_POLICIES, "gpus")
+    await world.settle()
+    left = await world.client.get(RUNTIME_CLASSES, dict[str, Any], "nvidia")
+    assert left["handler"] == before["handler"]
+    assert POLICY_STATE_LABEL not in left["metadata"].get("labels", {})
+
+
 async def test_an_object_that_another_controller_owns_is_left_alone(world: OperatorWorld):
     owner = {
         "apiVersion": "nvidia.com/v1",
