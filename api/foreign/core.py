@@ -49,6 +49,14 @@ class NodeAffinity(Model, frozen=True):
 class Affinity(Model, frozen=True):
     node_affinity: NodeAffinity | None = None
 
+    def requires(self, label: str) -> bool:
+        """Return whether every node that is selected is judged by this label."""
+        required = self.node_affinity.required if self.node_affinity is not None else None
+        terms = (required.node_selector_terms or ()) if required is not None else ()
+        return bool(terms) and all(
+            any(one.key == label for one in term.match_expressions or ()) for term in terms
+        )
+
 
 class Toleration(Model, frozen=True):
     key: str = ""

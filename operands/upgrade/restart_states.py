@@ -188,6 +188,8 @@ def _not_validated(case: "UpgradeCase") -> tuple[UpgradeReason, str]:
         text = f"the driver is not ready{pending_cause(case.node)}"
         return UpgradeReason.DRIVER_STARTING, text
     waiting = [pod for pod in case.node.validators if not pod.is_ready]
+    if not waiting and (agents := case.unready_agents):
+        return UpgradeReason.VALIDATING, f"node agent {listed(agents)} is not ready"
     if not waiting:
         return UpgradeReason.NO_VALIDATOR, "no validator pod is on the node: look at its DaemonSet"
     cause = next((f": {pod.message}" for pod in waiting if pod.message), "")

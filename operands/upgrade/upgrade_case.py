@@ -46,11 +46,20 @@ class UpgradeCase:
 
     @property
     def is_validated(self) -> bool:
-        """Whether the new driver is ready and the validator agrees."""
-        return is_driver_ready(self.one) and (
-            not self.terms.has_validator
-            or (bool(self.node.validators) and all(pod.is_ready for pod in self.node.validators))
+        """Whether the new driver is ready, the validator agrees, and our own agents are back.
+
+        Pods that start before them are given the libraries of the old driver, which are gone, and fail for good.
+        """
+        pods = self.node.validators
+        is_checked = not self.terms.has_validator or (
+            bool(pods) and all(pod.is_ready for pod in pods)
         )
+        return is_driver_ready(self.one) and is_checked and not self.unready_agents
+
+    @property
+    def unready_agents(self) -> list[str]:
+        """Our agents on the node that do not work yet."""
+        return [pod.ref for pod in self.node.pods if pod.is_agent and not pod.is_ready]
 
     @property
     def may_return(self) -> bool:

@@ -98,6 +98,8 @@ class PodOnNode:
     is_terminating: bool = False
     is_agent: bool = False
     """A pod of this control plane that leaves by `api.driver_upgrade.AGENT_DEPLOY_LABEL`."""
+    is_ready: bool = True
+    """Asked of agents only."""
     deploy_label: str = ""
     """Key of the label by which its DaemonSet selects nodes, where the pod can be sent away by it."""
     has_empty_dir: bool = False

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
-from api.driver_upgrade import DEPLOY_LABEL_PREFIX, DEPLOYED
+from api.driver_upgrade import AGENT_DEPLOY_LABEL, DEPLOY_LABEL_PREFIX, DEPLOYED
 from api.names import NodeName, PodUid
 from api.status_conditions import parse_time
 from api.text import truncate
@@ -99,6 +99,19 @@ def driver_daemons(
         if one.spec.template.metadata.label(COMPONENT_LABEL) == DRIVER_COMPONENT
         and one.metadata.deletion_timestamp is None
     }
+
+
+def agent_daemons(daemon_sets: "Iterable[UpgradeDaemonSet]") -> frozenset[str]:
+    """Return the UIDs of the DaemonSets whose pods leave nodes by `api.driver_upgrade.AGENT_DEPLOY_LABEL`.
+
+    Their pods do not show it: the DaemonSet controller puts the name of the node in the place of the affinity's terms.
+    """
+    return frozenset(
+        one.metadata.uid
+        for one in daemon_sets
+        if one.spec.template.spec.affinity is not None
+        and one.spec.template.spec.affinity.requires(AGENT_DEPLOY_LABEL)
+    )
 
 
 def daemon_of(

@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import TYPE_CHECKING, Final
 
-from api.driver_upgrade import AGENT_DEPLOY_LABEL, DEPLOY_LABEL_PREFIX
+from api.driver_upgrade import DEPLOY_LABEL_PREFIX
 from api.names import MIRROR_ANNOTATION, PodUid
 from api.status_conditions import parse_time
 from operands.upgrade.upgrade_facts import DriverUse, PodOnNode, PodOwner, uses_of
@@ -40,19 +40,21 @@ HOLDERS: Final = frozenset(
 _LONGEST: Final = 10 * 365 * 86_400
 
 
-def pod_on_node(pod: "UpgradePod", *, namespace: str, has_claim: bool, ask: "Ask") -> PodOnNode:
+def pod_on_node(
+    pod: "UpgradePod", *, namespace: str, is_agent: bool, has_claim: bool, ask: "Ask"
+) -> PodOnNode:
     """Return the facts of a pod.
 
     Args:
         pod: on the node, and no driver pod.
         namespace: of the operands and of this control plane: a pod of any other is nobody's operand.
+        is_agent: whether its DaemonSet is one of `agent_daemons`.
         has_claim: whether it has devices by a claim.
         ask: answers of its disruption budgets.
     """
     is_ours = pod.metadata.namespace == namespace
     owner = _owner_of(pod)
     label = _deploy_label(pod) if is_ours and owner is PodOwner.DAEMON_SET else ""
-    is_agent = is_ours and owner is PodOwner.DAEMON_SET and _leaves_for_upgrades(pod)
     uses, pools = uses_of(set(_resources(pod)), has_claim=has_claim)
     if label or is_agent:
         uses |= {DriverUse.OPEN}
@@ -68,6 +70,7 @@ def pod_on_node(pod: "UpgradePod", *, namespace: str, has_claim: bool, ask: "Ask
         is_active=pod.is_active,
         is_terminating=pod.is_terminating,
         is_agent=is_agent,
+        is_ready=pod.condition("Ready").status == "True",
         deploy_label=label,
         has_empty_dir=any(one.empty_dir is not None for one in pod.spec.volumes or ()),
         priority=pod.spec.priority or 0,
@@ -102,15 +105,6 @@ def _owner_of(pod: "UpgradePod") -> PodOwner:
 
 def _deploy_label(pod: "UpgradePod") -> str:
     return next((key for key in sorted(pod.spec.node_selector or ()) if key in HOLDERS), "")
-
-
-def _leaves_for_upgrades(pod: "UpgradePod") -> bool:
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
-    required = affinity.required if affinity is not None else None
-    terms = (required.node_selector_terms or ()) if required is not None else ()
-    return bool(terms) and all(
-        any(one.key == AGENT_DEPLOY_LABEL for one in term.match_expressions or ()) for term in terms
-    )
 
 
 def _resources(pod: "UpgradePod") -> "Iterator[str]":

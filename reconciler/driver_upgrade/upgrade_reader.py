@@ -26,7 +26,9 @@ from reconciler.driver_upgrade.driver_daemons import (
     DRIVER_DEPLOY_LABEL,
     SeenDriver,
     SeenValidator,
+    agent_daemons,
     driver_daemons,
+    owner_uid,
     seen_driver,
     seen_validator,
     validator_pod,
@@ -111,6 +113,8 @@ class UpgradeReader:
     def __init__(self, client: "KubeClient", namespace: str) -> None:
         self._client = client
         self._namespace = namespace
+        self._agents: frozenset[str] = frozenset()
+        """As the last reading of the cluster found them."""
 
     async def cluster(self) -> SeenCluster:
         """Return what is there.
@@ -118,8 +122,10 @@ class UpgradeReader:
         Raises:
             KubeError: a list failed, or an object cannot be read: one node less would be one more that may be away.
         """
+        daemon_sets = await self._list(DAEMON_SETS, UpgradeDaemonSet, _itself)
+        self._agents = agent_daemons(daemon_sets)
         daemons = driver_daemons(
-            await self._list(DAEMON_SETS, UpgradeDaemonSet, _itself),
+            daemon_sets,
             await self._list(CONTROLLER_REVISIONS, ControllerRevision, _itself, DRIVER_SELECTOR),
         )
 
@@ -182,8 +188,16 @@ class UpgradeReader:
                 told = refusal(_uid(asked))
                 return told if told is not None else eviction_answer(asked, known)
 
-            fact = pod_on_node(pod, namespace=self._namespace, has_claim=has_claim, ask=ask)
-            found.append(fact)
+            is_agent = owner_uid(pod) in self._agents
+            found.append(
+                pod_on_node(
+                    pod,
+                    namespace=self._namespace,
+                    is_agent=is_agent,
+                    has_claim=has_claim,
+                    ask=ask,
+                )
+            )
         return tuple(found)
 
     async def _has_claim(self, pod: UpgradePod) -> bool:

@@ -160,7 +160,11 @@ class _Node:
         self.new_is_ready = (
             works and not self.stale and len(machine.drivers) == 1 and bool(self.newest)
         )
-        self.is_validated = self.new_is_ready and (machine.is_validated or not numbers.validates)
+        self.is_validated = (
+            self.new_is_ready
+            and (machine.is_validated or not numbers.validates)
+            and not (machine.has_agent and machine.breaks_agent)
+        )
         self.is_out = (
             WITHHELD_BY in machine.annotations
             or machine.cordoner == "us"

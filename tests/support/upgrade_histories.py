@@ -307,6 +307,7 @@ class UpgradeHistory:
     def validator_fault(self, pick: Pick) -> None:
         if machine := self._node(pick):
             machine.breaks_validator = pick((False, True))
+            machine.breaks_agent = pick((False, False, True))
 
     def driver_pod(self, pick: Pick) -> None:
         """Something happens to a driver pod: it is deleted, fails, loses its DaemonSet, its label or its place, or gets a second one."""
@@ -453,6 +454,7 @@ class UpgradeHistory:
         for machine in self.world.machines.values():
             machine.is_ready = machine.is_wanted = True
             machine.breaks_driver = machine.breaks_validator = machine.hides_pod = False
+            machine.breaks_agent = False
             machine.processes = 0
             machine.labels.pop(UPGRADE_SKIP_LABEL, None)
             machine.annotations.pop(REQUESTOR_MODE_ANNOTATION, None)

@@ -90,6 +90,7 @@ class Machine:
     is_validated: bool = True
     breaks_driver: bool = False
     breaks_validator: bool = False
+    breaks_agent: bool = False
     hides_pod: bool = False
     """The scheduler has no room for its driver pod."""
 
@@ -327,6 +328,7 @@ class UpgradeWorld:
             owner=PodOwner.DAEMON_SET,
             uses=frozenset({DriverUse.OPEN}),
             is_agent=is_agent,
+            is_ready=not (is_agent and machine.breaks_agent),
             deploy_label=label,
         )
 

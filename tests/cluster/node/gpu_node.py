@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.inventory.cdi import file_name
+from agent.settings import CDI_KIND
 from tests.cluster.environment import client, components, nodes
-from tests.cluster.node.environment import mounts
+from tests.cluster.node.environment import mounts, paths
 from tests.cluster.node.stories.devices import NodeDevices, devices_of_the_machine
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ def labelled_gpu_node(  # all that has to be there before
         asyncio.run(label("true"))
         yield node
         asyncio.run(label(None))
+    # An agent leaves it to the pods that run, and containerd would prefer it to that of the next package's agent.
+    (paths.USUAL_CDI / file_name(CDI_KIND)).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

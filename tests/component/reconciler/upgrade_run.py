@@ -116,6 +116,7 @@ class UpgradeRun:
     """Nodes for which the scheduler has no room for a driver pod."""
     pools: set[str] = field(default_factory=lambda: {"whole"})
     daemon_uid: str = ""
+    agent_uid: str = ""
     policy_uid: str = ""
     """Where the API server has a ClusterPolicy."""
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
@@ -237,6 +238,23 @@ class UpgradeRun:
             with contextlib.suppress(Exception):
                 await self.client.create(NAMESPACES, body)
         await self.roll_out(1)
+        body = {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": "agent", "namespace": NAMESPACE},
+            "spec": {
+                "selector": {"matchLabels": {"app": "agent"}},
+                "template": {
+                    "metadata": {"labels": {"app": "agent"}},
+                    "spec": {
+                        "affinity": AGENT_AFFINITY,
+                        "containers": [{"name": "agent", "image": "agent"}],
+                    },
+                },
+            },
+        }
+        written = await self.client.apply(DAEMON_SETS, body, field_manager="test")
+        self.agent_uid = written.decode(Json)["metadata"]["uid"]
         for number in range(nodes):
             await self.add_node(f"n{number}")
         for _ in range(3):
@@ -487,16 +505,16 @@ class UpgradeRun:
         await self._set_status(NAMESPACE, meta["name"], status)
 
     async def _create_own(self, kind: str, node: str) -> None:
+        uid = self.agent_uid if kind == "agent" else f"{kind}-uid"
         meta = {
             "name": f"{kind}-{next(self._numbers)}",
             "namespace": NAMESPACE,
             "labels": {"app": "nvidia-operator-validator" if kind == "validator" else "agent"},
-            "ownerReferences": [self._owner("DaemonSet", kind, f"{kind}-uid")],
+            "ownerReferences": [self._owner("DaemonSet", kind, uid)],
         }
         spec: Json = {"nodeName": node, "containers": [{"name": kind, "image": kind}]}
-        if kind == "agent":
-            spec["affinity"] = AGENT_AFFINITY
-        else:
+        # The DaemonSet's controller keeps no term of the agent's affinity on its pods.
+        if kind == "validator":
             spec["nodeSelector"] = {VALIDATOR_LABEL: "true"}
         await self._create(meta, spec)
 

@@ -8,9 +8,11 @@ import pytest
 from api.driver_upgrade import UPGRADE_STATE_LABEL
 from api.foreign.core import Node
 from api.names import NodeName
+from manifests.node.daemonset import without_upgrade
 from operands.upgrade.upgrade_facts import DriverRevision
 from reconciler.driver_upgrade.driver_daemons import (
     DriverDaemon,
+    agent_daemons,
     daemon_of,
     driver_daemons,
     driver_pod,
@@ -50,6 +52,21 @@ def a_revision(daemon_set: str, number: int, **labels: str) -> ControllerRevisio
         "ownerReferences": owner(f"{daemon_set}-uid"),
     }
     return msgspec.convert({"metadata": meta, "revision": number}, ControllerRevision)
+
+
+def test_daemon_sets_that_leave_for_an_upgrade_require_it_in_every_term():
+    other = {"key": "zone", "operator": "Exists"}
+
+    def uids(*terms: list[Any]) -> frozenset[str]:
+        required = {"nodeSelectorTerms": [{"matchExpressions": one} for one in terms]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        template = {"spec": {"affinity": affinity}}
+        body = {"metadata": {"uid": "agent-uid"}, "spec": {"template": template}}
+        return agent_daemons([a_daemon_set("driver"), msgspec.convert(body, UpgradeDaemonSet)])
+
+    assert uids([other, without_upgrade()], [without_upgrade()]) == {"agent-uid"}
+    assert uids([without_upgrade()], [other]) == frozenset()
+    assert uids() == frozenset()
 
 
 def test_the_revision_with_the_highest_number_is_the_newest():

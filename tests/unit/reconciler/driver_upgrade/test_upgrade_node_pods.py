@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.driver_upgrade import AGENT_DEPLOY_LABEL
 from operands.upgrade.upgrade_facts import DriverUse, EvictionAnswer, PodOwner
 from reconciler.driver_upgrade.driver_user_pods import claims_of, holds_driver, pod_on_node
 from reconciler.driver_upgrade.upgrade_objects import (
@@ -20,8 +19,8 @@ def allowed(_pod: UpgradePod) -> tuple[EvictionAnswer, str]:
     return EvictionAnswer.ALLOWED, ""
 
 
-def fact(pod: UpgradePod, *, has_claim: bool = False) -> Any:
-    return pod_on_node(pod, namespace="gpu", has_claim=has_claim, ask=allowed)
+def fact(pod: UpgradePod, *, is_agent: bool = False, has_claim: bool = False) -> Any:
+    return pod_on_node(pod, namespace="gpu", is_agent=is_agent, has_claim=has_claim, ask=allowed)
 
 
 def requesting(name: str, amount: Any = "1") -> dict[str, Any]:
@@ -86,19 +85,12 @@ def test_operands_leave_by_their_label_and_only_ours():
     assert fact(a_pod(spec=exporter, ownerReferences=owner())).deploy_label == ""
 
 
-def test_our_agents_are_known_by_the_label_that_they_leave_for():
-    key = {"key": AGENT_DEPLOY_LABEL, "operator": "NotIn", "values": ["paused-for-driver-upgrade"]}
-    other = {"key": "zone", "operator": "Exists"}
-
-    def pod(*terms: list[dict[str, Any]], namespace: str = "gpu") -> UpgradePod:
-        required = {"nodeSelectorTerms": [{"matchExpressions": one} for one in terms]}
-        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-        return a_pod(namespace=namespace, spec={"affinity": affinity}, ownerReferences=owner())
-
-    assert fact(pod([other, key], [key])).is_agent
-    assert not fact(pod([key], [other])).is_agent
-    assert not fact(pod([key], namespace="team")).is_agent
-    assert not fact(a_pod(ownerReferences=owner())).is_agent
+def test_our_agents_have_the_driver_open_until_they_are_gone():
+    meta = {"ownerReferences": owner(), "deletionTimestamp": "2026-01-01T10:00:00Z"}
+    leaving = fact(a_pod(status={"phase": "Succeeded"}, **meta), is_agent=True)
+    assert (leaving.is_agent, leaving.is_ready, leaving.uses) == (True, False, {DriverUse.OPEN})
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    assert fact(a_pod(status=ready), is_agent=True).is_ready
 
 
 def test_a_pod_with_a_deadline_says_when_it_ends():
