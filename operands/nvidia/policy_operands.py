@@ -50,8 +50,6 @@ class ServerMetrics:
     """In their certificate."""
     ca_secret: str
     """Secret with the certificate's authority, as `ca.crt`."""
-    is_monitored: bool = False
-    """Whether the installation has a ServiceMonitor of its own: a second one would read all twice."""
 
 
 @final

@@ -58,7 +58,7 @@ def why_off(state: str, spec: "ClusterPolicySpec") -> str:
     if mode is not sandbox.mode:
         return f"spec.sandboxWorkloads.mode is {sandbox.mode.value}, and it serves {mode.value}"
     if state not in _FIELDS:
-        return "it follows from how the server is installed, and not from a spec"
+        return "the server's tls.source decides, and no spec: it runs with SelfSigned"
     field, attribute = _FIELDS[state]
     left_out = getattr(spec, attribute).enabled is None
     return f"spec.{field}.enabled is {'left out, which is off' if left_out else 'false'}"

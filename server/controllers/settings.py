@@ -14,7 +14,14 @@ from inventory.debounce import DebounceTerms
 from inventory.discovery.node import InventoryTerms
 from inventory.health.device import IGNORED_XIDS, HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms, Operand
-from manifests.constants import NAME, SCHEDULER_SECRET
+from manifests.constants import (
+    HTTPS_PORT_NAME,
+    METRICS_PATH,
+    NAME,
+    SCHEDULER_SECRET,
+    SERVER_COMPONENT,
+    component_labels,
+)
 from manifests.node.agent_daemonset import on_nodes_with_devices
 from manifests.node.cache_mounts import NodeCacheSettings
 from manifests.node.daemonset import KubeletDirectories, PodSettings
@@ -24,6 +31,7 @@ from manifests.node.device_plugin import (
     WorkloadSettings,
     names_registry,
 )
+from operands.nvidia.policy_operands import ServerMetrics
 from operands.operand_settings import (
     BootstrapOperands,
     DcgmSettings,
@@ -112,6 +120,20 @@ def _node_software_terms(settings: "Settings") -> NodeSoftwareTerms:
         is_enabled=settings.node_software.enabled,
         namespace=settings.namespace,
         environment={**given, **settings.node_software.images},
+        metrics=_server_metrics(settings),
+    )
+
+
+def _server_metrics(settings: "Settings") -> ServerMetrics | None:
+    """Return where Prometheus finds our metrics; None where the authority of our certificate is in no Secret of ours."""
+    if settings.tls.source == "Files":
+        return None
+    return ServerMetrics(
+        selector=component_labels(SERVER_COMPONENT),
+        port=HTTPS_PORT_NAME,
+        path=METRICS_PATH,
+        server_name=f"{settings.service}.{settings.namespace}.svc",
+        ca_secret=SCHEDULER_SECRET,
     )
 
 

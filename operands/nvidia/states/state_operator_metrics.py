@@ -1,7 +1,7 @@
 """State `state-operator-metrics`: the metrics of this control plane under the name of the operator's Service.
 
 Clients of the operator's Service `gpu-operator` find the metrics of the control plane there. Prometheus reads them by
-TLS, as through the installation's own ServiceMonitor, and never through both.
+TLS where the policy asks for it: the installation may have a ServiceMonitor of its own, and two would read all twice.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -34,7 +34,7 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     _set_endpoint(monitor, metrics)
     set_service_monitor(monitor, config)
     set_operator_metadata(objects, operator)
-    if metrics.is_monitored or config.enabled is False:
+    if not config.enabled:
         objects.remove(monitor)
     return finish_policy(NAME, objects, settings)
 

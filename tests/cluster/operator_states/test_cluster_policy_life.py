@@ -45,8 +45,7 @@ EVENTS = "/apis/events.k8s.io/v1/events"
 MONITORS = "servicemonitors.monitoring.coreos.com"
 QUIET_S = 12
 """Longer than the time after which the controllers look at their objects again."""
-CONTAINER_STATES = {*STATE_NAMES[:12]} - {"state-operator-metrics"}
-"""Without a Service of its own the server shows nothing under the operator's name."""
+CONTAINER_STATES = {*STATE_NAMES[:12]}
 SPEC: Json = {
     "operator": {},
     "daemonsets": {},
@@ -75,7 +74,6 @@ EVERYWHERE = frozenset(
 )
 """DaemonSets beside the driver's."""
 DISABLED_IN_SAMPLE = {
-    "state-operator-metrics",
     "state-node-status-exporter",
     "state-vgpu-manager",
     "state-vgpu-device-manager",

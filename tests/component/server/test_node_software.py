@@ -67,6 +67,7 @@ async def test_the_documented_cluster_policy_becomes_ready(cluster: Cluster):
             await asyncio.sleep(1)
         assert status["state"] == "ready"
         assert {one["state"] for one in states.values()} == {"ready", "disabled"}
+        assert states["state-operator-metrics"]["state"] == "ready"
         assert states["state-driver"]["nodesReady"] == states["state-driver"]["nodesTotal"] == 1
         for one in doubles:
             one.cancel()

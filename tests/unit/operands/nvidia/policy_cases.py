@@ -244,7 +244,7 @@ CASES: dict[str, PolicyOperands] = {
         },
     ),
     "class-of-cdi": a_policy(operator={"runtimeClass": "nvidia-cdi"}),
-    "monitored": replace(a_policy(), metrics=replace(METRICS, is_monitored=True)),
+    "monitored": a_policy(operator={"metrics": {"serviceMonitor": {"enabled": True}}}),
 }
 
 

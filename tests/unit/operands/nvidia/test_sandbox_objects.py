@@ -90,8 +90,8 @@ def test_labels_and_annotations_of_the_operator_are_on_its_own_objects():
 
 
 def test_metrics_of_the_servers_are_read_as_by_the_installation_s_own_monitor():
-    service = the(objects_of("empty-spec")["state-operator-metrics"], "Service")
-    monitor = the(objects_of("empty-spec")["state-operator-metrics"], "ServiceMonitor")
+    service = the(objects_of("monitored")["state-operator-metrics"], "Service")
+    monitor = the(objects_of("monitored")["state-operator-metrics"], "ServiceMonitor")
     own = build_service_monitor("gpu", "30s", {}, ca_secret=METRICS.ca_secret)
     (endpoint,), (of_installation,) = monitor["spec"]["endpoints"], own["spec"]["endpoints"]
     for key in ("path", "scheme", "tlsConfig"):
@@ -121,10 +121,10 @@ def test_the_monitor_has_the_times_and_labels_of_the_policy():
 @pytest.mark.parametrize(
     "settings",
     [
-        CASES["monitored"],
+        a_policy(),
         a_policy(operator={"metrics": {"serviceMonitor": {"enabled": False}}}),
     ],
-    ids=["the-installation-has-one", "off"],
+    ids=["not-asked-for", "off"],
 )
 def test_nothing_is_read_twice_or_against_the_policy(settings: PolicyOperands):
     assert [one["kind"] for one in built("state-operator-metrics", settings)] == ["Service"]
