@@ -43,9 +43,8 @@ class AgentContext:
         self.problems = ProblemRegistry()
         self.pods = NodePods()
         on_node = Selection(field_selector=f"spec.nodeName={settings.node}")
-        # Any pod may have a process on a device, or mount a kernel cache.
-        wants_any = settings.roles & {AgentRole.TELEMETRY, AgentRole.CACHES}
-        project = any_node_pod if wants_any else node_pod
+        # Any pod may have the driver open, or mount a kernel cache.
+        project = any_node_pod if AgentRole.INVENTORY in settings.roles else node_pod
         self.pod_informer: Informer[NodePod] = Informer(
             client, PODS, Pod, sink=self.pods, clock=clock, project=project, selection=on_node
         )

@@ -6,6 +6,7 @@ AgentError
 ├── KubeletUnavailableError  kubelet's PodResources does not answer
 ├── DriverUnavailableError   the driver is missing, or does not answer
 │   └── SessionStaleError    the NVML session has to be opened again (`agent.nvml.errors`)
+├── HiddenProcessesError     processes of the node cannot be seen
 ├── PartitioningError        the driver rejects a partitioning step
 ├── ReadyFilesError          a file of the validator cannot be written
 ├── MountError               a volume cannot be mounted, or unmounted
@@ -43,6 +44,10 @@ class DriverUnavailableError(AgentError):
     def is_absent(self) -> bool:
         """Whether there is no driver at all: the next one that answers is another one."""
         return self.reason in {AgentDegraded.DRIVER_MISSING, AgentDegraded.DRIVER_NOT_LOADED}
+
+
+class HiddenProcessesError(AgentError):
+    """Processes of the node, or what they have open, cannot be seen; the text has the cure."""
 
 
 class PartitioningError(AgentError):

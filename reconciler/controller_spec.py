@@ -211,7 +211,7 @@ def devices(context: ControllerContext) -> "EventSource[Any]":
 
 
 def inventories(context: ControllerContext) -> "EventSource[Any]":
-    """Nodes whose GPUNodeInventory changed, other than in its allocations."""
+    """Nodes whose GPUNodeInventory changed, other than in its agent's reports."""
     return context.caches.inventories.changes
 
 

@@ -30,8 +30,8 @@ DEVICE_VALUES_DROPPED = counter(
 )
 PUBLISHED = counter(
     "gpu_agent_publications_total",
-    "Publications of the agent, by content (features, heartbeat, cards, cdi, allocations, condition)"
-    " and outcome (written, failed).",
+    "Publications of the agent, by content (features, heartbeat, cards, cdi, allocations,"
+    " driver_processes, condition) and outcome (written, failed).",
     ["what", "outcome"],
 )
 PARTITIONINGS = counter(

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, final
 
 from api.annotations import decode_devices
+from api.driver_upgrade import DEPLOY_LABEL_PREFIX, is_of_devices
 from api.mounted_caches import mounted_caches
 from api.names import DEVICES_ANNOTATION, MIRROR_ANNOTATION, PodUid
 from api.quantity import parse_count
@@ -59,6 +60,17 @@ class NodePod:
     """The annotation: container -> units; None where it is absent or malformed."""
     caches: "Mapping[str, CacheName]" = field(default_factory=dict)
     """Volume of the spec -> the kernel cache that it mounts."""
+    has_deploy_label: bool = False
+    """It selects nodes by a label by which operands leave before the driver is unloaded."""
+
+    @property
+    def requests_devices(self) -> bool:
+        """Whether its requests say that it uses the driver; claims do not count."""
+        return any(
+            count and is_of_devices(resource)
+            for one in self.containers
+            for resource, count in one.counts.items()
+        )
 
     @property
     def ref(self) -> str:
@@ -110,6 +122,9 @@ def _node_pod(pod: "Pod", containers: tuple[ContainerRequest, ...]) -> NodePod:
         containers=containers,
         assigned=decode_devices(metadata.annotation(DEVICES_ANNOTATION)),
         caches=_caches(pod),
+        has_deploy_label=any(
+            key.startswith(DEPLOY_LABEL_PREFIX) for key in pod.spec.node_selector or ()
+        ),
     )
 
 

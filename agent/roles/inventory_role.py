@@ -12,6 +12,8 @@ from agent.device_metrics.process_pods import ProcessPods
 from agent.device_metrics.process_readings import ProcessSources
 from agent.device_metrics.source import DeviceLabelSources, DeviceMetrics
 from agent.driver.pci import read_devices
+from agent.driver_processes.process_reporter import DriverProcessReporter
+from agent.driver_processes.process_search import ProcessSearch
 from agent.errors import DriverUnavailableError
 from agent.files import file_identity
 from agent.health.tracker import HealthTracker, HealthTrackingTerms
@@ -136,6 +138,19 @@ class InventoryRole:
         )
         self._holders.allocated_units = self._reporter.allocated_units
         self._holders.on_processes_ended = self._reporter.follow
+        self._process_search = ProcessSearch(
+            dependencies.clock, procfs=settings.procfs, processes=settings.processes
+        )
+        self._process_reporter = DriverProcessReporter(
+            self._process_search,
+            dependencies.pods,
+            dependencies.client,
+            synced=dependencies.pod_informer.synced,
+            clock=dependencies.clock,
+            node=dependencies.node,
+            namespace=settings.namespace,
+            problems=dependencies.problems,
+        )
         self._problems_reader = ProblemsFileReader(
             settings.run_directory / PROBLEMS_DIRECTORY, dependencies.problems, dependencies.clock
         )
@@ -187,6 +202,7 @@ class InventoryRole:
             "condition": self._condition.run(),
             "occupants": self._holders.run(),
             "allocations": self._reporter.run(),
+            "driver.processes": self._process_reporter.run(),
             "plugin.problems": self._problems_reader.run(),
         }
         if AgentRole.HEALTH in self._dependencies.settings.roles:
@@ -199,6 +215,7 @@ class InventoryRole:
 
     async def close(self) -> None:
         """Close the driver; one that hangs is closed by the end of the process."""
+        self._process_search.close()
         try:
             await self._driver.close()
         except DriverUnavailableError as error:

@@ -29,6 +29,7 @@ from api.kinds.gkmcachenode import CachedDigest, NodeGPUs
 from api.kinds.gpudevice import GPUDeviceStatus, Link, MIGInstance
 from api.kinds.gpunodeinventory import (
     MAX_ALLOCATIONS,
+    MAX_DRIVER_PROCESSES,
     ContainerDevices,
     GPUNodeInventoryStatus,
     Monitoring,
@@ -274,6 +275,7 @@ LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     (GKMCacheStatus, "last_updated"): {"format": "date-time"},
     (GPUDeviceStatus, "uuid"): {"pattern": f"^({UUID_PATTERN})?$"},
     (GPUNodeInventoryStatus, "allocations"): {"maxItems": MAX_ALLOCATIONS},
+    (GPUNodeInventoryStatus, "driver_processes"): {"maxItems": MAX_DRIVER_PROCESSES},
     (GPUNodeInventoryStatus, "last_heartbeat"): {"format": "date-time"},
     (Monitoring, "last_heartbeat"): {"format": "date-time"},
     (OperandStatus, "since"): {"format": "date-time"},

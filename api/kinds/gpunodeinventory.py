@@ -11,6 +11,9 @@ MAX_ALLOCATIONS: Final = 2048
 """Entries of `status.allocations`: 16 devices of 64 slices are 1,024 units, and an entry has at least one.
 An entry has 300 bytes with usual names: 1,024 of them are 300 KB of the 1.5 MB that etcd accepts."""
 
+MAX_DRIVER_PROCESSES: Final = 32
+"""Entries of `status.driverProcesses`: a pod has one, whatever its processes, and most pods with a device have none."""
+
 
 class BootstrapPhase(Enum):
     """Progress of the node's GPU software."""
@@ -154,6 +157,21 @@ class ContainerDevices(Model, frozen=True):
     """UID of the pod."""
 
 
+class DriverProcess(Model, frozen=True):
+    """Processes with the NVIDIA driver open: those of a pod, or those of the node itself with one name."""
+
+    command: str
+    """Name of one of the processes, without arguments: 15 characters at most."""
+    namespace: str = ""
+    """Namespace of the pod; absent for processes in no pod, or of a pod that is gone."""
+    pod: str = ""
+    """Name of the pod."""
+    uid: str = ""
+    """UID of the pod, as its cgroup has it; a static pod has the one that kubelet gave it."""
+    pid: int = 0
+    """Process id on the node, where there is no pod to name; absent where the processes come and go."""
+
+
 class GPUNodeInventorySpec(Model, frozen=True):
     """Empty: an inventory is observed, and has no desired state."""
 
@@ -180,6 +198,11 @@ class GPUNodeInventoryStatus(Model, frozen=True):
     pools: PoolMembership = PoolMembership()
     allocations: list[ContainerDevices] | None = None
     """Actual allocations of every container with devices, as kubelet reports them; written by the agent."""
+    driver_processes: list[DriverProcess] | None = None
+    """Processes that keep the driver from being unloaded, other than those of pods whose requests say so, and of
+    operands that leave by their label. Written by the agent where it differs, twice a minute at most."""
+    driver_processes_omitted: int = 0
+    """Further entries of `driverProcesses` that do not fit."""
     conditions: list[Condition] | None = None
     """ReadyForPooling (with the reason why no device joins a pool), the checks of the GPU software,
     InventoryIncomplete, ManagedDisabled, and AgentDegraded."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, final
 
+from api.driver_upgrade import GPU_RESOURCES, MIG_RESOURCES
 from api.names import RESOURCE_PREFIX, PoolName
 
 if TYPE_CHECKING:
@@ -118,14 +119,15 @@ class PodOnNode:
 @final
 @dataclass(frozen=True, slots=True)
 class HostProcess:
-    """A process with the driver open that is in no pod."""
+    """A process with the driver open that is in no pod; several where they come and go."""
 
     pid: int
+    """0: they come and go."""
     command: str
 
     @property
     def ref(self) -> str:
-        return f"process {self.pid} ({self.command})"
+        return f"process {self.pid} ({self.command})" if self.pid else f"processes {self.command}"
 
 
 @final
@@ -179,10 +181,6 @@ class UpgradeTimes:
     """Since when this process acts: time in which nothing acted counts for no deadline."""
 
 
-_GPU_PREFIX = "nvidia.com/gpu"
-_MIG_PREFIX = "nvidia.com/mig-"
-
-
 def uses_of(
     resources: "Iterable[str]", *, has_claim: bool = False, has_driver_open: bool = False
 ) -> tuple[frozenset[DriverUse], frozenset[PoolName]]:
@@ -196,9 +194,9 @@ def uses_of(
     uses: set[DriverUse] = set()
     pools: set[PoolName] = set()
     for name in resources:
-        if name.startswith(_GPU_PREFIX):
+        if name.startswith(GPU_RESOURCES):
             uses.add(DriverUse.NVIDIA_GPU)
-        elif name.startswith(_MIG_PREFIX):
+        elif name.startswith(MIG_RESOURCES):
             uses.add(DriverUse.MIG)
         elif name.startswith(RESOURCE_PREFIX):
             uses.add(DriverUse.POOL)

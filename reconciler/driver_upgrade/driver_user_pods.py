@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from api.driver_upgrade import DEPLOY_LABEL_PREFIX
 from api.names import MIRROR_ANNOTATION, PodUid
 from api.status_conditions import parse_time
-from operands.upgrade.upgrade_facts import DriverUse, PodOnNode, PodOwner, uses_of
+from operands.upgrade.upgrade_facts import PodOnNode, PodOwner, uses_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,9 +55,9 @@ def pod_on_node(
     is_ours = pod.metadata.namespace == namespace
     owner = _owner_of(pod)
     label = _deploy_label(pod) if is_ours and owner is PodOwner.DAEMON_SET else ""
-    uses, pools = uses_of(set(_resources(pod)), has_claim=has_claim)
-    if label or is_agent:
-        uses |= {DriverUse.OPEN}
+    uses, pools = uses_of(
+        set(_resources(pod)), has_claim=has_claim, has_driver_open=bool(label) or is_agent
+    )
     answer, message = ask(pod)
     return PodOnNode(
         namespace=pod.metadata.namespace,

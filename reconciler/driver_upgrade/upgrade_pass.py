@@ -23,6 +23,7 @@ from operands.upgrade.upgrade_terms import OFF
 from reconciler.controller_spec import OPERANDS, ControllerContext, ControllerSpec, Trigger
 from reconciler.driver_upgrade import node_actions, upgrade_reader, upgrade_status
 from reconciler.driver_upgrade.eviction_budgets import RefusedEvictions
+from reconciler.driver_upgrade.found_processes import found_on
 from reconciler.driver_upgrade.node_actions import NodeActions, OvertakenError
 from reconciler.driver_upgrade.upgrade_owners import upgrade_owners
 from reconciler.driver_upgrade.upgrade_reader import UpgradeReader
@@ -30,11 +31,13 @@ from reconciler.driver_upgrade.upgrade_reports import UpgradeReports, upgrade_re
 from reconciler.driver_upgrade.upgrade_status import UpgradeStatus
 from reconciler.operator_gauges import UpgradeFigures, show_upgrades
 from reconciler.pool.index_changes import NODES as INDEX_NODES
+from reconciler.sinks.agent_reports import AgentReports
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from api.kinds.gpunodeinventory import DriverProcess
     from api.kinds.nvidia.operator_status import NodeUpgradeStatus
     from api.names import NodeName, PodUid
     from kube.client import KubeClient
@@ -80,6 +83,8 @@ class UpgradeTools:
     pools: "Callable[[], Collection[str]]"
     """Returns the names of the GPUPools."""
     now: "Callable[[], Instant]"
+    found: "Callable[[NodeName], Iterable[DriverProcess]]" = lambda _node: ()
+    """Returns what a node's agent finds with the driver open, as long as the agent is heard."""
 
 
 @final
@@ -99,6 +104,7 @@ class DriverUpgrades:
         self._objects = objects
         self._reports = reports
         self._pools = tools.pools
+        self._found = tools.found
         self._now = now = tools.now
         self._reader = UpgradeReader(client, tools.namespace)
         self._refused = RefusedEvictions()
@@ -150,7 +156,12 @@ class DriverUpgrades:
             instant = self._now().utc
             since = self._leading_since or instant
             nodes = (
-                seen.facts(name, pods.get(name, ()), reported=reasons.get(name, ""))
+                seen.facts(
+                    name,
+                    pods.get(name, ()),
+                    found=self._found(name) if name in pods else (),
+                    reported=reasons.get(name, ""),
+                )
                 for name in facts
             )
             return plan_upgrades(owners, nodes, UpgradeTimes(now=instant, leading_since=since))
@@ -307,6 +318,12 @@ def _entries(
 
 
 def _upgrades(context: ControllerContext) -> DriverUpgrades:
+    inventories = context.caches.inventories
+    agents = AgentReports(
+        context.caches.features,
+        freshness_s=context.settings.heartbeat_freshness_s,
+        now=context.now,
+    )
     return DriverUpgrades(
         context.client,
         context.recorder,
@@ -316,6 +333,7 @@ def _upgrades(context: ControllerContext) -> DriverUpgrades:
             namespace=context.settings.node_software.namespace,
             pools=context.catalog.pools.keys,
             now=context.now,
+            found=lambda node: found_on(node, inventories.by_name, agents),
         ),
     )
 

@@ -35,6 +35,7 @@ from reconciler.driver_upgrade.driver_daemons import (
 )
 from reconciler.driver_upgrade.driver_user_pods import claims_of, holds_driver, pod_on_node
 from reconciler.driver_upgrade.eviction_budgets import eviction_answer
+from reconciler.driver_upgrade.found_processes import with_driver_open
 from reconciler.driver_upgrade.seen_nodes import UpgradingNode, seen_node
 from reconciler.driver_upgrade.upgrade_objects import (
     COMPONENT_LABEL,
@@ -51,6 +52,7 @@ from reconciler.driver_upgrade.upgrade_objects import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from api.kinds.gpunodeinventory import DriverProcess
     from kube.client import KubeClient
     from kube.resources import Resource
     from operands.upgrade.upgrade_facts import EvictionAnswer, PodOnNode
@@ -87,21 +89,29 @@ class SeenCluster:
     validators: "Mapping[NodeName, Sequence[SeenValidator]]"
 
     def facts(
-        self, name: "NodeName", pods: "tuple[PodOnNode, ...]" = (), *, reported: str = ""
+        self,
+        name: "NodeName",
+        pods: "tuple[PodOnNode, ...]" = (),
+        *,
+        found: "Iterable[DriverProcess]" = (),
+        reported: str = "",
     ) -> UpgradeNode:
         """Return the facts of a node.
 
         Args:
             name: of one of the nodes.
             pods: the others on it, where they are read.
+            found: what its agent finds with the driver open; of a node whose pods are read.
             reported: the reason of its entry in `status.upgrade`.
         """
         drivers = self.drivers.get(name, ())
+        pods, processes = with_driver_open(pods, found, {one.fact.uid for one in drivers})
         return replace(
             self.nodes[name].fact,
             driver_pods=tuple(one.fact for one in drivers),
             validators=tuple(validator_pod(one, drivers) for one in self.validators.get(name, ())),
             pods=pods,
+            processes=processes,
             reported_reason=reported,
         )
 

@@ -43,8 +43,11 @@ class AgentReports:
             return None
         return abs((self._now().utc - heartbeat).total_seconds())
 
+    def is_silent(self, node: "NodeName") -> bool:
+        """Return whether the agent's heartbeat is too old; one without any is never silent."""
+        age_s = self.heartbeat_age_s(node)
+        return age_s is not None and age_s > self._freshness_s
+
     def health(self, node: "NodeName") -> "Mapping[str, tuple[str, str]]":
         """Return the health of the node's devices; empty where the agent is silent."""
-        age_s = self.heartbeat_age_s(node)
-        is_silent = age_s is not None and age_s > self._freshness_s
-        return _NOTHING if is_silent else self._features.health(node)
+        return _NOTHING if self.is_silent(node) else self._features.health(node)

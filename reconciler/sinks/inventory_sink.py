@@ -2,8 +2,8 @@
 
 The settings of the nodes' kubelets go into the device index.
 
-Reports are part of the status of GPUNodeInventories, which this sink stores as well. A change of reports alone
-is not published: it triggers no reconcile of the inventory.
+Reports are part of the status of GPUNodeInventories, which this sink stores as well. A change of the agent's reports
+alone, of allocations or of processes with the driver open, is not published: it triggers no reconcile of the inventory.
 Decisions are `pool.pods.reported`'s (docs/design/0007-actual-allocations.md).
 """
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, final
 import msgspec
 import structlog
 
+from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
 from api.names import NodeName
 from kube.batches import steps
 from kube.event_recorder import ObjectReference
@@ -102,12 +103,12 @@ class InventorySink:
         name = item.metadata.name
         self._allocation_state.index.replace_kubelet(NodeName(name), kubelet_of(item))
         before = self.store.by_name.get(name)
-        reported = before.status.allocations if before is not None else None
-        if (reported or []) == (item.status.allocations or []):
-            self.store.upsert(item)
-            return
-        self._observe(NodeName(name), item)
-        if before is not None and _differ_in_reports_alone(before, item):
+        known = before.status if before is not None else GPUNodeInventoryStatus()
+        has_allocated = (known.allocations or []) != (item.status.allocations or [])
+        if has_allocated:
+            self._observe(NodeName(name), item)
+        is_report = has_allocated or known.driver_processes != item.status.driver_processes
+        if before is not None and is_report and _differ_in_reports_alone(before, item):
             self.store.by_name[name] = item
         else:
             self.store.upsert(item)
@@ -135,10 +136,14 @@ class InventorySink:
 
 def _differ_in_reports_alone(before: "GPUNodeInventory", item: "GPUNodeInventory") -> bool:
     """Say whether only the reports and the version differ."""
-    version, reported = before.metadata.resource_version, before.status.allocations
-    replace = msgspec.structs.replace
+    status, replace = before.status, msgspec.structs.replace
     return before == replace(
         item,
-        metadata=replace(item.metadata, resource_version=version),
-        status=replace(item.status, allocations=reported),
+        metadata=replace(item.metadata, resource_version=before.metadata.resource_version),
+        status=replace(
+            item.status,
+            allocations=status.allocations,
+            driver_processes=status.driver_processes,
+            driver_processes_omitted=status.driver_processes_omitted,
+        ),
     )

@@ -22,6 +22,7 @@ from api.driver_upgrade import (
     UNITS_WITHHELD_ANNOTATION,
     UPGRADE_STATE_LABEL,
 )
+from api.kinds.gpunodeinventory import DriverProcess
 from api.kinds.nvidia.clusterpolicy import ClusterPolicy
 from api.kinds.nvidia.nvidiadriver import NVIDIADriver
 from kube.client import KubeClient
@@ -115,6 +116,8 @@ class UpgradeRun:
     hidden: set[str] = field(default_factory=set)
     """Nodes for which the scheduler has no room for a driver pod."""
     pools: set[str] = field(default_factory=lambda: {"whole"})
+    found: dict[str, list[DriverProcess]] = field(default_factory=dict)
+    """What the agents find with the driver open, by node."""
     daemon_uid: str = ""
     agent_uid: str = ""
     policy_uid: str = ""
@@ -138,6 +141,7 @@ class UpgradeRun:
                 namespace=NAMESPACE,
                 pools=lambda: self.pools,
                 now=lambda: Instant(self.clock.monotonic(), self.clock.utc_now()),
+                found=lambda node: self.found.get(node, ()),
             ),
         )
 
@@ -312,10 +316,17 @@ class UpgradeRun:
             NODES, {"spec": {"unschedulable": is_cordoned or None}}, name=name
         )
 
-    async def add_pod(self, node: str, *, owner: str = "ReplicaSet", **labels: str) -> str:
-        """Let a pod of a GPUPool run on the node."""
+    async def add_pod(
+        self,
+        node: str,
+        *,
+        owner: str = "ReplicaSet",
+        resource: str = "gpu.deckhouse.io/whole",
+        **labels: str,
+    ) -> str:
+        """Let a pod of a GPUPool, or that requests another resource, run on the node."""
         name = f"train-{next(self._numbers)}"
-        resources = {"limits": {"gpu.deckhouse.io/whole": "1"}}
+        resources = {"limits": {resource: "1"}}
         container = {"name": "c", "image": "cuda", "resources": resources}
         meta: Json = {"name": name, "namespace": TEAM, "labels": {"app": "train"} | labels}
         if owner:

@@ -1,6 +1,7 @@
 """The node's pods: what is kept of them, and in which order."""
 
 import msgspec
+import pytest
 
 from agent.kubelet.node_pods import NodePod, NodePods, any_node_pod, node_pod
 from api.foreign.core import Pod
@@ -90,3 +91,13 @@ def test_static_pod_has_the_id_that_kubelet_gave_it():
     metadata = msgspec.structs.replace(shown.metadata, annotations={MIRROR_ANNOTATION: "digest"})
     found = any_node_pod(msgspec.structs.replace(shown, metadata=metadata))
     assert found.uid == "digest"
+
+
+@pytest.mark.parametrize(
+    ("selector", "has_label"),
+    [(None, False), ("kubernetes.io/os", False), ("nvidia.com/gpu.deploy.dcgm", True)],
+)
+def test_pod_of_an_operand_is_known_by_its_node_selector(selector: str | None, *, has_label: bool):
+    spec = {"nodeSelector": {selector: "true"}} if selector else {}
+    pod = msgspec.convert({"metadata": {"name": "p", "uid": "1"}, "spec": spec}, Pod)
+    assert any_node_pod(pod).has_deploy_label is has_label

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from api.kinds.gpunodeinventory import (
     ContainerDevices,
+    DriverProcess,
     GPUNodeInventory,
     GPUNodeInventoryStatus,
     KubeletConfiguration,
@@ -159,6 +160,20 @@ def test_who_follows_inventories_is_not_told_of_reports_alone() -> None:
     assert world.heard == ["n1", "n1"]
     world.sink.upsert(an_inventory(version=4, p=X, managed=False))
     assert world.heard == ["n1", "n1"]
+
+
+def test_who_follows_inventories_is_not_told_of_processes_alone() -> None:
+    world = World()
+    item = an_inventory(p=X)
+    world.sink.upsert(item)
+    world.heard.clear()
+    found = [DriverProcess(command="nvtop", pid=70)]
+    for processes in (found, None):
+        status = msgspec.structs.replace(item.status, driver_processes=processes)
+        changed = msgspec.structs.replace(item, status=status)
+        world.sink.upsert(changed)
+        assert world.sink.store.by_name["n1"] == changed
+    assert world.heard == []
 
 
 def test_entries_without_a_uid_are_nobodys() -> None:
