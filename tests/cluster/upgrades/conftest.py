@@ -153,7 +153,8 @@ class Upgrades:
             assert not lacking, f"{len(lacking)} without {version}: {sorted(lacking)[:5]}"
             return True
 
-        await polling.eventually(have_it, what=f"driver {version}", within=within, every=0.5)
+        every = 0.5 if len(names) < 50 else 2
+        await polling.eventually(have_it, what=f"driver {version}", within=within, every=every)
         await self.until(names, DONE, within=within)
 
     async def drivers(self) -> dict[str, str]:
