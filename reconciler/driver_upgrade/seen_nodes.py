@@ -1,5 +1,6 @@
 """Nodes as facts of an upgrade, without what decides nothing: a cluster has thousands, each with a hundred labels. Pure."""
 
+import functools
 from dataclasses import dataclass
 from sys import intern
 from typing import TYPE_CHECKING, Final, final
@@ -73,9 +74,16 @@ def seen_node(
     return UpgradingNode(fact=fact, uid=meta.uid)
 
 
-def _kept(values: "Mapping[str, str]") -> dict[str, str]:
-    return {
-        intern(key): intern(value)
+def _kept(values: "Mapping[str, str]") -> "Mapping[str, str]":
+    kept = (
+        (intern(key), intern(value))
         for key, value in values.items()
         if key in _KEYS or key.startswith(_PREFIXES)
-    }
+    )
+    return _shared(tuple(kept))
+
+
+@functools.lru_cache(maxsize=256)
+def _shared(items: tuple[tuple[str, str], ...]) -> "Mapping[str, str]":
+    """Return one mapping for all nodes that have the same: most do."""
+    return dict(items)
