@@ -9,6 +9,7 @@ import pytest
 
 from agent.detection.report import detected_labels, detector_feature_name
 from agent.driver.pci import PciDevice
+from agent.driver_processes import process_reporter
 from agent.rbac import (
     DETECTOR_NAMESPACED_RBAC,
     DETECTOR_RBAC,
@@ -234,6 +235,32 @@ async def test_an_agent_tells_of_its_own_node(site: Site, log_in: "LogIn"):
         await write_inventory(agent, site.mine)
     feature = f"{site.features}/{constants.AGENT_FEATURE_PREFIX}{site.mine}"
     assert (await agent.get(feature))["metadata"]["labels"] == {NODE_NAME_LABEL: site.mine}
+
+
+async def test_an_agent_reports_processes_and_takes_them_back(site: Site, log_in: "LogIn"):
+    """Fields that its next apply lacks are gone, and those of its other reports stay."""
+    agent = await log_in(site.mine)
+    await write_inventory(agent, site.mine)
+
+    async def report(**fields: Any) -> Any:
+        body = {
+            "apiVersion": "gpu.deckhouse.io/v1alpha1",
+            "kind": "GPUNodeInventory",
+            "metadata": {"name": site.mine},
+            "status": fields,
+        }
+        path = f"{INVENTORIES}/{site.mine}/status"
+        manager = process_reporter.FIELD_MANAGER
+        answer = await agent.patch(path, body, kind="apply", fieldManager=manager, force="true")
+        return answer["status"]
+
+    processes = [{"command": "nvtop", "pid": 70}, {"command": "python3", "uid": "u", "pod": "p"}]
+    told = await report(driverProcesses=processes, driverProcessesOmitted=3)
+    assert [one["command"] for one in told["driverProcesses"]] == ["nvtop", "python3"]
+    told = await report()
+    assert "driverProcesses" not in told
+    assert told.get("driverProcessesOmitted", 0) == 0
+    assert told["driver"]["version"]
 
 
 async def test_an_agent_tells_of_no_other_node(site: Site, log_in: "LogIn"):
