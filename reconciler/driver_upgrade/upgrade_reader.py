@@ -72,8 +72,13 @@ NAMESPACED_RBAC: Final = (
 AT_A_TIME: Final = 8
 """Nodes whose pods are read at a time."""
 _PAGE: Final = 500
-_SELECTORS: Final = (DRIVER_DEPLOY_LABEL, UPGRADE_STATE_LABEL, AGENT_DEPLOY_LABEL)
-"""Of nodes that are to have a driver, or that an upgrade has not put back yet."""
+_SELECTORS: Final = (
+    UPGRADE_STATE_LABEL,
+    f"{DRIVER_DEPLOY_LABEL},!{UPGRADE_STATE_LABEL}",
+    f"{AGENT_DEPLOY_LABEL},!{UPGRADE_STATE_LABEL},!{DRIVER_DEPLOY_LABEL}",
+)
+"""Of nodes that are to have a driver, or that an upgrade has not put back yet; each is read once. Those that an upgrade
+has begun with are the first, so that none of them is missed while another client labels it."""
 
 T = TypeVar("T")
 P = TypeVar("P")
