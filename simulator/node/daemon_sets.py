@@ -25,7 +25,7 @@ from pool.placement.planner import may_go_to
 from simulator.node.controller_revisions import REVISION_LABEL, revision_body, revision_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from api.clock import Clock
     from kube.client import KubeClient
@@ -215,7 +215,11 @@ class FakeDaemonSets:
                 "annotations": meta.get("annotations") or {},
                 "ownerReferences": [reference],
             },
-            "spec": {**template["spec"], "nodeName": node},
+            "spec": {
+                **template["spec"],
+                "affinity": _affinity_to(node, template["spec"].get("affinity") or {}),
+                "nodeName": node,
+            },
         }
         try:
             await self._client.create(PODS, body)
@@ -275,3 +279,10 @@ class FakeDaemonSets:
         except NotFound:
             return
         self._told[meta.uid] = status
+
+
+def _affinity_to(node: str, affinity: "Mapping[str, Any]") -> dict[str, Any]:
+    """Return the affinity of a pod for the node: its name is the one term, whatever the template has."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {**affinity, "nodeAffinity": {**(affinity.get("nodeAffinity") or {}), **required}}

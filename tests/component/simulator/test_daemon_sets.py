@@ -150,6 +150,23 @@ async def test_pods_follow_the_labels_of_nodes_and_go_with_their_daemon_set(node
     await eventually(is_on)
 
 
+async def test_a_pod_has_its_node_in_place_of_the_terms_of_the_template(nodes: Nodes):
+    """As of the real controller: what a template requires of nodes cannot be read off a pod."""
+    here = {"matchExpressions": [{"key": "example.test/device", "operator": "Exists"}]}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    affinity = {"nodeAffinity": {required: {"nodeSelectorTerms": [here]}}}
+    await apply_daemon_set(nodes.client)
+    template = {"template": {"spec": {"affinity": affinity}}}
+    await nodes.client.merge_patch(
+        DAEMON_SETS, {"spec": template}, name="tool", namespace=NAMESPACE
+    )
+    await nodes.label("n1", "yes")
+    await eventually(nodes.is_ready)
+    shown = (await nodes.pod())["spec"]["affinity"]["nodeAffinity"][required]
+    named = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    assert shown == {"nodeSelectorTerms": [{"matchFields": [named]}]}
+
+
 async def test_a_rolling_update_replaces_pod_after_pod(nodes: Nodes):
     await roll_out(nodes, "RollingUpdate")
     first, second = await nodes.hashes()
