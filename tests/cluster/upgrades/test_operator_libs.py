@@ -253,7 +253,7 @@ async def twins(
     )
     await peer.add_validator()
     version = await both.roll_out()
-    await upgrades.until_driven(ours.values(), version)
+    await upgrades.until_driven(ours.values(), version, within=WITHIN_S)
 
     async def are_done() -> bool:
         answer = await peer.step(POLICY)
