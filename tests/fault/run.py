@@ -21,7 +21,7 @@ from tests.fault.history import History, describe
 from tests.fault.injecting import SERVES_WITHIN_S, Injecting
 from tests.fault.oracle import Oracle, Violation
 from tests.fault.sights import Pod
-from tests.fault.steps import FIRST_UPGRADE
+from tests.fault.steps import FIRST_UPGRADE, LAST_UPGRADE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -40,7 +40,7 @@ SETTLED_WITHIN_S: Final = 160.0
 minutes keeps units from others for so long, if its own pod cannot be scheduled; a binding of which nobody knows the end
 keeps them for one."""
 _RARE: Final = frozenset({"eviction", "pod deletion"})
-"""Targets of which pods that come and go cause no request."""
+"""Targets of which pods that come and go cause no request; an upgrade may not come so far in time."""
 _POLLED_EVERY_S: Final = 0.25
 _STEADY_LOOKS: Final = 3
 """So many looks in a row must find everything right."""
@@ -168,6 +168,7 @@ class Run:
         await self._arena.build()
         await self._settle("the pools have their units", history, self._begun)
         self._progress(f"arena {self._arena.namespace} is ready")
+        self._oracle.upgrades.all_is_known(history.now())
         # Whatever the steps are, they fall into an upgrade.
         await self._arena.drivers.set_version(self._arena.insist, FIRST_UPGRADE)
         self._fleet.probes.clear()
@@ -191,6 +192,8 @@ class Run:
     async def _use_up(self, number: int) -> None:
         """Let pods come and go until every armed fault has found its request."""
         armed = self._fleet.armed
+        if any(one.target in {"node write", *_RARE} for one in armed.waiting()):
+            await self._arena.drivers.set_version(self._arena.insist, LAST_UPGRADE)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(USED_UP_WITHIN_S):
                 while any(one.target not in _RARE for one in armed.waiting()):

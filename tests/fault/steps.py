@@ -20,8 +20,8 @@ SLICES: Final = 4
 WHOLE, SLICED, GROWING = 0, 1, 2
 """The pools by number; the last one has no node until its pods need one."""
 
-FIRST_UPGRADE: Final = 2
-"""Of the versions of the driver, the one after that of the beginning."""
+FIRST_UPGRADE, LAST_UPGRADE = 2, 10
+"""Versions of the driver; steps ask for those between them."""
 
 WORKLOAD_SHARE: Final = 0.5
 """Of the steps; where few kinds of faults share the rest, one may undo the other before it is seen."""
@@ -264,7 +264,7 @@ _ARGUMENTS: "Final[Mapping[Kind, Callable[[random.Random], Arguments]]]" = {
     Kind.STRATEGY: lambda rng: (rng.randrange(2), rng.choice(_STRATEGIES)),
     Kind.TTL: lambda rng: (rng.randrange(2), rng.choice(("5s", "15s", "2m"))),
     Kind.POOL_REPLACED: _a_pool,
-    Kind.DRIVER_VERSION: lambda rng: (rng.randint(FIRST_UPGRADE + 1, 9),),
+    Kind.DRIVER_VERSION: lambda rng: (rng.randint(FIRST_UPGRADE + 1, LAST_UPGRADE - 1),),
     Kind.UPGRADE_LIMITS: lambda rng: (rng.choice((0, 1, 2)), rng.choice(("25%", "50%", 1, 3))),
     Kind.DRIVER_CRASHES: lambda rng: (rng.randrange(NODES), rng.choice((2, 10, 20))),
 }

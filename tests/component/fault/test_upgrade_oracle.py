@@ -149,6 +149,21 @@ def test_node_that_was_away_already_may_be_upgraded_all_the_same(story):
     assert story.seen == []
 
 
+def test_node_that_was_away_a_moment_ago_may_be_taken_to_be_away_until_the_server_has_seen_it(
+    story,
+):
+    for known in (False, True):
+        story.mark("c", UpgradeMarks(state=DONE, is_ready=False))
+        story.mark("c", IN_SERVICE)
+        if known:
+            story.oracle.upgrades.all_is_known(story.at + 0.5)
+        for name in "abc":
+            story.mark(name, CHOSEN)
+        assert story.seen == ([TOO_MANY_AWAY] if known else [])
+        for name in "abc":
+            story.mark(name, IN_SERVICE)
+
+
 def test_limit_that_was_lowered_a_moment_ago_may_not_be_known_yet(story):
     story.mark("a", CHOSEN)
     story.show(dataclasses.replace(POLICY, max_unavailable=1))

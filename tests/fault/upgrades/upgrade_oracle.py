@@ -106,10 +106,15 @@ class UpgradeOracle:
         self._stays: dict[str, _Stay] = {}
         # uid of a pod with units -> where it was
         self._has_budgets = True
+        self._known_at = -math.inf
         self.begun = 0
         """Upgrades of a node."""
         self.most_away = 0
         """Nodes that were away at once when an upgrade took one more away."""
+
+    def all_is_known(self, at: float) -> None:
+        """Take it that the server has seen every node as it is: it was at rest at this time."""
+        self._known_at = at
 
     def release_guards(self) -> None:
         """Judge the ends of guarded pods no longer."""
@@ -161,7 +166,7 @@ class UpgradeOracle:
         if not now.is_away_by_upgrade:
             seen.is_charged = False
         elif not before.is_away_by_upgrade:
-            since = sight.at - LATENESS_S
+            since = max(sight.at - LATENESS_S, self._known_at)
             seen.is_charged = not any(
                 one.marks.is_closed_by_others for one in seen.spells if one.until >= since
             )
