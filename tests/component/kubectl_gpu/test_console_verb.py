@@ -75,7 +75,7 @@ async def console_of(
         yield RunningConsole(process, lines, first_child_of(process.pid))
     finally:
         if process.returncode is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # with its `kubectl proxy`
             await process.wait()
 
 
