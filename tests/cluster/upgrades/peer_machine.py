@@ -75,7 +75,7 @@ class PeerMachine:
 async def run_peer_machine(
     program: Path, *, kubeconfig: Path, log: Path, api: client.ApiClient, namespace: str
 ) -> AsyncIterator[PeerMachine]:
-    """Run the program; it ends with the context, and with its standard input whatever ends the session."""
+    """Run the program; it ends with the context, and with its standard input, whatever ends the tests."""
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
             program,
