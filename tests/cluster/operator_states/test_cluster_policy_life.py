@@ -235,7 +235,10 @@ async def test_many_nodes_cost_one_write_an_object_and_none_at_rest(
     assert shown == CONTAINER_STATES
     await until_at_rest(software)
     writes = await written(software, mark)
-    assert all(one.succeeded for one in writes), [one for one in writes if not one.succeeded]
+    failed = [one for one in writes if not one.succeeded]
+    # Kubelets change nodes as well: a patch of what has changed since is made again.
+    assert {(one.resource, one.status) for one in failed} <= {("nodes", 409)}, failed
+    writes = [one for one in writes if one.succeeded]
     of_objects = Counter((one.resource, one.name) for one in writes if one.resource in PLURALS)
     assert of_objects == Counter(found.keys()), of_objects - Counter(found.keys())
     of_nodes = Counter(one.name for one in writes if one.resource == "nodes")
