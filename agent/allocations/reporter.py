@@ -14,7 +14,7 @@ a second, equal one a second later, since the watch and kubelet change at differ
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 
 import structlog
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from agent.allocations.entries import Entries
+    from agent.inventories import Inventories
     from agent.kubelet.node_pods import NodePod, NodePods
     from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
     from api.kinds.gpunodeinventory import ContainerDevices
     from api.kubelet.podresources import PodUnits
     from api.names import NodeName
-    from kube.resources import Resource
 
 FIELD_MANAGER: Final = "gpu-control-plane/agent-allocations"
 TASK: Final = "agent.allocations"
@@ -62,8 +62,6 @@ VERIFY_S: Final = 600.0
 
 _log = structlog.get_logger()
 
-T = TypeVar("T")
-
 
 class Kubelet(Protocol):
     """`Get` of `agent.kubelet.pod_resources.PodResources`."""
@@ -76,18 +74,6 @@ class Kubelet(Protocol):
         """
 
 
-class Inventories(Protocol):
-    """The calls of `kube.client.KubeClient` for the node's inventory."""
-
-    async def get(self, resource: "Resource", type_: type[T], name: str) -> T:
-        """Return the object."""
-
-    async def apply(
-        self, resource: "Resource", body: object, *, field_manager: str, subresource: str
-    ) -> object:
-        """Apply server-side, with force."""
-
-
 @final
 class AllocationReporter:
     """Calls kubelet for each pod and applies the allocations."""
@@ -96,7 +82,7 @@ class AllocationReporter:
         self,
         pods: "NodePods",
         kubelet: Kubelet,
-        client: Inventories,
+        client: "Inventories",
         *,
         synced: asyncio.Event,
         clock: "Clock",

@@ -8,7 +8,7 @@ cannot be seen, nothing is reported, and the log says so once.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, final
 
 import structlog
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     import random
 
     from agent.driver_processes.reported_processes import Reading
+    from agent.inventories import Inventories
     from agent.kubelet.node_pods import NodePods
     from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
     from api.kinds.gpunodeinventory import DriverProcess
     from api.names import NodeName
-    from kube.resources import Resource
 
 FIELD_MANAGER: Final = "gpu-control-plane/agent-driver-processes"
 TASK: Final = "agent.driver-processes"
@@ -45,8 +45,6 @@ VERIFY_S: Final = 600.0
 _WHAT: Final = "driver_processes"
 
 _log = structlog.get_logger()
-
-T = TypeVar("T")
 
 
 class Search(Protocol):
@@ -61,18 +59,6 @@ class Search(Protocol):
         """
 
 
-class Inventories(Protocol):
-    """The calls of `kube.client.KubeClient` for the node's inventory."""
-
-    async def get(self, resource: "Resource", type_: type[T], name: str) -> T:
-        """Return the object."""
-
-    async def apply(
-        self, resource: "Resource", body: object, *, field_manager: str, subresource: str
-    ) -> object:
-        """Apply server-side, with force."""
-
-
 @final
 class DriverProcessReporter:
     """Reads and reports; `run` does the work."""
@@ -81,7 +67,7 @@ class DriverProcessReporter:
         self,
         search: Search,
         pods: "NodePods",
-        client: Inventories,
+        client: "Inventories",
         *,
         synced: asyncio.Event,
         clock: "Clock",

@@ -7,7 +7,7 @@ removed. A node without an inventory yet is retried.
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import structlog
 
@@ -25,11 +25,11 @@ from telemetry.metrics import TASK_FAILURES
 if TYPE_CHECKING:
     import random
 
+    from agent.inventories import Inventories
     from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
     from api.meta import Condition
     from api.names import NodeName
-    from kube.resources import Resource
 
 FIELD_MANAGER: Final = "gpu-control-plane/agent"
 TASK: Final = "agent.condition"
@@ -43,25 +43,6 @@ _WHAT: Final = "condition"
 
 _log = structlog.get_logger()
 
-T = TypeVar("T")
-
-
-class Inventories(Protocol):
-    """Access to GPUNodeInventories; `kube.client.KubeClient`."""
-
-    async def get(self, resource: "Resource", type_: type[T], name: str) -> T:
-        """Return the object."""
-
-    async def apply(
-        self,
-        resource: "Resource",
-        body: object,
-        *,
-        field_manager: str,
-        subresource: str | None = None,
-    ) -> object:
-        """Apply server-side."""
-
 
 @final
 class DegradedConditionWriter:
@@ -69,7 +50,7 @@ class DegradedConditionWriter:
 
     def __init__(
         self,
-        client: Inventories,
+        client: "Inventories",
         problems: "ProblemRegistry",
         clock: "Clock",
         *,

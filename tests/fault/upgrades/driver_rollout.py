@@ -21,6 +21,7 @@ from tests.fault.upgrades.upgrade_sights import (
     GUARDED_PODS,
     STATE_LABEL,
 )
+from tests.support.driver_alone import OTHER_OPERANDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -46,16 +47,6 @@ NODES_AWAY_AT_REST: Final = "50%"
 EMPTIED_WITHIN_S: Final = 20
 """A node whose pods a budget keeps has failed after this, and is back in service."""
 _REPLICAS: Final = 2
-_OFF: Final = {"enabled": False}
-_OPERANDS: Final = (
-    "toolkit",
-    "devicePlugin",
-    "dcgm",
-    "dcgmExporter",
-    "gfd",
-    "migManager",
-    "nodeStatusExporter",
-)
 _CRASHES: Final = 11
 """One more than a driver pod may restart."""
 _LOOKED_EVERY_S: Final = 0.3
@@ -174,8 +165,7 @@ def _policy_spec() -> dict[str, Any]:
             "podDeletion": {"force": True, "timeoutSeconds": EMPTIED_WITHIN_S},
         },
     }
-    operands = dict.fromkeys(_OPERANDS, _OFF)
-    return {"operator": {}, "daemonsets": {}, "driver": driver, **operands}
+    return {"operator": {}, "daemonsets": {}, "driver": driver, **OTHER_OPERANDS}
 
 
 def _containers(containers: "Sequence[dict[str, Any]]", *, is_ready: bool) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from tests.cluster.node.stories.pools import INVENTORIES
 from tests.cluster.node.upgrade.driver_images import DRIVER, OPERAND, REPOSITORY
 from tests.cluster.operator_states.conftest import POLICIES
 from tests.cluster.system.installation import NAMESPACE
+from tests.support.driver_alone import OTHER_OPERANDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,16 +28,6 @@ ROLES: Final = {
     "app.kubernetes.io/name=gpu-node-agent": "agent",
     "app=nvidia-operator-validator": "validator",
 }
-_OFF: Final = {"enabled": False}
-_OTHERS: Final = (
-    "toolkit",
-    "devicePlugin",
-    "dcgm",
-    "dcgmExporter",
-    "gfd",
-    "migManager",
-    "nodeStatusExporter",
-)
 _WITHIN_S: Final = 120
 
 
@@ -62,7 +53,7 @@ class DrivenNode:
         spec = {
             "operator": {},
             "daemonsets": {},
-            **dict.fromkeys(_OTHERS, _OFF),
+            **OTHER_OPERANDS,
             "driver": driver,
             "validator": validator,
         }
