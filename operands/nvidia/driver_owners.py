@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from api.names import NVIDIA_GROUP
+from api.names import DRIVER_OWNER_LABEL, NVIDIA_GROUP, OPERANDS_LABEL
 from api.text import listed
 from operands.nvidia.node_software import NFD_PREFIX
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "NVIDIADriver"
 _MAX_LABEL = 63
+_FALSE: Final = "false"
 _FEATURE_PREFIXES: Final = (NFD_PREFIX, f"{NVIDIA_GROUP}/")
 """Labels that are gone while Node Feature Discovery restarts."""
 
@@ -100,6 +101,18 @@ class DriverOwners:
         if len(found) > 1:
             return OwnerConflict(drivers=tuple(found))
         return found[0] if found else self._default
+
+    def unlabelled_nodes(
+        self, name: str, labels_by_node: "Mapping[str, Mapping[str, str]]"
+    ) -> list[str]:
+        """Return the nodes that the driver owns and that do not say of any driver yet that it owns them."""
+        return [
+            node
+            for node, labels in labels_by_node.items()
+            if DRIVER_OWNER_LABEL not in labels
+            and labels.get(OPERANDS_LABEL) != _FALSE
+            and self.owner_of(labels) == name
+        ]
 
     def claim(self, name: str) -> DriverClaim | None:
         return self._by_name.get(name)

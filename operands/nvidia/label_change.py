@@ -104,6 +104,11 @@ class LabelNote:
         return self.reason in _TOLD
 
 
+def has_gpu(labels: Mapping[str, str]) -> bool:
+    """Say whether feature discovery or our inventory finds a GPU on a node of these labels."""
+    return any(labels.get(key) == _TRUE for key in (PRESENT_LABEL, *PCI_LABELS))
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledNode:
@@ -135,9 +140,7 @@ class LabelledNode:
     @property
     def has_gpu(self) -> bool:
         """Whether feature discovery or our inventory finds a GPU."""
-        return self.labels.get(PRESENT_LABEL) == _TRUE or any(
-            self.labels.get(key) == _TRUE for key in PCI_LABELS
-        )
+        return has_gpu(self.labels)
 
     @property
     def has_features(self) -> bool:

@@ -10,7 +10,7 @@ from api.text import MAX_MESSAGE_LENGTH, listed, truncate
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from api.meta import Condition
     from operands.nvidia.daemon_set_readiness import DaemonSetReadiness
@@ -150,6 +150,7 @@ def overall_readiness(
     *,
     has_nfd_labels: bool,
     has_gpu_nodes: bool,
+    unlabelled: "Collection[str]" = (),
     upgrading: "Sequence[str]" = (),
 ) -> OverallReadiness:
     """Return the overall on all states.
@@ -159,6 +160,7 @@ def overall_readiness(
         states: of the object.
         has_nfd_labels: whether a node has a label of Node Feature Discovery.
         has_gpu_nodes: whether a node has a GPU.
+        unlabelled: nodes that have not got the labels yet by which DaemonSets select them.
         upgrading: nodes whose driver, an NVIDIADriver's, is being upgraded.
     """
     unready = [one for one in states if one.state is StateReadiness.NOT_READY]
@@ -166,6 +168,9 @@ def overall_readiness(
         names, first = " ".join(one.name for one in unready), unready[0]
         detail = f". {first.name}: {first.message}" if first.message else ""
         text = f"{kind} is not ready; states not ready: [{names}]{detail}"
+        return OverallReadiness(reason=BadReason.OPERAND_NOT_READY, message=text)
+    if unlabelled:
+        text = f"{kind} is not ready; nodes that have no labels of it yet: {listed(sorted(unlabelled))}"
         return OverallReadiness(reason=BadReason.OPERAND_NOT_READY, message=text)
     if upgrading:
         text = f"the driver is being upgraded on nodes {listed(upgrading)}"

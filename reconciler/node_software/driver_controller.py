@@ -165,10 +165,15 @@ class DriverController:
                 reason=BadReason.CONFLICTING_NODE_SELECTOR, message=conflict.text
             )
             return await self._refuse(driver, overall)
-        return await self._serve(driver, policy, of_driver)
+        return await self._serve(driver, policy, of_driver, owners=owners)
 
     async def _serve(
-        self, driver: "NVIDIADriver", policy: "ClusterPolicy", of_driver: _OfDriver
+        self,
+        driver: "NVIDIADriver",
+        policy: "ClusterPolicy",
+        of_driver: _OfDriver,
+        *,
+        owners: "DriverOwners",
     ) -> float:
         name, labels = driver.metadata.name, self._nodes.labels_by_node()
         value = owner_value(name)
@@ -194,9 +199,15 @@ class DriverController:
         )
         states = [state_status(facts, shown=self._status.shown_states(driver), now=self._now().utc)]
         overall = overall_readiness(
-            f"{KIND} {name}", states, has_nfd_labels=True, has_gpu_nodes=bool(owned)
+            f"{KIND} {name}",
+            states,
+            has_nfd_labels=True,
+            has_gpu_nodes=bool(owned),
+            unlabelled=owners.unlabelled_nodes(
+                name, {**labels, **self._nodes.labels_by_new_node()}
+            ),
         )
-        claim = driver_owners([driver]).claim(name)
+        claim = owners.claim(name)
         if overall.reason is GoodReason.NO_GPU_NODES and claim is not None:
             overall = OverallReadiness(reason=overall.reason, message=idle_text(claim))
         state = NVIDIADriverState.READY if overall.is_good else NVIDIADriverState.NOT_READY

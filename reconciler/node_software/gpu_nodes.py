@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 from api.driver_upgrade import UPGRADE_SKIP_LABEL, UPGRADE_STATE_LABEL, UpgradeState
 from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL
 from kube.event_source import EventSource
+from operands.nvidia.label_change import has_gpu
 from operands.nvidia.node_software import NFD_PREFIX, HostSoftware, recorded_software
 from reconciler.pool.index_changes import index_changes
 
@@ -48,6 +49,14 @@ class GpuNodes:
             node.name: node.labels
             for node in self._index.nodes.values()
             if node.labels.get(NVIDIA_PRESENT_LABEL) == _TRUE
+        }
+
+    def labels_by_new_node(self) -> "dict[str, Mapping[str, str]]":
+        """Return the labels of nodes with a GPU that have none of a ClusterPolicy yet, by name."""
+        return {
+            node.name: node.labels
+            for node in self._index.nodes.values()
+            if NVIDIA_PRESENT_LABEL not in node.labels and has_gpu(node.labels)
         }
 
     def has_nfd_labels(self) -> bool:

@@ -182,6 +182,7 @@ class PolicyController:
             states,
             has_nfd_labels=has_nfd,
             has_gpu_nodes=bool(labels),
+            unlabelled=self._nodes.labels_by_new_node(),
             upgrading=upgrading if drivers.is_left_to_driver_objects else (),
         )
         await self._write(policy, overall, states)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 import aiohttp
 
 from tests.cluster.environment import client
+from tests.cluster.system.installation import CLUSTER_POLICIES, NAMESPACE
 from tests.fault.sights import Device, Node, Pod, Pool, Sight, Thing, thing_of
 from tests.fault.upgrades.upgrade_sights import DRIVERS, DriverPod, Policy
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _RETRY_S: Final = 0.2
 API: Final = "/apis/gpu.deckhouse.io/v1alpha1"
-SYSTEM: Final = "gpu-control-plane"
 
 
 @final
@@ -44,8 +44,8 @@ class History:
             "nodes": "/api/v1/nodes",
             "gpudevices": f"{API}/gpudevices",
             "gpupools": f"{API}/gpupools",
-            "drivers": f"/api/v1/namespaces/{SYSTEM}/pods",
-            "policies": "/apis/nvidia.com/v1/clusterpolicies",
+            "drivers": f"/api/v1/namespaces/{NAMESPACE}/pods",
+            "policies": CLUSTER_POLICIES,
         }
         self._selectors = {"drivers": {"labelSelector": DRIVERS}}
         self._versions: dict[str, str] = {}

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from api.names import POLICY_STATE_LABEL
 from manifests.nvidia.operator_crds import build_operator_crds
 from manifests.yaml import render
 from reconciler.node_software.software_objects import RESOURCES
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 ObjectName = tuple[str, str]
 
-NVIDIA = "/apis/nvidia.com"
-POLICIES = f"{NVIDIA}/v1/clusterpolicies"
-DRIVERS = f"{NVIDIA}/v1alpha1/nvidiadrivers"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 PLURALS = frozenset(one.plural for one in RESOURCES.values())
@@ -235,15 +231,6 @@ class Installation:
         for process in reversed(self._processes):
             if process.running:
                 await process.terminate()
-        async with client.open_client(self._control_plane.kubeconfig()) as api:
-            for path in (POLICIES, DRIVERS):
-                for one in (await api.find(path)).get("items", []):
-                    await api.patch(
-                        f"{path}/{one['metadata']['name']}", {"metadata": {"finalizers": None}}
-                    )
-        await self._kubectl("delete", "--all", "clusterpolicies,nvidiadrivers")
-        kinds = ",".join(one.plural for one in RESOURCES.values() if not one.namespaced)
-        await self._kubectl("delete", "--wait=false", "-l", POLICY_STATE_LABEL, kinds)
         await remove(self._control_plane, self._kubectl, self._manifests)
         async with client.open_client(self._control_plane.kubeconfig()) as api:
             await nodes.delete_nodes(api, self._nodes)

@@ -16,17 +16,16 @@ import pytest
 
 from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL, POLICY_STATE_LABEL, PRESENT_LABEL
 from operands.nvidia.policy_states import STATE_NAMES
+from reconciler.node_software.policy_controller import MOST_REFUSED_S
 from reconciler.node_software.software_objects import RESOURCES
 from tests.cluster.environment import client, definitions, nodes, polling
 from tests.cluster.environment.client import ApiClient
 from tests.cluster.operator_states.conftest import (
     ALL,
     DAEMON_SETS,
-    DRIVERS,
     NOBLE,
     PLURALS,
     PODS,
-    POLICIES,
     RUNNING,
     WITHIN_S,
     NodeSoftware,
@@ -34,7 +33,12 @@ from tests.cluster.operator_states.conftest import (
     until_at_rest,
     written,
 )
-from tests.cluster.system.installation import NAMESPACE, SERVER_USER
+from tests.cluster.system.installation import (
+    CLUSTER_POLICIES,
+    NAMESPACE,
+    NVIDIA_DRIVERS,
+    SERVER_USER,
+)
 from tests.support.nvidia.operator_kinds import sample
 from tests.support.published_crds import published_crd
 
@@ -145,13 +149,17 @@ def version(one: Json) -> tuple[str, int]:
     return one["metadata"]["uid"], one["metadata"]["generation"]
 
 
-async def state(api: ApiClient, name: str, path: str = f"{POLICIES}/{POLICY}") -> Json:
+async def state(api: ApiClient, name: str, path: str = f"{CLUSTER_POLICIES}/{POLICY}") -> Json:
     states = (await api.status(path)).get("states", [])
     return next((dict(one) for one in states if one["name"] == name), {})
 
 
 async def until_state(
-    api: ApiClient, name: str, readiness: str, reason: str, path: str = f"{POLICIES}/{POLICY}"
+    api: ApiClient,
+    name: str,
+    readiness: str,
+    reason: str,
+    path: str = f"{CLUSTER_POLICIES}/{POLICY}",
 ) -> Json:
     async def is_so() -> Json:
         found = await state(api, name, path)
@@ -161,7 +169,7 @@ async def until_state(
     return await polling.eventually(is_so, what=f"{name} {readiness}", within=WITHIN_S)
 
 
-async def until_ready(api: ApiClient, path: str = f"{POLICIES}/{POLICY}") -> Json:
+async def until_ready(api: ApiClient, path: str = f"{CLUSTER_POLICIES}/{POLICY}") -> Json:
     """Return the status once it is that of the present generation, and Ready."""
 
     async def is_ready() -> Json:
@@ -175,20 +183,22 @@ async def until_ready(api: ApiClient, path: str = f"{POLICIES}/{POLICY}") -> Jso
         assert status["state"] == "ready"
         return status
 
-    return await polling.eventually(is_ready, what=f"{path} is Ready", within=WITHIN_S)
+    # A definition on its way out refuses objects, and the server pauses for so long then.
+    within = WITHIN_S + MOST_REFUSED_S
+    return await polling.eventually(is_ready, what=f"{path} is Ready", within=within)
 
 
 async def put(api: ApiClient, spec: Json) -> None:
     """Make the policy's spec this one, with the defaults of its definition."""
-    found = await api.find(f"{POLICIES}/{POLICY}")
+    found = await api.find(f"{CLUSTER_POLICIES}/{POLICY}")
     if not found:
-        await api.create(POLICIES, a_policy() | {"spec": spec})
+        await api.create(CLUSTER_POLICIES, a_policy() | {"spec": spec})
         return
 
     async def is_put() -> bool:
-        body = await api.get(f"{POLICIES}/{POLICY}") | {"spec": spec}
+        body = await api.get(f"{CLUSTER_POLICIES}/{POLICY}") | {"spec": spec}
         try:
-            await api.replace(f"{POLICIES}/{POLICY}", body)
+            await api.replace(f"{CLUSTER_POLICIES}/{POLICY}", body)
         except client.ApiRefusedError as refused:
             if refused.status != 409:
                 raise
@@ -420,7 +430,7 @@ async def test_a_state_that_is_off_leaves_nothing_and_takes_no_object_of_another
     await put(api, SPEC)
     found = await until_state(api, name, "notReady", "ObjectOwnedByAnother")
     assert f"DaemonSet {name}" in found["message"]
-    conditions = await api.conditions(f"{POLICIES}/{POLICY}")
+    conditions = await api.conditions(f"{CLUSTER_POLICIES}/{POLICY}")
     assert (conditions["Error"]["status"], conditions["Error"]["reason"]) == (
         "True",
         "OperandNotReady",
@@ -441,7 +451,7 @@ async def test_a_second_policy_is_ignored(software: NodeSoftware, api: ApiClient
     mark = await software.audit.mark()
     second = "another-policy"  # by name it would be the first
     await kubectl.apply_yaml(a_policy(second, gfd={"enabled": False}))
-    path = f"{POLICIES}/{second}"
+    path = f"{CLUSTER_POLICIES}/{second}"
 
     async def is_ignored() -> Json:
         status = await api.status(path)
@@ -495,11 +505,17 @@ async def test_two_drivers_that_select_one_node_change_nothing(
     await until_state(api, "state-driver", "disabled", "Disabled")
     await put(api, SPEC | {"driver": SPEC["driver"] | {"useNvidiaDriverCRD": True}})
     first = sample("NVIDIADriver")
-    path = f"{DRIVERS}/{first['metadata']['name']}"
+    path = f"{NVIDIA_DRIVERS}/{first['metadata']['name']}"
     await kubectl.apply_yaml(first)
-    status = await until_ready(api, path)
-    (shown,) = status["states"]
-    assert (shown["nodesReady"], shown["nodesTotal"]) == (RUNNING, RUNNING)
+    await until_ready(api, path)
+
+    async def is_everywhere() -> bool:
+        """A DaemonSet's status follows the labels of its nodes a moment later."""
+        (shown,) = (await api.status(path))["states"]
+        assert (shown["nodesReady"], shown["nodesTotal"]) == (RUNNING, RUNNING)
+        return True
+
+    await polling.eventually(is_everywhere, what="the driver on all nodes", within=WITHIN_S)
     before = await daemon_sets(api)
     assert driver_systems(before.values()) == {"ubuntu22.04": 1, "rhel9": 1}
     owners = {
@@ -514,7 +530,7 @@ async def test_two_drivers_that_select_one_node_change_nothing(
         | {"nodeSelector": {"feature.node.kubernetes.io/system-os_release.ID": "rhel"}},
     }
     await kubectl.apply_yaml(second)
-    for one in (path, f"{DRIVERS}/second"):
+    for one in (path, f"{NVIDIA_DRIVERS}/second"):
 
         async def conflicts(one: str = one) -> str:
             error = (await api.conditions(one)).get("Error", {})
@@ -554,7 +570,7 @@ async def test_a_deleted_policy_leaves_in_order_and_takes_nothing_of_others(
     await kubectl("delete", "clusterpolicy", POLICY, timeout_s=WITHIN_S)
     progress(f"deleted with {len(found)} objects after {time.monotonic() - begun:.1f} s")
 
-    assert await api.find(f"{POLICIES}/{POLICY}") == {}
+    assert await api.find(f"{CLUSTER_POLICIES}/{POLICY}") == {}
     assert await objects(api) == {}
     assert (await api.get(PODS))["items"] == []
     await api.get(f"{DAEMON_SETS}/{foreign}")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 import aiohttp
 import yaml
 
+from api.names import POLICY_STATE_LABEL
 from manifests.yaml import render
 from simulator.node.nfd import node_feature_crd
 from tests.cluster.environment import client, components, polling, server_process
@@ -49,6 +50,13 @@ ADVERTISED = "192.0.2.1"
 """Of the servers, where a test installs their Service; nothing connects to it (RFC 5737)."""
 
 GKM = "/apis/gkm.io/v1alpha1"
+CLUSTER_POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
+NVIDIA_DRIVERS = "/apis/nvidia.com/v1alpha1/nvidiadrivers"
+_FINALIZED = (
+    *(f"{GKM}/{scope}gkmcache{part}" for scope in ("", "cluster") for part in ("s", "nodes")),
+    CLUSTER_POLICIES,
+    NVIDIA_DRIVERS,
+)
 _OPERAND_LABEL = "gpu.deckhouse.io/operand"
 _MOUNTED = ("ca.crt", "scheduler.crt", "scheduler.key")
 _SCHEDULER_ENVIRONMENT = {
@@ -83,27 +91,29 @@ async def remove(
         for pool in (await api.get(POOLS))["items"]:
             path = f"{POOLS}/{pool['metadata']['name']}"
             await api.patch(path, {"metadata": {"finalizers": None}})
-        await _forget_caches(api)
+        for collection in _FINALIZED:
+            await _forget(api, collection)
     kinds = "gpupools,gpudevices,gpunodeinventories,gpucontrolplaneterms"
     await kubectl("delete", *options, "--all", kinds, timeout_s=120)
-    # What the server made for operands, beyond its namespace.
-    roles = "clusterroles,clusterrolebindings"
-    await kubectl("delete", *options, "-l", _OPERAND_LABEL, roles, timeout_s=120)
+    # What the server made for operands and node software, beyond its namespace.
+    kinds = "clusterroles,clusterrolebindings,runtimeclasses"
+    for label in (_OPERAND_LABEL, POLICY_STATE_LABEL):
+        await kubectl("delete", *options, "-l", label, kinds, timeout_s=120)
     async with client.open_client(control_plane.kubeconfig()) as api:
         # Nothing can be made in a namespace that is on its way out.
         await until_gone(api, f"/api/v1/namespaces/{NAMESPACE}", within=60)
 
 
-async def _forget_caches(api: client.ApiClient) -> None:
-    """Delete what a test has left of kernel caches, whose finalizers nobody removes any more."""
-    for kind in ("gkmcaches", "clustergkmcaches", "gkmcachenodes", "clustergkmcachenodes"):
-        for one in (await api.get(f"{GKM}/{kind}"))["items"]:
-            metadata = one["metadata"]
-            place = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
-            path = f"{GKM}/{place}{kind}/{metadata['name']}"
-            with contextlib.suppress(client.ApiRefusedError):
-                await api.patch(path, {"metadata": {"finalizers": None}})
-                await api.delete(path)
+async def _forget(api: client.ApiClient, collection: str) -> None:
+    """Delete the objects of a kind, whose finalizers nobody removes any more."""
+    group, _, plural = collection.rpartition("/")
+    for one in (await api.find(collection)).get("items", ()):
+        metadata = one["metadata"]
+        place = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
+        path = f"{group}/{place}{plural}/{metadata['name']}"
+        with contextlib.suppress(client.ApiRefusedError):
+            await api.patch(path, {"metadata": {"finalizers": None}})
+            await api.delete(path)
 
 
 async def until_gone(api: client.ApiClient, path: str, *, within: float = 30) -> None:

@@ -16,8 +16,8 @@ import pytest
 
 from api.driver_upgrade import UPGRADE_STATE_LABEL
 from tests.cluster.environment import client, nodes, polling
-from tests.cluster.operator_states.conftest import NOBLE, POLICIES, Installation, NodeSoftware
-from tests.cluster.system.installation import LEASE, NAMESPACE
+from tests.cluster.operator_states.conftest import NOBLE, Installation, NodeSoftware
+from tests.cluster.system.installation import CLUSTER_POLICIES, LEASE, NAMESPACE
 
 if TYPE_CHECKING:
     from tests.cluster.environment.components import Kwok
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 CreateNodes = Callable[..., Awaitable[list[str]]]
 
-POLICY = f"{POLICIES}/upgrades"
+POLICY = f"{CLUSTER_POLICIES}/upgrades"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 EVENTS = "/apis/events.k8s.io/v1/events"
 DRIVER = "app.kubernetes.io/component=nvidia-driver"

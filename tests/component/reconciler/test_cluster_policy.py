@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.names import POLICY_STATE_LABEL
+from api.names import NVIDIA_PRESENT_LABEL, POLICY_STATE_LABEL
 from kube.errors import NotFound
 from kube.resources import (
     CLUSTER_POLICIES,
@@ -20,6 +20,7 @@ from kube.resources import (
     SERVICE_MONITORS,
     Resource,
 )
+from operands.nvidia.node_software import NFD_PREFIX
 from operands.nvidia.policy_states import STATE_NAMES
 from reconciler.node_software.policy_controller import (
     NFD_MISSING_S,
@@ -353,6 +354,19 @@ async def test_without_a_node_with_a_gpu_there_is_no_daemon_set():
         await world.add_node("n1")
         await world.settle()
         assert ("DaemonSet", "nvidia-driver-daemonset-ubuntu24.04") in await world.names()
+
+
+async def test_the_policy_waits_for_the_labels_of_nodes_with_a_gpu(world: OperatorWorld):
+    await world.add_policy()
+    await world.ready()
+    await world.add_node("n2", software=None, **{f"{NFD_PREFIX}pci-10de.present": "true"})
+    await world.settle()
+    assert (await world.conditions_of())["Error"] == ("True", "OperandNotReady")
+    status = await world.status_of()
+    assert any("no labels of it yet: n2" in one["message"] for one in status["conditions"])
+    await world.label_node("n2", **{NVIDIA_PRESENT_LABEL: "true"})
+    await world.ready()
+    assert (await world.conditions_of())["Ready"] == ("True", "Reconciled")
 
 
 async def test_a_group_that_joins_changes_no_other_groups_objects(world: OperatorWorld):

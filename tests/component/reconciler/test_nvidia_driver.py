@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from api.names import DRIVER_OWNER_LABEL
 from kube.resources import DAEMON_SETS, NVIDIA_DRIVERS, Resource
 from tests.component.reconciler.operator_world import (
     NAMESPACE,
@@ -46,6 +47,20 @@ async def test_each_driver_has_daemon_sets_for_its_own_nodes(world: OperatorWorl
         assert status["state"] == "ready"
         assert conditions_in(status)["Ready"] == ("True", "Reconciled")
     assert await world.settle() == 0
+
+
+async def test_a_driver_waits_for_the_owner_label_of_its_nodes(world: OperatorWorld):
+    await world.add_node("u1", owner="blue")
+    await world.add_node("u2")
+    await world.add_policy(driver=LEFT_TO_DRIVERS)
+    await world.add_driver("blue")
+    await world.ready()
+    status = await world.driver_status("blue")
+    assert conditions_in(status)["Error"] == ("True", "OperandNotReady")
+    assert any("no labels of it yet: u2" in one["message"] for one in status["conditions"])
+    await world.label_node("u2", **{DRIVER_OWNER_LABEL: "blue"})
+    await world.ready()
+    assert conditions_in(await world.driver_status("blue"))["Ready"] == ("True", "Reconciled")
 
 
 async def test_without_the_policys_word_a_driver_is_switched_off_and_has_nothing(

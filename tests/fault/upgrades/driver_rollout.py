@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     Insist = Callable[..., Awaitable[Any]]
 
-POLICIES: Final = "/apis/nvidia.com/v1/clusterpolicies"
 SYSTEM_PODS: Final = f"/api/v1/namespaces/{installation.NAMESPACE}/pods"
 REQUESTED: Final = "nvidia.com/gpu-driver-upgrade-requested"
 NODE_LABELS: Final = {
@@ -59,7 +58,7 @@ class DriverRollout:
     def __init__(self, api: client.ApiClient, namespace: str) -> None:
         """All names begin with `namespace`, as those of the arena do."""
         self._api = api
-        self._policy = f"{POLICIES}/{namespace}-drivers"
+        self._policy = f"{installation.CLUSTER_POLICIES}/{namespace}-drivers"
         self._deployment = f"/apis/apps/v1/namespaces/{namespace}/deployments/{GUARDED_PODS}"
         self._budget = (
             f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{namespace}-guarded"

@@ -9,8 +9,7 @@ from api.driver_upgrade import UPGRADE_STATE_LABEL
 from tests.cluster.environment import nodes, polling
 from tests.cluster.node.stories.pools import INVENTORIES
 from tests.cluster.node.upgrade.driver_images import DRIVER, OPERAND, REPOSITORY
-from tests.cluster.operator_states.conftest import POLICIES
-from tests.cluster.system.installation import NAMESPACE
+from tests.cluster.system.installation import CLUSTER_POLICIES, NAMESPACE
 from tests.support.driver_alone import OTHER_OPERANDS
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class DrivenNode:
 
     api: "ApiClient"
     node: "RealNode"
-    policy: str = f"{POLICIES}/driven"
+    policy: str = f"{CLUSTER_POLICIES}/driven"
 
     async def roll_out(self, version: str) -> None:
         manager, validator = {"image": OPERAND}, {"image": OPERAND}

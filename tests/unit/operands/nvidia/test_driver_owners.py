@@ -37,6 +37,19 @@ def test_without_drivers_no_node_has_an_owner():
     assert driver_owners([]).owner_of({"pool": "gold"}) is None
 
 
+def test_a_node_waits_for_the_label_of_its_owner_unless_it_takes_no_operand():
+    owner = {"nvidia.com/gpu-operator.driver.owner": "other"}
+    nodes = {
+        "new": {"pool": "gold"},
+        "of another still": {"pool": "gold"} | owner,
+        "without operands": {"pool": "gold", "nvidia.com/gpu.deploy.operands": "false"},
+        "of nobody": {"pool": "blue"},
+    }
+    found = driver_owners([a_driver("gold", nodeSelector={"pool": "gold"})])
+    assert found.unlabelled_nodes("gold", nodes) == ["new"]
+    assert found.unlabelled_nodes("none", nodes) == []
+
+
 def test_two_that_select_a_node_are_named_with_their_field():
     drivers = [
         a_driver("b", nodeSelector={"zone": "a"}),

@@ -70,6 +70,7 @@ def a_state(readiness: StateReadiness, name: str = "s") -> StateStatus:
         ([], {"has_nfd_labels": False, "has_gpu_nodes": False}, GoodReason.NFD_LABELS_MISSING),
         ([StateReadiness.READY], {"upgrading": ("n",)}, BadReason.DRIVER_NOT_READY),
         ([StateReadiness.NOT_READY], {"upgrading": ("n",)}, BadReason.OPERAND_NOT_READY),
+        ([], {"unlabelled": ("n",), "has_gpu_nodes": False}, BadReason.OPERAND_NOT_READY),
     ],
 )
 def test_the_verdict_is_that_of_the_gpu_operator(
