@@ -48,6 +48,7 @@ from kube.resources import (
 from manifests import constants
 from operands.nvidia.deploy_labels import deploy_labels
 from operands.nvidia.label_change import Hold, LabelChange, LabelledNode
+from operands.upgrade.resting_states import OUR_ANNOTATIONS
 from pool.model import PodPhase
 from reconciler.pool.node_labels import taints_of
 
@@ -126,6 +127,8 @@ class FoundNode:
     """Keys."""
     written_labels: frozenset[str] = frozenset()
     """Keys of labels that a field manager of the control plane owns."""
+    owns_cordon: bool = False
+    """An upgrade of the driver cordoned it."""
 
 
 @final
@@ -290,7 +293,7 @@ def is_our_finalizer(key: str) -> bool:
 
 
 def _cleaning(node: FoundNode) -> Step | None:
-    """Remove what the control plane wrote; labels that the operator set stay."""
+    """Remove what the control plane wrote; labels and a cordon of the operator stay."""
     facts = node.facts
     labels = [
         key
@@ -301,35 +304,36 @@ def _cleaning(node: FoundNode) -> Step | None:
     labels += [key for key in operands.labels if key not in labels]
     ours = {
         *(POOL_TAINTS_ANNOTATION, KEEP_UNTIL_ANNOTATION),
-        *(UPGRADE_RECORD_ANNOTATION, UNITS_WITHHELD_ANNOTATION),
+        UNITS_WITHHELD_ANNOTATION,
         *operands.annotations,
     }
-    if UPGRADE_RECORD_ANNOTATION in node.annotations and UPGRADE_STATE_LABEL in facts.labels:
-        labels.append(UPGRADE_STATE_LABEL)
+    if UPGRADE_RECORD_ANNOTATION in node.annotations:
+        ours.update(OUR_ANNOTATIONS)
+        labels += [key for key in facts.labels if key == UPGRADE_STATE_LABEL]
     if KEEP_UNTIL_ANNOTATION in node.annotations:
         ours.add(DO_NOT_DISRUPT_ANNOTATION)
     annotations = [key for key in node.annotations if key in ours]
     # Nobody else removes the startup taint, without which the autoscaler does not take the node for initialized.
     taints = [taint for taint in taints_of(facts, ())[0] if taint.key != AGENT_NOT_READY_TAINT]
     metadata: dict[str, object] = {}
-    body: dict[str, object] = {}
+    spec: dict[str, object] = {}
     if labels:
         metadata["labels"] = dict.fromkeys(sorted(labels))
     if annotations:
         metadata["annotations"] = dict.fromkeys(sorted(annotations))
     if tuple(taints) != facts.taints:
-        # The list is written whole, so nobody may have changed it since.
+        spec["taints"] = taints or None
+    if node.owns_cordon:
+        spec["unschedulable"] = None
+    body: dict[str, object] = {"metadata": metadata}
+    if spec:
+        # The list of taints is written whole, and a cordon may be another's by now: nobody may have changed them since.
         metadata["resourceVersion"] = facts.resource_version
-        body["spec"] = {"taints": taints or None}
+        body["spec"] = spec
     if not metadata:
         return None
     target = FoundObject(resource=NODES, name=facts.name, uid=facts.uid)
-    return Step(
-        stage=Stage.NODES,
-        action=RemovalAction.PATCH,
-        target=target,
-        body={"metadata": metadata, **body},
-    )
+    return Step(stage=Stage.NODES, action=RemovalAction.PATCH, target=target, body=body)
 
 
 def _without_operands(facts: "NodeFacts") -> LabelChange:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from api.csi.names import DRIVER_NAME
+from api.driver_upgrade import CORDON_MANAGER
 from api.foreign.core import ManagedFieldsEntry, Node, NodeMetadata, Pod
 from api.meta import Model, ObjectMeta
 from api.names import (
@@ -505,14 +506,17 @@ def _found(resource: "Resource", metadata: ObjectMeta) -> FoundObject:
 
 
 def _found_node(node: Node) -> FoundNode | None:
-    """Return a Node that has something with our domain."""
+    """Return a Node that has something with our domain, or a cordon of ours."""
     annotations = tuple(node.metadata.annotations or ())
-    if not any(is_ours(key) for key in (*(node.metadata.labels or ()), *annotations)):
+    owns_cordon = node.metadata.owns_cordon(CORDON_MANAGER)
+    keys = (*(node.metadata.labels or ()), *annotations)
+    if not (owns_cordon or any(map(is_ours, keys))):
         return None
     return FoundNode(
         facts=node_facts(node),
         annotations=annotations,
         written_labels=frozenset(_written_labels(node.metadata.managed_fields or ())),
+        owns_cordon=owns_cordon,
     )
 
 

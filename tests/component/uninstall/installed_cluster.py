@@ -5,6 +5,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from api.driver_upgrade import (
+    AGENT_DEPLOY_LABEL,
+    CORDON_MANAGER,
+    DRIVER_UPGRADE,
+    PAUSED_FOR_UPGRADE,
+    UNITS_WITHHELD_ANNOTATION,
+    UPGRADE_RECORD_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+    VALIDATION_START_ANNOTATION,
+    UpgradeState,
+)
 from api.names import (
     CACHE_FINALIZER,
     CLUSTER_CACHE_FINALIZER,
@@ -375,7 +386,10 @@ REQUIRED_OF_A_POLICY = (
 
 
 async def add_node_software(cluster: InstalledCluster) -> None:
-    """Add a policy, an object of a state in the namespace and in the cluster, and an upgrade of a node's driver."""
+    """Add a policy, an object of a state in the namespace and in the cluster, and an upgrade of a node's driver.
+
+    Another client has cordoned the operator's node.
+    """
     await cluster.create(*build_operator_crds())
     labels = {POLICY_STATE_LABEL: "state-dcgm"}
     metadata = {"name": "nvidia-dcgm", "namespace": OWN.namespace, "labels": labels}
@@ -407,10 +421,18 @@ async def add_node_software(cluster: InstalledCluster) -> None:
     }
     await cluster.client.create(RUNTIME_CLASSES, runtime_class)
     change = {
-        "labels": {"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"},
+        "labels": {
+            UPGRADE_STATE_LABEL: UpgradeState.VALIDATION_REQUIRED.value,
+            AGENT_DEPLOY_LABEL: PAUSED_FOR_UPGRADE,
+        },
         "annotations": {
-            "gpu.deckhouse.io/driver-upgrade": "x",
-            "gpu.deckhouse.io/units-withheld-by": "driver-upgrade",
+            UPGRADE_RECORD_ANNOTATION: "x",
+            UNITS_WITHHELD_ANNOTATION: DRIVER_UPGRADE,
+            VALIDATION_START_ANNOTATION: "1700000000",
         },
     }
     await cluster.server_client.merge_patch(NODES, {"metadata": change}, name="n1")
+    cordon = {"unschedulable": True}
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "spec": cordon}
+    await cluster.server_client.apply(NODES, body, field_manager=CORDON_MANAGER)
+    await cluster.client.merge_patch(NODES, {"spec": cordon}, name="n2")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from api.annotations import ReservationNote
+from api.driver_upgrade import AGENT_DEPLOY_LABEL, UPGRADE_STATE_LABEL
 from api.names import POLICY_STATE_LABEL, POOL_NODE_LABEL_PREFIX, RESERVATION_ANNOTATION
 from cli.installed_objects import build_groups
 from kube.client import KubeClient
@@ -500,6 +501,9 @@ async def test_objects_of_a_cluster_policy_go_and_the_policy_stays_without_our_f
     assert left == set()
     policy = cluster.world()["ClusterPolicy /gpus"]
     assert policy["metadata"]["finalizers"] == ["example.com/theirs"]
-    node = cluster.world()["Node /n1"]["metadata"]
-    assert node["annotations"] == {"example.com/note": "x"}
-    assert "nvidia.com/gpu-driver-upgrade-state" not in node["labels"]
+    node = cluster.world()["Node /n1"]
+    assert node["metadata"]["annotations"] == {"example.com/note": "x"}
+    assert UPGRADE_STATE_LABEL not in node["metadata"]["labels"]
+    assert AGENT_DEPLOY_LABEL not in node["metadata"]["labels"]
+    assert "unschedulable" not in node["spec"]
+    assert cluster.world()[NODE_OF_THE_OPERATOR]["spec"]["unschedulable"]

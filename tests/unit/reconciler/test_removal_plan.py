@@ -61,6 +61,7 @@ def a_node(
     annotations: dict[str, str] | None = None,
     taints: tuple[NodeTaint, ...] = (),
     written: frozenset[str] = frozenset(),
+    owns_cordon: bool = False,
 ) -> FoundNode:
     annotations = annotations or {}
     facts = NodeFacts(
@@ -72,7 +73,12 @@ def a_node(
         upgrade_enabled=annotations.get("nvidia.com/gpu-driver-upgrade-enabled", ""),
         resource_version="7",
     )
-    return FoundNode(facts=facts, annotations=tuple(annotations), written_labels=written)
+    return FoundNode(
+        facts=facts,
+        annotations=tuple(annotations),
+        written_labels=written,
+        owns_cordon=owns_cordon,
+    )
 
 
 def texts(plan: RemovalPlan) -> list[str]:
@@ -253,6 +259,39 @@ def test_node_loses_the_labels_of_operands_that_are_recorded_as_ours():
                 "nvidia.com/gpu-driver-upgrade-enabled": None,
             },
         }
+    }
+
+
+def test_node_in_the_middle_of_a_driver_upgrade_is_uncordoned_unless_another_client_cordoned_it():
+    """The state label, and NVIDIA's annotations beside it, are another operator's where there is no record of ours."""
+    state = {"nvidia.com/gpu-driver-upgrade-state": "validation-required"}
+    ours, start = "gpu.deckhouse.io/driver-upgrade", "nvidia.com/gpu-driver-upgrade"
+    notes = {
+        ours: "{}",
+        "gpu.deckhouse.io/units-withheld-by": "driver-upgrade",
+        f"{start}-validation-start-time": "1",
+        f"{start}.node-initial-state.unschedulable": "true",
+    }
+    node = a_node(state, annotations=notes, owns_cordon=True)
+    (step,) = plan_removal(found(nodes=(node,))).steps
+    assert step.body == {
+        "metadata": {
+            "labels": dict.fromkeys(state),
+            "annotations": dict.fromkeys(sorted(notes)),
+            "resourceVersion": "7",
+        },
+        "spec": {"unschedulable": None},
+    }
+    (step,) = plan_removal(found(nodes=(a_node(state, annotations=notes),))).steps
+    assert step.body is not None
+    assert "spec" not in step.body
+    del notes[ours], notes["gpu.deckhouse.io/units-withheld-by"]
+    assert plan_removal(found(nodes=(a_node(state, annotations=notes),))).steps == ()
+    alone = a_node({}, owns_cordon=True)
+    (step,) = plan_removal(found(nodes=(alone,))).steps
+    assert step.body == {
+        "metadata": {"resourceVersion": "7"},
+        "spec": {"unschedulable": None},
     }
 
 
