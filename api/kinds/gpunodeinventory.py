@@ -96,8 +96,10 @@ class OperandStatus(Model, frozen=True, omit_defaults=False):
     """Name of the component."""
     ready: bool = False
     """Whether it is ready."""
+    reason: str = ""
+    """Why it is ready or not, in CamelCase; for programs."""
     message: str = ""
-    """Why it is not ready; empty if it is ready or not required."""
+    """Why it is not ready, for people; empty if it is ready or not required."""
     since: str = ""
     """Time of the last change of `ready`."""
 

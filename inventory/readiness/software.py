@@ -41,6 +41,16 @@ class Operand(Enum):
     DCGM_EXPORTER = "dcgm-exporter"
 
 
+class OperandReason(Enum):
+    """Why an operand of a node is ready or not."""
+
+    READY = "Ready"
+    POD_MISSING = "PodMissing"
+    POD_NOT_READY = "PodNotReady"
+    NOT_REQUIRED = "NotRequired"
+    """Its pod is not ready, and the node's readiness does not depend on it."""
+
+
 class Check(Enum):
     """The debounced checks, in the order in which they can pass."""
 
@@ -210,5 +220,16 @@ def operands(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> "Iterator[Opera
         seen = facts.operands.get(operand, _NOWHERE)
         if finding.is_required or seen.is_on_node:
             yield OperandStatus(
-                name=operand.value, ready=seen.is_ready, message=truncate(finding.text, MAX_TEXT)
+                name=operand.value,
+                ready=seen.is_ready,
+                reason=_reason(finding, seen).value,
+                message=truncate(finding.text, MAX_TEXT),
             )
+
+
+def _reason(finding: Finding, seen: OperandFacts) -> OperandReason:
+    if seen.is_ready:
+        return OperandReason.READY
+    if not finding.is_required:
+        return OperandReason.NOT_REQUIRED
+    return OperandReason.POD_NOT_READY if seen.is_on_node else OperandReason.POD_MISSING

@@ -236,6 +236,7 @@ def _operand_body(operand: "OperandStatus") -> dict[str, object]:
     body: dict[str, object] = {
         "name": operand.name,
         "ready": operand.ready,
+        "reason": operand.reason,
         "since": operand.since,
     }
     if operand.message:

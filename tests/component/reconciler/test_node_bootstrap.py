@@ -57,10 +57,11 @@ async def test_operands_are_waited_for_and_shown_where_they_exist(world: World):
     message = "pod gpu-operator/nvidia-dcgm-exporter-n1 is not ready"
     operands = {one["name"]: one for one in status["operands"]}
     since = operands["gfd"].pop("since")
-    assert operands["gfd"] == {"name": "gfd", "ready": True}
+    assert operands["gfd"] == {"name": "gfd", "ready": True, "reason": "Ready"}
     assert operands["dcgm-exporter"] == {
         "name": "dcgm-exporter",
         "ready": False,
+        "reason": "PodNotReady",
         "message": message,
         "since": since,
     }

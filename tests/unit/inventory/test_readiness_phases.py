@@ -263,7 +263,27 @@ def test_required_operands_that_do_not_exist_hold_every_node_up():
     result = resolved(software_facts(operands=NO_OPERANDS), REQUIRED)
     assert result.obstacle is ReadinessObstacle.VALIDATION_FAILED
     assert result.message.startswith("no pod of validator on the node")
-    assert OperandStatus(name="gfd", ready=False, message=_missing("gfd")) in result.operands
+    missing = OperandStatus(name="gfd", reason="PodMissing", message=_missing("gfd"))
+    assert missing in result.operands
+
+
+@pytest.mark.parametrize(
+    ("requirement", "seen", "shown"),
+    [
+        (Requirement.IF_PRESENT, ready(), ["Ready"]),
+        (Requirement.IF_PRESENT, failing(Operand.GFD)[Operand.GFD], ["PodNotReady"]),
+        (Requirement.IF_PRESENT, elsewhere(), ["PodMissing"]),
+        (Requirement.IGNORED, failing(Operand.GFD)[Operand.GFD], ["NotRequired"]),
+        (Requirement.IGNORED, ready(), ["Ready"]),
+        (Requirement.IGNORED, elsewhere(), []),
+    ],
+)
+def test_an_operand_is_shown_with_the_reason_of_its_readiness(
+    requirement: Requirement, seen: OperandFacts, shown: list[str]
+):
+    terms = BootstrapTerms(requirements={Operand.GFD: requirement})
+    found = resolved(software_facts(operands={Operand.GFD: seen}), terms).operands
+    assert [one.reason for one in found if one.name == "gfd"] == shown
 
 
 def _missing(name: str) -> str:
