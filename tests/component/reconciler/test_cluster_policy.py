@@ -30,6 +30,7 @@ from reconciler.node_software.policy_controller import (
 from tests.component.reconciler.operator_world import (
     NAMESPACE,
     RHEL,
+    UBUNTU,
     OperatorWorld,
     an_operator_world,
     conditions_in,
@@ -359,12 +360,13 @@ async def test_without_a_node_with_a_gpu_there_is_no_daemon_set():
 async def test_the_policy_waits_for_the_labels_of_nodes_with_a_gpu(world: OperatorWorld):
     await world.add_policy()
     await world.ready()
-    await world.add_node("n2", software=None, **{f"{NFD_PREFIX}pci-10de.present": "true"})
+    await world.add_node("n2", software=None)
+    await world.label("n2", {f"{NFD_PREFIX}pci-10de.present": "true"})
     await world.settle()
     assert (await world.conditions_of())["Error"] == ("True", "OperandNotReady")
     status = await world.status_of()
     assert any("no labels of it yet: n2" in one["message"] for one in status["conditions"])
-    await world.label_node("n2", **{NVIDIA_PRESENT_LABEL: "true"})
+    await world.label("n2", {NVIDIA_PRESENT_LABEL: "true", **UBUNTU.labels()})
     await world.ready()
     assert (await world.conditions_of())["Ready"] == ("True", "Reconciled")
 
