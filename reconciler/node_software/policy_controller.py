@@ -20,6 +20,7 @@ from api.text import listed
 from kube.backoff import Backoff
 from kube.errors import Conflict, KubeError, NotFound
 from kube.resources import CLUSTER_POLICIES, GPU_CLUSTERS
+from operands.nvidia.driver_owners import owner_value
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_states import POLICY_STATES
 from operands.nvidia.policy_status import (
@@ -38,6 +39,7 @@ from reconciler.node_software.daemon_pods import DaemonSetRollouts
 from reconciler.node_software.deploy_labels_controller import nodes_with_labels
 from reconciler.node_software.gpu_nodes import gpu_nodes, is_upgrading, software_groups
 from reconciler.node_software.operator_status_writer import OperatorStatusWriter
+from reconciler.node_software.software_objects import RESOURCES as SOFTWARE_RESOURCES
 from reconciler.node_software.software_objects import (
     SoftwareObjects,
     StateOutcome,
@@ -51,6 +53,7 @@ from reconciler.operator_gauges import (
     forget_node_software,
     show_policy,
 )
+from reconciler.runtime.live_objects import list_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
@@ -298,9 +301,24 @@ class PolicyController:
         if live.objects:
             # What was deleted a moment ago is looked for once more.
             return REMOVAL_S
+        if left := await self._left_of_drivers():
+            return await self._wait_for(policy, listed(left))
         await self._status.remove_finalizer(policy)
         _log.info("node software of a policy removed", policy=policy.metadata.name)
         return None
+
+    async def _left_of_drivers(self) -> list[str]:
+        """Return the objects of NVIDIADrivers, which their own controller removes; those of none any more hold nothing up."""
+        values = {owner_value(name) for name in self._objects.drivers}
+        if not values:
+            return []
+        live = await list_objects(
+            self._client,
+            SOFTWARE_RESOURCES,
+            namespace=self._terms.namespace,
+            label_selector=f"{POLICY_STATE_LABEL},{POLICY_DRIVER_LABEL} in ({','.join(sorted(values))})",
+        )
+        return [" ".join(name) for name in live.objects]
 
     async def _wait_for(self, policy: "ClusterPolicy", left: str) -> float:
         text = f"{KIND} is being deleted; still there: {left}"

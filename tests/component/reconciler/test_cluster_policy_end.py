@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.names import POLICY_FINALIZER, NodeName
+from api.names import POLICY_DRIVER_LABEL, POLICY_FINALIZER, NodeName
 from kube.errors import NotFound
 from kube.resources import CLUSTER_POLICIES, DAEMON_SETS
 from operands.nvidia.states import pre_requisites, state_dcgm
@@ -84,6 +84,26 @@ async def test_the_end_takes_labels_then_daemon_sets_then_what_pods_needed():
         ]
         await world.settle()
         assert await world.names() == set()
+        assert await is_gone(world)
+
+
+async def test_the_end_waits_for_what_drivers_have_but_not_for_what_no_driver_has():
+    async with an_operator_world(()) as world:
+        await world.add_node(owner="blue")
+        await world.add_policy(driver={"useNvidiaDriverCRD": True})
+        await world.add_driver("blue")
+        await world.ready()
+        (found,) = await world.found(DAEMON_SETS)
+        name, place = found["metadata"]["name"], {"namespace": NAMESPACE}
+        held = {"metadata": {"finalizers": ["example.com/foreground"]}}
+        await world.client.merge_patch(DAEMON_SETS, held, name=name, **place)
+        await world.client.delete(CLUSTER_POLICIES, "gpus")
+        await world.settle()
+        status = await world.status_of()
+        assert any(f"DaemonSet {name}" in one["message"] for one in status["conditions"])
+        forgotten = {"metadata": {"labels": {POLICY_DRIVER_LABEL: "forgotten"}}}
+        await world.client.merge_patch(DAEMON_SETS, forgotten, name=name, **place)
+        await world.settle()
         assert await is_gone(world)
 
 
