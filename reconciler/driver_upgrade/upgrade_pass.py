@@ -6,6 +6,7 @@ time, and no other one waits for it. The tasks of a leader that is deposed are c
 """
 
 import asyncio
+import datetime as dt
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
@@ -34,7 +35,6 @@ from reconciler.pool.index_changes import NODES as INDEX_NODES
 from reconciler.sinks.agent_reports import AgentReports
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from api.kinds.gpunodeinventory import DriverProcess
@@ -112,7 +112,8 @@ class DriverUpgrades:
         self._actions = NodeActions(
             client, recorder, self._refused, monotonic=lambda: now().monotonic
         )
-        self._leading_since: dt.datetime | None = None
+        self._led_from: float | None = None
+        # monotonic: a wall clock that is set back would put off every deadline
         self._candidates: dict[NodeName, tuple[float, tuple[PodOnNode, ...]]] = {}
         # node in upgrade-required -> when its pods were read, and the pods
         self._pauses: dict[NodeName, tuple[Backoff, float]] = {}
@@ -124,8 +125,8 @@ class DriverUpgrades:
         started = self._now().monotonic
         if started < self._rests_until:
             return self._rests_until - started
-        if self._leading_since is None:
-            self._leading_since = self._now().utc
+        if self._led_from is None:
+            self._led_from = started
             self._reports.seed(self._written())
         owners = upgrade_owners(
             self._objects.policies.values(), self._objects.drivers.values(), self._pools()
@@ -153,8 +154,11 @@ class DriverUpgrades:
             pods.setdefault(name, found)
 
         def plan() -> "dict[str, OwnerUpgrade]":
-            instant = self._now().utc
-            since = self._leading_since or instant
+            now = self._now()
+            led_for_s = 0.0 if self._led_from is None else now.monotonic - self._led_from
+            times = UpgradeTimes(
+                now=now.utc, leading_since=now.utc - dt.timedelta(seconds=led_for_s)
+            )
             nodes = (
                 seen.facts(
                     name,
@@ -164,7 +168,7 @@ class DriverUpgrades:
                 )
                 for name in facts
             )
-            return plan_upgrades(owners, nodes, UpgradeTimes(now=instant, leading_since=since))
+            return plan_upgrades(owners, nodes, times)
 
         upgrades = plan()
         unread = [

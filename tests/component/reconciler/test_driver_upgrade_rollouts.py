@@ -90,6 +90,19 @@ async def test_a_budget_that_refuses_holds_its_node_up_until_it_allows():
         assert await run.pods(TEAM) == []
 
 
+async def test_a_wall_clock_that_is_set_back_puts_no_deadline_off():
+    async with an_upgrade_run(1, podDeletion={"timeoutSeconds": 60}) as run:
+        run.clock.wall_offset_s = 3600
+        run.lead()
+        await run.look()
+        run.clock.wall_offset_s = 0
+        await run.add_pod("n0")
+        await run.add_budget(allowed=0)
+        await run.roll_out(2)
+        await run.until("pod-deletion-required")
+        await run.until("upgrade-failed", steps=15)
+
+
 async def test_two_pods_of_one_budget_leave_one_after_the_other():
     """Both may leave, as far as the budget was read: the API server lets one go, and its answer is no failure."""
     async with an_upgrade_run(1, podDeletion={"timeoutSeconds": 0}) as run:
