@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, final
 import aiohttp
 import yaml
 
-from api.names import POLICY_STATE_LABEL
 from manifests.yaml import render
 from simulator.node.nfd import node_feature_crd
 from tests.cluster.environment import client, components, polling, server_process
@@ -57,7 +56,7 @@ _FINALIZED = (
     CLUSTER_POLICIES,
     NVIDIA_DRIVERS,
 )
-_OPERAND_LABEL = "gpu.deckhouse.io/operand"
+_OPERAND_LABELS = ("gpu.deckhouse.io/operand", "gpu.deckhouse.io/policy-state")
 _MOUNTED = ("ca.crt", "scheduler.crt", "scheduler.key")
 _SCHEDULER_ENVIRONMENT = {
     "HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5",
@@ -97,7 +96,7 @@ async def remove(
     await kubectl("delete", *options, "--all", kinds, timeout_s=120)
     # What the server made for operands and node software, beyond its namespace.
     kinds = "clusterroles,clusterrolebindings,runtimeclasses"
-    for label in (_OPERAND_LABEL, POLICY_STATE_LABEL):
+    for label in _OPERAND_LABELS:
         await kubectl("delete", *options, "-l", label, kinds, timeout_s=120)
     async with client.open_client(control_plane.kubeconfig()) as api:
         # Nothing can be made in a namespace that is on its way out.
