@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
-from tests.cluster.environment import pods
+from tests.cluster.environment import pods, polling
 from tests.fault.arena import Arena
 from tests.fault.history import History, describe
 from tests.fault.injecting import SERVES_WITHIN_S, Injecting
@@ -28,13 +28,16 @@ if TYPE_CHECKING:
 
     from tests.cluster.environment import client
     from tests.cluster.environment import control_plane as control_planes
+    from tests.fault.breaking import Fault
     from tests.fault.fleet import Fleet
     from tests.fault.sights import Sight
     from tests.fault.steps import Step
 
 PACE_S: Final = 0.12
 NOTHING_OF_A_REQUEST: Final = "nothing of a request for a node is left over"
-USED_UP_WITHIN_S: Final = 25.0
+USED_UP_WITHIN_S: Final = 75.0
+WATCHED_WITHIN_S: Final = 25.0
+"""Likewise for faults of watches, of which not every one has an event in time."""
 SETTLED_WITHIN_S: Final = 160.0
 """Without a step forward: a long run ends with pods that wait for a hundred nodes. A reservation that a step gave two
 minutes keeps units from others for so long, if its own pod cannot be scheduled; a binding of which nobody knows the end
@@ -42,6 +45,7 @@ keeps them for one."""
 _RARE: Final = frozenset({"eviction", "pod deletion"})
 """Targets of which pods that come and go cause no request; an upgrade may not come so far in time."""
 _POLLED_EVERY_S: Final = 0.25
+_BOUND_WITHIN_S: Final = 5.0
 _STEADY_LOOKS: Final = 3
 """So many looks in a row must find everything right."""
 _USE_UP_FROM: Final = 500_000
@@ -194,19 +198,37 @@ class Run:
         armed = self._fleet.armed
         if any(one.target in {"node write", *_RARE} for one in armed.waiting()):
             await self._arena.drivers.set_version(self._arena.insist, LAST_UPGRADE)
+        now = asyncio.get_running_loop().time
+        watched_until = now() + WATCHED_WITHIN_S
+
+        def is_awaited(fault: "Fault") -> bool:
+            is_of_watch = fault.target.startswith("watch ")
+            return fault.target not in _RARE and (not is_of_watch or now() < watched_until)
+
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(USED_UP_WITHIN_S):
-                while any(one.target not in _RARE for one in armed.waiting()):
+                while any(map(is_awaited, armed.waiting())):
                     pods = range(number, number + 2)
                     for pod in pods:
                         await self._arena.create_pod(
                             pod, pod % 2, "1", is_important=True, is_gated=False
                         )
-                    await asyncio.sleep(1)
+                    await self._until_bound_or_used(len(pods))
                     for pod in pods:
                         await self._arena.delete_pod_number(pod, grace_s=0)
                     number += 2
         armed.disarm()
+
+    async def _until_bound_or_used(self, count: int) -> None:
+        """Wait until so many more pods are bound or a fault is used up; not for long, as the pods may be refused."""
+        armed, report = self._fleet.armed, self._report
+        waiting, enough = armed.waiting(), len(report.bound) + count
+        with contextlib.suppress(AssertionError):
+            await polling.eventually(
+                lambda: armed.waiting() != waiting or len(report.bound) >= enough,
+                what="pods to be bound or a fault to be used up",
+                within=_BOUND_WITHIN_S,
+            )
 
     async def _end(self, history: History) -> None:
         self._note(history, "the faults are over")
