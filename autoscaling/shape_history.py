@@ -77,9 +77,21 @@ def failures_seen(
 
 def pause_after(failures: int, request: "RequestId") -> dt.timedelta:
     """Return how long a shape is left alone after so many failures in a row, with the jitter of the request's id."""
-    pause = min(FIRST_PAUSE * (1 << min(failures - 1, 10)), LONGEST_PAUSE)
+    pause = _pause_without_jitter(failures)
     digest = hashlib.sha256(request.encode()).digest()[0]
     return pause + pause * _JITTER * digest / (100 * 256)
+
+
+def _pause_without_jitter(failures: int) -> dt.timedelta:
+    return min(FIRST_PAUSE * (1 << min(failures - 1, 10)), LONGEST_PAUSE)
+
+
+def _longest_pause(failures: int) -> dt.timedelta:
+    """Return how long a pause after so many failures may be; none are failures that say nothing about the shape."""
+    if failures == 0:
+        return SHORT_PAUSE
+    pause = _pause_without_jitter(failures)
+    return pause + pause * _JITTER / 100
 
 
 def history_from(shapes: "Iterable[ShapeStatus] | None") -> tuple[ShapeHistory, ...]:
@@ -120,8 +132,9 @@ def _as_of(entry: ShapeHistory, terms: "ScalingTerms", now: dt.datetime) -> Shap
         return None
     if entry.excluded_at not in {0, terms.generation}:
         entry = replace(entry, excluded_at=0, without_devices=0)
-    if entry.retry_after is not None and entry.retry_after > now + 2 * LONGEST_PAUSE:
-        entry = replace(entry, retry_after=now + LONGEST_PAUSE)  # a clock that was ahead wrote it
+    latest = now + _longest_pause(entry.failures)
+    if entry.retry_after is not None and entry.retry_after > latest:
+        entry = replace(entry, retry_after=latest)  # a clock that was ahead wrote it
     if entry.retry_after is None or entry.retry_after + LONGEST_PAUSE <= now:
         entry = replace(entry, failures=0, retry_after=None)  # long ago
     return entry if entry.failures or entry.retry_after or entry.without_devices else None

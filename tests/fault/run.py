@@ -38,10 +38,10 @@ NOTHING_OF_A_REQUEST: Final = "nothing of a request for a node is left over"
 USED_UP_WITHIN_S: Final = 75.0
 WATCHED_WITHIN_S: Final = 25.0
 """Likewise for faults of watches, of which not every one has an event in time."""
-SETTLED_WITHIN_S: Final = 160.0
+SETTLED_WITHIN_S: Final = 240.0
 """Without a step forward: a long run ends with pods that wait for a hundred nodes. A reservation that a step gave two
 minutes keeps units from others for so long, if its own pod cannot be scheduled; a binding of which nobody knows the end
-keeps them for one."""
+keeps them for one. A shape of a pool that scales rests for more than three minutes once a request for it has failed."""
 _RARE: Final = frozenset({"eviction", "pod deletion"})
 """Targets of which pods that come and go cause no request; an upgrade may not come so far in time."""
 _POLLED_EVERY_S: Final = 0.25

@@ -133,10 +133,15 @@ def test_what_failed_long_ago_and_shapes_that_are_gone_are_forgotten():
     assert seen(history, at_s=5, terms=the_terms(shapes=SHAPES[1:])) == ()
 
 
-def test_a_clock_that_was_ahead_holds_a_shape_for_half_an_hour_at_most():
-    history = (ShapeHistory(shape="large", failures=1, retry_after=after(86_400)),)
+@pytest.mark.parametrize(("failures", "longest_s"), [(0, 60), (1, 198), (2, 396), (9, 1980)])
+def test_a_clock_that_was_ahead_holds_a_shape_no_longer_than_its_failures_do(
+    failures: int, longest_s: float
+):
+    history = (ShapeHistory(shape="large", failures=failures, retry_after=after(3600)),)
     (entry,) = seen(history, at_s=0)
-    assert entry.retry_after == after(1800)
+    assert entry.retry_after == after(longest_s)
+    (entry,) = seen((entry,), at_s=longest_s - 1)
+    assert entry.retry_after == after(longest_s)
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(Failure)), st.integers(0, 4000)), max_size=12))
