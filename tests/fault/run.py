@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 PACE_S: Final = 0.12
 NOTHING_OF_A_REQUEST: Final = "nothing of a request for a node is left over"
 USED_UP_WITHIN_S: Final = 75.0
+"""A fault that kills a server waits until another one serves."""
 WATCHED_WITHIN_S: Final = 25.0
-"""Likewise for faults of watches, of which not every one has an event in time."""
+"""For faults of watches: not every watch has an event in time, however long the run waits."""
 SETTLED_WITHIN_S: Final = 240.0
 """Without a step forward: a long run ends with pods that wait for a hundred nodes. A reservation that a step gave two
 minutes keeps units from others for so long, if its own pod cannot be scheduled; a binding of which nobody knows the end
