@@ -35,6 +35,7 @@ from tests.cluster.environment import (
     client,
     components,
     control_plane,
+    failure_logs,
     kubeconfigs,
     kubectl,
     nodes,
@@ -44,7 +45,7 @@ from tests.cluster.environment import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 
 PLAIN_USERS = ("alice", "bob")
 """Users with a token and no rights but those that a test gives them."""
@@ -55,6 +56,7 @@ _WRITE_FIGURES = "--write-figures"
 _NEEDS_CONTROL = "control_plane"
 _DESELECTED = pytest.StashKey[int]()
 _RUN_DIRECTORY = pytest.StashKey[Path]()
+_LOGGED_BEFORE = pytest.StashKey[failure_logs.Sizes]()
 _HERE = Path(__file__).parent
 
 
@@ -94,6 +96,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[_DESELECTED] = len(impossible)
         config.hook.pytest_deselected(items=impossible)
         items[:] = [item for item in items if item not in impossible]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    directory = item.config.stash.get(_RUN_DIRECTORY, None)
+    item.stash[_LOGGED_BEFORE] = {} if directory is None else failure_logs.sizes(directory)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> "Generator[None, pytest.TestReport, pytest.TestReport]":
+    """Show with a failure what was logged meanwhile."""
+    made = yield
+    directory = item.config.stash.get(_RUN_DIRECTORY, None)
+    if made.failed and directory is not None:
+        logged = failure_logs.logged_since(directory, item.stash[_LOGGED_BEFORE])
+        made.sections.append(("logged since the test began", logged))
+    return made
 
 
 def pytest_terminal_summary(

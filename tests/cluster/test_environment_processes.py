@@ -1,6 +1,7 @@
 """The processes of the cluster tests start, stop and end as promised, whatever ends the run."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ import pytest
 from tests.cluster.environment import (
     binaries,
     credentials,
+    failure_logs,
     polling,
     processes,
     server_process,
@@ -179,3 +181,25 @@ def is_alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_failure_shows_what_was_logged_meanwhile(tmp_path):
+    ours, other = tmp_path / "server.log", tmp_path / "kubelet.log"
+    ours.write_text(json.dumps({"level": "error", "event": "of a test before"}) + "\n")
+    before = failure_logs.sizes(tmp_path)
+    assert failure_logs.logged_since(tmp_path, before) == ""
+
+    infos = [json.dumps({"level": "info", "event": f"step {number}"}) for number in range(99)]
+    warning = json.dumps({"level": "warning", "event": "write refused"})
+    with ours.open("a") as log:
+        log.write("\n".join([warning, *infos, "a traceback", "{", '"a string"', ""]))
+    other.write_text("I1126 20:01:48 a line of klog\n")
+    assert failure_logs.logged_since(tmp_path, before).splitlines() == [
+        "server.log, 103 lines:",
+        warning,
+        *infos[-3:],
+    ]
+
+    with ours.open("a") as log:
+        log.write(f"{warning}\n" * 50)
+    assert failure_logs.logged_since(tmp_path, before).count("write refused") == 12

@@ -50,8 +50,9 @@ async def test_a_pool_is_cut_again_once_nothing_runs_on_its_device(
     await pools.api.patch(f"{POOLS}/{name}", {"spec": {"allocation": MIG}})
 
     async def waits() -> bool:
-        found = await pools.api.conditions(f"{POOLS}/{name}")
-        return bool(found.get("Maintenance", {}).get("status") == "True")
+        found = (await pools.api.conditions(f"{POOLS}/{name}")).get("Maintenance", {})
+        assert found.get("status") == "True", f"{found}"
+        return True
 
     await polling.eventually(waits, what="maintenance")
     assert devices.driver.instances(devices.uuids[10]) == []

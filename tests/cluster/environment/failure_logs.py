@@ -1,0 +1,59 @@
+"""What the components of a run logged while a test failed: the logs themselves stay on the machine that ran it."""
+
+import json
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+Sizes = dict[str, int]
+"""Name of a log -> its size in bytes at some time."""
+
+_WORSE: Final = frozenset({"warning", "warn", "error", "critical", "fatal"})
+_LAST: Final = 3
+"""Lines that are shown of each log, of whatever level."""
+_SHOWN: Final = 12
+"""Lines that are shown of each log, at most."""
+_WIDTH: Final = 300
+
+
+def sizes(directory: "Path") -> Sizes:
+    return {path.name: path.stat().st_size for path in sorted(directory.glob("*.log"))}
+
+
+def logged_since(directory: "Path", before: Sizes) -> str:
+    """Return the last lines and the latest warnings of each log in JSON that has grown; empty without any."""
+    parts = []
+    for name, size in sizes(directory).items():
+        start = before.get(name, 0)
+        if size <= start:
+            continue
+        with (directory / name).open("rb") as log:
+            log.seek(start)
+            lines = log.read(size - start).decode("utf-8", "replace").splitlines()
+        if shown := _worth_showing(lines):
+            parts.append("\n".join([f"{name}, {len(lines)} lines:", *shown]))
+    return "\n".join(parts)
+
+
+def _worth_showing(lines: "Iterable[str]") -> list[str]:
+    """Return lines of a log in JSON; other programs write too much that is of no interest here."""
+    levels = [(line, _level(line)) for line in lines]
+    known = [(line, level) for line, level in levels if level is not None]
+    first_of_last = len(known) - _LAST
+    shown = [
+        line[:_WIDTH]
+        for number, (line, level) in enumerate(known)
+        if level in _WORSE or number >= first_of_last
+    ]
+    return shown[-_SHOWN:]
+
+
+def _level(line: str) -> str | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    level = found.get("level") if isinstance(found, dict) else None
+    return level if isinstance(level, str) else None
