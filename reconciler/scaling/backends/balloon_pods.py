@@ -1,13 +1,14 @@
 """Backend `balloon`: a pod of low priority for each node, for cluster-autoscaler, which labels no node with the request.
 
-A balloon is bound to the node that came for it. It goes when the node's devices are in the pool; their units are given
-to the waiting pods by `pool.capacity`, as any that come free.
+A balloon is bound to the node that came for it. It goes when the node's devices are in the pool and the node is handed
+over; their units are given to the waiting pods by `pool.capacity`, as any that come free. Were it to go before, neither
+the request nor the units of a node that is starting would count, and the next plan would ask for a second node.
 """
 
 import datetime as dt
 from typing import TYPE_CHECKING, Final, final
 
-from api.names import NodeName
+from api.names import AGENT_NOT_READY_TAINT, NodeName
 from api.status_conditions import parse_time
 from autoscaling.scaling_model import Failure, ObservedRequest, RequestPhase
 
@@ -112,7 +113,10 @@ class BalloonPods:
                 RequestPhase.SIGNALLED,
                 f"pod {signal.name} is not bound; see its Events by cluster-autoscaler",
             )
-        figures = self._caches.index.state(terms.pool.name).node(NodeName(signal.node))
-        if figures is not None and figures.total:
-            return RequestPhase.RELEASED, f"devices of node {signal.node} are in the pool"
-        return RequestPhase.REGISTERED, f"node {signal.node} has no device of the pool"
+        index, name = self._caches.index, NodeName(signal.node)
+        figures, node = index.state(terms.pool.name).node(name), index.nodes.get(name)
+        if figures is None or not figures.total:
+            return RequestPhase.REGISTERED, f"node {name} has no device of the pool"
+        if node is None or node.is_starting:
+            return RequestPhase.REGISTERED, f"node {name} has the taint {AGENT_NOT_READY_TAINT}"
+        return RequestPhase.RELEASED, f"devices of node {name} are in the pool"

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from kube.resources import PODS, Resource
+from api.names import AGENT_NOT_READY_TAINT
+from kube.resources import NODES, PODS, Resource
 from manifests.constants import DEFAULT_NAMESPACE
 from manifests.scaling.balloon_pod import build_balloon
 from manifests.scaling.priority_class import build_balloon_priority_class
@@ -94,6 +95,27 @@ async def test_a_balloon_on_a_node_with_devices_is_removed(run: ScalingRun):
     await run.look()
     await run.add_node("n1")
     await bind(run, "n1")
+    await run.look()
+    assert await run.signals() == []
+
+
+async def test_a_balloon_on_a_node_that_is_starting_stays_and_no_second_node_is_requested(
+    run: ScalingRun,
+):
+    """Its units count for nobody yet: without the balloon the pod would seem to need another node."""
+    await run.add_pods("a")
+    await run.look()
+    asked = await run.ids()
+    await run.add_node("n1")
+    startup_taint = {"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}
+    await run.admin.merge_patch(NODES, {"spec": {"taints": [startup_taint]}}, name="n1")
+    await bind(run, "n1")
+    await run.look()
+    assert await run.ids() == asked
+    assert await phases(run) == ["Registered"]
+
+    await run.admin.merge_patch(NODES, {"spec": {"taints": None}}, name="n1")
+    await run.look()
     await run.look()
     assert await run.signals() == []
 
