@@ -241,7 +241,7 @@ class HalfHour:
             assert seen.get("status") == status, f"{seen}"
             return True
 
-        await polling.eventually(has, what=f"{type_}={status} of {node}", within=60)
+        await polling.eventually(has, what=f"{type_}={status} of {node}")
 
     async def _figures(self, pool: str, **wanted: int) -> None:
         async def has() -> bool:
@@ -250,4 +250,4 @@ class HalfHour:
             assert {key: seen.get(key) for key in wanted} == wanted, f"{shown.get('status')}"
             return True
 
-        await polling.eventually(has, what=f"{pool} with {wanted}", within=60, every=0.2)
+        await polling.eventually(has, what=f"{pool} with {wanted}", every=0.2)

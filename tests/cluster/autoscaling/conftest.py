@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     MakeNodePool = Callable[..., Awaitable[str]]
 
-_GONE_WITHIN_S = 60
 _STOCK = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -150,6 +149,6 @@ async def make_node_pool(
         assert not left, f"{left}"
         return True
 
-    await polling.eventually(are_gone, what="NodeClaims gone", within=_GONE_WITHIN_S, every=0.5)
+    await polling.eventually(are_gone, what="NodeClaims gone", every=0.5)
     for name in made:
         await api.delete(f"{karpenter.NODE_CLASSES}/{name}")

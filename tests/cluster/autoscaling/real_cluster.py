@@ -75,7 +75,7 @@ class RealScalingCluster:
             assert not left, f"{[one['metadata']['name'] for one in left]}"
             return True
 
-        await polling.eventually(are_gone, what="NodeClaims gone", within=60, every=0.5)
+        await polling.eventually(are_gone, what="NodeClaims gone", every=0.5)
 
     async def devices(self) -> str:
         """Describe how devices and their nodes stand, for a story that failed."""

@@ -38,6 +38,8 @@ async def pool(
     pool = ScalingPool(scaling_cluster, "balloon")
     await pool.create([shape("one", 1, "gpu-1x")], backend="balloon")
     yield pool
+    # One that a failed test leaves keeps a Karpenter that starts later waiting for its NodeClaim.
+    await nodes.delete_nodes(api, [NODE])
     await installed.reconfigure(autoscaling={"backends": ["karpenter-signal"]})
     await api.delete(f"{PRIORITY_CLASSES}/{BALLOON_PRIORITY_CLASS}")
 
@@ -63,7 +65,7 @@ async def test_a_balloon_is_unschedulable_then_bound_and_gives_way_to_the_pod(
     await pool.until("no balloon is left", lambda seen: not seen.signals)
     await pool.until("no startup taint is left", lambda seen: not seen.with_startup_taint)
     await pool.delete_pods("balloon-a")
-    await api.delete(f"{nodes.NODES}/{NODE}")
+    await nodes.delete_nodes(api, [NODE])
     await pool.ends_clean()
 
 

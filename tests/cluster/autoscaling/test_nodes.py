@@ -62,9 +62,7 @@ async def test_node_of_a_hand_made_signal_serves_its_pool(
         assert plugin["status"].get("numberReady") == 1, f"{plugin['status']}"
         return True
 
-    await polling.eventually(
-        plugin_runs, what="the plugin runs beside the startup taint", within=60
-    )
+    await polling.eventually(plugin_runs, what="the plugin runs beside the startup taint")
     await pool.create_pod("first", 1)
     await api.delete(f"{pods.collection(namespace)}/scale-{request}")
     # `node.handover` has removed the taint.
@@ -77,5 +75,5 @@ async def test_node_of_a_hand_made_signal_serves_its_pool(
         assert not await api.find(f"{nodes.NODES}/{node}")
         return capacity(await api.get(f"{POOLS}/{pool.name}")).get("total") == 0
 
-    await polling.eventually(is_gone, what="the empty node is gone", within=60)
+    await polling.eventually(is_gone, what="the empty node is gone")
     print(f"pod gone -> node gone {asyncio.get_running_loop().time() - began:.1f} s")

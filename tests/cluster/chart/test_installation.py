@@ -97,7 +97,7 @@ async def test_pods_are_admitted_where_pod_security_is_restricted(
         assert names == {constants.NAME: 2, constants.SCHEDULER_DEPLOYMENT: 2, constants.CONSOLE: 1}
         return True
 
-    await polling.eventually(pods, what="servers, schedulers and the console", within=60)
+    await polling.eventually(pods, what="servers, schedulers and the console")
 
 
 async def test_change_of_a_setting_changes_the_pods_and_nothing_else_does(
@@ -142,7 +142,7 @@ async def test_ca_bundle_survives_upgrades_and_comes_back_after_a_replace(
         bundles = await ca_bundles(api)
         return bundles.pop() if len(bundles) == 1 else None
 
-    bundle = await polling.eventually(injected, what="caBundle in every webhook", within=60)
+    bundle = await polling.eventually(injected, what="caBundle in every webhook")
     await upgrade(helm, release_namespace, "--server-side=true", poolViewers=[])
     assert await ca_bundles(api) == {bundle}
     await upgrade(helm, release_namespace, "--server-side=false", "--force-conflicts=false")
@@ -153,7 +153,7 @@ async def test_ca_bundle_survives_upgrades_and_comes_back_after_a_replace(
     assert await ca_bundles(api) == {bundle}
     await kubectl("replace", "-f", "-", stdin=yaml.safe_dump_all(configurations))
     assert await ca_bundles(api) == {None}
-    await polling.eventually(injected, what="caBundle again", within=10)
+    await polling.eventually(injected, what="caBundle again")
     assert await ca_bundles(api) == {bundle}
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from tests.cluster.environment.kubectl import Kubectl
 
-_SERVED_WITHIN_S = 60
 """A definition that is made again soon after its deletion takes up to half a minute."""
 
 
@@ -40,4 +39,4 @@ async def _until_listed(kubectl: "Kubectl", path: str) -> None:
         assert done.returncode == 0, done.stderr
         return True
 
-    await polling.eventually(is_listed, what=f"{path} is served", within=_SERVED_WITHIN_S)
+    await polling.eventually(is_listed, what=f"{path} is served")

@@ -5,6 +5,7 @@ import json
 from typing import TYPE_CHECKING
 
 from tests.cluster.environment import client
+from tests.cluster.environment.polling import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,7 +67,7 @@ async def wait_for_pod(
     name: str,
     until: "Callable[[JsonObject], bool]" = is_bound,
     *,
-    within: float = 30,
+    within: float = PATIENCE_S,
 ) -> "JsonObject":
     """Return the pod as soon as it exists and `until` holds."""
 
@@ -80,7 +81,7 @@ async def wait_for_pod(
 
 
 async def wait_for_pod_gone(
-    api: client.ApiClient, namespace: str, name: str, *, within: float = 30
+    api: client.ApiClient, namespace: str, name: str, *, within: float = PATIENCE_S
 ) -> None:
     selector = f"metadata.name={name}"
     await wait_for_pods(
@@ -93,7 +94,7 @@ async def wait_for_pods(
     namespace: str,
     satisfied: "Callable[[Mapping[str, JsonObject]], bool]",
     *,
-    within: float = 30,
+    within: float = PATIENCE_S,
     **selectors: str,
 ) -> "dict[str, JsonObject]":
     """Return name -> pod as soon as the selected pods of the namespace satisfy.

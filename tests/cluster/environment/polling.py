@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import ssl
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import aiohttp
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from tests.cluster.environment import processes
 
 T = TypeVar("T")
+
+PATIENCE_S: Final = 120.0
+"""Default of all waits for a fact, far beyond what any takes on a busy machine: only a failing test waits so long."""
 
 _ANSWER_SHOWN = 600
 """Characters of a refused probe's answer that are quoted; /readyz lists ~50 checks."""
@@ -36,7 +39,7 @@ async def eventually(
 
 
 async def eventually(
-    predicate: "Callable[[], Any]", *, what: str, within: float = 30, every: float = 0.1
+    predicate: "Callable[[], Any]", *, what: str, within: float = PATIENCE_S, every: float = 0.1
 ) -> Any:
     """Return the first truthy value of `predicate`, plain or async, asked every `every` seconds.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.environment.control_plane import ControlPlane
 
-_READY_S = 60
+_READY_S = 120
 
 
 @final

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 USER, PASSWORD = "puller", "secret-word"
 _HTPASSWD = f"{USER}:$2b$05$zPSXgxXETXBY/bp76SnxO.uWLby0YLDxB3BhxtZyfO1UtMRVRqdrW\n"
 """The password's bcrypt, the only form that docker-registry accepts."""
-_READY_S = 60
+_READY_S = 120
 _SERVICE, _ISSUER = "registry.tests", "tests"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 IMAGE = "registry.test/gpu-control-plane:test"
 """Of DaemonSets, where a test names none; no node of these tests pulls it."""
 
-_READY_S = 60
+_READY_S = polling.PATIENCE_S
 
 
 @final

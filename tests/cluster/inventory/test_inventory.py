@@ -246,7 +246,7 @@ async def test_garbage_collector_leaves_the_devices_of_a_node_that_is_made_again
     await api.create(maps, {"metadata": {"name": site.node, "ownerReferences": [owner]}})
     await api.delete(path)
     await api.create("/api/v1/nodes", {"metadata": {"name": site.node}})
-    await until_gone(api, f"{maps}/{site.node}", within=60)
+    await until_gone(api, f"{maps}/{site.node}")
     assert await site.settle() == 0
     after = ours(await site.caches.gpus(), site.node)
     assert [one.metadata.uid for one in after] == [one.metadata.uid for one in before]

@@ -179,7 +179,7 @@ async def apply(kubectl, api: client.ApiClient, crds: list[Json]) -> None:
             assert schema.get("description") == schema_of(crd).get("description"), kind
         return True
 
-    await polling.eventually(is_in_force, what="the schemas", within=60, every=0.5)
+    await polling.eventually(is_in_force, what="the schemas", every=0.5)
 
 
 @pytest.fixture

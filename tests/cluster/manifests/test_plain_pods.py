@@ -73,7 +73,7 @@ async def until_ours(api, namespace, words: str) -> None:
         assert words in said if words else not said, said
         return True
 
-    await polling.eventually(is_so, what=f"our Binding: {words or 'passes'}", within=60)
+    await polling.eventually(is_so, what=f"our Binding: {words or 'passes'}")
 
 
 @pytest.fixture

@@ -40,7 +40,6 @@ WRITTEN = PLURALS | {
     "nodes",
     *(f"{kind}{part}" for kind in ("clusterpolicies", "nvidiadrivers") for part in ("", "/status")),
 }
-WITHIN_S = 60
 ALL, RUNNING = 200, 4
 """Nodes, and those of them that take pods."""
 TAINT = {"key": "test.example.com/takes-no-pod", "effect": "NoSchedule"}
@@ -136,7 +135,7 @@ async def until_at_rest(software: NodeSoftware) -> None:
         assert not moving, f"{moving}"
         return True
 
-    await polling.eventually(is_at_rest, what="a server at rest", within=WITHIN_S)
+    await polling.eventually(is_at_rest, what="a server at rest")
 
 
 async def join(

@@ -27,7 +27,6 @@ from tests.cluster.operator_states.conftest import (
     PLURALS,
     PODS,
     RUNNING,
-    WITHIN_S,
     NodeSoftware,
     join,
     until_at_rest,
@@ -166,7 +165,7 @@ async def until_state(
         assert (found.get("state"), found.get("reason")) == (readiness, reason), f"{found}"
         return found
 
-    return await polling.eventually(is_so, what=f"{name} {readiness}", within=WITHIN_S)
+    return await polling.eventually(is_so, what=f"{name} {readiness}")
 
 
 async def until_ready(api: ApiClient, path: str = f"{CLUSTER_POLICIES}/{POLICY}") -> Json:
@@ -184,7 +183,7 @@ async def until_ready(api: ApiClient, path: str = f"{CLUSTER_POLICIES}/{POLICY}"
         return status
 
     # A definition on its way out refuses objects, and the server pauses for so long then.
-    within = WITHIN_S + MOST_REFUSED_S
+    within = polling.PATIENCE_S + MOST_REFUSED_S
     return await polling.eventually(is_ready, what=f"{path} is Ready", within=within)
 
 
@@ -231,7 +230,7 @@ async def test_many_nodes_cost_one_write_an_object_and_none_at_rest(
         assert driver_systems(found.values()) == {"ubuntu22.04": 1, "rhel9": 1}
         return True
 
-    await polling.eventually(are_there, what="all DaemonSets", within=WITHIN_S)
+    await polling.eventually(are_there, what="all DaemonSets")
     there = time.monotonic()
     progress(
         f"{ALL} nodes: all DaemonSets are there {there - begun:.1f} s after the start of kubectl"
@@ -304,7 +303,7 @@ async def test_a_node_of_a_third_system_moves_no_other_daemon_set(
             (name,) = found
             return str(name)
 
-        driver = await polling.eventually(has_driver, what="the driver's pod", within=WITHIN_S)
+        driver = await polling.eventually(has_driver, what="the driver's pod")
         await until_ready(api)
         after = {name: version(one) for name, one in (await daemon_sets(api)).items()}
         assert after.pop(driver)[1] == 1
@@ -321,7 +320,7 @@ async def test_a_node_of_a_third_system_moves_no_other_daemon_set(
         assert driver not in found, f"{found[driver]['status']}"
         return True
 
-    await polling.eventually(is_gone, what=f"{driver} is gone", within=WITHIN_S)
+    await polling.eventually(is_gone, what=f"{driver} is gone")
     assert {name: version(one) for name, one in (await daemon_sets(api)).items()} == before
 
 
@@ -360,7 +359,7 @@ async def test_a_changed_driver_is_not_ready_until_its_pods_are_replaced(
     async def until_named(*names: str) -> None:
         kept = set(names)
         every = functools.partial(names_all, kept)
-        await polling.eventually(every, what=f"{kept} are named", within=WITHIN_S)
+        await polling.eventually(every, what=f"{kept} are named")
         now = await driver_pods(api)
         assert {one: now[one] for one in kept} == {one: pods[one] for one in kept}
 
@@ -395,7 +394,7 @@ async def test_an_edit_is_put_back_and_told_once(
         assert after["spec"] == before["spec"]
         return True
 
-    await polling.eventually(is_put_back, what="the DaemonSet of before", within=WITHIN_S)
+    await polling.eventually(is_put_back, what="the DaemonSet of before")
 
     async def is_told() -> list[Json]:
         listed = await api.get(EVENTS, fieldSelector="reason=GPUOperandRestored")
@@ -488,7 +487,7 @@ async def test_a_service_monitor_comes_with_its_kind(
         assert "nvidia-dcgm-exporter" in found, f"{found}"
         return found
 
-    await polling.eventually(is_there, what="the ServiceMonitor", within=WITHIN_S)
+    await polling.eventually(is_there, what="the ServiceMonitor")
     await until_ready(api)
     after = await objects(api)
     assert {name: version(one) for name, one in after.items() if name[0] == "daemonsets"} == {
@@ -515,7 +514,7 @@ async def test_two_drivers_that_select_one_node_change_nothing(
         assert (shown["nodesReady"], shown["nodesTotal"]) == (RUNNING, RUNNING)
         return True
 
-    await polling.eventually(is_everywhere, what="the driver on all nodes", within=WITHIN_S)
+    await polling.eventually(is_everywhere, what="the driver on all nodes")
     before = await daemon_sets(api)
     assert driver_systems(before.values()) == {"ubuntu22.04": 1, "rhel9": 1}
     owners = {
@@ -567,7 +566,7 @@ async def test_a_deleted_policy_leaves_in_order_and_takes_nothing_of_others(
     assert before[node][NVIDIA_PRESENT_LABEL] == "true"
     await until_at_rest(software)
     mark, begun = await software.audit.mark(), time.monotonic()
-    await kubectl("delete", "clusterpolicy", POLICY, timeout_s=WITHIN_S)
+    await kubectl("delete", "clusterpolicy", POLICY, timeout_s=polling.PATIENCE_S)
     progress(f"deleted with {len(found)} objects after {time.monotonic() - begun:.1f} s")
 
     assert await api.find(f"{CLUSTER_POLICIES}/{POLICY}") == {}

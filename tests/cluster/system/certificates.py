@@ -28,7 +28,7 @@ async def make_again(api: client.ApiClient, missing: str, wanted: str) -> dict[s
         data = await data_of(api)
         return data if data[missing] and data[wanted] != before[wanted] else None
 
-    return await polling.eventually(changed, what=f"a new {wanted}", within=30)
+    return await polling.eventually(changed, what=f"a new {wanted}")
 
 
 async def retire_old_authorities(api: client.ApiClient) -> None:
@@ -42,7 +42,7 @@ async def retire_old_authorities(api: client.ApiClient) -> None:
         data = await data_of(api)
         return data["ca.crt"] == only and data["scheduler.crt"] != before["scheduler.crt"]
 
-    await polling.eventually(is_followed, what="a new scheduler.crt", within=30)
+    await polling.eventually(is_followed, what="a new scheduler.crt")
 
 
 async def install_scheduler_deployment(api: client.ApiClient) -> None:
@@ -68,7 +68,7 @@ async def trusted_by_pods(api: client.ApiClient, *, other_than: str | None = Non
         found: str | None = template["metadata"].get("annotations", {}).get(TRUST_HASH_ANNOTATION)
         return found if found != other_than else None
 
-    return await polling.eventually(annotated, what="a restart of kube-scheduler", within=30)
+    return await polling.eventually(annotated, what="a restart of kube-scheduler")
 
 
 async def until_repaired(
@@ -80,7 +80,7 @@ async def until_repaired(
         found = [await api.get(path) for path in configurations]
         return all(one["webhooks"][0]["clientConfig"].get("caBundle") for one in found)
 
-    await polling.eventually(are_whole, what="the caBundle", within=15)
+    await polling.eventually(are_whole, what="the caBundle")
 
     # The API server asks by what its watch has told it, a moment behind what it has stored.
     async def is_asked() -> bool:
@@ -100,4 +100,4 @@ async def injected(api: client.ApiClient, data: dict[str, str]) -> None:
         found = await api.get(CONFIGURATION)
         return bool(found["webhooks"][0]["clientConfig"].get("caBundle") == data["ca.crt"])
 
-    await polling.eventually(is_injected, what="the CAs in caBundle", within=30)
+    await polling.eventually(is_injected, what="the CAs in caBundle")

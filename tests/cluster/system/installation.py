@@ -100,7 +100,7 @@ async def remove(
         await kubectl("delete", *options, "-l", label, kinds, timeout_s=120)
     async with client.open_client(control_plane.kubeconfig()) as api:
         # Nothing can be made in a namespace that is on its way out.
-        await until_gone(api, f"/api/v1/namespaces/{NAMESPACE}", within=60)
+        await until_gone(api, f"/api/v1/namespaces/{NAMESPACE}")
 
 
 async def _forget(api: client.ApiClient, collection: str) -> None:
@@ -115,7 +115,9 @@ async def _forget(api: client.ApiClient, collection: str) -> None:
             await api.delete(path)
 
 
-async def until_gone(api: client.ApiClient, path: str, *, within: float = 30) -> None:
+async def until_gone(
+    api: client.ApiClient, path: str, *, within: float = polling.PATIENCE_S
+) -> None:
     """Return when there is no such object any more."""
 
     async def is_gone() -> bool:

@@ -137,6 +137,6 @@ async def test_server_ended_orderly_under_load_refuses_nothing_that_it_took(
     assert await system.server.terminate() == 0
     await system.server.start()
 
-    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 32), within=45)
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 32))
     assert len(check_devices(found.values())) == 32
     await figures(pool, used=32, reserved=0)

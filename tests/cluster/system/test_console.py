@@ -249,7 +249,7 @@ async def _serving(command, environment: Mapping[str, str], port: int) -> AsyncI
         return True
 
     try:
-        await polling.eventually(is_ready, what="the console is ready", within=60)
+        await polling.eventually(is_ready, what="the console is ready")
         yield url
     finally:
         with contextlib.suppress(ProcessLookupError):

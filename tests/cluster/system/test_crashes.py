@@ -84,7 +84,7 @@ async def test_server_killed_while_it_binds_gives_nothing_twice(
 
     await system.server.start()
 
-    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 128), within=60)
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 128))
     assert len(check_devices(found.values())) == 128
     await figures(pool, used=128, reserved=0, available=0)
 
@@ -106,7 +106,7 @@ async def test_api_server_that_freezes_amid_bindings_leaves_no_doubt_behind(
             system.server.kill9()
     await system.restore()
 
-    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 32), within=60)
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 32))
 
     assert len(check_devices(found.values())) == 32
     await figures(pool, used=32, reserved=0, available=0)
@@ -147,7 +147,7 @@ async def test_pending_pods_outlive_restarts_of_server_and_scheduler(
     system.scheduler.kill9()
     await system.scheduler.start()
 
-    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 64), within=60)
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 64))
     bound = [pod for pod in found.values() if pods.is_bound(pod)]
     assert len(found) == 200
     assert len(check_devices(bound)) == 64
@@ -156,7 +156,7 @@ async def test_pending_pods_outlive_restarts_of_server_and_scheduler(
     for pod in bound[:8]:
         await pods.finish_pod(api, namespace, pod["metadata"]["name"])
 
-    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 72), within=60)
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 72))
     running = [
         pod
         for pod in found.values()

@@ -123,7 +123,7 @@ async def test_label_taken_off_the_namespace_closes_the_pool_to_new_pods(make_po
             return "is not open to this pod" in refused.message
         return False
 
-    await polling.eventually(is_refused, what="the refusal", within=5)
+    await polling.eventually(is_refused, what="the refusal")
     assert pods.is_running(await api.get(f"{pods.collection(namespace)}/before"))
 
 

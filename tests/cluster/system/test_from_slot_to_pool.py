@@ -78,7 +78,7 @@ class PoolRun:
             assert {key: seen.get(key) for key in wanted} == wanted, f"{pool.get('status')}"
             return True
 
-        await polling.eventually(has, what=f"{self.pool} with {wanted}", within=60, every=0.2)
+        await polling.eventually(has, what=f"{self.pool} with {wanted}", every=0.2)
 
     async def condition(self, type_: str, status: str) -> str:
         """Wait until a condition of the pool has a status; return its message."""
@@ -119,7 +119,7 @@ class PoolRun:
             assert seen == dict.fromkeys(names, "Running"), f"{seen}"
             return {one["metadata"]["name"]: units_of(one) for one in found}
 
-        found: dict[str, list[str]] = await polling.eventually(are, what=f"{names} run", within=60)
+        found: dict[str, list[str]] = await polling.eventually(are, what=f"{names} run")
         return found
 
     async def told(self, reason: str, name: str) -> None:
@@ -159,9 +159,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     # Nodes tell of their devices, and become ready for pooling.
     for node in pool_run.nodes:
         await pool_run.tell(node, *(agent_device(node, number, of=GPUS) for number in range(GPUS)))
-    await polling.eventually(
-        lambda: _are_ready(pool_run), what="nodes ready for pooling", within=60
-    )
+    await polling.eventually(lambda: _are_ready(pool_run), what="nodes ready for pooling")
     found = await pool_run.devices()
     assert {one["status"]["product"] for one in found} == {"NVIDIA-H200"}
 
@@ -177,7 +175,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
         ),
     )
     await pool_run.figures(total=4, available=4)
-    await polling.eventually(lambda: _are_served(pool_run), what="plugins run", within=60)
+    await polling.eventually(lambda: _are_served(pool_run), what="plugins run")
     await pool_run.advertise(GPUS)
     await pool_run.run("a", "b", "c", "d")
     units = await pool_run.running("a", "b", "c", "d")
@@ -247,7 +245,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     assert shown["PHASE"] == "Terminating"
     for name in names:
         await api.delete(f"/api/v1/namespaces/{pool_run.namespace}/pods/{name}")
-    await until_gone(api, f"{POOLS}/{pool_run.pool}", within=60)
+    await until_gone(api, f"{POOLS}/{pool_run.pool}")
     await _check_nothing_left(pool_run)
 
 

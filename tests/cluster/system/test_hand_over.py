@@ -54,7 +54,6 @@ class Replicas:
                 None,
             ),
             what="a replica that is ready",
-            within=30,
             every=0.02,
         )
 
@@ -227,7 +226,7 @@ async def test_leader_that_was_stopped_in_the_middle_of_a_bind_cannot_give_a_dev
         first.process.pause()
 
         # The second one leads, and gives the very device to the other pod.
-        await second.wait_for("/readyz", within=20)
+        await second.wait_for("/readyz")
 
         async def given():
             await ask(second, "filter", {"Pod": other, "NodeNames": [node]})
@@ -255,7 +254,7 @@ async def test_leader_that_was_stopped_in_the_middle_of_a_bind_cannot_give_a_dev
     # Who lost the lead stands by, and takes it up again.
     await first.until_standing_by()
     second.kill9()
-    await first.wait_for("/readyz", within=30)
+    await first.wait_for("/readyz")
     assert await first.terminate() == 0
 
 

@@ -40,7 +40,7 @@ async def test_all_pods_of_a_burst_are_placed_on_one_connection(
         await api.create(pods.collection(namespace), a_pod(f"p-{number}", pool))
     before = wire.connections
     await system.scheduler.start()
-    await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, COUNT), within=60)
+    await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, COUNT))
     assert wire.connections - before == 1
 
 

@@ -40,7 +40,7 @@ async def test_standby_is_alive_but_not_ready_and_takes_over_after_a_kill(
 
         first.kill9()
 
-        await second.wait_for("/readyz", within=20)
+        await second.wait_for("/readyz")
         assert await holder(api) not in {"", leader}
         serving = await polling.eventually(
             lambda: [line for line in second.logs() if line.get("event") == "serving"],
@@ -65,7 +65,7 @@ async def test_server_that_cannot_renew_its_lease_stands_by_and_leads_again(
             await server.until_standing_by()
         finally:
             control_plane.apiserver.resume()
-        await server.wait_for("/readyz", within=20)
+        await server.wait_for("/readyz")
         assert server.process.running
         assert await server.terminate() == 0
     finally:

@@ -42,15 +42,11 @@ def nominated(found: "Mapping[str, JsonObject]") -> "dict[str, str]":
 async def wait_for_nominations(
     api: "ApiClient", namespace: str, count: int
 ) -> "dict[str, JsonObject]":
-    return await pods.wait_for_pods(
-        api, namespace, lambda found: len(nominated(found)) == count, within=20
-    )
+    return await pods.wait_for_pods(api, namespace, lambda found: len(nominated(found)) == count)
 
 
 async def bound_pods(api: "ApiClient", namespace: str) -> "dict[str, JsonObject]":
-    return await pods.wait_for_pods(
-        api, namespace, lambda found: all_bound(found, COUNT), within=60
-    )
+    return await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, COUNT))
 
 
 async def test_the_last_of_a_long_queue_are_nominated_and_bound_where_units_are_reserved(

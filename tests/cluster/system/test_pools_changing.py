@@ -31,7 +31,7 @@ async def test_pod_that_waits_runs_when_a_device_comes_into_the_pool(
     device = a_device(node, 1, pool.name)
     await add_device(api, device)
 
-    found = await pods.wait_for_pod(api, namespace, "second", within=15)
+    found = await pods.wait_for_pod(api, namespace, "second")
     first = await pods.wait_for_pod(api, namespace, "first")
     assert len(check_devices([first, found])) == 2
     await figures(pool, total=2, used=2)

@@ -71,7 +71,7 @@ async def test_access_by_label_of_the_namespace_is_given_within_a_moment(make_po
         return True
 
     # The server sees the label through its watch, a few milliseconds later.
-    await polling.eventually(is_admitted, what="a pod that the label lets in", within=5)
+    await polling.eventually(is_admitted, what="a pod that the label lets in")
 
 
 async def test_more_than_the_largest_node_has(make_pool, api, namespace):

@@ -63,7 +63,7 @@ async def test_reservation_of_a_pod_that_is_never_stored_is_given_to_another(
     await figures(pool, reserved=0, available=2)
     await api.create(pods.collection(namespace), a_pod("next", pool, 2))
 
-    bound = await pods.wait_for_pod(api, namespace, "next", within=20)
+    bound = await pods.wait_for_pod(api, namespace, "next")
 
     assert len(check_devices([bound])) == 2
     ended = "gpu_reservations_ended_total"
@@ -179,7 +179,7 @@ async def test_expired_reservation_is_told_on_pool_and_pod(
         assert "GPUReservationExpired" in pod_text
         return True
 
-    await polling.eventually(described, what="events of the expiry", within=10, every=0.5)
+    await polling.eventually(described, what="events of the expiry", every=0.5)
 
 
 async def test_pod_that_waits_for_a_reservation_runs_when_it_expires(make_pool, api, namespace):
@@ -194,7 +194,7 @@ async def test_pod_that_waits_for_a_reservation_runs_when_it_expires(make_pool, 
         in pods.scheduled_condition(waiting)["message"]
     )
 
-    bound = await pods.wait_for_pod(api, namespace, "waiting", within=15)
+    bound = await pods.wait_for_pod(api, namespace, "waiting")
 
     check_devices([bound])
     assert not pods.is_bound(await api.get(f"{pods.collection(namespace)}/stuck"))

@@ -239,7 +239,7 @@ async def test_every_right_is_used(  # fixtures
     await certificates.install_scheduler_deployment(api)
     await certificates.trusted_by_pods(api)
     await system.scheduler.start()
-    await pods.wait_for_pod(api, namespace, "late", within=60)
+    await pods.wait_for_pod(api, namespace, "late")
     await damage_certificates(api)
     # Those are used in tests/cluster/operands, autoscaling, manifests and node/caches.
     elsewhere = {
@@ -263,7 +263,7 @@ async def test_every_right_is_used(  # fixtures
         )
         return True
 
-    await polling.eventually(all_used, what="the use of every right", within=30, every=1)
+    await polling.eventually(all_used, what="the use of every right", every=1)
     await api.delete(installation.DEPLOYMENT)
     await api.delete(SERVICE)
     # Leave the installation to the next test as it was.

@@ -31,7 +31,5 @@ async def test_no_creation_fails_while_certificates_are_replaced(make_pool, syst
             data = await make_again(api, "tls.crt", "tls.crt")
         replaced.set()
 
-    found = await pods.wait_for_pods(
-        api, namespace, lambda found: all_bound(found, made), within=60
-    )
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, made))
     check_devices(found.values())

@@ -106,7 +106,7 @@ async def test_quiet_system_writes_nothing_but_its_lease(make_pool, api, namespa
     await figures(pool, used=1, reserved=0)
     # A device's state is written when a burst is over, and what the test before this one has left is
     # cleared away.
-    await polling.eventually(lambda: _is_at_rest(audit), what="a server at rest", within=60)
+    await polling.eventually(lambda: _is_at_rest(audit), what="a server at rest")
     mark = await audit.mark()
 
     # A stretch of real time is what this is about.

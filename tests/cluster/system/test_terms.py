@@ -19,7 +19,7 @@ async def bind_one(api, namespace, pool, name: str) -> float:
     """Create a pod; return after how long it was bound, by the present term."""
     since = time.monotonic()
     await api.create(pods.collection(namespace), a_pod(name, pool))
-    pod = await pods.wait_for_pod(api, namespace, name, within=60)
+    pod = await pods.wait_for_pod(api, namespace, name)
     took_s = time.monotonic() - since
     bound_by = pod["metadata"]["annotations"][LEADER_ANNOTATION]
 

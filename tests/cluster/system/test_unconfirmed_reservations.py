@@ -104,7 +104,7 @@ async def waits_of_honest_pods(api, namespace, pool, figures, seen: list[int]) -
             await api.create(pods.collection(namespace), a_pod(name, pool, 8 // HONEST))
         bound = []
         for name in names:
-            bound.append(await pods.wait_for_pod(api, namespace, name, within=60))
+            bound.append(await pods.wait_for_pod(api, namespace, name))
             waits.append(time.monotonic() - began)
         assert len(check_devices(bound)) == 8
         await figures(pool, used=8)

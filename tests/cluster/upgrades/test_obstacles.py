@@ -74,7 +74,7 @@ async def test_cordoned_hidden_and_deleted_nodes_beside_others(
     async def is_under_way() -> bool:
         return is_cordoned(await api.get(f"{nodes.NODES}/{leaving}"))
 
-    await polling.eventually(is_under_way, what=f"{leaving} is cordoned", within=60)
+    await polling.eventually(is_under_way, what=f"{leaving} is cordoned")
     await nodes.delete_nodes(api, [leaving])
     await upgrades.until_driven([cordoned, *plain], version)
     found = await upgrades.nodes(names)
@@ -101,7 +101,7 @@ async def test_server_is_killed_in_the_middle(
                 new = [name for name in names if drivers.get(name) == version]
                 return len(new) >= count
 
-            await polling.eventually(are_upgraded, what=f"{count} with {version}", within=60)
+            await polling.eventually(are_upgraded, what=f"{count} with {version}")
             await upgrades.crash()
             await upgrades.software.server.start()
         await upgrades.until_driven(names, version)

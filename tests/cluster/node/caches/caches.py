@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 CLUSTER_CACHES: Final = f"{GKM}/clustergkmcaches"
 EVENTS: Final = "/apis/events.k8s.io/v1"
-WITHIN_S: Final = 60
 DRIVER: Final = "csi.gkm.io"
 ATTRIBUTE: Final = f"{DRIVER}/GKMCache"
 NAMESPACE_ATTRIBUTE: Final = f"{DRIVER}/namespace"
@@ -116,7 +115,7 @@ class Caches:
                 raise AssertionError(f"{refused}") from refused
             return made
 
-        return await polling.eventually(is_made, what=what, within=WITHIN_S)
+        return await polling.eventually(is_made, what=what)
 
     async def on_node(self, name: str, *, of_cluster: bool = False) -> "dict[str, JsonObject]":
         """Return what the node's object says of a cache: digest -> entry."""
@@ -137,7 +136,7 @@ class Caches:
             assert shown == states, f"{found}"
             return found or {"": {}}
 
-        return await polling.eventually(does, what=f"{name} on the node: {states}", within=WITHIN_S)
+        return await polling.eventually(does, what=f"{name} on the node: {states}")
 
     async def shows(
         self, name: str, state: str, *, of_cluster: bool = False, **counts: int
@@ -153,7 +152,7 @@ class Caches:
             assert shown == counts, f"{status}"
             return status
 
-        return await polling.eventually(does, what=f"{path}: {state} {counts}", within=WITHIN_S)
+        return await polling.eventually(does, what=f"{path}: {state} {counts}")
 
     async def is_warm(self, name: str, image: "CacheImage", *, of_cluster: bool = False) -> None:
         """Wait until the node has extracted the cache."""
@@ -201,9 +200,7 @@ class Caches:
         return await self.running(pod["metadata"]["name"])
 
     async def running(self, name: str) -> "JsonObject":
-        return await pods.wait_for_pod(
-            self.api, self.namespace, name, pods.is_running, within=WITHIN_S
-        )
+        return await pods.wait_for_pod(self.api, self.namespace, name, pods.is_running)
 
     async def marker_in(self, pod: str, place: str = "/cache") -> str:
         """Return the marker of the cache that a container has."""
@@ -217,7 +214,7 @@ class Caches:
         for name in names:
             await self.api.delete(f"{pods.collection(self.namespace)}/{name}")
         for name in names:
-            await pods.wait_for_pod_gone(self.api, self.namespace, name, within=WITHIN_S)
+            await pods.wait_for_pod_gone(self.api, self.namespace, name)
 
     async def told(self, about: str, text: str, *, namespace: str = "") -> str:
         """Wait for an Event about an object of this name with the text in it; return the whole."""
@@ -230,9 +227,7 @@ class Caches:
             assert matching, f"{notes}"
             return matching[-1]
 
-        return await polling.eventually(
-            is_told, what=f'Event of {about} with "{text}"', within=WITHIN_S
-        )
+        return await polling.eventually(is_told, what=f'Event of {about} with "{text}"')
 
     async def uses(self) -> "Counter[tuple[str, str]]":
         """Return what the node's objects say: (pod's namespace and name, digest) of each volume."""
@@ -265,7 +260,7 @@ class Caches:
             assert not wrong, "\n".join(wrong)
             return True
 
-        await polling.eventually(does, what="mounts, store and node objects", within=WITHIN_S)
+        await polling.eventually(does, what="mounts, store and node objects")
 
     async def stores(self, *images: "CacheImage") -> None:
         """Wait until the store has the contents of exactly these images; others may be in their grace time."""
@@ -276,7 +271,7 @@ class Caches:
             assert found == wanted, f"stored: {found}"
             return True
 
-        await polling.eventually(does, what=f"stored: {wanted}", within=WITHIN_S)
+        await polling.eventually(does, what=f"stored: {wanted}")
 
     async def _uid(self, pod: str) -> str:
         found = await self.api.find(f"{pods.collection(self.namespace)}/{pod}")
@@ -295,9 +290,7 @@ class Caches:
                 if refused.status != 404:
                     raise
         for pod in left:
-            await pods.wait_for_pod_gone(
-                self.api, self.namespace, pod["metadata"]["name"], within=WITHIN_S
-            )
+            await pods.wait_for_pod_gone(self.api, self.namespace, pod["metadata"]["name"])
         await asyncio.gather(*(self._is_gone(path) for path in self._made))
 
     async def _is_gone(self, path: str) -> None:
@@ -306,7 +299,7 @@ class Caches:
             assert not found, f"{found['metadata']}, {found.get('status')}"
             return True
 
-        await polling.eventually(is_gone, what=f"{path} is gone", within=WITHIN_S)
+        await polling.eventually(is_gone, what=f"{path} is gone")
 
 
 def condition_of(entry: "JsonObject") -> "JsonObject":

@@ -94,7 +94,7 @@ async def test_a_namespace_ends_with_its_caches_and_pods(
         assert not found, f"{found.get('status')}"
         return True
 
-    await polling.eventually(is_gone, what=f"{name} is gone", within=60)
+    await polling.eventually(is_gone, what=f"{name} is gone")
     await nothing_is_left(caches)
 
 

@@ -109,7 +109,7 @@ class FaultRun:
         for name in self._pods:
             assert await self._caches.marker_in(name) == await self._marker_of(name)
         await self._caches.clear()
-        await polling.eventually(self._is_empty, what="the node has nothing left", within=60)
+        await polling.eventually(self._is_empty, what="the node has nothing left")
 
     async def _check(self) -> None:
         """Check what holds at every moment, whatever runs."""

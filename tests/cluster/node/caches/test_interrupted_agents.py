@@ -4,7 +4,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from tests.cluster.environment import pods
-from tests.cluster.node.caches.caches import WITHIN_S, volume_of
+from tests.cluster.node.caches.caches import volume_of
 from tests.cluster.node.caches.node_oracle import PODS, STORE, mounted_volumes, stored_digests
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def test_pods_that_end_and_caches_that_change_while_no_agent_runs_are_seen
     await agent.start()
 
     await caches.running("comes")
-    await pods.wait_for_pod_gone(caches.api, caches.namespace, "ends", within=WITHIN_S)
+    await pods.wait_for_pod_gone(caches.api, caches.namespace, "ends")
     await caches.agrees({"stays": old.digest, "comes": new.digest})
     await caches.shows("llama", "Outdated", podRunningCnt=1, podOutdatedCnt=1)
 

@@ -63,7 +63,7 @@ async def keep_coming(pools: Pools, resource: str, over: asyncio.Event) -> None:
             assert status["phase"] != "Failed" or is_dropped(status), f"{name}: {status}"
             return status["phase"] in {"Failed", "Succeeded"}
 
-        await polling.eventually(has_ended, what=f"{name} has ended", within=60, every=0.05)
+        await polling.eventually(has_ended, what=f"{name} has ended", every=0.05)
         dropped += is_dropped((await pools.get(name))["status"])
         assert dropped <= 1
 
@@ -181,7 +181,7 @@ async def test_a_pool_that_goes_takes_its_plugin_with_it(pools: Pools):
     async def is_gone() -> bool:
         return not await agents(pools, "gpu-device-plugin", name)
 
-    await polling.eventually(is_gone, what=f"the plugin of {name} is gone", within=60)
+    await polling.eventually(is_gone, what=f"the plugin of {name} is gone")
     assert not await pods_left(pools)
 
 

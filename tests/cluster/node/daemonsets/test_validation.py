@@ -34,7 +34,7 @@ async def test_a_node_is_validated_and_a_missing_driver_is_named(
         shown = await operand(pools)
         return bool(shown.get("ready"))
 
-    await polling.eventually(is_shown, what="the operand is shown", within=60)
+    await polling.eventually(is_shown, what="the operand is shown")
 
     devices.driver.unload_driver()
     try:

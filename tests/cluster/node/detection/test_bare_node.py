@@ -50,7 +50,7 @@ async def mount_bus(kubectl: "Kubectl", api: "ApiClient", bus: "Path") -> None:
             is not None
         )
 
-    await polling.eventually(is_there, what="DaemonSet of the detector", within=30)
+    await polling.eventually(is_there, what="DaemonSet of the detector")
     options = ("-n", NAMESPACE, "patch", "daemonset", NODE_DETECTOR, "--type=strategic")
     await kubectl(*options, "-p", json.dumps(patch))
 
@@ -69,7 +69,7 @@ async def forget_node(node: "RealNode", api: "ApiClient") -> None:
         assert not (await api.get(DEVICES))["items"]
         return not (await api.get("/api/v1/pods", fieldSelector=selector))["items"]
 
-    await polling.eventually(is_forgotten, what="nothing is known of the node", within=60)
+    await polling.eventually(is_forgotten, what="nothing is known of the node")
 
 
 def plug(bus: "Path", devices: "NodeDevices") -> None:
@@ -147,5 +147,5 @@ async def test_a_new_node_becomes_ready(
     async def is_taken_back() -> bool:
         return await found(api, feature) is None
 
-    await polling.eventually(is_taken_back, what="no NodeFeature of the detector", within=60)
+    await polling.eventually(is_taken_back, what="no NodeFeature of the detector")
     assert await label() == "true"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.environment import binaries, processes
 
-_READY_S = 60
+_READY_S = 120
 _CTR_S = 60
 _UNKNOWN_TO_CRI = 'labels."io.cri-containerd.image"!=managed'
 

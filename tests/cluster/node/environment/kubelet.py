@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.environment import binaries, control_plane
 
-_READY_S = 60
+_READY_S = 120
 
 
 @final

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.cluster.environment import control_plane as control_planes
     from tests.cluster.environment import kubectl as kubectls
 
-_READY_S = 60
+_READY_S = 120
 _SWEPT_S = 60
 _PATIENCE_S = 20
 """For the end of a session that was just killed."""

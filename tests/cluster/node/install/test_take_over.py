@@ -65,7 +65,7 @@ async def test_helm_takes_over_what_kubectl_applied_and_no_reservation_is_lost(
         # kubectl owns its fields still, beside Helm.
         await release.upgrade("--force-conflicts", settings={"observe_within_s": 6})
         await polling.eventually(
-            lambda: are_gone(api, servers), what="the servers before the upgrade gone", within=60
+            lambda: are_gone(api, servers), what="the servers before the upgrade gone"
         )
         assert await own_pods(api, OTHERS) == others
         await two_are_reserved(api, resource)

@@ -51,7 +51,7 @@ class OperandPods:
             assert found[0]["status"].get("initContainerStatuses"), f"{found[0]['status']}"
             return found[0]
 
-        return await polling.eventually(is_there, what=f"pod of {state}", within=60)
+        return await polling.eventually(is_there, what=f"pod of {state}")
 
     async def ready(self, state: str, *, other_than: str = "") -> "Json":
         """Wait for the one pod of a state to be ready."""

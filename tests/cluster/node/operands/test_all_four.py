@@ -48,7 +48,7 @@ async def test_all_four_become_ready_in_the_order_of_their_needs(
         assert [conditions[one] for one in faults] == ["False"] * len(faults), f"{conditions}"
         return True
 
-    await polling.eventually(are_shown, what="operands and conditions", within=30)
+    await polling.eventually(are_shown, what="operands and conditions")
 
     feature = await operands.api.get(operands.node_feature)
     labels = feature["spec"]["labels"]

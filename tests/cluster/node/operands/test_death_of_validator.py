@@ -23,7 +23,6 @@ FILES = ["cuda-ready", "driver-ready", "plugin-ready", "toolkit-ready"]
 SPECIFICATION = "gpu.deckhouse.io-gpu.json"
 NO_DEVICE = 100
 """CUDA_ERROR_NO_DEVICE."""
-WITHIN_S = 60
 
 
 def files() -> list[str]:
@@ -94,7 +93,7 @@ async def running(
         assert restarts is None or shown["restartCount"] >= restarts, f"{shown}"
         return found
 
-    return await polling.eventually(is_running, what=f"{name} runs", within=WITHIN_S)
+    return await polling.eventually(is_running, what=f"{name} runs")
 
 
 async def killed_and_running(

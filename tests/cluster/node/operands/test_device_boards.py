@@ -119,7 +119,7 @@ async def until_served(operands: "OperandPods", monitor: "JsonObject") -> None:
         assert refused is None, refused
         return True
 
-    await polling.eventually(is_served, what="a page of the devices' metrics", within=60)
+    await polling.eventually(is_served, what="a page of the devices' metrics")
 
 
 async def all_shown(
@@ -137,7 +137,7 @@ async def all_shown(
         assert not empty, f"no data: {empty}; targets: {await prometheus.targets()}"
         return True
 
-    await polling.eventually(have_data, what="data of all panels", within=60, every=1)
+    await polling.eventually(have_data, what="data of all panels", every=1)
     # Were one of them there, a panel would say without need that it may be empty.
     assert [name for name, text in absent.items() if await answer(prometheus, text)] == []
     by_pod = await answer(prometheus, EXPRESSIONS["gpu-node: Utilisation by pod A"])

@@ -31,4 +31,4 @@ async def test_operands_that_are_left_to_others_go_and_the_node_stays_ready(
         assert await operands.shown() == {}
         return (await operands.conditions())["ReadyForPooling"] == "True"
 
-    await polling.eventually(is_ready_without, what="a ready node without operands", within=30)
+    await polling.eventually(is_ready_without, what="a ready node without operands")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.cluster.node.stories.devices import NodeDevices
 
 ALL_ROLES = "inventory,health,mig,telemetry,device-plugin"
-_READY_S = 60
+_READY_S = 120
 
 
 @final

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 INVENTORIES = f"{API}/gpunodeinventories"
 EVENTS = "/apis/events.k8s.io/v1/events"
-_WITHIN_S = 60
 _SHOW = "echo units=$GPU_UNITS; echo pool=$GPU_POOL; echo visible=$NVIDIA_VISIBLE_DEVICES; cd /dev; find . -name 'nvidia*[0-9]' -type c"
 
 
@@ -89,7 +88,7 @@ class Pools:
             assert shown.get("Ready", {}).get("status") == "True", f"{shown}"
             return True
 
-        await polling.eventually(is_ready, what=f"pool of {resource}", within=_WITHIN_S, every=0.1)
+        await polling.eventually(is_ready, what=f"pool of {resource}", every=0.1)
 
     async def offers_of(self, resource: str, units: int) -> None:
         """Wait until kubelet says that so many units may be given out."""
@@ -103,7 +102,7 @@ class Pools:
             assert now == units, f"{resource}: kubelet can allocate {now}"
             return True
 
-        await polling.eventually(does, what=f"{units} of {resource}", within=_WITHIN_S, every=0.1)
+        await polling.eventually(does, what=f"{units} of {resource}", every=0.1)
 
     def a_pod(
         self,
@@ -141,7 +140,7 @@ class Pools:
         for name in names:
             await self.api.delete(f"{pods.collection(self.namespace)}/{name}")
         for name in names:
-            await pods.wait_for_pod_gone(self.api, self.namespace, name, within=_WITHIN_S)
+            await pods.wait_for_pod_gone(self.api, self.namespace, name)
 
     async def seen(self, pod: str, container: str = "main") -> Seen:
         """Return what a running container has."""
@@ -217,7 +216,7 @@ class Pools:
             assert not set(left) & set(made), f"pools left: {left}"
             return True
 
-        await polling.eventually(are_gone, what="pools gone", within=_WITHIN_S)
+        await polling.eventually(are_gone, what="pools gone")
 
 
 def seen_in(said: str) -> Seen:

@@ -153,7 +153,7 @@ async def test_a_pod_is_killed_for_memory_and_runs_again_on_the_same_devices(
         assert ended.get("reason") == "OOMKilled", f"{status}"
         return bool(status["state"].get("running"))
 
-    await polling.eventually(came_back, what="a second life after OOMKilled", within=60)
+    await polling.eventually(came_back, what="a second life after OOMKilled")
     await check(pools, await pools.get("hungry"), "main")
 
 
@@ -212,7 +212,7 @@ async def test_a_pod_for_which_nothing_is_left_is_refused_and_shares_nothing(
         assert sorted(phases.values()) == ["Failed", "Running"], f"{phases}"
         return True
 
-    await polling.eventually(are_settled, what="one runs, one is refused", within=60)
+    await polling.eventually(are_settled, what="one runs, one is refused")
     (refused,) = [name for name, phase in phases.items() if phase == "Failed"]
     assert (await pools.get(refused))["status"]["reason"] == "UnexpectedAdmissionError"
 

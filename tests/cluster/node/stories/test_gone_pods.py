@@ -43,7 +43,7 @@ async def runs_alone(pools: "Pools", name: str, before: "JsonObject") -> "JsonOb
         assert phase != "Failed", f"{await pools.get(name)}"
         return await is_there()
 
-    await polling.eventually(has_not_failed, what=f"{name} runs", within=60, every=0.02)
+    await polling.eventually(has_not_failed, what=f"{name} runs", every=0.02)
     return await pools.running(name)
 
 

@@ -143,7 +143,7 @@ async def beside_cpus(
         async def is_told() -> bool:
             return whole in await kubelet.numa_resources()
 
-        await polling.eventually(is_told, what="kubelet is told NUMA nodes", within=60)
+        await polling.eventually(is_told, what="kubelet is told NUMA nodes")
         await _shows(
             pools,
             {
@@ -311,4 +311,4 @@ async def _shows(pools: "Pools", wanted: "JsonObject") -> None:
         assert status.get("kubelet") == wanted, f"{status.get('kubelet')}"
         return True
 
-    await polling.eventually(does, what="the settings of kubelet in the inventory", within=60)
+    await polling.eventually(does, what="the settings of kubelet in the inventory")

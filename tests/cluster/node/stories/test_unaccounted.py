@@ -55,7 +55,7 @@ async def test_process_of_a_pod_without_the_device_is_counted_and_its_pod_is_tol
             assert found == {(device, pool, "thief"): 1, (other, pool, ""): 1}, f"{found}"
             return True
 
-        await polling.eventually(are_counted, what="unaccounted processes", within=60, every=1)
+        await polling.eventually(are_counted, what="unaccounted processes", every=1)
         note = await pools.told("GPUProcessUnaccounted", "thief")
         assert f"device {device} of pool {pool}" in note
     finally:
