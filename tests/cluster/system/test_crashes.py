@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 
 import aiohttp
 import pytest
@@ -23,9 +24,24 @@ async def create_pods(api, namespace, pool, count: int, prefix: str = "p") -> No
             group.create_task(create(number))
 
 
-async def first_bound(api, namespace) -> None:
-    """Return within milliseconds of the first binding."""
-    await pods.wait_for_pods(api, namespace, lambda found: any(map(pods.is_bound, found.values())))
+@contextlib.asynccontextmanager
+async def first_bound(system):
+    """Start the scheduler; the body runs within milliseconds of the first binding.
+
+    The server's log tells of it sooner than a watch of so many pods, and maybe before the scheduler is known to be ready.
+    """
+    seen = bytearray()
+
+    def is_bound() -> bool:
+        seen.extend(log.read())
+        return b'"event":"pod bound"' in seen
+
+    with system.server.process.log_path.open("rb") as log:
+        log.seek(0, os.SEEK_END)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(system.scheduler.start())
+            await polling.eventually(is_bound, what="a first binding", every=0.002)
+            yield
 
 
 async def doubts(system) -> float:
@@ -76,9 +92,8 @@ async def test_server_killed_while_it_binds_gives_nothing_twice(
     pool = await make_pool(nodes=16, devices=8)
     await system.scheduler.stop()
     await create_pods(api, namespace, pool, 128)
-    await system.scheduler.start()
-    await first_bound(api, namespace)
-    await system.crash_server()
+    async with first_bound(system):
+        await system.crash_server()
     listing = await api.get(pods.collection(namespace))
     assert not all(map(pods.is_bound, listing["items"])), "all were bound before the kill"
 
@@ -97,13 +112,12 @@ async def test_api_server_that_freezes_amid_bindings_leaves_no_doubt_behind(
     await system.scheduler.stop()
     await create_pods(api, namespace, pool, 32)
     before = await doubts(system)
-    await system.scheduler.start()
-    await first_bound(api, namespace)
-    with frozen(control_plane.apiserver):
-        # A bind waits 4 s for its answer; those under way end in doubt, and land when it thaws.
-        await polling.eventually(lambda: has_grown(system, before), what="a binding in doubt")
-        if server_dies:
-            system.server.kill9()
+    async with first_bound(system):
+        with frozen(control_plane.apiserver):
+            # A bind waits 4 s for its answer; those under way end in doubt, and land when it thaws.
+            await polling.eventually(lambda: has_grown(system, before), what="a binding in doubt")
+            if server_dies:
+                system.server.kill9()
     await system.restore()
 
     found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 32))
@@ -142,8 +156,8 @@ async def test_pending_pods_outlive_restarts_of_server_and_scheduler(
 
     assert await system.server.terminate() == 0
     await system.server.start()
-    await system.scheduler.start()
-    await first_bound(api, namespace)
+    async with first_bound(system):
+        pass
     system.scheduler.kill9()
     await system.scheduler.start()
 
