@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 PACE_S: Final = 0.12
 NOTHING_OF_A_REQUEST: Final = "nothing of a request for a node is left over"
-USED_UP_WITHIN_S: Final = 75.0
-"""A fault that kills a server waits until another one serves."""
+USED_UP_WITHIN_S: Final = 240.0
+"""A fault that kills a server waits until another one serves, and a fault of a binding until units are free: see
+`SETTLED_WITHIN_S`."""
 WATCHED_WITHIN_S: Final = 25.0
 """For faults of watches: not every watch has an event in time, however long the run waits."""
 SETTLED_WITHIN_S: Final = 240.0
