@@ -196,7 +196,10 @@ class Run:
         await self._end(history)
 
     async def _use_up(self, number: int) -> None:
-        """Let pods come and go until every armed fault has found its request."""
+        """Let pods come and go until every armed fault has found its request, with all nodes back and no clock ahead."""
+        self._fleet.set_clock(0)
+        self._fleet.resume_all()
+        await self._arena.heal()
         armed = self._fleet.armed
         if any(one.target in {"node write", *_RARE} for one in armed.waiting()):
             await self._arena.drivers.set_version(self._arena.insist, LAST_UPGRADE)
