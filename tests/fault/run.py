@@ -40,10 +40,11 @@ USED_UP_WITHIN_S: Final = 240.0
 `SETTLED_WITHIN_S`."""
 WATCHED_WITHIN_S: Final = 25.0
 """For faults of watches: not every watch has an event in time, however long the run waits."""
-SETTLED_WITHIN_S: Final = 240.0
+SETTLED_WITHIN_S: Final = 480.0
 """Without a step forward: a long run ends with pods that wait for a hundred nodes. A reservation that a step gave two
 minutes keeps units from others for so long, if its own pod cannot be scheduled; a binding of which nobody knows the end
-keeps them for one. A shape of a pool that scales rests for more than three minutes once a request for it has failed."""
+keeps them for one. A shape of a pool that scales rests for more than three minutes once a request for it has failed, and
+for twice as long after the next."""
 _RARE: Final = frozenset({"eviction", "pod deletion"})
 """Targets of which pods that come and go cause no request; an upgrade may not come so far in time."""
 _POLLED_EVERY_S: Final = 0.25
