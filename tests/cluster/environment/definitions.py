@@ -2,6 +2,7 @@
 
 `kubectl wait --for=condition=Established` fails where a definition has no conditions yet, and an API
 server that has just established a kind answers 429 while it sets up its storage. So the kind is listed.
+A definition that is made again soon after its deletion takes up to half a minute.
 """
 
 import asyncio
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tests.cluster.environment.kubectl import Kubectl
-
-"""A definition that is made again soon after its deletion takes up to half a minute."""
 
 
 async def until_served(kubectl: "Kubectl", definitions: "Iterable[Mapping[str, Any]]") -> None:
