@@ -14,7 +14,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BUILD)/uv/bin/uv
 INSTALLED := $(VENV)/.installed
-SECOND_LANE := tests/cluster/node tests/cluster/image tests/cluster/chart tests/cluster/uninstall tests/cluster/kubectl_gpu tests/cluster/console tests/cluster/upgrades
+PARALLEL := --numprocesses=logical --dist=worksteal
+SLOW_FILES = $(shell sed 's/::.*//' tests/slow.txt | sort -u)
 PACKAGES := admission agent api autoscaling certs cli console demo inventory kernelcache kube kubectl_gpu manifests oci operands pool reconciler scheduler server simulator telemetry
 SOURCES := $(PACKAGES) packaging tests
 
@@ -69,12 +70,24 @@ arch: install ## import contracts
 	$(BIN)/lint-imports
 
 .PHONY: unit
-unit: install ## unit and component tests, on all cores
-	$(BIN)/pytest --numprocesses=logical --dist=worksteal
+unit: install ## unit and component tests but for the slow ones, on all cores
+	$(BIN)/pytest $(PARALLEL) -m 'not slow'
 
 .PHONY: test
-test: install ## everything that needs no cluster: lint, types, import contracts, unit, component
+test: install ## what one runs at each step: lint, types, import contracts, unit and component tests
 	@$(MAKE) --no-print-directory --jobs --keep-going lint types arch unit
+
+.PHONY: slow-test
+slow-test: install ## the unit and component tests that tests/slow.txt names
+	$(BIN)/pytest $(PARALLEL) -m slow $(SLOW_FILES)
+
+.PHONY: nightly-test
+nightly-test: install ## unit and component tests, all of them; fails where tests/slow.txt lacks a slow one
+	$(BIN)/pytest $(PARALLEL) --check-slow-list
+
+.PHONY: slow-list
+slow-list: install ## measure all unit and component tests, and write tests/slow.txt
+	$(BIN)/pytest $(PARALLEL) --write-slow-list
 
 .PHONY: demo
 demo: install ## the main job on an embedded in-memory cluster, narrated
@@ -92,16 +105,16 @@ node-demo: install ## a kernel cache on a real kubelet, narrated; builds it once
 .PHONY: cluster-test
 cluster-test: install ## the same system on an unmodified Kubernetes; builds it once (needs Go, a C compiler, Node.js, root, Debian's packages)
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
-	@echo "$(SECOND_LANE) run beside the others, on a control plane of their own; their output follows at the end"
-	@$(BIN)/pytest $(SECOND_LANE) --with-cluster > $(BUILD)/cluster-second-lane.log 2>&1 & second=$$!; \
-	  trap 'kill $$second' INT TERM; status=0; \
-	  $(BIN)/pytest tests/cluster --with-cluster $(addprefix --ignore=,$(SECOND_LANE)) || status=$$?; \
-	  wait $$second || status=$$?; \
-	  cat $(BUILD)/cluster-second-lane.log; exit $$status
+	@$(BIN)/python -m tests.cluster
+
+.PHONY: story-test
+story-test: install ## the part of cluster-test that each commit runs: the stories of its suites, none marked nightly
+	@tests/cluster/components/build.sh $(BUILD)/kubernetes
+	@$(BIN)/python -m tests.cluster --stories
 
 .PHONY: long-test
 long-test: install ## the long form of every test that has one (nightly): make long-test [ONLY=tests/unit/pool]
-	$(BIN)/pytest --long -m long --numprocesses=logical --dist=worksteal $(ONLY)
+	$(BIN)/pytest --long -m long $(PARALLEL) $(ONLY)
 
 .PHONY: cosign-test
 cosign-test: install ## signatures of caches: ours by cosign, cosign's by us; builds it once (some three minutes)
@@ -169,4 +182,4 @@ docs: install ## the pages of docs as a site in build/site
 	$(BIN)/mkdocs build --strict
 
 .PHONY: presubmit
-presubmit: test cluster-test ## what CI runs
+presubmit: test slow-test story-test ## what CI runs for each commit

@@ -11,12 +11,24 @@ import os
 import pytest
 from hypothesis import settings
 
+from tests.support import slow_tests
+
 settings.register_profile("ci", derandomize=True, database=None, deadline=None, print_blob=True)
 settings.register_profile("long", max_examples=3000, database=None, deadline=None, print_blob=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="the long form of tests that have one")
+    parser.addoption(
+        "--check-slow-list",
+        action="store_true",
+        help="fail where a test that tests/slow.txt does not name is slow",
+    )
+    parser.addoption(
+        "--write-slow-list",
+        action="store_true",
+        help="measure all tests, and write tests/slow.txt",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -34,10 +46,14 @@ def pytest_configure(config: pytest.Config) -> None:
     profile = "long" if config.getoption("--long", default=False) else "ci"
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", profile))
     asyncio.set_event_loop(None)
+    writes = config.getoption("--write-slow-list", default=False)
+    if writes or config.getoption("--check-slow-list", default=False):
+        config.pluginmanager.register(slow_tests.CpuTimes(writes=writes))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked `long` without `--long`; else mark all that has a long form."""
+    """Mark slow tests; leave out what is marked `long` without `--long`, else mark all that has a long form."""
+    slow_tests.mark_slow_tests(items)
     if not config.getoption("--long", default=False):
         left_out = [item for item in items if item.get_closest_marker("long")]
         if left_out:

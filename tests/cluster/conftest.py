@@ -39,6 +39,7 @@ from tests.cluster.environment import (
     kubeconfigs,
     kubectl,
     nodes,
+    outcomes,
     polling,
     processes,
     server_process,
@@ -53,6 +54,8 @@ PLAIN_USERS = ("alice", "bob")
 _GIVEN_KUBECONFIG = "GPU_CLUSTER_KUBECONFIG"
 _OPTION = "--with-cluster"
 _WRITE_FIGURES = "--write-figures"
+_OUTCOMES = "--outcomes"
+_RUN_AGAIN = "--run-again"
 _NEEDS_CONTROL = "control_plane"
 _DESELECTED = pytest.StashKey[int]()
 _RUN_DIRECTORY = pytest.StashKey[Path]()
@@ -70,6 +73,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         _WRITE_FIGURES,
         action="store_true",
         help="tests marked `figures` write build/bench/*.json: where nothing else runs on the machine",
+    )
+    parser.addoption(
+        _OUTCOMES, metavar="FILE", help="append what failed; see tests/cluster/__main__.py"
+    )
+    parser.addoption(
+        _RUN_AGAIN,
+        action="store_true",
+        help="these tests failed before: append what passes as well",
     )
 
 
@@ -107,12 +118,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> "Generator[None, pytest.TestReport, pytest.TestReport]":
-    """Show with a failure what was logged meanwhile."""
+    """Show with a failure what was logged meanwhile, and write the outcome where that is asked for."""
     made = yield
-    directory = item.config.stash.get(_RUN_DIRECTORY, None)
-    if made.failed and directory is not None:
+    is_again = item.config.getoption(_RUN_AGAIN, default=False) and made.when == "call"
+    if not (made.failed or is_again):
+        return made
+    directory, logged = item.config.stash.get(_RUN_DIRECTORY, None), ""
+    if directory is not None:
         logged = failure_logs.logged_since(directory, item.stash[_LOGGED_BEFORE])
+    if made.failed:
         made.sections.append(("logged since the test began", logged))
+    if path := item.config.getoption(_OUTCOMES, default=None):
+        outcome = outcomes.outcome_of(
+            made.nodeid, has_failed=made.failed, said=made.longreprtext, logged=logged
+        )
+        outcomes.append(Path(path), outcome)
     return made
 
 

@@ -1,0 +1,48 @@
+"""The committed lists of tests, `tests/slow.txt` and `tests/flaky.md`, are true and short."""
+
+import ast
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+from tests.support.slow_tests import slow_functions
+
+ROOT = Path(__file__).parents[2]
+
+
+@cache
+def functions_in(file: str) -> frozenset[str]:
+    """Return the functions of a module, and the methods of its classes as `Class::method`."""
+    found = set()
+    for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{inner.name}" for inner in node.body if hasattr(inner, "name")}
+        elif isinstance(node, ast.Assign) and all(isinstance(to, ast.Name) for to in node.targets):
+            # A state machine's `TestCase`.
+            found |= {f"{to.id}::runTest" for to in node.targets if isinstance(to, ast.Name)}
+    return frozenset(found)
+
+
+def test_each_slow_test_exists_once():
+    slow = slow_functions()
+    assert slow == sorted(set(slow))
+    assert [
+        name
+        for name in slow
+        if not (ROOT / name.partition("::")[0]).exists()
+        or name.partition("::")[2] not in functions_in(name.partition("::")[0])
+    ] == []
+
+
+def test_no_flaky_test_was_flaky_before():
+    table = (ROOT / "tests/flaky.md").read_text(encoding="utf-8").partition("|---|")[2]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]
+    ]
+    assert all(len(row) == 4 and row[2] for row in rows), "each row says the cause"
+    unmended = Counter(test for _, test, _, mended_by in rows if not mended_by)
+    assert [test for test, times in unmended.items() if times > 1] == [], (
+        "mend or remove them first"
+    )
