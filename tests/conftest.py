@@ -13,7 +13,9 @@ from hypothesis import settings
 
 from tests.support import slow_tests
 
-settings.register_profile("ci", derandomize=True, database=None, deadline=None, print_blob=True)
+settings.register_profile(
+    "ci", max_examples=25, derandomize=True, database=None, deadline=None, print_blob=True
+)
 settings.register_profile("long", max_examples=3000, database=None, deadline=None, print_blob=True)
 
 

@@ -4,7 +4,6 @@ Nested JSON is special: msgspec raises RecursionError for it, also in a field th
 """
 
 import asyncio
-import contextlib
 import gzip
 import json
 from collections.abc import Callable
@@ -164,8 +163,16 @@ REFUSALS = (Undecodable, BadPoolConfigError, ValueError)
 """What a decoder may raise by its contract; each caller of these has a case for it."""
 
 
-@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
 @pytest.mark.parametrize("reader", READERS)
-def test_odd_value_makes_no_sense_and_no_trouble(reader: str, value: str, tmp_path: Path) -> None:
-    with contextlib.suppress(*REFUSALS):
-        READERS[reader](value, tmp_path)
+def test_odd_value_makes_no_sense_and_no_trouble(reader: str, tmp_path: Path) -> None:
+    troubles = {}
+    for number, (name, value) in enumerate(VALUES.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        try:
+            READERS[reader](value, folder)
+        except REFUSALS:
+            pass
+        except Exception as error:  # noqa: BLE001  # what is raised is what is looked for
+            troubles[name] = repr(error)
+    assert troubles == {}

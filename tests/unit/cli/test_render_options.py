@@ -31,11 +31,6 @@ VALUES = {
 NEEDED = {"nodepool": ("--pool-file", "pools.yaml")}
 """What a target does not print anything without."""
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-FLAGS = [
-    pytest.param(target.value, option, id=f"{target.value} {option}")
-    for target in RenderTarget
-    for option in TARGETS_OF_FLAGS
-]
 
 
 @pytest.fixture(autouse=True)
@@ -59,26 +54,32 @@ def complaint_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return shown.err.removeprefix("gpu-control-plane: ").rstrip()
 
 
-@pytest.mark.parametrize(("target", "option"), FLAGS)
+@pytest.mark.parametrize("target", [target.value for target in RenderTarget])
 def test_a_flag_changes_what_is_printed_or_is_refused(
-    target: str, option: str, capsys: pytest.CaptureFixture[str]
+    target: str, capsys: pytest.CaptureFixture[str]
 ):
-    flag = f"--{option.replace('_', '-')}"
-    if target not in TARGETS_OF_FLAGS[option]:
-        assert complaint_of(capsys, target, flag, VALUES[option]).endswith(f", not for {target}")
-        return
     needed = NEEDED.get(target, ())
-    if option == "pool":
-        Path("pools.yaml").write_text(
-            f"{example_text('pool-autoscaling')}---\n{Path('other.yaml').read_text()}"
-        )
-        assert complaint_of(capsys, target, *needed).endswith("(there: elastic, other)")
-        without = ""
-    else:
-        assert run(["render", target, *needed]) == OK
-        without = capsys.readouterr().out
-    assert run(["render", target, *needed, flag, VALUES[option]]) == OK
-    assert capsys.readouterr().out != without
+    assert run(["render", target, *needed]) == OK
+    without = capsys.readouterr().out
+    for option, targets in TARGETS_OF_FLAGS.items():
+        arguments = (f"--{option.replace('_', '-')}", VALUES[option])
+        if target not in targets:
+            assert complaint_of(capsys, target, *arguments).endswith(f", not for {target}")
+        elif option != "pool":
+            assert run(["render", target, *needed, *arguments]) == OK
+            assert capsys.readouterr().out != without, option
+
+
+def test_of_several_pools_in_a_file_a_flag_names_the_printed_ones(
+    capsys: pytest.CaptureFixture[str],
+):
+    needed = NEEDED["nodepool"]
+    Path("pools.yaml").write_text(
+        f"{example_text('pool-autoscaling')}---\n{Path('other.yaml').read_text()}"
+    )
+    assert complaint_of(capsys, "nodepool", *needed).endswith("(there: elastic, other)")
+    assert run(["render", "nodepool", *needed, "--pool", VALUES["pool"]]) == OK
+    assert capsys.readouterr().out
 
 
 def test_the_complaint_says_for_which_targets_a_flag_is(capsys: pytest.CaptureFixture[str]):

@@ -29,19 +29,19 @@ def panels_of(board: dict[str, Any]) -> list[dict[str, Any]]:
     return [panel for panel in board["panels"] if panel["type"] != "row"]
 
 
-QUERIES = [
-    pytest.param(target["expr"], id=f"{uid}-{panel['id']}{target['refId']}")
-    for uid, board in BOARDS.items()
-    for panel in panels_of(board)
-    for target in panel["targets"]
-]
+def expressions_of(board: dict[str, Any]) -> list[str]:
+    return [target["expr"] for panel in panels_of(board) for target in panel["targets"]]
 
 
-@pytest.mark.parametrize("expression", QUERIES)
-def test_an_expression_asks_only_for_what_is_exported(expression: str):
-    tree = parsed(expression)
-    assert selectors(tree)
-    labels_in(tree, KNOWN)
+EACH_BOARD = pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+
+
+@EACH_BOARD
+def test_an_expression_asks_only_for_what_is_exported(board: dict[str, Any]):
+    for expression in expressions_of(board):
+        tree = parsed(expression)
+        assert selectors(tree), expression
+        labels_in(tree, KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -65,18 +65,19 @@ def test_what_is_not_there_would_be_missed(expression: str):
         labels_in(promql_parser.parse(expression), KNOWN)
 
 
-@pytest.mark.parametrize("expression", QUERIES)
-def test_a_window_is_that_of_the_graph_or_of_the_viewer(expression: str):
+@EACH_BOARD
+def test_a_window_is_that_of_the_graph_or_of_the_viewer(board: dict[str, Any]):
     """A fixed one is too short for a slow scrape, or too long for a close look."""
-    windows = re.findall(r"(\w+)\([^()]*\[([^]]+)\]", expression)
-    assert {window for name, window in windows if name != "max_over_time"} <= {
-        RATE_INTERVAL,
-        RANGE,
-    }
-    assert {window for name, window in windows if name == "max_over_time"} <= {"30m"}
+    for expression in expressions_of(board):
+        windows = re.findall(r"(\w+)\([^()]*\[([^]]+)\]", expression)
+        assert {window for name, window in windows if name != "max_over_time"} <= {
+            RATE_INTERVAL,
+            RANGE,
+        }, expression
+        assert {window for name, window in windows if name == "max_over_time"} <= {"30m"}
 
 
-@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+@EACH_BOARD
 def test_a_choice_is_among_the_labels_of_a_series(board: dict[str, Any]):
     source, runbooks, *choices = board["templating"]["list"]
     assert (source["name"], source["type"], source["query"]) == (
@@ -100,7 +101,7 @@ def test_a_choice_is_among_the_labels_of_a_series(board: dict[str, Any]):
     assert used >= {choice["name"] for choice in choices}
 
 
-@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+@EACH_BOARD
 def test_panels_say_what_they_show(board: dict[str, Any]):
     titles = [panel["title"] for panel in panels_of(board)]
     assert len(set(titles)) == len(titles) <= MOST_PANELS
@@ -138,7 +139,7 @@ def cells_of(panel: dict[str, Any]) -> set[tuple[int, int]]:
     )
 
 
-@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+@EACH_BOARD
 def test_panels_do_not_overlap(board: dict[str, Any]):
     print(grid_of(board))
     taken: set[tuple[int, int]] = set()
@@ -151,7 +152,7 @@ def test_panels_do_not_overlap(board: dict[str, Any]):
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+@EACH_BOARD
 def test_a_line_of_panels_is_as_wide_as_the_grid(board: dict[str, Any]):
     widths: dict[int, int] = {}
     for panel in board["panels"]:

@@ -3,8 +3,6 @@
 from enum import Enum
 from pathlib import Path
 
-import pytest
-
 from telemetry.conditions import (
     AgentDegraded,
     InventoryCondition,
@@ -24,8 +22,7 @@ EXPLAINED: list[type[Enum]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "name", [one.value for enum in EXPLAINED for one in enum if one not in GOOD]
-)
-def test_every_event_condition_and_reason_is_explained(name: str):
-    assert f"`{name}`" in PAGE
+def test_every_event_condition_and_reason_is_explained():
+    names = [reason.value for enum in EXPLAINED for reason in enum if reason not in GOOD]
+    assert names
+    assert [name for name in names if f"`{name}`" not in PAGE] == []
