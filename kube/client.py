@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from api.clock import Clock
     from kube.config.connection import Connection
     from kube.resources import Resource
+    from kube.transport import TransportFactory
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -68,6 +69,7 @@ class KubeClient:
         user_agent: str = "gpu-control-plane",
         timeout_s: float = 10.0,
         list_timeout_s: float = 60.0,
+        make_transport: "TransportFactory" = Transport,
     ) -> None:
         """Take the settings; nothing is opened yet.
 
@@ -77,8 +79,9 @@ class KubeClient:
             user_agent: as the API server's audit log shows it.
             timeout_s: bound of a request from its start to the last byte of the answer.
             list_timeout_s: the same for a list, or a page of one; 10,000 pods are 72 MB.
+            make_transport: HTTP, or what stands in for it.
         """
-        self._transport = Transport(
+        self._transport = make_transport(
             configuration, clock, user_agent=user_agent, timeout_s=timeout_s
         )
         self._list_timeout_s = list_timeout_s

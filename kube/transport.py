@@ -9,7 +9,7 @@ import asyncio
 import ssl
 from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 from urllib.parse import urlencode
 
 import aiohttp
@@ -20,6 +20,7 @@ from telemetry.metrics import API_REQUEST_DURATION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from api.clock import Clock
     from kube.config.connection import Connection
@@ -53,6 +54,25 @@ class ApiRequest:
     query: "Mapping[str, str | None]" = field(default_factory=dict)
     body: bytes | None = None
     content_type: str = JSON
+
+
+class RequestTransport(Protocol):
+    """The way to the API server; `Transport` says what each method does."""
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+    async def call(self, request: ApiRequest, *, timeout_s: float | None = None) -> bytes: ...
+    def stream(
+        self, request: ApiRequest, *, idle_timeout_s: float
+    ) -> "AbstractAsyncContextManager[AsyncIterator[bytes]]": ...
+
+
+class TransportFactory(Protocol):
+    """Makes the transport of one client."""
+
+    def __call__(
+        self, configuration: "Connection", clock: "Clock", *, user_agent: str, timeout_s: float
+    ) -> RequestTransport: ...
 
 
 @final
@@ -104,7 +124,7 @@ class Transport:
     async def call(self, request: ApiRequest, *, timeout_s: float | None = None) -> bytes:
         """Return the body of a 2xx answer; bounded from the start to its last byte."""
         timeout = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s)
-        with self._measured(request.method, request.label) as outcome:
+        with measured(self._clock, request.method, request.label) as outcome:
             async with await self._send(request, timeout) as response:
                 await _check(response)
                 try:
@@ -126,7 +146,7 @@ class Transport:
         What is measured, as method WATCH, is the time until the answer begins.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_read=idle_timeout_s)
-        with self._measured("WATCH", request.label) as outcome:
+        with measured(self._clock, "WATCH", request.label) as outcome:
             # The API server sends the head of a watch at once; only its body may be quiet.
             try:
                 async with asyncio.timeout(self._timeout_s):
@@ -139,7 +159,7 @@ class Transport:
                 on_failure.pop_all()
             outcome.code = str(response.status)
         try:
-            async with aclosing(_lines(response)) as lines:
+            async with aclosing(lines_of(response.content.iter_any())) as lines:
                 yield lines
         finally:
             response.close()
@@ -179,27 +199,27 @@ class Transport:
         # A projected token's file may end in a newline, which no header may hold.
         return {"Authorization": token.strip()} if token else {}
 
-    @contextmanager
-    def _measured(self, method: str, label: str) -> "Iterator[_Outcome]":
-        outcome = _Outcome()
-        started = self._clock.monotonic()
-        try:
-            yield outcome
-        except BaseException as error:
-            outcome.code = (
-                str(error.status) if isinstance(error, ApiError) else type(error).__name__
-            )
-            raise
-        finally:
-            API_REQUEST_DURATION.labels(method, label, outcome.code).observe(
-                self._clock.monotonic() - started
-            )
-
 
 @final
 @dataclass(slots=True)
 class _Outcome:
     code: str = ""
+
+
+@contextmanager
+def measured(clock: "Clock", method: str, label: str) -> "Iterator[_Outcome]":
+    """Observe how long the block takes, with the status that it notes or the error that ends it."""
+    outcome = _Outcome()
+    started = clock.monotonic()
+    try:
+        yield outcome
+    except BaseException as error:
+        outcome.code = str(error.status) if isinstance(error, ApiError) else type(error).__name__
+        raise
+    finally:
+        API_REQUEST_DURATION.labels(method, label, outcome.code).observe(
+            clock.monotonic() - started
+        )
 
 
 async def _sent_once(
@@ -271,10 +291,11 @@ class LineSplitter:
         return [line for line in complete if line]
 
 
-async def _lines(response: aiohttp.ClientResponse) -> "AsyncGenerator[bytes, None]":
+async def lines_of(chunks: "AsyncIterator[bytes]") -> "AsyncGenerator[bytes, None]":
+    """Yield the lines of a stream; an error of the connection is raised as Unreachable."""
     splitter = LineSplitter()
     try:
-        async for chunk in response.content.iter_any():
+        async for chunk in chunks:
             for number, line in enumerate(splitter.feed(chunk), start=1):
                 yield line
                 await _let_others(number)

@@ -1,369 +1,117 @@
-"""HTTP: requests, responses and watch streams.
+"""HTTP: requests as the frontend takes them, and its answers, warnings and watch streams on the wire."""
 
-Every refusal is a `StatusError`, which this module alone turns into a response. Any other exception
-is a fault of this server: logged, and a 500 for the client.
-"""
-
-import asyncio
 from contextlib import aclosing
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
-import msgspec
 import structlog
 from aiohttp import web
+from multidict import CIMultiDict
 
-from simulator.apiserver import patch as patching
-from simulator.apiserver.errors import (
-    StatusError,
-    bad_request,
-    internal,
-    invalid,
-    method_not_allowed,
-    not_found,
-    required,
-    too_large,
-    unauthorized,
-    unsupported_media_type,
-    unsupported_value,
+from simulator.apiserver.errors import too_large
+from simulator.apiserver.exchange import (
+    JSON,
+    MAX_BODY_BYTES,
+    CompleteAnswer,
+    ConnectionCut,
+    IncomingRequest,
+    WatchAnswer,
 )
-from simulator.apiserver.http_responses import JSON, cut_connection, respond, respond_fault
-from simulator.apiserver.injection import Breakage, ErrorInjection, InjectedError
-from simulator.apiserver.requestlog import LoggedRequest, RequestLog
-from simulator.apiserver.resource_types import BINDINGS
-from simulator.apiserver.routing import resolve
-from simulator.apiserver.store import list as listing
-from simulator.apiserver.store.selectors import ListSelection
-from simulator.apiserver.store.watch import WatchRequest, WatchStream
-from simulator.apiserver.webhooks.chain import User
-from simulator.apiserver.write import request_body as decoding
-from simulator.apiserver.write.binding import PodBinder
-from simulator.apiserver.write.delete import Deleter, decode_delete_options
-from simulator.apiserver.write.eviction_subresource import Evictor
-from simulator.apiserver.write.object_writer import Writer, WriteResult
-from simulator.apiserver.write.request_body import Caller, RequestTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from simulator.apiserver.resource_types import Registry
-    from simulator.apiserver.reviews import Reviewer
-    from simulator.apiserver.store.object_store import ObjectStore
-
-Json = dict[str, Any]
+    from simulator.apiserver.frontend import Frontend
+    from simulator.apiserver.store.watch import WatchStream
 
 _log = structlog.get_logger()
 
-ADMINISTRATOR: Final = User(name="system:admin", groups=("system:masters",))
-"""The user of all requests if no tokens are configured."""
-
-_APPLY: Final = "application/apply-patch+yaml"
-_PATCHES: Final = ("application/json-patch+json", "application/merge-patch+json", _APPLY)
-_OBJECTS: Final = (JSON, "application/yaml", "application/vnd.kubernetes.protobuf")
-MAX_BODY_BYTES: Final = 3 * 1024 * 1024
-"""As the real server."""
-_ACTIONS: Final = frozenset({"binding", "eviction"})
-"""Subresources of pods that can only be created."""
-_HEALTH: Final = frozenset({"/healthz", "/livez", "/readyz"})
+_MAX_WARNINGS: Final = 4096
+_MAX_WARNING_OF_MANY: Final = 256
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backend:
-    """The parts that process requests."""
+class HttpHandler:
+    """Handles the requests of all connections."""
 
-    store: "ObjectStore"
-    registry: "Registry"
-    writer: Writer
-    deleter: Deleter
-    binder: PodBinder
-    evictor: Evictor
-    reviewer: "Reviewer"
-    tokens: "Mapping[str, User] | None"
-    bookmark_interval_s: float
-
-
-@final
-class Frontend:
-    """Handles requests. `requests`, `faults`, `version` and `drop_watches` are for tests."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.requests = RequestLog()
-        self.faults = ErrorInjection()
-        self.is_stopping = False
-        self.version = {
-            "major": "1",
-            "minor": "36",
-            "gitVersion": "v1.36.0",
-            "platform": "simulator",
-        }
-        self._backend = backend
-        self._watches: set[asyncio.Transport] = set()
-
-    def drop_watches(self) -> None:
-        for transport in list(self._watches):
-            transport.abort()
+    def __init__(self, frontend: "Frontend") -> None:
+        self._frontend = frontend
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        if request.path in _HEALTH:
-            return web.Response(text="ok")
-        if request.path == "/version":
-            return web.Response(body=msgspec.json.encode(self.version), content_type=JSON)
-        try:
-            user = self._authenticate(request)
-        except StatusError as fault:
-            return respond_fault(fault, [])
-        is_dry = "dryRun" in request.query
-        noted = LoggedRequest(
-            method=request.method,
-            path=request.path,
-            user=user.name,
-            query=request.query_string,
-            dry_run=is_dry,
-        )
-        self.requests.append(noted)
-        rule = self.faults.pick(noted)
-        if rule is None:
-            return await self._answer(request, user)
-        return await self._fail(request, user, rule)
+        match await self._frontend.handle(_incoming(request)):
+            case CompleteAnswer() as answer:
+                return _respond(answer)
+            case WatchAnswer(stream=stream):
+                return await self._watch(request, stream)
+            case ConnectionCut():
+                # The returned response is never sent.
+                _cut(request)
+                return web.Response()
 
-    async def _fail(
-        self, request: web.Request, user: User, rule: InjectedError
-    ) -> web.StreamResponse:
-        match rule.breakage:
-            case Breakage.STATUS:
-                fault = StatusError(rule.status, "", f"status {rule.status} on request of a test")
-                return respond_fault(fault, [])
-            case Breakage.RESET_BEFORE:
-                return cut_connection(request)
-            case Breakage.RESET_AFTER:
-                await self._answer(request, user)
-                return cut_connection(request)
-            case Breakage.DELAY:
-                await asyncio.sleep(rule.delay_s)
-                return await self._answer(request, user)
-
-    def _authenticate(self, request: web.Request) -> User:
-        tokens = self._backend.tokens
-        if tokens is None:
-            return ADMINISTRATOR
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        user = tokens.get(token) if scheme == "Bearer" else None
-        if user is None:
-            raise unauthorized()
-        return user
-
-    async def _answer(self, request: web.Request, user: User) -> web.StreamResponse:
-        warnings: list[str] = []
-        try:
-            if self._backend.reviewer.is_asked(request.method, request.path):
-                body = decoding.decode_json(await _read_object(request), "Review")
-                review = self._backend.reviewer.review(request.path, body)
-                return respond(201, msgspec.json.encode(review), [])
-            target = resolve(request.path, self._backend.registry)
-            if request.method == "GET":
-                return await self._read(request, target)
-            caller = _caller_of(request, user, warnings)
-            written = await self._write(request, target, caller)
-        except StatusError as fault:
-            return respond_fault(fault, warnings)
-        except web.HTTPRequestEntityTooLarge:
-            return respond_fault(too_large(MAX_BODY_BYTES), warnings)
-        except Exception as error:  # noqa: BLE001  # the request boundary
-            _log.exception("request failed", method=request.method, path=request.path)
-            return respond_fault(internal(f"{type(error).__name__}: {error}"[:256]), warnings)
-        return respond(written.status, written.encoded, warnings)
-
-    async def _read(self, request: web.Request, target: RequestTarget) -> web.StreamResponse:
-        if target.resource is BINDINGS or target.subresource in _ACTIONS:
-            raise method_not_allowed()
-        collection = self._backend.store.collection(target.resource)
-        if target.name:
-            stored = collection.get(target.namespace, target.name)
-            if stored is None:
-                raise not_found(target.resource, target.name)
-            return respond(200, stored.encoded, [])
-        query = request.query
-        selection = ListSelection(
-            target.resource,
-            target.namespace,
-            labels=query.get("labelSelector", ""),
-            fields=query.get("fieldSelector", ""),
-        )
-        current = self._backend.store.revision.current
-        if query.get("watch", "false") not in {"false", "0"}:
-            return await self._watch(request, target, selection)
-        encoded = listing.encode_list(
-            collection, target.resource, selection, current=current, query=query
-        )
-        return respond(200, encoded, [])
-
-    async def _watch(
-        self, request: web.Request, target: RequestTarget, selection: ListSelection
-    ) -> web.StreamResponse:
-        query = request.query
-        store = self._backend.store
-        timeout = query.get("timeoutSeconds", "")
-        watch = WatchRequest(
-            resource=target.resource,
-            selection=selection,
-            version=listing.check_version(query.get("resourceVersion", ""), store.revision.current),
-            bookmarks=query.get("allowWatchBookmarks") in {"true", "1"},
-            sends_initial_events=query.get("sendInitialEvents") in {"true", "1"},
-            timeout_s=float(timeout) if timeout.isdecimal() and int(timeout) else None,
-        )
-        stream = WatchStream(
-            watch,
-            store.collection(target.resource),
-            store.revision,
-            bookmark_interval_s=self._backend.bookmark_interval_s,
-            is_stopping=lambda: self.is_stopping,
-        )
+    async def _watch(self, request: web.Request, stream: "WatchStream") -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON})
         response.enable_chunked_encoding()
         await response.prepare(request)
-        transport = request.transport
-        if transport is not None:
-            self._watches.add(transport)
+
+        def cut() -> None:
+            _cut(request)
+
+        watches = self._frontend.open_watches
+        watches.add(cut)
         try:
-            await _stream(response, stream)
+            await _send_lines(response, stream)
         except ConnectionResetError:
             _log.debug("watch client went away", path=request.path)
         finally:
-            if transport is not None:
-                self._watches.discard(transport)
+            watches.discard(cut)
         return response
 
-    async def _write(
-        self, request: web.Request, target: RequestTarget, caller: Caller
-    ) -> WriteResult:
-        backend = self._backend
-        is_action = target.resource is BINDINGS or target.subresource in _ACTIONS
-        match request.method, bool(target.name):
-            case "POST", True if target.subresource == "eviction":
-                body = decoding.decode_json(await _read_object(request), "Eviction")
-                return await backend.evictor.evict(target, caller, body)
-            case "POST", named if is_action and named == (target.resource is not BINDINGS):
-                body = decoding.decode_json(await _read_object(request), "Binding")
-                return await backend.binder.bind(target, caller, body)
-            case "POST", False if target.namespace or not target.resource.namespaced:
-                body = decoding.decode_object(await _read_object(request), target)
-                return await backend.writer.create(target, caller, body)
-            case "PUT", True if not is_action:
-                return await self._replace(request, target, caller)
-            case "PATCH", True if not is_action:
-                return await self._patch(request, target, caller)
-            case "DELETE", True if not target.subresource:
-                options = decode_delete_options(await request.read(), request.query)
-                return await backend.deleter.delete(target, caller, options)
-            case "DELETE", False if target.namespace or not target.resource.namespaced:
-                return await self._delete_collection(request, target, caller)
-            case _:
-                raise method_not_allowed()
 
-    async def _replace(
-        self, request: web.Request, target: RequestTarget, caller: Caller
-    ) -> WriteResult:
-        writer = self._backend.writer
-        body = decoding.decode_object(await _read_object(request), target)
-        collection = self._backend.store.collection(target.resource)
-        if collection.get(target.namespace, target.name) is None:
-            if target.resource.creates_on_update:
-                return await writer.create(target, caller, body)
-            raise not_found(target.resource, target.name)
-        decoding.check_version_is_named(body, target.resource, target.name)
-        return await writer.replace(target, caller, body)
-
-    async def _patch(
-        self, request: web.Request, target: RequestTarget, caller: Caller
-    ) -> WriteResult:
-        writer = self._backend.writer
-        content_type = request.content_type
-        raw = await request.read()
-        if content_type == _APPLY:
-            _check_apply(request)
-            config = _decode_config(raw, target.resource.kind)
-            forced = request.query.get("force") in {"true", "1"}
-            return await writer.apply(target, caller, config, forced=forced)
-        if content_type not in _PATCHES:
-            raise unsupported_media_type(_PATCHES)
+def _incoming(request: web.Request) -> IncomingRequest:
+    async def read() -> bytes:
         try:
-            patch = msgspec.json.decode(raw)
-        except msgspec.DecodeError as error:
-            raise bad_request(f"error decoding patch: {error}") from error
-        transform: Callable[[Json], Json]
-        if content_type == "application/json-patch+json":
-            transform = partial(patching.json_patch, patch=patch)
-        else:
-            transform = partial(patching.merge_patch, patch=patch)
-        return await writer.patch(target, caller, transform)
+            return await request.read()
+        except web.HTTPRequestEntityTooLarge as error:
+            raise too_large(MAX_BODY_BYTES) from error
 
-    async def _delete_collection(
-        self, request: web.Request, target: RequestTarget, caller: Caller
-    ) -> WriteResult:
-        """Delete the selected objects one by one; the real server has no transaction either."""
-        query, store = request.query, self._backend.store
-        options = decode_delete_options(await request.read(), query)
-        selection = ListSelection(
-            target.resource,
-            target.namespace,
-            labels=query.get("labelSelector", ""),
-            fields=query.get("fieldSelector", ""),
-        )
-        collection = store.collection(target.resource)
-        encoded = listing.encode_list(
-            collection, target.resource, selection, current=store.revision.current, query={}
-        )
-        for stored in list(collection.all(target.namespace)):
-            if selection.matches(stored.body):
-                namespace, name = stored.key
-                one = RequestTarget(resource=target.resource, namespace=namespace, name=name)
-                await self._backend.deleter.delete(one, caller, options)
-        return WriteResult(status=200, encoded=encoded)
+    return IncomingRequest(
+        method=request.method,
+        path=request.path,
+        query=request.query,
+        query_string=request.query_string,
+        content_type=request.content_type if "Content-Type" in request.headers else "",
+        user_agent=request.headers.get("User-Agent", ""),
+        authorization=request.headers.get("Authorization", ""),
+        read=read,
+    )
 
 
-async def _stream(response: web.StreamResponse, stream: WatchStream) -> None:
+def _respond(answer: CompleteAnswer) -> web.Response:
+    headers: CIMultiDict[str] = CIMultiDict({"Content-Type": answer.content_type})
+    for warning in _fitting(answer.warnings):
+        escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
+        headers.add("Warning", f'299 - "{escaped}"')
+    return web.Response(status=answer.status, body=answer.encoded, headers=headers)
+
+
+def _fitting(warnings: list[str]) -> list[str]:
+    """Return the warnings, truncated where together they exceed the size of a header."""
+    if sum(map(len, warnings)) <= _MAX_WARNINGS:
+        return warnings
+    fitting: list[str] = []
+    left = _MAX_WARNINGS
+    for warning in warnings:
+        start = warning[: min(_MAX_WARNING_OF_MANY, left)]
+        left -= len(start)
+        if start:
+            fitting.append(start)
+    return fitting
+
+
+def _cut(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
+
+
+async def _send_lines(response: web.StreamResponse, stream: "WatchStream") -> None:
     async with aclosing(stream.lines()) as batches:
         async for lines in batches:
             await response.write(lines)
     await response.write_eof()
-
-
-def _caller_of(request: web.Request, user: User, warnings: list[str]) -> Caller:
-    query = request.query
-    kinds = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
-    options = kinds.get(request.method, "DeleteOptions")
-    validation = query.get("fieldValidation", "Warn")
-    if validation not in decoding.FIELD_VALIDATIONS:
-        error = unsupported_value("fieldValidation", validation, decoding.FIELD_VALIDATIONS)
-        raise invalid(options, "", [error], group="meta.k8s.io")
-    agent = request.headers.get("User-Agent", "unknown").partition("/")[0]
-    return Caller(
-        user=user,
-        manager=query.get("fieldManager") or agent,
-        dry_run=decoding.check_dry_run(query.getall("dryRun", []), options),
-        field_validation=validation,
-        warnings=warnings,
-    )
-
-
-async def _read_object(request: web.Request) -> bytes:
-    if "Content-Type" in request.headers and request.content_type != JSON:
-        raise unsupported_media_type(_OBJECTS)
-    return await request.read()
-
-
-def _check_apply(request: web.Request) -> None:
-    if not request.query.get("fieldManager"):
-        error = required("fieldManager", "is required for apply patch")
-        raise invalid("PatchOptions", "", [error], group="meta.k8s.io")
-
-
-def _decode_config(raw: bytes, kind: str) -> Json:
-    config = decoding.decode_json(raw, kind)
-    if not config.get("kind") or not config.get("apiVersion"):
-        raise bad_request("invalid object type: /, Kind=")
-    if (config.get("metadata") or {}).get("managedFields"):
-        raise bad_request("metadata.managedFields must be nil")
-    return config

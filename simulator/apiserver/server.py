@@ -1,11 +1,15 @@
 """The server: constructor, life cycle, and the objects that exist from the start."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from aiohttp import web
 
 from simulator.apiserver.apply.ownership import Ownership
-from simulator.apiserver.http import MAX_BODY_BYTES, Backend, Frontend
+from simulator.apiserver.exchange import MAX_BODY_BYTES
+from simulator.apiserver.frontend import Backend, Frontend
+from simulator.apiserver.http import HttpHandler
+from simulator.apiserver.in_process import InProcessTransport
 from simulator.apiserver.metadata import fill_new, timestamp
 from simulator.apiserver.resource_types import NAMESPACES, PRIORITY_CLASSES, Registry
 from simulator.apiserver.reviews import Reviewer
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from api.clock import Clock
+    from kube.transport import TransportFactory
     from simulator.apiserver.injection import ErrorInjection
     from simulator.apiserver.requestlog import RequestLog
     from simulator.apiserver.resource_types import ResourceType
@@ -134,6 +139,11 @@ class InMemoryApiServer:
         """The answer of `/version`."""
         return self._frontend.version
 
+    @property
+    def in_process(self) -> "TransportFactory":
+        """Makes transports of clients that reach the server without HTTP while it is started."""
+        return partial(InProcessTransport, self._frontend)
+
     def drop_watches(self) -> None:
         """Cut the connections of all open watches; the server keeps running."""
         self._frontend.drop_watches()
@@ -147,12 +157,11 @@ class InMemoryApiServer:
         """Listen. The first start creates the objects of every cluster and picks a port."""
         if self._runner is not None:
             raise RuntimeError("the API server is started already")
-        self._frontend.is_stopping = False
         if not self._port:
             self._seed_cluster()
         self._admission.open()
         application = web.Application(client_max_size=MAX_BODY_BYTES)
-        application.router.add_route("*", "/{path:.*}", self._frontend.handle)
+        application.router.add_route("*", "/{path:.*}", HttpHandler(self._frontend).handle)
         self._runner = web.AppRunner(
             application, access_log=None, handler_cancellation=True, shutdown_timeout=1.0
         )
@@ -162,14 +171,13 @@ class InMemoryApiServer:
         )
         await site.start()
         self._port = self._runner.addresses[0][1]
+        self._frontend.start()
 
     async def stop(self) -> None:
         """End watches, finish requests and stop listening; no effect if not started."""
         if self._runner is None:
             return
-        self._frontend.is_stopping = True
-        for collection in self._store.collections():
-            collection.history.wake()
+        self._frontend.stop()
         runner, self._runner = self._runner, None
         await runner.cleanup()
         await self._admission.close()

@@ -60,6 +60,13 @@ class WatchStream:
         self._bookmark_interval_s = bookmark_interval_s
         self._is_stopping = is_stopping
         self._version = request.version
+        self.is_cut = False
+        """The client is not to get the end of it."""
+
+    def cut(self) -> None:
+        """End the stream early; `is_cut` tells the end from an orderly one."""
+        self.is_cut = True
+        self._collection.history.wake()
 
     async def lines(self) -> "AsyncGenerator[bytes, None]":
         """Yield one or more whole lines at a time.
@@ -72,7 +79,7 @@ class WatchStream:
         if initial := self._initial_lines():
             yield initial
         bookmark_at = loop.time() + self._bookmark_interval_s
-        while not self._is_stopping():
+        while not (self.is_cut or self._is_stopping()):
             grown = self._collection.history.grown
             changes = self._collection.history.after(self._version)
             if changes is None:

@@ -13,7 +13,6 @@ from certs.rotation import CertificateRotation
 from certs.tls import ServingContext
 from certs.validity import StillGood, needs_renewal
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.errors import Cause, Invalid, StatusDetails
 from kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
@@ -23,6 +22,7 @@ from kube.resources import (
 )
 from simulator.apiserver.server import InMemoryApiServer
 from tests.component.certs.doubles import SettableClock
+from tests.support.client_of_api import a_client
 from tests.unit.certs.builders import NOW, WANTED, a_bundle
 
 SECRET = ("default", "gpu-certificates")
@@ -85,7 +85,7 @@ async def cluster() -> AsyncIterator[Cluster]:
     clock = SettableClock()
     async with (
         InMemoryApiServer(clock) as server,
-        KubeClient(StaticConnection(server.url), clock) as client,
+        a_client(server, clock) as client,
     ):
         yield Cluster(server, client)
 

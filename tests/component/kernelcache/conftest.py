@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.resources import NAMESPACES, SECRETS
 from manifests import constants
 from server.kernel_cache_settings import KernelCacheSettings
@@ -20,6 +19,7 @@ from server.kernelcache.cache_admission import CacheAdmission
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
 from tests.support.cache_admission import CLUSTERGKMCACHE, GKMCACHE
+from tests.support.client_of_api import a_client
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until
 from tests.support.registry_caches import CacheRegistry
@@ -102,7 +102,7 @@ async def serving_caches(
     settings = cache_settings(*registries, timeout_s=timeout_s, **sections)
     users = {ADMIN_TOKEN: User(name="admin", groups=("system:masters",))}
     api = InMemoryApiServer(LoopClock(), tokens=users)
-    async with api, KubeClient(StaticConnection(api.url, token=ADMIN_TOKEN), clock) as client:
+    async with api, a_client(api, clock, token=ADMIN_TOKEN) as client:
         for name in (NAMESPACE, "team-a"):
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             await client.create(NAMESPACES, namespace)

@@ -28,7 +28,6 @@ from kernelcache.admitted_image import (
 )
 from kernelcache.signatures.mutation_signature import MutationKeys
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.errors import AlreadyExists, KubeError, NotFound
 from kube.resources import (
     CLUSTER_GKM_CACHE_NODES,
@@ -55,6 +54,7 @@ from reconciler.sinks.gkm_cache_node_sink import observe_cache_node
 from reconciler.sinks.gkm_cache_sink import observe_cache
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
+from tests.support.client_of_api import a_client
 from tests.support.kernel_caches import IMAGE
 from tests.support.loop_clock import LoopClock
 from tests.support.recorded_events import RecordedEvents
@@ -384,8 +384,8 @@ async def a_cache_world() -> AsyncIterator[CacheWorld]:
     tokens = {name: User(name=name) for name in ("admin", LEADER)}
     async with (
         InMemoryApiServer(clock, tokens=tokens) as api,
-        KubeClient(StaticConnection(api.url, token="admin"), clock) as admin,
-        KubeClient(StaticConnection(api.url, token=LEADER), clock) as client,
+        a_client(api, clock, token="admin") as admin,
+        a_client(api, clock, token=LEADER) as client,
     ):
         definitions = {one["metadata"]["name"]: one for one in (*build_crds(), *build_cache_crds())}
         for definition in definitions.values():

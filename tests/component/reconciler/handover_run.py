@@ -30,7 +30,6 @@ from api.names import (
 from autoscaling.scaling_model import RequestId, ScalingPlan, Supply
 from autoscaling.terms import scaling_terms
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.errors import KubeError
 from kube.resources import NODES, PODS
 from manifests.constants import DEFAULT_NAMESPACE
@@ -47,7 +46,7 @@ from scheduler.context import ExtenderContext
 from simulator.apiserver.server import InMemoryApiServer
 from tests.component.reconciler.cluster import Cluster
 from tests.support.builders import at
-from tests.support.client_of_api import an_api_with_client
+from tests.support.client_of_api import a_client, an_api_with_client
 from tests.support.controllers import a_context
 from tests.support.loop_clock import LoopClock
 
@@ -282,7 +281,7 @@ async def a_scaling_run(
     async with (
         an_api_with_client(namespace=DEFAULT_NAMESPACE, definitions=build_crds()) as (api, admin),
         # Of its own: its first request has to connect, which suspends most.
-        KubeClient(StaticConnection(api.url), clock) as client,
+        a_client(api, clock) as client,
     ):
         world = Cluster(api, admin)
         await world.add_pool(

@@ -11,7 +11,6 @@ from api.annotations import decode_devices
 from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, NodeName, PodUid, ReservationId
 from kube.client import Body, KubeClient
-from kube.config.connection import StaticConnection
 from kube.errors import KubeError
 from kube.resources import PODS, Resource
 from pool.reservations.reservation import ReservationPhase
@@ -23,6 +22,7 @@ from scheduler.outcome import Outcome
 from scheduler.ports import PodRef
 from server.binder import KubeBinder
 from tests.component.reconciler.cluster import Cluster, a_cluster
+from tests.support.client_of_api import a_client
 from tests.support.loop_clock import LoopClock
 
 BIND_TIMEOUT_S = 3.0
@@ -127,7 +127,7 @@ async def an_admission_setup(*pods: str) -> AsyncIterator[AdmissionSetup]:
     async with (
         a_cluster() as cluster,
         # Of its own: the first request has to connect, which is where most suspensions are.
-        KubeClient(StaticConnection(cluster.api.url), clock) as client,
+        a_client(cluster.api, clock) as client,
         asyncio.TaskGroup() as group,
     ):
         numbers = itertools.count()

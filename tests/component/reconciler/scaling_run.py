@@ -22,7 +22,6 @@ from api.names import (
     PoolName,
 )
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODE_CLAIMS, NODE_POOLS, NODES, PODS
 from manifests.constants import DEFAULT_NAMESPACE
 from manifests.install.crds import build_crds
@@ -38,7 +37,7 @@ from reconciler.sinks.pod_sink import PodSink
 from reconciler.sinks.scale_signal_sink import LABEL_SELECTOR, SignalPod, observe_signal
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.karpenter.karpenter_crds import karpenter_crds
-from tests.support.client_of_api import an_api_with_client
+from tests.support.client_of_api import a_client, an_api_with_client
 from tests.support.controllers import a_context
 from tests.support.loop_clock import ServerClock
 from tests.support.recorded_events import RecordedEvents
@@ -223,7 +222,7 @@ async def a_scaling_run(*, has_karpenter: bool = True) -> AsyncIterator[ScalingR
             api,
             admin,
         ),
-        KubeClient(StaticConnection(api.url), ServerClock()) as client,
+        a_client(api, ServerClock()) as client,
     ):
         run = ScalingRun(api, admin, client, has_karpenter=has_karpenter)
         async with run.context.ending:

@@ -7,7 +7,6 @@ from typing import Any
 
 from autoscaling.scaling_model import SignalFacts
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.resources import PODS
 from manifests.constants import DEFAULT_NAMESPACE
 from reconciler.scaling.backends.signal_pods import SignalPods
@@ -18,7 +17,7 @@ from reconciler.sinks.scale_signal_sink import (
 )
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.builders import at
-from tests.support.client_of_api import an_api_with_client
+from tests.support.client_of_api import a_client, an_api_with_client
 from tests.support.loop_clock import LoopClock
 
 Json = dict[str, Any]
@@ -52,7 +51,7 @@ async def a_signal_run() -> AsyncIterator[SignalRun]:
     async with (
         an_api_with_client(namespace=DEFAULT_NAMESPACE) as (api, admin),
         # Of its own: its first request has to connect, which suspends most.
-        KubeClient(StaticConnection(api.url), clock) as client,
+        a_client(api, clock) as client,
     ):
         signals = SignalPods(
             client,

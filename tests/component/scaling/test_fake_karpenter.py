@@ -11,7 +11,6 @@ from api.foreign.core import Node, Pod
 from api.foreign.karpenter import NODE_POOL_LABEL, NodeClaim
 from api.names import AGENT_NOT_READY_TAINT, SCALE_REQUEST_LABEL
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
@@ -28,6 +27,7 @@ from simulator.karpenter.karpenter_crds import karpenter_crds
 from simulator.karpenter.karpenter_settings import CloudFaults
 from simulator.node import nfd
 from simulator.node.joining_nodes import JoiningNodes
+from tests.support.client_of_api import a_client
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async
 
@@ -143,7 +143,7 @@ async def world() -> AsyncIterator[World]:
     clock = LoopClock()
     async with (
         InMemoryApiServer(clock) as api,
-        KubeClient(StaticConnection(api.url), clock) as client,
+        a_client(api, clock) as client,
         asyncio.TaskGroup() as group,
     ):
         for crd in (*karpenter_crds(), nfd.node_feature_crd()):

@@ -30,7 +30,6 @@ from api.names import (
     cache_node_finalizer,
 )
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.resources import (
     CLUSTER_GKM_CACHE_NODES,
     CLUSTER_GKM_CACHES,
@@ -76,6 +75,7 @@ from reconciler.uninstall.survey import RemovalScope
 from server.rbac import build_roles
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import node_feature_crd
+from tests.support.client_of_api import a_client
 from tests.support.loop_clock import LoopClock
 from tests.unit.manifests import pool_objects
 from tests.unit.operands.operand_cases import ALL_ON
@@ -186,8 +186,8 @@ async def a_bare_cluster() -> AsyncIterator[InstalledCluster]:
     clock = LoopClock()
     async with (
         InMemoryApiServer(clock) as api,
-        KubeClient(StaticConnection(api.url), clock, user_agent="kubectl/1.36") as client,
-        KubeClient(StaticConnection(api.url), clock) as server_client,
+        a_client(api, clock, user_agent="kubectl/1.36") as client,
+        a_client(api, clock) as server_client,
     ):
         cluster = InstalledCluster(api, client, server_client, clock)
         await cluster.create(node_feature_crd())

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from reconciler.uninstall.removal import RemovalError
 from simulator.apiserver.injection import ErrorInjection
 from tests.component.uninstall.installed_cluster import InstalledCluster, an_installed_cluster
+from tests.support.client_of_api import a_client
 
 pytestmark = pytest.mark.looptime
 
@@ -156,8 +156,8 @@ async def test_api_server_that_goes_away_ends_the_command_in_time():
 
 async def test_request_that_nobody_answers_does_not_hang_for_ever():
     async with an_installed_cluster() as cluster:
-        async with KubeClient(
-            StaticConnection(cluster.api.url), cluster.clock, timeout_s=2.0, list_timeout_s=2.0
+        async with a_client(
+            cluster.api, cluster.clock, timeout_s=2.0, list_timeout_s=2.0
         ) as client:
             cluster.api.faults.delay("DELETE", "/secrets/", 1e6, times=10_000)
             with pytest.raises(RemovalError, match="run the command again"):

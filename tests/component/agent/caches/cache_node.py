@@ -26,7 +26,6 @@ from api.names import RESOLVED_DIGEST_ANNOTATION
 from kernelcache.cache_conditions import shown_state
 from kernelcache.image_format import OCI_CONFIG, OCI_LAYER
 from kube.client import KubeClient
-from kube.config.connection import StaticConnection
 from kube.errors import NotFound
 from kube.resources import (
     CLUSTER_GKM_CACHE_NODES,
@@ -41,6 +40,7 @@ from kube.resources import (
 from manifests.caches.cache_crds import build_cache_crds
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.cache_layers import a_triton_layer
+from tests.support.client_of_api import a_client
 from tests.support.csi import MounterDouble, a_target
 from tests.support.fake_driver import Device, a_device
 from tests.support.loop_clock import LoopClock
@@ -364,7 +364,7 @@ async def a_cache_node(folder: Path, **registry: Any) -> AsyncIterator[CacheNode
     clock = LoopClock()
     async with (
         InMemoryApiServer(clock) as api,
-        KubeClient(StaticConnection(api.url), clock) as client,
+        a_client(api, clock) as client,
         RegistryDouble(**registry) as opened,
     ):
         for definition in build_cache_crds():
