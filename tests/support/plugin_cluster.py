@@ -4,8 +4,6 @@ import asyncio
 import json
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from tests.support.cluster_objects import (
     a_pod_object,
     a_pool_object,
 )
+from tests.support.plugin_forks import Done, PluginForks
 
 ROOT = Path(__file__).resolve().parents[2]
 CREATED = "2026-11-23T22:00:00Z"
@@ -34,7 +33,6 @@ PLURALS = {
     "pods": "Pod",
     "leases": "Lease",
 }
-Done = subprocess.CompletedProcess[str]
 
 
 def find_kubectl() -> Path:
@@ -122,6 +120,8 @@ class ListedCluster:
     api: CannedApi
     kubectl: Path
     directory: Path
+    plugin: PluginForks | None = None
+    """Runs `run`; a test that starts the plugin itself needs none."""
     objects: list[Object] = field(default_factory=a_fragmented_cluster)
     forbidden: set[str] = field(default_factory=set)
     not_served: set[str] = field(default_factory=set)
@@ -131,23 +131,13 @@ class ListedCluster:
     def __post_init__(self) -> None:
         self.api.always = self._answer
 
-    async def run(self, *arguments: str, columns: int | None = None, **variables: str) -> Done:
+    async def run(self, *arguments: str, **variables: str) -> Done:
         """Run `kubectl gpu ARGUMENTS` with this cluster's address."""
-        return await self.run_bare(
-            *arguments, "--server", self.api.url, columns=columns, **variables
-        )
+        return await self.run_bare(*arguments, "--server", self.api.url, **variables)
 
-    async def run_bare(self, *arguments: str, columns: int | None = None, **variables: str) -> Done:
-        return await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, "-m", "kubectl_gpu", *arguments],
-            cwd=ROOT,
-            env=self.environment(**variables),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+    async def run_bare(self, *arguments: str, **variables: str) -> Done:
+        assert self.plugin is not None
+        return await asyncio.to_thread(self.plugin.run, arguments, self.environment(**variables))
 
     def environment(self, **variables: str) -> dict[str, str]:
         kept = {key: os.environ[key] for key in ("HOME", "LANG") if key in os.environ}

@@ -19,13 +19,13 @@ from tests.support.canned_api import Cut, Json, Reset, Text, a_list, status
 from tests.support.cluster_objects import a_bound_pod_object
 from tests.support.plugin_cluster import (
     ROOT,
-    Done,
     ListedCluster,
     a_waiting_pod,
     first_child_of,
     labelled,
     process_exists,
 )
+from tests.support.plugin_forks import Done
 from tests.support.ports import free_port
 
 VERBS = (("pools",), ("nodes",), ("who",), ("why", "big", "-n", "ml-team"), ("why", "-A"))

@@ -17,7 +17,8 @@ import pytest
 
 from kubectl_gpu.exit_codes import ANSWERED, MISUSED, UNREADABLE
 from tests.support.canned_api import Hang, Json, Reset, status
-from tests.support.plugin_cluster import ROOT, Done, ListedCluster, first_child_of, process_exists
+from tests.support.plugin_cluster import ROOT, ListedCluster, first_child_of, process_exists
+from tests.support.plugin_forks import Done
 from tests.support.polling import LIMIT_S, until
 from tests.support.ports import free_port
 
