@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from demo.cluster import DemoCluster
     from telemetry.reasons import EventReason
 
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 120.0
+"""A wait ends with its fact; so long waits nobody but on a machine that is busy with other work, or for ever."""
 POLL_INTERVAL_S: Final = 0.05
 LINE: Final = 100
 DEEP: Final = "      "
