@@ -9,8 +9,9 @@ server and before its answer reaches the client, so that both may be cancelled t
 import asyncio
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, final
-from urllib.parse import unquote
+from urllib.parse import unquote, urlencode
 
+import yarl
 from multidict import MultiDict
 
 from kube.errors import TimedOut, Unreachable, from_status
@@ -62,6 +63,10 @@ class InProcessTransport:
     async def close(self) -> None:
         """End all watches as Unreachable."""
         self._is_open = False
+        self.drop_watches()
+
+    def drop_watches(self) -> None:
+        """Cut the watches of this client alone."""
         for stream in list(self._watches):
             stream.cut()
 
@@ -132,7 +137,7 @@ class InProcessTransport:
             method=request.method,
             path=unquote(request.path),
             query=MultiDict(query),
-            query_string="&".join(f"{key}={value}" for key, value in query.items()),
+            query_string=yarl.URL(f"/?{urlencode(query)}", encoded=True).query_string,
             content_type="" if body is None else request.content_type,
             user_agent=self._user_agent,
             authorization=token or "",

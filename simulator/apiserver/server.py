@@ -24,11 +24,10 @@ from simulator.apiserver.write.object_writer import Writer
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from api.clock import Clock
-    from kube.transport import TransportFactory
     from simulator.apiserver.injection import ErrorInjection
     from simulator.apiserver.requestlog import RequestLog
     from simulator.apiserver.resource_types import ResourceType
@@ -97,6 +96,7 @@ class InMemoryApiServer:
                 bookmark_interval_s=bookmark_interval_s,
             )
         )
+        self._is_seeded = False
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -140,7 +140,7 @@ class InMemoryApiServer:
         return self._frontend.version
 
     @property
-    def in_process(self) -> "TransportFactory":
+    def in_process(self) -> "Callable[..., InProcessTransport]":
         """Makes transports of clients that reach the server without HTTP while it is started."""
         return partial(InProcessTransport, self._frontend)
 
@@ -148,18 +148,31 @@ class InMemoryApiServer:
         """Cut the connections of all open watches; the server keeps running."""
         self._frontend.drop_watches()
 
+    def stored(self, resource: "ResourceType") -> list[Json]:
+        """Return the objects of a kind, without a request; not to be changed."""
+        return [each.body for each in self._store.collection(resource).all()]
+
     def forget_history(self) -> None:
         """Forget every change, as a compaction does: resumed watches get 410."""
         for collection in self._store.collections():
             collection.history.forget()
 
-    async def start(self) -> None:
-        """Listen. The first start creates the objects of every cluster and picks a port."""
-        if self._runner is not None:
+    async def start(self, *, listens: bool = True) -> None:
+        """Serve. The first start creates the objects of every cluster, and the first to listen picks a port.
+
+        Without `listens` there are clients of `in_process` alone.
+        """
+        if self._frontend.is_serving:
             raise RuntimeError("the API server is started already")
-        if not self._port:
+        if not self._is_seeded:
+            self._is_seeded = True
             self._seed_cluster()
         self._admission.open()
+        if listens:
+            await self._listen()
+        self._frontend.start()
+
+    async def _listen(self) -> None:
         application = web.Application(client_max_size=MAX_BODY_BYTES)
         application.router.add_route("*", "/{path:.*}", HttpHandler(self._frontend).handle)
         self._runner = web.AppRunner(
@@ -171,15 +184,15 @@ class InMemoryApiServer:
         )
         await site.start()
         self._port = self._runner.addresses[0][1]
-        self._frontend.start()
 
     async def stop(self) -> None:
         """End watches, finish requests and stop listening; no effect if not started."""
-        if self._runner is None:
+        if not self._frontend.is_serving:
             return
         self._frontend.stop()
         runner, self._runner = self._runner, None
-        await runner.cleanup()
+        if runner is not None:
+            await runner.cleanup()
         await self._admission.close()
 
     async def __aenter__(self) -> Self:

@@ -39,7 +39,6 @@ from server.leadership.fence import Fence
 from server.leadership.takeover import Takeover
 from server.reservations.reservation_ids import ReservationIds
 from server.shutdown import drain
-from simulator.apiserver.resource_types import PODS as STORED_PODS
 from tests.support.allocation_state import some_allocation_state, some_devices
 from tests.support.in_process_api import InProcessApi, Wire
 from tests.support.loop_clock import LoopClock
@@ -103,8 +102,8 @@ class Replica:
         clock.wall_offset_s = rng.uniform(-300, 300)
         self.clock = clock
         self.wire = Wire(api, rng, requests)
-        client = KubeClient(StaticConnection("http://in-process"), clock)
-        client._transport = self.wire  # type: ignore[assignment]  # its two methods
+        client = KubeClient(StaticConnection(""), clock, make_transport=lambda *_, **__: self.wire)
+        self._client = client
         self.allocation_state = some_allocation_state(
             devices=[one for node in NODES for one in some_devices(DEVICES, node)]
         )
@@ -150,7 +149,7 @@ class Replica:
         self._idle.set()
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with self._client, asyncio.TaskGroup() as group:
             group.create_task(self.informer.run())
             await self.informer.synced.wait()
             group.create_task(self.election.run(self._lost.clear, self._lost.set))
@@ -211,8 +210,7 @@ class World:
     # --- judged by what is stored ------------------------------------------------------------------
 
     def stored(self) -> list[Pod]:
-        collection = self.api.store.collection(STORED_PODS)
-        return [msgspec.convert(one.body, Pod) for one in collection.all()]
+        return [msgspec.convert(body, Pod) for body in self.api.pods()]
 
     def _judge(self) -> None:
         self.bindings += 1
@@ -449,7 +447,8 @@ async def play(seed: int, flaws: Flaws) -> World:
     try:
         async with asyncio.TaskGroup() as group:
             world = World(seed, flaws, group)
-            await world.play()
+            async with world.api:
+                await world.play()
             # What is under way is of no interest any more.
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
