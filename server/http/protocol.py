@@ -138,7 +138,7 @@ class HttpProtocol(asyncio.Protocol):
         endpoint = _endpoint_of(request)
         if request.fault is not None:
             return endpoint.answer_unread(request.fault, self._connection.remote())
-        return endpoint.answer(b"".join(request.parts))
+        return endpoint.answer(bytes(request.body))
 
     def _answer_to_head(self, request: Request) -> Answer | None:
         """Answer without the body, or ask for it."""
@@ -180,7 +180,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _send(self, request: Request, reply: Reply) -> None:
         request.phase = Phase.ANSWERED
-        request.parts.clear()
+        request.body.clear()
         request.is_last = request.is_last or self._port.is_draining
         self._port.large_bodies.remove(self)
         self._connection.note_use()

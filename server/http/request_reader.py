@@ -64,8 +64,8 @@ class Request(msgspec.Struct, eq=False):
     """Whether nothing of it is to come."""
     fault: "Unread | None" = None
     """Why its body is not read to the end."""
-    parts: list[bytes] = msgspec.field(default_factory=list)
-    size: int = 0
+    body: bytearray = msgspec.field(default_factory=bytearray)
+    """What came of it, as one piece: as many as its bytes would take twenty times its memory."""
 
     @property
     def is_readable(self) -> bool:
@@ -76,12 +76,11 @@ class Request(msgspec.Struct, eq=False):
         """Take a part of the body, unless nobody will read it."""
         if self.phase is Phase.ANSWERED or self.fault is not None:
             return
-        self.size += len(part)
-        if self.size > limits.body_bytes:
+        if len(self.body) + len(part) > limits.body_bytes:
             self.fault = too_large(limits)
-            self.parts.clear()
+            self.body.clear()
         else:
-            self.parts.append(part)
+            self.body += part
 
 
 @final

@@ -1,6 +1,6 @@
 """h2 as this port uses it: what it checks, and the settings that the peer is told."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -21,13 +21,20 @@ _CONFIG: Final = H2Configuration(
     validate_outbound_headers=False,
     normalize_outbound_headers=False,
 )
+_CLOSED_STREAMS: Final = 1024
+"""How many are known as closed: frames on them may be on their way. h2 keeps 65,536, which are 10 MB."""
 _TABLE_BYTES: Final = 512
 """Of fields that answers repeat, though peers hold more: each field is looked for in all of them."""
 
 
+@final
+class _Codec(H2Connection):
+    MAX_CLOSED_STREAMS = _CLOSED_STREAMS
+
+
 def codec_of(limits: "Limits", frame_bytes: int) -> H2Connection:
     """Return the server's side of a new connection with frames of at most so many bytes."""
-    codec = H2Connection(_CONFIG)
+    codec = _Codec(_CONFIG)
     codec.local_settings = Settings(
         client=False,
         initial_values={

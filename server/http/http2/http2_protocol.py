@@ -52,6 +52,8 @@ class Http2Protocol(asyncio.Protocol):
         self._deciding: dict[Stream, asyncio.Task[None]] = {}
         self._awaited_page: Stream | None = None
         self._unsent = OutboundBodies(self._codec, port.encoder)
+        self._next_turn: asyncio.Handle | None = None
+        # of frames that came already
         self._given_up = 0
         # requests that the peer reset, beyond those that were answered
         self._is_last = False
@@ -75,8 +77,17 @@ class Http2Protocol(asyncio.Protocol):
         """Read on; `data` may be empty: so uvloop reports the end of a handshake."""
         if self._connection.is_over:
             return
+        self._frames.feed(data)
+        if self._next_turn is None:
+            self._take_frames()
+
+    def _take_frames(self) -> None:
+        """Read the frames of one turn; those beyond them wait until other connections had theirs."""
+        self._next_turn = None
+        if self._connection.is_over:
+            return
         try:
-            self._feed(data)
+            self._read_frames()
         except FrameLimitError as error:
             self._codec.close_connection(error.code)
             self._break_off(error)
@@ -87,6 +98,14 @@ class Http2Protocol(asyncio.Protocol):
             _log.exception("HTTP/2 connection failed")
             self._break_off(error)
         self._advance()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Have another turn, if frames wait for one; none is read for a peer that reads no answers."""
+        connection = self._connection
+        is_due = self._frames.is_behind and connection.is_writable and not connection.is_over
+        if is_due and self._next_turn is None:
+            self._next_turn = self._loop.call_soon(self._take_frames)
 
     def pause_writing(self) -> None:
         self._connection.is_writable = False
@@ -95,6 +114,7 @@ class Http2Protocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._connection.is_writable = True
         self._advance()
+        self._go_on()
 
     # What the port and the deadline call.
 
@@ -125,8 +145,8 @@ class Http2Protocol(asyncio.Protocol):
 
     # Events.
 
-    def _feed(self, data: bytes) -> None:
-        for frame in self._frames.feed(data):
+    def _read_frames(self) -> None:
+        for frame in self._frames.frames():
             if self._connection.is_over:
                 return
             for event in self._codec.receive_data(frame):
@@ -139,7 +159,8 @@ class Http2Protocol(asyncio.Protocol):
             case events.DataReceived():
                 self._read(event)
             case events.StreamEnded():
-                self._bodies.complete(self._streams.get(event.stream_id))
+                if self._bodies.complete(self._streams.get(event.stream_id)):
+                    self._frames.note_progress()
             case events.StreamReset():
                 self._give_up(self._streams.get(event.stream_id))
             case events.WindowUpdated():
@@ -190,8 +211,9 @@ class Http2Protocol(asyncio.Protocol):
                 self._bodies.ask_for(stream, self._flush)
 
     def _read(self, event: events.DataReceived) -> None:
-        if self._bodies.read(self._streams.get(event.stream_id or 0), event):
-            self._frames.note_progress()
+        size = self._bodies.read(self._streams.get(event.stream_id or 0), event)
+        if size:
+            self._frames.note_bytes(size)
             self._connection.mark_active()
 
     def _expire_body(self, stream: Stream) -> None:
@@ -255,7 +277,7 @@ class Http2Protocol(asyncio.Protocol):
         if stream.page is not None:
             return stream.page.show(self._connection.transport, stream.headers)
         assert stream.endpoint is not None, "one of the three is there"
-        return stream.endpoint.answer(b"".join(stream.parts))
+        return stream.endpoint.answer(bytes(stream.body))
 
     def _await(self, stream: Stream, answer: "Awaitable[Reply]") -> None:
         if stream.page is not None:
@@ -287,8 +309,8 @@ class Http2Protocol(asyncio.Protocol):
 
     def _send_bodies(self) -> None:
         """Send as much of the answers as the peer's windows let through."""
-        for stream, is_end in self._unsent.send():
-            self._frames.note_progress()
+        for stream, size, is_end in self._unsent.send():
+            self._frames.note_bytes(size)
             if is_end:
                 self._end(stream)
 
@@ -340,7 +362,8 @@ class Http2Protocol(asyncio.Protocol):
     def _watch(self) -> None:
         wait = self._waits_for()
         frame = self._frames.count if wait is Wait.HEAD else 0
-        self._connection.watch(wait, frame, is_held=not self._connection.is_writable)
+        is_held = self._frames.is_behind or not self._connection.is_writable
+        self._connection.watch(wait, frame, is_held=is_held)
 
     def _waits_for(self) -> Wait:
         if self._unsent or not self._connection.is_writable:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from server.http.replies import Reply, ReplyEncoder
 from server.http.routes import Endpoint
 
+LEAST_PART: Final = 1024
+"""Bytes of an answer in one frame, but for its end. A peer whose window stays smaller reads no answers."""
 _FIRST_WINDOW: Final = 2**16 - 1
 """Of a connection, by the protocol; no smaller one can be had."""
 
@@ -50,8 +52,8 @@ class Stream(msgspec.Struct, eq=False):
     deadline: "asyncio.TimerHandle | None" = None
     """Of its body."""
 
-    parts: list[bytes] = msgspec.field(default_factory=list)
-    size: int = 0
+    body: bytearray = msgspec.field(default_factory=bytearray)
+    """What came of it, as one piece."""
     unacknowledged: int = 0
     """Bytes by which its window is to be opened again."""
     held: int = 0
@@ -150,32 +152,33 @@ class InboundBodies:
 
         self._large.add(stream, on_turn)
 
-    def read(self, stream: Stream | None, event: DataReceived) -> bool:
-        """Take a part of a body; return whether it brought a request on."""
+    def read(self, stream: Stream | None, event: DataReceived) -> int:
+        """Take a part of a body; return the bytes by which it brought a request on."""
         part, flow = event.data or b"", event.flow_controlled_length or 0
         if stream is None or not stream.is_read:
             self.discard(flow)
-            return False
-        stream.size += len(part)
-        if stream.size > self._limits.body_bytes:
+            return 0
+        if len(stream.body) + len(part) > self._limits.body_bytes:
             self.discard(flow)
             self.refuse(stream, too_large(self._limits))
         else:
-            stream.parts.append(part)
+            stream.body += part
             if self._large.is_waiting(stream):
                 stream.held += flow
             else:
                 self._acknowledge(stream, flow)
-        return bool(part)
+        return len(part)
 
-    def complete(self, stream: Stream | None) -> None:
-        """Note the end of a request, unless it is answered or had no body."""
+    def complete(self, stream: Stream | None) -> bool:
+        """Note the end of a request, unless it is answered or had no body; return whether its body is read."""
         if stream is None or stream.is_complete:
-            return
-        if stream.is_read:
+            return False
+        is_read = stream.is_read
+        if is_read:
             self._readable.append(stream)
         stream.is_complete = True
         stream.clear_deadline()
+        return is_read
 
     def refuse(self, stream: Stream, unread: "Unread") -> None:
         """Let a body that is read be answered before its end."""
@@ -206,7 +209,7 @@ class InboundBodies:
     def release(self, stream: Stream) -> None:
         """Forget the body, and let the next one have its turn. Idempotent."""
         stream.clear_deadline()
-        stream.parts = []
+        stream.body = bytearray()
         self._reserved -= stream.reserved
         stream.reserved = 0
         self.discard(stream.held)
@@ -246,14 +249,17 @@ class OutboundBodies:
         """Forget an answer that nobody waits for. Idempotent."""
         self._rests = deque(one for one in self._rests if one[0] is not stream)
 
-    def send(self) -> "Iterator[tuple[Stream, bool]]":
-        """Send what the peer's windows let through; yield for each part its stream, and whether it is the last."""
+    def send(self) -> "Iterator[tuple[Stream, int, bool]]":
+        """Send what the peer's windows let through, in parts that are worth a frame.
+
+        Yield for each part its stream, its size, and whether it is the last.
+        """
         codec = self._codec
         while self._rests:
             stream, rest = self._rests[0]
             window = codec.local_flow_control_window(stream.number)
             size = min(len(rest), window, codec.max_outbound_frame_size)
-            if size <= 0:
+            if size < min(len(rest), LEAST_PART):
                 return
             is_end = size == len(rest)
             codec.send_data(stream.number, rest[:size].tobytes(), end_stream=is_end)
@@ -261,4 +267,4 @@ class OutboundBodies:
                 self._rests.popleft()
             else:
                 self._rests[0] = (stream, rest[size:])
-            yield stream, is_end
+            yield stream, size, is_end

@@ -1,6 +1,7 @@
 """HTTP/1.1 on one connection in memory: order, deadlines, back-pressure, failures; virtual time."""
 
 import asyncio
+import tracemalloc
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
@@ -361,3 +362,21 @@ async def test_request_that_outlasts_the_shutdown_is_cancelled() -> None:
         await peer.settle()
         assert peer.written == b""
         assert peer.transport.is_closing()
+
+
+async def test_body_in_many_pieces_takes_the_memory_of_one() -> None:
+    """Each piece may be a record of TLS."""
+    size = 20_000
+    async with serving(replace(LIMITS, body_bytes=size, large_body_bytes=size)) as served:
+        peer = served.connect()
+        head, body = post("/open", b"xy" * (size // 2)).split(b"\r\n\r\n")
+        await peer.feed(head + b"\r\n\r\n")
+        pieces = [body[at : at + 2] for at in range(0, size - 2, 2)]
+        tracemalloc.start()
+        try:
+            for piece in pieces:
+                peer.protocol.data_received(piece)
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert kept < 2 * size
