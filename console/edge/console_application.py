@@ -201,7 +201,7 @@ class ConsoleApplication:
 
     async def _show_metrics(self, request: "web.BaseRequest") -> "web.Response":
         accepted = sent_bytes(request.headers.get("Accept-Encoding", ""))
-        page = await self._metrics.show_to({b"accept-encoding": accepted})
+        page = await self._metrics.show(None, {b"accept-encoding": accepted})
         lines = page.headers.decode().splitlines()
         headers = dict(line.split(": ", 1) for line in lines)
         return answer(HTTPStatus.OK, page.body, page.content_type, headers=headers)

@@ -37,4 +37,4 @@ class UsagePage:
         )
         if isinstance(verdict, TokenRefusal):
             return _REFUSALS[verdict]
-        return await self._page.show_to(headers)
+        return await self._page.show(transport, headers)

@@ -3,11 +3,14 @@
 import asyncio
 import gzip
 import http.client
+import threading
 import urllib.request
+from collections.abc import Iterator
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from manifests.constants import (
@@ -17,7 +20,7 @@ from manifests.constants import (
     READINESS_PATH,
     SYNCED_PATH,
 )
-from server.http.exposition import Exposition, accepts_gzip
+from server.http.exposition import FRESH_S, Exposition, accepts_gzip
 from telemetry.metric_declaration import MetricDeclarations
 from tests.support.scheduling import a_wire_pod, extender_args
 from tests.support.served_app import ServedApp
@@ -124,10 +127,69 @@ async def test_a_page_of_many_devices_says_what_the_library_would_write(count: i
     for number in range(count):
         devices.put(f"{number}", (f"GPU-{number}", 'a "product"'))
     declarations.gauge("gpu_after", "Another.").set(1)
+    reply = await Exposition(registry).show(None, {})
+    assert families_in(reply.body) == families_in(generate_latest(registry))
+
+
+class CountedRegistry(CollectorRegistry):
+    """Counts its pages, how many were written at a time, and by which threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages = self.under_way = self.most = 0
+        self.threads: set[int] = set()
+
+    def collect(self) -> Iterator[Metric]:
+        self.pages += 1
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        self.threads.add(threading.get_ident())
+        yield from super().collect()
+        self.under_way -= 1
+
+
+async def test_all_who_ask_within_a_second_get_the_same_page() -> None:
+    registry = CountedRegistry()
     page = Exposition(registry)
-    for _ in range(2):  # the second time it is known how long it is
-        reply = await page.show_to({})
-        assert families_in(reply.body) == families_in(generate_latest(registry))
+    replies = await asyncio.gather(*(page.show(None, {}) for _ in range(32)))
+    packed = {b"accept-encoding": b"gzip"}
+    replies += await asyncio.gather(*(page.show(None, packed) for _ in range(32)))
+    assert registry.pages == 2
+    assert registry.most == 1
+    assert len({reply.body for reply in replies}) == 2
+    assert threading.get_ident() not in registry.threads, "the first page is written in the loop"
+
+
+@pytest.mark.looptime
+async def test_page_is_written_anew_after_a_second() -> None:
+    registry = CountedRegistry()
+    counter = MetricDeclarations(registry).counter("gpu_asked", "Asked.", [])
+    page = Exposition(registry)
+    for count in range(2):
+        assert f"gpu_asked_total {count}.0".encode() in (await page.show(None, {})).body
+        counter.inc()
+        await asyncio.sleep(FRESH_S + 0.1)
+    assert registry.pages == 2
+    assert page._replies == {}, "a page is kept in memory for no longer"
+
+
+async def test_page_that_cannot_be_written_fails_its_caller_alone() -> None:
+    registry = CollectorRegistry()
+    page = Exposition(registry)
+
+    class Failing(Collector):
+        def collect(self) -> Iterator[Metric]:
+            raise ZeroDivisionError
+
+        def describe(self) -> Iterator[Metric]:
+            return iter(())
+
+    failing = Failing()
+    registry.register(failing)
+    with pytest.raises(ZeroDivisionError):
+        await page.show(None, {})
+    registry.unregister(failing)
+    assert (await page.show(None, {})).status == 200
 
 
 def families_in(page: bytes) -> list[tuple[str, str, str, list[Sample]]]:
