@@ -210,7 +210,9 @@ class ControlPlane:
             readiness=self.readiness,
             scaling=self._scaling_report,
             metrics_readers=ReviewedTokens(
-                KubeReviews(self.client, constants.USAGE_METRICS_PATH), self.clock
+                KubeReviews(self.client, constants.USAGE_METRICS_PATH),
+                self.clock,
+                lambda user: user.username,
             ),
             clock=self.clock,
         )

@@ -19,12 +19,12 @@ from console.edge.console_answers import (
     row_answer,
     sent_bytes,
 )
+from console.edge.question_limits import OF_POD, QuestionLimits, cost_of_trial
 from console.edge.same_origin import host_of, refuse_other_sites
 from console.edge.viewer_limits import ViewerLimits
 from console.edge.viewer_streams import ViewerStreams
 from manifests.constants import LIVENESS_PATH, METRICS_PATH, READINESS_PATH
 from server.http.exposition import Exposition
-from server.reviews.token_bucket import TokenBucket
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 API: Final = "/api/v1/"
 TASK: Final = "console request"
-_TRIALS_A_SECOND: Final = 10.0
-_TRIAL_BURST: Final = 20
-"""Of all viewers: pods are placed on a copy of the pool, and no stream is written meanwhile."""
 _NAMESPACE: Final = "namespace"
 _METHODS: Final = {"Allow": "GET, HEAD"}
 _ONLY_GET: Final = {"Allow": "GET"}
@@ -76,8 +73,7 @@ class ConsoleApplication:
             limits: of streams.
         """
         self.streams = ViewerStreams(data, clock, limits or ViewerLimits())
-        self._clock = clock
-        self._trials = TokenBucket(a_second=_TRIALS_A_SECOND, burst=_TRIAL_BURST)
+        self._limits = QuestionLimits(clock)
         self._data = data
         self._login = login
         self._files = files
@@ -164,6 +160,7 @@ class ConsoleApplication:
     async def _pod(self, request: "web.BaseRequest", namespace: str, name: str) -> "web.Response":
         pod = questions.object_name(name, "pod")
         viewer = await self._viewer(request, questions.namespace_name(namespace))
+        self._limits.take(viewer.row.name, OF_POD)
         found = self._data.pod(namespace, pod, viewer.visibility)
         if found is None:
             raise _not_found(
@@ -174,12 +171,7 @@ class ConsoleApplication:
     async def _what_if(self, request: "web.BaseRequest", query: "Query") -> "web.Response":
         trial = questions.pod_trial(query)
         viewer = await self._viewer(request, None)
-        if not self._trials.take(self._clock.monotonic()):
-            raise RefusedError(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "too many pods are being tried; try again in a second",
-                {"Retry-After": "1"},
-            )
+        self._limits.take(viewer.row.name, cost_of_trial(trial))
         try:
             return row_answer(self._data.try_pods(trial, viewer.visibility))
         except BadQuestionError as error:

@@ -75,8 +75,11 @@ class TokenLogin:
         """
         self._reviews = reviews
         self._hosts = frozenset(host.lower() for host in hosts)
-        self._tokens: ReviewedTokens[ReviewedViewer] = ReviewedTokens(reviews, clock)
-        self._namespaces: ReviewCache[bool] = ReviewCache(clock)
+        self._tokens: ReviewedTokens[ReviewedViewer] = ReviewedTokens(
+            reviews, clock, lambda viewer: viewer.user.username
+        )
+        self._namespaces: ReviewCache[str] = ReviewCache(clock, str)
+        # the user that may list its pods
 
     def check_host(self, host: str) -> None:
         if self._hosts and _without_port(host) not in self._hosts:
@@ -115,10 +118,13 @@ class TokenLogin:
     ) -> float | None:
         """Return until when the right to list the pods of a namespace is kept; None without the right."""
 
-        async def ask() -> bool | TokenRefusal:
-            return await self._reviews.may_list_pods(user, namespace) or TokenRefusal.FORBIDDEN
+        async def ask() -> str | TokenRefusal:
+            is_allowed = await self._reviews.may_list_pods(user, namespace)
+            return user.username if is_allowed else TokenRefusal.FORBIDDEN
 
-        verdict = await self._namespaces.look_up(b"%b %b" % (token, namespace.encode()), ask)
+        verdict = await self._namespaces.look_up(
+            b"%b %b" % (token, namespace.encode()), ask, user=user.username
+        )
         if verdict is TokenRefusal.FORBIDDEN:
             return None
         if isinstance(verdict, TokenRefusal):

@@ -1,7 +1,7 @@
 """Answers of the API server about secrets: asked for at a bounded rate, and kept for a short time.
 
-A secret is known by its SHA-256 only. Secrets that were accepted have a rate of their own, so that a flood of others
-keeps none of them out; both kinds are bounded in number.
+A secret is known by its SHA-256 only. The accepted secrets of each user have a rate of their own, so that neither a flood
+of unknown ones nor the many secrets of another user keep them out; all are bounded in number.
 """
 
 import enum
@@ -27,10 +27,10 @@ REFUSED_S: Final = 5.0
 MAX_TOKENS: Final = 1_024
 """Of each kind; the one that was used longest ago goes first."""
 REVIEWS_A_S: Final = 5.0
-"""Of each kind, in the long run; each is a few requests to the API server."""
+"""Of each user, and of all that is unknown, in the long run; each is a few requests to the API server."""
 BURST: Final = 20
 MAX_UNDER_WAY: Final = 16
-"""Of each kind: an API server that does not answer keeps each for the client's time-out."""
+"""Of each user, and of all that is unknown: an API server that does not answer keeps each for the client's time-out."""
 
 T = TypeVar("T")
 _log = structlog.get_logger()
@@ -62,29 +62,37 @@ Verdict = Accepted[T] | TokenRefusal
 class ReviewCache(Generic[T]):
     """Answers by secret. Not for the scheduler's paths, which are answered without the API server."""
 
-    def __init__(self, clock: "Clock") -> None:
+    def __init__(self, clock: "Clock", user_of: "Callable[[T], str]") -> None:
+        """Take the clock, and what names the user of an answer."""
         self._clock = clock
+        self._user_of = user_of
         self._accepted: _Kept[Accepted[T]] = _Kept()
         self._refused: _Kept[TokenRefusal] = _Kept()
-        self._of_known = _ReviewRate()
+        # user -> the rate of its accepted secrets; the one that was asked about last at the end
+        self._by_user: OrderedDict[str, _ReviewRate] = OrderedDict()
         self._of_others = _ReviewRate()
 
     def __len__(self) -> int:
         return len(self._accepted) + len(self._refused)
 
     async def look_up(
-        self, secret: bytes, ask: "Callable[[], Awaitable[T | TokenRefusal]]"
+        self,
+        secret: bytes,
+        ask: "Callable[[], Awaitable[T | TokenRefusal]]",
+        *,
+        user: str | None = None,
     ) -> Verdict[T]:
         """Return what is known of a secret, or what the API server says now.
 
-        `ask` asks the API server, and raises KubeError where it does not answer.
+        `ask` asks the API server, and raises KubeError where it does not answer; `user` is whose secret it is, where
+        that is known already.
         """
         digest = hashlib.sha256(secret).digest()
         now = self._clock.monotonic()
         known = self._accepted.get(digest, now) or self._refused.get(digest, now)
         if known is not None:
             return known
-        rate = self._of_known if digest in self._accepted else self._of_others
+        rate = self._rate_of(digest, user)
         if not rate.begin(now):
             return TokenRefusal.UNAVAILABLE
         try:
@@ -95,6 +103,18 @@ class ReviewCache(Generic[T]):
         finally:
             rate.end()
         return self._keep(digest, answer)
+
+    def _rate_of(self, digest: bytes, user: str | None) -> "_ReviewRate":
+        accepted = self._accepted.last(digest)
+        if accepted is not None:
+            user = self._user_of(accepted.value)
+        if user is None:
+            return self._of_others
+        rate = self._by_user.setdefault(user, _ReviewRate())
+        self._by_user.move_to_end(user)
+        if len(self._by_user) > MAX_TOKENS:
+            self._by_user.popitem(last=False)
+        return rate
 
     def _keep(self, digest: bytes, answer: T | TokenRefusal) -> Verdict[T]:
         now = self._clock.monotonic()
@@ -120,9 +140,6 @@ class _Kept(Generic[V]):
         self._verdicts: OrderedDict[bytes, tuple[V, float]] = OrderedDict()
         # digest -> verdict, and until when it holds
 
-    def __contains__(self, digest: bytes) -> bool:
-        return digest in self._verdicts
-
     def __len__(self) -> int:
         return len(self._verdicts)
 
@@ -132,6 +149,11 @@ class _Kept(Generic[V]):
             return None
         self._verdicts.move_to_end(digest)
         return found[0]
+
+    def last(self, digest: bytes) -> V | None:
+        """Return the last verdict, which may be over."""
+        found = self._verdicts.get(digest)
+        return None if found is None else found[0]
 
     def add(self, digest: bytes, verdict: V, until: float) -> None:
         self._verdicts[digest] = verdict, until

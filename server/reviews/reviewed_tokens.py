@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
 from server.reviews.review_cache import ReviewCache, TokenRefusal, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from api.clock import Clock
 
 MAX_TOKEN_BYTES: Final = 8 * 1024
@@ -28,9 +30,9 @@ class Reviews(Protocol[T_co]):
 class ReviewedTokens(Generic[T]):
     """Answers for tokens."""
 
-    def __init__(self, reviews: Reviews[T], clock: "Clock") -> None:
+    def __init__(self, reviews: Reviews[T], clock: "Clock", user_of: "Callable[[T], str]") -> None:
         self._reviews = reviews
-        self._cache: ReviewCache[T] = ReviewCache(clock)
+        self._cache: ReviewCache[T] = ReviewCache(clock, user_of)
 
     async def verdict(self, token: bytes) -> Verdict[T]:
         """Return what is known of a token, or what the API server says now."""

@@ -13,12 +13,12 @@ class TokenBucket:
         self._left = self._burst
         self._as_of: float | None = None
 
-    def take(self, now: float) -> bool:
-        """Take one, if there is one; `now` is monotonic."""
+    def take(self, now: float, cost: float = 1.0) -> bool:
+        """Take so many, if there are as many; `now` is monotonic."""
         since = now - self._as_of if self._as_of is not None else 0.0
         self._as_of = now
         self._left = min(self._left + since * self._a_second, self._burst)
-        if self._left < 1:
+        if self._left < cost:
             return False
-        self._left -= 1
+        self._left -= cost
         return True

@@ -160,7 +160,7 @@ class ServedApp:
             else None,
             readiness=self.readiness,
             scaling=lambda: self.scaling,
-            metrics_readers=ReviewedTokens(self.reviews, LoopClock()),
+            metrics_readers=ReviewedTokens(self.reviews, LoopClock(), lambda user: user.username),
             clock=LoopClock(),
         )
         return build_routes(handlers)

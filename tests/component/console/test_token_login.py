@@ -300,3 +300,28 @@ async def test_a_refusal_is_kept_for_seconds_only() -> None:
         await asyncio.sleep(REFUSED_S)
         assert (await console.ask(DEVICE, **bearer("carol"))).status == 200
         await until(lambda: reviews.asked == ["carol"] * 2)
+
+
+async def test_questions_of_a_viewer_leave_those_of_others_their_share() -> None:
+    async with cluster_console() as (console, reviews):
+        reviews.viewers["dora"] = ReviewedViewer(
+            user=TokenUser(username="dora"), nodes=True, pods=True
+        )
+        what_if = "/api/v1/what-if?pool=training&units=1&times=1000"
+        asked = [await console.ask(what_if, **bearer("alice")) for _ in range(20)]
+        assert [heard.status for heard in asked].count(200) == 1
+        assert (await console.ask("/api/v1/pods/ml-team/big", **bearer("alice"))).status == 200
+        assert (await console.ask(what_if, **bearer("dora"))).status == 200
+
+
+async def test_namespaces_that_a_viewer_asks_for_keep_no_other_viewer_out() -> None:
+    async with cluster_console() as (console, reviews):
+        dora = TokenUser(username="dora")
+        reviews.viewers["dora"] = ReviewedViewer(user=dora, nodes=False, pods=False)
+        reviews.namespaces.add(("dora", "hers"))
+        asked = [
+            await console.ask(f"{DEVICE}?namespace=n-{number}", **bearer("bob"))
+            for number in range(2 * BURST)
+        ]
+        assert {heard.status for heard in asked} == {200, 503}
+        assert (await console.ask(f"{DEVICE}?namespace=hers", **bearer("dora"))).status == 200

@@ -29,7 +29,7 @@ class Setup:
     def __init__(self) -> None:
         self.reviews = CannedReviews()
         self.reviews.verdicts = {"reader": USER, "stranger": TokenRefusal.FORBIDDEN}
-        self.tokens = ReviewedTokens(self.reviews, LoopClock())
+        self.tokens = ReviewedTokens(self.reviews, LoopClock(), lambda user: user.username)
 
     async def verdict(self, token: str) -> TokenUser | TokenRefusal:
         verdict = await self.tokens.verdict(token.encode())
@@ -115,6 +115,32 @@ async def test_a_flood_keeps_no_reader_out_that_is_known() -> None:
         await setup.flood(50, f"bad-{second}")
         assert await setup.verdict("reader") == USER
         await asyncio.sleep(1)
+
+
+async def test_many_tokens_of_a_user_keep_no_other_user_out() -> None:
+    setup = Setup()
+    many = [f"many-{number}" for number in range(400)]
+    setup.reviews.verdicts |= dict.fromkeys(many, TokenUser(username="many"))
+    for token in many:
+        await setup.verdict(token)
+        await asyncio.sleep(1 / REVIEWS_A_S)
+    assert await setup.verdict("reader") == USER
+    for _ in range(2 * int(ALLOWED_S)):
+        for token in many[::8]:
+            await setup.verdict(token)
+        assert await setup.verdict("reader") == USER
+        await asyncio.sleep(1)
+
+
+async def test_rates_of_users_are_bounded_in_number() -> None:
+    setup = Setup()
+    for number in range(MAX_TOKENS + 10):
+        user = f"reader-{number}"
+        setup.reviews.verdicts[user] = TokenUser(username=user)
+        await setup.verdict(user)
+        await asyncio.sleep(ALLOWED_S)
+        assert await setup.verdict(user) == TokenUser(username=user)
+    assert len(setup.tokens._cache._by_user) == MAX_TOKENS
 
 
 async def test_reviews_under_way_are_bounded() -> None:
