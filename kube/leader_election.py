@@ -270,8 +270,8 @@ class LeaderElection:
 
     def _pardon(self) -> None:
         """Count the record as younger after a look that failed: its holder could not write either."""
-        terms = self._terms
-        least = self._clock.monotonic() - terms.lease_duration_s + 2 * terms.retry_s
+        age_s = self._duration_s(self._record) - 2 * self._terms.retry_s
+        least = self._clock.monotonic() - age_s
         if self._seen_at > -math.inf:
             self._seen_at = max(self._seen_at, least)
 
@@ -309,10 +309,12 @@ class LeaderElection:
         return self._clock.monotonic() >= self._free_from(record)
 
     def _free_from(self, record: Lease | None) -> float:
+        return self._seen_at + self._duration_s(record)
+
+    def _duration_s(self, record: Lease | None) -> float:
+        """Return how long the record keeps others from leading, which its holder may have stretched."""
         duration_s = self._terms.lease_duration_s
-        if record is not None:
-            duration_s = max(duration_s, float(record.spec.lease_duration_seconds))
-        return self._seen_at + duration_s
+        return duration_s if record is None else max(duration_s, record.spec.lease_duration_seconds)
 
     async def _claim(self, record: Lease | None) -> None:
         now = micro_time(self._clock.utc_now())

@@ -363,6 +363,38 @@ async def test_where_the_api_server_is_slow_longer_times_are_asked_for_until_it_
         assert first.said == said
 
 
+class FailingReads(FakeLeases):
+    """Refuses every so many reads, as an API server does that is slow; 0 for none."""
+
+    def __init__(self, fails_every: int) -> None:
+        super().__init__()
+        self.fails_every = fails_every
+        self.reads = 0
+
+    async def get(
+        self, resource: Resource, type_: type[Lease], name: str, *, namespace: str | None = None
+    ) -> Lease:
+        self.reads += 1
+        if self.fails_every and self.reads % self.fails_every == 0:
+            raise Unreachable("reset", request_sent=True)
+        return await super().get(resource, type_, name, namespace=namespace)
+
+
+@pytest.mark.parametrize("fails_every", [0, 10, 40])
+async def test_dead_leader_that_asked_for_longer_is_followed_though_reads_fail(
+    fails_every: int,
+) -> None:
+    leases = FailingReads(fails_every)
+    first, second = (Candidate(leases, name, terms=HASTY) for name in ("first", "second"))
+    async with running(first):
+        await first.election.leading.wait()
+    assert leases.lease is not None
+    stretched = msgspec.structs.replace(leases.lease.spec, lease_duration_seconds=16)
+    await leases.replace(LEASES, msgspec.structs.replace(leases.lease, spec=stretched))
+    async with running(second), asyncio.timeout(18):
+        await second.election.leading.wait()
+
+
 class LostAnswers(FakeLeases):
     """Carries the first write out and says nothing of it; `writes` counts."""
 
