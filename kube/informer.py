@@ -169,6 +169,8 @@ class Informer(Generic[T]):
 
     synced: Final[asyncio.Event]
     """Set once the first full list is in the sink, and never cleared."""
+    listed: asyncio.Event
+    """Set once a list is in the sink; `list_at_once` puts a new event here, which the next list sets."""
     last_heard: float
     """Monotonic time of the last list, event or bookmark, or of the start of `run`."""
     is_watching: bool
@@ -220,7 +222,9 @@ class Informer(Generic[T]):
         self._takes_pages = True
         self._was_unreachable = False
         self._log = _log.bind(resource=self._name)
+        self._step: asyncio.Timeout | None = None
         self.synced = asyncio.Event()
+        self.listed = asyncio.Event()
         self.last_heard = 0.0
         self.is_watching = False
 
@@ -232,22 +236,45 @@ class Informer(Generic[T]):
         # Shown as 0 from the start, so that a rate sees the first.
         INFORMER_DECODE_ERRORS.labels(name)
         INFORMER_FAILURES.labels(name, Unreachable.__name__)
-        for cause in ("gone", "failures"):
+        for cause in ("gone", "failures", "restored"):
             INFORMER_RELISTS.labels(name, cause)
         INFORMER_LAG.labels(name).set_function(lambda: self._clock.monotonic() - self.last_heard)
         try:
             while True:
-                try:
-                    await self._follow(self._version or await self._list())
-                except NotFound as error:
-                    await (self._do_without() if self._is_optional else self._recover(error))
-                except KubeError as error:
-                    await self._recover(error)
+                await self._list_or_watch()
         finally:
+            self._step = None
             INFORMER_SYNCED.labels(name).set(0)
             INFORMER_LAG.remove(name)
 
+    def list_at_once(self) -> None:
+        """Give up the request or the delay that is under way, and list: all that is known may be of the past."""
+        self.listed = asyncio.Event()
+        if self._step is not None and not self._step.expired():
+            self._step.reschedule(asyncio.get_running_loop().time())
+
+    async def _list_or_watch(self) -> None:
+        """Go on until the watch ends, or a failure has been waited out, or `list_at_once`."""
+        self._step = asyncio.timeout(None)
+        try:
+            async with self._step:
+                await self._list_and_follow()
+        except TimeoutError:
+            if not self._step.expired():
+                raise
+            self._doubt_version("restored")
+            self._backoff.succeed()
+
+    async def _list_and_follow(self) -> None:
+        try:
+            await self._follow(self._version or await self._list())
+        except NotFound as error:
+            await (self._do_without() if self._is_optional else self._recover(error))
+        except KubeError as error:
+            await self._recover(error)
+
     async def _list(self) -> str:
+        listed = self.listed
         if self._listing_sink is not None:
             self._listing_sink.list_begins()
         listing = await self._all_items()
@@ -260,6 +287,7 @@ class Informer(Generic[T]):
         if self.synced.is_set():
             INFORMER_RELISTS.labels(name, self._relist_cause).inc()
         self.synced.set()
+        listed.set()
         INFORMER_SYNCED.labels(name).set(1)
         self._log.info(
             "listed",
@@ -278,6 +306,7 @@ class Informer(Generic[T]):
         self._version = None
         self._relist_cause = "absent"
         self.synced.set()
+        self.listed.set()
         INFORMER_SYNCED.labels(self._name).set(1)
         self._backoff.succeed()
         await asyncio.sleep(self._timing.absent_s)

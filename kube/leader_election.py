@@ -17,11 +17,15 @@ The arithmetic, with `D` = lease duration, `R` = renew deadline, `R < D`:
 
 Every error is a failed renewal, and every call is bounded, so that none can keep us leading.
 
-A leader that finds the API server slow asks for longer times (`_Pace`) by writing them into the
+A leader that finds the API server slow asks for longer times (`LeasePace`) by writing them into the
 record, which followers obey; `D` and `R` above are those of one PUT. A record that may have been
 written with a shorter `D` than the one before must not be led beyond its own `R`, which is why the
 deadline is cut before such a PUT is sent. And a follower that could not look gives the holder time to
 renew before it counts the record's age against it.
+
+A Lease with a lower resourceVersion than one that was read before is of a store that was restored from a backup.
+Another process may have led after the backup, so whatever the record says of its holder is void: it
+counts as another's that has just renewed, for everybody, and the next term has a new number.
 
 `is_leading` cannot bind what is already on its way to the API server, nor see that the process was
 stopped after it was asked: `manifests.install.leadership_policy` does that, by `Term`.
@@ -36,10 +40,11 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar, final
 import msgspec
 import structlog
 
-from api.meta import Model, ObjectMeta
+from api.meta import Model, ObjectMeta, compared
 from kube.backoff import Backoff
 from kube.errors import KubeError, NotFound, TimedOut, one_line
 from kube.event_recorder import micro_time
+from kube.lease_pace import LeasePace
 from kube.resources import LEASES
 from telemetry.metrics import LEADING
 
@@ -53,10 +58,6 @@ if TYPE_CHECKING:
 
 _TICK_S: Final = 0.001
 """Below it a sleep may end where it began."""
-_MAX_STRETCH: Final = 8
-"""The default times become 16 and 12 s, about client-go's."""
-_PROMPT_CALLS: Final = 20
-"""After so many prompt calls in a row the times are halved."""
 
 T = TypeVar("T")
 
@@ -179,7 +180,12 @@ class LeaderElection:
         """When the record came to be as it is, or was first missed; by our clock."""
         self._is_standing = True
         self._trying = asyncio.Lock()
-        self._pace = _Pace(terms.retry_s)
+        self._pace = LeasePace(terms.retry_s)
+        self._highest_version = ""
+        self._is_disowned = False
+        """Whether the record is of a store that went back, or of another one, and names nobody who leads."""
+        self.on_store_went_back: Callable[[], None] = lambda: None
+        """Called when the Lease is older than one that was read before."""
         self._record_is_ours_and_current = False
         self._log = _log.bind(lease=f"{terms.namespace}/{terms.name}", identity=self.identity)
 
@@ -209,6 +215,13 @@ class LeaderElection:
         """Stop leading for good, and leave the Lease, if we have it, to run out."""
         self._is_standing = False
         self._leads_until = -math.inf
+
+    def disown(self) -> None:
+        """End the term, and follow the record as another's: it is not of the store in which we led."""
+        self._is_disowned = True
+        self._leads_until = -math.inf
+        self._seen_at = self._clock.monotonic()
+        self._record_is_ours_and_current = False
 
     async def succeeded(self) -> bool:
         """Return whether another process holds the Lease that we released; False on an error."""
@@ -298,13 +311,25 @@ class LeaderElection:
             # The moment after the answer: the record is at least as old.
             self._seen_at = self._clock.monotonic()
             self._record = record
+        if record is not None:
+            self._note_version(record)
         return record
 
+    def _note_version(self, record: Lease) -> None:
+        """Compare with the newest record; each read is as new as all that were answered before it."""
+        version = record.metadata.resource_version
+        order = compared(version, self._highest_version) if self._highest_version else 0
+        self._highest_version = version
+        if order is not None and order < 0:
+            self._log.error("lease went back in time: was the API server's store restored?")
+            self.disown()
+            self.on_store_went_back()
+
     def _is_ours(self, record: Lease) -> bool:
-        return record.spec.holder_identity == self.identity
+        return record.spec.holder_identity == self.identity and not self._is_disowned
 
     def _is_free(self, record: Lease | None) -> bool:
-        if record is not None and not record.spec.holder_identity:
+        if record is not None and not record.spec.holder_identity and not self._is_disowned:
             return True
         return self._clock.monotonic() >= self._free_from(record)
 
@@ -319,7 +344,8 @@ class LeaderElection:
     async def _claim(self, record: Lease | None) -> None:
         now = micro_time(self._clock.utc_now())
         spec = LeaseSpec() if record is None else record.spec
-        follows_release = record is not None and not record.spec.holder_identity
+        is_released = record is not None and not record.spec.holder_identity
+        follows_release = is_released and not self._is_disowned
         if record is None or not self._is_ours(record):
             # Also where the Lease was deleted, no two terms of ours may have one name.
             transitions = max(
@@ -343,6 +369,8 @@ class LeaderElection:
             lease = msgspec.structs.replace(record, spec=spec)
             answer = await self._bounded(self._client.replace(LEASES, lease))
         self._record = written = answer.decode(Lease)
+        self._note_version(written)
+        self._is_disowned = False
         self._seen_at = self._clock.monotonic()
         self._record_is_ours_and_current = True
         # Also where the answer to the PUT that began the term was lost, and the record is found ours.
@@ -396,36 +424,3 @@ class LeaderElection:
 
 def _version(record: Lease | None) -> str | None:
     return None if record is None else record.metadata.resource_version
-
-
-@final
-class _Pace:
-    """The factor by which the times of the Lease exceed the configured ones, for a slow API server.
-
-    Short times make a short hand-over, and leave no leader where the API server takes a second to answer. It is
-    a factor because the proof above needs the proportions of the times, not their lengths. A slow call doubles
-    it, many prompt calls halve it.
-    """
-
-    def __init__(self, prompt_s: float) -> None:
-        """Take the longest duration of a prompt call with nothing stretched."""
-        self.stretch = 1
-        self._prompt_s = prompt_s
-        self._prompt_calls = 0
-
-    def took(self, seconds: float) -> None:
-        """Note the duration of an answered call."""
-        slow_s = self._prompt_s * self.stretch
-        if seconds > slow_s:
-            self.timed_out()
-        elif self.stretch > 1 and seconds < slow_s / 4:
-            self._prompt_calls += 1
-            if self._prompt_calls >= _PROMPT_CALLS:
-                self.stretch //= 2
-                self._prompt_calls = 0
-        else:
-            self._prompt_calls = 0
-
-    def timed_out(self) -> None:
-        self.stretch = min(2 * self.stretch, _MAX_STRETCH)
-        self._prompt_calls = 0

@@ -209,18 +209,26 @@ class AllocationState:
         self.ledger.move(extended)
         return extended
 
+    def let_pods_go_back(self, *, may: bool) -> None:
+        """Say whether pods may be pending again, since the API server's store may be one that was restored."""
+        self._pods.may_go_back = may
+
     def observe_pod(self, facts: "PodFacts", now: "Instant") -> list[Ended]:
         """Apply an observed pod that names a pool; return the reservations that this ends.
 
-        A pod never goes back to pending, so an older event that comes late changes nothing.
+        A pod never goes back to pending, so an older event that comes late changes nothing; but see
+        `let_pods_go_back`.
         """
         before = self._pods.get(facts.uid)
         if not self._pods.update(facts):
             return []
+        if self._pods.may_go_back and facts.phase is PodPhase.PENDING and before is not None:
+            return self._observe_pending_again(facts, before, now)
+        if before is None or facts.phase is not PodPhase.PENDING:
+            self._forget_deleted(facts.uid)
         if before is None:
             self.index.demands.observe(facts)
             self._note_appearance(facts)
-            self._forget_deleted(facts.uid)
         ended: list[Ended]
         match facts.phase:
             case PodPhase.PENDING:
@@ -239,9 +247,8 @@ class AllocationState:
         """
         facts = self._pods.discard(uid)
         ended = self._drop(self.ledger.of_pod(uid)) if facts is None else self._drop_claims(facts)
-        if facts is not None and facts.phase is PodPhase.BOUND and self.reader.is_reported(facts):
-            self._deleted[uid] = facts
-            self._account_deleted(facts)
+        if facts is not None:
+            self._keep_reported(facts)
         return [one for one in ended if one.reservation.has_units]
 
     def observe_unitless(self, pod: "UnitlessPod") -> None:
@@ -387,6 +394,26 @@ class AllocationState:
         self.index.set_assumed(reservation.id, reservation.units)
         self.index.set_requests(facts.uid, reservation.node, facts.requests)
         return []
+
+    def _observe_pending_again(
+        self, facts: "PodFacts", before: "PodFacts", now: "Instant"
+    ) -> list[Ended]:
+        """Take back that the pod was bound; it keeps the units that its node still reports for it."""
+        ended: list[Ended] = []
+        reservation = self._reservation_of(facts)
+        if before.phase is not PodPhase.PENDING:
+            ended = self._drop_claims(before)
+            self._keep_reported(before)
+        elif reservation is not None and reservation.phase is ReservationPhase.BOUND:
+            ended = [self._end(reservation, End.RELEASED)]
+        return ended + self._observe_pending(
+            facts, now, is_new=before.phase is not PodPhase.PENDING
+        )
+
+    def _keep_reported(self, facts: "PodFacts") -> None:
+        if facts.phase is PodPhase.BOUND and self.reader.is_reported(facts):
+            self._deleted[facts.uid] = facts
+            self._account_deleted(facts)
 
     def _observe_bound(self, facts: "PodFacts", before: "PodFacts | None") -> list[Ended]:
         if facts.node is None:

@@ -59,6 +59,7 @@ from server.informers import build_informers
 from server.kernelcache.cache_admission import CacheAdmission
 from server.leadership.bound_pods import BoundPods
 from server.leadership.fence import Fence
+from server.leadership.restored_store import RestoredStore
 from server.leadership.takeover import Takeover
 from server.reservations.reservation_ids import ReservationIds
 from server.reservations.reservation_signer import ReservationSigner
@@ -179,10 +180,17 @@ class ControlPlane:
             ),
             identity=identity,
         )
+        restored_store = RestoredStore(
+            self.election,
+            self.informers.values(),
+            allocation_state=self.allocation_state,
+            bound_pods=self.bound_pods,
+        )
+        self.caches.namespace_sink.on_namespace = restored_store.observe_namespace
         self.takeover = Takeover(
             self.election,
             Fence(client, leadership.lease, self.election.identity),
-            self.bound_pods.read,
+            restored_store.catch_up,
             settle_s=leadership.settle_s,
         )
         self._scaling: ScalingView | None = None

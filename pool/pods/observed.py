@@ -126,6 +126,8 @@ class ObservedPods:
 
     def __init__(self) -> None:
         self.pending = PendingPods()
+        self.may_go_back = False
+        """Whether a pod may be pending after it was bound or ended, as its store may be one that was restored."""
         self._by_uid: dict[PodUid, PodFacts] = {}
         self._bound: defaultdict[str, Counter[int]] = defaultdict(Counter)
         # resource -> priority -> number of bound pods
@@ -145,12 +147,12 @@ class ObservedPods:
     def update(self, facts: "PodFacts") -> bool:
         """Set the pod's present state; False when it is older than the known one.
 
-        A pod never goes back to pending. It goes back from ended to bound where its node did not write the ended phase,
+        A pod never goes back to pending, unless `may_go_back`. It goes back from ended to bound where its node did not write the ended phase,
         and then wrote its own.
         """
         before = self._by_uid.get(facts.uid)
         if before is not None:
-            if _ORDER[before.phase] > _ORDER[facts.phase]:
+            if _ORDER[before.phase] > _ORDER[facts.phase] and not self.may_go_back:
                 return False
             self.pending.stop_waiting(before)
             if facts.phase is not PodPhase.PENDING or facts.nominated_node != before.nominated_node:

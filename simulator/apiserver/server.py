@@ -13,7 +13,7 @@ from simulator.apiserver.in_process import InProcessTransport
 from simulator.apiserver.metadata import fill_new, timestamp
 from simulator.apiserver.resource_types import NAMESPACES, PRIORITY_CLASSES, Registry
 from simulator.apiserver.reviews import Reviewer
-from simulator.apiserver.store.object_store import ObjectStore
+from simulator.apiserver.store.object_store import ObjectStore, StoreBackup
 from simulator.apiserver.strategies.table import strategy_of
 from simulator.apiserver.webhooks.chain import AdmissionChain
 from simulator.apiserver.write.binding import PodBinder
@@ -151,6 +151,14 @@ class InMemoryApiServer:
     def stored(self, resource: "ResourceType") -> list[Json]:
         """Return the objects of a kind, without a request; not to be changed."""
         return [each.body for each in self._store.collection(resource).all()]
+
+    def snapshot(self) -> StoreBackup:
+        """Return a backup of all objects."""
+        return self._store.snapshot()
+
+    def restore(self, backup: StoreBackup) -> None:
+        """Go back to a backup: objects and versions; watches stay open."""
+        self._store.restore(backup)
 
     def forget_history(self) -> None:
         """Forget every change, as a compaction does: resumed watches get 410."""

@@ -20,10 +20,12 @@ from kube.transport import ApiRequest
 from simulator.apiserver.in_process import InProcessTransport
 from simulator.apiserver.resource_types import PODS
 from simulator.apiserver.server import InMemoryApiServer
+from simulator.apiserver.store.object_store import StoreBackup
 from tests.support.loop_clock import LoopClock
 
 Json = dict[str, Any]
 
+_TERMS = "gpucontrolplaneterms"
 FENCE_LAG_S = 0.2
 """How long admission may take to know a new term, and a request to come from admission to storage;
 together less than the settling time, as docs/design/0004-high-availability.md assumes."""
@@ -68,9 +70,8 @@ class InProcessApi:
         if request.path.endswith("/binding"):
             return await self._bind(request)
         answer = await self._transport.call(request)
-        if request.method != "GET" and "/gpucontrolplaneterms" in request.path:
-            spec = msgspec.json.decode(answer)["spec"]
-            self._terms.append((_now(), f"{spec['holder']}/{spec['number']}"))
+        if request.method != "GET" and f"/{_TERMS}" in request.path:
+            self._note_term(msgspec.json.decode(answer)["spec"])
         return answer
 
     async def admin(self, method: str, path: str, body: object = None) -> Json:
@@ -80,6 +81,22 @@ class InProcessApi:
         request = ApiRequest(method=method, path=path, label="", body=content, content_type=kind)
         found: Json = msgspec.json.decode(await self.carry_out(request))
         return found
+
+    def snapshot(self) -> StoreBackup:
+        return self._server.snapshot()
+
+    def restore(self, backup: StoreBackup) -> None:
+        """Go back to a backup of the store; admission knows the term of the backup."""
+        self._server.restore(backup)
+        for (_, plural), (_, namespaces) in backup.collections.items():
+            if plural == _TERMS:
+                for stored in (
+                    stored for names in namespaces.values() for stored in names.values()
+                ):
+                    self._note_term(stored.body["spec"])
+
+    def _note_term(self, spec: Json) -> None:
+        self._terms.append((_now(), f"{spec['holder']}/{spec['number']}"))
 
     async def _bind(self, request: ApiRequest) -> bytes:
         metadata = msgspec.json.decode(request.body or b"{}")["metadata"]
@@ -101,10 +118,14 @@ class Wire:
         self._api = api
         self._rng = rng
         self._group = group
-        self.trouble = 0.0
-        """The share of requests that are late, lost, or carried out without an answer."""
+        self.late = 0.0
+        """The share of requests of which they, or their answers, come seconds late."""
+        self.lost = 0.0
+        """The share of requests that are lost, or are carried out without an answer."""
         self.is_cut = False
         """Nothing passes in either direction."""
+        self.call_s = 0.0
+        """How long each request takes before it is carried out."""
         self.page_s = 0.0
         """How long each page of a list takes after the first one, at most."""
         self.lag_s = 0.0
@@ -135,10 +156,14 @@ class Wire:
         fate = "well"
         if self.is_cut:
             return self._no_answer()
-        if rng.random() < self.trouble:
-            fate = rng.choice(["late", "lost", "no answer", "late answer"])
+        drawn = rng.random()
+        if drawn < self.late:
+            fate = rng.choice(["late", "late answer"])
+        elif drawn < self.late + self.lost:
+            fate = rng.choice(["lost", "no answer"])
         if fate == "lost":
             return self._no_answer()
+        await asyncio.sleep(self.call_s)
         if fate == "late":
             await asyncio.sleep(rng.uniform(0, 12))
         if request.query.get("continue"):

@@ -135,6 +135,11 @@ class History:
             return None
         return self._changes[bisect_right(self._changes, version, key=_version_of) :]
 
+    def restart(self, floor: int) -> None:
+        """Start anew without any change, as the store was restored."""
+        self.floor = floor
+        self._changes.clear()
+
     def wake(self) -> None:
         """Wake all waiting watches."""
         self._grown.set()
@@ -214,6 +219,15 @@ class Collection:
         self._record("DELETED", stored, previous)
         return stored
 
+    def snapshot(self) -> "CollectionBackup":
+        return self.version, {space: dict(objects) for space, objects in self._objects.items()}
+
+    def restore(self, snapshot: "CollectionBackup") -> None:
+        self.version, objects = snapshot
+        self._objects = {space: dict(stored) for space, stored in objects.items()}
+        self._ordered = None
+        self.history.restart(self._revision.current)
+
     def _record(self, kind: str, stored: Stored, previous: Stored | None) -> None:
         self.version = stored.version
         self.history.append(Change(kind=kind, stored=stored, previous=previous))
@@ -248,6 +262,19 @@ class Collection:
         return state
 
 
+CollectionBackup = tuple[int, dict[str, dict[str, Stored]]]
+"""Version and objects of a collection."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class StoreBackup:
+    """All objects at one version, as a backup of etcd has them."""
+
+    version: int
+    collections: dict[tuple[str, str], CollectionBackup]
+
+
 @final
 class ObjectStore:
     """All collections, under one version counter."""
@@ -268,3 +295,14 @@ class ObjectStore:
 
     def collections(self) -> "list[Collection]":
         return list(self._collections.values())
+
+    def snapshot(self) -> StoreBackup:
+        """Return a backup."""
+        collections = {key: found.snapshot() for key, found in self._collections.items()}
+        return StoreBackup(version=self.revision.current, collections=collections)
+
+    def restore(self, snapshot: StoreBackup) -> None:
+        """Go back to a backup: objects and versions. Watches stay open, as from a version that lies in the future."""
+        self.revision.current = snapshot.version
+        for key, collection in self._collections.items():
+            collection.restore(snapshot.collections.get(key, (snapshot.version, {})))

@@ -154,6 +154,9 @@ class WatchStream:
         return event_line("DELETED", encode(body, change.previous.ownership))
 
     def _bookmark_line(self, annotations: Json | None = None) -> bytes:
+        if self._version > self._revision.current:
+            # As kube-apiserver, to which a version of before a restore lies in the future.
+            return b""
         resource = self._request.resource
         # Everything up to the counter's present value has been sent, or does not concern us.
         if self._collection.history.after(self._version) == []:

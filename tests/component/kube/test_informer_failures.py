@@ -200,6 +200,45 @@ async def test_a_server_that_forgot_our_version_is_found_out(
     assert metric("gpu_informer_relists_total", cause="failures") == before + 1
 
 
+async def test_informer_that_is_told_to_lists_at_once_though_its_watch_is_silent(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    before = metric("gpu_informer_relists_total", cause="restored")
+    sink = Mirror()
+    api.will_answer(
+        a_list(a_pod("p", 90), version="90"),
+        Hang(),
+        a_list(a_pod("q", 11), version="11"),
+        Hang(),
+    )
+    informer = an_informer(client, clock, sink)
+    async with running(informer):
+        await api.until_seen(2)
+        assert informer.listed.is_set()
+        informer.list_at_once()
+        assert not informer.listed.is_set()
+        async with asyncio.timeout(0.1):
+            await informer.listed.wait()
+        await api.until_seen(4)
+    assert asked(api) == ["list", "watch 90", "list", "watch 11"]
+    assert set(sink.pods) == {"q"}
+    assert metric("gpu_informer_relists_total", cause="restored") == before + 1
+
+
+async def test_informer_that_is_told_to_list_waits_for_no_backoff(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    failures = [Reset() for _ in range(7)]
+    api.will_answer(a_list(version="90"), *failures, a_list(version="11"), Hang())
+    informer = an_informer(client, clock, Mirror())
+    async with running(informer):
+        await api.until_seen(8)
+        informer.list_at_once()
+        async with asyncio.timeout(0.1):
+            await informer.listed.wait()
+        assert informer._backoff.failures == 0
+
+
 async def test_a_change_that_cannot_be_decoded_keeps_what_was_known_and_moves_on(
     api: CannedApi, client: KubeClient, clock: LoopClock
 ) -> None:

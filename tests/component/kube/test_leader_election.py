@@ -395,6 +395,52 @@ async def test_dead_leader_that_asked_for_longer_is_followed_though_reads_fail(
         await second.election.leading.wait()
 
 
+async def test_lease_that_went_back_ends_the_term_and_is_followed_as_another_holders(
+    leases: FakeLeases,
+) -> None:
+    first, second = two_candidates(leases)
+    went_back: list[str] = []
+    first.election.on_store_went_back = lambda: went_back.append("first")
+    second.election.on_store_went_back = lambda: went_back.append("second")
+    async with running(first, second):
+        await first.election.leading.wait()
+        await asyncio.sleep(5)
+        backup, before = leases.lease, first.election.term
+        await asyncio.sleep(60)
+        leases.lease = backup
+        await asyncio.sleep(5)
+        assert sorted(went_back) == ["first", "second"]
+        assert first.said == ["started", "stopped"]
+        for _ in range(90):
+            await asyncio.sleep(0.1)
+            assert not first.election.is_leading()
+            assert not second.election.is_leading()
+        await asyncio.sleep(15)
+        terms = [c.election.term for c in (first, second) if c.election.is_leading()]
+    assert len(terms) == 1
+    assert terms != [before]
+    assert terms[0] is not None
+    assert not terms[0].follows_release
+
+
+async def test_released_lease_of_a_store_that_went_back_is_not_free(leases: FakeLeases) -> None:
+    first, second = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+        await first.election.release()
+    backup = leases.lease
+    async with running(second):
+        await second.election.leading.wait()
+        await asyncio.sleep(60)
+        leases.lease = backup
+        await asyncio.sleep(12)
+        assert not second.election.is_leading()
+        await asyncio.sleep(10)
+        assert second.election.is_leading()
+        assert second.election.term is not None
+        assert not second.election.term.follows_release
+
+
 class LostAnswers(FakeLeases):
     """Carries the first write out and says nothing of it; `writes` counts."""
 

@@ -36,6 +36,7 @@ from scheduler.ports import PodRef
 from server.binder import KubeBinder
 from server.leadership.bound_pods import BoundPods
 from server.leadership.fence import Fence
+from server.leadership.restored_store import RestoredStore
 from server.leadership.takeover import Takeover
 from server.reservations.reservation_ids import ReservationIds
 from server.shutdown import drain
@@ -52,6 +53,10 @@ NODES: Final = ("n1", "n2")
 DEVICES: Final = 3
 PODS_AT_ONCE: Final = (2 * DEVICES - 2, 2 * DEVICES + 2)
 """From room for all to two that wait."""
+USUAL: Final = (0.05, 0.02)
+"""Shares of requests that are late and lost, as long as a history lasts."""
+LEADERLESS_S: Final = 60.0
+"""A Lease lasts 16 s at most, and the takeover's requests may be late."""
 HTTP_TIMEOUT_S: Final = 5.0
 """kube-scheduler's."""
 TERM = "engine"
@@ -102,6 +107,7 @@ class Replica:
         clock.wall_offset_s = rng.uniform(-300, 300)
         self.clock = clock
         self.wire = Wire(api, rng, requests)
+        self.wire.late, self.wire.lost = USUAL
         client = KubeClient(StaticConnection(""), clock, make_transport=lambda *_, **__: self.wire)
         self._client = client
         self.allocation_state = some_allocation_state(
@@ -120,10 +126,13 @@ class Replica:
         )
         terms = LeaseTerms(namespace="default", name=TERM)
         self.election = LeaderElection(client, clock, terms, identity=name, rng=rng)
+        self.restored_store = RestoredStore(
+            self.election, [self.informer], allocation_state=self.allocation_state, bound_pods=bound
+        )
         self.takeover = Takeover(
             self.election,
             Fence(client, TERM, self.election.identity),
-            _nothing if flaws.no_read else bound.read,
+            _nothing if flaws.no_read else self.restored_store.catch_up,
             settle_s=0.5,
             rng=rng,
         )
@@ -206,6 +215,7 @@ class World:
         self._number = 0
         self._pods = 0
         self._leader: Replica | None = None
+        self._led_at = 0.0
 
     # --- judged by what is stored ------------------------------------------------------------------
 
@@ -287,6 +297,11 @@ class World:
         while True:
             await asyncio.sleep(self.rng.uniform(0.05, 0.3))
             leader = self.leader()
+            now = asyncio.get_running_loop().time()
+            if leader is not None:
+                self._led_at = now
+            elif now - self._led_at > LEADERLESS_S:
+                self.violated(f"nobody leads since {self._led_at:.0f} s")
             for pod in self.stored():
                 if pod.spec.node_name or pod.is_terminal or self.rng.random() < 0.3:
                     continue
@@ -312,7 +327,7 @@ class World:
 
     async def trouble(self, until_s: float) -> None:
         loop = asyncio.get_running_loop()
-        others = [self.compact, self.hand_over, self.kill, self.cut_off, self.lag]
+        others = [self.compact, self.hand_over, self.kill, self.cut_off, self.lag, self.slow_down]
         # Half of the time it is the one that has most at once.
         troubles = [*others, *[self.restart] * len(others)]
         while loop.time() < until_s:
@@ -372,6 +387,16 @@ class World:
         self.stop(victim)
         self.start_replica()
 
+    async def slow_down(self) -> None:
+        """Have every request take seconds, so that the leader asks for longer, and then end it."""
+        call_s = self.rng.uniform(0.5, 3)
+        for replica in self.replicas:
+            replica.wire.call_s = call_s
+        await asyncio.sleep(self.rng.uniform(4, 8))
+        for replica in self.replicas:
+            replica.wire.call_s = 0.0
+        await self.kill()
+
     async def cut_off(self) -> None:
         wire = self.rng.choice([*self.replicas]).wire
         wire.is_cut = True
@@ -382,7 +407,6 @@ class World:
     async def lag(self) -> None:
         for replica in self.replicas:
             replica.wire.lag_s = self.rng.choice([0.0, 0.5, 4.0])
-            replica.wire.trouble = self.rng.choice([0.0, 0.02, 0.15])
 
     async def play(self) -> None:
         (term,) = (crd for crd in build_crds() if crd["spec"]["names"]["kind"].endswith("Term"))
@@ -394,6 +418,7 @@ class World:
         scheduling = self.start(self.schedule)
         users = self.group.create_task(self.users(ends_at))
         await self.trouble(ends_at)
+        self._led_at = asyncio.get_running_loop().time()
         await users
         try:
             async with asyncio.timeout(CALM_S):
@@ -428,7 +453,7 @@ def a_pod(name: str, *, units: int = 1, has_label: bool = True) -> dict[str, Any
 
 def _calm(replica: Replica) -> None:
     wire = replica.wire
-    wire.trouble = wire.page_s = wire.lag_s = 0.0
+    wire.call_s = wire.page_s = wire.lag_s = 0.0
     wire.is_cut = False
 
 

@@ -1,0 +1,77 @@
+"""Reaction of a replica to an API server whose store was restored from a backup, or is another cluster's.
+
+resourceVersions go back. A watch from a version that lies in the future is accepted by the API server and stays
+silent, pods that ended are bound again, and pods that were bound are pending again under their UIDs. Nothing that this process
+knows can be told from what is true, so everything is listed again before the next decision:
+
+    Lease older than before, or another kube-system → term ended → all informers list → bound pods read → decide
+
+Claims of pods stay until the list of pods replaces them. docs/restore.md has what an operator does.
+"""
+
+from typing import TYPE_CHECKING, Any, Final, final
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from api.foreign.core import Namespace
+    from kube.informer import Informer
+    from kube.leader_election import LeaderElection
+    from pool.allocation_state import AllocationState
+    from server.leadership.bound_pods import BoundPods
+
+CLUSTER_NAMESPACE: Final = "kube-system"
+"""Its UID identifies a cluster."""
+
+_log = structlog.get_logger()
+
+
+@final
+class RestoredStore:
+    """Parts of one replica that start anew when the store went back."""
+
+    def __init__(
+        self,
+        election: "LeaderElection",
+        informers: "Collection[Informer[Any]]",
+        *,
+        allocation_state: "AllocationState",
+        bound_pods: "BoundPods",
+    ) -> None:
+        self._election = election
+        self._informers = informers
+        self._allocation_state = allocation_state
+        self._bound_pods = bound_pods
+        self._cluster_uid = ""
+        election.on_store_went_back = self.went_back
+
+    def observe_namespace(self, namespace: "Namespace") -> None:
+        """Compare the UID of kube-system with the one before: another one is another cluster's."""
+        uid = namespace.metadata.uid
+        if namespace.metadata.name != CLUSTER_NAMESPACE or uid == self._cluster_uid:
+            return
+        is_first, self._cluster_uid = not self._cluster_uid, uid
+        if not is_first:
+            _log.error("another cluster answers: kube-system has another UID", uid=uid)
+            self._election.disown()
+            self.went_back()
+
+    def went_back(self) -> None:
+        """List everything anew; the election has ended the term."""
+        self._allocation_state.let_pods_go_back(may=True)
+        for informer in self._informers:
+            informer.list_at_once()
+
+    async def catch_up(self) -> None:
+        """Return when the state is as new as the API server's: for a takeover.
+
+        Raises:
+            KubeError: bound pods could not be read.
+        """
+        while not all(informer.listed.is_set() for informer in self._informers):
+            for informer in self._informers:
+                await informer.listed.wait()
+        self._allocation_state.let_pods_go_back(may=False)
+        await self._bound_pods.read()
