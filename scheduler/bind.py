@@ -10,7 +10,8 @@ choice for every pod before is reported. Nothing is held while a call waits for 
 
 A cancelled or failed call releases nothing. From the moment the Binding may have been sent, only knowledge of
 the pod ends a commitment: the watch, a retry of bind, or `bind_recovery`. A repeated bind of the same uid and
-node is the same bind; it writes at most the same Binding. The binder bounds the time of each call, below
+node is the same bind; it writes at most the same Binding, and succeeds without a write only where a read shows the
+pod bound. The binder bounds the time of each call, below
 kube-scheduler's `httpTimeout`.
 """
 
@@ -29,7 +30,16 @@ from pool.reservations.reservation import ReservationPhase
 from scheduler.bind_recovery import Settlement, apply_read, pod_of, write_may_land
 from scheduler.outcome import NOT_READY, Outcome
 from scheduler.pod_demand import ImpossibleDemand, NoDemand, UnitDemand, binding_text, recall_pod
-from scheduler.ports import BindRefused, BindUnknown, BindWritten, PodBinding, SeenBound
+from scheduler.ports import (
+    BindRefused,
+    BindUnknown,
+    BindWritten,
+    PodBinding,
+    SeenBound,
+    SeenGone,
+    SeenPending,
+    Unseen,
+)
 from telemetry.reasons import node_refusal_text
 
 if TYPE_CHECKING:
@@ -120,11 +130,30 @@ async def _bind_again(
         text = f"pod {pod} cannot be bound to node {node}: {binding_text(bound)}"
         return Bound(Outcome.BOUND_ELSEWHERE, text, reservation)
     if reservation is None or reservation.phase is ReservationPhase.BOUND:
-        return Bound(Outcome.ALREADY_BOUND, reservation=reservation)
+        return await _confirm(bound, pod, context)
     retried = context.allocation_state.retry(pod.uid)
     if retried is None:
         return Bound(Outcome.UNDER_WAY, f"pod {pod}: {binding_text(bound)}", reservation)
     return await _send(retried, context, is_retry=True)
+
+
+async def _confirm(bound: AlreadyBound, pod: "PodRef", context: "ExtenderContext") -> Bound:
+    """Answer success only for what is stored: etcd may have been restored since the pod was seen as bound."""
+    reservation = bound.reservation
+    sighting = await context.binder.look(pod)
+    if reservation is not None and context.reader.reservation(reservation.id) is reservation:
+        apply_read(reservation, sighting, context, may_land=False)
+    match sighting:
+        case SeenBound(node=node) if node == bound.node:
+            return Bound(Outcome.ALREADY_BOUND, reservation=reservation)
+        case SeenBound(node=node):
+            text = f"pod {pod} cannot be bound to node {bound.node}: it is bound to node {node}"
+            return Bound(Outcome.BOUND_ELSEWHERE, text, reservation)
+        case Unseen(message=message):
+            return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
+        case SeenPending() | SeenGone():
+            text = f"pod {pod} was bound to node {bound.node}, but the API server does not show it bound"
+            return Bound(Outcome.REFUSED, text, reservation)
 
 
 async def _send(reservation: "Reservation", context: "ExtenderContext", *, is_retry: bool) -> Bound:

@@ -228,6 +228,23 @@ async def test_a_repeated_bind_of_a_bound_pod_succeeds_without_a_write(is_observ
 
 
 @pytest.mark.parametrize("is_observed", [False, True])
+async def test_repeated_bind_of_a_pod_that_is_pending_again_is_no_success(is_observed):
+    """etcd was restored from a backup of before the first bind."""
+    setup = ExtenderSetup().pool(n1=1)
+    setup.pending("p", 1)
+    await ask(setup)
+    if is_observed:
+        setup.bound("p", "n1", "GPU-n1-0")
+    setup.binder.bound.clear()
+    error, outcome = await ask(setup)
+    assert outcome == "refused"
+    assert error == "pod default/p was bound to node n1, but the API server does not show it bound"
+    if not is_observed:
+        assert await ask(setup) == ("", "bound")
+        assert len(setup.binder.bindings) == 2
+
+
+@pytest.mark.parametrize("is_observed", [False, True])
 async def test_a_bound_pod_is_not_bound_elsewhere(is_observed):
     setup = ExtenderSetup().pool(n1=1, n2=1)
     setup.pending("p", 1)
