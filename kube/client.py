@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, final
 import msgspec
 
 from kube.decoding import Listing, decode, decode_items, decode_page, identity_of
-from kube.errors import Forbidden
+from kube.errors import Forbidden, NotFound
 from kube.server_version import ServerVersion, decode_server_version
 from kube.transport import ApiRequest, Transport
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kube.config.connection import Connection
     from kube.resources import Resource
     from kube.transport import TransportFactory
+    from kube.unread_objects import UnreadObject
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -36,6 +37,16 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 """JSON is YAML; `apply-patch+json` is answered with 415."""
+
+
+class _DiscoveredResource(msgspec.Struct):
+    name: str
+
+
+class _Discovered(msgspec.Struct):
+    """`APIResourceList` of a group version."""
+
+    resources: list[_DiscoveredResource]
 
 
 @final
@@ -104,6 +115,19 @@ class KubeClient:
         request = ApiRequest(method="GET", path="/version", label="version")
         return decode_server_version(await self._transport.call(request))
 
+    async def serves(self, resource: "Resource") -> bool:
+        """Return whether the API server's discovery document of the group version names the resource."""
+        group_version = ["apis", resource.group] if resource.group else ["api"]
+        path = "".join(f"/{part}" for part in (*group_version, resource.version))
+        try:
+            body = await self._transport.call(
+                ApiRequest(method="GET", path=path, label="discovery")
+            )
+        except NotFound:
+            return False
+        found = decode(body, _Discovered, resource)
+        return any(item.name == resource.plural for item in found.resources)
+
     async def get(
         self, resource: "Resource", type_: type[T], name: str, *, namespace: str | None = None
     ) -> T:
@@ -148,7 +172,7 @@ class KubeClient:
     ) -> Listing[P]:
         """Return what a projection makes of all objects, as of one moment.
 
-        Each item is decoded by itself: one that does not fit is counted, logged and skipped.
+        Each item is decoded by itself: one that does not fit is counted, logged, and named as unread.
         The loop gets its turn between every hundred items.
 
         Args:
@@ -170,7 +194,7 @@ class KubeClient:
             method="GET", path=resource.path(namespace), label=resource.plural, query=query
         )
         items: list[P] = []
-        undecodable = 0
+        unread: list[UnreadObject] = []
         while True:
             body = await self._transport.call(request, timeout_s=self._list_timeout_s)
             page = decode_page(body, resource)
@@ -180,14 +204,14 @@ class KubeClient:
                 page.items or (), item_type, resource=resource, project=project
             )
             items += found
-            undecodable += skipped
+            unread += skipped
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
         return Listing(
             items=items,
             resource_version=page.metadata.resource_version,
-            undecodable=undecodable,
+            unread=unread,
         )
 
     async def can_list(

@@ -1,10 +1,11 @@
 """From the API server's bytes to our types, and what happens to those that do not fit.
 
-An object that cannot be decoded must not stop the others: it is counted, logged and skipped.
+An object that cannot be decoded must not stop the others: it is counted, logged and skipped, and a list says which one
+it is.
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 import msgspec
@@ -12,6 +13,7 @@ import structlog
 
 from api.field_errors import UNDECODABLE
 from kube.errors import Undecodable, one_line
+from kube.unread_objects import UnreadObject
 from telemetry.metrics import INFORMER_DECODE_ERRORS
 
 if TYPE_CHECKING:
@@ -34,8 +36,12 @@ class Listing(Generic[T]):
 
     items: list[T]
     resource_version: str
-    undecodable: int
-    """Items that were skipped because they do not fit the type."""
+    unread: "list[UnreadObject]" = field(default_factory=list)
+    """Items that were skipped because they do not fit the type. They exist."""
+
+    @property
+    def undecodable(self) -> int:
+        return len(self.unread)
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
@@ -55,14 +61,24 @@ class Page(msgspec.Struct):
 class _Identity(msgspec.Struct):
     name: str = ""
     namespace: str = ""
+    uid: str = ""
+
+
+class _NodeName(msgspec.Struct):
+    name: str = msgspec.field(default="", name="nodeName")
 
 
 class _Identified(msgspec.Struct):
     metadata: _Identity = msgspec.field(default_factory=_Identity)
 
 
+class _Scheduled(msgspec.Struct):
+    spec: _NodeName = msgspec.field(default_factory=_NodeName)
+
+
 _LIST_DECODER = msgspec.json.Decoder(Page)
 _IDENTITY_DECODER = msgspec.json.Decoder(_Identified)
+_NODE_DECODER = msgspec.json.Decoder(_Scheduled)
 
 
 def identity_of(
@@ -106,8 +122,8 @@ async def decode_items(
     *,
     resource: "Resource",
     project: "Callable[[T], P | None]",
-) -> tuple[list[P], int]:
-    """Return what the projection makes of the items that fit the type, and how many do not fit.
+) -> "tuple[list[P], list[UnreadObject]]":
+    """Return what the projection makes of the items that fit the type, and which ones do not fit.
 
     One of which the projection raises does not fit either: none may be the end of all others.
     Those are counted and logged; what is projected to None is left out. An item is dropped before
@@ -116,28 +132,38 @@ async def decode_items(
     """
     decoder = msgspec.json.Decoder(item_type)
     items: list[P] = []
-    undecodable = 0
+    unread: list[UnreadObject] = []
     for number, one in enumerate(raw, start=1):
         try:
             projected = project(decoder.decode(one))
         except Exception as error:  # noqa: BLE001  # the per-item boundary: counted, and said
             report_undecodable(one, resource.plural, error)
-            undecodable += 1
+            unread.append(unread_object(one))
             continue
         if projected is not None:
             items.append(projected)
         if number % _DECODE_CHUNK == 0:
             await asyncio.sleep(0)
-    return items, undecodable
+    return items, unread
+
+
+def unread_object(item: msgspec.Raw) -> UnreadObject:
+    """Return what identifies an object that does not fit its type; the parts that cannot be read are empty."""
+    try:
+        metadata = _IDENTITY_DECODER.decode(item).metadata
+    except UNDECODABLE:
+        metadata = _Identity()
+    try:
+        node = _NODE_DECODER.decode(item).spec.name
+    except UNDECODABLE:
+        node = ""
+    return UnreadObject(metadata.namespace, metadata.name, metadata.uid, node)
 
 
 def report_undecodable(item: msgspec.Raw, resource: str, error: Exception) -> None:
     """Count and log an object that was skipped, by its name where that can still be read."""
     INFORMER_DECODE_ERRORS.labels(resource).inc()
-    try:
-        said = _IDENTITY_DECODER.decode(item).metadata
-    except UNDECODABLE:
-        said = _Identity()
+    said = unread_object(item)
     _log.error(
         "object skipped because it cannot be decoded",
         resource=resource,

@@ -35,21 +35,21 @@ from typing import (
 import msgspec
 import structlog
 
-from api.field_errors import UNDECODABLE
 from kube.backoff import Backoff
-from kube.decoding import report_undecodable
+from kube.decoding import report_undecodable, unread_object
 from kube.errors import (
     ApiError,
+    Forbidden,
     Gone,
     KubeError,
     NotFound,
-    Status,
     TimedOut,
     Undecodable,
     Unreachable,
-    from_status,
     one_line,
 )
+from kube.unread_objects import UnreadObjects
+from kube.watch_events import decode_event, error_of, version_of
 from telemetry.metrics import (
     INFORMER_DECODE_ERRORS,
     INFORMER_EVENTS,
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from kube.decoding import Listing
     from kube.resources import Resource
+    from kube.watch_events import WatchEvent
 
-_EVENT_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 _log = structlog.get_logger()
 
 
@@ -163,8 +163,8 @@ class Informer(Generic[T]):
     """Keeps one sink equal to one selection of one resource.
 
     A second one for the same resource in a process needs a name: metrics carry it as a label.
-    An object that cannot be decoded or projected is counted, logged and skipped: in a list it counts
-    as absent, after a change the sink keeps what it knew.
+    An object that cannot be decoded or projected is counted, logged and skipped: the sink keeps what it knew of it,
+    over lists too, or is told that the object is unread (`kube.unread_objects`).
     """
 
     synced: Final[asyncio.Event]
@@ -196,7 +196,9 @@ class Informer(Generic[T]):
         Metrics and logs show `name` as the resource, where one is given.
 
         An optional resource may be one that the API server does not serve, as a kind whose definition is
-        not installed: that counts as an empty list, and is looked at again every `absent_s`.
+        not installed: where discovery confirms it, that counts as an empty list, and is looked at again every
+        `absent_s`. A kind whose objects are known is not served only once discovery has said so for `absent_s`: a
+        definition that is deleted takes its objects with it, each with an event.
 
         `project` says what the sink gets of an item, None for nothing at all; the decoded item is
         dropped at once, so that a sink that needs little of many large objects pays for that little.
@@ -215,10 +217,13 @@ class Informer(Generic[T]):
         self._name = name or resource.plural
         self._backoff = Backoff(rng=rng)
         self._rng = self._backoff.rng
-        self._events = msgspec.json.Decoder(_Event)
         self._items = msgspec.json.Decoder(item_type)
         self._version: str | None = None
         self._relist_cause = ""
+        self._unread: UnreadObjects[T] = UnreadObjects(sink, self._name)
+        self._objects = 0
+        # as many as there are by the last list and the events since
+        self._absent_since: float | None = None
         self._takes_pages = True
         self._was_unreachable = False
         self._log = _log.bind(resource=self._name)
@@ -269,7 +274,8 @@ class Informer(Generic[T]):
         try:
             await self._follow(self._version or await self._list())
         except NotFound as error:
-            await (self._do_without() if self._is_optional else self._recover(error))
+            is_absent = self._is_optional and await self._is_absent()
+            await (self._do_without() if is_absent else self._recover(error))
         except KubeError as error:
             await self._recover(error)
 
@@ -280,7 +286,10 @@ class Informer(Generic[T]):
         listing = await self._all_items()
         if self._listing_sink is not None:
             self._listing_sink.list_ends(listing.resource_version)
-        await self._replace(listing.items)
+        await self._replace([*listing.items, *self._unread.add(listing.unread)])
+        self._unread.keep_only(listing.unread)
+        self._objects = len(listing.items) + len(listing.unread)
+        self._absent_since = None
         self._version = listing.resource_version
         self.last_heard = self._clock.monotonic()
         name = self._name
@@ -297,9 +306,27 @@ class Informer(Generic[T]):
         )
         return listing.resource_version
 
+    async def _is_absent(self) -> bool:
+        """Say whether a 404 means that the resource is not served."""
+        try:
+            if await self._client.serves(self._resource):
+                self._absent_since = None
+                return False
+        except Forbidden:  # no word of it: then what is known decides
+            return self._objects <= 0
+        except KubeError as error:
+            self._log.warning("discovery failed", error=one_line(str(error)))
+            return False
+        if self._absent_since is None:
+            self._absent_since = self._clock.monotonic()
+        waited_s = self._clock.monotonic() - self._absent_since
+        return self._objects <= 0 or waited_s >= self._timing.absent_s
+
     async def _do_without(self) -> None:
         """Take a resource that is not served for one of which there is nothing, for a while."""
         await self._replace([])
+        self._unread.keep_only(())
+        self._objects = 0
         self.last_heard = self._clock.monotonic()
         if not self.synced.is_set() or self._version is not None:
             self._log.info("not served: taken for empty", next_look_in_s=self._timing.absent_s)
@@ -369,23 +396,18 @@ class Informer(Generic[T]):
             raise failure
 
     def _observe(self, line: bytes) -> None:
-        try:
-            event = self._events.decode(line)
-        except UNDECODABLE as error:
-            raise Undecodable(f"not a watch event: {error}") from error
-        if event.type not in _EVENT_TYPES:
-            raise Undecodable(f"a watch event of type {event.type!r}")
+        event = decode_event(line)
         self.last_heard = self._clock.monotonic()
         INFORMER_EVENTS.labels(self._name, event.type).inc()
         match event.type:
             case "BOOKMARK":
-                self._version = _version_of(event.object) or self._version
+                self._version = version_of(event.object) or self._version
             case "ERROR":
-                raise _error_of(event.object)
+                raise error_of(event.object)
             case _:
                 self._deliver(event)
 
-    def _deliver(self, event: "_Event") -> None:
+    def _deliver(self, event: "WatchEvent") -> None:
         try:
             item = self._items.decode(event.object)
             kept = self._project(item)
@@ -395,14 +417,21 @@ class Informer(Generic[T]):
                 # What must be forgotten cannot be named to the sink; a list without it can.
                 self._doubt_version("undecodable")
                 raise Undecodable(f"a deletion cannot be decoded: {error}") from error
-            self._version = _version_of(event.object) or self._version
+            self._unread.add((unread_object(event.object),))
+            self._count(event)
+            self._version = version_of(event.object) or self._version
             return
         if kept is not None:
             if event.type == "DELETED":
                 self._sink.discard(kept)
             else:
                 self._sink.upsert(kept)
+            self._count(event)
+        self._unread.drop(item.metadata.namespace, item.metadata.name)
         self._version = item.metadata.resource_version or self._version
+
+    def _count(self, event: "WatchEvent") -> None:
+        self._objects += {"ADDED": 1, "DELETED": -1}.get(event.type, 0)
 
     async def _recover(self, error: KubeError) -> None:
         if self._was_unreachable and isinstance(error, ApiError) and error.status < 500:
@@ -431,38 +460,6 @@ class Informer(Generic[T]):
         if self._version is not None:
             self._version = None
             self._relist_cause = cause
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _Version(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-
-
-class _Versioned(msgspec.Struct):
-    metadata: _Version = msgspec.field(default_factory=_Version)
-
-
-_VERSION_DECODER = msgspec.json.Decoder(_Versioned)
-_STATUS_DECODER = msgspec.json.Decoder(Status)
-
-
-def _version_of(item: msgspec.Raw) -> str:
-    try:
-        return _VERSION_DECODER.decode(item).metadata.resource_version
-    except UNDECODABLE:
-        return ""
-
-
-def _error_of(item: msgspec.Raw) -> KubeError:
-    try:
-        status = _STATUS_DECODER.decode(item)
-    except UNDECODABLE as error:
-        return Undecodable(f"an ERROR event without a Status: {error}")
-    return from_status(status.code, bytes(item))
 
 
 def _itself(item: Any) -> Any:  # noqa: ANN401  # of the type that the caller gave

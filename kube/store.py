@@ -11,10 +11,11 @@ from kube.batches import steps
 from kube.event_source import EventSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from kube.informer import KubeObject
+    from kube.unread_objects import UnreadObject
 
 T = TypeVar("T", bound="KubeObject")
 K = TypeVar("K", bound=str)
@@ -31,6 +32,18 @@ class Store(Generic[T]):
         """Read it, don't keep it."""
         self.changes: EventSource[str] = EventSource()
         """Names of objects."""
+        self.unread: frozenset[str] = frozenset()
+        """Names of objects that exist and of which no state is known."""
+
+    def known(self, unread: "UnreadObject") -> T | None:
+        found = self.by_name.get(unread.name)
+        return found if found is not None and found.metadata.uid == unread.uid else None
+
+    def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
+        """Take over the unread objects; those that came or went are changes."""
+        before, self.unread = self.unread, frozenset(item.name for item in unread)
+        for name in sorted(before ^ self.unread):
+            self.changes.publish(name)
 
     def replace_all(self, items: "Sequence[T]") -> None:
         """Take over a full list; objects that are not in it are removed."""
@@ -66,6 +79,7 @@ class IndexedStore(Generic[K, G, Item]):
         *,
         is_change: "Callable[[Item, Item], bool]" = ne,
         prepare: "Callable[[Item], Item] | None" = None,
+        identify: "Callable[[UnreadObject], tuple[K, G]] | None" = None,
     ) -> None:
         """Start empty.
 
@@ -74,13 +88,19 @@ class IndexedStore(Generic[K, G, Item]):
             group: returns the group of an item, which is what reconcilers ask for.
             is_change: decides whether a different item of the same group is published.
             prepare: returns the item to keep, equal to the one that came.
+            identify: returns key and group of an object that could not be read; without it no such object is kept
+                over a list.
         """
+        self._identify = identify
         self._key = key
         self._group = group
         self._is_change = is_change
         self._prepare = prepare
         self._by_key: dict[K, Item] = {}
         self._by_group: dict[G, dict[K, Item]] = {}
+        self._unread_groups: dict[K, G] = {}
+        self.unread: frozenset[K] = frozenset()
+        """Keys of objects that exist and of which no state is known."""
         self.changes: EventSource[G] = EventSource()
 
     def __len__(self) -> int:
@@ -117,6 +137,19 @@ class IndexedStore(Generic[K, G, Item]):
             for item in some:
                 self.upsert(item)
             yield
+
+    def known(self, unread: "UnreadObject") -> Item | None:
+        return None if self._identify is None else self._by_key.get(self._identify(unread)[0])
+
+    def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
+        """Take over the unread objects; the groups of those that came or went are published."""
+        if self._identify is None:
+            return
+        groups = dict(map(self._identify, unread))
+        before, self.unread = self._unread_groups, frozenset(groups)
+        self._unread_groups = groups
+        for key in before.keys() ^ groups.keys():
+            self.changes.publish(before[key] if key in before else groups[key])
 
     def upsert(self, item: Item) -> None:
         key, group = self._key(item), self._group(item)

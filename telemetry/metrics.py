@@ -349,6 +349,11 @@ INFORMER_DECODE_ERRORS = counter(
     "Objects or events that could not be decoded and were skipped.",
     ["resource"],
 )
+INFORMER_UNREADABLE = gauge(
+    "gpu_informer_unreadable_objects",
+    "Objects that exist and cannot be decoded by this version; nothing of them is changed.",
+    ["resource"],
+)
 EVENTS_EMITTED = counter(
     "gpu_events_emitted_total",
     "Kubernetes Events by reason and outcome (written, merged, dropped, failed).",

@@ -37,7 +37,7 @@ from simulator.apiserver.exchange import (
 from simulator.apiserver.injection import Breakage, ErrorInjection, InjectedError
 from simulator.apiserver.requestlog import LoggedRequest, RequestLog
 from simulator.apiserver.resource_types import BINDINGS
-from simulator.apiserver.routing import resolve
+from simulator.apiserver.routing import discover, resolve
 from simulator.apiserver.store import list as listing
 from simulator.apiserver.store.selectors import ListSelection
 from simulator.apiserver.store.watch import WatchRequest, WatchStream
@@ -172,6 +172,9 @@ class Frontend:
                 body = decoding.decode_json(await _read_object(request), "Review")
                 review = self._backend.reviewer.review(request.path, body)
                 return CompleteAnswer(201, msgspec.json.encode(review))
+            discovered = discover(request.path, self._backend.registry)
+            if discovered is not None and request.method == "GET":
+                return CompleteAnswer(200, msgspec.json.encode(discovered))
             target = resolve(request.path, self._backend.registry)
             if request.method == "GET":
                 return self._read(request, target)

@@ -262,5 +262,8 @@ class Registry:
         for key in [k for k in self._by_path if k[0] == group and k[2] == plural]:
             del self._by_path[key]
 
+    def of_group(self, group: str, version: str) -> "list[ResourceType]":
+        return [r for (of, at, _), r in self._by_path.items() if (of, at) == (group, version)]
+
     def all_namespaced(self) -> "Iterator[ResourceType]":
         return (resource for resource in self._by_path.values() if resource.namespaced)

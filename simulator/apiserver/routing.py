@@ -1,6 +1,6 @@
 """Routing: kind, namespace, name and subresource of a URL path."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from simulator.apiserver.errors import no_such_path
 from simulator.apiserver.resource_types import BINDINGS, DEPLOYMENTS, PODS
@@ -13,6 +13,33 @@ _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 
 _SCALED = frozenset({"nodepools"})
 """Custom resources with the subresource scale, as their definitions have it."""
+
+
+def discover(path: str, registry: "Registry") -> "dict[str, Any] | None":
+    """Return the `APIResourceList` of a group version's path, by its names alone; None for any other path.
+
+    Raises:
+        StatusError: 404, nothing of the group version is served.
+    """
+    match [part for part in path.split("/") if part]:
+        case ["api", version]:
+            group = ""
+        case ["apis", group, version]:
+            pass
+        case _:
+            return None
+    found = registry.of_group(group, version)
+    if not found:
+        raise no_such_path()
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version}" if group else version,
+        "resources": [
+            {"name": resource.plural, "kind": resource.kind, "namespaced": resource.namespaced}
+            for resource in found
+        ],
+    }
 
 
 def resolve(path: str, registry: "Registry") -> RequestTarget:

@@ -17,6 +17,9 @@ pytestmark = pytest.mark.looptime
 
 NOT_SERVED = Json({"kind": "Status", "code": 404, "reason": "NotFound", "message": ""}, status=404)
 
+GONE = event("ERROR", {"kind": "Status", "code": 404, "reason": "NotFound", "message": ""})
+SERVED = Json({"kind": "APIResourceList", "resources": [{"name": "pods"}]})
+
 
 def an_optional_one(client: KubeClient, clock: LoopClock, sink: Mirror) -> Informer[Pod]:
     return Informer(
@@ -28,7 +31,7 @@ async def test_what_is_not_served_is_synced_and_empty(
     api: CannedApi, client: KubeClient, clock: LoopClock
 ) -> None:
     sink = Mirror()
-    api.will_answer(NOT_SERVED)
+    api.will_answer(NOT_SERVED, NOT_SERVED)
     informer = an_optional_one(client, clock, sink)
     async with running(informer):
         async with asyncio.timeout(1):
@@ -41,7 +44,7 @@ async def test_what_is_served_later_is_followed_within_a_minute(
     api: CannedApi, client: KubeClient, clock: LoopClock
 ) -> None:
     sink = Mirror()
-    api.will_answer(NOT_SERVED, NOT_SERVED, a_list(a_pod("p", 1)), Hang())
+    api.will_answer(*[NOT_SERVED] * 4, a_list(a_pod("p", 1)), Hang())
     async with running(an_optional_one(client, clock, sink)):
         await asyncio.sleep(61)
         assert sink.pods == {}
@@ -49,16 +52,52 @@ async def test_what_is_served_later_is_followed_within_a_minute(
         assert sink.pods == {"p": "Pending"}
 
 
-async def test_what_is_not_served_any_more_is_gone(
+async def test_what_is_not_served_any_more_is_gone_once_discovery_has_said_so_for_a_minute(
     api: CannedApi, client: KubeClient, clock: LoopClock
 ) -> None:
     sink = Mirror()
-    gone = event("ERROR", {"kind": "Status", "code": 404, "reason": "NotFound", "message": ""})
-    api.will_answer(a_list(a_pod("p", 1)), Stream([gone]), NOT_SERVED)
+    api.will_answer(a_list(a_pod("p", 1)), Stream([GONE]))
+    api.always = NOT_SERVED
     async with running(an_optional_one(client, clock, sink)):
-        await asyncio.sleep(30)
+        await asyncio.sleep(59)
+        assert sink.pods == {"p": "Pending"}
+        await asyncio.sleep(90)
         assert sink.pods == {}
         assert metric("gpu_informer_synced") == 1
+
+
+async def test_what_was_deleted_with_its_definition_is_not_waited_for(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    sink = Mirror()
+    api.will_answer(a_list(a_pod("p", 1)), Stream([event("DELETED", a_pod("p", 2)), GONE]))
+    api.always = NOT_SERVED
+    async with running(an_optional_one(client, clock, sink)):
+        await asyncio.sleep(10)
+        assert sink.pods == {}
+        assert sink.calls[-1] == "replace_all"
+
+
+async def test_a_404_of_a_kind_that_discovery_names_is_a_failure(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    sink = Mirror()
+    api.will_answer(NOT_SERVED, SERVED, a_list(a_pod("p", 1)), Stream([GONE]), SERVED, Hang())
+    async with running(an_optional_one(client, clock, sink)):
+        await asyncio.sleep(30)
+        assert sink.pods == {"p": "Pending"}
+        assert sink.calls == ["replace_all"]
+
+
+async def test_without_a_right_to_discovery_the_404_of_a_kind_without_objects_counts(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    sink = Mirror()
+    api.will_answer(NOT_SERVED, Json({"kind": "Status", "code": 403}, status=403))
+    informer = an_optional_one(client, clock, sink)
+    async with running(informer):
+        async with asyncio.timeout(1):
+            await informer.synced.wait()
 
 
 async def test_what_must_be_served_is_waited_for(
