@@ -104,9 +104,18 @@ class LabelTerms:
 
 
 def label_terms(
-    policy: "ClusterPolicy | None", drivers: "Iterable[NVIDIADriver]"
+    policy: "ClusterPolicy | None",
+    drivers: "Iterable[NVIDIADriver]",
+    *,
+    unread: "Iterable[str]" = (),
 ) -> LabelTerms | None:
-    """Return the terms of the policy that counts; None where labels are to be removed."""
+    """Return the terms of the policy that counts; None where labels are to be removed.
+
+    Args:
+        policy: the one that counts.
+        drivers: all NVIDIADrivers that can be read.
+        unread: names of those that cannot.
+    """
     if policy is None or policy.metadata.deletion_timestamp is not None:
         return None
     spec, sandbox = policy.spec, policy.spec.sandbox_workloads
@@ -117,7 +126,9 @@ def label_terms(
         mode=sandbox.mode,
         disables_mig=mig.is_enabled and mig.config.default == ALL_DISABLED,
         upgrades=spec.driver.is_enabled and spec.driver.upgrade_policy.auto_upgrade,
-        owners=driver_owners(drivers) if spec.driver.is_left_to_driver_objects else None,
+        owners=driver_owners(drivers, unread=unread)
+        if spec.driver.is_left_to_driver_objects
+        else None,
     )
 
 

@@ -1,8 +1,8 @@
 """Which NVIDIADriver owns which node. Pure, total and deterministic: names decide the order of everything.
 
 A driver with a nodeSelector owns the nodes that it selects, one without owns every node, and the default owns those that
-no other selects. Two that would own one node leave it alone: the label that names its owner stays as it is. A driver that
-is being deleted owns nothing, so that its deletion settles a conflict.
+no other selects. Two that would own one node leave it alone: the label that names its owner stays as it is. So does one
+that cannot be read, on every node. A driver that is being deleted owns nothing, so that its deletion settles a conflict.
 """
 
 import hashlib
@@ -54,13 +54,19 @@ class OwnerConflict:
     """Drivers that would own one node."""
 
     drivers: tuple[str, ...]
-    """Sorted; at least two."""
+    """Sorted; at least two, or those that cannot be read."""
     is_of_defaults: bool = False
+    is_unread: bool = False
 
     @property
     def text(self) -> str:
         """Return the fact with its fields, and the cure."""
         names = listed(self.drivers)
+        if self.is_unread:
+            return (
+                f"{KIND}s {names} cannot be read by this version, and may select the node: upgrade the control plane, or"
+                " write them in the form of this version; until then the node keeps the driver that it has"
+            )
         if self.is_of_defaults:
             return (
                 f"spec.default is true of {KIND}s {names}: leave it true of one; until then nodes that no other"
@@ -76,9 +82,14 @@ class OwnerConflict:
 class DriverOwners:
     """The owner of any node, of a set of drivers. Two with equal claims are equal."""
 
-    __slots__ = ("_by_name", "_default", "_selecting", "claims")
+    __slots__ = ("_by_name", "_default", "_selecting", "_unread", "claims")
 
-    def __init__(self, claims: "Iterable[DriverClaim]" = ()) -> None:
+    def __init__(
+        self, claims: "Iterable[DriverClaim]" = (), *, unread: "Iterable[str]" = ()
+    ) -> None:
+        """Take the claims, and the names of drivers that exist and whose claims are unknown."""
+        names = tuple(sorted(unread))
+        self._unread = OwnerConflict(drivers=names, is_unread=True) if names else None
         self.claims: Final = tuple(sorted(claims))
         self._by_name = {one.name: one for one in self.claims}
         self._selecting = tuple(one for one in self.claims if not one.is_default)
@@ -90,13 +101,22 @@ class DriverOwners:
             self._default = OwnerConflict(drivers=defaults, is_of_defaults=True)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DriverOwners) and self.claims == other.claims
+        return (
+            isinstance(other, DriverOwners)
+            and self.claims == other.claims
+            and self._unread == other._unread
+        )
 
     def __hash__(self) -> int:
-        return hash(self.claims)
+        return hash((self.claims, self._unread))
 
     def owner_of(self, labels: "Mapping[str, str]") -> str | OwnerConflict | None:
-        """Return the name of the driver that owns a node of these labels; None where none does."""
+        """Return the name of the driver that owns a node of these labels; None where none does.
+
+        A driver that cannot be read may own any node.
+        """
+        if self._unread is not None:
+            return self._unread
         found = [one.name for one in self._selecting if one.selects(labels)]
         if len(found) > 1:
             return OwnerConflict(drivers=tuple(found))
@@ -128,9 +148,16 @@ class DriverOwners:
         )
 
 
-def driver_owners(drivers: "Iterable[NVIDIADriver]") -> DriverOwners:
-    """Return the owners of these drivers; those that are being deleted own nothing."""
-    return DriverOwners(
+def driver_owners(
+    drivers: "Iterable[NVIDIADriver]", *, unread: "Iterable[str]" = ()
+) -> DriverOwners:
+    """Return the owners of these drivers; those that are being deleted own nothing.
+
+    Args:
+        drivers: all that can be read.
+        unread: names of those that cannot.
+    """
+    claims = (
         DriverClaim(
             name=one.metadata.name,
             selector=() if one.spec.default else _sorted(one.spec.node_selector),
@@ -140,6 +167,7 @@ def driver_owners(drivers: "Iterable[NVIDIADriver]") -> DriverOwners:
         for one in drivers
         if one.metadata.deletion_timestamp is None
     )
+    return DriverOwners(claims, unread=unread)
 
 
 def _sorted(selector: "Mapping[str, str] | None") -> tuple[tuple[str, str], ...]:

@@ -125,6 +125,9 @@ class DriverUpgrades:
         started = self._now().monotonic
         if started < self._rests_until:
             return self._rests_until - started
+        if self._objects.unread or self._objects.active is None:
+            # Which upgrade goes on is unknown: every node stays as it is, in service or out of it.
+            return REST_S
         if self._led_from is None:
             self._led_from = started
             self._reports.seed(self._written())

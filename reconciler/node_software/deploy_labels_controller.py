@@ -2,7 +2,8 @@
 
 What a node gets is pure (`operands.nvidia.deploy_labels`). It is written by one merge patch under the resourceVersion
 that was read, since users and the driver's and MIG's programs write the same labels. The times of holds are kept in
-memory: after a change of leaders they begin anew, so that a removal comes later, and never too early.
+memory: after a change of leaders they begin anew, so that a removal comes later, and never too early. No label changes
+while a ClusterPolicy exists that this version cannot read, and no owner of a driver while an NVIDIADriver does.
 A label that another client keeps removing is put back every `RESTORE_PAUSE_S` at most, and told once.
 """
 
@@ -72,6 +73,8 @@ class CurrentTerms:
     def __init__(self, objects: "OperatorObjects") -> None:
         self._objects = objects
         self.terms: LabelTerms | None = None
+        self.is_read = True
+        """Whether every ClusterPolicy could be read: otherwise nodes keep their labels as they are."""
         self.is_policy_going = False
         """Whether the policy is being deleted, so that labels are removed at once."""
         self.changes: EventSource[str] = EventSource()
@@ -79,14 +82,15 @@ class CurrentTerms:
 
     def object_changed(self, key: str) -> None:
         """Compare after a change of an object; most change nothing here, such as those of a status."""
-        before = self.terms, self.is_policy_going
+        before = self.terms, self.is_policy_going, self.is_read
         self._read()
-        if before != (self.terms, self.is_policy_going):
+        if before != (self.terms, self.is_policy_going, self.is_read):
             self.changes.publish(key)
 
     def _read(self) -> None:
-        policy = self._objects.active
-        self.terms = label_terms(policy, self._objects.drivers.values())
+        policy, drivers = self._objects.active, self._objects.driver_store
+        self.is_read = not self._objects.policy_store.unread
+        self.terms = label_terms(policy, drivers.by_name.values(), unread=drivers.unread)
         self.is_policy_going = policy is not None and self.terms is None
 
 
@@ -127,6 +131,10 @@ class NodeDeployLabels:
         node = self._index.nodes.get(name)
         if node is None:
             self._forget(name)
+            return None
+        if not self._current.is_read:
+            # A hold that began while it was unknown whether a policy counts has not begun.
+            self._held_since.pop(name, None)
             return None
         now = self._now().monotonic
         expired = self._expired(name, now)

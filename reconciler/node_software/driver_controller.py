@@ -1,7 +1,9 @@
 """`nvidiadriver`: the driver of one NVIDIADriver on the nodes that it owns, its status, and its end.
 
 It counts while the ClusterPolicy sets `driver.useNvidiaDriverCRD`; otherwise its objects are removed. Which node it owns
-says a label of the node, which another controller sets. Two that select one node change nothing: both say so.
+says a label of the node, which another controller sets. Two that select one node change nothing: both say so. Nor does
+anything change without a ClusterPolicy, or while one or an NVIDIADriver exists that this version cannot read: only a
+ClusterPolicy that is being deleted, or that says otherwise, removes a driver.
 A DaemonSet of a group of nodes goes once no node is left that it selects and no pod of it either, so that a node whose
 labels change does not lose its driver for that.
 """
@@ -81,7 +83,10 @@ REMOVAL_S: Final = 1.0
 MOST_REFUSED_S: Final = 60.0
 CONFLICT_RETRY_S: Final = 0.5
 NODES_GATHER_S: Final = 0.5
-_NO_POLICY: Final = "there is no ClusterPolicy: create one with spec.driver.useNvidiaDriverCRD, or this driver does nothing"
+_NO_POLICY: Final = (
+    "there is no ClusterPolicy: create one with spec.driver.useNvidiaDriverCRD; until then what this driver has stays as"
+    " it is, and nothing is added"
+)
 
 
 @final
@@ -126,6 +131,8 @@ class DriverController:
 
     async def reconcile(self, name: str) -> float | None:
         """Take the next step; return when to look again."""
+        if self._objects.unread:
+            return None
         driver = self._objects.drivers.get(name)
         if driver is None:
             self._drivers.pop(name, None)
@@ -145,8 +152,12 @@ class DriverController:
             if pause is None:
                 await self._status.remove_finalizer(driver)
             return pause
-        if policy is None or policy.metadata.deletion_timestamp is not None:
-            return await self._switch_off(driver, of_driver, _NO_POLICY, propagation="Foreground")
+        if policy is None:
+            overall = OverallReadiness(reason=BadReason.PREREQUISITE_NOT_MET, message=_NO_POLICY)
+            return await self._refuse(driver, overall)
+        if policy.metadata.deletion_timestamp is not None:
+            text = f"ClusterPolicy {policy.metadata.name} is being deleted"
+            return await self._switch_off(driver, of_driver, text, propagation="Foreground")
         if not policy.spec.driver.is_left_to_driver_objects:
             text = (
                 f"ClusterPolicy {policy.metadata.name} describes the driver of all nodes: set its"
@@ -321,7 +332,8 @@ class DriverClaims:
     def concerned(self, key: str) -> "Iterable[str]":
         """Return the names of drivers to reconcile after a change of `<Kind>/<name>`."""
         kind, _, name = key.partition("/")
-        owners = driver_owners(self._objects.drivers.values())
+        store = self._objects.driver_store
+        owners = driver_owners(store.by_name.values(), unread=store.unread)
         is_changed, self._owners = owners != self._owners, owners
         if kind != KIND or is_changed:
             return sorted({*self._objects.drivers, *([name] if kind == KIND else ())})

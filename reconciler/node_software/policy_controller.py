@@ -5,7 +5,8 @@
 States do not wait for each other: order on a node is kept by init containers. A state that cannot be built, an object of
 another client and a refusal are told in the status of that state, and the others go on.
 Nothing is removed for the absence of every ClusterPolicy: kinds that are not served for a moment look the same, and a
-policy that is deleted is kept by its finalizer until its objects are gone.
+policy that is deleted is kept by its finalizer until its objects are gone. Nothing changes while a ClusterPolicy exists that this version cannot read, since
+that one may be the one that counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -153,6 +154,12 @@ class PolicyController:
             raise
 
     async def _reconcile(self) -> float | None:
+        if unread := self._objects.policy_store.unread:
+            self._show(ReconcileOutcome.FAILED, ())
+            _log.warning(
+                "nothing changes for policies that cannot be read", policies=sorted(unread)
+            )
+            return None
         active = self._objects.active
         await self._ignore_others(active)
         if active is None:
@@ -309,7 +316,8 @@ class PolicyController:
 
     async def _left_of_drivers(self) -> list[str]:
         """Return the objects of NVIDIADrivers, which their own controller removes; those of none any more hold nothing up."""
-        values = {owner_value(name) for name in self._objects.drivers}
+        names = {*self._objects.drivers, *self._objects.driver_store.unread}
+        values = {owner_value(name) for name in names}
         if not values:
             return []
         live = await list_objects(

@@ -55,6 +55,17 @@ class OperatorObjects:
         return self.driver_store.by_name
 
     @property
+    def unread(self) -> tuple[str, ...]:
+        """`<Kind> <name>` of each object that exists and cannot be read, by name.
+
+        As long as there is one, it is unknown which policy counts, or which driver owns a node.
+        """
+        return (
+            *(f"{CLUSTER_POLICIES.kind} {name}" for name in sorted(self.policy_store.unread)),
+            *(f"{NVIDIA_DRIVERS.kind} {name}" for name in sorted(self.driver_store.unread)),
+        )
+
+    @property
     def active(self) -> ClusterPolicy | None:
         """The policy that counts, terminating or not; None without any."""
         return active_policy(self.policies.values())

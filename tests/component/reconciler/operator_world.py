@@ -38,6 +38,7 @@ from reconciler.sinks.node_sink import NodeSink
 from reconciler.sinks.operator_objects import OperatorObjects
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.client_of_api import an_api_with_client
+from tests.support.listings import replace_listed
 from tests.support.loop_clock import ServerClock
 from tests.support.recorded_events import RecordedEvents
 
@@ -130,9 +131,9 @@ class OperatorWorld:
     async def observe(self) -> None:
         """Let the process see the world as it is now."""
         policies = await self.client.list_(CLUSTER_POLICIES, ClusterPolicy)
-        self.objects.policy_store.replace_all(policies.items)
+        replace_listed(self.objects.policy_store, policies)
         drivers = await self.client.list_(NVIDIA_DRIVERS, NVIDIADriver)
-        self.objects.driver_store.replace_all(drivers.items)
+        replace_listed(self.objects.driver_store, drivers)
         nodes = await self.client.list_as(NODES, Node, node_facts)
         self.node_sink.replace_all(nodes.items)
 

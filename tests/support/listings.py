@@ -1,0 +1,11 @@
+"""A list given to a sink as an informer gives it: what could not be read stays as it was known, or is unread."""
+
+from typing import Any
+
+from kube.decoding import Listing
+
+
+def replace_listed(sink: Any, listing: Listing[Any]) -> None:
+    known = [sink.known(item) for item in listing.unread]
+    sink.replace_all([*listing.items, *(item for item in known if item is not None)])
+    sink.replace_unread([item for item in listing.unread if sink.known(item) is None])
