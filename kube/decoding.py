@@ -68,6 +68,18 @@ class _NodeName(msgspec.Struct):
     name: str = msgspec.field(default="", name="nodeName")
 
 
+class _ResourceName(msgspec.Struct):
+    name: str = ""
+
+
+class _Served(msgspec.Struct):
+    resource: _ResourceName = msgspec.field(default_factory=_ResourceName)
+
+
+class _Serving(msgspec.Struct):
+    spec: _Served = msgspec.field(default_factory=_Served)
+
+
 class _Identified(msgspec.Struct):
     metadata: _Identity = msgspec.field(default_factory=_Identity)
 
@@ -79,6 +91,7 @@ class _Scheduled(msgspec.Struct):
 _LIST_DECODER = msgspec.json.Decoder(Page)
 _IDENTITY_DECODER = msgspec.json.Decoder(_Identified)
 _NODE_DECODER = msgspec.json.Decoder(_Scheduled)
+_RESOURCE_DECODER = msgspec.json.Decoder(_Serving)
 
 
 def identity_of(
@@ -148,16 +161,22 @@ async def decode_items(
 
 
 def unread_object(item: msgspec.Raw) -> UnreadObject:
-    """Return what identifies an object that does not fit its type; the parts that cannot be read are empty."""
+    """Return what identifies an object that does not fit its type; each part that cannot be read is empty."""
+    metadata = _part(_IDENTITY_DECODER, item, _Identified()).metadata
+    return UnreadObject(
+        metadata.namespace,
+        metadata.name,
+        metadata.uid,
+        node=_part(_NODE_DECODER, item, _Scheduled()).spec.name,
+        resource=_part(_RESOURCE_DECODER, item, _Serving()).spec.resource.name,
+    )
+
+
+def _part(decoder: "msgspec.json.Decoder[T]", item: msgspec.Raw, empty: T) -> T:
     try:
-        metadata = _IDENTITY_DECODER.decode(item).metadata
+        return decoder.decode(item)
     except UNDECODABLE:
-        metadata = _Identity()
-    try:
-        node = _NODE_DECODER.decode(item).spec.name
-    except UNDECODABLE:
-        node = ""
-    return UnreadObject(metadata.namespace, metadata.name, metadata.uid, node)
+        return empty
 
 
 def report_undecodable(item: msgspec.Raw, resource: str, error: Exception) -> None:

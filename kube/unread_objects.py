@@ -25,6 +25,8 @@ class UnreadObject(msgspec.Struct, frozen=True, gc=False):
     uid: str
     node: str = ""
     """`spec.nodeName`, which a bound pod has."""
+    resource: str = ""
+    """`spec.resource.name`, which a GPUPool may have."""
 
     @property
     def key(self) -> tuple[str, str]:

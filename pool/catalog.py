@@ -18,4 +18,6 @@ class Catalog:
 
     def __init__(self) -> None:
         self.pools: dict[PoolName, GPUPool] = {}
+        self.unread_pools: frozenset[PoolName] = frozenset()
+        """Pools that exist and cannot be read: nothing of them is deleted, released or taken by another pool."""
         self.labels_by_namespace: dict[str, Mapping[str, str]] = {}

@@ -6,7 +6,7 @@ from inventory.assignment.eligibility import is_approved, selector_obstacles
 from inventory.pools.validation import age_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 class PoolCandidates:
     """All pools, prepared for matching devices. Rebuilt whenever a pool changes."""
 
-    def __init__(self, pools: "Iterable[GPUPool]", validity_of: "PoolValidityLookup") -> None:
+    def __init__(
+        self,
+        pools: "Iterable[GPUPool]",
+        validity_of: "PoolValidityLookup",
+        *,
+        unread: "Collection[str]" = (),
+    ) -> None:
+        self.unread: Final = frozenset(unread)
+        """Names of pools that exist and cannot be read."""
         self.pools: dict[PoolName, GPUPool] = {pool.name: pool for pool in pools}
         self.validity_of = validity_of
         approving = (

@@ -10,7 +10,8 @@ that applies decides (docs/design/0005-from-slot-to-pool.md):
    order is that of PCI addresses. A draining device counts until it is released.
 4. A device that its pool no longer wants drains: it is not allocated, and is released once it is unused. It is
    released only while its object says that it drains, so that every other decision sees that first.
-5. An unsupported or misconfigured pool takes nothing and keeps its devices. Only a free device waits for the
+5. A device of a pool that exists and cannot be read stays as it is, and is taken by no other pool.
+6. An unsupported or misconfigured pool takes nothing and keeps its devices. Only a free device waits for the
    node's readiness, its own facts and its health.
 """
 
@@ -56,6 +57,8 @@ class Action(Enum):
     """It drains and is unused: remove the owner."""
     NOTHING = "nothing"
     """It stays free."""
+    HOLD = "hold"
+    """Its pool cannot be read: everything of the device stays as it is, draining or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +135,8 @@ class _NodeDecisions:
         if ref is None:
             raise ValueError(f"device {device.name} is in no pool")
         owner = PoolName(ref.name)
+        if owner in self._candidates.unread:
+            return _held(device, owner)
         obstacle = self._leaving(device, owner)
         if obstacle is None:
             return _in_pool(device, owner, Action.KEEP)
@@ -149,6 +154,8 @@ class _NodeDecisions:
 
     def free(self, device: "GPUDevice") -> Decision:
         """Decide on a device in no pool."""
+        if device.assignment in self._candidates.unread:
+            return _held(device, None)
         target, refusal = self._target(device)
         out = list(exclusion_obstacles(device))
         obstacles = [*out, *self._not_yet(device, target)]
@@ -169,7 +176,7 @@ class _NodeDecisions:
 
     def with_contenders(self, decision: Decision, device: "GPUDevice") -> Decision:
         """Add the other pools that want the device; called once all decisions have shown which pools have room."""
-        if decision.owner is None:
+        if decision.owner is None or decision.action is Action.HOLD:
             return decision
         if decision.action is Action.DRAIN:
             waiting = () if decision.meant_for is None else (decision.meant_for,)
@@ -328,6 +335,18 @@ def _in_pool(device: "GPUDevice", pool: PoolName, action: Action) -> Decision:
         meant_for=pool,
         reason=Reason.ASSIGNED,
         message=f"in pool {pool}, {way}",
+    )
+
+
+def _held(device: "GPUDevice", owner: PoolName | None) -> Decision:
+    wanted = None if device.assignment is None else PoolName(device.assignment)
+    return Decision(
+        device=device.name,
+        action=Action.HOLD,
+        owner=owner,
+        meant_for=wanted or owner,
+        reason=Reason.POOL_NOT_FOUND if owner is None else Reason.ASSIGNED,
+        message="its pool exists, and cannot be read by this version",
     )
 
 

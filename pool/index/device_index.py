@@ -71,6 +71,8 @@ class DeviceIndex:
         self.nodes: Mapping[NodeName, NodeFacts] = MappingProxyType(self._nodes)
         self._pools: dict[PoolName, PoolState] = {}
         self._pool_by_resource: dict[str, PoolName] = {}
+        self.unread_pools: Mapping[PoolName, str] = {}
+        """Pools that exist and cannot be read -> the resource that each one seems to serve."""
         self._spreading: dict[tuple[PoolName, str], tuple[bool, bool]] = {}
         # (pool, label key) -> can pods go to every value, does any node carry it; emptied when anything
         # changes except claims on units
@@ -109,6 +111,22 @@ class DeviceIndex:
             del self._pools[name]
         self._drop_unfollowed_changes(pool=name)
         self.generation += 1
+
+    def replace_unread_pools(self, unread: "Mapping[PoolName, str]") -> None:
+        """Set the pools that exist and cannot be read; no other pool serves their resources."""
+        before, self.unread_pools = self.unread_pools, dict(unread)
+        changed = [
+            name
+            for name in before.keys() | self.unread_pools.keys()
+            if before.get(name) != self.unread_pools.get(name)
+        ]
+        for resource in {*before.values(), *self.unread_pools.values()}:
+            self._route(resource)
+        for name in changed:
+            if name in self._pools:
+                self._lay_out(name)
+            self.changes.touch_pool(name)
+        self.generation += bool(changed)
 
     def replace_device(self, facts: "DeviceFacts", *, is_event: bool = False) -> None:
         """Apply a device's object; claims on its UUIDs, older or newer, apply to it.
@@ -385,9 +403,9 @@ class DeviceIndex:
         )
 
     def _route(self, resource: str) -> None:
-        """Serve a resource that two pools claim by the older one, or the first by name."""
+        """Serve a resource that two pools claim by the older one, or the first by name; by none beside an unread one."""
         claims = [(one.created, one.name) for one in self.pools() if one.resource == resource]
-        if claims:
+        if claims and resource not in self.unread_pools.values():
             self._pool_by_resource[resource] = min(claims)[1]
         else:
             self._pool_by_resource.pop(resource, None)

@@ -91,7 +91,7 @@ class DeviceAssignment:
         self._events = events
         self._now = now
         self._await_devices = await_devices
-        self._candidates_of: tuple[GPUPool, ...] = ()
+        self._candidates_of: tuple[tuple[GPUPool, ...], frozenset[PoolName]] = ((), frozenset())
         self._candidates = PoolCandidates((), sources.validity_of)
         self._expected_devices: Expectations[DeviceName, GPUDevice] = Expectations(now)
         self._expected_members: Expectations[NodeName, PoolMembership] = Expectations(now)
@@ -146,9 +146,10 @@ class DeviceAssignment:
 
     def _current_candidates(self) -> PoolCandidates:
         pools = tuple(self._sources.pools.values())
-        if pools != self._candidates_of:
-            self._candidates_of = pools
-            self._candidates = PoolCandidates(pools, self._sources.validity_of)
+        unread = frozenset(self._sources.index.unread_pools)
+        if (pools, unread) != self._candidates_of:
+            self._candidates_of = pools, unread
+            self._candidates = PoolCandidates(pools, self._sources.validity_of, unread=unread)
         return self._candidates
 
     def _withhold(self, decisions: "Iterable[Decision]") -> None:
@@ -157,7 +158,7 @@ class DeviceAssignment:
         for one in decisions:
             if one.action in {Action.DRAIN, Action.RELEASE}:
                 index.withhold(one.device)
-            else:
+            elif one.action is not Action.HOLD:
                 index.readmit(one.device)
 
     def _record_conflicts(self, node: "NodeName", decisions: "Iterable[Decision]") -> None:

@@ -69,7 +69,7 @@ class AssignmentEvents:
                     self._recorder.warning(
                         regarding, EventReason.ANNOTATION_MISMATCH, text, action=ACTION
                     )
-            case Action.KEEP:
+            case Action.KEEP | Action.HOLD:
                 pass
         if decision.contenders and is_new:
             self._recorder.warning(regarding, EventReason.ASSIGNMENT_CONFLICT, text, action=ACTION)

@@ -45,8 +45,10 @@ def _by_pool(devices: dict[str, list[str]]) -> list[PoolDevices]:
 def carried_out(device: "GPUDevice", decision: "Decision", now: "dt.datetime") -> "GPUDevice":
     """Return the device as it is after the decision is carried out.
 
-    A release leaves the conditions as they are: they follow once the watch shows it.
+    A release leaves the conditions as they are: they follow once the watch shows it. A device that is held stays as it is.
     """
+    if decision.action is Action.HOLD:
+        return device
     conditions = without_conditions(device.status.conditions, _OURS)
     if decision.action is Action.RELEASE:
         conditions = list(device.status.conditions or ())

@@ -101,6 +101,7 @@ class AssignmentRouter:
         self._pools_by_node: dict[NodeName, frozenset[PoolName]] = {}
         self._nodes_by_pool: dict[PoolName, set[NodeName]] = {}
         # pool -> nodes with a device that it has, or that is annotated with it
+        self._unread = set(sources.index.unread_pools)
         self._inventories: dict[NodeName, _InventorySight] = {}
         self._awaited: set[NodeName] = set()
         # nodes of which any newer device is waited for
@@ -143,7 +144,9 @@ class AssignmentRouter:
         now = self._sight_of(item) if item is not None else None
         if now is not None:
             self._pools[pool] = now
-        if before == now:
+        was_unread, is_unread = pool in self._unread, pool in self._sources.index.unread_pools
+        (self._unread.add if is_unread else self._unread.discard)(pool)
+        if before == now and was_unread == is_unread:
             return
         takes_by_itself = any(
             one is not None and not one.assignment.require_annotation for one in (before, now)

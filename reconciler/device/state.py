@@ -64,9 +64,9 @@ class DeviceStatus:
         self._expected: Expectations[DeviceName, StateAndUnits] = Expectations(now)
 
     async def reconcile(self, name: "DeviceName") -> float | None:
-        """Write state and units where the device shows others."""
+        """Write state and units where the device shows others; those in a pool that cannot be read stay as they are."""
         entry, device = self._index.devices.get(name), self._devices.get(name)
-        if entry is None or device is None:
+        if entry is None or device is None or entry.facts.pool in self._index.unread_pools:
             return None
         wanted, status = state_of(entry), device.status
         shown = self._expected.unseen(name, device.metadata) or (status.state, status.units)

@@ -97,9 +97,12 @@ class PoolNodeLabels:
         self._expected: Expectations[NodeName, dict[str, object]] = Expectations(now)
 
     async def reconcile(self, name: "NodeName") -> float | None:
-        """Write the labels and taints of exactly the pools that have a device on the node."""
+        """Write the labels and taints of exactly the pools that have a device on the node.
+
+        A node with a pool that cannot be read keeps those that it has.
+        """
         node = self._index.nodes.get(name)
-        if node is None:
+        if node is None or self._has_unread_pool(node):
             return None
         pools = [pool for pool in sorted(self._index.pools_on(name)) if self._may_label(pool, node)]
         patch = self._patch(node, pools)
@@ -118,6 +121,13 @@ class PoolNodeLabels:
     def _may_label(self, pool: "PoolName", node: "NodeFacts") -> bool:
         """Say whether the pool may label the node; an invalid pool keeps the label that it has."""
         return self._validity_of(pool).is_valid or pool_node_label(pool) in node.labels
+
+    def _has_unread_pool(self, node: "NodeFacts") -> bool:
+        return any(
+            pool_node_label(pool) in node.labels
+            or node.name in self._index.state(pool).devices_by_node
+            for pool in self._index.unread_pools
+        )
 
     def _patch(self, node: "NodeFacts", pools: "list[PoolName]") -> dict[str, object]:
         metadata: dict[str, object] = {}

@@ -131,7 +131,12 @@ class PoolWorkloads:
         self._recorded: dict[PoolName, str] = {}
 
     async def reconcile(self, name: "PoolName") -> float | None:
-        """Write differences and delete surplus objects; reconcile again while the watch has not shown them."""
+        """Write differences and delete surplus objects; reconcile again while the watch has not shown them.
+
+        The objects of a pool that cannot be read stay as they are.
+        """
+        if name in self._catalog.unread_pools:
+            return None
         for _ in self._exported.hydrating():
             await asyncio.sleep(0)
         try:

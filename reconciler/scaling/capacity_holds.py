@@ -59,7 +59,10 @@ class CapacityHolds:
         """Give the free units of a pool to its gated pods in order."""
         self._gated.forget_seen()
         pool = self._index.pool(name)
-        if not self._reader.is_capacity_awaited(self._resource_of(name, pool)):
+        resource, unread = self._resource_of(name, pool), self._index.unread_pools
+        if name in unread or resource in unread.values():
+            return None  # a gate that is removed cannot be put back
+        if not self._reader.is_capacity_awaited(resource):
             self._fits_since.pop(name, None)
             self._resources.pop(name, None)
             return None

@@ -99,6 +99,8 @@ class PoolScaler:
 
     async def reconcile(self, name: PoolName) -> float | None:
         """Bring the requests of a pool in line with its waiting pods."""
+        if name in self._catalog.unread_pools:
+            return IDLE_S  # what was asked for it stays as it is
         pool, facts = self._catalog.pools.get(name), self._index.pool(name)
         terms = scaling_terms(pool, facts) if pool is not None and facts is not None else None
         if pool is None or terms is None or terms.pool.is_terminating:

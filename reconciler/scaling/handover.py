@@ -141,8 +141,9 @@ class NodeHandover:
         self, node: "NodeFacts", pools: "Sequence[PoolFacts]", request: RequestId
     ) -> bool:
         """Return whether the units of the pools can be used, or no pod is left that waits for them."""
-        if request and self._index.pool(PoolName(pool_in_id(request))) is None:
-            return True
+        wanted = PoolName(pool_in_id(request)) if request else None
+        if wanted is not None and self._index.pool(wanted) is None:
+            return not any(name.startswith(wanted) for name in self._index.unread_pools)
         return (
             node.is_ready
             and bool(pools)

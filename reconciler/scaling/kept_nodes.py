@@ -100,6 +100,9 @@ class KeptNodes:
 
     def _is_needed(self, node: "NodeFacts") -> bool:
         """Say whether the annotations stay: for a pool, or since pods that keep the node anyhow come and go."""
+        unread = (self._index.state(pool) for pool in self._index.unread_pools)
+        if any(node.name in pool.devices_by_node for pool in unread):
+            return True
         pools = self._index.pools_on(node.name)
         if any(node.name in self._kept.get(pool, ()) for pool in pools):
             return True

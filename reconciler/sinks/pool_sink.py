@@ -2,14 +2,15 @@
 
 from typing import TYPE_CHECKING, Final, final
 
-from api.names import GROUP
+from api.names import GROUP, RESOURCE_PREFIX, PoolName
 from manifests.install.rbac import PolicyRule
 from pool.facts import pool_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from api.kinds.gpupool import GPUPool
+    from kube.unread_objects import UnreadObject
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
 
@@ -33,6 +34,18 @@ class PoolSink:
             self._index.discard_pool(name)
         for pool in items:
             self.upsert(pool)
+
+    def known(self, unread: "UnreadObject") -> "GPUPool | None":
+        pool = self._catalog.pools.get(PoolName(unread.name))
+        return pool if pool is not None and pool.metadata.uid == unread.uid else None
+
+    def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
+        """Take over the pools that exist and of which no state is known."""
+        found = {
+            PoolName(item.name): item.resource or RESOURCE_PREFIX + item.name for item in unread
+        }
+        self._catalog.unread_pools = frozenset(found)
+        self._index.replace_unread_pools(found)
 
     def upsert(self, item: "GPUPool") -> None:
         """Take over a pool.

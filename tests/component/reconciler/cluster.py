@@ -46,6 +46,7 @@ from reconciler.sinks.pool_sink import PoolSink
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.metrics import REGISTRY
 from tests.support.client_of_api import an_api_with_client
+from tests.support.listings import replace_listed
 from tests.support.recorded_events import RecordedEvents
 from tests.support.scheduling import Time
 
@@ -107,7 +108,7 @@ class Cluster:
     async def observe(self) -> None:
         """Let the process see the world as it is now."""
         pools = await self.client.list_(GPU_POOLS, GPUPool)
-        self.pools.replace_all(pools.items)
+        replace_listed(self.pools, pools)
         devices = await self.client.list_as(GPU_DEVICES, GPUDevice, observe_device)
         self.devices.replace_all(devices.items)
         gpus = await self.client.list_(GPU_DEVICES, GPUDevice)

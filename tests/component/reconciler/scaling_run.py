@@ -39,6 +39,7 @@ from simulator.apiserver.server import InMemoryApiServer
 from simulator.karpenter.karpenter_crds import karpenter_crds
 from tests.support.client_of_api import a_client, an_api_with_client
 from tests.support.controllers import a_context
+from tests.support.listings import replace_listed
 from tests.support.loop_clock import ServerClock
 from tests.support.recorded_events import RecordedEvents
 
@@ -95,7 +96,7 @@ class ScalingRun:
     async def observe(self) -> None:
         """Let the process see the world as it is now."""
         caches, admin = self.caches, self.admin
-        caches.pool_sink.replace_all((await admin.list_(GPU_POOLS, GPUPool)).items)
+        replace_listed(caches.pool_sink, await admin.list_(GPU_POOLS, GPUPool))
         nodes = await admin.list_as(NODES, Node, node_facts)
         caches.node_sink.replace_all(nodes.items)
         devices = await admin.list_as(GPU_DEVICES, GPUDevice, observe_device)
