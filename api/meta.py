@@ -99,6 +99,12 @@ class SelectorOperator(Enum):
     GT = "Gt"
     """Node affinity only, not in a label selector; as is `Lt`."""
     LT = "Lt"
+    UNKNOWN = ""
+    """Of a later version of Kubernetes. It matches nothing; our own kinds refuse it."""
+
+    @classmethod
+    def _missing_(cls, _value: object) -> "SelectorOperator":
+        return cls.UNKNOWN
 
 
 class SelectorRequirement(Model, frozen=True):
@@ -131,6 +137,8 @@ class SelectorRequirement(Model, frozen=True):
                 return _is_absent
             case SelectorOperator.GT | SelectorOperator.LT:
                 return _comparison(values, self.operator)
+            case SelectorOperator.UNKNOWN:
+                return _never
 
 
 def _is_there(value: str | None) -> bool:
@@ -180,6 +188,17 @@ _number = functools.lru_cache(maxsize=4096)(_int64)
 """Of a label's value, which is short, and the same on many nodes and for many expressions."""
 
 
+def refuse_unknown_operators(requirements: "Sequence[SelectorRequirement] | None") -> None:
+    """Refuse what a selector of ours would have to guess: an object with it is unread, not one that selects nothing.
+
+    Raises:
+        ValueError: an operator is of no version that is known.
+    """
+    for requirement in requirements or ():
+        if requirement.operator is SelectorOperator.UNKNOWN:
+            raise ValueError(f"unknown operator of the expression on {requirement.key}")
+
+
 class LabelSelector(Model, frozen=True):
     """`metav1.LabelSelector`; an empty one selects everything."""
 
@@ -187,6 +206,9 @@ class LabelSelector(Model, frozen=True):
     """Labels that must have these values."""
     match_expressions: list[SelectorRequirement] | None = None
     """Expressions that must all be true."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown_operators(self.match_expressions)
 
     def matches(self, labels: "Mapping[str, str]") -> bool:
         wanted = self.match_labels or {}

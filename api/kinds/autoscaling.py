@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from api.meta import Condition, Model, SelectorRequirement
+from api.meta import Condition, Model, SelectorRequirement, refuse_unknown_operators
 from api.quantity import DURATION_PATTERN
 
 AMOUNT_PATTERN: Final = "^[0-9]{1,9}([.][0-9]{1,4})?$"
@@ -57,6 +57,9 @@ class NodeShape(Model, frozen=True):
     """Memory that pods can request of a node; not considered if left out."""
     price_per_hour: Amount | None = None
     """Price of a node of this shape for an hour; without it no money is counted for the shape."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown_operators(self.requirements)
 
 
 class Budget(Model, frozen=True):

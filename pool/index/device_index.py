@@ -239,6 +239,14 @@ class DeviceIndex:
         for place in self.unaccounted.replace(pod, units):
             self._mark_resource(*place)
 
+    def replace_unread_pods(self, node_by_pod: "Mapping[PodUid, NodeName]") -> None:
+        """Set the bound pods that cannot be read: until they are gone, their nodes take no pod of any pool."""
+        for node in self.unaccounted.replace_unread(node_by_pod):
+            self._spreading.clear()
+            for name in self.pools_on(node):
+                self._mark(name, node)
+            self.generation += 1
+
     def set_requests(
         self, pod: "PodUid", node: "NodeName | None", requests: ComputeResources = NOTHING
     ) -> None:

@@ -1,6 +1,7 @@
 """Bound pods whose devices are unknown: their nodes, and the number of their units.
 
-They fail closed: until such a pod ends, its node takes no pod of the pool.
+They fail closed: until such a pod ends, its node takes no pod of the pool. A pod that cannot be read may have units of
+any pool: its node takes no pod of any.
 """
 
 from typing import TYPE_CHECKING, final
@@ -21,6 +22,7 @@ class UnaccountedPods:
     def __init__(self) -> None:
         self._units_by_pod: dict[Place, dict[PodUid, int]] = {}
         self._units_by_place: dict[PodUid, dict[Place, int]] = {}
+        self._unread: dict[NodeName, dict[PodUid, int]] = {}
 
     def replace(self, pod: "PodUid", units: "Mapping[Place, int]") -> "set[Place]":
         """Set the pod's units by place, none to drop it; return the places that changed."""
@@ -40,9 +42,20 @@ class UnaccountedPods:
             self._units_by_place.pop(pod, None)
         return changed
 
+    def replace_unread(self, node_by_pod: "Mapping[PodUid, NodeName]") -> "set[NodeName]":
+        """Set all pods that cannot be read, with their nodes; return the nodes that changed."""
+        before, self._unread = self._unread, {}
+        for pod, node in node_by_pod.items():
+            # As many as any pod with units has at least; one is enough to close the node.
+            self._unread.setdefault(node, {})[pod] = 1
+        nodes = before.keys() | self._unread.keys()
+        return {node for node in nodes if before.get(node) != self._unread.get(node)}
+
     def at(self, resource: str, node: "NodeName") -> "Mapping[PodUid, int]":
         """Return the pods of a place with their units."""
-        return self._units_by_pod.get((resource, node), {})
+        pods = self._units_by_pod.get((resource, node), {})
+        unread = self._unread.get(node)
+        return pods if unread is None else {**pods, **unread}
 
     def __len__(self) -> int:
         return len(self._units_by_place)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
+from api.names import NodeName, PodUid
 from api.text import units as counted
 from kube.batches import steps
 from kube.event_recorder import ObjectReference
@@ -19,10 +20,11 @@ from pool.model import PodPhase, UnitlessPod
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from api.names import PodUid, UnitId
+    from api.names import UnitId
     from kube.event_recorder import EventRecorder
+    from kube.unread_objects import UnreadObject
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
     from pool.model import AnyPod, Instant, PodFacts
@@ -87,6 +89,14 @@ class PodSink:
             for pod in some:
                 self._allocation_state.observe_unitless(pod)
             yield
+
+    def known(self, unread: "UnreadObject") -> "AnyPod | None":
+        return self._reader.pod(PodUid(unread.uid))
+
+    def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
+        """Take over the pods of which nothing is known: those that are bound may have any unit of their node."""
+        bound = {PodUid(item.uid): NodeName(item.node) for item in unread if item.node}
+        self._allocation_state.index.replace_unread_pods(bound)
 
     def upsert(self, item: "AnyPod") -> None:
         if isinstance(item, UnitlessPod):

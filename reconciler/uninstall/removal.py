@@ -46,6 +46,7 @@ from reconciler.uninstall.removal_plan import (
     pods_in_use,
     refusal_text,
     server_elsewhere,
+    unread_text,
 )
 from reconciler.uninstall.survey import PART_OF_US, RemovalScope, survey
 
@@ -118,6 +119,8 @@ class Removal:
         used = pods_in_use(found.pods, self._clock.utc_now())
         if used and not self._options.is_forced:
             raise RemovalError(refusal_text(used))
+        if found.unread and not self._options.is_forced:
+            raise RemovalError(unread_text(found.unread))
         plan = self._plan(found)
         await self._check_rights(plan)
         if self._options.is_dry_run:

@@ -54,7 +54,7 @@ from reconciler.pool.node_labels import taints_of
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kube.resources import Resource
     from pool.model import NodeFacts, PodFacts
@@ -166,6 +166,8 @@ class Found:
     """Pods on a node that have a volume of a kernel cache, as namespace/name."""
     kept: "tuple[FoundObject, ...]" = ()
     """Custom resources and definitions that stay."""
+    unread: tuple[str, ...] = ()
+    """Kind and name of each object that this version cannot read: a pod among them may use units."""
 
     def of(self, stage: Stage) -> tuple[FoundObject, ...]:
         return self.objects_by_stage.get(stage, ())
@@ -370,6 +372,14 @@ def refusal_text(pods: "list[PodFacts]") -> str:
         f"{len(pods)} {'pod uses' if one else 'pods use'} units of pools:"
         f" {listed(_pod_text(pod) for pod in pods)}."
         f" Delete {'it' if one else 'them'}, or let {'it' if one else 'them'} run on with --force"
+    )
+
+
+def unread_text(objects: "Sequence[str]") -> str:
+    """Return why nothing is removed, in one line."""
+    return (
+        f"{listed(objects)} cannot be read by this version, so that it is unknown what they use: run the command of the"
+        " version that wrote them, or go on without them with --force"
     )
 
 

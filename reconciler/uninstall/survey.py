@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kube.client import KubeClient
+    from kube.decoding import Listing
     from kube.resources import Resource
     from manifests.install.server_policy import OwnObjects
 
@@ -275,6 +276,7 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
         pods=tuple(await reading.projected(PODS, Pod, pod_facts)),
         cache_pods=tuple(sorted(await reading.projected(PODS, _PodWithVolumes, _mounting_pod))),
         kept=() if scope.with_crds else (*definitions, *defined),
+        unread=tuple(dict.fromkeys(reading.unread)),
     )
 
 
@@ -284,11 +286,14 @@ class _Reading:
 
     def __init__(self, client: "KubeClient") -> None:
         self._client = client
+        self.unread: list[str] = []
+        """Kind and name of each object that this version cannot read."""
 
     async def projected(
         self, resource: "Resource", item_type: type[Any], project: "Callable[[Any], T | None]"
     ) -> list[T]:
         listing = await self._client.list_as(resource, item_type, project, page_size=PAGE_SIZE)
+        self._note_unread(resource, listing)
         return listing.items
 
     async def listed(
@@ -309,7 +314,16 @@ class _Reading:
             )
         except NotFound:
             return []
+        self._note_unread(resource, listing)
         return listing.items
+
+    def _note_unread(self, resource: "Resource", listing: "Listing[Any]") -> None:
+        self.unread += (
+            f"{resource.kind} {item.namespace}/{item.name}"
+            if item.namespace
+            else f"{resource.kind} {item.name}"
+            for item in listing.unread
+        )
 
     async def may_list(self, resource: "Resource") -> bool:
         """Say whether this account has the right; an installation without the feature gives it to nobody."""

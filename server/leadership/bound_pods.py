@@ -14,16 +14,18 @@ from api.foreign.core import Pod
 from api.meta import compared
 from api.names import POOL_LABEL
 from kube.resources import PODS
+from kube.unread_objects import UnreadSink
 from pool.facts import pod_facts
 from pool.model import PodPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from api.names import PodUid
     from kube.client import KubeClient
     from kube.decoding import Listing
     from kube.informer import SteppingSink
+    from kube.unread_objects import UnreadObject
     from pool.model import AnyPod, PodFacts
 
 BOUND: Final = "spec.nodeName!="
@@ -64,6 +66,13 @@ class BoundPods:
         """Pass on a full list in steps; like `replace_all`."""
         self._was_relisted = True
         return self._sink.replacing(self._with_later(items))
+
+    def known(self, unread: "UnreadObject") -> "AnyPod | None":
+        return self._sink.known(unread) if isinstance(self._sink, UnreadSink) else None
+
+    def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
+        if isinstance(self._sink, UnreadSink):
+            self._sink.replace_unread(unread)
 
     def upsert(self, item: "AnyPod") -> None:
         self._sink.upsert(item)

@@ -206,6 +206,18 @@ async def test_pod_that_uses_units_is_named_and_nothing_is_written(cluster: Inst
     assert cluster.world() == before
 
 
+async def test_pod_that_cannot_be_read_is_named_and_nothing_is_written(cluster: InstalledCluster):
+    await _without_webhooks(cluster)
+    await cluster.add_pod("train", node="n1")
+    body = {"spec": {"overhead": "of the next version"}}
+    await cluster.client.merge_patch(PODS, body, name="train", namespace="default")
+    before = cluster.world()
+    with pytest.raises(RemovalError, match="Pod default/train cannot be read by this version"):
+        await cluster.removal().run()
+    assert cluster.world() == before
+    await cluster.removal(is_forced=True).run()
+
+
 @pytest.mark.parametrize(
     ("seconds_left", "is_refused"),
     [pytest.param(30, True, id="reserved"), pytest.param(-1, False, id="expired")],
