@@ -206,16 +206,16 @@ async def test_pod_that_uses_units_is_named_and_nothing_is_written(cluster: Inst
     assert cluster.world() == before
 
 
-async def test_pod_that_cannot_be_read_is_named_and_nothing_is_written(cluster: InstalledCluster):
+async def test_an_object_that_cannot_be_read_is_named_and_nothing_is_written(
+    cluster: InstalledCluster,
+):
     await _without_webhooks(cluster)
-    await cluster.add_pod("train", node="n1")
-    body = {"spec": {"overhead": "of the next version"}}
-    await cluster.client.merge_patch(PODS, body, name="train", namespace="default")
+    body = {"spec": {"replicas": "of the next version"}}
+    await cluster.client.merge_patch(DEPLOYMENTS, body, name=constants.NAME, namespace=NAMESPACE)
     before = cluster.world()
-    with pytest.raises(RemovalError, match="Pod default/train cannot be read by this version"):
+    with pytest.raises(RemovalError, match="Deployment .* cannot be read by this version"):
         await cluster.removal().run()
     assert cluster.world() == before
-    await cluster.removal(is_forced=True).run()
 
 
 @pytest.mark.parametrize(
