@@ -194,7 +194,7 @@ def _kept(
         text is None
         or note is None
         or not _agree(note, current)
-        or not is_signed(note, pod.demand, namespace=request.namespace, context=context)
+        or not is_signed(text, pod.demand, namespace=request.namespace, context=context)
     ):
         text = _annotation_of(current, reservation, context)
     planned = _Planned(awaits_capacity=_is_gated_still(pod, reservation))

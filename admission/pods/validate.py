@@ -123,7 +123,8 @@ def _adopt(
     replaces a pod's annotation, and a reservation without units never ends.
     """
     now = context.now()
-    if not is_signed(note, demand, namespace=request.namespace, context=context):
+    text = request.pod.metadata.annotation(RESERVATION_ANNOTATION) or ""
+    if not is_signed(text, demand, namespace=request.namespace, context=context):
         return _not_admitted(note, "was not made for this pod; create the pod again")
     pool = context.index.pool_of(demand.resource)
     if pool is None or not context.may_reserve():

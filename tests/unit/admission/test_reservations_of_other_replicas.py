@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from admission.admission_webhooks import mutate_pod, validate_pod
+from admission.pods.signature import is_signed, signed_text
 from api.annotations import ReservationNote, decode_reservation
 from api.names import PodUid, PoolName, ReservationId
 from pool.reservations.reservation import ReservationPhase
@@ -191,3 +192,23 @@ def test_the_signature_is_the_last_member_of_a_note_that_is_written_as_every_not
     assert note.signature
     assert text == note.encode()
     assert list(json.loads(text))[-1] == "seal"
+
+
+class NextNote(ReservationNote, frozen=True):
+    """The note of the next version: fields are only added."""
+
+    priority: int = 0
+
+
+def test_reservation_of_a_replica_of_the_next_version_is_no_forgery(first, second):
+    pod = mutated_by(first)
+    note = note_of(pod)
+    later = NextNote(id=note.id, pool=note.pool, node=note.node, devices=note.devices, priority=5)
+    demand = first.allocation_state.reader.reservation(ReservationId(note.id)).demand
+    context = first.context()
+    text = signed_text(later, demand, namespace="team-a", context=context)
+    assert is_signed(text, demand, namespace="team-a", context=context)
+    changed = text.replace('"priority":5', '"priority":6')
+    assert changed != text
+    assert not is_signed(changed, demand, namespace="team-a", context=context)
+    assert not is_signed(later.encode(), demand, namespace="team-a", context=context)
