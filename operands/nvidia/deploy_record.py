@@ -60,11 +60,14 @@ _OF_OUR_DOMAIN: Final = frozenset(SOFTWARE_LABELS)
 
 
 def parse_record(annotation: str) -> dict[str, str]:
-    """Return the recorded value of each key; anything unreadable is no record."""
+    """Return the recorded value of each key; anything unreadable is no record.
+
+    Labels of operands of a later version are kept: they stay ours.
+    """
     found: dict[str, str] = {}
     for part in annotation.split(","):
         key, _, value = part.partition("=")
-        if key in _KNOWN:
+        if key in _KNOWN or key.startswith(DEPLOY_LABEL_PREFIX):
             found[key] = value or DEPLOYED
     return found
 

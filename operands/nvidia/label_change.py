@@ -5,7 +5,7 @@ writer stays. One of ours follows the wish; where another writer took one away, 
 put back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
@@ -213,6 +213,8 @@ def change_of(node: LabelledNode, wish: LabelWish) -> LabelChange:
             changed[key] = final or None
         if final == DEPLOYED and key in DEPLOY_LABELS:
             deployed.add(key)
+    later = sorted(recorded.keys() - set(KEYS))
+    _carry_over(later, node, record=record, changed=changed, is_removal=wish.is_removal)
     text = record_text(record)
     annotations: dict[str, str | None] = {}
     if text != node.recorded:
@@ -220,7 +222,7 @@ def change_of(node: LabelledNode, wish: LabelWish) -> LabelChange:
     if UPGRADE_ENABLED_ANNOTATION in changed:
         annotations[UPGRADE_ENABLED_ANNOTATION] = changed[UPGRADE_ENABLED_ANNOTATION]
     return LabelChange(
-        labels={key: changed[key] for key in LABELS if key in changed},
+        labels={key: changed[key] for key in (*LABELS, *later) if key in changed},
         annotations=annotations,
         notes=tuple(notes),
         restored=tuple(restored),
@@ -228,6 +230,23 @@ def change_of(node: LabelledNode, wish: LabelWish) -> LabelChange:
         workload=wish.workload,
         deployed=frozenset(deployed),
     )
+
+
+def _carry_over(
+    later: Sequence[str],
+    node: LabelledNode,
+    *,
+    record: dict[str, str],
+    changed: dict[str, str | None],
+    is_removal: bool,
+) -> None:
+    """Leave labels of operands of a later version as they are, and recorded; they are removed with all others."""
+    recorded = node.record
+    for key in later:
+        if not is_removal:
+            record[key] = recorded[key]
+        elif is_ours(key, node.labels.get(key, ""), recorded):
+            changed[key] = None
 
 
 def _resolve(

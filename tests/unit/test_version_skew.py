@@ -17,6 +17,7 @@ from agent.allocations.entries import body_of
 from agent.inventory.node_devices import PublishedFeatures
 from agent.inventory.node_feature import feature_body
 from api.annotations import ReservationNote, decode_devices, decode_reservation
+from api.driver_upgrade import UPGRADE_RECORD_ANNOTATION, UPGRADE_STATE_LABEL, UpgradeState
 from api.foreign.nodefeature import AgentDevice, NodeFeature
 from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, NodeName, PodUid, UnitId
@@ -25,6 +26,10 @@ from api.nodefiles.node_pods_file import NodePodsFile
 from api.nodefiles.pluginproblems import PluginProblem
 from api.nodefiles.poolconfig import PoolConfig
 from inventory.discovery.sources import feature_report
+from operands.nvidia.label_change import LabelledNode, LabelWish, change_of
+from operands.upgrade.upgrade_facts import UpgradeNode
+from operands.upgrade.upgrade_reasons import UpgradeReason
+from operands.upgrade.upgrade_record import UpgradeRecord, read_record
 from pool.facts import reports_of
 
 RELEASES = sorted((Path(__file__).parents[1] / "data" / "agents").iterdir())
@@ -154,3 +159,34 @@ def test_today_has_no_fact_of_a_device_that_the_newest_release_does_not_write():
     elements = written(NEWEST, "node-feature.json")["spec"]["features"]["instances"]
     (device,) = elements["gpu.deckhouse.io/device"]["elements"]
     assert known - device["attributes"].keys() == set()
+
+
+def test_record_of_an_upgrade_survives_a_reason_of_the_next_version():
+    record = UpgradeRecord(
+        UpgradeState.UPGRADE_FAILED,
+        HEARTBEAT,
+        attempt=4,
+        reason=UpgradeReason.FAILED,
+        revision="r7",
+        replaces="uid-1",
+    )
+    text = record.encode().replace(f'"{UpgradeReason.FAILED.value}"', '"ReasonOfTheNextVersion"')
+    assert text != record.encode()
+    node = UpgradeNode(
+        name=NodeName("n1"),
+        labels={UPGRADE_STATE_LABEL: UpgradeState.UPGRADE_FAILED.value},
+        annotations={UPGRADE_RECORD_ANNOTATION: text},
+    )
+    found = read_record(node, HEARTBEAT).record
+    assert (found.attempt, found.revision, found.replaces) == (4, "r7", "uid-1")
+
+
+def test_labels_of_operands_of_the_next_version_stay_recorded_and_go_with_all_others():
+    later = "nvidia.com/gpu.deploy.operand-of-the-next-version"
+    driver = "nvidia.com/gpu.deploy.driver"
+    node = LabelledNode(labels={later: "true", driver: "true"}, recorded=f"{driver},{later}")
+    kept = change_of(node, LabelWish(values={driver: "true"}))
+    assert not kept.labels
+    assert not kept.annotations
+    removed = change_of(node, LabelWish(is_removal=True))
+    assert removed.labels == {driver: None, later: None}
