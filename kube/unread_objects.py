@@ -34,11 +34,16 @@ class UnreadObject(msgspec.Struct, frozen=True, gc=False):
 
 
 @runtime_checkable
-class UnreadSink(Protocol[T_co]):
-    """A sink that tells objects that cannot be read from those that are gone."""
+class KeepingSink(Protocol[T_co]):
+    """A sink that keeps what it knows of an object over a list that could not read it."""
 
     def known(self, unread: UnreadObject) -> T_co | None:
-        """Return the last known state of the object, if there is one: it stays over a list."""
+        """Return the last known state of the object, if there is one."""
+
+
+@runtime_checkable
+class UnreadSink(KeepingSink[T_co], Protocol[T_co]):
+    """A sink that also tells objects of which nothing is known from those that are gone."""
 
     def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
         """Take these as all objects that exist and of which no state is known."""
@@ -53,6 +58,7 @@ class UnreadObjects(Generic[T]):
     """
 
     def __init__(self, sink: object, resource: str) -> None:
+        self._keeper: KeepingSink[T] | None = sink if isinstance(sink, KeepingSink) else None
         self._sink: UnreadSink[T] | None = sink if isinstance(sink, UnreadSink) else None
         self._gauge = INFORMER_UNREADABLE.labels(resource)
         self._by_key: dict[tuple[str, str], UnreadObject] = {}
@@ -68,9 +74,9 @@ class UnreadObjects(Generic[T]):
             return []
         self._by_key |= {item.key: item for item in unread}
         self._publish()
-        if self._sink is None:
+        if self._keeper is None:
             return []
-        known = (self._sink.known(item) for item in unread)
+        known = (self._keeper.known(item) for item in unread)
         return [item for item in known if item is not None]
 
     def drop(self, namespace: str, name: str) -> None:

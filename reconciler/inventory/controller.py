@@ -140,15 +140,19 @@ class NodeInventory:
         if has_inventory(merged, devices, plan, is_shown=inventory is not None):
             await self._write_devices(node, plan)
             metadata = await self._write_inventory(node, plan, merged, devices=devices)
-            self._events.detected_many(metadata, plan.create)
-            self._events.silent(metadata, newly_stale(plan))
-            self._events.bad(metadata, merged.bad)
-            self._events.refused(metadata, plan.refused)
-            wanted = (*(one for _, one in plan.keep), *plan.create)
-            self._events.contradictory_links(metadata, wanted)
+            if metadata is not None:
+                self._record(metadata, plan, merged)
         self._events.duplicates(devices)
         next_s = self._next_look_s(merged)
         return min(next_s or math.inf, REFUSED_AGAIN_S) if plan.refused else next_s
+
+    def _record(self, metadata: "ObjectMeta", plan: "DevicePlan", merged: "MergedReport") -> None:
+        self._events.detected_many(metadata, plan.create)
+        self._events.silent(metadata, newly_stale(plan))
+        self._events.bad(metadata, merged.bad)
+        self._events.refused(metadata, plan.refused)
+        wanted = (*(one for _, one in plan.keep), *plan.create)
+        self._events.contradictory_links(metadata, wanted)
 
     def _look(self, node: "NodeFacts", devices: "Sequence[GPUDevice]") -> "MergedReport":
         features = self._known.features.on_node(node.name)
@@ -179,6 +183,8 @@ class NodeInventory:
 
         async def create(wanted: "WantedDevice") -> None:
             metadata = await self._writer.create_device(node.name, wanted.name)
+            if metadata is None:
+                return
             status = device_body(wanted, metadata, now=now)
             await self._writer.apply_device(node.name, wanted.name, status)
             made[wanted.name] = (metadata, wanted)
@@ -193,7 +199,7 @@ class NodeInventory:
 
         await write_in_order(plan.create, create, at_a_time=DEVICES_AT_A_TIME)
         await write_in_order(plan.keep, update, at_a_time=DEVICES_AT_A_TIME)
-        self._events.detected([made[one.name] for one in plan.create])
+        self._events.detected([made[one.name] for one in plan.create if one.name in made])
 
     async def _write_inventory(
         self,
@@ -202,11 +208,14 @@ class NodeInventory:
         merged: "MergedReport",
         *,
         devices: "Sequence[GPUDevice]",
-    ) -> "ObjectMeta":
-        """Create or update the node's inventory; return its metadata."""
+    ) -> "ObjectMeta | None":
+        """Create or update the node's inventory; return its metadata, None of one that cannot be read."""
         inventory = self._known.inventories.by_name.get(node.name)
         if inventory is None:
-            metadata = await self._writer.create_inventory(node.name)
+            created = await self._writer.create_inventory(node.name)
+            if created is None:
+                return None
+            metadata = created
             shown = GPUNodeInventoryStatus()
         else:
             metadata, shown = inventory.metadata, inventory.status

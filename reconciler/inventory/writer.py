@@ -7,7 +7,7 @@ from api.kinds.gpudevice import GPUDevice
 from api.meta import PartialObjectMetadata
 from api.names import API_VERSION, DEVICE_NODE_ANNOTATION, DEVICE_NODE_LABEL, DeviceName, NodeName
 from inventory.identity import node_digest
-from kube.errors import Conflict, Invalid, NotFound
+from kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODES
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
@@ -68,20 +68,24 @@ class InventoryWriter:
             return False
         return True
 
-    async def create_device(self, node: NodeName, name: "DeviceName") -> "ObjectMeta":
-        """Create a device without a status."""
+    async def create_device(self, node: NodeName, name: "DeviceName") -> "ObjectMeta | None":
+        """Create a device without a status; None where one exists that the watch does not show."""
         metadata = await self._create(
             GPU_DEVICES,
             name,
             labels={DEVICE_NODE_LABEL: node_digest(node)},
             annotations={DEVICE_NODE_ANNOTATION: node},
         )
+        if metadata is None:
+            return None
         self._of(node).expect((GPU_DEVICES, name), None, metadata)
         return metadata
 
-    async def create_inventory(self, node: NodeName) -> "ObjectMeta":
-        """Create a node's inventory without a status."""
+    async def create_inventory(self, node: NodeName) -> "ObjectMeta | None":
+        """Create a node's inventory without a status; None where one exists that the watch does not show."""
         metadata = await self._create(GPU_NODE_INVENTORIES, node)
+        if metadata is None:
+            return None
         self._of(node).expect((GPU_NODE_INVENTORIES, node), None, metadata)
         return metadata
 
@@ -126,14 +130,20 @@ class InventoryWriter:
         resource: "Resource",
         name: str,
         **metadata: "Mapping[str, str]",
-    ) -> "ObjectMeta":
-        """Create an object without an owner: a Node that is created again keeps its devices."""
+    ) -> "ObjectMeta | None":
+        """Create an object without an owner: a Node that is created again keeps its devices.
+
+        None: one of the name exists. It cannot be read, or the watch is late; either way it is left alone.
+        """
         body = {
             "apiVersion": API_VERSION,
             "kind": resource.kind,
             "metadata": {"name": name, **metadata},
         }
-        answer = await self._client.create(resource, body)
+        try:
+            answer = await self._client.create(resource, body)
+        except AlreadyExists:
+            return None
         return answer.decode(PartialObjectMetadata).metadata
 
     async def _delete(self, resource: "Resource", metadata: "ObjectMeta") -> bool:

@@ -6,7 +6,7 @@ State and units that another writer changed are a change of the index too: `reco
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from api.names import GROUP
+from api.names import GROUP, DeviceName
 from kube.batches import steps
 from manifests.install.rbac import PolicyRule
 from pool.facts import device_facts
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from api.kinds.gpudevice import DeviceState, DeviceUnits, GPUDevice
-    from api.names import DeviceName
+    from kube.unread_objects import UnreadObject
     from pool.index.device_index import DeviceIndex
     from pool.model import DeviceFacts
 
@@ -61,6 +61,11 @@ class DeviceSink:
             for item in some:
                 self._take_over(item, is_event=False)
             yield
+
+    def known(self, unread: "UnreadObject") -> ObservedDevice | None:
+        device = self.store.get(DeviceName(unread.name))
+        is_same = device is not None and device.metadata.uid == unread.uid
+        return observe_device(device) if device is not None and is_same else None
 
     def upsert(self, item: ObservedDevice) -> None:
         """Take over a device; state or units that another writer changed are a change too."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gpunodeinventory import GPUNodeInventory
     from kube.event_recorder import EventRecorder
+    from kube.unread_objects import UnreadObject
     from pool.allocation_state import AllocationState
     from pool.pods.reported import AllocationMismatch
 
@@ -98,6 +99,9 @@ class InventorySink:
             for item in some:
                 self.upsert(item)
             yield
+
+    def known(self, unread: "UnreadObject") -> "GPUNodeInventory | None":
+        return self.store.known(unread)
 
     def upsert(self, item: "GPUNodeInventory") -> None:
         name = item.metadata.name

@@ -3,9 +3,11 @@
 from typing import Any
 
 from kube.decoding import Listing
+from kube.unread_objects import UnreadSink
 
 
 def replace_listed(sink: Any, listing: Listing[Any]) -> None:
     known = [sink.known(item) for item in listing.unread]
     sink.replace_all([*listing.items, *(item for item in known if item is not None)])
-    sink.replace_unread([item for item in listing.unread if sink.known(item) is None])
+    if isinstance(sink, UnreadSink):
+        sink.replace_unread([item for item in listing.unread if sink.known(item) is None])

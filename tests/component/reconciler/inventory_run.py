@@ -37,6 +37,7 @@ from reconciler.sinks.node_sink import NodeSink
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import NAMESPACE, node_feature_crd
 from tests.support.client_of_api import an_api_with_client
+from tests.support.listings import replace_listed
 from tests.support.recorded_events import RecordedEvents
 from tests.support.scheduling import Time
 
@@ -101,9 +102,9 @@ class InventoryRun:
         self.nodes.replace_all(nodes.items)
         await self.observe_features()
         devices = await self.client.list_as(GPU_DEVICES, GPUDevice, observe_device)
-        self.devices.replace_all(devices.items)
+        replace_listed(self.devices, devices)
         inventories = await self.client.list_(GPU_NODE_INVENTORIES, GPUNodeInventory)
-        self.inventories.replace_all(inventories.items)
+        replace_listed(self.inventories, inventories)
 
     async def observe_features(self) -> None:
         features = await self.client.list_as(NODE_FEATURES, NodeFeature, observe_feature)
