@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from msgspec import structs
 
+from api.cache_name import CacheName
 from api.kinds.gkmcache import ClusterGKMCache, GKMCache, GKMCacheStatus
 from api.kinds.gkmcachenode import ClusterGKMCacheNode, GKMCacheNode
 from api.meta import ObjectMeta
@@ -23,10 +24,10 @@ from kube.store import IndexedStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from api.cache_name import CacheName
     from api.clock import Clock
     from api.names import NodeName
     from kube.client import KubeClient
+    from kube.unread_objects import UnreadObject
 
 Cache = TypeVar("Cache", bound=GKMCache)
 Item = TypeVar("Item")
@@ -69,6 +70,14 @@ class CacheObjects:
     def caches(self) -> "dict[CacheName, GKMCache]":
         """Return all caches of both kinds."""
         return {one.cache_name: one for store in self._caches for one in _all(store)}
+
+    def unread(self) -> "frozenset[CacheName]":
+        """Return the caches that exist and that this version cannot read."""
+        return frozenset(
+            CacheName(namespace=namespace, name=name)
+            for store in self._caches
+            for namespace, _, name in (key.partition("/") for key in store.unread)
+        )
 
     def get(self, name: "CacheName") -> GKMCache | None:
         """Return a cache; one of each kind may have the name, and only the one that is named is it."""
@@ -120,11 +129,16 @@ def known(cache: Cache) -> Cache:
 
 
 def _cache_store() -> IndexedStore[str, str, GKMCache]:
-    return IndexedStore(_key, _key)
+    return IndexedStore(_key, _key, identify=_keys_of)
 
 
 def _node_store() -> IndexedStore[str, str, GKMCacheNode]:
-    return IndexedStore(_key, _key)
+    return IndexedStore(_key, _key, identify=_keys_of)
+
+
+def _keys_of(unread: "UnreadObject") -> tuple[str, str]:
+    key = _key_of(unread.namespace, unread.name)
+    return key, key
 
 
 def _key(one: GKMCache | GKMCacheNode) -> str:

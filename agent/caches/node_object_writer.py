@@ -109,6 +109,9 @@ class NodeObjectWriter:
         return failure
 
     async def _settle(self, namespace: str, caches: "Mapping[str, CacheFacts]") -> None:
+        if any(name.namespace == namespace for name in self._objects.unread()):
+            # Which content and which finalizers are of a cache that cannot be read is unknown: all stay.
+            return
         shown = self._objects.node_objects().get(namespace)
         if shown is not None and (not caches or shown.metadata.deletion_timestamp is not None):
             # An object that is being deleted takes no new finalizer: it goes, and is made again.

@@ -193,7 +193,8 @@ class StoreReconciler:
             self.extractions.cancel(digest)
         removed = frozenset(one.digest for one in plan.removals)
         if await self._bind_names(store, verdicts, removed):
-            for removal in plan.removals:
+            # Which content a cache needs that this version cannot read is unknown: none is removed meanwhile.
+            for removal in () if self._objects.unread() else plan.removals:
                 await self._remove(store, removal.digest)
             for digest in store.damaged - self._uses.references.digests():
                 await self._remove(store, digest)
@@ -229,7 +230,12 @@ class StoreReconciler:
     ) -> bool:
         """Bind the names of caches to their digests, or until they are there to those before; False on an error."""
         there = store.contents.keys() - removed
-        names: dict[CacheName, Digest] = {}
+        unread = self._objects.unread()
+        names = {
+            name: digest
+            for name, digest in store.names.items()
+            if name in unread and digest in there
+        }
         for name, (cache, verdict) in verdicts.items():
             bound = verdict.digest if verdict.digest in there else store.names.get(name)
             if not cache.is_deleting and bound is not None and bound in there:
