@@ -101,6 +101,9 @@ class PoolScaler:
         """Bring the requests of a pool in line with its waiting pods."""
         if name in self._catalog.unread_pools:
             return IDLE_S  # what was asked for it stays as it is
+        caches = self._caches
+        if caches.node_claims.unread or caches.node_pools.unread or caches.scale_signals.unread:
+            return IDLE_S  # a request that cannot be read may be any pool's: none is repeated or given up
         pool, facts = self._catalog.pools.get(name), self._index.pool(name)
         terms = scaling_terms(pool, facts) if pool is not None and facts is not None else None
         if pool is None or terms is None or terms.pool.is_terminating:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gkmcachenode import CachedDigest, GKMCacheNode
     from kernelcache.cache_index import CacheIndex
+    from kube.unread_objects import UnreadObject
 
     DigestsOnNode = Mapping[Digest, DigestUse]
 
@@ -169,7 +170,12 @@ def _extracted(
 
 
 def _store() -> "IndexedStore[str, CacheNodeKey, CacheNodeFacts]":
-    return IndexedStore(lambda item: _text(item.key), lambda item: item.key)
+    return IndexedStore(lambda item: _text(item.key), lambda item: item.key, identify=_identity_of)
+
+
+def _identity_of(unread: "UnreadObject") -> tuple[str, CacheNodeKey]:
+    key = CacheNodeKey(namespace=unread.namespace, node=NodeName(unread.name))
+    return _text(key), key
 
 
 def _text(key: CacheNodeKey) -> str:

@@ -106,7 +106,14 @@ class GKMCacheSink:
 
 
 def _store() -> "IndexedStore[str, CacheName, GKMCache]":
-    return IndexedStore(lambda cache: _key(cache.cache_name), lambda cache: cache.cache_name)
+    return IndexedStore(
+        lambda cache: _key(cache.cache_name),
+        lambda cache: cache.cache_name,
+        identify=lambda unread: (
+            _key(name := CacheName(namespace=unread.namespace, name=unread.name)),
+            name,
+        ),
+    )
 
 
 def _key(name: CacheName) -> str:

@@ -122,7 +122,11 @@ def whole_counts(quantities: "Mapping[str, str | int | float] | None") -> "dict[
 
 def node_pool_store() -> "IndexedStore[str, str, NodePoolFacts]":
     """Return a store of NodePools by name; publishes the names of changed ones."""
-    return IndexedStore(lambda item: item.name, lambda item: item.name)
+    return IndexedStore(
+        lambda item: item.name,
+        lambda item: item.name,
+        identify=lambda unread: (unread.name, unread.name),
+    )
 
 
 @final
@@ -131,7 +135,9 @@ class NodeClaimSink:
 
     def __init__(self) -> None:
         store: IndexedStore[str, str, ClaimFacts] = IndexedStore(
-            lambda item: item.name, lambda item: item.name
+            lambda item: item.name,
+            lambda item: item.name,
+            identify=lambda unread: (unread.name, unread.name),
         )
         self._store = store
         self._deleted: LRUCache[str, ClaimFacts] = LRUCache(_REMEMBERED)
@@ -139,12 +145,19 @@ class NodeClaimSink:
         self.changes = store.changes
         """Names of NodeClaims that came, changed or went."""
         self.get = store.get
+        self.known = store.known
+        self.replace_unread = store.replace_unread
 
     def __iter__(self) -> "Iterator[ClaimFacts]":
         for name in sorted(self._store.keys()):
             found = self._store.get(name)
             if found is not None:
                 yield found
+
+    @property
+    def unread(self) -> "AbstractSet[str]":
+        """Names of NodeClaims that exist and of which no state is known."""
+        return self._store.unread
 
     def names(self) -> "AbstractSet[str]":
         return self._store.keys()

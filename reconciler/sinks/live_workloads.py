@@ -22,7 +22,7 @@ def selection(namespace: str) -> Selection:
 
 def live_workloads(_kind: type[Live]) -> "IndexedStore[str, PoolName, Live]":
     """Return a store of one kind by pool, `ALL_POOLS` for objects of none: the sink of an informer."""
-    return IndexedStore(_name_of, _pool_of)
+    return IndexedStore(_name_of, _pool_of, identify=lambda unread: (unread.name, ALL_POOLS))
 
 
 def _name_of(item: ConfigMap | DaemonSet) -> str:

@@ -55,7 +55,10 @@ class NodeFeatureSink:
 
     def __init__(self) -> None:
         store: IndexedStore[str, NodeName, ObservedFeature] = IndexedStore(
-            lambda item: item.key, lambda item: item.node, is_change=_is_change
+            lambda item: item.key,
+            lambda item: item.node,
+            is_change=_is_change,
+            identify=lambda unread: (f"{unread.namespace}/{unread.name}", NodeName("")),
         )
         self._store = store
         self.changes = store.changes
@@ -64,6 +67,7 @@ class NodeFeatureSink:
         self.replacing = store.replacing
         self.upsert = store.upsert
         self.discard = store.discard
+        self.known = store.known
 
     def on_node(self, node: NodeName) -> "list[FeatureReport]":
         """Return the node's reports by key; NFD's own, which has the node's name, comes last."""

@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING, Final, final
 
+from api.names import NodeName
 from kube.batches import steps
 from manifests.install.rbac import PolicyRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from api.names import NodeName
+    from kube.unread_objects import UnreadObject
     from pool.index.device_index import DeviceIndex
     from pool.model import NodeFacts
 
@@ -39,6 +40,9 @@ class NodeSink:
             for node in some:
                 self.upsert(node)
             yield
+
+    def known(self, unread: "UnreadObject") -> "NodeFacts | None":
+        return self._index.nodes.get(NodeName(unread.name))
 
     def upsert(self, item: "NodeFacts") -> None:
         """Take over a node that is new or changed."""

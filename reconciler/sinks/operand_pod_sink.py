@@ -13,6 +13,7 @@ from manifests.install.rbac import PolicyRule
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kube.unread_objects import UnreadObject
     from reconciler.sinks.operand_pod import OperandPod
 
 RBAC: Final = (PolicyRule(resources=("pods",), verbs=("list", "watch")),)
@@ -58,6 +59,9 @@ class OperandPodSink:
             for ref in gone:
                 self._remove(ref)
             yield
+
+    def known(self, unread: "UnreadObject") -> "OperandPod | None":
+        return self._store.get(f"{unread.namespace}/{unread.name}")
 
     def upsert(self, item: "OperandPod") -> None:
         before = self._store.get(item.ref)

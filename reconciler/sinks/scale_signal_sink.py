@@ -88,7 +88,11 @@ def observe_signal(pod: SignalPod) -> SignalFacts | None:
 
 def scale_signal_store() -> "IndexedStore[str, PoolName, SignalFacts]":
     """Return a store of signals by pool; publishes the pools of changed ones."""
-    return IndexedStore(lambda item: item.name, lambda item: item.pool)
+    return IndexedStore(
+        lambda item: item.name,
+        lambda item: item.pool,
+        identify=lambda unread: (unread.name, PoolName("")),
+    )
 
 
 def _required_terms(spec: PodSpec) -> "tuple[NodeSelectorTerm, ...]":

@@ -104,7 +104,7 @@ class ScalingRun:
         self.pods.replace_all((await admin.list_as(PODS, Pod, pod_facts)).items)
         if self.has_karpenter:
             claims = await admin.list_as(NODE_CLAIMS, NodeClaim, observe_claim)
-            caches.node_claims.replace_all(claims.items)
+            replace_listed(caches.node_claims, claims)
             node_pools = await admin.list_as(NODE_POOLS, NodePool, observe_node_pool)
             caches.node_pools.replace_all(node_pools.items)
         signals = await admin.list_as(

@@ -213,7 +213,7 @@ async def test_an_object_that_cannot_be_read_is_named_and_nothing_is_written(
     body = {"spec": {"replicas": "of the next version"}}
     await cluster.client.merge_patch(DEPLOYMENTS, body, name=constants.NAME, namespace=NAMESPACE)
     before = cluster.world()
-    with pytest.raises(RemovalError, match="Deployment .* cannot be read by this version"):
+    with pytest.raises(RemovalError, match=r"Deployment .* cannot be read by this version"):
         await cluster.removal().run()
     assert cluster.world() == before
 

@@ -1,0 +1,29 @@
+"""A NodeClaim that this version cannot read: it counts as on its way, and no second node is asked for."""
+
+import asyncio
+
+import pytest
+
+from kube.unread_objects import UnreadObject
+from tests.component.reconciler.scaling_run import POOL, a_scaling_run
+
+pytestmark = pytest.mark.looptime
+
+
+async def test_no_second_node_is_asked_for_beside_a_claim_that_cannot_be_read():
+    async with a_scaling_run() as run:
+        await run.add_pods("a")
+        await run.look()
+        (asked,) = await run.ids()
+        await run.launch(asked)
+        await run.look()
+        run.notes()
+        run.start()
+        for _ in range(4):
+            await run.observe()
+            run.caches.node_claims.replace_unread([UnreadObject("", "claim-1", "u")])
+            run.caches.node_claims.replace_all([])
+            await run.reconcile(POOL)
+            await asyncio.sleep(60)
+        assert await run.ids() == [asked]
+        assert run.notes() == []
