@@ -7,6 +7,7 @@ of the `kubernetes` Service, because a loopback address is not allowed there.
 """
 
 import secrets
+import shutil
 from typing import TYPE_CHECKING, final
 
 from tests.cluster.environment import (
@@ -63,6 +64,7 @@ class ControlPlane:
         )
         self._kubeconfigs: dict[tuple[str, frozenset[str]], Path] = {}
         self._etcd_url = f"http://127.0.0.1:{ports.free_port()}"
+        self._etcd_data = run.scratch / "etcd"
         self.etcd = run.child("etcd", self._etcd_argv())
         audit_log = run.directory / "audit.json"
         self.apiserver = run.child(
@@ -134,6 +136,25 @@ class ControlPlane:
         await self.stop_apiserver()
         await self.start_apiserver()
 
+    async def back_up(self, name: str) -> "Path":
+        """Return a copy of etcd's data, made while both are stopped; they run again afterwards."""
+        backup = self.run.scratch / name
+        await self._stop()
+        shutil.copytree(self._etcd_data, backup)
+        await self.start()
+        return backup
+
+    async def restore(self, backup: "Path") -> None:
+        """Go back to a copy of etcd's data; revisions go back too, and no client is told."""
+        await self._stop()
+        shutil.rmtree(self._etcd_data)
+        shutil.copytree(backup, self._etcd_data)
+        await self.start()
+
+    async def _stop(self) -> None:
+        await self.stop_apiserver()
+        await self.etcd.terminate(within=30)
+
     async def ready(self) -> str | None:
         probe = polling.https_probe(
             f"{self.url}/readyz?verbose", ca_file=self.ca_file, token=self.token()
@@ -162,7 +183,7 @@ class ControlPlane:
         peer_url = f"http://127.0.0.1:{ports.free_port()}"
         return [
             str(self.programs.etcd),
-            f"--data-dir={self.run.scratch / 'etcd'}",
+            f"--data-dir={self._etcd_data}",
             f"--listen-client-urls={self._etcd_url}",
             f"--advertise-client-urls={self._etcd_url}",
             f"--listen-peer-urls={peer_url}",

@@ -1,0 +1,39 @@
+"""etcd goes back to a backup while the server lives: no device is given twice, and every pod is bound."""
+
+from tests.cluster.environment import pods
+from tests.cluster.system.objects import a_pod, check_devices
+
+
+async def test_server_outlives_a_restore_of_etcd(
+    make_pool, system, control_plane, api, namespace, figures
+):
+    pool = await make_pool(devices=3)
+    await api.create(pods.collection(namespace), a_pod("old", pool))
+    await pods.wait_for_pod(api, namespace, "old", pods.is_running)
+    await system.scheduler.stop()
+    await api.create(pods.collection(namespace), a_pod("again", pool))
+    backup = await control_plane.back_up("etcd-backup")
+    await system.restore()
+    process = system.server.process.pid
+    # Bound after the backup, and an end after it: both are undone.
+    await pods.wait_for_pod(api, namespace, "again", within=90)
+    await api.delete(f"{pods.collection(namespace)}/old")
+    await pods.wait_for_pod_gone(api, namespace, "old")
+    await api.create(pods.collection(namespace), a_pod("lost", pool, 2))
+    await pods.wait_for_pod(api, namespace, "lost", within=90)
+    await figures(pool, used=3, available=0)
+    await system.scheduler.stop()
+
+    await control_plane.restore(backup)
+
+    assert system.server.process.pid == process
+    await system.restore()
+    await pods.wait_for_pod_gone(api, namespace, "lost")
+    again = await pods.wait_for_pod(api, namespace, "again", within=90)
+    await api.create(pods.collection(namespace), a_pod("new", pool))
+    new = await pods.wait_for_pod(api, namespace, "new", within=90)
+    old = await api.get(f"{pods.collection(namespace)}/old")
+    assert len(check_devices([old, again, new])) == 3
+    events = [line.get("event", "") for line in system.server.logs()]
+    assert [event for event in events if event.startswith("lease went back in time")]
+    await figures(pool, used=3, available=0)
