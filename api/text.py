@@ -1,10 +1,12 @@
-"""Readable texts: truncation to a limit, short lists, counts with their noun, the nearest known word."""
+"""Readable texts: truncation to a limit, what a terminal may show, short lists, counts with their noun, the nearest known word."""
 
 import difflib
+import json
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 MAX_MESSAGE_LENGTH: Final = 1024
 """Limit of an Event's note, in which a denial ends up."""
@@ -15,6 +17,8 @@ MAX_FOREIGN_LENGTH: Final = 256
 MAX_LISTED: Final = 5
 
 _MORE: Final = "..."
+_AS_BLANKS: Final = str.maketrans("\n\t", "  ")
+_OF_LINES: Final = re.compile(r"([\n\t]+)")
 
 
 def truncate(text: str, limit: int = MAX_FOREIGN_LENGTH) -> str:
@@ -25,6 +29,32 @@ def truncate(text: str, limit: int = MAX_FOREIGN_LENGTH) -> str:
     whole_words, _, _ = kept.rpartition(" ")
     # A single long word has no good place to end: a truncated name is more useful than none.
     return (whole_words if len(whole_words) > limit // 2 else kept).rstrip(" ,;:") + _MORE
+
+
+def printable(text: str) -> str:
+    """Return one line that steers no terminal, and reads as it is written.
+
+    Control characters, those that turn the direction of text, and those that nobody sees become `?`.
+    """
+    line = text.translate(_AS_BLANKS)
+    return line if line.isprintable() else _replaced(line, lambda _: "?")
+
+
+def printable_lines(text: str) -> str:
+    """Return lines, and columns between tabs, each `printable`."""
+    parts = _OF_LINES.split(text)
+    return "".join(part if part[:1] in {"\n", "\t"} else printable(part) for part in parts)
+
+
+def printable_json(text: str) -> str:
+    """Return JSON, indented or not, with the same value and nothing in it that `printable` replaces."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return _replaced(text, lambda one: one if one == "\n" else json.dumps(one)[1:-1])
+
+
+def _replaced(text: str, by: "Callable[[str], str]") -> str:
+    return "".join(one if one.isprintable() else by(one) for one in text)
 
 
 def listed(names: "Iterable[str]", limit: int = MAX_LISTED) -> str:

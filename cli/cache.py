@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from api.text import printable_lines
 from cli.command_parser import PROGRAM, CommandLineError, CommandParser, complain, no_such
 from cli.exit_status import FAILED, MISUSED, OK
 
@@ -314,4 +315,4 @@ def _overview() -> str:
 
 
 def _say(text: str) -> None:
-    print(text, end="")  # noqa: T201  # the command line
+    print(printable_lines(text), end="")  # noqa: T201  # the command line

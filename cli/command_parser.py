@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
-from api.text import nearest
+from api.text import nearest, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,4 +76,4 @@ def no_such(kind: str, word: str, known: "Iterable[str]", *, listed_by: str) -> 
 
 
 def complain(error: Exception | str) -> None:
-    print(f"{PROGRAM}: {error}", file=sys.stderr)  # noqa: T201  # the command line
+    print(printable_lines(f"{PROGRAM}: {error}"), file=sys.stderr)  # noqa: T201  # the command line

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from api.text import printable_json, printable_lines
 from cli.command_parser import CommandLineError, CommandParser, complain
 from cli.exit_status import FAILED, OK
 
@@ -168,7 +169,7 @@ def _answer(known: argparse.Namespace) -> str:
     caller = PodCreator.of(asked, username=known.user, groups=known.group or ())
     answer = answer_for(asked, _taking_snapshots(known)(_objects(known)), caller)
     if known.output == "json":
-        return msgspec.json.format(msgspec.json.encode(answer)).decode() + "\n"
+        return printable_json(msgspec.json.format(msgspec.json.encode(answer)).decode()) + "\n"
     return text_of(answer)
 
 
@@ -189,7 +190,9 @@ def _simulated(known: argparse.Namespace) -> str:
     report = workload_run.run(scenario, strategies, seed=known.seed, progress=progress)
     forms: dict[str, Callable[[], str]] = {
         "table": lambda: run_text.text_of(report),
-        "json": lambda: msgspec.json.format(msgspec.json.encode(report)).decode() + "\n",
+        "json": lambda: (
+            printable_json(msgspec.json.format(msgspec.json.encode(report)).decode()) + "\n"
+        ),
         "svg": lambda: run_text.svg_of(report),
         "html": lambda: run_text.html_of(report),
     }
@@ -279,7 +282,7 @@ class _Progress:
 def _write(result: str, file: Path | None) -> None:
     """Raises BadInputError where the file cannot be written."""
     if file is None:
-        sys.stdout.write(result)
+        sys.stdout.write(printable_lines(result))
         return
     from cli.simulation.errors import BadInputError
 

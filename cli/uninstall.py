@@ -6,6 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Final
 
+from api.text import printable
 from cli.command_parser import CommandLineError, CommandParser, complain
 from cli.exit_status import FAILED, OK
 from manifests.constants import DEFAULT_NAMESPACE, LEASE_NAME, SERVING_SECRET
@@ -120,7 +121,7 @@ def _options_of(known: argparse.Namespace) -> "RemovalOptions":
 
 
 def _report(line: str) -> None:
-    print(line, flush=True)  # noqa: T201  # the command line
+    print(printable(line), flush=True)  # noqa: T201  # the command line
 
 
 def _name(text: str) -> str:

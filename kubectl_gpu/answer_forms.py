@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from kubectl_gpu.terminal import printable
+from api.text import printable, printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -84,14 +84,20 @@ def paint(text: str, tone: Tone, terminal: "Terminal") -> str:
 
 
 def json_of(document: Document) -> str:
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    return (
+        printable_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode()) + "\n"
+    )
 
 
 def yaml_of(document: Document) -> str:
     import yaml  # noqa: PLC0415  # 50 ms, for this form alone
 
-    text: str = yaml.safe_dump(msgspec.to_builtins(document), sort_keys=False, allow_unicode=True)
-    return text
+    content = msgspec.to_builtins(document)
+    text: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    if text.replace("\n", "").isprintable():
+        return text
+    escaped: str = yaml.safe_dump(content, sort_keys=False)
+    return escaped
 
 
 def structured(document: Document, names: "Iterable[str]", *, form: str) -> str | None:
@@ -102,7 +108,7 @@ def structured(document: Document, names: "Iterable[str]", *, form: str) -> str 
         case "yaml":
             return yaml_of(document)
         case "name":
-            return "".join(f"{name}\n" for name in names)
+            return "".join(f"{printable(name)}\n" for name in names)
         case _:
             return None
 

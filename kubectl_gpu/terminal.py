@@ -2,22 +2,19 @@
 
 import contextlib
 import os
+import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO, final
+
+from api.text import printable, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PROGRAM: Final = "kubectl gpu"
 _CLEAR: Final = "\x1b[H\x1b[2J\x1b[3J"
-_REPLACED: Final = {code: "?" for code in (*range(32), 127, *range(128, 160)) if chr(code) != "\t"}
-_REPLACED_BY_BLANKS: Final = {ord("\n"): " ", ord("\t"): " "}
-
-
-def printable(text: str) -> str:
-    """Return one line without control characters: texts of a cluster steer no terminal."""
-    return text.translate(_REPLACED | _REPLACED_BY_BLANKS)
+_COLOUR: Final = re.compile(r"(\x1b\[\d+m)")
 
 
 @final
@@ -53,7 +50,16 @@ class Terminal:
         return (self.out.encoding or "").lower().replace("-", "") == "utf8"
 
     def write(self, text: str) -> None:
-        """Write and flush; once the reader is gone, everything is dropped."""
+        """Write and flush lines that steer no terminal but by its colours, whatever texts of a cluster are among them.
+
+        Once the reader is gone, everything is dropped.
+        """
+        parts = _COLOUR.split(text) if self.has_colours else [text]
+        # Every second part is a colour.
+        parts[::2] = map(printable_lines, parts[::2])
+        self._write("".join(parts))
+
+    def _write(self, text: str) -> None:
         if self.is_closed:
             return
         try:
@@ -68,7 +74,9 @@ class Terminal:
 
     def redraw(self, text: str) -> None:
         """Write in place of what is shown; below it where the output is no terminal."""
-        self.write(_CLEAR + text if self.is_interactive else text)
+        if self.is_interactive:
+            self._write(_CLEAR)
+        self.write(text)
 
     def complain(self, error: Exception | str) -> None:
         with contextlib.suppress(OSError):

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from api.text import printable
 from kubectl_gpu.cluster_lists import ClusterLists
 from kubectl_gpu.cluster_source import ReadableSource
 from kubectl_gpu.errors import ListExpiredError
@@ -108,7 +109,7 @@ def await_change(source: WatchableSource, versions: "dict[ListQuery, str]") -> N
 
 
 def gaps_text(gaps: "Iterable[str]") -> str:
-    return "".join(f"partial: {gap}\n" for gap in gaps)
+    return "".join(f"partial: {printable(gap)}\n" for gap in gaps)
 
 
 def _has_changed(watches: "list[OpenWatch]") -> bool:

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from api.text import printable_json, printable_lines
 from cli.command_parser import PROGRAM, CommandLineError, CommandParser, complain, no_such
 from cli.exit_status import FAILED, OK, UNREADABLE
 from manifests.constants import DEFAULT_NAMESPACE
@@ -141,12 +142,14 @@ def _write(plan: "OperandPlan", form: str) -> None:
     elif form == "json":
         import msgspec
 
-        text = msgspec.json.format(msgspec.json.encode(data_of(plan))).decode() + "\n"
+        text = (
+            printable_json(msgspec.json.format(msgspec.json.encode(data_of(plan))).decode()) + "\n"
+        )
     else:
         import yaml
 
-        text = yaml.safe_dump(data_of(plan), sort_keys=False, allow_unicode=True, width=100)
-    print(text, end="")  # noqa: T201  # the command line
+        text = yaml.safe_dump(data_of(plan), sort_keys=False, width=100)
+    print(printable_lines(text), end="")  # noqa: T201  # the command line
 
 
 def _image(text: str) -> tuple[str, str]:

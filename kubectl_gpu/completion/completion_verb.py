@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from api.foreign.core import Pod
 from api.meta import PartialObjectMetadata
 from api.names import POOL_LABEL
+from api.text import printable
 from cli.command_parser import CommandLineError, CommandParser
 from kube.resources import GPU_NODE_INVENTORIES, GPU_POOLS, NAMESPACES, PODS
 from kubectl_gpu.cluster_lists import read_list
@@ -18,7 +19,7 @@ from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.completion.completed_words import Words, complete, flags_in
 from kubectl_gpu.errors import UnreadableError
 from kubectl_gpu.exit_codes import ANSWERED
-from kubectl_gpu.terminal import PROGRAM, Terminal, printable
+from kubectl_gpu.terminal import PROGRAM, Terminal
 from kubectl_gpu.verb_flags import (
     add_cluster_flags,
     add_dump_flag,

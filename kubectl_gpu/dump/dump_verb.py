@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from api.text import printable
 from cli.command_parser import CommandParser
 from kubectl_gpu.answer_forms import wrapped
 from kubectl_gpu.dump.dumped_lists import collect
@@ -59,7 +60,7 @@ def run_dump(arguments: "Sequence[str]", terminal: "Terminal") -> int:
 
 
 def _text(path: Path, size: int, dump: "DumpedCluster", *, terminal: "Terminal") -> str:
-    lines = [f"{path}: {len(dump.files)} lists, {size / 1000:.0f} kB", ""]
+    lines = [f"{printable(str(path))}: {len(dump.files)} lists, {size / 1000:.0f} kB", ""]
     for name, why in sorted(dump.missing.items()):
         lines += wrapped(f"without {name}: {why}", terminal, hang="  ")
     lines += wrapped(

@@ -11,11 +11,12 @@ import gc
 import signal
 from typing import TYPE_CHECKING, Final, final
 
+from api.text import printable
 from cli.command_parser import CommandLineError, CommandParser
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from kubectl_gpu.errors import UnreadableError
 from kubectl_gpu.exit_codes import ANSWERED
-from kubectl_gpu.terminal import PROGRAM, printable
+from kubectl_gpu.terminal import PROGRAM
 from kubectl_gpu.verb_flags import add_cluster_flags, open_cluster
 from manifests.constants import DEFAULT_NAMESPACE
 

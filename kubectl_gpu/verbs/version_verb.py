@@ -6,6 +6,7 @@ import msgspec
 
 from api.meta import Model
 from api.names import API_VERSION
+from api.text import printable
 from api.version import REVISION, VERSION
 from kubectl_gpu.answer_forms import Document, structured
 from kubectl_gpu.errors import UnreadableError
@@ -53,7 +54,7 @@ def run_version(arguments: "Sequence[str]", terminal: "Terminal") -> int:
     if text is None:
         text = (
             f"kubectl gpu  {found.plugin} ({found.revision}), reads {found.kinds}\n"
-            f"Kubernetes   {found.kubernetes or f'unknown: {problem}'}\n"
+            f"Kubernetes   {printable(found.kubernetes or f'unknown: {problem}')}\n"
         )
     terminal.write(text)
     return ANSWERED

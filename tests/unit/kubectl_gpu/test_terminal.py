@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from kubectl_gpu.terminal import Terminal, printable
+from api.text import printable
+from kubectl_gpu.terminal import Terminal
 
 
 class Unplugged(io.StringIO):
