@@ -18,6 +18,10 @@ MAX_LISTED: Final = 5
 
 _MORE: Final = "..."
 _AS_BLANKS: Final = str.maketrans("\n\t", "  ")
+_UNSEEN: Final = re.compile(
+    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""As a pattern, since a page may have megabytes: controls, format controls, separators of lines."""
 _OF_LINES: Final = re.compile(r"([\n\t]+)")
 
 
@@ -51,6 +55,17 @@ def printable_json(text: str) -> str:
     if text.replace("\n", "").isprintable():
         return text
     return _replaced(text, lambda one: one if one == "\n" else json.dumps(one)[1:-1])
+
+
+def legible_json(encoded: bytes) -> bytes:
+    """Return JSON for a page, in which each text reads as it is written: what turns or hides it becomes `?`.
+
+    Escapes stay; a page shows control characters as nothing.
+    """
+    if encoded.isascii():
+        return encoded
+    text = encoded.decode()
+    return encoded if text.isprintable() else _UNSEEN.sub("?", text).encode()
 
 
 def _replaced(text: str, by: "Callable[[str], str]") -> str:

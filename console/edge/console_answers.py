@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from aiohttp import web
 
+from api.text import legible_json
 from console.rows import ErrorAnswer
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def answer(
 
 
 def row_answer(row: "Row") -> web.Response:
-    return answer(HTTPStatus.OK, msgspec.json.encode(row))
+    return answer(HTTPStatus.OK, legible_json(msgspec.json.encode(row)))
 
 
 def refusal(error: RefusedError) -> web.Response:

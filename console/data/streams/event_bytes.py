@@ -5,10 +5,11 @@ line ends, so that an event is one line of data.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from api.text import legible_json
 from api.version import VERSION
 from console.data.tables.row_table import SECTIONS
 from console.rows import SCHEMA
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 ROWS_A_PART: Final = 1_000
 """Some 200 KB, in a few milliseconds."""
-_encode: Final = msgspec.json.Encoder().encode
+_encoder: Final = msgspec.json.Encoder()
 
 
 def change_event(at: str, sections: "Mapping[Section, Mapping[str, Row | None]]") -> bytes:
@@ -62,6 +63,10 @@ async def snapshot_parts(
             await asyncio.sleep(0)
         yield b"}" if opening == b"," else opening + b"}"
     yield b',"history":%b}\n\n' % _encode(histories)
+
+
+def _encode(value: Any) -> bytes:
+    return legible_json(_encoder.encode(value))
 
 
 def _seen(
