@@ -5,7 +5,7 @@ line ends, so that an event is one line of data.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -29,7 +29,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 def change_event(at: str, sections: "Mapping[Section, Mapping[str, Row | None]]") -> bytes:
     """Return a `ConsoleChange`."""
-    return b"event: change\ndata: %b\n\n" % _encode({"at": at, **sections})
+    fields: dict[str, object] = {"at": at, **dict(sections.items())}
+    return b"event: change\ndata: %b\n\n" % _encode(fields)
 
 
 def snapshot_head(
@@ -65,7 +66,7 @@ async def snapshot_parts(
     yield b',"history":%b}\n\n' % _encode(histories)
 
 
-def _encode(value: Any) -> bytes:
+def _encode(value: object) -> bytes:
     return legible_json(_encoder.encode(value))
 
 
