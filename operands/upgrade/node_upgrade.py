@@ -14,6 +14,7 @@ from api.driver_upgrade import (
 )
 from api.text import truncate
 from operands.upgrade import emptying_states, restart_states, resting_states, upgrade_deadlines
+from operands.upgrade.out_of_service import is_decided_by_pods
 from operands.upgrade.upgrade_actions import (
     Annotate,
     NodeUpgrade,
@@ -91,6 +92,8 @@ def _move(case: "UpgradeCase") -> "UpgradeMove | None":
             f" {REQUESTOR_MODE_ANNOTATION} are left alone"
         )
         return Stay(UpgradeReason.REQUESTOR_MODE, text)
+    if case.node.pods is None and is_decided_by_pods(case.one):
+        return Stay(UpgradeReason.PODS_UNREAD, "the pods on the node are not read yet")
     if not case.terms.auto_upgrade or not case.node.is_wanted:
         return resting_states.retired(case)
     return _STATES[case.record.state](case)

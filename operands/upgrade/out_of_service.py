@@ -14,6 +14,7 @@ from api.driver_upgrade import (
     INITIALLY_UNSCHEDULABLE_ANNOTATION,
     PAUSED_FOR_UPGRADE,
     UNITS_WITHHELD_ANNOTATION,
+    UpgradeState,
 )
 from operands.upgrade.upgrade_actions import (
     Cordon,
@@ -28,6 +29,7 @@ from operands.upgrade.upgrade_actions import (
 if TYPE_CHECKING:
     from operands.upgrade.upgrade_actions import UpgradeAction
     from operands.upgrade.upgrade_facts import UpgradeNode
+    from operands.upgrade.upgrade_record import RecordedNode
 
 
 def is_withheld(node: "UpgradeNode") -> bool:
@@ -44,6 +46,15 @@ def is_agent_released(node: "UpgradeNode") -> bool:
 
 def is_out_of_service(node: "UpgradeNode") -> bool:
     return is_withheld(node) or is_cordoned_by_us(node) or is_agent_released(node)
+
+
+def is_decided_by_pods(one: "RecordedNode") -> bool:
+    """Return whether the pods on the node have to be read before anything is decided about it.
+
+    That holds for each state in which the node is emptied, or may be given back.
+    """
+    is_state = one.state.is_in_progress or one.state is UpgradeState.UPGRADE_FAILED
+    return is_state or is_out_of_service(one.node)
 
 
 def is_cordoned_by_others(node: "UpgradeNode") -> bool:

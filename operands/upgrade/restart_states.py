@@ -109,7 +109,7 @@ def _emptied(case: "UpgradeCase") -> "UpgradeMove | None":
         text = f"{listed(pod.ref for pod in operands)} leave by {listed(labels)}"
         return Stay(UpgradeReason.OPERANDS_LEAVE, text, (*kept_out, *paused))
     released = () if is_agent_released(node) else (ReleaseAgent(node.name),)
-    agents = [pod.ref for pod in node.pods if pod.is_agent]
+    agents = [pod.ref for pod in node.known_pods if pod.is_agent]
     if released or agents:
         text = f"the node agent leaves: {listed(agents) or 'its label is set'}"
         return Stay(UpgradeReason.AGENT_LEAVES, text, (*kept_out, *released))

@@ -12,6 +12,7 @@ from api.driver_upgrade import (
     UPGRADE_STATE_LABEL,
     UpgradeState,
 )
+from api.text import listed
 from operands.upgrade.driver_pods import (
     is_driver_ready,
     is_requested,
@@ -23,6 +24,7 @@ from operands.upgrade.driver_pods import (
 from operands.upgrade.out_of_service import (
     bring_back_software,
     give_back,
+    is_agent_released,
     is_cordoned_by_others,
     is_out_of_service,
     validate_again,
@@ -92,10 +94,13 @@ def retired(case: "UpgradeCase") -> "UpgradeMove | None":
         reason, text = UpgradeReason.AUTO_UPGRADE_OFF, f"autoUpgrade is off for {_owner_text(case)}"
     else:
         reason, text = UpgradeReason.UNMANAGED, "no driver DaemonSet selects the node"
-    is_free = case.may_return or is_driver_ready(case.one)
-    if is_out_of_service(node) and node.is_wanted and not is_free:
-        text = f"{text}; the node returns to service once its driver is ready"
-        return Stay(reason, f"{text}: {_driver_text(case)}")
+    if is_out_of_service(node) and node.is_wanted and not serves_old_driver(case.one):
+        text = f"{text}; the node returns to service once its driver and the node agent are ready"
+        if not is_driver_ready(case.one):
+            return Stay(reason, f"{text}: {_driver_text(case)}")
+        if is_agent_released(node) or case.unready_agents:
+            agents = listed(case.unready_agents) or "the node agent is on its way back"
+            return Stay(reason, f"{text}: {agents}", bring_back_software(node))
     annotations = _without(case, *OUR_ANNOTATIONS)
     actions = give_back(node)
     if not (annotations or actions or node.labels.get(UPGRADE_STATE_LABEL)):

@@ -49,17 +49,19 @@ class UpgradeCase:
         """Whether the new driver is ready, the validator agrees, and our own agents are back.
 
         Pods that start before them are given the libraries of the old driver, which are gone, and fail for good.
+        Pods that are not read are no evidence: False.
         """
         pods = self.node.validators
         is_checked = not self.terms.has_validator or (
             bool(pods) and all(pod.is_ready for pod in pods)
         )
-        return is_driver_ready(self.one) and is_checked and not self.unready_agents
+        is_read = self.node.pods is not None
+        return is_driver_ready(self.one) and is_checked and is_read and not self.unready_agents
 
     @property
     def unready_agents(self) -> list[str]:
         """Our agents on the node that do not work yet."""
-        return [pod.ref for pod in self.node.pods if pod.is_agent and not pod.is_ready]
+        return [pod.ref for pod in self.node.known_pods if pod.is_agent and not pod.is_ready]
 
     @property
     def may_return(self) -> bool:

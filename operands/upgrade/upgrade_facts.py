@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, final
 
 from api.driver_upgrade import GPU_RESOURCES, MIG_RESOURCES
 from api.names import RESOURCE_PREFIX, PoolName
+from operands.errors import UnreadPodsError
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -166,11 +167,22 @@ class UpgradeNode:
     desired_digest: str = ""
     """DRIVER_CONFIG_DIGEST of that revision."""
     validators: tuple[ValidatorPod, ...] = ()
-    pods: tuple[PodOnNode, ...] = ()
-    """All others on the node."""
+    pods: tuple[PodOnNode, ...] | None = None
+    """All others on the node; None: they are not read, so that nothing may be concluded from them."""
     processes: tuple[HostProcess, ...] = ()
     reported_reason: str = ""
     """`reason` of its entry in `status.upgrade`, as last written; empty without an entry. Texts behind a colon are ignored."""
+
+    @property
+    def known_pods(self) -> tuple[PodOnNode, ...]:
+        """Return `pods` of a node whose pods are read.
+
+        Raises:
+            UnreadPodsError: they are not.
+        """
+        if self.pods is None:
+            raise UnreadPodsError(f"the pods of node {self.name} are asked for, and are not read")
+        return self.pods
 
 
 @final

@@ -18,6 +18,8 @@ class UpgradeReason(Enum):
     """No driver DaemonSet selects the node."""
     REQUESTOR_MODE = "RequestorMode"
     """An external maintenance operator has the node."""
+    PODS_UNREAD = "PodsNotRead"
+    """What is on the node is not known in this pass: nothing is decided."""
 
     # Something keeps the node from starting
     OUTDATED = "DriverOutdated"

@@ -126,14 +126,16 @@ def _refusal_of(terms: "UpgradeTerms") -> SlotRefused | None:
 
 def _urgency(
     terms: "UpgradeTerms", one: "RecordedNode"
-) -> tuple[int, bool, bool, dt.datetime, int, int, str]:
-    """Return a sort key: the first is the next to start."""
-    users = users_of(one.node)
-    holders = occupants_for_deletion(one.node, terms.pod_deletion).holders
+) -> tuple[int, bool, bool, bool, dt.datetime, int, int, str]:
+    """Return a sort key: the first is the next to start; a node whose pods are not read goes behind those that are known."""
+    is_read = one.node.pods is not None
+    users = users_of(one.node) if is_read else []
+    holders = occupants_for_deletion(one.node, terms.pod_deletion).holders if is_read else ()
     ends = (_NEVER if pod.ends_at is None else pod.ends_at for pod in users)
     return (
         one.record.attempt,
         not is_away(one),
+        not is_read,
         bool(holders),
         max(ends, default=dt.datetime.min.replace(tzinfo=dt.UTC)),
         max((pod.priority for pod in users), default=-(2**31)),

@@ -18,8 +18,10 @@ from kube.backoff import Backoff
 from kube.errors import KubeError, NotFound
 from operands.nvidia.driver_owners import owner_value
 from operands.upgrade.cluster_upgrade import CLUSTER_POLICY, plan_upgrades
+from operands.upgrade.out_of_service import is_decided_by_pods
 from operands.upgrade.upgrade_actions import WaitUntil
 from operands.upgrade.upgrade_facts import UpgradeTimes
+from operands.upgrade.upgrade_record import read_record
 from operands.upgrade.upgrade_terms import OFF
 from reconciler.controller_spec import OPERANDS, ControllerContext, ControllerSpec, Trigger
 from reconciler.driver_upgrade import node_actions, upgrade_reader, upgrade_status
@@ -146,13 +148,12 @@ class DriverUpgrades:
     async def _decide(
         self, owners: "Mapping[str, UpgradeTerms]", seen: "SeenCluster"
     ) -> "dict[str, OwnerUpgrade]":
-        """Return what is done now; pods are read of nodes in progress, and of some that wait where one could start."""
+        """Return what is done now; pods are read where they decide, and of some nodes that wait where one could start."""
         entries = self._reports.by_node()
         reasons = {name: entry.reason for name, entry in entries.items()}
         facts = {name: seen.facts(name, reported=reasons.get(name, "")) for name in seen.nodes}
-        pods = await self._reader.pods(
-            sorted(name for name, node in facts.items() if _is_in_progress(node)), self._refusal
-        )
+        read = [name for name, node in facts.items() if self._is_decided_by_pods(node)]
+        pods = await self._reader.pods(sorted(read), self._refusal)
         for name, found in self._remembered(facts).items():
             pods.setdefault(name, found)
 
@@ -165,7 +166,7 @@ class DriverUpgrades:
             nodes = (
                 seen.facts(
                     name,
-                    pods.get(name, ()),
+                    pods.get(name),
                     found=self._found(name) if name in pods else (),
                     reported=reasons.get(name, ""),
                 )
@@ -188,6 +189,9 @@ class DriverUpgrades:
         self._candidates |= {name: (read_at, some) for name, some in waiting.items()}
         pods |= waiting
         return plan()
+
+    def _is_decided_by_pods(self, node: "UpgradeNode") -> bool:
+        return is_decided_by_pods(read_record(node, self._now().utc))
 
     def _refusal(self, uid: "PodUid") -> "tuple[EvictionAnswer, str] | None":
         return self._refused.answer(uid, self._now().monotonic)
@@ -301,11 +305,6 @@ _BUSY: Final = frozenset(UpgradeState) - {
     UpgradeState.NODE_MAINTENANCE_REQUIRED,
     UpgradeState.POST_MAINTENANCE_REQUIRED,
 }
-_IN_PROGRESS: Final = frozenset(one.value for one in UpgradeState if one.is_in_progress)
-
-
-def _is_in_progress(node: "UpgradeNode") -> bool:
-    return node.labels.get(UPGRADE_STATE_LABEL) in _IN_PROGRESS
 
 
 def _is_waiting(node: "UpgradeNode") -> bool:

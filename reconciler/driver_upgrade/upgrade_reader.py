@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from api.kinds.gpunodeinventory import DriverProcess
     from kube.client import KubeClient
     from kube.resources import Resource
-    from operands.upgrade.upgrade_facts import EvictionAnswer, PodOnNode
+    from operands.upgrade.upgrade_facts import EvictionAnswer, HostProcess, PodOnNode
 
     Refusal = Callable[[PodUid], tuple[EvictionAnswer, str] | None]
     """Returns the API server's refusal of a moment ago, if there was one."""
@@ -96,7 +96,7 @@ class SeenCluster:
     def facts(
         self,
         name: "NodeName",
-        pods: "tuple[PodOnNode, ...]" = (),
+        pods: "tuple[PodOnNode, ...] | None" = None,
         *,
         found: "Iterable[DriverProcess]" = (),
         reported: str = "",
@@ -105,12 +105,14 @@ class SeenCluster:
 
         Args:
             name: of one of the nodes.
-            pods: the others on it, where they are read.
+            pods: the others on it; None: they are not read.
             found: what its agent finds with the driver open; of a node whose pods are read.
             reported: the reason of its entry in `status.upgrade`.
         """
         drivers = self.drivers.get(name, ())
-        pods, processes = with_driver_open(pods, found, {one.fact.uid for one in drivers})
+        processes: tuple[HostProcess, ...] = ()
+        if pods is not None:
+            pods, processes = with_driver_open(pods, found, {one.fact.uid for one in drivers})
         return replace(
             self.nodes[name].fact,
             driver_pods=tuple(one.fact for one in drivers),

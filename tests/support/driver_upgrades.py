@@ -92,6 +92,7 @@ def a_node(state: str = "", **fields: Any) -> UpgradeNode:
         "driver_pods": (a_driver(),),
         "desired_revision": "rev-2",
         "validators": READY,
+        "pods": (),
     }
     return UpgradeNode(labels=labels, annotations=annotations, **known | fields)
 

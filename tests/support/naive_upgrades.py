@@ -160,10 +160,11 @@ class _Node:
         self.new_is_ready = (
             works and not self.stale and len(machine.drivers) == 1 and bool(self.newest)
         )
+        self.is_agent_ready = not (machine.has_agent and machine.breaks_agent)
         self.is_validated = (
             self.new_is_ready
             and (machine.is_validated or not numbers.validates)
-            and not (machine.has_agent and machine.breaks_agent)
+            and self.is_agent_ready
         )
         self.is_out = (
             WITHHELD_BY in machine.annotations
@@ -250,7 +251,8 @@ class _Node:
         if self.is_external:
             return state
         if not self.numbers.is_on or not self.machine.is_wanted:
-            is_free = self.old_serves or self.new_is_ready
+            has_agent = AGENT not in self.machine.labels and self.is_agent_ready
+            is_free = self.old_serves or (self.new_is_ready and has_agent)
             return state if self.is_out and self.machine.is_wanted and not is_free else ""
         if state in AT_REST:
             return self._from_rest()

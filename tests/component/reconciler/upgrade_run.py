@@ -113,6 +113,8 @@ class UpgradeRun:
     digest: str = "d1"
     broken: set[str] = field(default_factory=set)
     """Nodes on which the driver of a new revision does not start."""
+    agentless: set[str] = field(default_factory=set)
+    """Nodes on which a new pod of the agent does not become ready."""
     hidden: set[str] = field(default_factory=set)
     """Nodes for which the scheduler has no room for a driver pod."""
     pools: set[str] = field(default_factory=lambda: {"whole"})
@@ -472,7 +474,9 @@ class UpgradeRun:
             for one in found:
                 if not is_wanted:
                     await self.client.delete(PODS, one["metadata"]["name"], namespace=NAMESPACE)
-                elif not is_ready(one) and (kind == "agent" or is_loaded):
+                elif not is_ready(one) and (
+                    is_loaded if kind != "agent" else name not in self.agentless
+                ):
                     await self._set_ready(NAMESPACE, one["metadata"]["name"])
 
     async def _create_driver(self, node: str) -> None:

@@ -127,7 +127,7 @@ NODES = st.builds(
     validators=st.lists(
         st.builds(ValidatorPod, name=TEXTS, is_ready=st.booleans()), max_size=2
     ).map(tuple),
-    pods=st.lists(PODS, max_size=3).map(tuple),
+    pods=st.none() | st.lists(PODS, max_size=3).map(tuple),
     processes=st.lists(st.builds(HostProcess, NUMBERS, TEXTS), max_size=1).map(tuple),
     reported_reason=TEXTS,
 )

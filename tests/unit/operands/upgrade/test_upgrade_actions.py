@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from api.driver_upgrade import (
     UPGRADE_STATE_LABEL,
     VALIDATION_START_ANNOTATION,
     WAIT_START_ANNOTATION,
+    UpgradeState,
 )
 from api.names import NodeName, PodUid
 from api.selector_text import parse_label_selector
@@ -230,6 +232,31 @@ def test_a_failed_node_without_a_driver_that_works_stays_out_of_service(fields):
 def test_a_failed_node_whose_new_driver_is_ready_gets_its_validator_back():
     node = out_of_service("upgrade-failed", released=True, validators=())
     assert names(step(node)) == ["ReturnAgent"]
+
+
+@pytest.mark.parametrize("state", [state.value for state in UpgradeState])
+def test_pods_that_are_not_read_change_nothing_on_a_node_that_is_out_of_service(state: str):
+    """The driver is ready and validated; whether the node agent is, nothing says."""
+    if UpgradeState(state).is_external:
+        return
+    for terms in (the_terms(), the_terms(has_validator=False), the_terms(auto_upgrade=False)):
+        answer = step(out_of_service(state, pods=None), terms)
+        assert answer.progress.state is UpgradeState(state)
+        assert answer.progress.reason is UpgradeReason.PODS_UNREAD
+        assert {name for name in names(answer) if name != "Annotate"} == set()
+
+
+@pytest.mark.parametrize("state", ["upgrade-done", "validation-required", "upgrade-failed"])
+def test_without_auto_upgrade_a_node_returns_once_its_agent_is_ready(state: str):
+    off = the_terms(auto_upgrade=False)
+    released = out_of_service(state, released=True)
+    assert names(step(released, off)) == ["ReturnAgent"]
+    agent = a_pod("agent", is_agent=True, is_ready=False)
+    answer = step(out_of_service(state, pods=(agent,)), off)
+    assert names(answer) == []
+    assert "team/agent" in answer.progress.message
+    ready = out_of_service(state, pods=(replace(agent, is_ready=True),))
+    assert names(step(ready, off)) == ["Uncordon", "ReturnUnits", "SetState"]
 
 
 def test_a_node_that_is_not_chosen_any_more_is_given_back():

@@ -208,6 +208,11 @@ def test_a_node_that_cannot_start_takes_no_slot(fields):
     assert "b" in started(nodes)
 
 
+def test_a_node_whose_pods_are_not_read_counts_as_no_empty_one():
+    busy = waiting("z", pods=(a_pod(),))
+    assert started([waiting("a", pods=None), busy]) == ["z"]
+
+
 def test_owners_have_their_own_limits():
     def owned(name: str, owner: str) -> UpgradeNode:
         return waiting(name, labels={DRIVER_OWNER_LABEL: owner})

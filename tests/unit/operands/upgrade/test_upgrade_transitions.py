@@ -501,7 +501,11 @@ def test_a_state_is_followed_by(node, terms, expected, reason):
 
 def test_the_table_has_every_state_and_every_reason():
     assert {row[2] for row in TRANSITIONS} == {state.value for state in UpgradeState}
-    elsewhere = {R.MAX_PARALLEL, R.POLICY_REFUSED}  # test_upgrade_slots
+    elsewhere = {
+        R.MAX_PARALLEL,  # test_upgrade_slots
+        R.POLICY_REFUSED,
+        R.PODS_UNREAD,  # test_upgrade_actions
+    }
     assert {row[3] for row in TRANSITIONS} | elsewhere == set(UpgradeReason)
 
 
