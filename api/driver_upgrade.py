@@ -33,6 +33,7 @@ REQUESTOR_MODE_ANNOTATION: Final = "nvidia.com/gpu-driver-upgrade-requestor-mode
 
 DEPLOY_LABEL_PREFIX: Final = "nvidia.com/gpu.deploy."
 """On a Node, with the name of an operand: `true` runs the operand's pod there."""
+DRIVER_DEPLOY_LABEL: Final = f"{DEPLOY_LABEL_PREFIX}driver"
 DEPLOYED: Final = "true"
 PAUSED_FOR_UPGRADE: Final = "paused-for-driver-upgrade"
 """Value of a deploy label while the operand is away for an upgrade of the driver."""

@@ -2,7 +2,12 @@
 
 from typing import TYPE_CHECKING, Final
 
-from api.driver_upgrade import SAFE_LOAD_ANNOTATION, UPGRADE_REQUESTED_ANNOTATION
+from api.driver_upgrade import (
+    DRIVER_DEPLOY_LABEL,
+    PAUSED_FOR_UPGRADE,
+    SAFE_LOAD_ANNOTATION,
+    UPGRADE_REQUESTED_ANNOTATION,
+)
 from operands.upgrade.upgrade_facts import DriverRevision
 from operands.upgrade.upgrade_reasons import UpgradeReason
 
@@ -19,8 +24,14 @@ def is_requested(node: "UpgradeNode") -> bool:
     return node.annotations.get(UPGRADE_REQUESTED_ANNOTATION) == _TRUE
 
 
+def is_held_off(node: "UpgradeNode") -> bool:
+    """Return whether its deploy label keeps the driver's DaemonSet from making a pod."""
+    return node.labels.get(DRIVER_DEPLOY_LABEL) == PAUSED_FOR_UPGRADE
+
+
 def waits_for_safe_load(node: "UpgradeNode") -> bool:
-    return bool(node.annotations.get(SAFE_LOAD_ANNOTATION))
+    """Return whether the driver is to load once nothing uses it: its pod waits, or is held off."""
+    return bool(node.annotations.get(SAFE_LOAD_ANNOTATION)) or is_held_off(node)
 
 
 def need_of(node: "UpgradeNode") -> tuple[UpgradeReason, str] | None:

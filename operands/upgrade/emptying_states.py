@@ -177,6 +177,7 @@ def _started(case: "UpgradeCase") -> Advance:
         annotations=annotations,
         replaces=replaces,
         revision=node.desired_revision,
+        digest=node.desired_digest,
     )
 
 

@@ -123,6 +123,7 @@ def _record_after(case: "UpgradeCase", move: "UpgradeMove") -> UpgradeRecord:
         attempt=before.attempt if move.attempt is None else move.attempt,
         reason=move.reason,
         message=move.message,
+        digest=before.digest if move.digest is None else move.digest,
         revision=before.revision if move.revision is None else move.revision,
         replaces=before.replaces if move.replaces is None else move.replaces,
     )

@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING
 from api.driver_upgrade import (
     AGENT_DEPLOY_LABEL,
     DEPLOY_LABEL_PREFIX,
+    DEPLOYED,
+    DRIVER_DEPLOY_LABEL,
     DRIVER_UPGRADE,
     INITIALLY_UNSCHEDULABLE_ANNOTATION,
     PAUSED_FOR_UPGRADE,
+    SAFE_LOAD_ANNOTATION,
     UNITS_WITHHELD_ANNOTATION,
     UpgradeState,
 )
+from operands.upgrade.driver_pods import is_held_off
 from operands.upgrade.upgrade_actions import (
+    Annotate,
     Cordon,
     DeletePod,
+    PauseOperand,
     ResumeOperand,
     ReturnAgent,
     ReturnUnits,
@@ -77,13 +83,31 @@ def keep_out(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":
 
 
 def bring_back_software(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":
-    """Return what brings back the operands and our own pods, which need the driver."""
+    """Return what brings back the operands and our own pods, which need the driver; it comes by `load_driver`."""
     resumed = tuple(
         ResumeOperand(node.name, label)
         for label, value in sorted(node.labels.items())
-        if label.startswith(DEPLOY_LABEL_PREFIX) and value == PAUSED_FOR_UPGRADE
+        if label.startswith(DEPLOY_LABEL_PREFIX)
+        and label != DRIVER_DEPLOY_LABEL
+        and value == PAUSED_FOR_UPGRADE
     )
     return (*resumed, ReturnAgent(node.name)) if is_agent_released(node) else resumed
+
+
+def hold_driver_off(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":
+    """Return what keeps the driver's DaemonSet from making a pod; nothing where it does not select nodes by the label."""
+    is_selected = node.labels.get(DRIVER_DEPLOY_LABEL) == DEPLOYED
+    return (PauseOperand(node.name, DRIVER_DEPLOY_LABEL),) if is_selected else ()
+
+
+def load_driver(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":
+    """Return what lets the driver load that waits, or that is held off."""
+    loads: list[UpgradeAction] = []
+    if SAFE_LOAD_ANNOTATION in node.annotations:
+        loads.append(Annotate(node.name, {SAFE_LOAD_ANNOTATION: None}))
+    if is_held_off(node):
+        loads.append(ResumeOperand(node.name, DRIVER_DEPLOY_LABEL))
+    return tuple(loads)
 
 
 def validate_again(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":

@@ -6,7 +6,7 @@ labels, and then our own pods. Where only the driver pod restarts, all of them s
 
 from typing import TYPE_CHECKING
 
-from api.driver_upgrade import DEPLOYED, SAFE_LOAD_ANNOTATION, UpgradeState
+from api.driver_upgrade import DEPLOYED, UpgradeState
 from api.text import listed
 from operands.upgrade.driver_pods import (
     MOST_RESTARTS,
@@ -25,13 +25,15 @@ from operands.upgrade.driver_users import (
 )
 from operands.upgrade.out_of_service import (
     bring_back_software,
+    hold_driver_off,
     is_agent_released,
     is_cordoned_by_others,
     keep_out,
+    load_driver,
     validate_again,
 )
 from operands.upgrade.resting_states import done
-from operands.upgrade.upgrade_actions import Annotate, DeletePod, PauseOperand, ReleaseAgent
+from operands.upgrade.upgrade_actions import DeletePod, PauseOperand, ReleaseAgent
 from operands.upgrade.upgrade_case import Advance, Stay
 from operands.upgrade.upgrade_facts import DriverRevision
 from operands.upgrade.upgrade_reasons import UpgradeReason
@@ -47,7 +49,7 @@ def pod_restart(case: "UpgradeCase") -> "UpgradeMove":
     if stale or waits_for_safe_load(case.node):
         move = _full_after_all(case) or _emptied(case) or _replaced(case, stale)
     else:
-        move = _starting(case)
+        move = _overtaken(case) or _starting(case)
     if isinstance(move, Advance) or not case.is_over:
         return move
     text = f"the driver was not ready in time: {move.message}"
@@ -89,6 +91,24 @@ def _full_after_all(case: "UpgradeCase") -> Advance | None:
     return Advance(UpgradeState.CORDON_REQUIRED, UpgradeReason.STARTED, text)
 
 
+def _overtaken(case: "UpgradeCase") -> Stay | None:
+    """Return how the driver pod is held off that its DaemonSet makes of a revision with another configuration.
+
+    The one before was deleted while pods of users stayed, and they have to leave first.
+    """
+    record, node = case.record, case.node
+    is_alone = record.reason is UpgradeReason.RESTART_ONLY and bool(record.digest)
+    held_off = hold_driver_off(node)
+    if not is_alone or node.desired_digest == record.digest or not held_off:
+        return None
+    if is_driver_ready(case.one):
+        return None
+    text = (
+        "the driver's configuration has changed since: its pod is held off until the node is empty"
+    )
+    return Stay(UpgradeReason.SAFE_LOAD, text, (*keep_out(node), *held_off))
+
+
 def _emptied(case: "UpgradeCase") -> "UpgradeMove | None":
     """Return what has to leave before the driver is unloaded; None: nothing has."""
     node, kept_out = case.node, keep_out(case.node)
@@ -122,7 +142,7 @@ def _replaced(case: "UpgradeCase", stale: "list[DriverPod]") -> Stay:
     if deleted:
         text = f"deletes driver pod {listed(pod.name for pod in stale)}"
         return Stay(UpgradeReason.RESTARTING, text, (*kept_out, *deleted))
-    return Stay(UpgradeReason.DRIVER_STARTING, "the driver loads", (*kept_out, _load(case)))
+    return Stay(UpgradeReason.DRIVER_STARTING, "the driver loads", (*kept_out, *load_driver(node)))
 
 
 def _starting(case: "UpgradeCase") -> "UpgradeMove":
@@ -195,8 +215,3 @@ def _not_validated(case: "UpgradeCase") -> tuple[UpgradeReason, str]:
     cause = next((f": {pod.message}" for pod in waiting if pod.message), "")
     names = listed(pod.name for pod in waiting)
     return UpgradeReason.VALIDATING, f"validator {names} is not ready{cause}"
-
-
-def _load(case: "UpgradeCase") -> Annotate:
-    """Return what lets the driver pod load the driver."""
-    return Annotate(case.node.name, {SAFE_LOAD_ANNOTATION: None})

@@ -15,6 +15,7 @@ from api.driver_upgrade import (
 from api.text import listed
 from operands.upgrade.driver_pods import (
     is_driver_ready,
+    is_held_off,
     is_requested,
     is_still_needed,
     need_of,
@@ -27,6 +28,7 @@ from operands.upgrade.out_of_service import (
     is_agent_released,
     is_cordoned_by_others,
     is_out_of_service,
+    load_driver,
     validate_again,
 )
 from operands.upgrade.upgrade_case import Advance, Stay
@@ -94,15 +96,16 @@ def retired(case: "UpgradeCase") -> "UpgradeMove | None":
         reason, text = UpgradeReason.AUTO_UPGRADE_OFF, f"autoUpgrade is off for {_owner_text(case)}"
     else:
         reason, text = UpgradeReason.UNMANAGED, "no driver DaemonSet selects the node"
+    resumed = load_driver(node) if is_held_off(node) else ()
     if is_out_of_service(node) and node.is_wanted and not serves_old_driver(case.one):
-        text = f"{text}; the node returns to service once its driver and the node agent are ready"
+        text = f"{text}; the node returns to service once its"
         if not is_driver_ready(case.one):
-            return Stay(reason, f"{text}: {_driver_text(case)}")
+            return Stay(reason, f"{text} driver is ready: {_driver_text(case)}", resumed)
         if is_agent_released(node) or case.unready_agents:
-            agents = listed(case.unready_agents) or "the node agent is on its way back"
-            return Stay(reason, f"{text}: {agents}", bring_back_software(node))
+            cause = listed(case.unready_agents) or "it is on its way back"
+            return Stay(reason, f"{text} agent is ready: {cause}", bring_back_software(node))
     annotations = _without(case, *OUR_ANNOTATIONS)
-    actions = give_back(node)
+    actions = (*resumed, *give_back(node))
     if not (annotations or actions or node.labels.get(UPGRADE_STATE_LABEL)):
         return None
     return Advance(UpgradeState.UNKNOWN, reason, text, actions, annotations)

@@ -91,6 +91,7 @@ class Advance:
     """None: the same one."""
     replaces: str | None = None
     revision: str | None = None
+    digest: str | None = None
 
 
 UpgradeMove: TypeAlias = Stay | Advance

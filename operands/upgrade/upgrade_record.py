@@ -50,6 +50,8 @@ class UpgradeRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     message: str = ""
     revision: str = ""
     """Revision of the driver's DaemonSet that the attempt is for."""
+    digest: str = ""
+    """DRIVER_CONFIG_DIGEST of that revision."""
     replaces: str = ""
     """UID of a driver pod that is replaced even if it is up to date."""
 
@@ -133,6 +135,7 @@ def _unwritten(
         since,
         attempt=written.attempt,
         revision=written.revision,
+        digest=written.digest,
         replaces=written.replaces,
     )
 

@@ -1,9 +1,9 @@
 """Driver DaemonSets: which nodes they select, what their pods are compared with, and the facts of those pods. Pure."""
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
-from api.driver_upgrade import AGENT_DEPLOY_LABEL, DEPLOY_LABEL_PREFIX, DEPLOYED
+from api.driver_upgrade import AGENT_DEPLOY_LABEL, DEPLOYED, DRIVER_DEPLOY_LABEL
 from api.names import NodeName, PodUid
 from api.status_conditions import parse_time
 from api.text import truncate
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
         UpgradePod,
         UpgradePodSpec,
     )
-
-DRIVER_DEPLOY_LABEL: Final = f"{DEPLOY_LABEL_PREFIX}driver"
 
 
 @final

@@ -9,6 +9,9 @@ from api.driver_upgrade import (
     AGENT_DEPLOY_LABEL,
     CORDON_MANAGER,
     DEPLOY_LABEL_PREFIX,
+    DEPLOYED,
+    DRIVER_DEPLOY_LABEL,
+    PAUSED_FOR_UPGRADE,
     UNITS_WITHHELD_ANNOTATION,
     UPGRADE_RECORD_ANNOTATION,
 )
@@ -57,7 +60,10 @@ def seen_node(
     """Return a node with the DaemonSet for it; `owners` are the UIDs of those with a pod there."""
     meta, labels = node.metadata, node.metadata.labels or {}
     name = NodeName(meta.name)
-    daemon = daemon_of(name, labels, daemons, owners=owners)
+    # A driver that is held off for an upgrade comes back.
+    is_held_off = labels.get(DRIVER_DEPLOY_LABEL) == PAUSED_FOR_UPGRADE
+    selected = {**labels, DRIVER_DEPLOY_LABEL: DEPLOYED} if is_held_off else labels
+    daemon = daemon_of(name, selected, daemons, owners=owners)
     taints = {one.key for one in node.spec.taints or ()}
     fact = UpgradeNode(
         name=name,
@@ -67,7 +73,7 @@ def seen_node(
         owns_cordon=meta.owns_cordon(CORDON_MANAGER),
         is_ready=node.is_ready,
         is_leaving=meta.deletion_timestamp is not None or DISRUPTED_TAINT in taints,
-        is_wanted=is_wanted(labels, daemon),
+        is_wanted=is_wanted(selected, daemon),
         desired_revision="" if daemon is None else daemon.revision,
         desired_digest="" if daemon is None else daemon.digest,
     )

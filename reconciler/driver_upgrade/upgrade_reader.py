@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 
-from api.driver_upgrade import AGENT_DEPLOY_LABEL, UPGRADE_STATE_LABEL
+from api.driver_upgrade import AGENT_DEPLOY_LABEL, DRIVER_DEPLOY_LABEL, UPGRADE_STATE_LABEL
 from api.foreign.core import Node
 from api.names import NodeName, PodUid
 from kube.errors import KubeError, NotFound, Undecodable
@@ -23,7 +23,6 @@ from kube.resources import (
 from manifests.install.rbac import PolicyRule
 from operands.upgrade.upgrade_facts import UpgradeNode
 from reconciler.driver_upgrade.driver_daemons import (
-    DRIVER_DEPLOY_LABEL,
     SeenDriver,
     SeenValidator,
     agent_daemons,

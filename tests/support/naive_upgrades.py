@@ -20,6 +20,7 @@ STARTS = {
 }
 WITHHELD_BY = "gpu.deckhouse.io/units-withheld-by"
 AGENT = "gpu.deckhouse.io/deploy.node-agent"
+DRIVER = "nvidia.com/gpu.deploy.driver"
 EXTERNAL = ("node-maintenance-required", "post-maintenance-required")
 AT_REST = ("", "upgrade-done")
 MOVING = (
@@ -68,6 +69,7 @@ class Memory:
     attempt: int = 0
     restarts_only: bool = False
     revision: str = ""
+    digest: str = ""
     replaces: str = ""
 
 
@@ -147,7 +149,8 @@ class _Node:
         self.newest = [
             one for one in machine.drivers if not one.is_orphan and one.revision == world.revision
         ]
-        self.waits_to_load = bool(machine.annotations.get(SAFE_LOAD))
+        self.is_held_off = machine.labels.get(DRIVER) == "paused-for-driver-upgrade"
+        self.waits_to_load = bool(machine.annotations.get(SAFE_LOAD)) or self.is_held_off
         self.is_requested = machine.annotations.get(REQUESTED) == "true"
         self.is_skipped = machine.labels.get(SKIP) == "true"
         self.is_external = memory.state in EXTERNAL or REQUESTOR in machine.annotations
@@ -207,7 +210,7 @@ class _Node:
             and not self.is_external
             and not self.is_skipped
             and self.machine.is_ready
-            and any(one.is_scheduled for one in self.machine.drivers)
+            and (self.is_held_off or any(one.is_scheduled for one in self.machine.drivers))
         )
 
     @property
@@ -363,9 +366,14 @@ class _Node:
             if self.numbers.validates:
                 return "validation-required"
             return "upgrade-done" if self.others_cordoned else "uncordon-required"
-        elif self._crashes():
+        elif self._crashes() and not self._is_overtaken():
             return "upgrade-failed"
         return "upgrade-failed" if self._over(clock, 1800) else "pod-restart-required"
+
+    def _is_overtaken(self) -> bool:
+        """Return whether pods stayed for a driver of another configuration than the one that comes."""
+        memory = self.memory
+        return memory.restarts_only and bool(memory.digest) and memory.digest != self.world.digest
 
     def _crashes(self) -> bool:
         drivers = self.machine.drivers
@@ -406,6 +414,7 @@ class _Node:
                 after,
                 restarts_only=state == "pod-restart-required",
                 revision=str(self.world.revision),
+                digest=self.world.digest,
                 replaces=uids[-1] if self.is_requested and uids else before.replaces,
             )
         if state == "upgrade-required" and before.state in AT_REST:

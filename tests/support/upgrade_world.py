@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from api.driver_upgrade import (
     AGENT_DEPLOY_LABEL,
+    DRIVER_DEPLOY_LABEL,
     DRIVER_UPGRADE,
     PAUSED_FOR_UPGRADE,
     SAFE_LOAD_ANNOTATION,
@@ -120,7 +121,7 @@ class UpgradeWorld:
 
     def add_node(self) -> Machine:
         machine = Machine(self.new_uid("n"))
-        machine.labels[OPERAND] = "true"
+        machine.labels |= {OPERAND: "true", DRIVER_DEPLOY_LABEL: "true"}
         machine.drivers.append(
             Driver(self.new_uid("driver"), self.revision, self.digest, is_ready=True)
         )
@@ -251,8 +252,11 @@ class UpgradeWorld:
         """Let kubelet, the DaemonSet controllers and the validator do what they have to do."""
         if not machine.is_ready:
             return
+        is_held_off = machine.labels.get(DRIVER_DEPLOY_LABEL) == PAUSED_FOR_UPGRADE
+        for one in machine.drivers:
+            one.is_terminating |= is_held_off and not one.is_orphan
         machine.drivers = [one for one in machine.drivers if not one.is_terminating]
-        if not machine.drivers and machine.is_wanted:
+        if not machine.drivers and machine.is_wanted and not is_held_off:
             machine.drivers.append(
                 Driver(
                     self.new_uid("driver"),

@@ -1,10 +1,18 @@
 """`driver.upgrade`: what must hold before a node takes pods again, or before a driver is unloaded."""
 
+import asyncio
+
 import pytest
 
 from api.driver_upgrade import UPGRADE_STATE_LABEL
 from kube.resources import NODES
-from tests.component.reconciler.upgrade_run import an_upgrade_run
+from tests.component.reconciler.upgrade_run import (
+    NAMESPACE,
+    STEP_S,
+    TEAM,
+    an_upgrade_run,
+    is_driver,
+)
 
 pytestmark = pytest.mark.looptime
 
@@ -28,3 +36,45 @@ async def test_node_whose_agent_is_not_ready_stays_out_of_service(label: str):
         run.agentless.clear()
         await run.until("upgrade-done")
         assert await run.marks("n0") == set()
+
+
+@pytest.mark.parametrize("has_user", [True, False])
+async def test_pods_leave_before_a_driver_of_another_configuration_follows_one_that_only_restarts(
+    has_user: bool,
+):
+    """The revision with that configuration comes while the driver pod of the one before ends: nothing has left yet."""
+    async with an_upgrade_run(1) as run:
+        if has_user:
+            await run.add_pod("n0")
+        await run.roll_out(2, digest="d1")
+        while not any(
+            pod["metadata"].get("deletionTimestamp")
+            for pod in await run.pods(NAMESPACE)
+            if is_driver(pod)
+        ):
+            await asyncio.sleep(STEP_S)
+            await run.look()
+        await run.roll_out(3, digest="d3")
+        await asyncio.sleep(STEP_S)
+        await run.look()
+        assert "nvidia.com/gpu.deploy.driver" in await run.marks("n0")
+        await run.until(
+            "upgrade-done"
+        )  # fails where the driver is unloaded while something holds it
+        assert await run.driver_revisions() == {"n0": "r3"}
+        assert await run.pods(TEAM) == []
+        assert await run.marks("n0") == set()
+
+
+async def test_pods_stay_where_the_revision_that_follows_has_the_same_configuration():
+    async with an_upgrade_run(1) as run:
+        pod = await run.add_pod("n0")
+        await run.roll_out(2, digest="d1")
+        await run.step()
+        await run.until("pod-restart-required")
+        await run.look()
+        await run.roll_out(3, digest="d1")
+        await run.step()
+        await run.until("upgrade-done")
+        assert await run.driver_revisions() == {"n0": "r3"}
+        assert [one["metadata"]["name"] for one in await run.pods(TEAM)] == [pod]

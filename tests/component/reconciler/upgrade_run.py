@@ -120,6 +120,8 @@ class UpgradeRun:
     pools: set[str] = field(default_factory=lambda: {"whole"})
     found: dict[str, list[DriverProcess]] = field(default_factory=dict)
     """What the agents find with the driver open, by node."""
+    loaded: dict[str, str] = field(default_factory=dict)
+    """Configuration of the driver pod that ended last, by node."""
     daemon_uid: str = ""
     agent_uid: str = ""
     policy_uid: str = ""
@@ -433,7 +435,7 @@ class UpgradeRun:
         for pod in pods:
             name = pod["spec"].get("nodeName", "")
             if pod["metadata"].get("deletionTimestamp") or (name and name not in nodes):
-                await self._end(pod, pods if name in nodes else [])
+                await self._end(pod, pods if name in nodes and _runs_driver(nodes[name]) else [])
             else:
                 on_node[name or pod["metadata"]["labels"].get("for", "")].append(pod)
         for name, node in nodes.items():
@@ -441,24 +443,30 @@ class UpgradeRun:
 
     async def _end(self, pod: Json, pods: list[Json]) -> None:
         meta, node = pod["metadata"], pod["spec"].get("nodeName")
-        if is_driver(pod) and digest_of(pod) != self.digest:
-            holders = [
-                one["metadata"]["name"]
-                for one in pods
-                if one["spec"].get("nodeName") == node and one is not pod and not is_driver(one)
-            ]
-            assert not holders, f"the driver of {node} is unloaded, and {holders} hold it"
+        if is_driver(pod):
+            self.loaded[node] = digest_of(pod)
+            self._unload(node, [one for one in pods if one["spec"].get("nodeName") == node])
         with contextlib.suppress(NotFound):
             await self.client.delete(
                 PODS, meta["name"], namespace=meta["namespace"], grace_period_s=0
             )
 
+    def _unload(self, node: str, pods: list[Json]) -> None:
+        """Load a driver of another configuration than the one before: it is to come alone."""
+        if self.loaded.get(node, self.digest) != self.digest:
+            holders = [one["metadata"]["name"] for one in pods if not is_driver(one)]
+            assert not holders, f"the driver of {node} is unloaded, and {holders} hold it"
+
     async def _tick_node(self, node: Json, pods: list[Json]) -> None:
         name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
         drivers = [one for one in pods if is_driver(one)]
         is_loaded = any(is_ready(one) for one in drivers)
-        if not drivers and labels.get("nvidia.com/gpu.deploy.driver") == "true":
+        if not drivers and _runs_driver(node):
+            self._unload(name, pods)
             await self._create_driver(name)
+        elif not _runs_driver(node):
+            for driver in drivers:
+                await self.client.delete(PODS, driver["metadata"]["name"], namespace=NAMESPACE)
         for driver in drivers:
             is_waiting = SAFE_LOAD_ANNOTATION in (node["metadata"].get("annotations") or {})
             if driver["spec"].get("nodeName") and not is_ready(driver) and not is_waiting:
@@ -566,6 +574,11 @@ class UpgradeRun:
             "uid": uid,
             "controller": True,
         }
+
+
+def _runs_driver(node: Json) -> bool:
+    labels = node["metadata"].get("labels") or {}
+    return bool(labels.get("nvidia.com/gpu.deploy.driver") == "true")
 
 
 def is_driver(pod: Json) -> bool:

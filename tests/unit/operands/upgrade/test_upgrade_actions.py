@@ -10,6 +10,7 @@ import pytest
 from api.driver_upgrade import (
     AGENT_DEPLOY_LABEL,
     DRAIN_SKIP_LABEL,
+    DRIVER_DEPLOY_LABEL,
     INITIALLY_UNSCHEDULABLE_ANNOTATION,
     PAUSED_FOR_UPGRADE,
     SAFE_LOAD_ANNOTATION,
@@ -77,7 +78,8 @@ def evicted(answer: NodeUpgrade) -> list[str]:
 
 
 def deleting(*pods: Any, **fields: Any) -> UpgradeNode:
-    return out_of_service("pod-deletion-required", driver_pods=OLD, pods=pods, **fields)
+    known = {"driver_pods": OLD, "pods": pods}
+    return out_of_service("pod-deletion-required", **known | fields)
 
 
 def restarting(**fields: Any) -> UpgradeNode:
@@ -422,6 +424,35 @@ def test_the_driver_loads_once_nothing_uses_it():
         driver_pods=LOADING, annotations={SAFE_LOAD_ANNOTATION: "true"}, pods=(a_pod(),)
     )
     assert names(step(used)) == ["EvictPod"]
+
+
+def test_a_driver_pod_of_another_configuration_is_held_off_until_the_node_is_empty():
+    """Pods stayed, for a revision that was overtaken."""
+    on = {DRIVER_DEPLOY_LABEL: "true"}
+    record = {"reason": UpgradeReason.RESTART_ONLY, "digest": "d1"}
+    known = {"record": record, "desired_digest": "d3", "released": False, "pods": (a_pod(),)}
+    for pods in ((), LOADING, (a_driver(OUTDATED, is_terminating=True, config_digest="d1"),)):
+        answer = step(restarting(driver_pods=pods, labels=on, **known))
+        assert PauseOperand(NodeName("n1"), DRIVER_DEPLOY_LABEL) in answer.actions
+    off = {DRIVER_DEPLOY_LABEL: PAUSED_FOR_UPGRADE}
+    answer = step(restarting(driver_pods=(), labels=off, **known))
+    assert answer.progress.state is UpgradeState.CORDON_REQUIRED
+    held = {"driver_pods": (), "labels": off}
+    assert evicted(step(deleting(a_pod(), **held))) == ["train"]
+    assert names(step(restarting(**held))) == ["ResumeOperand"]
+    loaded = restarting(labels=on, **known | {"driver_pods": (a_driver(),)})
+    assert step(loaded).progress.state is UpgradeState.VALIDATION_REQUIRED
+
+
+@pytest.mark.parametrize("state", ["upgrade-done", "upgrade-required", "upgrade-failed"])
+def test_a_driver_that_is_held_off_comes_back_whatever_state_is_written_by_hand(state: str):
+    label = {DRIVER_DEPLOY_LABEL: PAUSED_FOR_UPGRADE}
+    held = {"driver_pods": (), "labels": label, "desired_revision": "rev-3"}
+    answer = step(a_node(state, record={"revision": "rev-2"}, **held))
+    expected = "cordon-required" if state == "upgrade-required" else "upgrade-required"
+    assert answer.progress.state.value == expected
+    off = step(out_of_service(state, **held), the_terms(auto_upgrade=False))
+    assert names(off) == ["ResumeOperand"]
 
 
 def test_a_requested_upgrade_replaces_a_driver_pod_that_is_up_to_date():
