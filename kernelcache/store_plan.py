@@ -142,7 +142,10 @@ class _Survey:
 
     @classmethod
     def of(cls, store: "StoreSnapshot", terms: "StoreTerms", now: float) -> "_Survey":
-        dues = {digest: terms.retry_at(failed) for digest, failed in store.failures.items()}
+        latest = now + terms.retry_max_s
+        dues = {
+            digest: min(terms.retry_at(failed), latest) for digest, failed in store.failures.items()
+        }
         since = unneeded_since(store, now)
         return cls(
             store=store,

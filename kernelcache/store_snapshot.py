@@ -33,7 +33,7 @@ class DigestOnDisk:
 
     bytes: int
     last_used_at: float
-    """Time of the last mount or unmount, or of the extraction."""
+    """Wall-clock time of the last mount or unmount, or of the extraction: kept on disk, and compared with others of its kind only."""
 
 
 @final
@@ -72,7 +72,7 @@ class StoreTerms:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSnapshot:
-    """What the node is to have, and what it has; all times are of one clock."""
+    """What the node is to have, and what it has; times are of one monotonic clock, but for `last_used_at`."""
 
     wanted: "Mapping[CacheName, WantedCache]"
     stored: "Mapping[Digest, DigestOnDisk]"

@@ -390,7 +390,8 @@ class StoreReconciler:
         return min(due)
 
     def _now(self) -> float:
-        return self._clock.utc_now().timestamp()
+        # Monotonic: a wall clock that is set back would put off retries and removals for as long as it was wrong.
+        return self._clock.monotonic()
 
 
 def _urgency(one: Extract) -> "tuple[bool, Digest]":

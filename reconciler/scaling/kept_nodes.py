@@ -41,6 +41,8 @@ KEPT_FOR_S: Final = 600.0
 RENEWED_AFTER_S: Final = KEPT_FOR_S / 2
 DELAY_S: Final = 1.0
 """A pod's reservation, commitment and binding follow each other within this."""
+MOST_AHEAD_S: Final = KEPT_FOR_S / 2
+"""By which the clock of the leader before may have been ahead: a later end was written by a clock that was wrong."""
 LOOK_AGAIN_S: Final = 60.0
 NO_POOL: Final = PoolName("")
 """Key of nodes whose pool is gone."""
@@ -121,16 +123,17 @@ class KeptNodes:
         )
 
     def _is_over(self, node: "NodeFacts") -> bool:
-        until = parse_time(node.keep_until)
-        return until is None or until <= self._now().utc
+        left_s = _left_s(node.keep_until, self._now().utc)
+        return left_s is None or left_s <= 0
 
     async def _keep(self, node: "NodeFacts") -> None:
         if node.do_not_disrupt and not node.keep_until:
             return  # of another client
         now = self._now().utc
         shown = self._expected.unseen(node.name, _metadata(node)) or node.keep_until
-        until = parse_time(shown) if node.do_not_disrupt or shown != node.keep_until else None
-        if until is not None and (until - now).total_seconds() > RENEWED_AFTER_S:
+        left_s = _left_s(shown, now)
+        is_there = node.do_not_disrupt or shown != node.keep_until
+        if is_there and left_s is not None and left_s > RENEWED_AFTER_S:
             return
         text = format_time(now + dt.timedelta(seconds=KEPT_FOR_S))
         await self._write(node, {DO_NOT_DISRUPT_ANNOTATION: "true", KEEP_UNTIL_ANNOTATION: text})
@@ -148,6 +151,13 @@ class KeptNodes:
             await self._client.merge_patch(NODES, {"metadata": metadata}, name=node.name)
         written = annotations[KEEP_UNTIL_ANNOTATION] or ""
         self._expected.expect_newer(node.name, written, _metadata(node))
+
+
+def _left_s(until: str, now: dt.datetime) -> float | None:
+    """Return the seconds until the written end; None where none is readable, or a clock that was ahead wrote it."""
+    end = parse_time(until)
+    left_s = None if end is None else (end - now).total_seconds()
+    return None if left_s is not None and left_s > KEPT_FOR_S + MOST_AHEAD_S else left_s
 
 
 def _metadata(node: "NodeFacts") -> ObjectMeta:

@@ -1,6 +1,7 @@
 """Empty nodes that a pool needs are kept for a while, again and again, and no longer than that."""
 
-from typing import Any
+import datetime as dt
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -8,9 +9,13 @@ from api.foreign.karpenter import DO_NOT_DISRUPT_ANNOTATION, NODE_POOL_LABEL
 from api.names import KEEP_UNTIL_ANNOTATION, PoolName
 from api.status_conditions import parse_time
 from kube.resources import GPU_POOLS, NODES
+from pool.model import Instant
 from reconciler.scaling.kept_nodes import KEPT_FOR_S, LOOK_AGAIN_S, NO_POOL, KeptNodes
 from tests.component.reconciler.handover_run import N1, POOL, ScalingRun, a_scaling_run
 from tests.support.allocation_state import a_bound_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.looptime
 
@@ -30,11 +35,13 @@ async def scale(run: ScalingRun, **terms: Any) -> KeptNodes:
     return new_keeper(run)
 
 
-def new_keeper(run: ScalingRun) -> KeptNodes:
+def new_keeper(run: ScalingRun, *, now: "Callable[[], Instant] | None" = None) -> KeptNodes:
     process = run.process
     index = process.cluster.allocation_state.index
     run.api.requests.clear()
-    return KeptNodes(process.cluster.client, index, view=process.view, now=process.clock.instant)
+    return KeptNodes(
+        process.cluster.client, index, view=process.view, now=now or process.clock.instant
+    )
 
 
 async def annotations(run: ScalingRun) -> dict[str, str]:
@@ -64,6 +71,22 @@ async def test_a_node_that_is_needed_empty_is_kept_for_ten_minutes_and_again(ter
             await keeper.reconcile(POOL)
             assert (await annotations(run) == first) is is_same
         assert len(run.process.cluster.writes()) == 2
+
+
+async def test_an_end_that_a_clock_wrote_which_was_ahead_keeps_no_node_for_hours():
+    async with a_scaling_run() as run:
+        keeper, clock = await scale(run, minUnits=1), run.process.clock
+
+        def ahead() -> Instant:
+            now = clock.instant()
+            return Instant(now.monotonic, now.utc + dt.timedelta(hours=2))
+
+        await new_keeper(run, now=ahead).reconcile(POOL)
+        await run.process.observe()
+        await keeper.reconcile(POOL)
+        until = parse_time((await annotations(run))[KEEP_UNTIL_ANNOTATION])
+        assert until is not None
+        assert (until - clock.instant().utc).total_seconds() <= KEPT_FOR_S
 
 
 async def test_nothing_is_written_twice_while_the_watch_is_behind():

@@ -188,6 +188,12 @@ def test_extraction_under_way_keeps_its_room():
     ]
 
 
+def test_a_failure_of_a_time_to_come_binds_a_digest_no_longer_than_the_longest_delay():
+    failures = {A: FailedAttempts(count=1, at=NOW + 7200.0)}
+    [postponed] = plan_store(a_store([a_wanted(A)], failures=failures), TERMS, NOW).postponed
+    assert postponed.until == NOW + TERMS.retry_max_s
+
+
 def test_failed_extraction_is_tried_again_later_and_later():
     """G10: with GKM a digest whose last attempt failed is skipped for ever (sticky)."""
     delays = []

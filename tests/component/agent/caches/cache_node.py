@@ -348,7 +348,8 @@ class CacheNode:
         await until_async(is_gone, within_s=20)
 
     def pass_time(self, seconds: float) -> None:
-        """Let the wall clock go on, by which content ages."""
+        """Let both clocks go on: content ages by the one, and was used at a time of the other."""
+        self.clock.offset_s += seconds
         self.clock.wall_offset_s += seconds
         self.role.reconciler.trigger()
 

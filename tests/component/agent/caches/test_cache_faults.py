@@ -60,6 +60,20 @@ async def test_what_a_registry_answers_is_the_condition_and_an_event_and_is_trie
     assert warnings[0].note == f"Node node-1: {detail}"
 
 
+async def test_a_clock_that_is_set_back_puts_off_no_retry(node: CacheNode) -> None:
+    """The machine's clock is two hours ahead at boot, and the network is not up yet."""
+    digest = an_image(node.registry)
+    node.clock.wall_offset_s = 7200.0
+    node.registry.will_fail(Status(403), "GET", "/manifests/", times=1)
+    async with node.running():
+        await node.add_cache(digest)
+        await node.until_state("Error", digest)
+        node.clock.wall_offset_s = 0.0
+        uid = await node.add_pod("worker")
+        node.pass_time(11)
+        await node.mounted(uid)
+
+
 async def test_a_registry_that_stops_in_the_middle_is_asked_for_the_rest(node: CacheNode) -> None:
     layer = a_triton_layer(data=os.urandom(300_000))
     digest = an_image(node.registry, layer=layer)
