@@ -8,6 +8,7 @@ import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
+from api.image_reference import parse_digest
 from api.text import listed
 from kernelcache.compatibility import Fits, Misfit, cuda_target, device_fit
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from api.cache_name import CacheName
     from api.image_reference import Digest
-    from api.kinds.gkmcache import KernelTarget
+    from api.kinds.gkmcache import GKMCache, KernelTarget
     from api.names import NodeName
 
 
@@ -71,6 +72,15 @@ class CacheWish:
     devices: CacheTargets
     warm_nodes: "frozenset[NodeName]" = field(compare=False)
     """Nodes where all of them are extracted."""
+
+
+def known_cache(cache: "GKMCache") -> KnownCache | None:
+    """Return what placement knows of a cache; None while it is not resolved, or is being deleted."""
+    status = cache.status
+    digest = parse_digest(status.resolved_digest)
+    if digest is None or status.image is None or cache.is_deleting:
+        return None
+    return KnownCache(digest=digest, targets=tuple(status.image.targets))
 
 
 @final

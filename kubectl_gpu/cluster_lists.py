@@ -69,10 +69,9 @@ class ClusterLists:
         """
         listed = read_list(self.source, query, item_type, keep=keep)
         self.versions[query] = listed.version
-        if listed.undecodable:
-            self.gaps.append(
-                f"{listed.undecodable} {query.resource.plural} cannot be decoded and are left out"
-            )
+        text = f"{listed.undecodable} {query.resource.plural} cannot be decoded and are left out"
+        if listed.undecodable and text not in self.gaps:  # lists may have objects in common
+            self.gaps.append(text)
         return listed.items
 
     def read_if_allowed(

@@ -1,4 +1,4 @@
-"""CPU and memory of pods and nodes, as kube-scheduler counts them; placement weighs them, and kube-scheduler decides by them.
+"""CPU, memory and number of pods, as kube-scheduler counts them; placement weighs CPU and memory, and kube-scheduler decides by all.
 
 Quantities that are not valid count as none: the API server stores no such pod.
 """
@@ -19,22 +19,24 @@ if TYPE_CHECKING:
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
+PODS: Final = "pods"
 _MILLI_MIB: Final = 1000 * 2**20
 
 
 class ComputeResources(msgspec.Struct, frozen=True, gc=False):
-    """An amount of CPU and memory."""
+    """An amount of CPU and memory, and the pods that request it."""
 
     cpu_milli: int = 0
     memory_mib: int = 0
+    pods: int = 0
 
 
 NOTHING: Final = ComputeResources()
 
 
 def requested(spec: "PodSpec") -> ComputeResources:
-    """Return what a pod requests: of its containers or for the whole pod, and the overhead of its runtime class."""
-    return _shared(_requested(spec, CPU), -(-_requested(spec, MEMORY) // _MILLI_MIB))
+    """Return what one pod requests: of its containers or for the whole pod, and the overhead of its runtime class."""
+    return _shared(_requested(spec, CPU), -(-_requested(spec, MEMORY) // _MILLI_MIB), 1)
 
 
 def resources_of(cpu: str, memory: str) -> ComputeResources:
@@ -50,6 +52,12 @@ def allocatable(quantities: "Quantities | None") -> "tuple[int | None, int | Non
     """Return the CPU milli and memory MiB of a node's list of resources; None where it names none, or no valid quantity."""
     cpu, memory = _milli(quantities, CPU), _milli(quantities, MEMORY)
     return cpu, None if memory is None else memory // _MILLI_MIB
+
+
+def most_pods(quantities: "Quantities | None") -> int | None:
+    """Return how many pods kubelet runs, by a node's list of resources; None where it names no valid number."""
+    found = _milli(quantities, PODS)
+    return None if found is None else found // 1000
 
 
 def _requested(spec: "PodSpec", resource: str) -> int:
@@ -95,6 +103,6 @@ def _milli(quantities: "Quantities | None", resource: str) -> int | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _shared(cpu_milli: int, memory_mib: int) -> ComputeResources:
+def _shared(cpu_milli: int, memory_mib: int, pods: int = 0) -> ComputeResources:
     """Return one object for equal requests, which thousands of pods have."""
-    return ComputeResources(cpu_milli, memory_mib)
+    return ComputeResources(cpu_milli, memory_mib, pods)

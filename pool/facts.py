@@ -32,7 +32,7 @@ from api.names import (
     PoolName,
 )
 from api.quantity import parse_count
-from pool.compute_resources import NOTHING, allocatable, requested
+from pool.compute_resources import NOTHING, allocatable, most_pods, requested
 from pool.demand import demand_of, named_resources, units_by_resource
 from pool.layout import most_units_of_a_device
 from pool.model import (
@@ -157,6 +157,7 @@ def node_facts(node: "Node") -> NodeFacts:
         owns_present_label=node.metadata.owns_label(PRESENT_LABEL_MANAGER, PRESENT_LABEL),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
+        most_pods=most_pods(node.status.allocatable),
         kernel=intern(node.status.node_info.kernel_version),
         runtime=intern(node.status.node_info.container_runtime_version),
         # Nodes of one kind have the same.

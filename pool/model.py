@@ -194,6 +194,8 @@ class NodeFacts:
     """CPU that pods can be given; None where the Node does not tell."""
     memory_mib: int | None = None
     """Memory that pods can be given."""
+    most_pods: int | None = None
+    """How many pods kubelet runs there."""
     pool_units: tuple[tuple[str, int], ...] = ()
     """(resource, units) of each pool whose units kubelet allocates there, sorted."""
 
@@ -293,7 +295,7 @@ class PodFacts:
 
 
 class UnitlessPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod that is bound and requests no units: it takes CPU and memory of its node."""
+    """A pod that is bound and requests no units: it takes CPU, memory and one of the pods of its node."""
 
     uid: "PodUid"
     node: "NodeName"

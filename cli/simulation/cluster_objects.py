@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from api.foreign.core import Namespace, Node, Pod
+from api.kinds.gkmcache import ClusterGKMCache, GKMCache
+from api.kinds.gkmcachenode import ClusterGKMCacheNode, GKMCacheNode
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
@@ -17,6 +19,10 @@ from cli.simulation.node_resources import (
     bound_pod,
 )
 from kube.resources import (
+    CLUSTER_GKM_CACHE_NODES,
+    CLUSTER_GKM_CACHES,
+    GKM_CACHE_NODES,
+    GKM_CACHES,
     GPU_DEVICES,
     GPU_NODE_INVENTORIES,
     GPU_POOLS,
@@ -26,6 +32,8 @@ from kube.resources import (
 )
 from pool.facts import node_facts, observed_pod
 from reconciler.sinks.device_sink import ObservedDevice, observe_device
+from reconciler.sinks.gkm_cache_node_sink import CacheNodeFacts, observe_cache_node
+from reconciler.sinks.gkm_cache_sink import observe_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +67,8 @@ class ListedKind:
     """What the snapshot assumes, or cannot say, where the list is missing."""
     is_needed: bool = False
     """Nothing can be said without the list."""
+    is_optional: bool = False
+    """A cluster may not serve the kind, and then has no object of it."""
 
 
 def _observed_node(node: Node) -> ObservedNode:
@@ -70,6 +80,8 @@ def _observed_pod(pod: Pod) -> ObservedPod | None:
     return observed if observed.facts is not None or observed.bound is not None else None
 
 
+_NO_CACHES: Final = "whether kernel caches of pods fit devices is unknown: they count as fitting"
+_NO_WARM_NODES: Final = "no node counts as having a kernel cache"
 LISTED: Final = (
     ListedKind(
         resource=GPU_POOLS,
@@ -105,6 +117,34 @@ LISTED: Final = (
         without="no spec.access.namespaceSelector of a pool matches",
     ),
     ListedKind(
+        resource=GKM_CACHES,
+        item_type=GKMCache,
+        project=observe_cache,
+        without=_NO_CACHES,
+        is_optional=True,
+    ),
+    ListedKind(
+        resource=CLUSTER_GKM_CACHES,
+        item_type=ClusterGKMCache,
+        project=observe_cache,
+        without=_NO_CACHES,
+        is_optional=True,
+    ),
+    ListedKind(
+        resource=GKM_CACHE_NODES,
+        item_type=GKMCacheNode,
+        project=observe_cache_node,
+        without=_NO_WARM_NODES,
+        is_optional=True,
+    ),
+    ListedKind(
+        resource=CLUSTER_GKM_CACHE_NODES,
+        item_type=ClusterGKMCacheNode,
+        project=observe_cache_node,
+        without=_NO_WARM_NODES,
+        is_optional=True,
+    ),
+    ListedKind(
         resource=PODS,
         item_type=Pod,
         project=_observed_pod,
@@ -126,6 +166,10 @@ class ClusterObjects:
     nodes: list[ObservedNode] = field(default_factory=list)
     inventories: list[GPUNodeInventory] = field(default_factory=list)
     namespaces: list[Namespace] = field(default_factory=list)
+    gkm_caches: list[GKMCache] = field(default_factory=list)
+    """Those of namespaces, and those of the cluster."""
+    gkm_cache_nodes: list[CacheNodeFacts] = field(default_factory=list)
+    """Objects of both kinds."""
     pods: list[ObservedPod] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
     """Why the snapshot is partial, one line each."""
@@ -138,6 +182,10 @@ class ClusterObjects:
             NODES.plural: self.nodes,
             GPU_NODE_INVENTORIES.plural: self.inventories,
             NAMESPACES.plural: self.namespaces,
+            GKM_CACHES.plural: self.gkm_caches,
+            CLUSTER_GKM_CACHES.plural: self.gkm_caches,
+            GKM_CACHE_NODES.plural: self.gkm_cache_nodes,
+            CLUSTER_GKM_CACHE_NODES.plural: self.gkm_cache_nodes,
             PODS.plural: self.pods,
         }
         return lists[kind.resource.plural]

@@ -62,6 +62,8 @@ async def _read(client: KubeClient, kind: "ListedKind", found: ClusterObjects) -
     except Forbidden:
         return f"{resource.plural} may not be listed with this account"
     except NotFound:
+        if kind.is_optional:
+            return None
         return f"the API server does not serve {resource.plural}"
     except Unauthorized as error:
         raise BadInputError(f"{found.origin} accepts no credentials of this account") from error

@@ -73,6 +73,7 @@ def take_snapshot(
     caches.node_sink.replace_all(_nodes_of(objects))
     caches.inventory_sink.replace_all(objects.inventories)
     caches.namespace_sink.replace_all(objects.namespaces)
+    _take_over_kernel_caches(caches, objects)
     pods = PodSink(state, lambda: now)
     pods.replace_all([pod.facts for pod in objects.pods if pod.facts is not None])
     rank_nodes(index)
@@ -110,6 +111,15 @@ def take_snapshot(
         requests={pod.uid: pod.requests for pod in bound},
         gaps=tuple(objects.gaps),
     )
+
+
+def _take_over_kernel_caches(caches: Caches, objects: "ClusterObjects") -> None:
+    for cache in objects.gkm_caches:
+        stored = caches.gkm_caches
+        (stored.namespaced if cache.metadata.namespace else stored.cluster).upsert(cache)
+    for node in objects.gkm_cache_nodes:
+        on_nodes = caches.gkm_cache_nodes
+        (on_nodes.namespaced if node.key.namespace else on_nodes.cluster).upsert(node)
 
 
 def _nodes_of(objects: "ClusterObjects") -> list[NodeFacts]:

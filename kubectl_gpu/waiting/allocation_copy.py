@@ -8,16 +8,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from api.names import NodeName
+from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState
 from pool.facts import kubelet_of, pool_facts, reports_of
-from pool.model import Instant, NodeFacts, PodFacts
+from pool.model import Instant, NodeFacts, UnitlessPod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from api.kinds.gpunodeinventory import GPUNodeInventory
     from api.kinds.gpupool import GPUPool
-    from pool.model import DeviceFacts
+    from api.names import PodUid
+    from pool.model import AnyPod, DeviceFacts
 
 _HOSTNAME = "kubernetes.io/hostname"
 
@@ -32,13 +34,20 @@ class PoolObjects:
     nodes: "list[NodeFacts] | None" = None
     """None where they may not be listed: then every node of a device counts as ready."""
     inventories: "list[GPUNodeInventory]" = field(default_factory=list)
-    pods: "list[PodFacts]" = field(default_factory=list)
+    pods: "dict[PodUid, AnyPod]" = field(default_factory=dict)
+    """Pods of the pools, and all pods of the nodes."""
+    are_pods_whole: bool = True
+    """Whether all pods of the nodes are read, those without units included."""
+    caches: "CacheIndex" = field(default_factory=CacheIndex)
+    """Kernel caches that the pods in question mount; those that may not be read are told as a gap."""
 
 
 def allocation_of(objects: PoolObjects, now: Instant) -> AllocationState:
     """Return the state that a server has once it has started with these objects."""
     state = AllocationState()
     index = state.index
+    index.caches = objects.caches
+    index.requests.is_whole = objects.are_pods_whole
     for device in objects.devices:
         index.replace_device(device)
     for pool in objects.pools:
@@ -50,8 +59,12 @@ def allocation_of(objects: PoolObjects, now: Instant) -> AllocationState:
         name = NodeName(inventory.metadata.name)
         index.replace_kubelet(name, kubelet_of(inventory))
         state.observe_reports(name, reports_of(inventory))
-    for pod in sorted(objects.pods, key=lambda one: one.phase.turn):
+    pods = [pod for pod in objects.pods.values() if not isinstance(pod, UnitlessPod)]
+    for pod in sorted(pods, key=lambda pod: pod.phase.turn):
         state.observe_pod(pod, now)
+    for other in objects.pods.values():
+        if isinstance(other, UnitlessPod):
+            state.observe_unitless(other)
     return state
 
 

@@ -1,27 +1,45 @@
-"""What is read of a pool: its devices, nodes and pods by their selectors, and nothing of anybody else's."""
+"""What is read of a pool: its devices and nodes, the pods that name it, all pods of its nodes, and the kernel caches that matter."""
 
 from typing import TYPE_CHECKING, Final
 
 from api.foreign.core import Node, Pod
+from api.kinds.gkmcache import ClusterGKMCache, GKMCache
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from api.names import POOL_LABEL, pool_node_label
-from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS, NODES, PODS
+from kernelcache.cache_index import known_cache
+from kube.resources import (
+    CLUSTER_GKM_CACHES,
+    GKM_CACHES,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    GPU_POOLS,
+    NODES,
+    PODS,
+)
 from kubectl_gpu.cluster_source import ListQuery
+from kubectl_gpu.dumped.dump_source import DumpSource
 from kubectl_gpu.errors import BadSelectorError
-from pool.facts import device_facts, node_facts, pod_facts
+from pool.facts import device_facts, node_facts, observed_pod, pod_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import TypeVar
 
     from kubectl_gpu.cluster_lists import ClusterLists
     from kubectl_gpu.waiting.allocation_copy import PoolObjects
-    from pool.model import DeviceFacts
+    from pool.model import AnyPod, DeviceFacts, PodFacts
 
     P = TypeVar("P")
 
+MOST_NODES: Final = 64
+"""Nodes whose pods are read with one list each."""
+_ONLY_POOLS: Final = (
+    "a dump has pods of pools alone: what CPU and memory nodes have left is unknown, and a pod that"
+    " requests them is told no remedy"
+)
+_NO_CACHES: Final = "whether the pod's kernel caches fit devices is unknown"
 _NO_NODES: Final = "every node with a device counts as ready, without taints and labels"
 _NO_INVENTORIES: Final = "topology policies and reports of kubelets are unknown"
 
@@ -43,8 +61,8 @@ def read_pool(lists: "ClusterLists", pool: GPUPool, objects: "PoolObjects") -> N
     objects.devices += [
         device for device in read_devices(lists, pool.name, _facts) if device.name not in known
     ]
-    pods = ListQuery(PODS, labels=f"{POOL_LABEL}={pool.name}")
-    objects.pods += lists.read(pods, Pod, pod_facts)
+    pods = lists.read(ListQuery(PODS, labels=f"{POOL_LABEL}={pool.name}"), Pod, pod_facts)
+    objects.pods |= {pod.uid: pod for pod in pods}
     nodes = lists.read_if_allowed(
         ListQuery(NODES, labels=pool_node_label(pool.name)), Node, node_facts, without=_NO_NODES
     )
@@ -54,6 +72,40 @@ def read_pool(lists: "ClusterLists", pool: GPUPool, objects: "PoolObjects") -> N
             *(objects.nodes or ()),
             *(node for node in nodes if node.name not in seen),
         ]
+
+
+def read_pods_of_nodes(lists: "ClusterLists", objects: "PoolObjects") -> None:
+    """Add all pods of the devices' nodes: those without units take CPU, memory and places, and some have no label.
+
+    Those of many nodes are taken from one list of all pods. A dump has pods of pools alone.
+    """
+    nodes = frozenset(device.node for device in objects.devices)
+    if isinstance(lists.source, DumpSource):
+        objects.are_pods_whole = False
+        lists.gaps.append(_ONLY_POOLS)
+
+    def keep(pod: Pod) -> "AnyPod | None":
+        return observed_pod(pod) if pod.spec.node_name in nodes else None
+
+    fields = [f"spec.nodeName={node}" for node in sorted(nodes)]
+    for selector in fields if len(nodes) <= MOST_NODES else ("",):
+        found: list[AnyPod] = lists.read(ListQuery(PODS, fields=selector), Pod, keep)
+        objects.pods |= {pod.uid: pod for pod in found}
+
+
+def read_caches(lists: "ClusterLists", pods: "Iterable[PodFacts]", objects: "PoolObjects") -> None:
+    """Add the kernel caches that the pods mount."""
+    wanted = {name for pod in pods for name in pod.demand.caches}
+
+    def keep(cache: GKMCache) -> GKMCache | None:
+        return cache if cache.cache_name in wanted else None
+
+    for resource, type_ in ((GKM_CACHES, GKMCache), (CLUSTER_GKM_CACHES, ClusterGKMCache)):
+        if not any(bool(name.namespace) is (resource is GKM_CACHES) for name in wanted):
+            continue
+        found = lists.read_if_allowed(ListQuery(resource), type_, keep, without=_NO_CACHES)
+        for cache in found or ():
+            objects.caches.set_cache(cache.cache_name, known_cache(cache))
 
 
 def read_inventories(lists: "ClusterLists", objects: "PoolObjects") -> None:

@@ -8,12 +8,20 @@ from kube.resources import NODES
 from kubectl_gpu.cluster_lists import read_object
 from kubectl_gpu.errors import ForbiddenError, NotFoundError
 from kubectl_gpu.waiting.allocation_copy import PoolObjects, allocation_of
-from kubectl_gpu.waiting.pool_reading import read_devices, read_inventories, read_pool, read_pools
+from kubectl_gpu.waiting.pool_reading import (
+    read_caches,
+    read_devices,
+    read_inventories,
+    read_pods_of_nodes,
+    read_pool,
+    read_pools,
+)
 from pool.explanation.explain import explain
 from pool.explanation.question import JoinableDevice, WaitQuestion
 from pool.explanation.usable_pools import usable_pools
 from pool.facts import device_facts, node_facts, pool_facts
 from pool.model import Instant
+from pool.serving import serving_pool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +44,8 @@ def explain_wait(
     Raises:
         ForbiddenError: devices, or pods of all namespaces, may not be listed.
     """
-    own = next((one for one in pools if one.resource_name == facts.demand.resource), None)
+    serving = serving_pool(map(pool_facts, pools), facts.demand.resource)
+    own = next((pool for pool in pools if serving and pool.name == serving.name), None)
     others = (
         []
         if own is None
@@ -52,9 +61,7 @@ def explain_wait(
         if pool is not None:
             read_pool(lists, pool, objects)
     joinable = [] if own is None else _joinable(lists, own, objects)
-    read_inventories(lists, objects)
-    if all(one.uid != facts.uid for one in objects.pods):
-        objects.pods.append(facts)
+    _read_beside(lists, [facts], objects)
     now = Instant(0.0, lists.source.now())
     state = allocation_of(objects, now)
     question = WaitQuestion(
@@ -79,9 +86,7 @@ def explain_waits(lists: "ClusterLists", pods: "Sequence[PodFacts]") -> "dict[st
     for pool in read_pools(lists):
         if pool.resource_name in resources:
             read_pool(lists, pool, objects)
-    read_inventories(lists, objects)
-    known = {pod.uid for pod in objects.pods}
-    objects.pods += [pod for pod in pods if pod.uid not in known]
+    _read_beside(lists, pods, objects)
     now = Instant(0.0, lists.source.now())
     state = allocation_of(objects, now)
     return {
@@ -93,6 +98,15 @@ def explain_waits(lists: "ClusterLists", pods: "Sequence[PodFacts]") -> "dict[st
         )
         for pod in pods
     }
+
+
+def _read_beside(lists: "ClusterLists", pods: "Sequence[PodFacts]", objects: PoolObjects) -> None:
+    """Add what decides beside the objects of the pools, and the pods in question."""
+    read_inventories(lists, objects)
+    read_pods_of_nodes(lists, objects)
+    read_caches(lists, pods, objects)
+    for pod in pods:
+        objects.pods.setdefault(pod.uid, pod)
 
 
 def _joinable(lists: "ClusterLists", pool: "GPUPool", objects: PoolObjects) -> list[JoinableDevice]:

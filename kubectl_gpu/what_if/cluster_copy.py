@@ -48,6 +48,8 @@ def _read(source: "ReadableSource", kind: "ListedKind", found: ClusterObjects) -
     except (ForbiddenError, NotFoundError) as error:
         if kind.is_needed:
             raise
+        if kind.is_optional and isinstance(error, NotFoundError):
+            return
         found.gaps.append(f"{error}: {kind.without}")
         return
     found.of(kind).extend(listed.items)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from api.names import PodUid, ReservationId
-from pool.explanation.exclusion import CORDONED, NOT_READY, exclusion_of
+from pool.explanation.exclusion import CORDONED, NOT_READY, TOO_MANY_PODS, exclusion_of
 from pool.explanation.explanation import NodeExplanation, UnitsHolder
 from pool.index.node_view import refusal_of
 
@@ -44,6 +44,9 @@ def _figures(
 ) -> NodeExplanation:
     facts = index.nodes.get(name)
     exclusion = "node does not exist" if facts is None else exclusion_of(facts, constraints)
+    places = index.free_pods(name)
+    if not exclusion and places is not None and places < 1:
+        exclusion = TOO_MANY_PODS
     refusal = refusal_of(node, request)
     idle = node.free + node.unconfirmed
     is_open = node.available > 0 and not node.unaccounted

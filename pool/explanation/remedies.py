@@ -29,7 +29,7 @@ from pool.explanation.explanation import (
     UsePool,
     WithheldBy,
 )
-from pool.explanation.node_copy import NodeChange, NodeCopy, has_cpu_and_memory
+from pool.explanation.node_copy import NodeChange, NodeCopy, has_room
 from pool.explanation.node_figures import holder_of_pod, holder_of_reservation, refused
 from pool.index.node_view import refusal_of
 from pool.placement.same_device import is_valid_size
@@ -255,7 +255,7 @@ class RemedySearch:
             self.index,
             (self.pool, self._demand),
             nodes=itertools.islice(nodes, _MOST_NODES),
-            has_room=self._has_cpu_and_memory,
+            has_room=self._has_room,
             uid=self.question.pod.uid,
         )
         if found is None:
@@ -266,13 +266,13 @@ class RemedySearch:
         holders = tuple(holder_of_pod(pod, units=pod.demand.units) for pod in found.pods)
         return PodsEnd(node=found.node, holders=holders)
 
-    def _has_cpu_and_memory(self, node: "NodeName", without: "Collection[PodUid]") -> bool:
+    def _has_room(self, node: "NodeName", without: "Collection[PodUid]") -> bool:
         freed = self._freed_by(without)
-        return has_cpu_and_memory(self.index, self.question.pod, node, freed=freed)
+        return has_room(self.index, self.question.pod, node, freed=freed)
 
     def _freed_by(self, ended: "Iterable[PodUid | ReservationId]") -> ComputeResources:
-        """Return the CPU and memory of other pods that these are, or that these reservations are for."""
-        cpu = memory = 0
+        """Return the CPU, memory and places of other pods that these are, or that these reservations are for."""
+        cpu = memory = pods = 0
         for one in ended:
             reservation = self.reader.reservation(ReservationId(one))
             uid = PodUid(one) if reservation is None else reservation.uid
@@ -280,7 +280,9 @@ class RemedySearch:
             if pod is not None and pod.uid != self.question.pod.uid:
                 cpu += pod.requests.cpu_milli
                 memory += pod.requests.memory_mib
-        return ComputeResources(cpu, memory)
+                # A reservation for a pod that waits takes none of kubelet's places.
+                pods += pod.requests.pods if pod.node is not None else 0
+        return ComputeResources(cpu, memory, pods)
 
 
 def other_pools(

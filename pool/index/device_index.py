@@ -31,6 +31,7 @@ from pool.placement.device_rules import DeviceRules, device_rules
 from pool.placement.fragmentation.placement_costs import Rest
 from pool.placement.fragmentation.recent_demand import RecentDemands, unit_milli
 from pool.refusal import NodeReason
+from pool.serving import serving_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -285,6 +286,13 @@ class DeviceIndex:
             None if memory is None else memory - taken.memory_mib,
         )
 
+    def free_pods(self, node: "NodeName", *, without: "PodUid | None" = None) -> int | None:
+        """Return how many more pods kubelet runs on a node, one pod left out; None where the node does not tell."""
+        facts = self._nodes.get(node)
+        if facts is None or facts.most_pods is None:
+            return None
+        return facts.most_pods - self.requests.on(node, without=without).pods
+
     def rest_of(
         self,
         pool: "PoolFacts",
@@ -412,9 +420,9 @@ class DeviceIndex:
 
     def _route(self, resource: str) -> None:
         """Serve a resource that two pools claim by the older one, or the first by name; by none beside an unread one."""
-        claims = [(one.created, one.name) for one in self.pools() if one.resource == resource]
-        if claims and resource not in self.unread_pools.values():
-            self._pool_by_resource[resource] = min(claims)[1]
+        serving = serving_pool(self.pools(), resource)
+        if serving is not None and resource not in self.unread_pools.values():
+            self._pool_by_resource[resource] = serving.name
         else:
             self._pool_by_resource.pop(resource, None)
 

@@ -1,4 +1,4 @@
-"""CPU and memory that pods request on their nodes, whether they have units or not."""
+"""CPU and memory that pods request on their nodes, and their number, whether they have units or not."""
 
 from typing import TYPE_CHECKING, final
 
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 class _NodeTotal(msgspec.Struct, gc=False):
     """Sums over the pods of one node."""
 
-    pods: int = 0
+    entries: int = 0
     cpu_milli: int = 0
     memory_mib: int = 0
+    pods: int = 0
 
     def move(self, requests: ComputeResources, sign: int) -> None:
         # Exact: whole numbers, and the ones taken away are those that were added.
-        self.pods += sign
+        self.entries += sign
         self.cpu_milli += sign * requests.cpu_milli
         self.memory_mib += sign * requests.memory_mib
+        self.pods += sign * requests.pods
 
 
 @final
@@ -33,6 +35,8 @@ class NodeRequests:
     def __init__(self) -> None:
         self._by_pod: dict[PodUid, tuple[NodeName, ComputeResources]] = {}
         self._totals: dict[NodeName, _NodeTotal] = {}
+        self.is_whole = True
+        """Whether all pods of nodes are read; False: more of each node may be taken than is known here."""
 
     def replace(
         self, pod: "PodUid", node: "NodeName | None", requests: ComputeResources
@@ -48,7 +52,7 @@ class NodeRequests:
             del self._by_pod[pod]
             total = self._totals[before[0]]
             total.move(before[1], -1)
-            if not total.pods:
+            if not total.entries:
                 del self._totals[before[0]]
         if after is not None:
             changed.add(after[0])
@@ -63,9 +67,11 @@ class NodeRequests:
             return NOTHING
         own = self._by_pod.get(without) if without is not None else None
         if own is None or own[0] != node:
-            return ComputeResources(total.cpu_milli, total.memory_mib)
+            return ComputeResources(total.cpu_milli, total.memory_mib, total.pods)
         return ComputeResources(
-            total.cpu_milli - own[1].cpu_milli, total.memory_mib - own[1].memory_mib
+            total.cpu_milli - own[1].cpu_milli,
+            total.memory_mib - own[1].memory_mib,
+            total.pods - own[1].pods,
         )
 
     def pods(self) -> "Iterable[PodUid]":

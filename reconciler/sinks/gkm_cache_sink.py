@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from api.cache_name import CacheName
-from api.image_reference import parse_digest
 from api.kinds.gkmcache import GKMCache
 from api.names import GKM_ANNOTATIONS
-from kernelcache.cache_index import KnownCache
+from kernelcache.cache_index import known_cache
 from kube.event_source import EventSource
 from kube.resources import (
     CLUSTER_GKM_CACHE_NODES,
@@ -58,15 +57,6 @@ def observe_cache(cache: GKMCache) -> GKMCache:
             owner_references=None,
         ),
     )
-
-
-def known_cache(cache: GKMCache) -> KnownCache | None:
-    """Return what placement knows of a cache; None while it is not resolved, or is being deleted."""
-    status = cache.status
-    digest = parse_digest(status.resolved_digest)
-    if digest is None or status.image is None or cache.is_deleting:
-        return None
-    return KnownCache(digest=digest, targets=tuple(status.image.targets))
 
 
 @final

@@ -30,7 +30,10 @@ def clusters(draw: st.DrawFn) -> list[Object]:
     objects = [a_pool_object("whole", access={}), a_pool_object("other")]
     counts = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
     for place, count in enumerate(counts):
-        objects.append(a_node_object(f"n{place}", unschedulable=draw(st.booleans())))
+        node = a_node_object(f"n{place}", unschedulable=draw(st.booleans()))
+        node["status"]["allocatable"]["pods"] = draw(st.sampled_from(["110", "110", "1", "2"]))
+        objects.append(node)
+        objects += draw(pods_without_units(f"n{place}"))
         for number in range(count):
             device = a_device_object(
                 f"n{place}", number, pool=draw(st.sampled_from(["whole", "whole", "other"]))
@@ -42,6 +45,29 @@ def clusters(draw: st.DrawFn) -> list[Object]:
     if draw(st.booleans()):
         objects.append(an_inventory("n0", draw(st.sampled_from(["none", "restricted"]))))
     return objects
+
+
+@st.composite
+def pods_without_units(draw: st.DrawFn, node: str) -> list[Object]:
+    """Pods that name no pool, and take CPU and places of the node."""
+    cpus = draw(st.lists(st.sampled_from(["0", "8", "60"]), max_size=2))
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"web-{node}-{number}",
+                "namespace": "shop",
+                "uid": f"web-{node}-{number}",
+            },
+            "spec": {
+                "nodeName": node,
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+            },
+            "status": {"phase": "Running"},
+        }
+        for number, cpu in enumerate(cpus)
+    ]
 
 
 @st.composite

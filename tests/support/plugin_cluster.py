@@ -202,6 +202,8 @@ def _is_selected(item: Object, query: Any) -> bool:
     field_, _, value = query.get("fieldSelector", "").partition("=")
     if field_ == "status.poolRef.name":
         return bool(item["status"].get("poolRef", {}).get("name", "") == value)
+    if field_ == "spec.nodeName":
+        return bool(item.get("spec", {}).get("nodeName", "") == value)
     return True
 
 

@@ -20,8 +20,10 @@ from console.rows import PlacedPods, WhatIfAnswer
 from pool.admission_planner import Exhausted
 from pool.admission_rules import IncomingPod
 from pool.allocation_state import PlacementRequest
+from pool.compute_resources import ComputeResources
 from pool.explanation.exclusion import exclusion_of
 from pool.explanation.explanation import HAVE_UNITS
+from pool.explanation.node_copy import has_room
 from pool.index.cache_fit import best_node
 from pool.model import (
     ContainerDemand,
@@ -204,15 +206,20 @@ class _TriedPods:
         reader, demand = self.cluster.reader, self.pod.demand
         incoming = IncomingPod(now=self.cluster.now().monotonic)
         plan = reader.plan_reservation(self.pool, demand, constraints, incoming=incoming)
-        if isinstance(plan, Placed):
+        if isinstance(plan, Placed) and self._has_room(plan.node):
             return plan
-        if self._is_denied(plan):
+        if isinstance(plan, Exhausted) and self._is_denied(plan):
             return None
         node = self._best_node(constraints)
         if node is None:
             return None
         bound = reader.plan_bind(node, self.pool, demand, uid=uid)
         return bound if isinstance(bound, Placed) else None
+
+    def _has_room(self, node: NodeName) -> bool:
+        """Say whether kubelet runs one more pod there, beside those that were tried before."""
+        tried = ComputeResources(pods=-self.nodes.count(node))
+        return has_room(self.cluster.index, self.pod, node, freed=tried)
 
     def _is_denied(self, exhausted: Exhausted) -> bool:
         rejects = self.pool.when_exhausted is WhenExhausted.REJECT
@@ -224,7 +231,9 @@ class _TriedPods:
         scores = {
             name: score
             for name, score in index.view(self.pool.name, demand).scores.items()
-            if (node := index.nodes.get(name)) is not None and not exclusion_of(node, constraints)
+            if (node := index.nodes.get(name)) is not None
+            and not exclusion_of(node, constraints)
+            and self._has_room(name)
         }
         if not scores:
             return None

@@ -139,7 +139,8 @@ def _pod_informer(
         sink=state.pods,
         clock=clock,
         project=see_pod,
-        selection=Selection(
-            namespace=None if scope.all_pods else scope.namespace, label_selector=POOL_LABEL
-        ),
+        # Pods without units, or without the label, take CPU, memory and places of nodes, too.
+        selection=Selection()
+        if scope.all_pods
+        else Selection(namespace=scope.namespace, label_selector=POOL_LABEL),
     )

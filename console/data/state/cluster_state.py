@@ -43,6 +43,7 @@ class ClusterState:
         self.moments = Moments(clock)
         self.catalog = Catalog()
         self.index = DeviceIndex()
+        self.index.requests.is_whole = scope.all_pods
         self.allocation_state = AllocationState(self.index, on_end=self._note_end)
         self.reader = self.allocation_state.reader
         self.caches = Caches(self.index, self.allocation_state, self.catalog)

@@ -1,4 +1,4 @@
-"""Pods of pools: into the allocation state, and what the console shows of them besides the core's facts.
+"""Pods into the allocation state, and what the console shows of those of pools besides the core's facts.
 
 The server makes reservations and writes them into annotations; here they are known by the annotations alone. So a
 pending pod whose annotation changes is taken for a new pod, whose reservation is restored.
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from kube.batches import steps
-from pool.facts import pod_facts
-from pool.model import PodPhase
+from pool.facts import observed_pod
+from pool.model import PodPhase, UnitlessPod
 from pool.pods.condition_words import scheduler_words
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ class WatchedPod(msgspec.Struct, frozen=True, gc=False):
     service_account: str = ""
 
 
-def see_pod(pod: "Pod") -> WatchedPod | None:
-    """Return what is kept of a pod; None for one that asks for no unit."""
-    facts = pod_facts(pod)
-    if facts is None:
-        return None
+def see_pod(pod: "Pod") -> WatchedPod | UnitlessPod | None:
+    """Return what is kept of a pod; None for one that asks for no unit and is on no node."""
+    facts = observed_pod(pod)
+    if facts is None or isinstance(facts, UnitlessPod):
+        return facts
     if facts.phase is not PodPhase.PENDING:
         return WatchedPod(facts)
     return WatchedPod(facts, scheduler_words(pod)[:_MOST_WORDS], pod.spec.service_account_name)
@@ -78,25 +78,37 @@ class WatchedPods:
         uid = self._uid_by_ref.get(ref)
         return self._seen.get(uid) if uid is not None else None
 
-    def replace_all(self, items: "Sequence[WatchedPod]") -> None:
+    def replace_all(self, items: "Sequence[WatchedPod | UnitlessPod]") -> None:
         """Take over a full list; pods that are not in it are gone."""
         for _ in self.replacing(items):
             pass
 
-    def replacing(self, items: "Sequence[WatchedPod]") -> "Iterator[None]":
+    def replacing(self, items: "Sequence[WatchedPod | UnitlessPod]") -> "Iterator[None]":
         """Take over a full list in steps."""
-        listed = {item.facts.uid for item in items}
+        pods = [item for item in items if isinstance(item, WatchedPod)]
+        unitless = [item for item in items if isinstance(item, UnitlessPod)]
+        listed = {item.facts.uid for item in pods}
         gone = [one for uid, one in self._seen.items() if uid not in listed]
         for some in steps(gone):
             for item in some:
                 self.discard(item)
             yield
-        for some in steps(sorted(items, key=lambda item: item.facts.phase.turn)):
+        kept = {pod.uid for pod in unitless}
+        for uid in [uid for uid in self._state.unitless_pods() if uid not in kept]:
+            self._state.discard_unitless(uid)
+        for some_unitless in steps(unitless):
+            for pod in some_unitless:
+                self.upsert(pod)
+            yield
+        for some in steps(sorted(pods, key=lambda item: item.facts.phase.turn)):
             for item in some:
                 self.upsert(item)
             yield
 
-    def upsert(self, item: WatchedPod) -> None:
+    def upsert(self, item: WatchedPod | UnitlessPod) -> None:
+        if isinstance(item, UnitlessPod):
+            self._state.observe_unitless(item)
+            return
         facts = item.facts
         self._forget_reservation(facts)
         self._state.observe_pod(facts, self._now())
@@ -109,7 +121,10 @@ class WatchedPods:
             self._on_change(before.facts)
         self._on_change(facts)
 
-    def discard(self, item: WatchedPod) -> None:
+    def discard(self, item: WatchedPod | UnitlessPod) -> None:
+        if isinstance(item, UnitlessPod):
+            self._state.discard_unitless(item.uid)
+            return
         facts = item.facts
         self._state.discard_pod(facts.uid)
         self._seen.pop(facts.uid, None)

@@ -175,6 +175,9 @@ async def test_malformed_annotations_are_no_obstacle(cluster: ListedCluster):
             "gpu.deckhouse.io/reservation": "\x00]",
         }
         cluster.objects.append(pod)
+    for node in cluster.objects:
+        if node["kind"] == "Node":
+            node["status"]["allocatable"]["pods"] = "3000"
     cluster.objects.append({"kind": "Pod", "metadata": {"name": 7}})
     cluster.objects[-1]["metadata"]["labels"] = {"gpu.deckhouse.io/pool": "training"}
     done = await cluster.run("why", "big", "-n", "ml-team")

@@ -39,7 +39,11 @@ async def test_a_verb_answers_from_a_dump_as_from_its_cluster(
     of_cluster = await cluster.run(*verb, "-o", "json")
     read = len(cluster.api.seen)
     of_dump = await cluster.run_bare(*verb, "-o", "json", "--from", str(dump), PATH="/nowhere")
-    assert of_dump.stderr == of_cluster.stderr == ""
+    assert of_cluster.stderr == ""
+    # Of nodes' CPU and memory a dump knows too little for a remedy, and says so.
+    assert of_dump.stderr.startswith("kubectl gpu: partial: a dump has pods of pools alone") is (
+        verb[0] == "why"
+    )
     assert verb == ("check",) or of_dump.returncode == of_cluster.returncode
     assert comparable(of_dump.stdout) == comparable(of_cluster.stdout)
     assert len(cluster.api.seen) == read
@@ -47,7 +51,17 @@ async def test_a_verb_answers_from_a_dump_as_from_its_cluster(
 
 def comparable(text: str) -> object:
     """Return a document without what time and place of reading decide."""
-    ignored = {"cluster", "partial", "waitedS", "since", "origin", "readFrom", "age", "waited"}
+    ignored = {
+        "remedies",
+        "cluster",
+        "partial",
+        "waitedS",
+        "since",
+        "origin",
+        "readFrom",
+        "age",
+        "waited",
+    }
 
     def without(value: object) -> object:
         if isinstance(value, dict):

@@ -36,7 +36,9 @@ async def test_why_names_the_figures_the_holders_and_what_would_help(cluster: Li
     ]
 
 
-async def test_why_reads_the_objects_of_the_pool_alone(cluster: ListedCluster):
+async def test_why_reads_the_objects_of_the_pool_and_the_pods_of_its_nodes_alone(
+    cluster: ListedCluster,
+):
     await cluster.run("why", "big", "-n", "ml-team")
     asked = {
         (seen.path.rpartition("/")[2], seen.query.get(POOL, seen.query.get("fieldSelector", "")))
@@ -49,6 +51,7 @@ async def test_why_reads_the_objects_of_the_pool_alone(cluster: ListedCluster):
         ("gpudevices", "status.poolRef.name="),
         ("nodes", "pool.gpu.deckhouse.io/training"),
         ("pods", "gpu.deckhouse.io/pool=training"),
+        *(("pods", f"spec.nodeName=gpu-{number}") for number in range(3)),
         ("gpu-2", ""),
         ("gpunodeinventories", ""),
     }

@@ -28,6 +28,8 @@ PLURALS = {
     "namespaces": "Namespace",
     "pods": "Pod",
 }
+OPTIONAL = ("gkmcaches", "clustergkmcaches", "gkmcachenodes", "clustergkmcachenodes")
+"""Kinds that this cluster does not serve."""
 
 
 class Cluster:
@@ -45,7 +47,7 @@ class Cluster:
         plural = seen.path.rpartition("/")[2]
         if plural in self.forbidden:
             return Json(status(403, "Forbidden", "may not"), status=403)
-        if plural in self.not_served:
+        if plural in self.not_served or plural in OPTIONAL:
             return Json(status(404, "NotFound", "no such resource"), status=404)
         found = [one for one in self.objects if one["kind"] == PLURALS[plural]]
         return a_list(*({key: one[key] for key in one if key != "kind"} for one in found))

@@ -11,7 +11,12 @@ from cli.simulation.object_files import read_cluster
 from cli.simulation.snapshot import take_snapshot
 from kubectl_gpu.cluster_lists import ClusterLists
 from kubectl_gpu.waiting.allocation_copy import PoolObjects, allocation_of
-from kubectl_gpu.waiting.pool_reading import read_inventories, read_pool, read_pools
+from kubectl_gpu.waiting.pool_reading import (
+    read_inventories,
+    read_pods_of_nodes,
+    read_pool,
+    read_pools,
+)
 from pool.allocation_state import AllocationState
 from pool.model import Instant
 from tests.support.cluster_objects import (
@@ -34,6 +39,7 @@ def copy_of(objects: list[Object]) -> AllocationState:
     for pool in read_pools(lists):
         read_pool(lists, pool, found)
     read_inventories(lists, found)
+    read_pods_of_nodes(lists, found)
     return allocation_of(found, INSTANT)
 
 
@@ -56,6 +62,11 @@ def test_the_copy_is_what_a_server_has_once_it_has_started(directory: Path, obje
             assert one == other
         assert ours.capacity() == theirs.capacity()
         assert ours.largest_free() == theirs.largest_free()
+    ours_by_node, theirs_by_node = copy.index, server.index
+    for host in filter(server.index.devices.has_node, copy.index.nodes):
+        assert ours_by_node.free_pods(host) == theirs_by_node.free_pods(host)
+        free = ours_by_node.free_cpu_and_memory(host)
+        assert free == theirs_by_node.free_cpu_and_memory(host)
     waiting = [pod.ref for pod in copy.reader.waiting("gpu.deckhouse.io/whole")]
     assert waiting == [pod.ref for pod in server.reader.waiting("gpu.deckhouse.io/whole")]
 

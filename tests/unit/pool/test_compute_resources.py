@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from api.foreign.core import Node, Pod
-from pool.compute_resources import NOTHING, ComputeResources, allocatable, requested, resources_of
+from pool.compute_resources import ComputeResources, allocatable, requested, resources_of
 from pool.facts import node_facts
 
 
@@ -62,21 +62,21 @@ def test_memory_is_counted_like_cpu():
     small = {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
     large = {"resources": {"limits": {"memory": "2.5Gi"}}}
     starting = {"resources": {"requests": {"memory": "4000000000"}}}
-    assert all_of(containers=[small, large]) == ComputeResources(1000, 3584)
+    assert all_of(containers=[small, large]) == ComputeResources(1000, 3584, pods=1)
     assert all_of(containers=[small], initContainers=[starting]).memory_mib == 3815, "rounded up"
-    assert all_of(containers=[{}]) == NOTHING
+    assert all_of(containers=[{}]) == ComputeResources(pods=1)
 
 
 def test_requests_of_the_whole_pod_count_in_place_of_its_containers():
     container = {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
     pod = {"requests": {"cpu": "3"}, "limits": {"cpu": "4"}}
-    assert all_of(containers=[container] * 2, resources=pod) == ComputeResources(3000, 2048)
+    assert all_of(containers=[container] * 2, resources=pod) == ComputeResources(3000, 2048, pods=1)
 
 
 def test_the_overhead_of_a_runtime_class_counts():
     container = {"resources": {"requests": {"cpu": "1"}}}
     overhead = {"cpu": "250m", "memory": "120Mi"}
-    assert all_of(containers=[container], overhead=overhead) == ComputeResources(1250, 120)
+    assert all_of(containers=[container], overhead=overhead) == ComputeResources(1250, 120, pods=1)
 
 
 def test_amounts_may_be_given_as_quantities():

@@ -236,14 +236,14 @@ def test_a_pod_without_units_is_what_it_takes_of_its_node() -> None:
     limits = {"cpu": "2", "memory": "1Gi", "gpu.deckhouse.io/a100": "0"}
     assert observed_pod(a_pod(limits)) is None
     running = observed_pod(a_pod(limits, nodeName="n1"))
-    assert running == UnitlessPod(PodUid("u"), NodeName("n1"), ComputeResources(2000, 1024))
+    assert running == UnitlessPod(PodUid("u"), NodeName("n1"), ComputeResources(2000, 1024, pods=1))
     ended = observed_pod(a_pod(limits, nodeName="n1", status={"phase": "Succeeded"}))
     assert ended == UnitlessPod(PodUid("u"), NodeName("n1"), NOTHING)
     with_units = {"gpu.deckhouse.io/a100": "1", "cpu": "2"}
     facts = observed_pod(a_pod(with_units, nodeName="n1"))
     assert facts == pod_facts(a_pod(with_units, nodeName="n1"))
     assert isinstance(facts, PodFacts)
-    assert facts.requests == ComputeResources(2000)
+    assert facts.requests == ComputeResources(2000, pods=1)
 
 
 A, B = "gpu.deckhouse.io/a", "gpu.deckhouse.io/b"

@@ -1,0 +1,194 @@
+"""`kubectl gpu why` and copies of a cluster explain by what the server decides by: caches, CPU, pods of all kinds, the pool that serves."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.foreign.core import Pod
+from api.names import NodeName, PoolName
+from cli.simulation.object_files import read_cluster
+from cli.simulation.snapshot import Snapshot, take_snapshot
+from kubectl_gpu.cluster_lists import ClusterLists
+from kubectl_gpu.cluster_source import ListQuery
+from kubectl_gpu.waiting import pool_reading
+from kubectl_gpu.waiting.pod_wait import wait_of
+from pool.explanation.explain import explain
+from pool.explanation.explanation import Explanation, UnitWaitReason
+from pool.explanation.question import WaitQuestion
+from pool.facts import pod_facts
+from pool.model import Instant, PodFacts
+from pool.placement.planner import Placed
+from tests.support.cluster_objects import (
+    Object,
+    a_bound_pod_object,
+    a_device_object,
+    a_list_file,
+    a_pool_object,
+)
+from tests.support.kernel_caches import D1
+from tests.support.listed_objects import NOW, ListedObjects
+from tests.support.plugin_cluster import a_pool_node, a_waiting_pod, labelled
+
+CACHE: Object = {
+    "apiVersion": "gkm.io/v1alpha1",
+    "kind": "GKMCache",
+    "metadata": {"name": "llama", "namespace": "ml-team", "uid": "u"},
+    "spec": {"image": "r/x:1"},
+    "status": {
+        "resolvedDigest": D1,
+        "image": {
+            "type": "triton",
+            "targets": [{"backend": "cuda", "arch": "90", "warpSize": 32}],
+            "layerBytes": 1,
+        },
+    },
+}
+MOUNTED = {
+    "name": "c",
+    "csi": {
+        "driver": "csi.gkm.io",
+        "volumeAttributes": {
+            "csi.gkm.io/GKMCache": "llama",
+            "csi.gkm.io/namespace": "ml-team",
+        },
+    },
+}
+
+
+class SelectedObjects(ListedObjects):
+    """Honours label selectors and the node of pods, as an API server does."""
+
+    def pages(self, query: ListQuery) -> Iterator[bytes]:
+        key, equals, value = query.labels.partition("=")
+        for page in super().pages(query):
+            (item,) = json.loads(page)["items"]
+            labels = item["metadata"].get("labels") or {}
+            is_labelled = not key or (key in labels and (not equals or labels[key] == value))
+            field, _, wanted = query.fields.partition("=")
+            is_on = field != "spec.nodeName" or item["spec"].get("nodeName") == wanted
+            if is_labelled and is_on:
+                yield page
+
+
+def why(objects: list[Object], pod: Object) -> tuple[Explanation, list[str]]:
+    lists = ClusterLists(SelectedObjects(objects))
+    found = wait_of(lists, msgspec.convert(pod, Pod, strict=False)).explanation
+    assert found is not None
+    return found, lists.gaps
+
+
+def copy_of_server(directory: Path, objects: list[Object]) -> Snapshot:
+    return take_snapshot(
+        read_cluster([a_list_file(directory / "c.json", *objects)]), Instant(0.0, NOW)
+    )
+
+
+def facts_of(pod: Object) -> PodFacts:
+    facts = pod_facts(msgspec.convert(pod, Pod, strict=False))
+    assert facts is not None
+    return facts
+
+
+def explained(snapshot: Snapshot, pod: Object) -> Explanation:
+    question = WaitQuestion(pod=facts_of(pod), now=0.0)
+    return explain(snapshot.state.reader, snapshot.index, question)
+
+
+def a_small_pool(pod: Object, *more: Object, **device: Any) -> list[Object]:
+    nodes = [a_pool_node("whole", "n1"), a_device_object("n1", 0, **device)]
+    return [a_pool_object("whole"), *nodes, *more, pod]
+
+
+def a_pod_without_units(cpu: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "pod-web"},
+        "spec": {
+            "nodeName": "n1",
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
+def test_kernel_caches_of_the_pod_decide(tmp_path: Path):
+    pod = a_waiting_pod("mine", 1, pool="whole", volumes=[MOUNTED])
+    objects = a_small_pool(pod, CACHE, computeCapability="8.0")
+    assert why(objects, pod)[0].reason is UnitWaitReason.CACHES_FIT_NO_DEVICE
+    snapshot = copy_of_server(tmp_path, objects)
+    pool = snapshot.index.pool(PoolName("whole"))
+    assert pool is not None
+    plan = snapshot.state.reader.plan_bind(
+        NodeName("n1"), pool, facts_of(pod).demand, uid=facts_of(pod).uid
+    )
+    assert not isinstance(plan, Placed)
+
+
+def test_the_older_pool_explains_where_two_name_one_resource():
+    resource = {"name": "gpu.deckhouse.io/shared"}
+    older, younger = (
+        a_pool_object("zeta", resource=resource),
+        a_pool_object("alpha", resource=resource),
+    )
+    older["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    younger["metadata"]["creationTimestamp"] = "2026-06-01T00:00:00Z"
+    limits = {"limits": {resource["name"]: "1"}}
+    pod = a_waiting_pod("mine", 1, pool="zeta")
+    taken = labelled(a_bound_pod_object("other", "n1", [0], pool="zeta"), pool="zeta")
+    for one in (pod, taken):
+        one["spec"]["containers"][0]["resources"] = limits
+    objects = [
+        younger,
+        older,
+        a_pool_node("zeta", "n1"),
+        a_pool_node("alpha", "n2"),
+        a_device_object("n1", 0, pool="zeta"),
+        a_device_object("n2", 0, pool="alpha"),
+        taken,
+        pod,
+    ]
+    explanation, _ = why(objects, pod)
+    assert (explanation.pool, explanation.reason) == ("zeta", UnitWaitReason.UNITS_EXHAUSTED)
+
+
+def test_a_pod_without_the_label_of_its_pool_closes_its_node(tmp_path: Path):
+    """A static pod, or one from before the webhooks."""
+    stranger = a_bound_pod_object("static", "n1", [0], pool="whole")
+    stranger["metadata"] = {"name": "static", "namespace": "kube-system", "uid": "pod-static"}
+    pod = a_waiting_pod("mine", 1, pool="whole")
+    objects = a_small_pool(pod, a_device_object("n1", 1), stranger)
+    expected = explained(copy_of_server(tmp_path, objects), pod)
+    assert expected.reason is UnitWaitReason.NODES_CLOSED
+    assert why(objects, pod)[0].reason is expected.reason
+
+
+@pytest.mark.parametrize("lists", [0, 64], ids=["one list of all pods", "a list of each node"])
+def test_remedies_know_the_cpu_that_pods_without_units_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: int
+):
+    monkeypatch.setattr(pool_reading, "MOST_NODES", lists)
+    holder = labelled(a_bound_pod_object("holder", "n1", [0], pool="whole"), pool="whole")
+    pod = a_waiting_pod("mine", 1, pool="whole", cpu="8")
+    full = a_small_pool(pod, holder, a_pod_without_units("62"))
+    assert explained(copy_of_server(tmp_path, full), pod).remedies == ()
+    assert why(full, pod)[0].remedies == ()
+    explanation, gaps = why(a_small_pool(pod, holder, a_pod_without_units("2")), pod)
+    assert (len(explanation.remedies), gaps) == (1, [])
+
+
+@pytest.mark.parametrize(("places", "reason"), [("1", "NodesExcluded"), ("2", "UnitsAvailable")])
+def test_a_node_without_a_place_among_kubelets_pods_takes_none(
+    tmp_path: Path, places: str, reason: str
+):
+    pod = a_waiting_pod("mine", 1, pool="whole")
+    objects = a_small_pool(pod, a_pod_without_units("0"))
+    objects[1]["status"]["allocatable"]["pods"] = places
+    expected = explained(copy_of_server(tmp_path, objects), pod)
+    found, _ = why(objects, pod)
+    assert found.reason.value == expected.reason.value == reason
+    assert [node.exclusion for node in found.nodes] == ["too many pods" if places == "1" else ""]
