@@ -28,7 +28,7 @@ class UnitWaitReason(Enum):
     CACHES_FIT_NO_DEVICE = "CachesFitNoDevice"
     """A kernel cache that the pod mounts fits no device of a node that the pod may go to."""
     NODES_EXCLUDED = "NodesExcluded"
-    """Nodes have the units; the pod's node selector, affinity or tolerations exclude them, or they are cordoned."""
+    """Nodes have the units; the pod's node selector, affinity or tolerations exclude them, or they are cordoned or have as many pods as kubelet runs."""
     UNITS_EXHAUSTED = "UnitsExhausted"
     """All nodes together have fewer free units than the pod asks for."""
     UNITS_FRAGMENTED = "UnitsFragmented"

@@ -58,6 +58,9 @@ class SeenDriver:
     owner: str
     """UID of its controller; empty without one."""
     created: "dt.datetime | None"
+    """By the API server's clock."""
+    started: "dt.datetime | None"
+    """By the node's clock, by which checks end, too; before kubelet has said it, the time of its creation."""
     fact: DriverPod
 
 
@@ -65,8 +68,10 @@ class SeenDriver:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenValidator:
     node: NodeName
+    created: "dt.datetime | None"
+    """By the API server's clock."""
     checked: "dt.datetime | None"
-    """When the first of its checks ended."""
+    """When the first of its checks ended, by the node's clock."""
     fact: ValidatorPod
     """Whatever driver it checked."""
 
@@ -135,8 +140,13 @@ def seen_driver(pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]") -> See
     if node is None:
         return None
     created = parse_time(pod.metadata.creation_timestamp or "")
-    fact = driver_pod(pod, daemons)
-    return SeenDriver(node=node, owner=owner_uid(pod), created=created, fact=fact)
+    return SeenDriver(
+        node=node,
+        owner=owner_uid(pod),
+        created=created,
+        started=parse_time(pod.status.start_time or "") or created,
+        fact=driver_pod(pod, daemons),
+    )
 
 
 def owner_uid(pod: "UpgradePod") -> str:
@@ -183,6 +193,7 @@ def seen_validator(pod: "UpgradePod") -> SeenValidator | None:
     is_ready = pod.condition("Ready").status == "True" and not pod.is_terminating
     return SeenValidator(
         node=NodeName(pod.spec.node_name),
+        created=parse_time(pod.metadata.creation_timestamp or ""),
         checked=_checked_at(pod),
         fact=ValidatorPod(
             namespace=pod.metadata.namespace,
@@ -195,10 +206,16 @@ def seen_validator(pod: "UpgradePod") -> SeenValidator | None:
 
 
 def validator_pod(validator: SeenValidator, drivers: "Iterable[SeenDriver]") -> ValidatorPod:
-    """Return the facts of a validator; its checks count if they were made after the newest driver pod began."""
-    fact, checked = validator.fact, validator.checked
-    newest = max((one.created for one in drivers if one.created is not None), default=None)
-    if not fact.is_ready or newest is None or checked is None or checked >= newest:
+    """Return the facts of a validator; its checks count if they were made after the newest driver pod began.
+
+    Each comparison is on one clock. A validator that was created after the driver pod has checked that one, so that no
+    more than one is deleted for a driver pod, however wrong the node's clock is.
+    """
+    fact, checked, began = validator.fact, validator.checked, list(drivers)
+    created = max((pod.created for pod in began if pod.created is not None), default=None)
+    started = max((pod.started for pod in began if pod.started is not None), default=None)
+    is_newer = created is not None and validator.created is not None and validator.created > created
+    if not fact.is_ready or started is None or checked is None or checked >= started or is_newer:
         return fact
     message = "it passed before the driver pod started"
     return replace(fact, is_ready=False, is_outdated=True, message=message)

@@ -78,3 +78,17 @@ async def test_pods_stay_where_the_revision_that_follows_has_the_same_configurat
         await run.until("upgrade-done")
         assert await run.driver_revisions() == {"n0": "r3"}
         assert [one["metadata"]["name"] for one in await run.pods(TEAM)] == [pod]
+
+
+async def test_a_node_whose_clock_is_behind_gets_its_driver_and_loses_one_validator_at_most():
+    async with an_upgrade_run(1) as run:
+        run.kubelet_lag_s = 300.0
+        await run.roll_out(2, digest="d1")
+        await run.step()
+        seen: set[str] = set()
+        for _ in range(40):
+            await run.step()
+            names = {pod["metadata"]["name"] for pod in await run.pods(NAMESPACE)}
+            seen |= {name for name in names if name.startswith("validator")}
+        assert await run.states() == {"n0": "upgrade-done"}
+        assert len(seen) <= 2

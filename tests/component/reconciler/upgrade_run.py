@@ -6,6 +6,7 @@ holds it. An observer on the API server's watch counts the nodes that are away, 
 
 import asyncio
 import contextlib
+import datetime as dt
 import itertools
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -120,6 +121,8 @@ class UpgradeRun:
     pools: set[str] = field(default_factory=lambda: {"whole"})
     found: dict[str, list[DriverProcess]] = field(default_factory=dict)
     """What the agents find with the driver open, by node."""
+    kubelet_lag_s: float = 0.0
+    """By which the clocks of nodes are behind."""
     loaded: dict[str, str] = field(default_factory=dict)
     """Configuration of the driver pod that ended last, by node."""
     daemon_uid: str = ""
@@ -551,6 +554,7 @@ class UpgradeRun:
         more = {"restartCount": 0, "image": "i", "imageID": ""}
         status = {
             "phase": "Running",
+            "startTime": self._time(),
             "conditions": [{"type": "Ready", "status": "True"}],
             "initContainerStatuses": [check | more],
             "containerStatuses": [{"name": "c", "ready": True} | more],
@@ -563,7 +567,8 @@ class UpgradeRun:
         )
 
     def _time(self) -> str:
-        return self.clock.utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = self.clock.utc_now() - dt.timedelta(seconds=self.kubelet_lag_s)
+        return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     @staticmethod
     def _owner(kind: str, name: str, uid: str) -> Json:

@@ -167,6 +167,33 @@ def test_a_driver_pod_without_a_place_belongs_to_the_node_that_it_is_for():
     assert (found.is_scheduled, found.message) == (False, "Insufficient cpu")
 
 
+@pytest.mark.parametrize("lag", ["09:55", "10:05"], ids=["node's clock behind", "ahead"])
+@pytest.mark.parametrize(("second", "is_ready"), [("31", True), ("29", False)])
+def test_a_validator_is_compared_with_the_driver_pod_on_the_nodes_clock(lag, second, is_ready):
+    driver = seen_driver(
+        a_pod(
+            creationTimestamp="2026-01-01T10:00:00Z",
+            spec={"nodeName": "n1"},
+            status={"startTime": f"2026-01-01T{lag}:30Z"},
+        ),
+        DAEMONS,
+    )
+    assert driver is not None
+    checked = {"terminated": {"finishedAt": f"2026-01-01T{lag}:{second}Z"}}
+    status = {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "initContainerStatuses": [{"name": "driver-validation", "state": checked}],
+    }
+    before = "2026-01-01T09:00:00Z"
+    old = seen_validator(a_pod(creationTimestamp=before, spec={"nodeName": "n1"}, status=status))
+    assert old is not None
+    assert validator_pod(old, [driver]).is_ready is is_ready
+    after = "2026-01-01T10:00:10Z"
+    new = seen_validator(a_pod(creationTimestamp=after, spec={"nodeName": "n1"}, status=status))
+    assert new is not None
+    assert validator_pod(new, [driver]).is_ready  # it is not deleted a second time
+
+
 @pytest.mark.parametrize(
     ("checked", "is_ready", "is_outdated"),
     [
