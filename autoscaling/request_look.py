@@ -29,10 +29,11 @@ REGISTERED_WITHIN: Final = dt.timedelta(minutes=16)
 """Of the launch; Karpenter gives up after 15."""
 DEVICES_WITHIN: Final = dt.timedelta(minutes=15)
 """Of the registration; Karpenter never gives up such a node."""
-_WITH_NODE: Final = frozenset(
-    {RequestPhase.REGISTERED.value, RequestPhase.AGENT_READY.value, RequestPhase.RESERVED.value}
-)
+COMPLETE_WITHIN: Final = dt.timedelta(minutes=3)
+"""Of the first usable unit of a node: the time in which its other devices are partitioned and join the pool."""
 _READY: Final = frozenset({RequestPhase.AGENT_READY.value, RequestPhase.RESERVED.value})
+_AWAITED: Final = frozenset({RequestPhase.REGISTERED.value, RequestPhase.INCOMPLETE.value})
+_WITH_NODE: Final = _READY | _AWAITED
 ON_ITS_WAY: Final = _WITH_NODE | {RequestPhase.SIGNALLED.value, RequestPhase.LAUNCHED.value}
 NOT_OURS: Final = "its NodeClaim has the label of a request that this control plane did not make"
 
@@ -115,7 +116,8 @@ class RequestLook:
         if node.has_startup_taint:
             return True
         if node.indexed_units:
-            return False
+            was_awaited = self._known is not None and self._known.phase in _AWAITED
+            return was_awaited and node.is_short_of(self._shape)
         was_on_its_way = self._known is not None and self._known.phase in ON_ITS_WAY
         return bool(self._live) or was_on_its_way
 
@@ -160,6 +162,8 @@ class RequestLook:
             return self._failed(
                 Failure.NODE_LOST, f"node {node.name} is removed before its devices came"
             )
+        if node.is_short_of(self._shape):
+            return self._short(node)
         if node.is_agent_ready:
             reserved = node.reserved_units
             phase = RequestPhase.RESERVED if reserved else RequestPhase.AGENT_READY
@@ -167,9 +171,38 @@ class RequestLook:
             if reserved:
                 text = f"{text}, {reserved} of them reserved for pods that it came for"
             return self._request(phase, self._since_known(phase), text)
-        claim = self._claim
-        since = claim.registered.since if claim is not None else None
-        return self._registered(since or node.created)
+        return self._registered(self._registered_at(node))
+
+    def _short(self, node: "RequestedNode") -> ObservedRequest:
+        """Return a request whose node has fewer usable units than its shape promises: it fails once they are overdue.
+
+        Units that kubelet does not allocate yet are awaited as the devices of a node that has none.
+        """
+        if self._told is not None and self._told[0] is Failure.FEWER_DEVICES:
+            return self._failed(Failure.FEWER_DEVICES, self._delivered(node))
+        if node.indexed_units > node.allocatable_units:
+            found = self._registered(self._registered_at(node))
+        else:
+            since = self._since_known(RequestPhase.INCOMPLETE)
+            text = f"{self._delivered(node)}; the others are awaited"
+            found = self._request(
+                RequestPhase.INCOMPLETE, since, text, deadline=since + COMPLETE_WITHIN
+            )
+        if found.deadline is not None and self._now >= found.deadline:
+            return self._failed(Failure.FEWER_DEVICES, self._delivered(node))
+        return found
+
+    def _delivered(self, node: "RequestedNode") -> str:
+        promised = self._shape.units if self._shape is not None else 0
+        usable = min(node.indexed_units, node.allocatable_units)
+        return (
+            f"node {node.name} brings {usable} usable units of pool {self._terms.pool.name}, and shape"
+            f" {self._shape_name} promises {promised}"
+        )
+
+    def _registered_at(self, node: "RequestedNode") -> dt.datetime:
+        since = self._claim.registered.since if self._claim is not None else None
+        return since or node.created
 
     def _launched(self, claim: "ClaimFacts") -> ObservedRequest:
         if not claim.launched.is_true:

@@ -81,6 +81,8 @@ class RequestPhase(Enum):
     """A NodeClaim exists."""
     REGISTERED = "Registered"
     """The Node exists."""
+    INCOMPLETE = "Incomplete"
+    """Fewer units of the node can be used than its shape promises; the others are awaited."""
     AGENT_READY = "AgentReady"
     """The node's devices are in the pool and kubelet knows their units."""
     RESERVED = "Reserved"
@@ -103,6 +105,8 @@ class Failure(Enum):
     REGISTRATION_TIMEOUT = "RegistrationTimeout"
     NO_DEVICES = "NoDevicesReported"
     """The node is registered and never reported devices."""
+    FEWER_DEVICES = "FewerDevicesThanPromised"
+    """The node came with fewer units that can be used than its shape promises."""
     NODE_CLASS_NOT_READY = "NodeClassNotReady"
     NODE_LOST = "NodeLost"
     """The NodeClaim was deleted before the node was ready."""
@@ -273,6 +277,8 @@ class RequestedNode:
     """Units of the pool's resource that kubelet allocates there."""
     reserved_units: int = 0
     """Units that are reserved for pods."""
+    reported_units: int = 0
+    """Units of all of the pool's devices on it, of those that cannot be used, too."""
     labels: "Mapping[str, str]" = field(default_factory=dict)
 
     @property
@@ -282,6 +288,16 @@ class RequestedNode:
             self.is_ready
             and not self.is_leaving
             and 0 < self.indexed_units <= self.allocatable_units
+        )
+
+    def is_short_of(self, shape: ShapeTerms | None) -> bool:
+        """Say whether it has devices, and fewer usable units than its shape promises; none of them reserved yet."""
+        return (
+            shape is not None
+            and self.is_ready
+            and not self.reserved_units
+            and bool(self.indexed_units or self.reported_units)
+            and min(self.indexed_units, self.allocatable_units) < shape.units
         )
 
 
@@ -320,6 +336,7 @@ _IN_FLIGHT: Final = frozenset(
         RequestPhase.SIGNALLED,
         RequestPhase.LAUNCHED,
         RequestPhase.REGISTERED,
+        RequestPhase.INCOMPLETE,
         RequestPhase.AGENT_READY,
         RequestPhase.RESERVED,
     }
@@ -335,9 +352,12 @@ class ShapeHistory:
     failures: int = 0
     retry_after: "dt.datetime | None" = None
     without_devices: int = 0
+    """Nodes in a row that came without devices, or with fewer than promised."""
     excluded_at: int = 0
     """Generation of the pool's spec at which the shape was left out; 0: it is not."""
     reason: str = ""
+    message: str = ""
+    """Of the last failure, where the node that came differs from its shape."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, final
 
+from api.text import truncate
 from autoscaling.node_selections import ShapeLabels
 from autoscaling.packing import EmptyShapes
 from autoscaling.scaling_model import PodWait, WaitReason
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
     from autoscaling.packing import PodClass
     from autoscaling.scaling_limits import ScalingLimits
-    from autoscaling.scaling_model import ScalingTerms, ShapeTerms, Supply
+    from autoscaling.scaling_model import ScalingTerms, ShapeHistory, ShapeTerms, Supply
 
 _STAGES: Final = (
     WaitReason.TOO_LARGE,
@@ -118,16 +119,21 @@ class ShapeChoice:
             if one.excluded_at and one.excluded_at == self._terms.generation:
                 return PodWait(
                     WaitReason.BACKING_OFF,
-                    f"shape {shape.name} is left out, since {one.without_devices} of its nodes came without devices: "
-                    "look into the driver on its nodes, then change spec.autoscaling to have it tried again",
+                    f"shape {shape.name} is left out, since {one.without_devices} nodes in a row came without what it "
+                    f"promises{_details(one)}: look into the driver and the devices of its nodes, correct what the shape "
+                    "says of its devices, then change spec.autoscaling to have it tried again",
                 )
             if one.retry_after is not None and one.retry_after > self._now:
                 place = f" in zone {one.zone}" if one.zone else ""
                 times = "once" if one.failures <= 1 else f"{one.failures} times in a row"
                 return PodWait(
                     WaitReason.BACKING_OFF,
-                    f"shape {shape.name} failed {times}{place} ({one.reason or 'no reason given'}) "
+                    f"shape {shape.name} failed {times}{place} ({one.reason or 'no reason given'}{_details(one)}) "
                     f"and is asked for again at {one.retry_after:%H:%M:%S} UTC: name another shape in "
                     "spec.autoscaling.shapes to have that tried at once",
                 )
         return None
+
+
+def _details(entry: "ShapeHistory") -> str:
+    return f": {truncate(entry.message)}" if entry.message else ""

@@ -25,9 +25,10 @@ LONGEST_PAUSE: Final = dt.timedelta(minutes=30)
 SHORT_PAUSE: Final = dt.timedelta(minutes=1)
 """After failures that say nothing about the shape: an autoscaler that comes back is asked within this time."""
 MOST_WITHOUT_DEVICES: Final = 2
-"""Nodes without devices after which a shape is left out: each of them is paid for 15 minutes."""
+"""Nodes without devices, or with fewer than promised, after which a shape is left out: each of them is paid for."""
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 _NOT_OF_THE_SHAPE: Final = frozenset({Failure.NOT_SIGNALLED, Failure.SIGNAL_TAMPERED})
+_NOT_AS_PROMISED: Final = frozenset({Failure.NO_DEVICES, Failure.FEWER_DEVICES})
 _DONE: Final = frozenset({RequestPhase.AGENT_READY, RequestPhase.RESERVED, RequestPhase.RELEASED})
 _JITTER: Final = 10
 """Percent that a pause is longer at most, so that pools that failed together do not ask together."""
@@ -60,7 +61,8 @@ def updated_history(
         if request.shape is None:
             continue
         if request.phase in _DONE:
-            _clear(found, request)
+            if not _has_fewer_units(request):
+                _clear(found, request)
         elif request.failure is not None and request.id not in recorded:
             entry = _failed(found, request, terms.generation, now=now)
             found[entry.shape, entry.zone] = entry
@@ -105,6 +107,7 @@ def history_from(shapes: "Iterable[ShapeStatus] | None") -> tuple[ShapeHistory, 
             without_devices=one.nodes_without_devices,
             excluded_at=one.excluded_at,
             reason=one.reason,
+            message=one.message,
         )
         for one in shapes or ()
     )
@@ -121,6 +124,7 @@ def shape_statuses(history: "Iterable[ShapeHistory]") -> list[ShapeStatus]:
             nodes_without_devices=one.without_devices,
             excluded_at=one.excluded_at,
             reason=one.reason,
+            message=one.message,
         )
         for one in history
     ]
@@ -148,6 +152,12 @@ def _clear(found: "dict[tuple[str, str], ShapeHistory]", request: "ObservedReque
         found.pop(key, None)
 
 
+def _has_fewer_units(request: "ObservedRequest") -> bool:
+    """Say whether a node that was handed over has fewer usable units than promised, which was its failure."""
+    node, shape = request.node, request.shape
+    return node is not None and shape is not None and node.indexed_units < shape.units
+
+
 def _zone_of(request: "ObservedRequest") -> str:
     """Return the zone that the pods of the request pinned; empty where they did not."""
     selectors = [one.node_selector for one in request.signals]
@@ -166,9 +176,10 @@ def _failed(
     failure = request.failure
     zone = "" if failure in _NOT_OF_THE_SHAPE else _zone_of(request)
     entry = found.get((name, zone)) or ShapeHistory(shape=name, zone=zone)
-    entry = replace(entry, reason=failure.value if failure is not None else "")
+    message = request.message if failure in _NOT_AS_PROMISED else ""
+    entry = replace(entry, reason=failure.value if failure is not None else "", message=message)
     pauses = entry.retry_after is not None and entry.retry_after > now
-    if failure is Failure.NO_DEVICES:
+    if failure in _NOT_AS_PROMISED:
         count = entry.without_devices + 1
         excluded_at = generation if count >= MOST_WITHOUT_DEVICES else 0
         entry = replace(entry, without_devices=count, excluded_at=excluded_at)

@@ -148,6 +148,8 @@ class EventReason(Enum):
     """On the pool: nothing waits for a requested node any more."""
     NODE_WITHOUT_DEVICES = "GPUNodeWithoutDevices"
     """On the pool: a node was registered and reported no devices, so its NodeClaim is deleted."""
+    NODE_WITH_FEWER_DEVICES = "GPUNodeWithFewerDevices"
+    """On the pool: a node came with fewer usable units than its shape promises, which is a failure of the shape."""
     FOREIGN_NODE_CLAIM = "GPUForeignNodeClaim"
     """On the pool: a NodeClaim has the label of a request that this control plane did not make."""
     SCALING_MISCONFIGURED = "GPUScalingMisconfigured"

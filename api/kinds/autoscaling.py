@@ -101,7 +101,7 @@ class ScaleRequestStatus(Model, frozen=True):
     shape: str
     """Name of its shape."""
     phase: str = ""
-    """Planned, Signalled, Launched, Registered, AgentReady, Reserved, Released, or Failed."""
+    """Planned, Signalled, Launched, Registered, Incomplete, AgentReady, Reserved, Released, or Failed."""
     node_claim: str = ""
     """Karpenter's NodeClaim, once there is one."""
     node: str = ""
@@ -128,11 +128,13 @@ class ShapeStatus(Model, frozen=True):
     retry_after: str = ""
     """Until when it is not asked for."""
     nodes_without_devices: int = 0
-    """Nodes of this shape that never reported devices."""
+    """Nodes of this shape in a row that came without devices, or with fewer than it promises."""
     excluded_at: int = 0
     """Generation of the spec at which it was left out, after two such nodes; a changed spec tries it again."""
     reason: str = ""
     """Cause of the last failure."""
+    message: str = ""
+    """What came in place of what the shape promises, where that is the cause."""
 
 
 class ScaleUsage(Model, frozen=True):

@@ -332,9 +332,10 @@ ALERTS: Final = (
     Alert(
         "GPUNodesWithoutDevices",
         Severity.WARNING,
-        'sum by (pool) (increase(gpu_scale_failures_total{reason="NoDevicesReported"}[1h])) > 0',
+        "sum by (pool) (increase("
+        'gpu_scale_failures_total{reason=~"NoDevicesReported|FewerDevicesThanPromised"}[1h])) > 0',
         "0m",
-        "a node that came for pool {{ $labels.pool }} never reported a device and was deleted",
+        "a node that came for pool {{ $labels.pool }} had no device, or fewer than its shape promises",
     ),
     Alert(
         "GPUScaleSignalsLeak",

@@ -22,7 +22,7 @@ from reconciler.scaling.backends.built_backends import build_backends
 from reconciler.scaling.backends.node_autoscaler import ForeignObjectError
 from reconciler.scaling.backends.signal_pods import NAMESPACED_RBAC
 from reconciler.scaling.demand_batch import DemandBatch
-from reconciler.scaling.pool_scaling_events import record_cancels
+from reconciler.scaling.pool_scaling_events import record_cancels, record_short_nodes
 from reconciler.scaling.probe import BackendProbe
 from reconciler.scaling.scaling_gauges import (
     count_signal,
@@ -150,6 +150,7 @@ class PoolScaler:
             backend, terms, whole, observed=observed, asked=decided.requests
         )
         record_cancels(self._recorder, pool, decided.cancels)
+        record_short_nodes(self._recorder, pool, observed=observed, known=self._record.known(pool))
         self._events.record(name, waiting, plan=decided, observed=observed)
         unserved = backend.unserved(terms, observed, now=now)
         if unserved is not None and chosen.reason is BackendReady.READY:

@@ -110,6 +110,8 @@ class NodeHandover:
         if not self._is_ready(node, pools, request):
             self._ready_since.pop(name, None)
             return None
+        if self._is_incomplete(node, pools, request):
+            return VIEW_AGAIN_S
         now = self._now().monotonic
         since = self._ready_since.setdefault(name, now)
         pods = self._pods_of(request)
@@ -152,6 +154,14 @@ class NodeHandover:
                 for indexed, allocatable in (units_on(self._index, pool, node) for pool in pools)
             )
         )
+
+    def _is_incomplete(
+        self, node: "NodeFacts", pools: "Sequence[PoolFacts]", request: RequestId
+    ) -> bool:
+        """Return whether the node has fewer units than its shape promises, and `pool.scaling` awaits the others."""
+        promised = self._view.awaited_units(request)
+        has_fewer = any(units_on(self._index, pool, node)[0] < promised for pool in pools)
+        return has_fewer and not self._held_on(node.name)
 
     def _is_released(self, node: "NodeFacts") -> bool:
         return bool(self._released.unseen(node.name, _metadata(node)))

@@ -1,8 +1,9 @@
-"""`nodeclaim.watch`: records the stages of NodeClaims that a pool caused, and deletes those whose node never has devices.
+"""`nodeclaim.watch`: records the stages of NodeClaims that a pool caused, and deletes those whose node never has a device that works.
 
 Karpenter gives up a NodeClaim whose instance does not launch or register, but never one that is registered and lacks its
 devices: that is paid for ever. After 15 minutes it is deleted here, which is the only NodeClaim that this control plane
-deletes: one of a scaling pool, registered, not initialized, with no unit of the pool, and with no device that a pod has.
+deletes: one of a scaling pool, registered, not initialized, with no unit of the pool on a device that is not faulted, and
+with no device that a pod has.
 The time is measured by the monotonic clock from the first look on, less the age that the NodeClaim had then, and is two
 minutes at least: no jump of the clock deletes anything.
 """
@@ -296,12 +297,12 @@ class NodeClaimWatch:
         return True
 
     def _has_devices(self, claim: "ClaimFacts", terms: "ScalingTerms") -> bool:
-        """Say whether the node has units of the pool, or a device that a pod has."""
+        """Say whether the node has a device of the pool that is not faulted, or one that a pod has."""
         node = NodeName(claim.node)
         if not claim.node:
             return False
-        figures = self._index.state(terms.pool.name).node(node)
-        if figures is not None and figures.total:
+        entries = self._index.devices_on(terms.pool.name, node)
+        if any(one.layout.ids and not one.facts.is_faulted for one in entries):
             return True
         return any(self._index.devices[one].taken for one in self._index.devices.on_node(node))
 

@@ -1,23 +1,27 @@
-"""Events on a pool that scales: requests that are withdrawn, and conditions that became False."""
+"""Events on a pool that scales: withdrawn requests, nodes that are not as promised, and conditions that became False."""
 
 from typing import TYPE_CHECKING, Final
 
 from api.status_conditions import find_condition
+from autoscaling.scaling_model import Failure
+from autoscaling.shape_history import failures_seen
 from kube.event_recorder import ObjectReference
 from kube.resources import GPU_POOLS
 from reconciler.scaling.scaling_events import (
     budget_exhausted,
+    node_with_fewer_devices,
     request_cancelled,
     scaling_misconfigured,
 )
 from telemetry.conditions import PoolScalingCondition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from api.kinds.autoscaling import ScaleRequestStatus
     from api.kinds.gpupool import GPUPool
     from api.meta import Condition
-    from autoscaling.scaling_model import Cancel
+    from autoscaling.scaling_model import Cancel, ObservedRequest
     from kube.event_recorder import EventRecorder
 
 _EVENTS: Final = {
@@ -48,3 +52,17 @@ def record_conditions(
 def record_cancels(recorder: "EventRecorder", pool: "GPUPool", cancels: "Iterable[Cancel]") -> None:
     for one in cancels:
         request_cancelled(one).record(recorder, ObjectReference.to(GPU_POOLS, pool.metadata))
+
+
+def record_short_nodes(
+    recorder: "EventRecorder",
+    pool: "GPUPool",
+    *,
+    observed: "Iterable[ObservedRequest]",
+    known: "Sequence[ScaleRequestStatus]",
+) -> None:
+    """Record the nodes that are seen for the first time to have failed with fewer units than promised."""
+    for request in failures_seen(observed, known):
+        if request.failure is Failure.FEWER_DEVICES:
+            event = node_with_fewer_devices(request)
+            event.record(recorder, ObjectReference.to(GPU_POOLS, pool.metadata))

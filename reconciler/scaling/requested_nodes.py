@@ -55,6 +55,7 @@ def node_of_request(
         indexed_units=indexed,
         allocatable_units=allocatable,
         reserved_units=figures.reserved if figures is not None else 0,
+        reported_units=figures.total if figures is not None else 0,
         labels=node.labels,
     )
 

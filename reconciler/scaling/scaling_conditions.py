@@ -168,6 +168,7 @@ def _shapes_text(history: "Iterable[ShapeHistory]", generation: int) -> str:
     parts = [
         f"shape {one.shape}{f' in zone {one.zone}' if one.zone else ''} "
         + ("is left out" if one.excluded_at == generation else f"failed lately ({one.reason})")
+        + (f": {one.message}" if one.message else "")
         for one in history
         if one.excluded_at == generation or one.retry_after is not None
     ]

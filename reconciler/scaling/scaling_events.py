@@ -99,6 +99,14 @@ def node_without_devices(pool: "PoolName", claim: "ClaimFacts") -> ScalingEvent:
     return ScalingEvent(EventReason.NODE_WITHOUT_DEVICES, note, is_warning=True)
 
 
+def node_with_fewer_devices(request: "ObservedRequest") -> ScalingEvent:
+    note = (
+        f"request {request.id}: {truncate(request.message)}; look into the driver and the devices of the node, and"
+        " correct what the shape says of its devices: after two such nodes it is left out until spec.autoscaling changes"
+    )
+    return ScalingEvent(EventReason.NODE_WITH_FEWER_DEVICES, note, is_warning=True)
+
+
 def foreign_claim(pool: "PoolName", claim: "ClaimFacts") -> ScalingEvent:
     note = (
         f"NodeClaim {claim.name} has the label of request {claim.request}, which pool {pool} did not make; its node"

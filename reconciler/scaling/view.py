@@ -46,6 +46,14 @@ class ScalingView:
                 return found
         return ()
 
+    def awaited_units(self, request: "RequestId") -> int:
+        """Return how many units a node is to have before it is handed over; 0 where it failed, or nothing is known."""
+        for pool in self.pools.values():
+            for one in pool.observed:
+                if one.id == request and one.shape is not None and one.is_in_flight:
+                    return one.shape.units
+        return 0
+
 
 def scaling_view(_context: "ControllerContext") -> ScalingView:
     """Return a new view; take the term's own by `context.shared(scaling_view)`."""

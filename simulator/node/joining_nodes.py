@@ -43,6 +43,8 @@ class NodeBehaviour:
     product: str = "NVIDIA H200"
     mig_profile: str = ""
     mig_instances: int = 0
+    faulted: int = 0
+    """Devices that have a fault from the start."""
 
 
 @final
@@ -169,6 +171,7 @@ def devices_of(node: Node, behaviour: NodeBehaviour) -> list[FakeDevice]:
             compute_capability="9.0",
             mig_profile=behaviour.mig_profile,
             mig_instances=behaviour.mig_instances,
+            fault="Xid 79" if number < behaviour.faulted else "",
         )
         for number in range(gpus)
     ]

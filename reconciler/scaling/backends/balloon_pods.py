@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.names import AGENT_NOT_READY_TAINT, NodeName
 from api.status_conditions import parse_time
+from autoscaling.request_look import COMPLETE_WITHIN
 from autoscaling.scaling_model import Failure, ObservedRequest, RequestPhase
 
 if TYPE_CHECKING:
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
 BOUND_WITHIN: Final = dt.timedelta(minutes=16)
 """cluster-autoscaler gives up a node after 15 minutes (--max-node-provision-time)."""
 DEVICES_WITHIN: Final = dt.timedelta(minutes=15)
+_WITHIN: Final = {
+    RequestPhase.SIGNALLED: BOUND_WITHIN,
+    RequestPhase.INCOMPLETE: COMPLETE_WITHIN,
+}
+_FAILURES: Final = {
+    RequestPhase.SIGNALLED: Failure.NOT_SIGNALLED,
+    RequestPhase.INCOMPLETE: Failure.FEWER_DEVICES,
+}
 
 
 @final
@@ -88,12 +97,11 @@ class BalloonPods:
         if phase is not RequestPhase.SIGNALLED:
             is_same = known is not None and known.phase == phase.value
             since = (parse_time(known.since) if known is not None and is_same else None) or now
-        within = BOUND_WITHIN if phase is RequestPhase.SIGNALLED else DEVICES_WITHIN
+        within = _WITHIN.get(phase, DEVICES_WITHIN)
         deadline = min(since, now) + within
         failure = None
         if phase is not RequestPhase.RELEASED and now >= deadline:
-            is_unanswered = phase is RequestPhase.SIGNALLED
-            failure = Failure.NOT_SIGNALLED if is_unanswered else Failure.NO_DEVICES
+            failure = _FAILURES.get(phase, Failure.NO_DEVICES)
             phase, message = RequestPhase.FAILED, f"{message}, for {within.seconds // 60} minutes"
         return ObservedRequest(
             id=signal.request,
@@ -119,4 +127,10 @@ class BalloonPods:
             return RequestPhase.REGISTERED, f"node {name} has no device of the pool"
         if node is None or node.is_starting:
             return RequestPhase.REGISTERED, f"node {name} has the taint {AGENT_NOT_READY_TAINT}"
+        shape, usable = terms.shape(signal.shape), figures.total - figures.unusable
+        if shape is not None and usable < shape.units and not (figures.used or figures.reserved):
+            return (
+                RequestPhase.INCOMPLETE,
+                f"node {name} brings {usable} usable units, and shape {shape.name} promises {shape.units}",
+            )
         return RequestPhase.RELEASED, f"devices of node {name} are in the pool"

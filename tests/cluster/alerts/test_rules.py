@@ -361,12 +361,12 @@ CASES = [
     ),
     Case(
         "GPUNodesWithoutDevices",
-        {'gpu_scale_failures_total{pool="a",reason="NoDevicesReported"}': "0x9 1x60"},
+        {'gpu_scale_failures_total{pool="a",reason="FewerDevicesThanPromised"}': "0x9 1x60"},
         silent_at="8m",
         raised_at="12m",
         labels={"pool": "a"},
         harmless={'gpu_scale_failures_total{pool="b",reason="LaunchTimeout"}': "0x9 1x60"},
-        text="a node that came for pool a never reported a device and was deleted",
+        text="a node that came for pool a had no device, or fewer than its shape promises",
     ),
     Case(
         "GPUScaleSignalsLeak",

@@ -21,6 +21,7 @@ from tests.support.scale_requests import (
     POOL,
     SHAPES,
     a_claim,
+    a_requested_node,
     a_signal,
     after,
     shown,
@@ -160,3 +161,29 @@ def test_weak_point_12_a_restart_keeps_the_history(failures: list[tuple[Failure,
             assert (one.retry_after is None) is (again.retry_after is None)
             if one.retry_after is not None:
                 assert one.retry_after - after(at_s) <= 33 * MINUTES
+
+
+def test_nodes_with_fewer_devices_than_promised_leave_the_shape_out_and_say_what_came():
+    short = failed(Failure.FEWER_DEVICES, id_=IDS[0], message="node n1 brings 1 of 8")
+    history = seen((), short, at_s=0)
+    assert (history[0].failures, history[0].without_devices) == (1, 1)
+    assert history[0].message == "node n1 brings 1 of 8"
+    assert history_from(shape_statuses(history))[0].message == "node n1 brings 1 of 8"
+    history = seen(history, failed(Failure.FEWER_DEVICES, id_=IDS[1]), at_s=600)
+    assert history[0].excluded_at == 1
+
+
+def test_the_hand_over_of_a_node_with_fewer_devices_is_no_success():
+    short = failed(Failure.FEWER_DEVICES)
+    history = seen((), short, at_s=0)
+    node = a_requested_node(units=1, has_startup_taint=False)
+    for at_s, known in ((5, short), (10, None)):
+        handed_over = ObservedRequest(
+            id=ID,
+            pool=POOL.name,
+            shape=SHAPES[0],
+            phase=RequestPhase.RELEASED,
+            since=after(at_s),
+            node=node,
+        )
+        assert seen(history, handed_over, at_s=at_s, known=[known] if known else ()) == history
