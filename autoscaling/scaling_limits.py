@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import TYPE_CHECKING, final
 
+from autoscaling.nodes_per_hour import HOUR
 from autoscaling.scaling_model import MICRO, PodWait, WaitReason
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class ScalingLimits:
         self.units = existing_units
         """Of nodes that exist, are on their way, or are to be asked for."""
         self._in_flight = 0
+        self._of_hour = len(supply.nodes_of_last_hour)
         self._micro = supply.running_micro
         self._added: Counter[str] = Counter()
         # NodePool -> nodes that its figures do not count yet
@@ -40,17 +42,24 @@ class ScalingLimits:
                 self._micro += shape.price_micro or 0
             if not request.is_launched:
                 self._count(shape)
+                self._of_hour += request.id not in supply.nodes_of_last_hour
 
     def take(self, shape: "ShapeTerms") -> None:
         """Count a node that is asked for."""
         self._in_flight += 1
+        self._of_hour += 1
         self.units += shape.units
         self._micro += shape.price_micro or 0
         self._count(shape)
 
     def refusal(self, shape: "ShapeTerms") -> PodWait | None:
         """Return the limit that one more node of this shape would break."""
-        return self._by_node_pool(shape) or self._by_pool(shape) or self._by_money(shape)
+        return (
+            self._by_node_pool(shape)
+            or self._by_pool(shape)
+            or self._by_money(shape)
+            or self._by_hour()
+        )
 
     def _count(self, shape: "ShapeTerms") -> None:
         self._added[shape.node_pool] += 1
@@ -71,6 +80,19 @@ class ScalingLimits:
                 "the next one is asked for when one has come; spec.autoscaling.maxInFlight allows more",
             )
         return None
+
+    def _by_hour(self) -> PodWait | None:
+        terms = self._terms
+        if self._of_hour < terms.max_nodes_per_hour:
+            return None
+        oldest = next(iter(self._supply.nodes_of_last_hour.values()), None)
+        again = f" at {oldest + HOUR:%H:%M:%S} UTC" if oldest is not None else ""
+        return PodWait(
+            WaitReason.MAX_NODES_PER_HOUR,
+            f"pool {terms.pool.name} got or gets {self._of_hour} nodes within an hour, the most that "
+            f"spec.autoscaling.maxNodesPerHour allows: see by its NodeClaims and their Events why they do not stay, or raise "
+            f"it; the next one is asked for{again}",
+        )
 
     def _by_node_pool(self, shape: "ShapeTerms") -> PodWait | None:
         node_pool = self._supply.node_pools.get(shape.node_pool)

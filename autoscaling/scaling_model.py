@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NewType
 
+from api.kinds.autoscaling import DEFAULT_MAX_NODES_PER_HOUR
 from pool.compute_resources import NOTHING, ComputeResources
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class ScalingTerms:
     warm_units: int = 0
     max_units: int | None = None
     max_in_flight: int = 15
+    max_nodes_per_hour: int = DEFAULT_MAX_NODES_PER_HOUR
     per_hour_micro: int | None = None
     per_day_micro: int | None = None
     idle_after_s: int = 300
@@ -139,6 +141,8 @@ class WaitReason(Enum):
     """Every shape that serves the pod failed lately, or is left out."""
     MAX_UNITS = "MaxUnits"
     MAX_IN_FLIGHT = "MaxInFlight"
+    MAX_NODES_PER_HOUR = "MaxNodesPerHour"
+    """As many nodes as the pool may get within an hour were asked for: something is wrong with them, or the limit is low."""
     NODE_POOL_LIMIT = "NodePoolLimit"
     BUDGET_HOUR = "BudgetPerHour"
     BUDGET_DAY = "BudgetPerDay"
@@ -371,6 +375,8 @@ class Supply:
     """NodePool -> why it cannot serve the pool, with the cure."""
     used_ids: frozenset[RequestId] = frozenset()
     """Ids of NodeClaims, Nodes and signals that exist: a new request must have another one."""
+    nodes_of_last_hour: "Mapping[str, dt.datetime]" = field(default_factory=dict)
+    """Nodes that the pool got within the last hour (`autoscaling.nodes_per_hour`), the oldest first."""
     running_micro: int = 0
     """Price of an hour of the pool's nodes that exist."""
     spent_today_micro: int = 0

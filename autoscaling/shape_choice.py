@@ -24,6 +24,7 @@ _STAGES: Final = (
     WaitReason.MAX_IN_FLIGHT,
     WaitReason.BUDGET_HOUR,
     WaitReason.BUDGET_DAY,
+    WaitReason.MAX_NODES_PER_HOUR,
 )
 """In the order in which shapes are examined: the reason given is that of the shape that came furthest."""
 CAPPED: Final = frozenset(_STAGES[4:])

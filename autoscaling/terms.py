@@ -40,6 +40,7 @@ def scaling_terms(pool: "GPUPool", facts: PoolFacts) -> ScalingTerms | None:
         warm_units=spec.warm_units,
         max_units=spec.max_units,
         max_in_flight=spec.max_in_flight,
+        max_nodes_per_hour=spec.max_nodes_per_hour,
         per_hour_micro=_micro(budget.per_hour),
         per_day_micro=_micro(budget.per_day),
         idle_after_s=_seconds(spec.idle_after) or parse_duration_s(DEFAULT_IDLE_AFTER),

@@ -317,7 +317,7 @@ class PoolScalingCondition(Enum):
     NODE_POOL_VALID = "NodePoolValid"
     """False where a NodePool of the pool cannot be used."""
     WITHIN_LIMITS = "WithinLimits"
-    """False while a pod waits because maxUnits, maxInFlight or a limit of the NodePool is reached."""
+    """False while a pod waits because maxUnits, maxInFlight, maxNodesPerHour or a limit of the NodePool is reached."""
     BUDGET_AVAILABLE = "BudgetAvailable"
     """False while a pod waits because the budget allows no further node."""
     SHAPES_AVAILABLE = "ShapesAvailable"

@@ -15,6 +15,8 @@ QUANTITY_PATTERN: Final = "^[0-9]+([.][0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 MAX_SHAPES: Final = 16
 MAX_NODES_IN_FLIGHT: Final = 100
 DEFAULT_MAX_IN_FLIGHT: Final = 15
+MAX_NODES_AN_HOUR: Final = 600
+DEFAULT_MAX_NODES_PER_HOUR: Final = 60
 DEFAULT_IDLE_AFTER: Final = "5m"
 
 Amount = Annotated[str, Meta(pattern=AMOUNT_PATTERN, max_length=14)]
@@ -85,6 +87,10 @@ class Autoscaling(Model, frozen=True):
     """Units beyond which no node is added."""
     max_in_flight: Annotated[int, Meta(ge=1, le=MAX_NODES_IN_FLIGHT)] = DEFAULT_MAX_IN_FLIGHT
     """Nodes that are on their way at a time."""
+    max_nodes_per_hour: Annotated[int, Meta(ge=1, le=MAX_NODES_AN_HOUR)] = (
+        DEFAULT_MAX_NODES_PER_HOUR
+    )
+    """Nodes that are asked for within an hour, whatever became of them."""
     budget: Budget | None = None
     idle_after: Annotated[str, Meta(pattern=DURATION_PATTERN, max_length=16)] = DEFAULT_IDLE_AFTER
     """After this time an empty node goes: the consolidateAfter of the NodePool that `render nodepool` prints."""
@@ -137,6 +143,15 @@ class ShapeStatus(Model, frozen=True):
     """What came in place of what the shape promises, where that is the cause."""
 
 
+class CountedNode(Model, frozen=True):
+    """A node that the pool got within the last hour."""
+
+    id: str
+    """UID of its NodeClaim; the id of its request where there is none."""
+    at: str = ""
+    """When it was asked for."""
+
+
 class ScaleUsage(Model, frozen=True):
     """Device-hours and money of one state, since the start of the day (UTC)."""
 
@@ -161,6 +176,8 @@ class AutoscalingStatus(Model, frozen=True):
     """Nodes that were asked for and whose pods do not have their units yet."""
     shapes: list[ShapeStatus] | None = None
     """Shapes that failed or are left out."""
+    nodes_of_last_hour: list[CountedNode] | None = None
+    """Nodes that count for maxNodesPerHour, the oldest first."""
     usage: list[ScaleUsage] | None = None
     """What the pool's devices did on this day, by state."""
     day: str = ""

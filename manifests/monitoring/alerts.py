@@ -332,10 +332,16 @@ ALERTS: Final = (
     Alert(
         "GPUNodesWithoutDevices",
         Severity.WARNING,
-        "sum by (pool) (increase("
-        'gpu_scale_failures_total{reason=~"NoDevicesReported|FewerDevicesThanPromised"}[1h])) > 0',
+        'sum by (pool) (increase(gpu_scale_failures_total{reason="NoDevicesReported"}[1h])) > 0',
         "0m",
-        "a node that came for pool {{ $labels.pool }} had no device, or fewer than its shape promises",
+        "a node that came for pool {{ $labels.pool }} never reported a device and was deleted",
+    ),
+    Alert(
+        "GPUNodesWithFewerDevices",
+        Severity.WARNING,
+        'sum by (pool) (increase(gpu_scale_failures_total{reason="FewerDevicesThanPromised"}[1h])) > 0',
+        "0m",
+        "a node that came for pool {{ $labels.pool }} has fewer usable devices than its shape promises",
     ),
     Alert(
         "GPUScaleSignalsLeak",
@@ -351,6 +357,13 @@ ALERTS: Final = (
         ' or gpu_scale_waiting_pods{reason="BudgetPerDay"} > 0',
         "15m",
         "pods of pool {{ $labels.pool }} are Pending because of the pool's budget ({{ $labels.reason }})",
+    ),
+    Alert(
+        "GPUScaleTooManyNodes",
+        Severity.WARNING,
+        'gpu_scale_waiting_pods{reason="MaxNodesPerHour"} > 0',
+        "0m",
+        "pool {{ $labels.pool }} got as many nodes within an hour as it may, and pods still wait for one",
     ),
     Alert(
         "GPUKernelCacheExtractionFails",

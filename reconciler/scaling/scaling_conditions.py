@@ -28,7 +28,12 @@ if TYPE_CHECKING:
         Supply,
     )
 
-_LIMITS: Final = (WaitReason.MAX_UNITS, WaitReason.NODE_POOL_LIMIT, WaitReason.MAX_IN_FLIGHT)
+_LIMITS: Final = (
+    WaitReason.MAX_NODES_PER_HOUR,
+    WaitReason.MAX_UNITS,
+    WaitReason.NODE_POOL_LIMIT,
+    WaitReason.MAX_IN_FLIGHT,
+)
 _BUDGETS: Final = (WaitReason.BUDGET_DAY, WaitReason.BUDGET_HOUR)
 _SHAPES: Final = (WaitReason.BACKING_OFF, WaitReason.NO_SHAPE, WaitReason.TOO_LARGE)
 

@@ -12,6 +12,7 @@ from api.status_conditions import parse_time
 from autoscaling.device_hours import advanced, totals_from
 from autoscaling.device_use import DeviceUse, PoolUsageCounter
 from autoscaling.node_pool_checks import node_pool_fault
+from autoscaling.nodes_per_hour import counted_from, nodes_of_last_hour
 from autoscaling.scaling_model import RequestId, Supply
 from autoscaling.shape_history import history_from, updated_history
 from autoscaling.terms import terms_faults
@@ -68,6 +69,8 @@ class ScalingRecord:
         self._expected: Expectations[PoolName, AutoscalingStatus] = Expectations(context.now)
         self._totals: dict[PoolName, UsageTotals] = {}
         self._counters: dict[PoolName, PoolUsageCounter] = {}
+        self._nodes: dict[PoolName, Mapping[str, dt.datetime]] = {}
+        # pool -> its nodes of the last hour, when each was asked for
 
     def shown(self, pool: "GPUPool") -> "AutoscalingStatus | None":
         """Return the status at the API server, with a write that the watch has not shown yet."""
@@ -117,6 +120,7 @@ class ScalingRecord:
                 node_pools=found,
                 node_pool_faults={name: text for name, (text, _) in checks.items() if text},
                 used_ids=self._used_ids(observed),
+                nodes_of_last_hour=self._nodes_of_last_hour(pool, terms, observed),
                 running_micro=usage.running_micro,
                 spent_today_micro=totals.spent_micro,
                 backend_fault=fault,
@@ -155,6 +159,7 @@ class ScalingRecord:
             plan=decided,
             observed=counted.observed,
             history=counted.supply.history,
+            nodes_of_last_hour=counted.supply.nodes_of_last_hour,
             usage=counted.usage,
             totals=counted.totals,
             conditions=conditions,
@@ -179,6 +184,21 @@ class ScalingRecord:
     def forget(self, name: "PoolName") -> None:
         self._totals.pop(name, None)
         self._counters.pop(name, None)
+        self._nodes.pop(name, None)
+
+    def _nodes_of_last_hour(
+        self, pool: "GPUPool", terms: "ScalingTerms", observed: "tuple[ObservedRequest, ...]"
+    ) -> "Mapping[str, dt.datetime]":
+        shown, claims = self.shown(pool), self._caches.node_claims
+        kept = counted_from(shown.nodes_of_last_hour if shown is not None else None)
+        found = self._nodes[pool.name] = nodes_of_last_hour(
+            {**kept, **self._nodes.get(pool.name, {})},
+            terms,
+            observed,
+            claims=(*claims, *claims.deleted()),
+            now=self._now().utc,
+        )
+        return found
 
     def _used_ids(self, observed: "tuple[ObservedRequest, ...]") -> frozenset[RequestId]:
         """Return the ids that a new request must not have."""

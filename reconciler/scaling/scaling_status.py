@@ -1,7 +1,7 @@
 """`status.autoscaling` of a pool as a value, and when it is worth a write. Pure."""
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -9,6 +9,7 @@ import msgspec
 from api.kinds.autoscaling import AutoscalingStatus, ScaleRequestStatus
 from api.status_conditions import format_time, parse_time
 from autoscaling.device_hours import decimal_text, usage_statuses
+from autoscaling.nodes_per_hour import counted_statuses
 from autoscaling.scaling_model import MICRO, RequestPhase
 from autoscaling.shape_history import shape_statuses
 
@@ -53,6 +54,7 @@ class ScalingLook:
     usage: "UsageLook"
     totals: "UsageTotals"
     conditions: "Sequence[Condition]"
+    nodes_of_last_hour: "Mapping[str, dt.datetime]" = field(default_factory=dict)
 
 
 def autoscaling_status(
@@ -71,6 +73,7 @@ def autoscaling_status(
         backend=look.backend,
         requests=list(_requests(look, known, now))[:MOST_REQUESTS] or None,
         shapes=shape_statuses(look.history) or None,
+        nodes_of_last_hour=counted_statuses(look.nodes_of_last_hour) or None,
         usage=usage_statuses(look.totals, look.usage),
         day=look.totals.day.isoformat(),
         spent=decimal_text(look.totals.spent_micro, MICRO) if has_prices else "",

@@ -161,3 +161,19 @@ async def test_a_pool_at_rest_is_written_every_five_minutes_and_an_empty_one_nev
         await asyncio.sleep(60)
         await run.look()
     assert 4 <= len([one for one in run.writes() if one.endswith("/status")]) <= 7
+
+
+async def test_nodes_of_the_last_hour_outlast_their_claims_and_the_leader(run: ScalingRun):
+    await run.set_spec(autoscaling={"shapes": SHAPES, "maxNodesPerHour": 1})
+    await run.add_pods("p")
+    await run.look()
+    await a_launch_fails(run)
+    await run.look()
+    run.start()
+    run.notes()
+    await run.look()
+    notes = [note for reason, note in run.notes() if reason == "GPUNodeRequestBlocked"]
+    assert len(notes) == 1
+    assert "MaxNodesPerHour" in notes[0]
+    assert len((await run.status())["nodesOfLastHour"]) == 1
+    assert await run.ids() == []
