@@ -102,7 +102,22 @@ def selection_key(selection: PodSelection | None) -> bytes:
 class ShapeLabels:
     """What is known, and what is possible, of the labels of a shape's nodes."""
 
-    def __init__(self, shape: "ShapeTerms", node_pool: "NodePoolFacts | None") -> None:
+    def __init__(
+        self,
+        shape: "ShapeTerms",
+        node_pool: "NodePoolFacts | None",
+        *,
+        zones: "frozenset[str]" = frozenset(),
+    ) -> None:
+        """Take what is known.
+
+        Args:
+            shape: the shape.
+            node_pool: its NodePool; None while that is not known.
+            zones: of the cluster's nodes. Where there are some, and neither shape nor NodePool names zones, no other zone
+                can be asked for: pods may demand zones that do not exist.
+        """
+        self._zones = zones
         self._shape = shape.name
         self._node_pool = shape.node_pool
         self._rules: dict[str, list[_Rule]] = {}
@@ -167,7 +182,8 @@ class ShapeLabels:
     def _allows(self, key: str, value: str) -> bool:
         rules = self._rules.get(key)
         if rules is None:
-            return is_well_known(key)
+            is_unknown_zone = key == ZONE_LABEL and self._zones and value not in self._zones
+            return is_well_known(key) and not is_unknown_zone
         return all(accepts(value) for accepts, _ in rules)
 
     def _possible(self, key: str) -> "list[str] | None":

@@ -15,7 +15,6 @@ another pod of the same class.
 
 import dataclasses
 from bisect import bisect_left
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, final
 
@@ -24,35 +23,23 @@ import msgspec
 from api.kinds.gpupool import AllocationMode, Strategy
 from api.names import DeviceName, NodeName, PodUid, ReservationId, UnitId
 from pool.allocation_state import AllocationState, PlacementRequest
+from pool.index.cache_fit import is_limited
 from pool.model import DeviceFacts, Instant, NodeFacts
 from pool.placement.planner import Placed, may_go_to
 from pool.what_if import fits_when_empty
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from api.names import PoolName
     from autoscaling.node_selections import NodeSelection
-    from autoscaling.scaling_model import PodWait, RequestId, ShapeTerms
+    from autoscaling.pod_kinds import PodClass
+    from autoscaling.scaling_model import RequestId, ShapeTerms
     from pool.compute_resources import ComputeResources
     from pool.index.device_index import DeviceIndex
     from pool.index.node_view import PoolNode
     from pool.model import Demand, PodFacts, PoolFacts
-
-
-@final
-@dataclass(slots=True, eq=False)
-class PodClass:
-    """Pods that any node takes or refuses alike."""
-
-    demand: "Demand"
-    selection: "NodeSelection"
-    requests: "ComputeResources"
-    first_node: int = 0
-    """Position of the first node that may take one of them."""
-    wait: "PodWait | None" = None
-    """Why no node takes one of them."""
 
 
 class PackedNode(msgspec.Struct, kw_only=True, eq=False):
@@ -64,6 +51,8 @@ class PackedNode(msgspec.Struct, kw_only=True, eq=False):
     request: "RequestId | None" = None
     """None for a node that exists."""
     shape: "ShapeTerms | None" = None
+    source: NodeName | None = None
+    """The node of the index that has its devices; None while they are not known."""
     labels: "Mapping[str, str]" = msgspec.field(default_factory=dict)
     """Known ones, of an expected node."""
     node_key: bytes = b""
@@ -78,6 +67,8 @@ class PackedNode(msgspec.Struct, kw_only=True, eq=False):
     cpu_milli: int | None = None
     """Left; None: not considered."""
     memory_mib: int | None = None
+    is_measured: bool = False
+    """CPU and memory are those of its node, where that tells them."""
     is_loaded: bool = False
     """Its devices are in the scratch state."""
     is_counted: bool = False
@@ -85,10 +76,10 @@ class PackedNode(msgspec.Struct, kw_only=True, eq=False):
     pods: "list[PodFacts]" = msgspec.field(default_factory=list)
 
     def has_room(self, requests: "ComputeResources") -> bool:
-        """Say whether CPU and memory suffice, where the shape has them."""
+        """Say whether CPU and memory suffice, where they are known."""
         return not (
-            (self.cpu_milli is not None and requests.cpu_milli > self.cpu_milli)
-            or (self.memory_mib is not None and requests.memory_mib > self.memory_mib)
+            (self.cpu_milli is not None and requests.cpu_milli > max(0, self.cpu_milli))
+            or (self.memory_mib is not None and requests.memory_mib > max(0, self.memory_mib))
         )
 
     def take(self, pod: "PodFacts") -> None:
@@ -129,18 +120,21 @@ class Packing:
     """Nodes in their order, and the pods that have been packed onto them."""
 
     def __init__(self, pool: "PoolFacts", index: "DeviceIndex", now: "dt.datetime") -> None:
+        self.caching: Collection[Demand] = ()
+        """Demands of the pods that mount kernel caches, which not every device may fit."""
         self.nodes: list[PackedNode] = []
         self._pool = dataclasses.replace(pool, strategy=Strategy.BIN_PACK)
         self._index = index
         self._now = Instant(0.0, now)
         self._state = AllocationState()
         self._state.index.replace_pool(self._pool)
+        self._state.index.caches = index.caches
 
     def add_existing(self, existing: "ExistingNodes", least: int) -> None:
         """Add the nodes that have so many units free, the fullest first."""
         free = existing.by_free
         self.nodes += [
-            PackedNode(name=NodeName(name), free=units)
+            PackedNode(name=NodeName(name), free=units, source=NodeName(name))
             for units, name in free[bisect_left(free, (least, "")) :]
         ]
 
@@ -148,6 +142,7 @@ class Packing:
         """Add a node on its way whose devices are in the index already."""
         summary = self._index.state(self._pool.name).node(name)
         node.free = summary.free if summary is not None else 0
+        node.source = name
         self._load(node, name)
         self.nodes.append(node)
 
@@ -159,7 +154,7 @@ class Packing:
             add_expected_node(self._state.index, self._pool, node.name, shape=shape)
         self.nodes.append(node)
 
-    def place(self, pod: "PodFacts", alike: PodClass) -> PackedNode | None:
+    def place(self, pod: "PodFacts", alike: "PodClass") -> PackedNode | None:
         """Pack a pod onto the first node that takes it; None where there is none."""
         for at in range(alike.first_node, len(self.nodes)):
             node = self.nodes[at]
@@ -170,29 +165,46 @@ class Packing:
         alike.first_node = len(self.nodes)
         return None
 
-    def _may_take(self, node: PackedNode, alike: PodClass) -> bool:
-        if node.free < alike.demand.units:
+    def _may_take(self, node: PackedNode, alike: "PodClass") -> bool:
+        if node.free < alike.demand.units or not self._has_room(node, alike):
             return False
         if node.request is None:
             facts = self._index.nodes.get(node.name)
             return facts is not None and may_go_to(facts, alike.selection.constraints)
         selection = alike.selection
-        return node.has_room(alike.requests) and (
-            selection.node_key == node.node_key or selection.holds_on(node.labels)
-        )
+        return selection.node_key == node.node_key or selection.holds_on(node.labels)
+
+    def _has_room(self, node: PackedNode, alike: "PodClass") -> bool:
+        """Say whether CPU and memory suffice, and devices that the pods' kernel caches fit."""
+        if node.source is None:
+            return node.has_room(alike.requests)
+        if not node.is_measured:
+            cpu, memory = self._index.free_cpu_and_memory(node.source)
+            node.cpu_milli = node.cpu_milli if cpu is None else cpu
+            node.memory_mib = node.memory_mib if memory is None else memory
+            node.is_measured = True
+        if not node.has_room(alike.requests):
+            return False
+        if not alike.demand.caches:
+            return True
+        summary = alike.state.node(node.source)
+        return summary is not None and summary.free >= alike.demand.units
 
     def _commit(self, node: PackedNode, pod: "PodFacts") -> bool:
         if not node.is_loaded:
             self._load(node, node.name)
         if node.is_counted:
             return True
-        placed = self._state.reader.plan_bind(node.name, self._pool, pod.demand, uid=pod.uid)
+        demand = pod.demand
+        if node.source is None:  # what its devices are is not known
+            demand = msgspec.structs.replace(demand, caches=())
+        placed = self._state.reader.plan_bind(node.name, self._pool, demand, uid=pod.uid)
         if not isinstance(placed, Placed):
             return False
         request = PlacementRequest(
             id=ReservationId(pod.uid),
             pool=self._pool,
-            demand=pod.demand,
+            demand=demand,
             namespace=pod.namespace,
             name=pod.name,
         )
@@ -203,7 +215,9 @@ class Packing:
         """Copy a node's devices with their taken units from the index, where more than the number of units decides."""
         node.is_loaded = True
         rules = self._index.device_rules(self._pool.name, source)
-        node.is_counted = not rules.is_constrained
+        node.is_counted = not rules.is_constrained and not any(
+            is_limited(self._index, self._pool.name, demand, node=source) for demand in self.caching
+        )
         if node.is_counted:
             return
         scratch = self._state.index

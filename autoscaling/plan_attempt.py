@@ -1,5 +1,6 @@
 """One plan for pods in one order: nodes on their way are filled, new ones are opened, and limits are kept."""
 
+import itertools
 from typing import TYPE_CHECKING, Final, final
 
 from api.foreign.karpenter import CAPACITY_TYPE_LABEL
@@ -10,7 +11,8 @@ from autoscaling.node_selections import (
     NodeSelection,
     selection_key,
 )
-from autoscaling.packing import PackedNode, Packing, PodClass
+from autoscaling.packing import PackedNode, Packing
+from autoscaling.pod_kinds import MOST_KINDS, PodClass, kinds_with_a_place
 from autoscaling.request_ids import new_request_id
 from autoscaling.scaling_limits import ScalingLimits
 from autoscaling.scaling_model import NodeRequest, PodWait, Purpose, RequestPhase, WaitReason
@@ -22,8 +24,9 @@ from pool.model import PodSelection
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from api.cache_name import CacheName
     from api.names import PodUid
     from autoscaling.packing import ExistingNodes
     from autoscaling.scaling_model import (
@@ -34,13 +37,11 @@ if TYPE_CHECKING:
         Supply,
     )
     from pool.index.device_index import DeviceIndex
-    from pool.model import PodFacts
+    from pool.model import NodeFacts, PodFacts
     from pool.placement.unit_request import UnitRequest
 
 MOST_PODS: Final = 2_000
 """That are packed in one plan."""
-MOST_CLASSES: Final = 128
-"""Of pods that nodes take or refuse alike: each is compared with every node that has free units."""
 _NO_SELECTION: Final = PodSelection()
 _LATE: Final = PodWait(
     WaitReason.TOO_MANY_PODS,
@@ -48,8 +49,9 @@ _LATE: Final = PodWait(
 )
 _VARIED: Final = PodWait(
     WaitReason.TOO_MANY_PODS,
-    f"the waiting pods are of more than {MOST_CLASSES} kinds by units, CPU, memory and node selector, and those of "
-    "higher priority, or older, are planned first: give pods that are alike equal requests",
+    f"the waiting pods are of more than {MOST_KINDS} kinds by units, CPU, memory, kernel caches and node selector, "
+    "which are planned by namespace in turn, those of higher priority, or older, first: give pods that are alike equal "
+    "requests",
 )
 
 
@@ -93,14 +95,12 @@ class PlanAttempt:
             if one.is_in_flight and not (one.node is not None and one.node.is_leaving)
         ]
         self._state = index.state(terms.pool.name)
-        self._counts_resources = any(
-            shape.cpu_milli is not None or shape.memory_mib is not None for shape in terms.shapes
-        )
         self._existing = existing
+        self._counts_resources = self._are_resources_known()
         self._limits = ScalingLimits(terms, supply, existing.units)
-        self._choice = ShapeChoice(terms, supply, now)
+        self._choice = ShapeChoice(terms, index, supply, now=now)
         self._packing = Packing(terms.pool, index, now)
-        self._classes: dict[tuple[UnitRequest, bytes, ComputeResources], PodClass] = {}
+        self._classes: dict[_ClassKey, PodClass] = {}
         self._used_ids = set(supply.used_ids) | {one.id for one in supply.in_flight}
         self._kept: set[RequestId] = set()
         # nodes on their way that minUnits or warmUnits need
@@ -119,20 +119,8 @@ class PlanAttempt:
 
     def pack(self, pods: "Sequence[PodFacts]") -> None:
         """Find a node for each pod, in this order, or why there is none; once."""
-        eligible: list[tuple[PodFacts, PodClass]] = []
-        for pod in pods:
-            alike = self._class_of(pod)
-            wait = (
-                _VARIED
-                if alike is None
-                else cause_of(pod, alike.selection, self._index.nodes)
-                or misfit_cause(pod, self._terms.pool, self._index)
-            )
-            if alike is None or wait is not None:
-                self.is_cut |= alike is None
-                self.waits[pod.uid] = wait or _VARIED
-            else:
-                eligible.append((pod, alike))
+        eligible = self._eligible(pods)
+        self._packing.caching = {pod.demand for pod, _ in eligible if pod.demand.caches}
         if eligible:
             least = min(pod.demand.units for pod, _ in eligible)
             self._packing.add_existing(self._existing, least)
@@ -188,15 +176,54 @@ class PlanAttempt:
         """Return the requests on their way that pods or warm units need."""
         return frozenset(self.assigned()) | self._kept
 
-    def _class_of(self, pod: "PodFacts") -> PodClass | None:
-        """Return the pod's class; None where there are too many."""
+    def _eligible(self, pods: "Sequence[PodFacts]") -> "list[tuple[PodFacts, PodClass]]":
+        """Return the pods that a node may help, with their kinds; the others wait."""
+        found: list[tuple[PodFacts, PodClass]] = []
+        for pod in pods:
+            alike = self._class_of(pod)
+            wait = cause_of(pod, alike.selection, self._index.nodes) or misfit_cause(
+                pod, self._terms.pool, self._index
+            )
+            if wait is not None:
+                self.waits[pod.uid] = wait
+            else:
+                found.append((pod, alike))
+        planned = kinds_with_a_place(
+            found, is_served=lambda kind: self._choice.unserved(kind) is None
+        )
+        for pod, alike in found:
+            if alike not in planned:
+                wait = self._choice.unserved(alike)
+                self.is_cut |= wait is None
+                self.waits[pod.uid] = wait or _VARIED
+        return [one for one in found if one[1] in planned]
+
+    def _class_of(self, pod: "PodFacts") -> PodClass:
         requests = pod.requests if self._counts_resources else NOTHING
-        key = (self._state.request_of(pod.demand), selection_key(pod.selection), requests)
+        demand = pod.demand
+        key = (
+            self._state.request_of(demand),
+            selection_key(pod.selection),
+            requests,
+            demand.caches,
+        )
         found = self._classes.get(key)
-        if found is None and len(self._classes) < MOST_CLASSES:
+        if found is None:
             selection = NodeSelection(pod.selection or _NO_SELECTION)
-            found = self._classes[key] = PodClass(pod.demand, selection, requests)
+            state = self._index.state_for(self._terms.pool.name, demand)
+            found = self._classes[key] = PodClass(demand, selection, requests, state)
         return found
+
+    def _are_resources_known(self) -> bool:
+        """Say whether a shape or a node of the pool tells its CPU or memory."""
+        nodes = self._index.nodes
+        on_their_way = (one.node.name for one in self._in_flight if one.node is not None)
+        present = (nodes.get(name) for name in (*self._existing.nodes, *on_their_way))
+        told: Iterator[ShapeTerms | NodeFacts | None] = itertools.chain(self._terms.shapes, present)
+        return any(
+            one is not None and (one.cpu_milli is not None or one.memory_mib is not None)
+            for one in told
+        )
 
     def _place(self, pod: "PodFacts", alike: PodClass) -> PodWait | None:
         if self.packed >= MOST_PODS:
@@ -313,6 +340,9 @@ class PlanAttempt:
 
 _READY: Final = frozenset({RequestPhase.AGENT_READY, RequestPhase.RESERVED})
 """Phases in which the index has the node's devices."""
+
+
+_ClassKey = tuple["UnitRequest", bytes, ComputeResources, "tuple[CacheName, ...]"]
 
 
 def _expected(id_: "RequestId", shape: "ShapeTerms", labels: "Mapping[str, str]") -> PackedNode:

@@ -1,21 +1,25 @@
 """The first shape that serves a pod, or why none does."""
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, final
 
 from api.text import truncate
-from autoscaling.node_selections import ShapeLabels
+from autoscaling.device_use import shape_of_node
+from autoscaling.node_selections import ZONE_LABEL, ShapeLabels
 from autoscaling.packing import EmptyShapes
 from autoscaling.scaling_model import PodWait, WaitReason
 
 if TYPE_CHECKING:
     import datetime as dt
 
-    from autoscaling.packing import PodClass
+    from autoscaling.pod_kinds import PodClass
     from autoscaling.scaling_limits import ScalingLimits
     from autoscaling.scaling_model import ScalingTerms, ShapeHistory, ShapeTerms, Supply
+    from pool.index.device_index import DeviceIndex
 
 _STAGES: Final = (
     WaitReason.TOO_LARGE,
+    WaitReason.CACHE_MISFIT,
     WaitReason.NO_SHAPE,
     WaitReason.NODE_POOL_INVALID,
     WaitReason.BACKING_OFF,
@@ -27,7 +31,7 @@ _STAGES: Final = (
     WaitReason.MAX_NODES_PER_HOUR,
 )
 """In the order in which shapes are examined: the reason given is that of the shape that came furthest."""
-CAPPED: Final = frozenset(_STAGES[4:])
+CAPPED: Final = frozenset(_STAGES[_STAGES.index(WaitReason.NODE_POOL_LIMIT) :])
 """A node would serve the pod, and a limit forbids it."""
 
 
@@ -35,21 +39,44 @@ CAPPED: Final = frozenset(_STAGES[4:])
 class ShapeChoice:
     """Examines the shapes of a pool for classes of pods."""
 
-    def __init__(self, terms: "ScalingTerms", supply: "Supply", now: "dt.datetime") -> None:
+    def __init__(
+        self,
+        terms: "ScalingTerms",
+        index: "DeviceIndex",
+        supply: "Supply",
+        *,
+        now: "dt.datetime",
+    ) -> None:
+        self._index = index
         self._terms = terms
         self._supply = supply
         self._now = now
         self._empty = EmptyShapes(terms.pool)
+        self._zones = frozenset(
+            zone for node in index.nodes.values() if (zone := node.labels.get(ZONE_LABEL))
+        )
         self._labels = {
-            shape.name: ShapeLabels(shape, supply.node_pools.get(shape.node_pool))
+            shape.name: ShapeLabels(
+                shape, supply.node_pools.get(shape.node_pool), zones=self._zones
+            )
             for shape in terms.shapes
         }
         self._faults: dict[tuple[int, str], PodWait | None] = {}
 
     def labels(self, shape: "ShapeTerms") -> ShapeLabels:
         return self._labels.get(shape.name) or ShapeLabels(
-            shape, self._supply.node_pools.get(shape.node_pool)
+            shape, self._supply.node_pools.get(shape.node_pool), zones=self._zones
         )
+
+    def unserved(self, alike: "PodClass") -> PodWait | None:
+        """Return why no shape can ever serve these pods, whatever limits and failures are; None where one can."""
+        furthest: PodWait | None = None
+        for shape in self._terms.shapes:
+            wait = self._fault_of_pods(shape, alike)
+            if wait is None:
+                return None
+            furthest = _further(wait, furthest)
+        return furthest or self._without_shapes()
 
     def first(self, alike: "PodClass | None", limits: "ScalingLimits") -> "ShapeTerms | PodWait":
         """Return the first shape in the order of the spec that serves these pods, or why none does.
@@ -65,9 +92,11 @@ class ShapeChoice:
             wait = self._lasting_fault(shape, alike) or limits.refusal(shape)
             if wait is None:
                 return shape
-            if furthest is None or _STAGES.index(wait.reason) > _STAGES.index(furthest.reason):
-                furthest = wait
-        return furthest or PodWait(
+            furthest = _further(wait, furthest)
+        return furthest or self._without_shapes()
+
+    def _without_shapes(self) -> PodWait:
+        return PodWait(
             WaitReason.NO_SHAPE,
             f"spec.autoscaling of pool {self._terms.pool.name} has no shapes: name one",
         )
@@ -92,6 +121,9 @@ class ShapeChoice:
                 f"{self._terms.pool.name}, {most.name}, has {most.units}, {most.units_per_device} a device: "
                 "name a larger shape in spec.autoscaling.shapes, or request fewer",
             )
+        misfit = self._cache_misfit(shape, alike)
+        if misfit is not None:
+            return misfit
         mismatch = self._labels[shape.name].mismatch(alike.selection)
         if mismatch:
             return PodWait(WaitReason.NO_SHAPE, mismatch)
@@ -107,6 +139,30 @@ class ShapeChoice:
                     f"{limit}{unit}: name a larger shape in spec.autoscaling.shapes, or request less",
                 )
         return None
+
+    def _cache_misfit(self, shape: "ShapeTerms", alike: "PodClass") -> PodWait | None:
+        """Return why the pods' kernel caches fit no device of the nodes that the shape has; None while it has none."""
+        wish = self._index.wish_of(alike.demand)
+        capabilities = sorted(self._capabilities.get(shape.name, ())) if wish is not None else []
+        if wish is None or not capabilities or any(map(wish.devices.fits, capabilities)):
+            return None
+        subject, reason = wish.devices.misfit(capabilities)
+        return PodWait(
+            WaitReason.CACHE_MISFIT,
+            f"{subject} no device of the nodes of shape {shape.name}: {reason}; name a shape with other devices, or use an "
+            "image with kernels for these",
+        )
+
+    @cached_property
+    def _capabilities(self) -> "dict[str, set[str]]":
+        """Compute capabilities of the devices on the nodes of each shape."""
+        found: dict[str, set[str]] = {}
+        for name in self._index.state(self._terms.pool.name).nodes():
+            shape = shape_of_node(self._terms, self._index.nodes.get(name))
+            for entry in self._index.devices_on(self._terms.pool.name, name) if shape else ():
+                if shape is not None and entry.layout.ids:
+                    found.setdefault(shape.name, set()).add(entry.facts.compute_capability)
+        return found
 
     def _fault_of_node_pool(self, shape: "ShapeTerms") -> PodWait | None:
         fault = self._supply.node_pool_faults.get(shape.node_pool)
@@ -134,6 +190,13 @@ class ShapeChoice:
                     "spec.autoscaling.shapes to have that tried at once",
                 )
         return None
+
+
+def _further(wait: PodWait, furthest: PodWait | None) -> PodWait:
+    """Return the reason of the shape that came further."""
+    if furthest is None or _STAGES.index(wait.reason) > _STAGES.index(furthest.reason):
+        return wait
+    return furthest
 
 
 def _details(entry: "ShapeHistory") -> str:

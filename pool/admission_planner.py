@@ -98,7 +98,7 @@ class AdmissionPlanner:
             ahead: (priority, units) -> number of the waiting pods that go first.
             now: Clock.monotonic() seconds.
         """
-        node = self._best_node(pool, pod.demand, constraints, now=now)
+        node = self._best_node(pool, pod.demand, constraints, now=now, pod=pod)
         if node is None:
             return None
         rooms, wanted = self._index.state(pool.name).rooms(), pod.demand.units
@@ -107,12 +107,21 @@ class AdmissionPlanner:
         return self._placed(pool, pod.demand, node)
 
     def _best_node(
-        self, pool: "PoolFacts", demand: "Demand", constraints: "Constraints", *, now: float
+        self,
+        pool: "PoolFacts",
+        demand: "Demand",
+        constraints: "Constraints",
+        *,
+        now: float,
+        pod: "PodFacts | None" = None,
     ) -> "NodeName | None":
+        """Return the best node; of a stored pod, only one that has its CPU and memory, too."""
         state = self._index.state_for(pool.name, demand)
 
         def accepts(node: "NodeName") -> bool:
             if not self._may_go_to(node, constraints):
+                return False
+            if pod is not None and not self._index.has_room(pod, node):
                 return False
             claimed = self._nominated_units(pool.resource, node, now)
             if not claimed:

@@ -56,7 +56,7 @@ class NodeCopy:
         facts = change.node or self.index.nodes.get(node)
         if facts is None or exclusion_of(facts, self.constraints):
             return False
-        if not has_room(self.index, self.pod, node, freed=change.freed):
+        if not self.index.has_room(self.pod, node, freed=change.freed):
             return False
         copy = self._copy(node, facts, change)
         state = copy.state_for(self.pool.name, self.demand)
@@ -100,25 +100,6 @@ class NodeCopy:
             for id_, _ in claims.assumed.owners_on(part):
                 if id_ not in ended and id_ not in claims.unconfirmed:
                     copy.set_assumed(id_, claims.assumed.units(id_))
-
-
-def has_room(
-    index: "DeviceIndex", pod: "PodFacts", node: "NodeName", *, freed: ComputeResources = NOTHING
-) -> bool:
-    """Say whether a node has the CPU and memory that the pod requests, and a place for it among kubelet's pods.
-
-    A node that does not tell what it has is taken to have enough. Where not all pods of nodes are read, it is not known
-    what is left: no node has room for a pod that requests CPU or memory.
-    """
-    wanted, places = pod.requests, index.free_pods(node, without=pod.uid)
-    if not index.requests.is_whole and (wanted.cpu_milli or wanted.memory_mib):
-        return False
-    cpu, memory = index.free_cpu_and_memory(node, without=pod.uid)
-    return (
-        (cpu is None or cpu + freed.cpu_milli >= wanted.cpu_milli)
-        and (memory is None or memory + freed.memory_mib >= wanted.memory_mib)
-        and (places is None or places + freed.pods >= 1)
-    )
 
 
 def _device(entry: "DeviceEntry", *, is_restored: bool) -> "DeviceFacts":

@@ -29,7 +29,7 @@ from pool.explanation.explanation import (
     UsePool,
     WithheldBy,
 )
-from pool.explanation.node_copy import NodeChange, NodeCopy, has_room
+from pool.explanation.node_copy import NodeChange, NodeCopy
 from pool.explanation.node_figures import holder_of_pod, holder_of_reservation, refused
 from pool.index.node_view import refusal_of
 from pool.placement.same_device import is_valid_size
@@ -268,7 +268,7 @@ class RemedySearch:
 
     def _has_room(self, node: "NodeName", without: "Collection[PodUid]") -> bool:
         freed = self._freed_by(without)
-        return has_room(self.index, self.question.pod, node, freed=freed)
+        return self.index.has_room(self.question.pod, node, freed=freed)
 
     def _freed_by(self, ended: "Iterable[PodUid | ReservationId]") -> ComputeResources:
         """Return the CPU, memory and places of other pods that these are, or that these reservations are for."""

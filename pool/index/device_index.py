@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, UnitId
     from pool.device_limit import CacheDemand, DeviceLimit, KnownCaches
     from pool.index.node_view import FitView, PoolNode
-    from pool.model import Demand, DeviceFacts, KubeletTopology, NodeFacts, PoolFacts
+    from pool.model import Demand, DeviceFacts, KubeletTopology, NodeFacts, PodFacts, PoolFacts
     from pool.placement.fragmentation.placement_costs import PlacementCosts
 
 WARM_SCORE: Final = 2
@@ -292,6 +292,29 @@ class DeviceIndex:
         if facts is None or facts.most_pods is None:
             return None
         return facts.most_pods - self.requests.on(node, without=without).pods
+
+    def has_room(
+        self, pod: "PodFacts", node: "NodeName", *, freed: ComputeResources = NOTHING
+    ) -> bool:
+        """Say whether a node has the CPU and memory that the pod requests, and a place for it among kubelet's pods.
+
+        A node that does not tell what it has is taken to have enough. Where not all pods of nodes are read, it is not
+        known what is left: no node has room for a pod that requests CPU or memory.
+
+        Args:
+            pod: that does not count itself.
+            node: that has them.
+            freed: what other pods give back.
+        """
+        wanted, places = pod.requests, self.free_pods(node, without=pod.uid)
+        if not self.requests.is_whole and (wanted.cpu_milli or wanted.memory_mib):
+            return False
+        cpu, memory = self.free_cpu_and_memory(node, without=pod.uid)
+        return (
+            (cpu is None or cpu + freed.cpu_milli >= wanted.cpu_milli)
+            and (memory is None or memory + freed.memory_mib >= wanted.memory_mib)
+            and (places is None or places + freed.pods >= 1)
+        )
 
     def rest_of(
         self,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from api.names import PodUid, ReservationId
+    from pool.compute_resources import ComputeResources
     from pool.model import Demand, PodFacts, PoolFacts
     from reconciler.scaling.gated_pods import GatedPods
 
@@ -82,7 +83,7 @@ class CapacityHolds:
         waiting = self._reader.waiting(pool.resource)
         ahead: Counter[tuple[int, int]] = Counter()
         fits_since: dict[PodUid, float] = {}
-        refused: set[tuple[Demand, int]] = set()
+        refused: set[tuple[Demand, int, ComputeResources]] = set()
         # what did not fit: units only become fewer, and pods ahead more
         count = 0
         for some in steps(waiting):
@@ -90,7 +91,7 @@ class CapacityHolds:
                 if not self._gated.is_gated(pod):
                     self._let_go_first(pod, pool, ahead=ahead, fits_since=fits_since)
                     continue
-                wanted = (pod.demand, id(pod.selection))
+                wanted = (pod.demand, id(pod.selection), pod.requests)
                 if wanted in refused:
                     continue
                 if self._reserve(pod, pool, ahead):

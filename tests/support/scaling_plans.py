@@ -47,6 +47,7 @@ def some_terms(*shapes: ShapeTerms, **changes: Any) -> ScalingTerms:
         "backend": ScalingBackend.KARPENTER_SIGNAL,
         "shapes": shapes or (a_shape(),),
         "max_in_flight": 100,
+        "max_nodes_per_hour": 600,
     }
     return ScalingTerms(**{**fields, **changes})
 

@@ -23,7 +23,6 @@ from pool.allocation_state import PlacementRequest
 from pool.compute_resources import ComputeResources
 from pool.explanation.exclusion import exclusion_of
 from pool.explanation.explanation import HAVE_UNITS
-from pool.explanation.node_copy import has_room
 from pool.index.cache_fit import best_node
 from pool.model import (
     ContainerDemand,
@@ -219,7 +218,7 @@ class _TriedPods:
     def _has_room(self, node: NodeName) -> bool:
         """Say whether kubelet runs one more pod there, beside those that were tried before."""
         tried = ComputeResources(pods=-self.nodes.count(node))
-        return has_room(self.cluster.index, self.pod, node, freed=tried)
+        return self.cluster.index.has_room(self.pod, node, freed=tried)
 
     def _is_denied(self, exhausted: Exhausted) -> bool:
         rejects = self.pool.when_exhausted is WhenExhausted.REJECT

@@ -12,7 +12,8 @@ from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerSco
 from api.kinds.gpupool import DeviceTopology, SlicePlacement
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import DeviceName, NodeName
-from autoscaling.plan_attempt import MOST_CLASSES, MOST_PODS
+from autoscaling.plan_attempt import MOST_PODS
+from autoscaling.pod_kinds import MOST_KINDS
 from autoscaling.scaling_model import ScalingPlan, WaitReason
 from pool.allocation_state import AllocationState
 from pool.compute_resources import ComputeResources
@@ -233,10 +234,10 @@ def test_pods_beyond_the_bound_wait_for_those_ahead():
 def test_pods_of_too_many_kinds_wait_for_those_ahead():
     waiting = [
         a_waiting_pod(f"p{number:05}", selection=in_zone(str(number)))
-        for number in range(MOST_CLASSES + 3)
+        for number in range(MOST_KINDS + 3)
     ]
     plan = planned(some_terms(max_in_flight=1_000), waiting)
-    assert len(plan.requests) == MOST_CLASSES
+    assert len(plan.requests) == MOST_KINDS
     assert {wait.reason for wait in plan.waits.values()} == {WaitReason.TOO_MANY_PODS}
     assert len(plan.waits) == 3
 
@@ -252,7 +253,7 @@ def test_pods_are_of_one_kind_whatever_their_containers_are_called():
             ),
             requests=ComputeResources(number, number),
         )
-        for number in range(MOST_CLASSES + 3)
+        for number in range(MOST_KINDS + 3)
     ]
     assert not planned(some_terms(max_in_flight=1_000), waiting).waits
 

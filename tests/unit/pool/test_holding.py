@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from api.foreign.core import NodeTaint, Toleration
-from api.names import AGENT_NOT_READY_TAINT, NodeName
+from api.names import AGENT_NOT_READY_TAINT, NodeName, PodUid
 from pool.admission_planner import Exhausted
 from pool.allocation_state import AllocationState
-from pool.model import Constraints, PodFacts, PodPhase
+from pool.compute_resources import ComputeResources
+from pool.model import Constraints, PodFacts, PodPhase, UnitlessPod
 from pool.placement.planner import Placed, PlacementRefused
 from pool.refusal import NodeReason
 from pool.reservations.reservation import End, Reservation, ReservationPhase
@@ -155,6 +156,15 @@ def test_it_is_known_whether_a_pod_has_our_gate():
     state.discard_pod(a_pod_facts("q").uid)
     assert not state.reader.is_capacity_awaited(resource)
     assert not state.reader.is_capacity_awaited("gpu.deckhouse.io/other")
+
+
+def test_units_on_a_node_without_the_cpu_of_a_pod_are_not_held_for_it():
+    state = some_allocation_state(devices=some_devices(1), nodes=[a_node("n1", cpu_milli=64_000)])
+    web = UnitlessPod(PodUid("web"), N1, ComputeResources(63_000, 0))
+    state.observe_unitless(web)
+    assert planned(state, a_gated_pod(state, "p", requests=ComputeResources(8_000, 0))) is None
+    small = a_gated_pod(state, "q", requests=ComputeResources(1_000, 0))
+    assert planned(state, small) is not None
 
 
 # --- nodes that are starting --------------------------------------------------------------------
