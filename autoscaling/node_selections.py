@@ -48,7 +48,8 @@ class NodeSelection:
     __slots__ = ("constraints", "labels", "node_key", "terms")
 
     def __init__(self, selection: PodSelection) -> None:
-        self.node_key = selection_key(structs.replace(selection, tolerations=()))
+        of_node = structs.replace(selection, tolerations=(), resources=(), untold=())
+        self.node_key = selection_key(of_node)
         """What pods have in common for which equal nodes can be asked for."""
         self.labels: Mapping[str, str] = dict(selection.node_selector)
         self.terms = selection.affinity

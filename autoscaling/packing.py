@@ -15,6 +15,7 @@ another pod of the same class.
 
 import dataclasses
 from bisect import bisect_left
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, final
 
@@ -34,12 +35,28 @@ if TYPE_CHECKING:
 
     from api.names import PoolName
     from autoscaling.node_selections import NodeSelection
-    from autoscaling.pod_kinds import PodClass
-    from autoscaling.scaling_model import RequestId, ShapeTerms
+    from autoscaling.scaling_model import PodWait, RequestId, ShapeTerms
     from pool.compute_resources import ComputeResources
     from pool.index.device_index import DeviceIndex
     from pool.index.node_view import PoolNode
+    from pool.index.pool_state import PoolState
     from pool.model import Demand, PodFacts, PoolFacts
+
+
+@final
+@dataclass(slots=True, eq=False)
+class PodClass:
+    """Pods that any node takes or refuses alike."""
+
+    demand: "Demand"
+    selection: "NodeSelection"
+    requests: "ComputeResources"
+    state: "PoolState"
+    """Of the pool as these pods see it: devices that their kernel caches do not fit have no units."""
+    first_node: int = 0
+    """Position of the first node that may take one of them."""
+    wait: "PodWait | None" = None
+    """Why no node takes one of them."""
 
 
 class PackedNode(msgspec.Struct, kw_only=True, eq=False):
@@ -154,7 +171,7 @@ class Packing:
             add_expected_node(self._state.index, self._pool, node.name, shape=shape)
         self.nodes.append(node)
 
-    def place(self, pod: "PodFacts", alike: "PodClass") -> PackedNode | None:
+    def place(self, pod: "PodFacts", alike: PodClass) -> PackedNode | None:
         """Pack a pod onto the first node that takes it; None where there is none."""
         for at in range(alike.first_node, len(self.nodes)):
             node = self.nodes[at]
@@ -165,7 +182,7 @@ class Packing:
         alike.first_node = len(self.nodes)
         return None
 
-    def _may_take(self, node: PackedNode, alike: "PodClass") -> bool:
+    def _may_take(self, node: PackedNode, alike: PodClass) -> bool:
         if node.free < alike.demand.units or not self._has_room(node, alike):
             return False
         if node.request is None:
@@ -174,7 +191,7 @@ class Packing:
         selection = alike.selection
         return selection.node_key == node.node_key or selection.holds_on(node.labels)
 
-    def _has_room(self, node: PackedNode, alike: "PodClass") -> bool:
+    def _has_room(self, node: PackedNode, alike: PodClass) -> bool:
         """Say whether CPU and memory suffice, and devices that the pods' kernel caches fit."""
         if node.source is None:
             return node.has_room(alike.requests)

@@ -1,6 +1,7 @@
 """One plan for pods in one order: nodes on their way are filled, new ones are opened, and limits are kept."""
 
 import itertools
+from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
 from api.foreign.karpenter import CAPACITY_TYPE_LABEL
@@ -11,8 +12,7 @@ from autoscaling.node_selections import (
     NodeSelection,
     selection_key,
 )
-from autoscaling.packing import PackedNode, Packing
-from autoscaling.pod_kinds import MOST_KINDS, PodClass, kinds_with_a_place
+from autoscaling.packing import PackedNode, Packing, PodClass
 from autoscaling.request_ids import new_request_id
 from autoscaling.scaling_limits import ScalingLimits
 from autoscaling.scaling_model import NodeRequest, PodWait, Purpose, RequestPhase, WaitReason
@@ -24,7 +24,7 @@ from pool.model import PodSelection
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from api.cache_name import CacheName
     from api.names import PodUid
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 MOST_PODS: Final = 2_000
 """That are packed in one plan."""
+MOST_KINDS: Final = 128
+"""Of pods, in one plan: each is compared with every node that has free units."""
+_MOST_EXAMINED: Final = 1_024
+"""Kinds of which it is asked whether a shape can serve them."""
 _NO_SELECTION: Final = PodSelection()
 _LATE: Final = PodWait(
     WaitReason.TOO_MANY_PODS,
@@ -335,11 +339,46 @@ class PlanAttempt:
                 sum(pod.requests.cpu_milli for pod in node.pods),
                 sum(pod.requests.memory_mib for pod in node.pods),
             ),
+            resources=_sum_of_resources(node.pods),
         )
 
 
 _READY: Final = frozenset({RequestPhase.AGENT_READY, RequestPhase.RESERVED})
 """Phases in which the index has the node's devices."""
+
+
+def kinds_with_a_place(
+    pods: "Iterable[tuple[PodFacts, PodClass]]", *, is_served: "Callable[[PodClass], bool]"
+) -> "set[PodClass]":
+    """Return the kinds that are planned: namespaces in turn, and last those that no shape can serve.
+
+    However many kinds the pods of one namespace are of, those of others are planned.
+
+    Args:
+        pods: waiting pods in their order, with their kinds.
+        is_served: says whether a shape of the pool can serve a kind.
+    """
+    by_namespace: dict[str, list[PodClass]] = {}
+    kinds: set[PodClass] = set()
+    for pod, kind in pods:
+        if kind not in kinds:
+            kinds.add(kind)
+            by_namespace.setdefault(pod.namespace, []).append(kind)
+    if len(kinds) <= MOST_KINDS:
+        return kinds
+    found: list[PodClass] = []
+    unserved: list[PodClass] = []
+    for number, kind in enumerate(_in_turn(by_namespace.values())):
+        if len(found) == MOST_KINDS or number == _MOST_EXAMINED:
+            break
+        (found if is_served(kind) else unserved).append(kind)
+    return set((found + unserved)[:MOST_KINDS])
+
+
+def _in_turn(lists: "Iterable[list[PodClass]]") -> "Iterator[PodClass]":
+    """Yield the first of each list, then the second of each."""
+    for row in itertools.zip_longest(*lists):
+        yield from (kind for kind in row if kind is not None)
 
 
 _ClassKey = tuple["UnitRequest", bytes, ComputeResources, "tuple[CacheName, ...]"]
@@ -356,6 +395,14 @@ def _expected(id_: "RequestId", shape: "ShapeTerms", labels: "Mapping[str, str]"
         cpu_milli=shape.cpu_milli,
         memory_mib=shape.memory_mib,
     )
+
+
+def _sum_of_resources(pods: "Sequence[PodFacts]") -> "dict[str, int]":
+    """Return the resources of pods beside CPU, memory and units, by name."""
+    found: Counter[str] = Counter()
+    for pod in pods:
+        found.update(dict(pod.selection.resources if pod.selection is not None else ()))
+    return dict(sorted(found.items()))
 
 
 def _uids(pods: "Sequence[PodFacts]") -> "tuple[PodUid, ...]":

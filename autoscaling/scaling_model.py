@@ -183,6 +183,8 @@ class NodeRequest:
     """Required terms of the first pod, of which one must hold."""
     requests: ComputeResources = NOTHING
     """CPU and memory of these pods together."""
+    resources: "Mapping[str, int]" = field(default_factory=dict)
+    """Whole amounts of their other resources together, without units of pools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

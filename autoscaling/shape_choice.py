@@ -12,7 +12,7 @@ from autoscaling.scaling_model import PodWait, WaitReason
 if TYPE_CHECKING:
     import datetime as dt
 
-    from autoscaling.pod_kinds import PodClass
+    from autoscaling.packing import PodClass
     from autoscaling.scaling_limits import ScalingLimits
     from autoscaling.scaling_model import ScalingTerms, ShapeHistory, ShapeTerms, Supply
     from pool.index.device_index import DeviceIndex

@@ -39,6 +39,18 @@ def requested(spec: "PodSpec") -> ComputeResources:
     return _shared(_requested(spec, CPU), -(-_requested(spec, MEMORY) // _MILLI_MIB), 1)
 
 
+def others_requested(spec: "PodSpec", *, ours: str) -> "tuple[tuple[str, int], ...]":
+    """Return the whole amounts that a pod requests of resources beside CPU, memory and those of a prefix; sorted by name."""
+    containers = [*(spec.init_containers or ()), *(spec.containers or ())]
+    lists = [one.resources for one in containers] + [spec.resources]
+    named = [spec.overhead, *(part for one in lists if one for part in (one.requests, one.limits))]
+    names = {name for quantities in named for name in quantities or ()} - {CPU, MEMORY}
+    amounts = {
+        name: -(-_requested(spec, name) // 1000) for name in names if not name.startswith(ours)
+    }
+    return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
+
+
 def resources_of(cpu: str, memory: str) -> ComputeResources:
     """Return an amount of CPU and memory that is given as quantities.
 

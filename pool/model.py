@@ -214,6 +214,10 @@ class PodSelection(msgspec.Struct, frozen=True, gc=False):
     affinity: "tuple[NodeSelectorTerm, ...]" = ()
     """Required terms, of which one must hold."""
     tolerations: "tuple[Toleration, ...]" = ()
+    resources: tuple[tuple[str, int], ...] = ()
+    """Whole amounts of resources beside CPU, memory and units, such as ephemeral storage; sorted."""
+    untold: tuple[str, ...] = ()
+    """What the pod demands of its node and nothing here says: places of volumes and of other pods, in words."""
 
 
 class UnitsCondition(msgspec.Struct, frozen=True, gc=False):

@@ -46,8 +46,24 @@ class NodeAffinity(Model, frozen=True):
     )
 
 
+class PodAffinityTerm(Model, frozen=True):
+    """A term that names other pods; which ones is not read."""
+
+    topology_key: str = ""
+
+
+class PodAffinity(Model, frozen=True):
+    """Affinity, or anti-affinity, with other pods."""
+
+    required: list[PodAffinityTerm] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
 class Affinity(Model, frozen=True):
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
 
     def requires(self, label: str) -> bool:
         """Return whether every node that is selected is judged by this label."""
@@ -94,11 +110,20 @@ class CSIVolume(Model, frozen=True, gc=False):
     volume_attributes: dict[str, str] | None = None
 
 
+class ClaimVolume(Model, frozen=True, gc=False):
+    """A volume of a PersistentVolumeClaim."""
+
+    claim_name: str = ""
+
+
 class Volume(Model, frozen=True, gc=False):
     """A volume of a pod; the other kinds decide nothing."""
 
     name: str = ""
     csi: CSIVolume | None = None
+    persistent_volume_claim: ClaimVolume | None = None
+    ephemeral: dict[str, Any] | None = None
+    """A claim that is made for the pod alone."""
 
 
 class PodContainers(Model, frozen=True):

@@ -123,7 +123,7 @@ def unprivileged_pod(name: str, image: str, *, resources: Json) -> Json:
 
 
 def requested_resources(request: "NodeRequest", signal_resource: str) -> Json:
-    """Return CPU and memory of the pods that the node is for, and the devices where the autoscaler knows them.
+    """Return the resources of the pods that the node is for, and the devices where the autoscaler knows them.
 
     Device memory is no memory of the node: it is not requested.
     """
@@ -131,10 +131,16 @@ def requested_resources(request: "NodeRequest", signal_resource: str) -> Json:
         "cpu": f"{max(MIN_CPU_MILLI, request.requests.cpu_milli)}m",
         "memory": f"{max(MIN_MEMORY_MIB, request.requests.memory_mib)}Mi",
     }
-    if not signal_resource:
-        return {"requests": requests}
-    devices = {signal_resource: str(request.shape.devices)}
-    return {"requests": {**requests, **devices}, "limits": devices}
+    others = {name: str(amount) for name, amount in request.resources.items()}
+    if signal_resource:
+        others[signal_resource] = str(request.shape.devices)
+    limits = {name: amount for name, amount in others.items() if _is_limited(name)}
+    return {"requests": {**requests, **others}, **({"limits": limits} if limits else {})}
+
+
+def _is_limited(resource: str) -> bool:
+    """Say whether the API server wants a limit that equals the request: of hugepages and extended resources."""
+    return resource.startswith("hugepages-") or "/" in resource
 
 
 def shape_annotations(request: "NodeRequest") -> dict[str, str]:

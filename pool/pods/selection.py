@@ -1,4 +1,6 @@
-"""What a pending pod demands of its node beyond units and the pool: node selector, required affinity, tolerations.
+"""What a pending pod demands of its node beyond units and the pool: node selector, required affinity, tolerations, resources.
+
+Where its volumes and other pods are is named, and not translated: it takes objects that no cache has.
 
 Equal selections are one object: ten thousand waiting pods of one Job have the same.
 """
@@ -10,14 +12,24 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from api.foreign.core import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Toleration
-from api.names import POOL_LABEL, PoolName, pool_node_label
+from api.names import POOL_LABEL, RESOURCE_PREFIX, PoolName, pool_node_label
+from pool.compute_resources import others_requested
 from pool.model import Constraints, PodSelection
 from pool.node_affinity import terms_beyond_pool
 
 if TYPE_CHECKING:
-    from api.foreign.core import Pod
+    from collections.abc import Iterator
 
-_Parts = tuple[tuple[tuple[str, str], ...], tuple[NodeSelectorTerm, ...], tuple[Toleration, ...]]
+    from api.foreign.core import Pod, PodSpec
+
+_Parts = tuple[
+    tuple[tuple[str, str], ...],
+    tuple[NodeSelectorTerm, ...],
+    tuple[Toleration, ...],
+    tuple[tuple[str, int], ...],
+    tuple[str, ...],
+]
+_HOSTNAME: Final = "kubernetes.io/hostname"
 
 _SELECTS_NOTHING: Final = NodeSelectorTerm()
 _encode: Final = msgspec.json.Encoder().encode
@@ -29,7 +41,13 @@ def selection_of(pod: "Pod") -> PodSelection:
     spec = pod.spec
     key = pool_node_label(PoolName(pod.metadata.label(POOL_LABEL) or ""))
     selector = tuple(sorted(one for one in (spec.node_selector or {}).items() if one[0] != key))
-    parts: _Parts = (selector, _affinity(spec.affinity, key), tuple(spec.tolerations or ()))
+    parts: _Parts = (
+        selector,
+        _affinity(spec.affinity, key),
+        tuple(spec.tolerations or ()),
+        others_requested(spec, ours=RESOURCE_PREFIX),
+        tuple(_untold(spec)),
+    )
     return _shared(_encode(parts))
 
 
@@ -53,9 +71,31 @@ def _affinity(affinity: "Affinity | None", key: str) -> tuple[NodeSelectorTerm, 
     return () if terms is None else tuple(terms) or (_SELECTS_NOTHING,)
 
 
+def _untold(spec: "PodSpec") -> "Iterator[str]":
+    """Yield what decides about the node and is not translated.
+
+    A new node has no other pod, so that anti-affinity and spreading over nodes do not keep the pod from it.
+    """
+    for volume in spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            yield f"the place of claim {volume.persistent_volume_claim.claim_name}"
+        elif volume.ephemeral is not None:
+            yield f"the place of ephemeral volume {volume.name}"
+    affinity = spec.affinity or Affinity()
+    for name, terms, own in (
+        ("podAffinity", affinity.pod_affinity, ""),
+        ("podAntiAffinity", affinity.pod_anti_affinity, _HOSTNAME),
+    ):
+        for term in (terms.required or ()) if terms is not None else ():
+            if term.topology_key != own:
+                yield f"{name} by {term.topology_key}"
+    for constraint in spec.topology_spread_constraints or ():
+        key = str(constraint.get("topologyKey", ""))
+        if constraint.get("whenUnsatisfiable") == "DoNotSchedule" and key != _HOSTNAME:
+            yield f"spreading by {key}"
+
+
 @functools.lru_cache(maxsize=1024)
 def _shared(encoded: bytes) -> PodSelection:
-    selector, affinity, tolerations = _decode(encoded)
-    return PodSelection(
-        tuple((intern(key), intern(value)) for key, value in selector), affinity, tolerations
-    )
+    selector, *others = _decode(encoded)
+    return PodSelection(tuple((intern(key), intern(value)) for key, value in selector), *others)

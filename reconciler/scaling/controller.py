@@ -15,13 +15,15 @@ from autoscaling.scaling_model import RequestPhase
 from autoscaling.terms import scaling_terms
 from kube.errors import KubeError
 from manifests.install.rbac import PolicyRule
+from pool.model import PodPhase
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.pool.index_changes import NODES, WAITING
 from reconciler.pool.validation_cache import POOLS
 from reconciler.scaling.backends.built_backends import build_backends
 from reconciler.scaling.backends.node_autoscaler import ForeignObjectError
 from reconciler.scaling.backends.signal_pods import NAMESPACED_RBAC
-from reconciler.scaling.demand_batch import DemandBatch
+from reconciler.scaling.demand.demand_batch import DemandBatch
+from reconciler.scaling.demand.passed_over import PassedOverNodes
 from reconciler.scaling.pool_scaling_events import record_cancels, record_short_nodes
 from reconciler.scaling.probe import BackendProbe
 from reconciler.scaling.scaling_gauges import (
@@ -92,6 +94,7 @@ class PoolScaler:
         self._recorder = context.recorder
         self._events = WaitingPodEvents(context.recorder)
         self._batches: dict[PoolName, DemandBatch] = {}
+        self._passed_over: dict[PoolName, PassedOverNodes] = {}
         self._used: dict[PoolName, ScalingBackend] = {}
         # pool -> the backend that it had at the last look; others have nothing of it
         self._leaks: dict[PoolName, int] = {}
@@ -135,7 +138,9 @@ class PoolScaler:
         observed = backend.observe(terms, now=now, known=self._record.known(pool))
         counted = self._record.count(pool, terms, observed, waiting=waiting, fault=chosen.fault)
         supply = counted.supply
+        waiting = self._narrowed(name, waiting)
         whole = plan(terms, waiting, self._index, supply=supply, now=now)
+        self._passed_over[name].update(terms.pool, waiting, whole, now=self._now().monotonic)
         decided = _taken(whole, backend)
         self._view.pools[name] = PoolScaling(
             terms=terms,
@@ -216,6 +221,7 @@ class PoolScaler:
             forget_scaling(name)
         self._events.forget(name)
         self._batches.pop(name, None)
+        self._passed_over.pop(name, None)
         self._used.pop(name, None)
         if before is not None and not is_left:
             self._used[name] = before
@@ -250,6 +256,15 @@ class PoolScaler:
         serving = self._index.pool_of(pool.resource)
         is_serving = serving is not None and serving.name == pool.name
         return self._reader.waiting(pool.resource) if is_serving else []
+
+    def _narrowed(self, name: PoolName, waiting: "list[PodFacts]") -> "list[PodFacts]":
+        """Return the waiting pods without what kube-scheduler passed over for them; pods that are bound are forgotten."""
+        passed_over = self._passed_over.setdefault(name, PassedOverNodes(self._index))
+        known = (self._reader.pod(uid) for uid in passed_over.uids())
+        passed_over.forget(
+            pod.uid for pod in known if pod is not None and pod.phase is PodPhase.PENDING
+        )
+        return passed_over.narrowed(waiting)
 
     def _batch(self, name: PoolName) -> DemandBatch:
         terms = self._settings

@@ -1,9 +1,9 @@
 """Texts of the Events of autoscaling. Pure: controllers record them on the waiting pods and on the pool."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
-from api.text import truncate
+from api.text import listed, truncate
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         RequestedNode,
     )
     from kube.event_recorder import EventRecorder, ObjectReference
+    from pool.model import PodSelection
 
 ACTION: Final = "Scale"
 
@@ -51,6 +52,17 @@ def node_awaited(request: "ObservedRequest") -> ScalingEvent:
     progress = f", NodeClaim {claim.name}" if claim is not None else ""
     note = f"the pod gets units of request {request.id} of pool {request.pool} ({request.phase.value}{progress})"
     return ScalingEvent(EventReason.NODE_REQUESTED, note)
+
+
+def without(event: ScalingEvent, selection: "PodSelection | None") -> ScalingEvent:
+    """Return the Event of a request with what of the pod's demands it leaves out."""
+    if selection is None or not selection.untold:
+        return event
+    note = (
+        f"{event.note}; the request leaves out {listed(selection.untold)}: if the node does not suit the pod, another zone"
+        " or instance type is asked for"
+    )
+    return replace(event, note=note)
 
 
 def node_launched(request: "ObservedRequest") -> ScalingEvent:

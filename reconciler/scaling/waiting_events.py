@@ -1,10 +1,15 @@
-"""Events on waiting pods: which node was asked for, or why none is; each once, until it changes."""
+"""Events on waiting pods: which node was asked for and what the request leaves out, or why none is; each once, until it changes."""
 
 from typing import TYPE_CHECKING, Final, final
 
 from kube.event_recorder import ObjectReference
 from kube.resources import PODS
-from reconciler.scaling.scaling_events import node_awaited, node_requested, request_blocked
+from reconciler.scaling.scaling_events import (
+    node_awaited,
+    node_requested,
+    request_blocked,
+    without,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,6 +55,8 @@ class WaitingPodEvents:
             elif count < MOST_A_LOOK:
                 count += 1
                 after[pod.uid] = key
+                if pod.uid not in plan.waits:
+                    event = without(event, pod.selection)
                 event.record(self._recorder, ObjectReference.to(PODS, pod))
         self._told[pool] = after
 

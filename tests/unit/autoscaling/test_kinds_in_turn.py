@@ -1,6 +1,6 @@
 """Kinds of waiting pods have places by namespace in turn; those that nothing can serve take none."""
 
-from autoscaling.pod_kinds import MOST_KINDS
+from autoscaling.plan_attempt import MOST_KINDS
 from autoscaling.scaling_model import WaitReason
 from pool.model import PodSelection
 from tests.support.builders import a_node

@@ -12,8 +12,7 @@ from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerSco
 from api.kinds.gpupool import DeviceTopology, SlicePlacement
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import DeviceName, NodeName
-from autoscaling.plan_attempt import MOST_PODS
-from autoscaling.pod_kinds import MOST_KINDS
+from autoscaling.plan_attempt import MOST_KINDS, MOST_PODS
 from autoscaling.scaling_model import ScalingPlan, WaitReason
 from pool.allocation_state import AllocationState
 from pool.compute_resources import ComputeResources

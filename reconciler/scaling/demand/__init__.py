@@ -1,0 +1,1 @@
+"""Waiting pods between two plans: batches of them, and nodes that kube-scheduler passed over for them."""

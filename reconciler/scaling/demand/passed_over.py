@@ -1,0 +1,129 @@
+"""Nodes with free units that kube-scheduler passes over for a pod: they do not count for it, and nodes like them are not asked for.
+
+A pod demands more of its node than this control plane knows: where its volumes are, and other pods. What it does know is that
+kube-scheduler may bind the pod, that units are free, and that it does not bind it. After a while the zones of these nodes are
+left out of what is planned for the pod, or their instance types where nodes have no zone. Once all are left out, no further
+node is asked for.
+"""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, final
+
+from msgspec import structs
+
+from api.foreign.core import NodeSelectorTerm
+from api.meta import SelectorOperator, SelectorRequirement
+from api.text import listed
+from autoscaling.node_selections import INSTANCE_TYPE_LABEL, ZONE_LABEL
+from autoscaling.scaling_model import WaitReason
+from pool.model import PodSelection
+from pool.placement.planner import may_go_to
+from pool.pods.selection import constraints_of_selection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from api.names import PodUid
+    from autoscaling.scaling_model import ScalingPlan
+    from pool.index.device_index import DeviceIndex
+    from pool.model import NodeFacts, PodFacts, PoolFacts
+
+PASSED_OVER_S: Final = 120.0
+"""After the minute in which kube-scheduler tries a pod anew: it has tried at least twice."""
+
+
+@final
+@dataclass(slots=True)
+class _PassedOver:
+    """What is known of one pod."""
+
+    since: float | None = None
+    """Since when units are free that it does not get."""
+    left_out: dict[str, set[str]] = field(default_factory=dict)
+    """Label -> values of the nodes that it is not bound to."""
+
+
+@final
+class PassedOverNodes:
+    """Nodes that pods of one pool are not bound to, in the memory of one leader."""
+
+    def __init__(self, index: "DeviceIndex") -> None:
+        self._index = index
+        self._pods: dict[PodUid, _PassedOver] = {}
+
+    def narrowed(self, waiting: "Iterable[PodFacts]") -> "list[PodFacts]":
+        """Return the pods with selections that leave out what they were passed over for."""
+        return [self._narrowed(pod) for pod in waiting]
+
+    def update(
+        self, pool: "PoolFacts", waiting: "Sequence[PodFacts]", plan: "ScalingPlan", *, now: float
+    ) -> None:
+        """Take note of the pods that wait although units are free.
+
+        Args:
+            pool: the pool.
+            waiting: the narrowed pods that the plan is for.
+            plan: says why they wait.
+            now: Clock.monotonic() seconds.
+        """
+        for pod in waiting:
+            wait, known = plan.waits.get(pod.uid), self._pods.get(pod.uid)
+            if wait is None or wait.reason is not WaitReason.NOT_DEVICES:
+                if known is not None:
+                    known.since = None
+                continue
+            known = self._pods.setdefault(pod.uid, _PassedOver())
+            if known.since is None:
+                known.since = now
+            elif now - known.since >= PASSED_OVER_S:
+                self._leave_out(known, pool, pod)
+
+    def forget(self, pending: "Iterable[PodUid]") -> None:
+        """Forget all pods but these."""
+        kept = frozenset(pending)
+        self._pods = {uid: known for uid, known in self._pods.items() if uid in kept}
+
+    def uids(self) -> "tuple[PodUid, ...]":
+        return tuple(self._pods)
+
+    def _leave_out(self, known: _PassedOver, pool: "PoolFacts", pod: "PodFacts") -> None:
+        nodes = list(self._with_room(pool, pod))
+        for key in (ZONE_LABEL, INSTANCE_TYPE_LABEL):
+            if nodes and all(key in node.labels for node in nodes):
+                known.left_out.setdefault(key, set()).update(node.labels[key] for node in nodes)
+                known.since = None
+                return
+
+    def _with_room(self, pool: "PoolFacts", pod: "PodFacts") -> "Iterator[NodeFacts]":
+        constraints = constraints_of_selection(pod.selection or PodSelection())
+        for name, figures in self._index.state_for(pool.name, pod.demand).nodes().items():
+            node = self._index.nodes.get(name)
+            if (
+                node is not None
+                and figures.is_reservable
+                and figures.free >= pod.demand.units
+                and may_go_to(node, constraints)
+                and self._index.has_cpu_and_memory(pod, name)
+            ):
+                yield node
+
+    def _narrowed(self, pod: "PodFacts") -> "PodFacts":
+        known = self._pods.get(pod.uid)
+        if known is None or not known.left_out:
+            return pod
+        selection = pod.selection or PodSelection()
+        excluded = [
+            SelectorRequirement(key=key, operator=SelectorOperator.NOT_IN, values=sorted(values))
+            for key, values in sorted(known.left_out.items())
+        ]
+        terms = tuple(
+            structs.replace(term, match_expressions=[*(term.match_expressions or ()), *excluded])
+            for term in selection.affinity or (NodeSelectorTerm(),)
+        )
+        told = tuple(
+            f"nodes with {one.key} {listed(one.values or ())}, where units are free and kube-scheduler does not bind the pod"
+            for one in excluded
+        )
+        narrowed = structs.replace(selection, affinity=terms, untold=(*selection.untold, *told))
+        return dataclasses.replace(pod, selection=narrowed)

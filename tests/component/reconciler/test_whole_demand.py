@@ -1,0 +1,79 @@
+"""What waiting pods demand beyond units: it is asked for, named where it is not, and free nodes that do not suit do not count."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.component.reconciler.scaling_run import POOL, Json, ScalingRun, a_scaling_run
+
+pytestmark = pytest.mark.looptime
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+@pytest.fixture
+async def run() -> AsyncIterator[ScalingRun]:
+    async with a_scaling_run() as found:
+        yield found
+
+
+def a_container() -> Json:
+    given = {f"gpu.deckhouse.io/{POOL}": "1", "vpc.amazonaws.com/efa": "4", "hugepages-2Mi": "1Gi"}
+    return {
+        "name": "c",
+        "image": "cuda",
+        "resources": {"limits": given, "requests": {"ephemeral-storage": "10Gi"}},
+    }
+
+
+async def test_all_resources_of_the_pods_are_summed_in_the_request(run: ScalingRun):
+    await run.add_pods("a", "b", containers=[a_container()])
+    await run.look()
+    (signal,) = await run.signals()
+    resources = signal["spec"]["containers"][0]["resources"]
+    assert resources["limits"] == {"vpc.amazonaws.com/efa": "8", "hugepages-2Mi": str(2 << 30)}
+    assert resources["requests"]["vpc.amazonaws.com/efa"] == "8"
+    assert resources["requests"]["ephemeral-storage"] == str(20 << 30)
+    assert f"gpu.deckhouse.io/{POOL}" not in resources["requests"]
+
+
+async def test_what_the_request_leaves_out_is_named_on_the_pod(run: ScalingRun):
+    near = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": ZONE}
+    here = {**near, "topologyKey": "kubernetes.io/hostname"}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    await run.add_pods(
+        "a",
+        volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}}],
+        affinity={"podAffinity": {required: [near]}, "podAntiAffinity": {required: [here]}},
+        topologySpreadConstraints=[
+            {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+        ],
+    )
+    await run.add_pods("plain")
+    await run.look()
+    notes = [note for reason, note in run.notes() if reason == "GPUNodeRequested"]
+    (told,) = [note for note in notes if "leaves out" in note]
+    assert "the place of claim data-0" in told
+    assert f"podAffinity by {ZONE}" in told
+    assert f"spreading by {ZONE}" in told
+    assert "podAntiAffinity" not in told
+    assert len(notes) == 2
+
+
+async def test_a_free_node_that_kube_scheduler_passes_over_does_not_count(run: ScalingRun):
+    await run.add_node("n1", labels={ZONE: "a"})
+    await run.add_pods("a", schedulingGates=None)
+    await asyncio.sleep(61)
+    await run.look()
+    ((reason, note),) = run.notes()
+    assert (reason, "NotDevices" in note) == ("GPUNodeRequestBlocked", True)
+    await asyncio.sleep(120)
+    await run.look()
+    await run.look()
+    (signal,) = await run.signals()
+    affinity = signal["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": ZONE, "operator": "NotIn", "values": ["a"]}]
+    told = [note for reason, note in run.notes() if reason == "GPUNodeRequested"]
+    assert f"nodes with {ZONE} a" in told[0]

@@ -1,0 +1,79 @@
+"""Free units that kube-scheduler passes over for a pod do not count for it, and a node elsewhere is asked for, not for ever."""
+
+from api.names import NodeName
+from autoscaling.scaling_model import ScalingPlan, WaitReason
+from pool.allocation_state import AllocationState
+from reconciler.scaling.demand.passed_over import PASSED_OVER_S, PassedOverNodes
+from tests.support.builders import a_device, a_node
+from tests.support.scaling_plans import a_waiting_pod, an_index, planned, some_terms
+
+ZONE = "topology.kubernetes.io/zone"
+OLD = "2025-12-31T00:00:00Z"
+TERMS = some_terms()
+
+
+class World:
+    def __init__(self) -> None:
+        self.index = AllocationState(an_index()).index
+        self.passed_over = PassedOverNodes(self.index)
+        self.pod = a_waiting_pod("p", awaits_capacity=False, created=OLD)
+        self.now = 0.0
+
+    def add_node(self, name: str, **labels: str) -> None:
+        self.index.replace_node(a_node(name, labels={ZONE: labels["zone"]} if labels else {}))
+        self.index.replace_device(a_device(name, 0))
+
+    def look(self, pass_s: float = 0.0) -> ScalingPlan:
+        self.now += pass_s
+        waiting = self.passed_over.narrowed([self.pod])
+        plan = planned(TERMS, waiting, self.index)
+        self.passed_over.update(TERMS.pool, waiting, plan, now=self.now)
+        return plan
+
+    def reason(self, plan: ScalingPlan) -> WaitReason:
+        return plan.waits[self.pod.uid].reason
+
+
+def test_a_node_in_another_zone_is_asked_for_where_the_free_one_is_passed_over():
+    world = World()
+    world.add_node("n1", zone="a")
+    assert world.reason(world.look()) is WaitReason.NOT_DEVICES
+    assert world.reason(world.look(PASSED_OVER_S - 1)) is WaitReason.NOT_DEVICES
+    world.look(1)
+    (request,) = world.look().requests
+    (term,) = request.affinity
+    assert term.match_expressions is not None
+    (expression,) = term.match_expressions
+    assert (expression.key, expression.operator.value, expression.values) == (ZONE, "NotIn", ["a"])
+
+
+def test_each_zone_is_tried_once_though_its_node_has_gone():
+    world = World()
+    world.add_node("n1", zone="a")
+    world.look()
+    world.look(PASSED_OVER_S)
+    world.add_node("n2", zone="b")
+    world.index.discard_node(NodeName("n1"))
+    assert world.reason(world.look()) is WaitReason.NOT_DEVICES
+    world.look(PASSED_OVER_S)
+    (request,) = world.look().requests
+    (term,) = request.affinity
+    assert [one.values for one in term.match_expressions or ()] == [["a", "b"]]
+
+
+def test_nodes_without_zone_and_type_are_not_told_apart():
+    world = World()
+    world.add_node("n1")
+    world.look()
+    world.look(PASSED_OVER_S)
+    assert world.reason(world.look(PASSED_OVER_S)) is WaitReason.NOT_DEVICES
+
+
+def test_a_pod_that_is_bound_is_forgotten():
+    world = World()
+    world.add_node("n1", zone="a")
+    world.look()
+    world.look(PASSED_OVER_S)
+    assert world.passed_over.uids() == (world.pod.uid,)
+    world.passed_over.forget([])
+    assert world.passed_over.narrowed([world.pod]) == [world.pod]
