@@ -2,20 +2,21 @@
 
 Figures grow between two looks by what the later one shows. A clock that jumps back adds nothing, and of a gap longer than
 `MOST_AT_ONCE` only that much counts, since the end of a process and a clock that jumps ahead look alike. Every day (UTC) begins
-at zero.
+at zero, and the figures of the day that was counted before it are kept beside: a clock that jumps to another day and is set
+right goes on where it was.
 """
 
 import datetime as dt
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
-from api.kinds.autoscaling import ScaleUsage
+from api.kinds.autoscaling import DayUsage, ScaleUsage
 from api.status_conditions import parse_time
 from autoscaling.device_use import DeviceUse
 from autoscaling.scaling_model import MICRO
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from api.kinds.autoscaling import AutoscalingStatus
     from autoscaling.device_use import UsageLook
@@ -37,6 +38,8 @@ class UsageTotals:
     """Milliseconds of devices."""
     micro_ms: "Mapping[DeviceUse, int]" = field(default_factory=dict)
     """Millionths an hour, times milliseconds."""
+    other: "UsageTotals | None" = None
+    """Of the day that was counted before this one."""
 
     @property
     def spent_micro(self) -> int:
@@ -44,47 +47,51 @@ class UsageTotals:
 
 
 def totals_from(status: "AutoscalingStatus | None", now: dt.datetime) -> UsageTotals:
-    """Return what a status keeps; of another day, or without one, a new count."""
+    """Return what a status keeps of this day; without any a new count."""
     counted_at = parse_time(status.counted_at) if status is not None else None
-    day = now.date()
-    if status is None or counted_at is None or status.day != day.isoformat():
-        start = dt.datetime.combine(day, dt.time(), dt.UTC)
-        since = now if counted_at is None else max(min(counted_at, now), start)
-        return UsageTotals(day=day, counted_at=since)
-    if not any(one.devices for one in status.usage or ()):
-        counted_at = now  # nothing ran until now, so that nothing was written
-    by_use = {use: one for one in status.usage or () for use in DeviceUse if use.value == one.state}
-    return UsageTotals(
-        day=day,
-        counted_at=counted_at,
-        device_ms={use: _parsed(one.device_hours, _HOUR_MS) for use, one in by_use.items()},
-        micro_ms={
-            use: _parsed(one.cost, MICRO) * _HOUR_MS for use, one in by_use.items() if one.cost
-        },
-    )
+    if status is None or counted_at is None:
+        return UsageTotals(day=now.date(), counted_at=now)
+    totals = _of_day(status.day, status.usage, counted_at)
+    if totals is None:
+        return UsageTotals(day=now.date(), counted_at=min(counted_at, now))
+    if status.other_day is not None:
+        other = _of_day(status.other_day.day, status.other_day.usage, counted_at)
+        totals = replace(totals, other=other)
+    if totals.day == now.date() and not any(one.devices for one in status.usage or ()):
+        totals = replace(
+            totals, counted_at=now
+        )  # nothing ran until now, so that nothing was written
+    return _on_day(totals, now)
 
 
 def advanced(totals: UsageTotals, usage: "UsageLook", now: dt.datetime) -> UsageTotals:
     """Return the totals with the time since they were counted, at the figures of this look."""
-    start = dt.datetime.combine(now.date(), dt.time(), dt.UTC)
-    if totals.day != now.date():
-        totals = UsageTotals(day=now.date(), counted_at=max(totals.counted_at, start))
-    passed = min(now - totals.counted_at, MOST_AT_ONCE, now - start)
+    totals = _on_day(totals, now)
+    passed = min(now - totals.counted_at, MOST_AT_ONCE)
     passed_ms = max(0, passed // dt.timedelta(milliseconds=1))
     return UsageTotals(
         day=totals.day,
         counted_at=now,
         device_ms=_grown(totals.device_ms, usage.devices, passed_ms),
         micro_ms=_grown(totals.micro_ms, usage.micro, passed_ms),
+        other=totals.other,
     )
 
 
-def usage_statuses(totals: UsageTotals, usage: "UsageLook") -> list[ScaleUsage]:
+def other_day(totals: UsageTotals) -> DayUsage | None:
+    """Return the figures of the day that was counted before, as the status shows them."""
+    other = totals.other
+    if other is None or not (other.device_ms or other.micro_ms):
+        return None
+    return DayUsage(day=other.day.isoformat(), usage=usage_statuses(other))
+
+
+def usage_statuses(totals: UsageTotals, usage: "UsageLook | None" = None) -> list[ScaleUsage]:
     """Return the figures as the status shows them, one for each use."""
     return [
         ScaleUsage(
             state=use.value,
-            devices=usage.devices.get(use, 0),
+            devices=usage.devices.get(use, 0) if usage is not None else 0,
             device_hours=decimal_text(totals.device_ms.get(use, 0), _HOUR_MS),
             cost=decimal_text(totals.micro_ms[use], MICRO * _HOUR_MS)
             if use in totals.micro_ms
@@ -98,6 +105,38 @@ def decimal_text(amount: int, one: int) -> str:
     """Return a fraction `amount / one` with up to four places, without zeros at the end."""
     figure = f"{amount * 10**_PLACES // one:0{_PLACES + 1}}"
     return f"{figure[:-_PLACES]}.{figure[-_PLACES:]}".rstrip("0").rstrip(".")
+
+
+def _on_day(totals: UsageTotals, now: dt.datetime) -> UsageTotals:
+    """Return the totals of the day that it is now: those that are, those of the day before them, or new ones."""
+    day = now.date()
+    start = dt.datetime.combine(day, dt.time(), dt.UTC)
+    counted_at = max(min(totals.counted_at, now), start)
+    if totals.day == day:
+        return replace(totals, counted_at=counted_at)
+    left, other = replace(totals, other=None), totals.other
+    if other is not None and other.day == day:
+        return replace(other, counted_at=counted_at, other=left)
+    return UsageTotals(day=day, counted_at=counted_at, other=left)
+
+
+def _of_day(
+    text: str, usage: "Sequence[ScaleUsage] | None", counted_at: dt.datetime
+) -> UsageTotals | None:
+    """Return the figures of a day of the status; None for what is no day."""
+    try:
+        day = dt.date.fromisoformat(text)
+    except ValueError:
+        return None
+    by_use = {use: one for one in usage or () for use in DeviceUse if use.value == one.state}
+    return UsageTotals(
+        day=day,
+        counted_at=counted_at,
+        device_ms={use: _parsed(one.device_hours, _HOUR_MS) for use, one in by_use.items()},
+        micro_ms={
+            use: _parsed(one.cost, MICRO) * _HOUR_MS for use, one in by_use.items() if one.cost
+        },
+    )
 
 
 def _grown(

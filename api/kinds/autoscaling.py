@@ -165,6 +165,15 @@ class ScaleUsage(Model, frozen=True):
     """Decimal amount; empty where no price is known."""
 
 
+class DayUsage(Model, frozen=True):
+    """What the pool's devices did on a day."""
+
+    day: str
+    """The day (UTC)."""
+    usage: list[ScaleUsage] | None = None
+    """By state."""
+
+
 class AutoscalingStatus(Model, frozen=True):
     """Observed state of the pool's autoscaling."""
 
@@ -184,6 +193,8 @@ class AutoscalingStatus(Model, frozen=True):
     """The day (UTC) of usage and spent."""
     spent: str = ""
     """Amount for the pool's nodes on this day; empty where no price is known."""
+    other_day: DayUsage | None = None
+    """The day that was counted before this one: a clock that jumps to another day and is set right goes on there."""
     counted_at: str = ""
     """Until when usage and spent were counted."""
     conditions: list[Condition] | None = None

@@ -4,7 +4,7 @@ A process that begins goes on from the status; between two writes the figures ar
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import SCALE_REQUEST_LABEL
@@ -69,6 +69,8 @@ class ScalingRecord:
         self._expected: Expectations[PoolName, AutoscalingStatus] = Expectations(context.now)
         self._totals: dict[PoolName, UsageTotals] = {}
         self._counters: dict[PoolName, PoolUsageCounter] = {}
+        self._former: dict[PoolName, UsageTotals] = {}
+        # pool that was deleted, or did not scale for a while -> what was counted then
         self._nodes: dict[PoolName, Mapping[str, dt.datetime]] = {}
         # pool -> its nodes of the last hour, when each was asked for
 
@@ -94,7 +96,7 @@ class ScalingRecord:
         shown, now = self.shown(pool), self._now().utc
         counter = self._counters.setdefault(pool.name, PoolUsageCounter())
         usage = counter.look(terms, self._index, observed=observed, waiting=waiting)
-        before = self._totals.get(pool.name) or totals_from(shown, now)
+        before = self._totals.get(pool.name) or self._restored(pool.name, shown, now)
         totals = self._totals[pool.name] = advanced(before, usage, now)
         show_money(terms, usage, spent_micro=totals.spent_micro)
         passed_s = (totals.counted_at - before.counted_at).total_seconds()
@@ -182,9 +184,22 @@ class ScalingRecord:
             await self._writer.apply(pool.name, {})
 
     def forget(self, name: "PoolName") -> None:
-        self._totals.pop(name, None)
+        """Forget a pool, but not what it cost today: it may be made again at once, without its status."""
+        totals = self._totals.pop(name, None)
+        if totals is not None:
+            day = self._now().utc.date()
+            self._former = {key: one for key, one in self._former.items() if one.day == day}
+            self._former[name] = totals
         self._counters.pop(name, None)
-        self._nodes.pop(name, None)
+
+    def _restored(
+        self, name: "PoolName", shown: "AutoscalingStatus | None", now: "dt.datetime"
+    ) -> "UsageTotals":
+        """Return what the status keeps; without one what this leader counted of a pool of this name today."""
+        former = self._former.pop(name, None)
+        if former is None or (shown is not None and shown.counted_at):
+            return totals_from(shown, now)
+        return replace(former, counted_at=now)
 
     def _nodes_of_last_hour(
         self, pool: "GPUPool", terms: "ScalingTerms", observed: "tuple[ObservedRequest, ...]"

@@ -8,7 +8,7 @@ import msgspec
 
 from api.kinds.autoscaling import AutoscalingStatus, ScaleRequestStatus
 from api.status_conditions import format_time, parse_time
-from autoscaling.device_hours import decimal_text, usage_statuses
+from autoscaling.device_hours import decimal_text, other_day, usage_statuses
 from autoscaling.nodes_per_hour import counted_statuses
 from autoscaling.scaling_model import MICRO, RequestPhase
 from autoscaling.shape_history import shape_statuses
@@ -76,6 +76,7 @@ def autoscaling_status(
         nodes_of_last_hour=counted_statuses(look.nodes_of_last_hour) or None,
         usage=usage_statuses(look.totals, look.usage),
         day=look.totals.day.isoformat(),
+        other_day=other_day(look.totals),
         spent=decimal_text(look.totals.spent_micro, MICRO) if has_prices else "",
         counted_at=format_time(look.totals.counted_at),
         conditions=list(look.conditions),
@@ -174,7 +175,7 @@ def _planned(request: "NodeRequest", since: str) -> ScaleRequestStatus:
 def _without_figures(status: AutoscalingStatus) -> AutoscalingStatus:
     conditions = [msgspec.structs.replace(one, message="") for one in status.conditions or ()]
     return msgspec.structs.replace(
-        status, usage=None, day="", spent="", counted_at="", conditions=conditions
+        status, usage=None, other_day=None, day="", spent="", counted_at="", conditions=conditions
     )
 
 

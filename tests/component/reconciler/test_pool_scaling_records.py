@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kube.resources import GPU_DEVICES, NODE_CLAIMS, NODES
+from kube.resources import GPU_DEVICES, GPU_POOLS, NODE_CLAIMS, NODES
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.scaling_run import POOL, ScalingRun, a_scaling_run
 from tests.support.hand_made import a_device
@@ -177,3 +177,18 @@ async def test_nodes_of_the_last_hour_outlast_their_claims_and_the_leader(run: S
     assert "MaxNodesPerHour" in notes[0]
     assert len((await run.status())["nodesOfLastHour"]) == 1
     assert await run.ids() == []
+
+
+async def test_a_pool_that_is_made_again_has_not_forgotten_what_it_cost_today(run: ScalingRun):
+    await run.add_node("n1")
+    await run.look()
+    for _ in range(4):
+        await asyncio.sleep(900)
+        await run.look()
+    spent = float((await run.status())["spent"])
+    assert spent > 3.9
+    await run.admin.delete(GPU_POOLS, POOL)
+    await run.look()
+    await run.add_pool(POOL, *SHAPES)
+    await run.look()
+    assert float((await run.status())["spent"]) >= spent
