@@ -70,7 +70,7 @@ class _Reader:
             case types.Metadata(type=inner):
                 return self.read(value, inner, path)
             case types.UnionType(types=members):
-                return None if value is None else self.read(value, _only_type(members), path)
+                return None if value is None else self.read(value, _type_for(value, members), path)
             case types.StructType() if isinstance(value, dict):
                 return self._read_struct(value, info, path)
             case types.ListType() if isinstance(value, list):
@@ -118,10 +118,12 @@ class _Reader:
         return _WRONG
 
 
-def _only_type(members: "Sequence[types.Type]") -> types.Type:
-    """Return the type of a value that may be null; no model has another union."""
-    (info,) = (member for member in members if not isinstance(member, types.NoneType))
-    return info
+def _type_for(value: object, members: "Sequence[types.Type]") -> types.Type:
+    """Return the type of a value that may be null, and may be a number or text; no model has another union."""
+    named = [member for member in members if not isinstance(member, types.NoneType)]
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    of_kind = types.IntType if is_number else types.StrType
+    return named[0] if len(named) == 1 else next(one for one in named if isinstance(one, of_kind))
 
 
 def _scalar_fault(value: object, info: types.Type) -> str | None:

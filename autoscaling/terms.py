@@ -68,11 +68,11 @@ def _faults(spec: Autoscaling) -> "Iterator[str]":
     } | {f"pricePerHour of shape {one.name}": one.price_per_hour for one in shapes}
     for field, amount in amounts.items():
         if amount is not None and _micro(amount) is None:
-            yield f'{field} is "{amount[:32]}", which is no amount and is not considered: write a number such as 12.50'
+            yield f'{field} is "{str(amount)[:32]}", which is no amount and is not considered: write a number such as 12.50'
     for one in shapes:
         for field, quantity in (("cpu", one.cpu), ("memory", one.memory)):
             if quantity is not None and None in allocatable({CPU: quantity, MEMORY: quantity}):
-                yield f'{field} of shape {one.name} is "{quantity[:32]}", which is no quantity and is not considered'
+                yield f'{field} of shape {one.name} is "{str(quantity)[:32]}", which is no quantity and is not considered'
     if _seconds(spec.idle_after) is None:
         yield f'spec.autoscaling.idleAfter is "{spec.idle_after[:32]}", which is no duration: {DEFAULT_IDLE_AFTER} is used'
     if spec.max_units is not None and spec.min_units > spec.max_units:
@@ -86,8 +86,8 @@ def _shape(shape: NodeShape, facts: PoolFacts) -> ShapeTerms:
     per_device = most_units_of_a_device(facts)
     if facts.mig_profile and shape.units_per_device is not None:
         per_device = shape.units_per_device
-    cpu_milli, _ = allocatable({CPU: shape.cpu} if shape.cpu else None)
-    _, memory_mib = allocatable({MEMORY: shape.memory} if shape.memory else None)
+    cpu_milli, _ = allocatable({CPU: shape.cpu} if shape.cpu is not None else None)
+    _, memory_mib = allocatable({MEMORY: shape.memory} if shape.memory is not None else None)
     requirements = tuple(shape.requirements or ())
     return ShapeTerms(
         name=shape.name,
@@ -106,9 +106,9 @@ def _shape(shape: NodeShape, facts: PoolFacts) -> ShapeTerms:
     )
 
 
-def _micro(amount: str | None) -> int | None:
+def _micro(amount: int | str | None) -> int | None:
     """Return an amount in millionths; None for none, and for what is no amount."""
-    if amount is None or not _AMOUNT.match(amount):
+    if amount is None or not _AMOUNT.match(str(amount)):
         return None
     return int(Decimal(amount) * MICRO)
 

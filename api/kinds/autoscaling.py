@@ -11,7 +11,7 @@ from api.quantity import DURATION_PATTERN
 AMOUNT_PATTERN: Final = "^[0-9]{1,9}([.][0-9]{1,4})?$"
 """Of money: a decimal number without a currency, with up to four places."""
 SHAPE_NAME_PATTERN: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-QUANTITY_PATTERN: Final = "^[0-9]+([.][0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
+QUANTITY_PATTERN: Final = "^[0-9]{1,14}([.][0-9]{1,9})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 MAX_SHAPES: Final = 16
 MAX_NODES_IN_FLIGHT: Final = 100
 DEFAULT_MAX_IN_FLIGHT: Final = 15
@@ -19,8 +19,8 @@ MAX_NODES_AN_HOUR: Final = 600
 DEFAULT_MAX_NODES_PER_HOUR: Final = 60
 DEFAULT_IDLE_AFTER: Final = "5m"
 
-Amount = Annotated[str, Meta(pattern=AMOUNT_PATTERN, max_length=14)]
-Quantity = Annotated[str, Meta(pattern=QUANTITY_PATTERN, max_length=16)]
+Amount = Annotated[int, Meta(ge=0, le=999_999_999)] | Annotated[str, Meta(pattern=AMOUNT_PATTERN)]
+Quantity = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern=QUANTITY_PATTERN)]
 
 
 class ScalingBackend(Enum):

@@ -171,3 +171,11 @@ def test_units_that_nothing_adds_are_warned_of() -> None:
         "spec.autoscaling.minUnits: 1 has no effect: with backend none no node is added",
         "spec.autoscaling.warmUnits: 2 has no effect: with backend none no node is added",
     ]
+
+
+def test_quantities_and_amounts_may_be_numbers():
+    shape = {**EIGHT, "cpu": 8, "memory": 64_000_000_000, "pricePerHour": 4}
+    spec = a_spec(shape, budget={"perHour": 10, "perDay": 200})
+    assert ask(spec).allowed
+    bad = a_spec({**shape, "cpu": -1, "memory": True})
+    assert len(faults(bad)) == 2
