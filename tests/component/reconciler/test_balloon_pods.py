@@ -1,5 +1,6 @@
 """Nodes by balloons: bound to the node that came, and gone once its devices are in the pool."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -133,5 +134,21 @@ async def test_a_pool_that_stops_scaling_leaves_no_balloon(run: ScalingRun):
     await run.add_pods("a")
     await run.look()
     await run.set_spec(autoscaling=None)
+    await run.look()
+    assert await run.signals() == []
+
+
+async def test_a_node_with_fewer_devices_than_promised_is_a_failure_of_the_shape(run: ScalingRun):
+    await run.add_pods("a", units=2)
+    await run.look()
+    await run.add_node("n1", devices=1)
+    await bind(run, "n1")
+    await run.look()
+    assert await phases(run) == ["Incomplete"]
+    await asyncio.sleep(180)
+    await run.look()
+    (shape,) = (await run.status())["shapes"]
+    assert (shape["reason"], shape["nodesWithoutDevices"]) == ("FewerDevicesThanPromised", 1)
+    assert "promises 2" in shape["message"]
     await run.look()
     assert await run.signals() == []

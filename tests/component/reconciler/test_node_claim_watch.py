@@ -292,6 +292,17 @@ async def test_a_node_with_devices_is_left_and_has_as_long_again_when_they_go():
         assert await run.is_there()
 
 
+async def test_a_node_whose_devices_are_all_faulted_is_deleted_as_one_without():
+    async with a_run() as run:
+        run.add_node()
+        run.context.index.replace_device(a_device("n1", 0, is_faulted=True))
+        claim = replace(REGISTERED, uid=run.uid)
+        await run.watch(claim)
+        run.clock.pass_s(5000)
+        await run.reconcile(claim.name)
+        assert not await run.is_there()
+
+
 async def test_a_node_with_a_device_that_a_pod_of_another_pool_has_is_left():
     async with a_run() as run:
         run.add_node()

@@ -1,12 +1,15 @@
 """A node that came for pods is given to them: in order, once, wherever the process ends."""
 
 import contextlib
+import dataclasses
 
 import pytest
 
 from api.names import AGENT_NOT_READY_TAINT, SCALE_REQUEST_LABEL
+from autoscaling.scaling_model import ObservedRequest, RequestPhase
 from kube.errors import KubeError
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODES, PODS
+from reconciler.scaling.handover import VIEW_AGAIN_S
 from tests.component.reconciler.handover_run import (
     N1,
     POOL,
@@ -64,6 +67,27 @@ async def test_units_of_a_faulty_device_are_not_waited_for():
         await run.process.cluster.report("n1-1", conditions=[{**broken, **at}])
         await run.allocatable(1)
         await run.process.settle()
+        assert await run.taints() == []
+
+
+async def test_a_node_with_fewer_units_than_promised_is_handed_over_once_that_has_failed():
+    async with a_scaling_run() as run:
+        process = run.process
+        seen = process.view.pools[POOL]
+        shape = dataclasses.replace(seen.terms.shapes[0], devices=3, units_per_device=1)
+        awaited = ObservedRequest(
+            id=REQUEST,
+            pool=POOL,
+            shape=shape,
+            phase=RequestPhase.INCOMPLETE,
+            since=process.clock.instant().utc,
+        )
+        process.view.pools[POOL] = dataclasses.replace(seen, observed=(awaited,))
+        assert await process.hand_over() == VIEW_AGAIN_S
+        assert await run.taints() == [AGENT_NOT_READY_TAINT]
+        failed = dataclasses.replace(awaited, phase=RequestPhase.FAILED)
+        process.view.pools[POOL] = dataclasses.replace(seen, observed=(failed,))
+        await process.hand_over()
         assert await run.taints() == []
 
 
