@@ -163,6 +163,7 @@ class GrowingPool:
                 "assignment": {"requireAnnotation": False},
                 "nodeSelector": {"matchLabels": {NODE_POOL_LABEL: self.name}},
                 "reservation": {"ttl": "15s"},
-                "autoscaling": {"shapes": [shape]},
+                # A run makes and ends pods all the time, each with a node.
+                "autoscaling": {"shapes": [shape], "maxNodesPerHour": 600},
             },
         }
