@@ -124,6 +124,7 @@ def device_facts(device: "GPUDevice") -> DeviceFacts:
         is_faulted=device.is_faulted,
         is_draining=device.is_draining or is_kept_out,
         mig_instances=tuple((one.profile, one.uuid) for one in status.mig.instances or ()),
+        is_partitioned=status.mig.is_partitioned,
         created=intern(device.metadata.creation_timestamp or ""),
         compute_capability=intern(status.compute_capability),
         numa_node=status.numa_node,

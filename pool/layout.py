@@ -75,10 +75,14 @@ NO_UNITS = Layout(())
 def layout_of(device: "DeviceFacts", pool: "PoolFacts | None") -> Layout:
     """Return the units of a device in its pool; none without a pool or a UUID.
 
+    Units are what the device has now, which its agent brings to the pool's allocation: a device that is still
+    partitioned has none in a pool of whole devices or slices.
     An object from before the bounds of its kind has no units beyond them: claims on a UUID that contains `::`
     would match no device, and the units of a device are enumerated.
     """
     if pool is None or device.pool != pool.name or not _is_uuid(device.uuid):
+        return NO_UNITS
+    if device.is_partitioned and pool.mode is not AllocationMode.MIG:
         return NO_UNITS
     match pool.mode:
         case AllocationMode.EXCLUSIVE:

@@ -146,6 +146,8 @@ class DeviceFacts:
     """The device leaves its pool; no unit of it is allocated."""
     mig_instances: tuple[tuple[str, str], ...] = ()
     """(profile, UUID) of each MIG instance."""
+    is_partitioned: bool = False
+    """MIG is enabled, with or without instances: no process can use the device as a whole."""
     created: str = ""
     """Creation time: of two devices that claim one UUID the older owns it."""
     compute_capability: str = ""

@@ -46,10 +46,11 @@ class DevicesOfNode:
             return ""
         if not device.is_healthy:
             return device.reason or "Unhealthy"
-        is_instance = unit.part != device.uuid
-        if is_instance and device.instances is not None and unit.part not in self._instances:
-            return "InstanceGone"
-        return ""
+        if device.instances is None:
+            return ""
+        if unit.part == device.uuid:
+            return "Partitioned"
+        return "" if unit.part in self._instances else "InstanceGone"
 
     def nodes_of(self, part: str) -> "Sequence[str] | None":
         """Return the device files of a device or instance, without the shared ones; None if not known."""

@@ -66,6 +66,11 @@ class MIG(Model, frozen=True):
     instances: Annotated[list[MIGInstance], Meta(max_length=MAX_MIG_INSTANCES)] | None = None
     """Instances that exist on the device."""
 
+    @property
+    def is_partitioned(self) -> bool:
+        """Return whether MIG is on, with or without instances: nothing runs on the device as a whole."""
+        return self.mode == "Enabled" or bool(self.instances)
+
 
 class Link(Model, frozen=True):
     """A connection to another device of the node."""

@@ -109,7 +109,7 @@ def plan_allocation(
             text=_up_to_date(pool),
         )
     if not pool.is_in_maintenance:
-        if since is not None and _is_being_partitioned(pool, usage):
+        if since is not None and _is_being_partitioned(usage):
             text = _partitioning_text(pool, usage)
             return MaintenancePlan(step=MaintenanceStep.REBUILD, text=text)
         return MaintenancePlan(step=MaintenanceStep.NOTHING, text=_up_to_date(pool))
@@ -173,8 +173,8 @@ def _emptying(
     return MaintenancePlan(step=step, text=text, pods=usage.pods, is_overdue=is_overdue)
 
 
-def _is_being_partitioned(pool: "GPUPool", usage: PoolUsage) -> bool:
-    return pool.allocation.mode is AllocationMode.MIG and usage.partitioned_devices < usage.devices
+def _is_being_partitioned(usage: PoolUsage) -> bool:
+    return usage.partitioned_devices < usage.devices
 
 
 def _up_to_date(pool: "GPUPool") -> str:
@@ -183,4 +183,5 @@ def _up_to_date(pool: "GPUPool") -> str:
 
 def _partitioning_text(pool: "GPUPool", usage: PoolUsage) -> str:
     profile = pool.allocation.mig_profile
-    return f"{usage.partitioned_devices} of {usage.devices} devices have instances of {profile}"
+    units_now = f"have instances of {profile}" if profile else "are whole"
+    return f"{usage.partitioned_devices} of {usage.devices} devices {units_now}"

@@ -233,11 +233,10 @@ class PoolLifecycle:
         """Make the wanted allocation the effective one."""
         wanted = pool.wanted_allocation
         before, after = allocation_text(pool.allocation), allocation_text(wanted)
-        if wanted.mode is AllocationMode.MIG and usage.devices:
+        if AllocationMode.MIG in {wanted.mode, pool.allocation.mode} and usage.devices:
             reason = PoolMaintenance.REBUILDING
-            text = (
-                f"changed from {before} to {after}: {usage.devices} devices are partitioned again"
-            )
+            doing = "partitioned again" if wanted.mode is AllocationMode.MIG else "made whole"
+            text = f"changed from {before} to {after}: {usage.devices} devices are {doing}"
         else:
             reason = PoolMaintenance.NONE
             text = f"devices are allocated as specified: {after}"

@@ -133,7 +133,7 @@ def _devices_of(
             continue
         gpus[known.uuid] = ConfiguredDevice(
             uuid=known.uuid,
-            instances=list(layout_of(known, facts).ids) if is_mig else None,
+            instances=list(layout_of(known, facts).ids) if is_mig or known.is_partitioned else None,
             numa_node=one.status.numa_node,
             is_withheld=known.is_faulted or known.is_draining,
         )

@@ -67,6 +67,16 @@ async def test_a_pool_that_is_gone_has_no_units_left(cluster: Cluster, kubelet: 
         await until(lambda: kubelet.devices.get(WHOLE) == ())
 
 
+async def test_a_device_that_is_still_partitioned_is_not_offered_as_a_whole(
+    cluster: Cluster, kubelet: PluginsOfKubelet
+):
+    await cluster.report("n1-0", mig={"capable": True, "mode": "Enabled"})
+    async with an_agent(cluster, kubelet):
+        await until(lambda: ids(kubelet, WHOLE) == ["GPU-n1-1"])
+        await cluster.report("n1-0", mig={"capable": True, "mode": "Disabled"})
+        await until(lambda: ids(kubelet, WHOLE) == ["GPU-n1-0", "GPU-n1-1"])
+
+
 async def test_a_faulted_device_is_not_given_out(cluster: Cluster, kubelet: PluginsOfKubelet):
     async with an_agent(cluster, kubelet):
         await until(lambda: kubelet.allocatable(WHOLE) == 2)

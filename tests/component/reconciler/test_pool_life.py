@@ -214,6 +214,26 @@ async def test_devices_that_are_cut_are_counted_until_all_are(cluster: Cluster):
     assert cluster.allocation_state.index.state(WHOLE).capacity().available == 2
 
 
+async def test_devices_that_are_made_whole_are_counted_until_all_are(cluster: Cluster):
+    for number in range(2):
+        instance = {"profile": "1g.10gb", "uuid": f"MIG-{number}"}
+        await cluster.report(f"n1-{number}", mig={"mode": "Enabled", "instances": [instance]})
+    await change(cluster, allocation={"mode": "MIG", "migProfile": "1g.10gb"})
+    await settle(cluster)
+    await change(cluster, allocation={"mode": "Exclusive", "migProfile": None})
+    await look(cluster)
+    assert "2 devices are made whole" in (await maintenance(cluster))["message"]
+    await look(cluster)
+    for number, is_done in ((0, False), (1, True)):
+        found = await maintenance(cluster)
+        assert (found["status"], found["reason"]) == ("True", "Rebuilding")
+        assert f"{number} of 2 devices are whole" in found["message"]
+        await cluster.report(f"n1-{number}", mig={"mode": "Disabled", "instances": None})
+        await cluster.observe()
+        await look(cluster)
+        assert ((await maintenance(cluster))["status"] == "False") is is_done
+
+
 async def test_units_are_counted_in_the_new_way_before_the_change_is_said_to_be_over(
     cluster: Cluster,
 ):

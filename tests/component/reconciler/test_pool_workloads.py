@@ -294,6 +294,26 @@ async def test_the_list_is_of_the_units_that_are_accounted_for(workloads: Worklo
     assert "ConfigMap/gpu-mig-parts" in await workloads.names()
 
 
+async def test_a_device_that_is_still_partitioned_has_no_units_until_its_agent_made_it_whole(
+    workloads: Workloads,
+):
+    """Its former pool was one of instances, and the agent has not come to it yet."""
+    cluster = workloads.cluster
+    instances = [{"profile": "3g.40gb", "uuid": f"MIG-{number}"} for number in range(2)]
+    await cluster.report("n1-0", mig={"capable": True, "mode": "Enabled", "instances": instances})
+    for mig, units in (
+        ({"mode": "Enabled", "instances": instances}, ["GPU-n1-1"]),
+        ({"mode": "Enabled"}, ["GPU-n1-1"]),
+        ({"mode": "Disabled"}, ["GPU-n1-0", "GPU-n1-1"]),
+    ):
+        await cluster.report("n1-0", mig={"capable": True, "instances": None, **mig})
+        await workloads.settle()
+        config = await workloads.config()
+        assert [one for device in config.nodes["n1"] for one in config.units_of(device)] == units
+        state = cluster.allocation_state.index.state(WHOLE)
+        assert state.capacity().total == len(units)
+
+
 async def test_another_allocation_changes_the_list_once_it_is_in_effect(workloads: Workloads):
     instances = [{"profile": "1g.10gb", "uuid": "MIG-1"}]
     await workloads.cluster.report("n1-0", mig={"capable": True, "instances": instances})

@@ -127,6 +127,8 @@ def test_without_files_nothing_is_handed_out_and_nothing_offered(units, devices,
         pytest.param(Unit(id="GPU-3", device="GPU-3"), False, id="unhealthy"),
         pytest.param(Unit(id="GPU-3::1", device="GPU-3"), False, id="a slice of an unhealthy one"),
         pytest.param(Unit(id="GPU-9", device="GPU-9"), True, id="not in the file"),
+        pytest.param(Unit(id="GPU-2", device="GPU-2"), False, id="a whole one that is partitioned"),
+        pytest.param(Unit(id="GPU-2::0", device="GPU-2"), False, id="a slice of a partitioned one"),
         pytest.param(Unit(id="MIG-1", device="GPU-2"), True, id="an instance"),
         pytest.param(Unit(id="MIG-9", device="GPU-2"), False, id="an instance that is gone"),
         pytest.param(

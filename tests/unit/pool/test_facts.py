@@ -107,7 +107,21 @@ def test_a_device_in_a_pool() -> None:
         uuid="GPU-1",
         pool=pool_facts(a_gpupool()).name,
         mig_instances=(("1g.10gb", "MIG-a"),),
+        is_partitioned=True,
     )
+
+
+@pytest.mark.parametrize(
+    ("mig", "is_partitioned"),
+    [
+        ({"mode": "Enabled"}, True),
+        ({"mode": "Disabled"}, False),
+        ({"instances": [{"profile": "1g.10gb", "uuid": "MIG-a"}]}, True),
+        ({"capable": True, "profiles": ["1g.10gb"]}, False),
+    ],
+)
+def test_a_device_with_mig_on_is_partitioned(mig: dict[str, Any], is_partitioned: bool) -> None:
+    assert device_facts(a_gpudevice(mig=mig)).is_partitioned is is_partitioned
 
 
 @pytest.mark.parametrize(

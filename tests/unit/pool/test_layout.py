@@ -61,6 +61,12 @@ def test_a_mig_instance_without_a_uuid_is_no_unit() -> None:
         pytest.param(a_device(pool=None), a_pool(), id="in no pool"),
         pytest.param(a_device(uuid=""), a_pool(), id="the driver has not reported the uuid"),
         pytest.param(a_device(uuid="GPU::x"), a_pool(), id="a slice for a uuid"),
+        pytest.param(a_device(is_partitioned=True), a_pool(), id="still partitioned"),
+        pytest.param(
+            a_device(pool="slices", is_partitioned=True),
+            a_slice_pool(slices=4),
+            id="still partitioned, in a pool of slices",
+        ),
         pytest.param(
             a_mig_device(("1g.10gb", "MIG-a::0")), MIG_POOL, id="a slice for an instance's uuid"
         ),
