@@ -22,7 +22,6 @@ from pool.pods.reported import (
     NodeReports,
     from_annotation,
     from_report,
-    reported_units,
 )
 from pool.reservations.conflicts import (
     conflicts,
@@ -36,7 +35,7 @@ from pool.reservations.restore import restored_reservation
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from api.names import NodeName, PoolName
+    from api.names import NodeName, PoolName, UnitId
     from pool.model import Demand, Instant, PodFacts, PoolFacts, UnitlessPod
     from pool.placement.planner import Placed
     from pool.pods.reported import AllocationMismatch, PodReport
@@ -453,16 +452,18 @@ class AllocationState:
                     self._account_deleted(left)
 
     def _account_deleted(self, facts: "PodFacts") -> None:
-        """Set a deleted pod's claims to its node's report, and drop it with the report."""
+        """Set a deleted pod's claims by its node's report, as a bound pod's, and drop it with the report."""
         node = facts.node
         report = self._reports.of(node, facts.uid) if node is not None else None
         if node is None or report is None:
             self._forget_deleted(facts.uid)
             return
-        reported = reported_units(
-            facts, report, is_here=lambda unit: self.index.devices.is_on(unit, node)
-        )
-        self.index.set_observed(facts.uid, reported)
+
+        def is_here(unit: "UnitId") -> bool:
+            return self.index.devices.is_on(unit, node)
+
+        units = from_report(facts, node, report, is_here=is_here).units
+        self.index.set_observed(facts.uid, tuple(filter(is_here, units)))
 
     def _forget_deleted(self, uid: PodUid) -> None:
         if self._deleted.pop(uid, None) is not None:

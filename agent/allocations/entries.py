@@ -1,7 +1,9 @@
 """The entries of `status.allocations`: expected ones, those in kubelet's response, and the object's size limit.
 
 Pure functions; `agent.allocations.reporter` calls kubelet and the API server. kubelet lists main containers and
-sidecars and no plain init container, whose units are among those of the others or in the annotation.
+sidecars and no plain init container, and keeps the units of these for the pod's life. Those of them that no other
+container has are entries of the init containers, by the annotation (`pool.pods.reported`): they are in use, also
+after the pod was deleted by force.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -11,10 +13,12 @@ import msgspec
 from api.kinds.gpunodeinventory import MAX_ALLOCATIONS, ContainerDevices
 from api.names import API_VERSION
 from kube.resources import GPU_NODE_INVENTORIES
-from pool.model import ContainerRole
+from pool.demand import distinct_units
+from pool.model import ContainerDemand, ContainerRole
+from pool.pods.reported import unlisted_units
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from agent.kubelet.node_pods import NodePod
     from api.kubelet.podresources import PodUnits
@@ -40,7 +44,7 @@ def awaited(pod: "NodePod", is_of_a_pool: "Callable[[str], bool]") -> frozenset[
 def entries_of(
     pod: "NodePod", answer: "PodUnits", known: "Entries", *, is_of_a_pool: "Callable[[str], bool]"
 ) -> "Entries":
-    """Merge kubelet's response into the known entries of a pod.
+    """Merge kubelet's response into the known entries of a pod; once it is complete, with those of init containers.
 
     Entries that the response lacks stay: a container has its devices as long as its pod runs, and a kubelet
     that lost its checkpoint does not list them.
@@ -58,7 +62,42 @@ def entries_of(
                     units=sorted(units),
                     uid=pod.uid,
                 )
-    return in_order(found.values())
+    listed = [one for key, one in found.items() if key in wanted]
+    if len(listed) < len(wanted):
+        return in_order(found.values())
+    return in_order((*listed, *_of_init_containers(pod, listed, is_of_a_pool)))
+
+
+def _of_init_containers(
+    pod: "NodePod", listed: "Sequence[ContainerDevices]", is_of_a_pool: "Callable[[str], bool]"
+) -> "Iterator[ContainerDevices]":
+    """Yield the entries of init containers: the assigned units that the pod lacks in those that kubelet listed."""
+    assigned = pod.assigned or {}
+    for resource in sorted({one for container in pod.containers for one in container.counts}):
+        asking = pod.asks_for(resource) if is_of_a_pool(resource) else ()
+        entries = [one for one in listed if one.resource == resource]
+        units = {unit for one in entries for unit in one.units}
+        asked = distinct_units(
+            ContainerDemand(one.name, one.kind, one.counts[resource]) for one in asking
+        )
+        left = unlisted_units(
+            {one.name: assigned.get(one.name, ()) for one in asking},
+            units,
+            reported={one.container for one in entries},
+            lacking=asked - len(units),
+        )
+        for container in asking:
+            own = set(left) & set(assigned.get(container.name, ()))
+            if container.kind is ContainerRole.INIT and own:
+                left = tuple(unit for unit in left if unit not in own)
+                yield ContainerDevices(
+                    namespace=pod.namespace,
+                    pod=pod.name,
+                    container=container.name,
+                    resource=resource,
+                    units=sorted(own),
+                    uid=pod.uid,
+                )
 
 
 def is_complete(

@@ -249,7 +249,9 @@ class AllocationReporter:
             self._known[uid] = entries
             self._changed.set()
             _log.info("allocated", pod=pod.ref, uid=uid, units=[one.units for one in entries])
-        if is_complete(pod, entries, is_of_a_pool=self._is_of_a_pool):
+        # kubelet lists nothing of a pod whose init containers alone ask for units: it must know the pod.
+        is_known = answer is not None or bool(entries)
+        if is_known and is_complete(pod, entries, is_of_a_pool=self._is_of_a_pool):
             self._schedule.settle(uid, now)
         else:
             self._schedule.retry(uid, now)

@@ -199,7 +199,8 @@ class GPUNodeInventoryStatus(Model, frozen=True):
     falls silent, so that a quiet node costs no writes."""
     pools: PoolMembership = PoolMembership()
     allocations: list[ContainerDevices] | None = None
-    """Actual allocations of every container with devices, as kubelet reports them; written by the agent."""
+    """Actual allocations of every container with devices, as kubelet reports them; written by the agent. Init
+    containers, which kubelet does not report, have the assigned units that no other container of their pod has."""
     driver_processes: list[DriverProcess] | None = None
     """Processes that keep the driver from being unloaded, other than those of pods whose requests say so, and of
     operands that leave by their label. Written by the agent where it differs, twice a minute at most."""

@@ -7,7 +7,8 @@ kubelet lists main containers and sidecars, but no plain init containers, whose 
 life. Where the other containers ask for as many, their units include those of the init containers. Where they ask
 for fewer, kubelet gives them some of these at random and keeps the rest. So the pod has its report, and as many of
 the assigned, unreported units as its demand still lacks. The choice of these is exact while kubelet keeps to the
-annotation, and a guess of the right size where it does not.
+annotation, and a guess of the right size where it does not. An agent reports these units as the init containers',
+computed by the same function; a pod that is gone for the API server keeps them, too.
 """
 
 from typing import TYPE_CHECKING, final
@@ -20,6 +21,7 @@ from pool.model import ContainerRole
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
 
+    from api.annotations import Devices
     from api.kinds.gpunodeinventory import ContainerDevices
     from api.names import NodeName, PodUid, PoolName
     from pool.index.device_index import DeviceIndex
@@ -84,7 +86,7 @@ def from_report(
     units = _distinct(allocated.values())
     assigned = _distinct(pod.devices.values()) if pod.devices is not None else ()
     lacking = pod.demand.units - len(units)
-    rest = _rest(pod, units, reported=reported, lacking=lacking) if assigned else ()
+    rest = unlisted_units(pod.devices or {}, units, reported=reported, lacking=lacking)
     missing = {
         (resource, node): count
         for resource, asked in counted.items()
@@ -95,18 +97,6 @@ def from_report(
         missing,
         unassigned=tuple(unit for unit in units if unit not in assigned) if assigned else (),
         foreign=_distinct((foreign,)),
-    )
-
-
-def reported_units(
-    pod: "PodFacts", report: "PodReport", *, is_here: "Callable[[UnitId], bool]"
-) -> tuple[UnitId, ...]:
-    """Return the units of a pod by its report alone, as `from_report` reads it."""
-    counted = _counted(pod)
-    return _distinct(
-        [unit for unit in map(UnitId, entry.units) if is_here(unit)]
-        for entry in report
-        if entry.resource in counted
     )
 
 
@@ -123,16 +113,22 @@ def _counted(pod: "PodFacts") -> dict[str, int]:
     return dict(pod.astray) or {pod.demand.resource: pod.demand.units}
 
 
-def _rest(
-    pod: "PodFacts", units: "Collection[UnitId]", *, reported: "Collection[str]", lacking: int
+def unlisted_units(
+    assigned: "Devices", units: "Collection[str]", *, reported: "Collection[str]", lacking: int
 ) -> tuple[UnitId, ...]:
-    """Return as many assigned units besides these as lack, those of unreported containers first."""
-    if lacking <= 0 or pod.devices is None:
+    """Return as many assigned units as a pod lacks besides those that kubelet listed.
+
+    Args:
+        assigned: the pod's annotation; units of unreported containers come first.
+        units: those that kubelet listed.
+        reported: containers that have them.
+        lacking: how many the pod asked for besides.
+    """
+    if lacking <= 0:
         return ()
-    devices = pod.devices
-    silent = [devices[name] for name in devices if name not in reported]
-    assigned = _distinct((*silent, *devices.values()))
-    return tuple(unit for unit in assigned if unit not in units)[:lacking]
+    silent = [assigned[name] for name in assigned if name not in reported]
+    found = _distinct((*silent, *assigned.values()))
+    return tuple(unit for unit in found if unit not in units)[:lacking]
 
 
 def _distinct(some: "Iterable[Iterable[UnitId]]") -> tuple[UnitId, ...]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from structlog.testing import capture_logs
 
 from agent.allocations.entries import MAX_BYTES, fitting
 from api.kinds.gpunodeinventory import MAX_ALLOCATIONS, ContainerDevices
+from api.names import UnitId
 from kube.resources import GPU_NODE_INVENTORIES
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.reporting_node import (
@@ -47,6 +49,68 @@ async def test_what_each_container_got_is_told_within_a_moment(node: ReportingNo
             "p",
             "gpu.deckhouse.io/whole",
         )
+
+
+@pytest.mark.parametrize(
+    ("asked", "assigned", "given", "reported"),
+    [
+        pytest.param(
+            {"init": 4, "main": 2},
+            {"init": "G1 G2 G3 G4", "main": "G1 G2"},
+            {"main": "G2 G3"},
+            {"main": "G2 G3", "init": "G1 G4"},
+            id="more than the main container",
+        ),
+        pytest.param(
+            {"init": 2, "main": 2},
+            {"init": "G1 G2", "main": "G1 G2"},
+            {"main": "G1 G2"},
+            {"main": "G1 G2"},
+            id="as many as the main container",
+        ),
+        pytest.param(
+            {"init": 1, "init_2": 2},
+            {"init": "G1", "init_2": "G1 G2"},
+            {},
+            {"init": "G1", "init_2": "G2"},
+            id="init containers alone",
+        ),
+        pytest.param(
+            {"init": 3, "main": 1},
+            {"init": "G1 G2 G3", "main": "G1"},
+            {"main": "G7"},
+            {"main": "G7", "init": "G1 G2"},
+            id="kubelet gave another",
+        ),
+        pytest.param(
+            {"init": 2, "main": 1}, None, {"main": "G1"}, {"main": "G1"}, id="without assignment"
+        ),
+    ],
+)
+async def test_units_that_init_containers_alone_have_are_reported_as_theirs(
+    node: ReportingNode,
+    asked: Any,
+    assigned: dict[str, str] | None,
+    given: dict[str, str],
+    reported: dict[str, str],
+) -> None:
+    units = {name: tuple(map(UnitId, text.split())) for name, text in (assigned or {}).items()}
+    pod = replace(a_node_pod(**asked), assigned=units or None)
+    async with node.running() as reporter:
+        node.pods.upsert(pod)
+        await passes(1)
+        assert await node.said() == {}, "kubelet does not know the pod yet"
+        node.kubelet.give("p", **given)
+        await passes(10)
+        want = {f"uid-p/{name}": text for name, text in reported.items()}
+        assert await node.said() == want
+        used = {unit for text in reported.values() for unit in text.split()}
+        assert reporter.units_in_use() == reporter.allocated_units(pod.uid) == used
+        node.terminated = lambda: {pod.uid}
+    async with node.running():
+        node.pods.discard(pod)
+        await passes(10)
+        assert await node.said() == want
 
 
 async def test_units_of_live_pods_are_known_to_be_in_use(node: ReportingNode) -> None:

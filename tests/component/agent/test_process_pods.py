@@ -107,6 +107,20 @@ async def test_terminated_pod_keeps_its_devices_while_it_has_processes(node: Rep
         assert pods.pod_of(UID) == ProcessPod("", "", frozenset({"GPU-1"}))
 
 
+async def test_terminated_pod_keeps_the_devices_of_its_init_container(node: ReportingNode):
+    node.terminated = lambda: {UID}
+    units = (UnitId("GPU-1"), UnitId("GPU-2"))
+    pod = replace(a_node_pod(init=2, main=1), assigned={"init": units, "main": units[:1]})
+    async with node.running() as reporter:
+        pods = process_pods(node, reporter)
+        node.kubelet.give("p", main="GPU-2")
+        node.pods.upsert(pod)
+        await asyncio.sleep(1)
+        node.pods.discard(pod)
+        await asyncio.sleep(1)
+        assert pods.pod_of(UID) == ProcessPod("", "", frozenset({"GPU-1", "GPU-2"}))
+
+
 async def test_nothing_is_said_of_pods_before_they_are_known(node: ReportingNode):
     pods = process_pods(node, node.a_reporter())
     node.synced.clear()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from agent.allocations.unit_holders import STUCK_AFTER_S, UnitHolders
 from agent.kubelet.node_pods import NodePods, node_pod
 from agent.problems.registry import ProblemRegistry
 from api.foreign.core import Pod
-from api.names import PodUid
+from api.names import PodUid, UnitId
 from api.nodefiles.node_pods_file import PODS_FILE, NodePodsFile, NodePodUnits
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.reporting_node import ReportingNode, a_node_pod, a_reporting_node
@@ -237,6 +238,26 @@ async def test_what_a_gone_pod_has_is_reported_until_its_processes_are_gone(tmp_
         await asyncio.sleep(30)
         assert await node.said() == {"uid-p/main": "GPU-7"}
         assert beside.told()["p"].units == ["GPU-7"]
+        beside.running = set()
+        await until_async(partial(is_said, node, {}), within_s=1.0)
+
+
+async def test_what_an_init_container_of_a_gone_pod_has_is_held_until_its_processes_are_gone(
+    tmp_path: Path,
+):
+    units = tuple(UnitId(f"GPU-{number}") for number in range(4))
+    pod = replace(a_node_pod("p", init=4, main=2), assigned={"init": units, "main": units[:2]})
+    async with a_reporting_node() as node, a_reporter_beside(node, tmp_path) as beside:
+        node.pods.upsert(pod)
+        node.kubelet.give("p", main="GPU-0 GPU-1")
+        said = {"uid-p/main": "GPU-0 GPU-1", "uid-p/init": "GPU-2 GPU-3"}
+        await until_async(partial(is_said, node, said))
+        beside.running = {UID}
+        node.kubelet.answers.clear()
+        node.pods.discard(pod)
+        await asyncio.sleep(30)
+        assert await node.said() == said
+        assert beside.told()["p"].units == list(units)
         beside.running = set()
         await until_async(partial(is_said, node, {}), within_s=1.0)
 

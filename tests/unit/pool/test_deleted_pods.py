@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from api.foreign.core import Pod
+from api.kinds.gpunodeinventory import ContainerDevices
 from api.names import DEVICES_ANNOTATION, NodeName
 from pool.facts import pod_facts
-from pool.model import PodPhase
+from pool.model import ContainerRole, PodPhase
 from tests.support.allocation_state import (
     N1,
     N2,
@@ -17,7 +18,7 @@ from tests.support.allocation_state import (
     some_devices,
     uid_of,
 )
-from tests.support.builders import a_device, a_pool, at
+from tests.support.builders import a_demand, a_device, a_pool, at
 from tests.unit.pool.test_reports_in_allocation_state import X, Y, Z, say, used
 
 if TYPE_CHECKING:
@@ -40,6 +41,33 @@ def test_what_a_pod_that_was_deleted_by_force_had_is_in_use_until_its_node_says_
     assert used(allocation_state) == set()
     say(allocation_state, p=Z)
     assert used(allocation_state) == set()
+
+
+def test_units_that_only_an_init_container_of_a_gone_pod_has_stay_in_use() -> None:
+    """Of an agent that reports main containers alone, as of one that reports these units as well."""
+    units = tuple(f"GPU-n1-{number}" for number in range(4))
+    demand = a_demand(4, 2, roles=(ContainerRole.INIT, ContainerRole.MAIN))
+    assigned = {"c0": units, "c1": units[:2]}
+    for reported in ({"c1": units[2:]}, {"c0": units[:2], "c1": units[2:]}):
+        allocation_state = some_allocation_state(devices=some_devices(4))
+        allocation_state.observe_pod(a_bound_pod("p", demand=demand, devices=assigned), at(0))
+        entries = tuple(
+            ContainerDevices(
+                namespace="default",
+                pod="p",
+                container=container,
+                resource=demand.resource,
+                units=list(given),
+                uid=UID,
+            )
+            for container, given in reported.items()
+        )
+        allocation_state.observe_reports(N1, {UID: entries})
+        assert used(allocation_state) == set(units)
+        allocation_state.discard_pod(UID)
+        assert used(allocation_state) == set(units)
+        allocation_state.observe_reports(N1, {})
+        assert used(allocation_state) == set()
 
 
 def test_what_no_node_reports_of_a_pod_that_was_deleted_by_force_is_free() -> None:
