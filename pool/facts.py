@@ -245,6 +245,11 @@ def _facts_of(pod: "Pod") -> PodFacts | None:
         astray=astray,
         requests=requested(pod.spec),
         units_condition=_units_condition(pod, phase),
+        finalizers=(
+            tuple(map(intern, pod.metadata.finalizers or ()))
+            if pod.is_contradicted and pod.metadata.deletion_timestamp
+            else ()
+        ),
     )
 
 
@@ -306,4 +311,7 @@ def reports_of(inventory: "GPUNodeInventory") -> "dict[PodUid, PodReport]":
 def _phase_of(pod: "Pod") -> PodPhase:
     if pod.has_ended:
         return PodPhase.ENDED
-    return PodPhase.BOUND if pod.spec.node_name else PodPhase.PENDING
+    if pod.spec.node_name:
+        return PodPhase.BOUND
+    # kube-scheduler skips a pod that is being deleted, and the API server refuses its Binding.
+    return PodPhase.ENDED if pod.metadata.deletion_timestamp else PodPhase.PENDING

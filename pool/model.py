@@ -283,6 +283,8 @@ class PodFacts:
     """CPU and memory that the pod requests."""
     units_condition: UnitsCondition | None = None
     """As long as it may have to be written again: of a pending pod, and of one that has stopped waiting and says that it waits."""
+    finalizers: tuple[str, ...] = ()
+    """Of a deleted pod with a terminal phase whose containers are shown running: they keep it and its units."""
 
     @property
     def ref(self) -> str:

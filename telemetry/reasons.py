@@ -44,6 +44,8 @@ class EventReason(Enum):
     """On the pod: it runs on unknown units, so its node accepts no more pods of the pool."""
     UNITS_HELD_TWICE = "GPUUnitsHeldTwice"
     """On each of two pods that are bound with one unit; only a foreign Binding causes it."""
+    UNITS_KEPT = "GPUUnitsKept"
+    """On the pod: finalizers keep it after its end, and its containers are shown running, so that its units are in use."""
 
     POD_WAITS = "GPUPodWaits"
     """On the pod: the reason why it waits for units, once for each reason; its condition has the present figures."""

@@ -156,7 +156,8 @@ class UnitHolders:
         except (ValueError, RecursionError):
             return
         for one in file.pods:
-            if self._pods.get(PodUid(one.uid)) is None:
+            pod = self._pods.get(PodUid(one.uid))
+            if pod is None or pod.is_ended:
                 self._terminated[PodUid(one.uid)] = _Terminated(one, self._clock.monotonic())
 
     async def _check_processes(self) -> None:

@@ -118,7 +118,7 @@ def _node_pod(pod: "Pod", containers: tuple[ContainerRequest, ...]) -> NodePod:
         namespace=metadata.namespace,
         name=metadata.name,
         is_ended=pod.has_ended,
-        is_contradicted=pod.is_terminal and not pod.has_ended,
+        is_contradicted=pod.is_contradicted,
         containers=containers,
         assigned=decode_devices(metadata.annotation(DEVICES_ANNOTATION)),
         caches=_caches(pod),

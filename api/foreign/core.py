@@ -191,13 +191,35 @@ class Pod(Model, frozen=True):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the pod's devices are free: terminal phase, and no running container.
+        """Return whether the pod's devices are free: a terminal phase, and no container that may run.
 
         kubelet writes a terminal phase after all containers have stopped. Users with the right to
         `pods/status` can write one at any time, while containers still run.
         """
+        return self.is_terminal and (self._is_without_node or not self._shows_running_containers)
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Return whether the phase is terminal and containers are shown running that kubelet may still correct."""
+        return self.is_terminal and not self.has_ended
+
+    @property
+    def _is_without_node(self) -> bool:
+        """Return whether the pod garbage collector ended the pod: its Node was gone, and no kubelet updates its containers.
+
+        A Node of this name that comes later is another one.
+        """
+        return self.status.phase == "Failed" and any(
+            one.type == "DisruptionTarget"
+            and one.status == "True"
+            and one.reason == "DeletionByPodGC"
+            for one in self.status.conditions or ()
+        )
+
+    @property
+    def _shows_running_containers(self) -> bool:
         status = self.status
-        return self.is_terminal and not any(
+        return any(
             one.state.running is not None
             for statuses in (status.container_statuses, status.init_container_statuses)
             for one in statuses or ()

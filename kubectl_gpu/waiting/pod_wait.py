@@ -98,6 +98,8 @@ def wait_of(lists: "ClusterLists", pod: "Pod") -> PodExplanation:
 def _settled(pod: "Pod", demand: "Demand | Unserved | None") -> tuple[str, str] | None:
     """Return state and sentence of a pod that does not wait for units; None for one that may."""
     facts = pod_facts(pod)
+    if pod.metadata.deletion_timestamp and not pod.spec.node_name:
+        return "Ended", "it is being deleted, and kube-scheduler binds it no more"
     if pod.has_ended or (facts is not None and facts.phase is PodPhase.ENDED):
         return "Ended", "it has ended, and has no units any more"
     if demand is None:

@@ -128,7 +128,26 @@ class PodSink:
             self._check_accounted(pod)
         if is_news or (before is not None and before.devices != pod.devices):
             check_alone(self._reader, pod, self._recorder)
+        if pod.finalizers and (before is None or before.finalizers != pod.finalizers):
+            self._warn_kept(pod)
         return is_news
+
+    def _warn_kept(self, pod: "PodFacts") -> None:
+        """Report a pod that kubelet will never show as ended where its machine is gone."""
+        finalizers = ", ".join(pod.finalizers)
+        _log.warning(
+            "finalizers keep a pod and its units", pod=pod.ref, uid=pod.uid, finalizers=finalizers
+        )
+        if self._recorder is None:
+            return
+        note = (
+            f"the pod is deleted and its phase is terminal, but its containers are shown running and finalizers keep it"
+            f" ({finalizers}): its units on node {pod.node} stay in use until its status says that the containers ended,"
+            f" or the finalizers are removed"
+        )
+        self._recorder.warning(
+            ObjectReference.to(PODS, pod), EventReason.UNITS_KEPT, note, action=ACTION
+        )
 
     def _check_accounted(self, pod: "PodFacts") -> None:
         for resource, units in self._reader.unaccounted_units(pod):

@@ -164,6 +164,20 @@ async def test_an_agent_that_restarts_takes_up_what_was_told(node: Node):
         assert set(occupants.terminated()) == set()
 
 
+async def test_an_agent_that_restarts_keeps_what_ended_meanwhile_and_has_processes(node: Node):
+    """The pod garbage collector ended it, as its Node was gone; the machine ran on, and a finalizer keeps the pod."""
+    node.show(a_pod())
+    async with node.told_of():
+        await until(lambda: "p" in node.told())
+    node.running = {UID}
+    node.show(a_pod(phase="Failed"))
+    async with node.told_of():
+        await until(lambda: node.told()["p"].is_over)
+        assert node.told()["p"].units == ["GPU-1"]
+        node.running = set()
+        await until(lambda: node.told() == {})
+
+
 async def test_a_file_that_makes_no_sense_is_replaced(node: Node):
     node.path.write_text("[" * 100_000)
     node.show(a_pod())

@@ -458,3 +458,21 @@ def test_many_pods_never_reservation_one_unit_twice():
         for unit in units
     ]
     assert len(given) == len(set(given)) == 6
+
+
+def test_a_pending_pod_that_is_being_deleted_reserves_nothing_and_nobody_waits_behind_it() -> None:
+    setup = AdmissionSetup()
+    setup.add_pool()
+    setup.add_node(devices=1)
+    first = stored(setup.ask(mutate_pod, a_pod_object()).applied_to(a_pod_object()))
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}
+    for metadata in (first["metadata"], {**first["metadata"], **deleted}):
+        facts = pod_facts(msgspec.convert({**first, "metadata": metadata, "status": {}}, Pod))
+        assert facts is not None
+        setup.allocation_state.observe_pod(facts, setup.now)
+    answer = setup.ask(mutate_pod, a_pod_object())
+    assert not answer.warnings
+    annotations = answer.applied_to(a_pod_object())["metadata"]["annotations"]
+    note = decode_reservation(annotations[RESERVATION])
+    assert note is not None
+    assert note.node == "n1"

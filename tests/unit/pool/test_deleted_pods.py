@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from api.foreign.core import Pod
+from api.foreign.core import Pod, PodCondition
 from api.kinds.gpunodeinventory import ContainerDevices
 from api.names import DEVICES_ANNOTATION, NodeName
 from pool.facts import pod_facts
@@ -164,6 +164,33 @@ def test_a_phase_is_believed_where_no_container_is_shown_running(
         assert facts is not None
         allocation_state.observe_pod(facts, at(0))
     assert used(allocation_state) == ({X} if runs else set())
+
+
+BY_POD_GC = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "condition", "is_free"),
+    [
+        pytest.param("Failed", BY_POD_GC, True, id="its Node was gone"),
+        pytest.param("Failed", {**BY_POD_GC, "reason": "PreemptionByScheduler"}, False, id="other"),
+        pytest.param("Failed", {**BY_POD_GC, "status": "False"}, False, id="not any more"),
+        pytest.param("Running", BY_POD_GC, False, id="not ended"),
+    ],
+)
+def test_the_pod_garbage_collector_is_believed_whatever_the_containers_are_shown_as(
+    phase: str, condition: dict[str, str], *, is_free: bool
+) -> None:
+    """A finalizer keeps the pod, its machine is gone, and a Node of its name comes again."""
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    ended = shown(phase, runs=True)
+    conditions = msgspec.convert([condition], list[PodCondition])
+    status = msgspec.structs.replace(ended.status, conditions=conditions)
+    for pod in (shown("Running", runs=True), msgspec.structs.replace(ended, status=status)):
+        facts = pod_facts(pod)
+        assert facts is not None
+        allocation_state.observe_pod(facts, at(0))
+    assert used(allocation_state) == (set() if is_free else {X})
 
 
 def test_an_init_container_that_runs_contradicts_the_phase() -> None:

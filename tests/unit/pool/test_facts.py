@@ -11,6 +11,7 @@ from api.driver_upgrade import UNITS_WITHHELD_ANNOTATION
 from api.foreign.core import Node, NodeTaint, Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
+from api.meta import ObjectMeta
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, NodeName, PodUid
 from pool.compute_resources import NOTHING, ComputeResources
 from pool.facts import device_facts, node_facts, observed_pod, pod_facts, pool_facts
@@ -193,6 +194,16 @@ def test_the_phase_of_a_pod_for_accounting(
     spec: dict[str, Any], status: dict[str, Any], want: PodPhase
 ) -> None:
     assert facts_of(a_pod(status=status, **spec)).phase is want
+
+
+def test_a_pending_pod_that_is_being_deleted_has_ended() -> None:
+    """A finalizer keeps it: kube-scheduler skips it, and no Binding of it is accepted."""
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}
+    for node, want in (("", PodPhase.ENDED), ("n1", PodPhase.BOUND)):
+        pod = a_pod(nodeName=node)
+        metadata = msgspec.convert({**msgspec.to_builtins(pod.metadata), **deleted}, ObjectMeta)
+        facts = facts_of(msgspec.structs.replace(pod, metadata=metadata))
+        assert (facts.phase, facts.finalizers) == (want, ())
 
 
 def test_a_pod_tells_its_devices_and_its_reservation() -> None:

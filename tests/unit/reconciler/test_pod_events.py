@@ -67,6 +67,32 @@ def test_a_pod_found_so_at_the_start_is_told_too():
     assert told.unaccounted == [("stray", f"1 unit of {WHOLE}")]
 
 
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_a_pod_that_finalizers_keep_with_its_units_is_told_once(phase: str):
+    status = {"phase": phase, "containerStatuses": [{"state": {"running": {}}}]}
+    pod = stored_pod("kept", assigned={"main": ("GPU-n1-0",)})
+    replaced = msgspec.structs.replace
+    kept = replaced(
+        pod,
+        status=msgspec.convert(status, type(pod.status)),
+        metadata=replaced(
+            pod.metadata,
+            deletion_timestamp="2026-01-01T00:00:00Z",
+            finalizers=["workflows.argoproj.io/status"],
+        ),
+    )
+    sink = a_sink(told := Told())
+    for facts in map(pod_facts, (pod, kept, kept)):
+        assert facts is not None
+        sink.upsert(facts)
+    ((name, note),) = told.notes(EventReason.UNITS_KEPT)
+    assert name == "kept"
+    assert "workflows.argoproj.io/status" in note
+    ended = pod_facts(replaced(kept, status=replaced(kept.status, container_statuses=[])))
+    assert ended is not None
+    assert (ended.phase, ended.finalizers) == (PodPhase.ENDED, ())
+
+
 def test_pods_with_their_devices_and_ended_ones_are_not_told():
     sink = a_sink(told := Told())
     sink.upsert(a_bound_pod("ours", "GPU-n1-0"))
