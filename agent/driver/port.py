@@ -94,7 +94,8 @@ class DriverDevice:
     shutdown_temperature_celsius: int | None = None
     uncorrectable_errors: int | None = None
     """Of ECC, since the driver was loaded."""
-    is_row_remap_failed: bool = False
+    is_row_remap_failed: bool | None = None
+    """None where the driver does not answer, or the device has no rows to remap."""
     is_lost: bool = False
     """The driver knows it and no longer reaches it: only address, uuid and minor are set."""
 

@@ -225,7 +225,7 @@ class HealthTracker:
         seen = replace(
             device,
             address=shown.address,
-            lasting=_lasting(shown, is_hot=is_hot),
+            lasting=_lasting(device, shown, is_hot=is_hot),
             is_hot=is_hot,
             uncorrectable_errors=before if errors is None else errors,
             seen_at=now,
@@ -254,7 +254,8 @@ def _compared(before: dict[str, _Device], after: dict[str, _Device]) -> "Iterato
             yield HealthChange(uuid=uuid, address=device.address, before=state, after=device.health)
 
 
-def _lasting(shown: "DriverDevice", *, is_hot: bool) -> DeviceHealthState | None:
-    if shown.is_row_remap_failed:
+def _lasting(device: _Device, shown: "DriverDevice", *, is_hot: bool) -> DeviceHealthState | None:
+    is_unknown = shown.is_row_remap_failed is None
+    if shown.is_row_remap_failed or (is_unknown and device.lasting is REMAP_FAILED):
         return REMAP_FAILED
     return TOO_HOT if is_hot else None

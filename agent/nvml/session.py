@@ -264,7 +264,7 @@ class NvmlSession:
                     pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
                     pynvml.NVML_VOLATILE_ECC,
                 ),
-                is_row_remap_failed=remapped is not None and bool(remapped[3]),
+                is_row_remap_failed=None if remapped is None else bool(remapped[3]),
             )
         except DeviceLostError:
             return _lost(identity)

@@ -2,7 +2,8 @@
 
 A fault takes the device out at once, but for heat, which must last. The device comes back after several clean
 samples in a row. Where the sources differ, the fault counts. Without any source nothing changes: silence
-neither makes a device faulty nor heals it.
+neither makes a device faulty nor heals it. The exporter shows the last Xid alone: an ignored one after a fatal one
+replaces it, and is no evidence that the device recovered.
 """
 
 from dataclasses import dataclass, replace
@@ -87,9 +88,11 @@ class DeviceHealth:
     is_known: bool = False
     """Whether any source has reported the device."""
     read_at: float | None = None
-    """Time of the page that the next four fields come from."""
+    """Time of the page that the next five fields come from."""
     figures: "DeviceReading | None" = None
     exporter_fault: Fault | None = None
+    xid_fault: Fault | None = None
+    """Of the last fatal Xid, until the exporter shows none at all."""
     hot_samples: int = 0
     was_listed: bool = False
     """Whether the exporter has listed it: a device that disappears from its page is lost."""
@@ -198,18 +201,20 @@ def _read(
     figures = seen.page.devices.get(uuid)
     if figures is None:
         lost = Fault(FaultKind.LOST, "the node's DCGM exporter no longer lists the device")
-        fault = lost if before.was_listed and not is_reported_healthy else None
+        fault = lost if before.was_listed and not is_reported_healthy else before.xid_fault
         return replace(before, read_at=seen.at, exporter_fault=fault, hot_samples=0)
     is_hot = _grew(before.figures, figures, "thermal_violation")
     hot_samples = before.hot_samples + 1 if is_hot else 0
     is_too_hot = hot_samples >= terms.hot_samples
+    xid_fault = _xid_fault(figures, before.xid_fault, terms)
     return replace(
         before,
         read_at=seen.at,
         figures=_kept(before.figures, figures),
         hot_samples=hot_samples,
+        xid_fault=xid_fault,
         exporter_fault=(
-            _xid_fault(figures, terms)
+            xid_fault
             or _ecc_fault(before.figures, figures)
             or (_TOO_HOT if is_too_hot else None)
         ),
@@ -220,10 +225,13 @@ def _read(
 _TOO_HOT: Final = Fault(FaultKind.THERMAL, "thermal throttling: check the cooling of the device")
 
 
-def _xid_fault(figures: "DeviceReading", terms: HealthDebounceTerms) -> Fault | None:
+def _xid_fault(
+    figures: "DeviceReading", before: Fault | None, terms: HealthDebounceTerms
+) -> Fault | None:
+    """Return the fault of the last fatal Xid; one that is ignored says nothing of those before it."""
     fatal = figures.xids - terms.ignored_xids
     if not fatal:
-        return None
+        return before if figures.xids else None
     text = f"Xid {min(fatal)}: reset the device and reload the driver; the exporter reports it until then"
     return Fault(FaultKind.XID_ERROR, text)
 

@@ -91,7 +91,7 @@ class Device:
     temperature_celsius: int | None = 40
     shutdown_temperature_celsius: int | None = 92
     uncorrectable_errors: int | None = 0
-    is_row_remap_failed: bool = False
+    is_row_remap_failed: bool | None = False
     is_lost: bool = False
     is_listed: bool = True
     """False: the driver does not know it any more."""

@@ -237,7 +237,7 @@ def test_a_device_that_is_lost_is_not_well_for_being_quiet(tracker: HealthTracke
 @pytest.mark.parametrize(
     ("bad", "good"),
     [
-        pytest.param({"is_row_remap_failed": True}, {}, id="row remap"),
+        pytest.param({"is_row_remap_failed": True}, {"is_row_remap_failed": False}, id="row remap"),
         pytest.param({"temperature_celsius": 93}, {"temperature_celsius": 86}, id="heat"),
     ],
 )
@@ -248,6 +248,13 @@ def test_a_lasting_fault_ends_with_the_first_snapshot_without_it(
     assert reason(tracker) != ""
     tracker.observe(a_look(a_device(1, **good), a_device(2)), 2.0)
     assert tracker.health("GPU-1") == HEALTHY
+
+
+def test_a_failed_row_remap_stays_where_the_driver_does_not_answer(tracker: HealthTracker):
+    for at, failed in enumerate((True, None, None)):
+        look = a_look(a_device(1, is_row_remap_failed=failed), a_device(2))
+        tracker.observe(look, float(at))
+        assert reason(tracker) == "EccRowRemapFailed"
 
 
 def test_a_device_that_was_too_hot_cools_down_by_some_degrees_first(tracker: HealthTracker):

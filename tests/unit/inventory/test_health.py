@@ -116,6 +116,30 @@ def test_a_fatal_xid_stays_while_the_exporter_shows_it():
     assert not shown(CLEAN, CLEAN, CLEAN, before=faulty, start=400).is_faulted
 
 
+@pytest.mark.parametrize("ignored", [31, 45])
+def test_an_ignored_xid_that_replaces_a_fatal_one_heals_nothing(ignored: int):
+    """The exporter shows the last Xid alone."""
+    fatal, harmless = device_lines(UUID, xid=48), device_lines(UUID, xid=ignored)
+    faulty = shown(CLEAN, fatal, *[harmless] * 20)
+    fault = faulty.present_fault
+    assert fault is not None
+    assert (fault.kind, "Xid 48" in fault.text) == (FaultKind.XID_ERROR, True)
+    assert shown(CLEAN, CLEAN, before=faulty, start=400).is_faulted
+    assert not shown(CLEAN, CLEAN, CLEAN, harmless, before=faulty, start=400).is_faulted
+
+
+def test_a_fatal_xid_is_remembered_while_the_exporter_does_not_list_the_device():
+    health = shown(CLEAN + OTHER, device_lines(UUID, xid=79) + OTHER)
+    healthy = HealthReport("Healthy")
+    pages = [OTHER] * 5 + [device_lines(UUID, xid=31) + OTHER] * 5
+    for number, page in enumerate(pages, start=2):
+        seen = ExporterSample(number * 15.0, parse_page(page))
+        health = assess_health(
+            health, UUID, seen=seen, report=healthy, terms=TERMS, now=number * 15.0
+        )
+        assert health.is_faulted
+
+
 def test_the_same_page_looked_at_again_is_no_new_sample():
     faulty = shown(CLEAN, device_lines(UUID, volatile=1))
     seen = ExporterSample(30, parse_page(CLEAN))
