@@ -4,11 +4,11 @@ A layout follows from the pool's mode and the device's facts. Slot n is bit n: t
 their number is one `bit_count`.
 """
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpupool import AllocationMode
+from api.mig_profile import compute_slices
 from api.names import MAX_SLICES_PER_DEVICE, UnitId
 from api.units import SLICE_SEPARATOR, slices_of
 
@@ -22,7 +22,6 @@ _FEW: Final = 16
 """Units among which a search is quicker than reading a number."""
 _MOST_DIGITS: Final = 4
 """Of a slice's number; a unit of a foreign Binding may end in anything."""
-_COMPUTE_SLICES: Final = re.compile(r"([0-9]{1,2})g\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,5 +115,4 @@ def most_units_of_a_device(pool: "PoolFacts") -> int:
         case AllocationMode.TIME_SLICE:
             return pool.slices_per_device
         case AllocationMode.MIG:  # pragma: no branch  # mypy proves that none is missing
-            found = _COMPUTE_SLICES.search(pool.mig_profile)
-            return _MOST_COMPUTE_SLICES // max(1, int(found[1])) if found else _MOST_COMPUTE_SLICES
+            return _MOST_COMPUTE_SLICES // (compute_slices(pool.mig_profile) or 1)

@@ -9,6 +9,7 @@ from msgspec import Meta
 from api.foreign.core import Taint
 from api.kinds.autoscaling import Autoscaling, AutoscalingStatus, ScalingBackend
 from api.meta import Condition, LabelSelector, Model, ObjectMeta
+from api.mig_profile import MIG_PROFILE_PATTERN
 from api.names import (
     MAX_RESOURCE_NAME_LENGTH,
     MAX_SLICES_PER_DEVICE,
@@ -17,7 +18,6 @@ from api.names import (
 )
 from api.quantity import DURATION_PATTERN, parse_duration_s
 
-MIG_PROFILE_PATTERN: Final = "^[0-9]+g\\.[0-9]+gb([+-][a-z.]+)?$"
 PCI_ID_PATTERN: Final = "^[0-9a-fA-F]{4}$"
 DEFAULT_TTL: Final = "2m"
 DEFAULT_DEADLINE: Final = "1h"

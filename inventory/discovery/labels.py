@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from api.kinds.gpunodeinventory import NodeSystem
+from api.mig_profile import profile_in_label
 from api.names import GROUP, PRESENT_LABEL
 from inventory.discovery import parsing
 from inventory.discovery.sources import (
@@ -40,9 +41,7 @@ _NFD_PRESENT: Final = (
 )
 """Labels by which the GPU Operator and our NodeFeatureRule recognise a node with a device."""
 _SLOT: Final = re.compile(rf"{re.escape(SLOT_PREFIX)}(\d{{1,4}})\.([A-Za-z][A-Za-z.]{{0,31}})")
-_PROFILE: Final = re.compile(
-    r"nvidia\.com/mig-(\d{1,2}g\.\d{1,4}gb)((?:\.[a-z]+)*)\.(?:count|ready|available)"
-)
+_PROFILE: Final = re.compile(r"nvidia\.com/mig-(.+)\.(?:count|ready|available)")
 _GFD: Final = "nvidia.com/gpu."
 
 
@@ -113,9 +112,9 @@ def _sorted_out(labels: Mapping[str, str]) -> tuple[dict[int, dict[str, str]], l
                 slots.setdefault(int(found.group(1)), {})[found.group(2)] = text
         elif key.startswith("nvidia.com/mig-"):
             made = _PROFILE.fullmatch(key)
-            if made is not None:
-                profile, attributes = made.groups()
-                profiles.append(f"{profile}+{attributes[1:]}" if attributes else profile)
+            profile = profile_in_label(made[1]) if made is not None else None
+            if profile is not None:
+                profiles.append(profile)
     return slots, profiles
 
 
@@ -136,7 +135,7 @@ def _common(gfd: AttributeReader, profiles: list[str]) -> tuple[ReportedDevice, 
     label = gfd.read(f"{_GFD}product", parsing.product)
     product, is_of_device = product_of_label(label) if label is not None else (None, True)
     memory = gfd.read(f"{_GFD}memory", parsing.memory_mib, unless="0")
-    made = tuple(sorted({one for one in map(parsing.profile, profiles) if one is not None}))
+    made = tuple(sorted(set(profiles)))
     capable = gfd.first(("nvidia.com/mig.capable", "nvidia.com/mig-capable"), parsing.flag)
     gfd.first(("nvidia.com/mig.strategy", "nvidia.com/mig-strategy"), _strategy)
     facts = ReportedDevice(

@@ -11,6 +11,7 @@ import msgspec
 
 from api.field_errors import UNDECODABLE
 from api.kinds.gpunodeinventory import TopologyManagerPolicy, TopologyManagerScope
+from api.mig_profile import reported_profile
 from api.names import MAX_MIG_INSTANCES, MAX_NUMA_NODE, UUID_PATTERN
 from inventory.identity import canonical_address
 
@@ -40,9 +41,6 @@ _HEX: Final = re.compile(r"(?:0x)?([0-9a-f]{1,4})", re.ASCII | re.IGNORECASE)
 _CLASS: Final = re.compile(r"(?:0x)?([0-9a-f]{4})(?:[0-9a-f]{2})?", re.ASCII | re.IGNORECASE)
 _CAPABILITY: Final = re.compile(r"\d{1,2}\.\d{1,2}", re.ASCII)
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}", re.ASCII)
-_PROFILE: Final = re.compile(
-    r"(?:\d{1,2}c\.)?\d{1,2}g\.\d{1,4}gb(?:\+[a-z0-9]+(?:\.[a-z0-9]+)*|-me)*", re.ASCII
-)
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _RESOURCE: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9._-]{1,63}", re.ASCII)
 _MAX_RESOURCES: Final = 64
@@ -151,7 +149,7 @@ def product(text: str) -> str | None:
 
 def profile(text: str) -> str | None:
     """Return a MIG profile such as `1g.10gb+me`; case does not matter."""
-    return text.lower() if _PROFILE.fullmatch(text.lower()) else None
+    return reported_profile(text)
 
 
 def profiles(text: str) -> tuple[str, ...] | None:

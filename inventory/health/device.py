@@ -214,9 +214,7 @@ def _read(
         hot_samples=hot_samples,
         xid_fault=xid_fault,
         exporter_fault=(
-            xid_fault
-            or _ecc_fault(before.figures, figures)
-            or (_TOO_HOT if is_too_hot else None)
+            xid_fault or _ecc_fault(before.figures, figures) or (_TOO_HOT if is_too_hot else None)
         ),
         was_listed=True,
     )

@@ -60,7 +60,6 @@ from manifests.node.daemonset import (
     without_upgrade,
     workload_labels,
 )
-from manifests.node.mig_parted import MIG_CONFIG_KEY, MIG_NODES_KEY, PartedDevice, build_mig_configs
 from manifests.node.nvidia_device_plugin import (
     NVIDIA_CONFIG_KEY,
     build_nvidia_config,
@@ -264,24 +263,17 @@ def pool_config(
 
 
 def build_pool_workloads(
-    pool: "GPUPool",
-    config: PoolConfig,
-    settings: WorkloadSettings,
-    *,
-    parted: "Mapping[NodeName, Sequence[PartedDevice]]",
+    pool: "GPUPool", config: PoolConfig, settings: WorkloadSettings
 ) -> list[Json]:
-    """Return a pool's objects; `parted` are its devices in mig-parted's terms, by node.
+    """Return a pool's objects; none where no plugin of the pool's own serves it.
 
     Raises:
         UnservablePoolError: the device list does not fit a ConfigMap.
     """
-    is_mig = pool.allocation.mode is AllocationMode.MIG
-    objects: list[Json] = []
-    if settings.mode is PluginMode.PER_POOL and not unserved(pool, settings):
-        objects += [_build_list(pool, config, settings), _build_plugin(pool, config, settings)]
-    if is_mig and settings.mode is not PluginMode.NONE:
-        objects.append(_build_mig(pool, parted, settings))
-    return [signed(one) for one in objects]
+    if settings.mode is not PluginMode.PER_POOL or unserved(pool, settings):
+        return []
+    objects = (_build_list(pool, config, settings), _build_plugin(pool, config, settings))
+    return [signed(body) for body in objects]
 
 
 def digest_of(body: "Mapping[str, Any]") -> str:
@@ -418,24 +410,6 @@ def _own_container(pool: "PoolName", settings: WorkloadSettings, mounts: "Sequen
         ],
         security={"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     )
-
-
-def _build_mig(
-    pool: "GPUPool",
-    parted: "Mapping[NodeName, Sequence[PartedDevice]]",
-    settings: WorkloadSettings,
-) -> Json:
-    profile = pool.allocation.mig_profile
-    configs, names = build_mig_configs(pool.name, profile, parted)
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": _metadata(pool, object_name(constants.MIG_CONFIG, pool.name), settings),
-        "data": {
-            MIG_CONFIG_KEY: yaml.safe_dump(configs, sort_keys=False),
-            MIG_NODES_KEY: yaml.safe_dump(names, sort_keys=False),
-        },
-    }
 
 
 _STARTING: Final = Toleration(key=AGENT_NOT_READY_TAINT, operator="Exists", effect="NoSchedule")

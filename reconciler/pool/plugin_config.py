@@ -12,7 +12,6 @@ from api.kinds.gpupool import AllocationMode
 from api.nodefiles.poolconfig import ConfiguredDevice
 from kube.batches import steps
 from kube.event_source import EventSource
-from manifests.node.mig_parted import PartedDevice
 from pool.facts import device_facts, pool_facts
 from pool.layout import layout_of
 from reconciler.controller_spec import DEVICES, ControllerContext, ControllerSpec
@@ -37,7 +36,6 @@ NODES_A_STEP: Final = 20
 """160 devices take 2 ms."""
 
 Devices = tuple[ConfiguredDevice, ...]
-Parted = tuple[PartedDevice, ...]
 
 
 @final
@@ -47,7 +45,7 @@ class PluginConfigFacts:
     def __init__(self, devices: "DeviceStore", catalog: "Catalog") -> None:
         self._devices = devices
         self._catalog = catalog
-        self._gpus: dict[PoolName, dict[NodeName, tuple[Devices, Parted]]] = {}
+        self._gpus: dict[PoolName, dict[NodeName, Devices]] = {}
         self._pools_on: dict[NodeName, set[PoolName]] = {}
         self._revisions: Counter[PoolName] = Counter()
         self._is_complete = False
@@ -73,11 +71,7 @@ class PluginConfigFacts:
 
     def of_pool(self, pool: "PoolName") -> "Mapping[NodeName, Devices]":
         """Return the pool's devices by node."""
-        return {node: gpus for node, (gpus, _) in self._gpus.get(pool, {}).items()}
-
-    def parted(self, pool: "PoolName") -> "Mapping[NodeName, Parted]":
-        """Return the pool's devices by node, by mig-parted's keys."""
-        return {node: parted for node, (_, parted) in self._gpus.get(pool, {}).items()}
+        return dict(self._gpus.get(pool, {}))
 
     def coalesce_s(self, pool: "PoolName") -> float:
         """Return the seconds for which changes of the pool's devices are gathered into one list."""
@@ -106,9 +100,9 @@ class PluginConfigFacts:
         pool = self._catalog.pools.get(name)
         found = _devices_of(name, pool, devices)
         by_node = self._gpus.setdefault(name, {})
-        is_changed = by_node.get(node, ((), ())) != found
+        is_changed = by_node.get(node, ()) != found
         self._revisions[name] += is_changed
-        if found[0]:
+        if found:
             by_node[node] = found
         else:
             by_node.pop(node, None)
@@ -117,30 +111,23 @@ class PluginConfigFacts:
         return is_changed
 
 
-def _devices_of(
-    name: "PoolName", pool: "GPUPool | None", devices: "list[GPUDevice]"
-) -> tuple[Devices, Parted]:
+def _devices_of(name: "PoolName", pool: "GPUPool | None", devices: "list[GPUDevice]") -> Devices:
     """Return a pool's devices on a node; devices without a UUID have no units."""
     is_mig = pool is not None and pool.allocation.mode is AllocationMode.MIG
     facts = None if pool is None else pool_facts(pool)
-    addresses = sorted(one.status.pci.address for one in devices)
     gpus: dict[str, ConfiguredDevice] = {}
     # by UUID: two objects that claim one are one device
-    parted: list[PartedDevice] = []
-    for one in devices:
-        known = device_facts(one)
+    for device in devices:
+        known = device_facts(device)
         if known.pool != name or not known.uuid:
             continue
         gpus[known.uuid] = ConfiguredDevice(
             uuid=known.uuid,
             instances=list(layout_of(known, facts).ids) if is_mig or known.is_partitioned else None,
-            numa_node=one.status.numa_node,
+            numa_node=device.status.numa_node,
             is_withheld=known.is_faulted or known.is_draining,
         )
-        if is_mig:
-            index = addresses.index(one.status.pci.address)
-            parted.append(PartedDevice(index=index, memory_mib=one.status.memory_mib))
-    return tuple(gpus.values()), tuple(parted)
+    return tuple(gpus.values())
 
 
 @final

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from manifests.node.device_plugin import WorkloadSettings
     from pool.catalog import Catalog
     from pool.model import Instant
-    from reconciler.pool.plugin_config import Devices, Parted, PluginConfigFacts
+    from reconciler.pool.plugin_config import Devices, PluginConfigFacts
 
 _VERBS: Final = ("create", "delete", "list", "patch", "watch")
 NAMESPACED_RBAC: Final = (
@@ -184,10 +184,9 @@ class PoolWorkloads:
         if not devices:
             return []
         self._record(pool.name, unserved(pool, self._settings))
-        parted = self._exported.parted(pool.name)
         if len(devices) < MANY_NODES:
-            return _build_all(pool, devices, self._settings, parted=parted)
-        return await asyncio.to_thread(_build_all, pool, devices, self._settings, parted=parted)
+            return _build_all(pool, devices, self._settings)
+        return await asyncio.to_thread(_build_all, pool, devices, self._settings)
 
     async def _make(self, resource: "Resource", found: _Found, wanted: Json | None) -> bool:
         """Reconcile one object; say whether the watch has yet to show a write."""
@@ -227,10 +226,8 @@ def _build_all(
     pool: "GPUPool",
     devices: "Mapping[NodeName, Devices]",
     settings: "WorkloadSettings",
-    *,
-    parted: "Mapping[NodeName, Parted]",
 ) -> list[Json]:
-    return build_pool_workloads(pool, pool_config(pool, devices), settings, parted=parted)
+    return build_pool_workloads(pool, pool_config(pool, devices), settings)
 
 
 def _may_run(pool: "GPUPool") -> bool:

@@ -127,7 +127,7 @@ class PoolPlugins:
 
 
 def _config_of(item: ConfigMap) -> PoolConfig | None:
-    """Return the list of a ConfigMap; None for others, such as mig-parted's."""
+    """Return the list of a ConfigMap; None for others."""
     content: str | bytes
     if item.data and CONFIG_KEY in item.data:
         content = item.data[CONFIG_KEY]

@@ -11,6 +11,8 @@ from typing import Any, Final, final
 
 import yaml
 
+from api.mig_profile import label_form
+
 LAYOUTS_KEY: Final = "config.yaml"
 _VENDOR: Final = "10DE"
 
@@ -117,8 +119,8 @@ def build_layouts() -> dict[str, list[dict[str, Any]]]:
 
 
 def _name(profile: str) -> str:
-    """Return the name of a profile's layout, which is a label's value: that can have no plus sign."""
-    return f"all-{profile.replace('+', '.')}"
+    """Return the name of a profile's layout, which is a label's value."""
+    return f"all-{label_form(profile)}"
 
 
 def _entries(profile: str) -> list[dict[str, Any]]:

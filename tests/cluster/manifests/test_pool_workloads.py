@@ -22,7 +22,6 @@ from manifests.node.device_plugin import (
     plugin_name,
     pool_config,
 )
-from manifests.node.mig_parted import PartedDevice
 from manifests.yaml import render
 from reconciler.pool.workloads import FIELD_MANAGER, is_there
 from server.controllers.settings import workload_settings
@@ -57,10 +56,9 @@ def rendered(namespace: str, name: str = "training", **settings: Any) -> list[Js
     if settings.get("plugin") is PluginKind.NVIDIA:
         pool = a_pool(name, mode=AllocationMode.TIME_SLICE, slices_per_device=4)
     devices = {N1: (ConfiguredDevice(uuid="GPU-1", instances=["MIG-1"]),)}
-    parted = {N1: (PartedDevice(index=0, memory_mib=81920),)}
     given = WorkloadSettings(image="gpu-control-plane:1.0", namespace=namespace, **settings)
     objects = [
-        *build_pool_workloads(pool, pool_config(pool, devices), given, parted=parted),
+        *build_pool_workloads(pool, pool_config(pool, devices), given),
         *build_node_agent(given),
     ]
     for one in objects:

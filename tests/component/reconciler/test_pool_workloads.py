@@ -291,7 +291,6 @@ async def test_the_list_is_of_the_units_that_are_accounted_for(workloads: Worklo
     entries = index.devices_on(PoolName("parts"), NodeName("n1"))
     assert exported == {unit for entry in entries for unit in entry.layout.ids}
     assert len(exported) == index.state(PoolName("parts")).capacity().total == 4
-    assert "ConfigMap/gpu-mig-parts" in await workloads.names()
 
 
 async def test_a_device_that_is_still_partitioned_has_no_units_until_its_agent_made_it_whole(
@@ -312,6 +311,19 @@ async def test_a_device_that_is_still_partitioned_has_no_units_until_its_agent_m
         assert [one for device in config.nodes["n1"] for one in config.units_of(device)] == units
         state = cluster.allocation_state.index.state(WHOLE)
         assert state.capacity().total == len(units)
+
+
+async def test_a_config_map_of_an_earlier_version_goes(workloads: Workloads):
+    await workloads.settle()
+    ours = await workloads.cluster.client.get(
+        CONFIG_MAPS, dict[str, Any], NAME, namespace=NAMESPACE
+    )
+    labels = ours["metadata"]["labels"]
+    meta = {"name": "gpu-mig-whole", "namespace": NAMESPACE, "labels": labels}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+    await workloads.cluster.client.create(CONFIG_MAPS, body, namespace=NAMESPACE)
+    await workloads.settle()
+    assert await workloads.names() == {f"ConfigMap/{NAME}", f"DaemonSet/{NAME}"}
 
 
 async def test_another_allocation_changes_the_list_once_it_is_in_effect(workloads: Workloads):
@@ -370,7 +382,7 @@ async def test_nvidias_plugin_says_which_pool_it_does_not_serve(workloads: Workl
     ((name, reason, text),) = nvidia.recorded.take()
     assert (name, reason) == ("parts", "Misconfigured")
     assert "serves no pool of MIG instances" in text
-    assert await nvidia.names() == {"ConfigMap/gpu-mig-parts"}
+    assert await nvidia.names() == set()
 
 
 async def test_what_is_left_of_a_pool_is_named(workloads: Workloads):

@@ -19,7 +19,6 @@ from manifests.node.device_plugin import (
     build_pool_workloads,
     pool_config,
 )
-from manifests.node.mig_parted import PartedDevice
 
 SETTINGS = WorkloadSettings(image="gpu-control-plane:1.0")
 TAINT = Taint(key="gpu.deckhouse.io/only", value="training", effect="NoSchedule")
@@ -43,21 +42,13 @@ DEVICES = {
     NodeName("n2"): (ConfiguredDevice(uuid="GPU-2a"),),
 }
 MIG_DEVICES = {NodeName("n1"): (ConfiguredDevice(uuid="GPU-1a", instances=["MIG-1", "MIG-2"]),)}
-PARTED = {
-    NodeName("n1"): (
-        PartedDevice(index=0, memory_mib=81920),
-        PartedDevice(index=3, memory_mib=40960),
-    ),
-    NodeName("n2"): (PartedDevice(index=1, memory_mib=81920),),
-    NodeName("n3"): (PartedDevice(index=1, memory_mib=81920),),
-}
 
 
 def objects_of(
-    pool: GPUPool, devices: Any = None, settings: WorkloadSettings = SETTINGS, parted: Any = None
+    pool: GPUPool, devices: Any = None, settings: WorkloadSettings = SETTINGS
 ) -> list[dict[str, Any]]:
     config = pool_config(pool, DEVICES if devices is None else devices)
-    return build_pool_workloads(pool, config, settings, parted=parted or {})
+    return build_pool_workloads(pool, config, settings)
 
 
 def node_agent(settings: WorkloadSettings) -> list[dict[str, Any]]:

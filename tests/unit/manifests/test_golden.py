@@ -110,7 +110,6 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "pool-of-mig-instances": lambda: pool_objects.objects_of(
         pool_objects.a_pool("parts", mode=pool_objects.MIG, mig_profile="1g.10gb"),
         pool_objects.MIG_DEVICES,
-        parted=pool_objects.PARTED,
     ),
     "pool-with-nvidias-plugin": lambda: pool_objects.objects_of(
         pool_objects.a_pool("small", mode=pool_objects.SLICES, slices_per_device=4),

@@ -31,7 +31,6 @@ from tests.unit.manifests.pool_objects import (
     DEVICES,
     MIG,
     MIG_DEVICES,
-    PARTED,
     SLICES,
     TAINT,
     WHOLE,
@@ -210,7 +209,7 @@ def test_one_agent_for_all_pools_leaves_pools_without_objects():
 def test_a_foreign_plugin_needs_no_plugin_of_ours():
     nothing = WorkloadSettings(image="i", mode=PluginMode.NONE)
     mig = a_pool(mode=MIG, mig_profile="1g.10gb")
-    assert objects_of(mig, MIG_DEVICES, nothing, PARTED) == []
+    assert objects_of(mig, MIG_DEVICES, nothing) == []
 
 
 def test_nvidias_plugin_gets_the_devices_that_may_be_given_out():
@@ -233,7 +232,7 @@ def test_nvidias_plugin_serves_no_mig_pool_and_no_whole_node():
     )
     assert "slicePlacement SameDevice" in unserved(fractions, NVIDIA)
     assert unserved(a_pool(mode=WHOLE), NVIDIA) == ""
-    assert kinds(objects_of(mig, MIG_DEVICES, NVIDIA, PARTED)) == ["ConfigMap/gpu-mig-training"]
+    assert objects_of(mig, MIG_DEVICES, NVIDIA) == []
     with pytest.raises(ValueError, match="set mode to PerPool"):
         WorkloadSettings(image="i", plugin=PluginKind.NVIDIA, mode=PluginMode.PER_NODE)
 

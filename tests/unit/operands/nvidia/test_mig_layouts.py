@@ -6,11 +6,9 @@ import pytest
 import yaml
 
 from inventory.products import product_by_id
-from manifests.node.mig_parted import instances_of
 from operands.nvidia.devices.mig_layouts import PRODUCTS, build_layouts, layouts_text
 
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-MEMORY_GIB = {"A30": 24, "A100 40GB, A800 40GB": 40, "H200, H200 NVL": 140.4, "B200": 179.1}
 EACH_PRODUCT = pytest.mark.parametrize("name", PRODUCTS)
 
 
@@ -67,14 +65,6 @@ def test_instances_of_a_profile_fit_into_the_device(name: str):
     for profile, count in PRODUCTS[name].instances.items():
         assert count >= 1
         assert compute_slices({profile: count}) <= slices_of(name)
-
-
-@pytest.mark.parametrize("name", MEMORY_GIB)
-def test_numbers_are_those_of_the_pools(name: str):
-    """The node agent's calculation, for devices of seven compute slices that it partitions."""
-    for profile, count in PRODUCTS[name].instances.items():
-        if slices_of(name) == 7:
-            assert instances_of(profile, int(MEMORY_GIB[name] * 1024)) == count
 
 
 @EACH_PRODUCT
