@@ -87,8 +87,12 @@ def _requested(spec: "PodSpec", resource: str) -> int:
         else:
             starting = max(starting, sidecars + amount)
     running = sidecars + sum(_of_container(one, resource) for one in spec.containers or ())
-    whole = _of(spec.resources, resource)
-    amount = max(starting, running) if whole is None else whole
+    amount = max(starting, running)
+    if spec.resources is not None:
+        whole = _milli(spec.resources.requests, resource)
+        # As the API server sets it: a limit of the pod is its request only where no container requests any.
+        limit = _milli(spec.resources.limits, resource) or 0
+        amount = (amount or limit) if whole is None else whole
     return amount + (_milli(spec.overhead, resource) or 0)
 
 

@@ -75,7 +75,7 @@ annotations list the units of each container, 47 bytes each (`admission.pods.siz
 
 
 def demand_of(spec: "PodContainers", namespace: str = "") -> "Demand | Unserved | None":
-    """Return the pod's demand; None when it names no pool or asks for 0 units of one.
+    """Return the pod's demand; None when it names no pool or asks for 0 units of each: charts write such numbers.
 
     Without the pod's namespace the kernel caches of namespaces are left out.
     """
@@ -116,7 +116,6 @@ def _parse(asked: "tuple[Asked, ...]") -> "Demand | Unserved | None":
     resources: set[str] = set()
     containers: list[ContainerDemand] = []
     for container, role, resource, value in asked:
-        resources.add(resource)
         try:
             units = parse_count(value)
         except ValueError:
@@ -124,6 +123,7 @@ def _parse(asked: "tuple[Asked, ...]") -> "Demand | Unserved | None":
         if units > MAX_UNITS:
             return BadQuantity(container, resource, str(value))
         if units:
+            resources.add(resource)
             containers.append(ContainerDemand(container, ContainerRole(role), units))
     if len(resources) > 1:
         return ManyPools(tuple(sorted(resources)))

@@ -71,6 +71,8 @@ class AllocatableUnits:
     held_by: "HeldBy"
     reserved: "Collection[str]" = ()
     """Assigned to other containers that have no units yet."""
+    of_pod: "Collection[str]" = ()
+    """Assigned to any container of the pod."""
     slice_placement: SlicePlacement = SlicePlacement.DISTINCT_DEVICES
 
 
@@ -110,11 +112,15 @@ def select(
     units = tuple(draft.chosen)
     if not assigned:
         return UnassignedUnits(units)
-    missing = tuple(one for one in assigned if one not in units)
-    given = tuple(one for one in units if one not in assigned)
-    if not missing and not given:
+    # kubelet gave an init container's units to other containers of the pod than the annotation: the pod has its own.
+    swapped = [unit for unit in must if unit in allocatable.of_pod and unit not in assigned]
+    given = tuple(unit for unit in units if unit not in assigned and unit not in swapped)
+    if not given:
         return AssignedUnits(units)
-    return SubstitutedUnits(units, missing, given, draft.why_not(missing))
+    missing = [unit for unit in assigned if unit not in units]
+    elsewhere = [unit for unit in missing if unit not in request.available_deviceIDs]
+    lost = tuple(unit for unit in missing if unit not in elsewhere[: len(swapped)])
+    return SubstitutedUnits(units, lost, given, draft.why_not(lost))
 
 
 def _whole_assignment(

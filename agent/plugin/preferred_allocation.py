@@ -181,6 +181,9 @@ class PreferredAllocator:
             units=units,
             held_by=lambda unit: self.holder(unit, query.resource, pod),
             reserved=reserved,
+            of_pod={unit for units in (pod.assigned or {}).values() for unit in units}
+            if pod is not None
+            else (),
             slice_placement=query.slice_placement,
         )
 

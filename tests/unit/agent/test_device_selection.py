@@ -34,6 +34,7 @@ def choice(
     must: tuple[str, ...] = (),
     held: tuple[str, ...] = (),
     reserved: tuple[str, ...] = (),
+    of_pod: tuple[str, ...] = (),
     slice_placement: SlicePlacement = SlicePlacement.DISTINCT_DEVICES,
 ) -> UnitSelection:
     pool = AllocatableUnits(
@@ -41,6 +42,7 @@ def choice(
         units=units,
         held_by=lambda unit: "ns/holder" if unit in held else None,
         reserved=reserved,
+        of_pod=of_pod,
         slice_placement=slice_placement,
     )
     request = ContainerPreferredAllocationRequest(
@@ -57,6 +59,21 @@ def test_assigned_units_are_selected():
 
 def test_what_an_init_container_has_is_part_of_it():
     assert choice(2, ("GPU-3", "GPU-1"), must=("GPU-1",)) == AssignedUnits(("GPU-1", "GPU-3"))
+
+
+def test_a_unit_that_the_pod_has_for_another_container_is_no_substitute():
+    """kubelet gave the one before GPU-1 of the init container, and this one the other."""
+    of_pod = ("GPU-0", "GPU-1", "GPU-2")
+    free = ("GPU-0", "GPU-2", "GPU-3")
+    got = choice(2, ("GPU-1", "GPU-2"), must=("GPU-0",), available=free, of_pod=of_pod)
+    assert got == AssignedUnits(("GPU-0", "GPU-2"))
+    got = choice(
+        2, ("GPU-1", "GPU-2"), must=("GPU-0",), available=free, of_pod=of_pod, held=("GPU-2",)
+    )
+    assert isinstance(got, SubstitutedUnits)
+    assert (got.missing, got.given) == (("GPU-2",), ("GPU-3",))
+    got = choice(2, ("GPU-1", "GPU-2"), must=("GPU-0",), available=free)
+    assert isinstance(got, SubstitutedUnits)
 
 
 @pytest.mark.parametrize(

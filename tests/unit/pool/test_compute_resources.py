@@ -73,6 +73,15 @@ def test_requests_of_the_whole_pod_count_in_place_of_its_containers():
     assert all_of(containers=[container] * 2, resources=pod) == ComputeResources(3000, 2048, pods=1)
 
 
+@pytest.mark.parametrize(("of_container", "want"), [({"cpu": "1"}, 1000), ({}, 8000)])
+def test_a_limit_of_the_whole_pod_is_its_request_where_no_container_requests_any(
+    of_container: dict[str, str], want: int
+):
+    container = {"resources": {"requests": of_container}}
+    pod = {"limits": {"cpu": "8"}}
+    assert all_of(containers=[container], resources=pod).cpu_milli == want
+
+
 def test_the_overhead_of_a_runtime_class_counts():
     container = {"resources": {"requests": {"cpu": "1"}}}
     overhead = {"cpu": "250m", "memory": "120Mi"}

@@ -207,6 +207,16 @@ def test_two_pools_in_one_pod_are_told_apart() -> None:
     assert demand_of(spec) == ManyPools((A100, "gpu.deckhouse.io/h100"))
 
 
+@pytest.mark.parametrize("other", ["0", 0])
+def test_zero_units_of_another_pool_are_no_demand_on_it(other: str | int) -> None:
+    """Charts set the pools that they do not use to 0."""
+    unused = "gpu.deckhouse.io/h100"
+    spec = PodSpec(
+        containers=[a_container("a", {A100: 2, unused: other}), a_container("b", {unused: other})]
+    )
+    assert demand_of(spec) == demand_of(PodSpec(containers=[a_container("a", {A100: 2})]))
+
+
 @pytest.mark.parametrize(
     "value",
     ["-1", -1, "0.5", 0.5, "two", "", "1500m", "1e400000000", "1e9999", "9" * 40, 2**31, "4Gi"],
