@@ -24,20 +24,30 @@ PROGRAMS: Final = "/usr/local/nvidia/bin"
 
 DRIVER_CONTAINER: Final = "run/nvidia/driver"
 """The root of NVIDIA's driver container under the node's root."""
-_LIBRARY_DIRECTORIES: Final = (
+LIBRARY_DIRECTORIES: Final = (
+    # Debian and Ubuntu, Red Hat, SUSE, and Debian without its alternatives.
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
     "usr/lib64",
     "lib64",
     "lib/x86_64-linux-gnu",
     "lib/aarch64-linux-gnu",
-    "home/kubernetes/bin/nvidia/lib64",
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
     # Container-Optimized OS, and images with the paths of GKE's containers.
+    "home/kubernetes/bin/nvidia/lib64",
     "var/lib/nvidia/lib64",
     "usr/local/nvidia/lib64",
+    # Cloud images and Flatcar's extension, Talos, NixOS, WSL2, and Bottlerocket.
+    "opt/nvidia/lib64",
+    "usr/local/glibc/usr/lib",
+    "run/opengl-driver/lib",
+    "usr/lib/wsl/lib",
+    "x86_64-bottlerocket-linux-gnu/sys-root/usr/lib/nvidia/tesla",
+    "aarch64-bottlerocket-linux-gnu/sys-root/usr/lib/nvidia/tesla",
     # On Red Hat's, the 32-bit ones are here: it comes last.
     "usr/lib",
 )
+"""Directories that may have the driver's libraries, under the node's root or the driver container's; the likeliest first."""
 _PROGRAM_DIRECTORIES: Final = (
     "usr/bin",
     "usr/sbin",
@@ -45,6 +55,10 @@ _PROGRAM_DIRECTORIES: Final = (
     "home/kubernetes/bin/nvidia/bin",
     "var/lib/nvidia/bin",
     "usr/local/nvidia/bin",
+    "opt/nvidia/bin",
+    "usr/local/bin",
+    "run/current-system/sw/bin",
+    "usr/lib/wsl/lib",
 )
 _HOOK_DIRECTORIES: Final = ("usr/bin", "usr/local/nvidia/toolkit", "usr/local/bin")
 _MARKER_LIBRARIES: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -151,7 +165,7 @@ def driver_state(driver_root: Path) -> tuple[tuple[str, int], ...]:
     Some twenty system calls, where the search reads thousands of names.
     """
     roots = (driver_root, driver_root / DRIVER_CONTAINER)
-    names = {*_LIBRARY_DIRECTORIES, *_PROGRAM_DIRECTORIES, *_HOOK_DIRECTORIES}
+    names = {*LIBRARY_DIRECTORIES, *_PROGRAM_DIRECTORIES, *_HOOK_DIRECTORIES}
     names |= {str(PurePosixPath(one).parent) for one in _SOCKETS}
     found = []
     for path in sorted(root / name for root in roots for name in names):
@@ -163,7 +177,7 @@ def driver_state(driver_root: Path) -> tuple[tuple[str, int], ...]:
 
 
 def _directory_of_libraries(root: Path) -> Path | None:
-    for name in _LIBRARY_DIRECTORIES:
+    for name in LIBRARY_DIRECTORIES:
         if any(real_path(root, root / name / mark) is not None for mark in _MARKER_LIBRARIES):
             return root / name
     return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import pynvml
 
-from agent.driver.libraries import DRIVER_CONTAINER, real_path
+from agent.driver.libraries import DRIVER_CONTAINER, LIBRARY_DIRECTORIES, real_path
 from agent.errors import DriverUnavailableError
 from telemetry.conditions import AgentDegraded
 
@@ -23,20 +23,6 @@ if TYPE_CHECKING:
 NAME: Final = "libnvidia-ml.so.1"
 
 _ROOTS: Final = ("", DRIVER_CONTAINER)
-_FOLDERS: Final = (
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "usr/lib64",
-    "usr/lib",
-    "lib/x86_64-linux-gnu",
-    "lib/aarch64-linux-gnu",
-    "lib64",
-    "usr/lib/x86_64-linux-gnu/nvidia/current",
-    "usr/local/nvidia/lib64",
-    "home/kubernetes/bin/nvidia/lib64",
-    "opt/nvidia/lib64",
-)
-"""Debian and Ubuntu, Red Hat, SUSE, Debian's alternatives, and cloud images."""
 _LOADING: Final = threading.Lock()
 
 
@@ -80,7 +66,7 @@ _LOADED: Final = _LoadedLibrary()
 def find_libraries(driver_root: Path, name: str = NAME) -> "Iterator[Path]":
     """Yield the libraries under a root, the likeliest first; links are followed within that root."""
     for root in _ROOTS:
-        for folder in _FOLDERS:
+        for folder in LIBRARY_DIRECTORIES:
             found = real_path(driver_root / root, driver_root / root / folder / name)
             if found is not None and found.is_file():
                 yield found

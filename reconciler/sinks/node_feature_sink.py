@@ -41,12 +41,23 @@ class ObservedFeature:
     """`namespace/name`."""
     node: NodeName
     report: "FeatureReport"
+    created: str = ""
+    """Creation time."""
+
+    @property
+    def name(self) -> str:
+        return self.key.partition("/")[2]
 
 
 def observe_feature(feature: "NodeFeature") -> ObservedFeature:
     meta = feature.metadata
     key = f"{meta.namespace}/{meta.name}"
-    return ObservedFeature(key, NodeName(intern(feature.node)), feature_report(feature))
+    return ObservedFeature(
+        key,
+        NodeName(intern(feature.node)),
+        feature_report(feature),
+        created=meta.creation_timestamp or "",
+    )
 
 
 @final
@@ -70,10 +81,18 @@ class NodeFeatureSink:
         self.known = store.known
 
     def on_node(self, node: NodeName) -> "list[FeatureReport]":
-        """Return the node's reports by key; NFD's own, which has the node's name, comes last."""
-        found = self._store.of(node)
-        order = sorted(found, key=lambda key: (key.partition("/")[2] == node, key))
-        return [found[key].report for key in order]
+        """Return the node's reports by key; NFD's own, which has the node's name, comes last.
+
+        Of several with one name, in different namespaces, the newest counts: their writer was moved, and no one keeps
+        the others current.
+        """
+        newest: dict[str, ObservedFeature] = {}
+        for _, feature in sorted(self._store.of(node).items()):
+            known = newest.setdefault(feature.name, feature)
+            if feature.created > known.created:
+                newest[feature.name] = feature
+        order = sorted(newest.values(), key=lambda feature: (feature.name == node, feature.key))
+        return [feature.report for feature in order]
 
     def nodes(self) -> "list[NodeName]":
         return list(self._store.groups())
@@ -94,6 +113,8 @@ class NodeFeatureSink:
 
 def _is_change(before_item: ObservedFeature, item: ObservedFeature) -> bool:
     before, now = before_item.report, item.report
+    if before_item.created != item.created:
+        return True
     if before.heartbeat is None or now.heartbeat is None:
         return before != now
     if now.heartbeat - before.heartbeat >= SILENCE:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.driver.libraries import DriverFiles, driver_state, find_driver_files, host_of
+from agent.nvml.library import find_libraries
 
 MULTIARCH = "usr/lib/x86_64-linux-gnu"
 LIB = "/usr/local/nvidia/lib64"
@@ -48,6 +49,33 @@ def test_a_library_is_seen_under_its_own_name_and_those_of_its_links(tmp_path: P
         f"{LIB}/libnvidia-ml.so.570.1": f"/{MULTIARCH}/libnvidia-ml.so.570.1",
         "/usr/local/nvidia/bin/nvidia-smi": "/usr/bin/nvidia-smi",
     }
+
+
+@pytest.mark.parametrize(
+    "directory",
+    [
+        pytest.param(MULTIARCH, id="Debian"),
+        pytest.param("usr/lib64", id="Red Hat"),
+        pytest.param("home/kubernetes/bin/nvidia/lib64", id="GKE"),
+        pytest.param("usr/local/glibc/usr/lib", id="Talos"),
+        pytest.param("run/opengl-driver/lib", id="NixOS"),
+        pytest.param("usr/lib/wsl/lib", id="WSL2"),
+        pytest.param("opt/nvidia/lib64", id="Flatcar"),
+        pytest.param(
+            "x86_64-bottlerocket-linux-gnu/sys-root/usr/lib/nvidia/tesla", id="Bottlerocket"
+        ),
+    ],
+)
+@pytest.mark.parametrize("root", ["", "run/nvidia/driver/"])
+def test_libraries_are_found_where_a_distribution_has_them(
+    tmp_path: Path, directory: str, root: str
+):
+    """For containers, for the agent's own NVML, and for the validator's libcuda alike."""
+    put_driver(tmp_path, f"{root}{directory}")
+    assert find_driver_files(tmp_path).has_libraries
+    for name in ("libnvidia-ml.so.1", "libcuda.so.1"):
+        found = list(find_libraries(tmp_path, name))
+        assert [str(path.parent.relative_to(tmp_path)) for path in found] == [f"{root}{directory}"]
 
 
 def test_debians_links_to_alternatives_are_followed_inside_the_nodes_root(tmp_path: Path):

@@ -52,6 +52,25 @@ def test_features_are_found_by_their_label_and_without_it_by_their_name(sink: No
     assert len(sink.on_node(N1)) == 1
 
 
+@pytest.mark.parametrize(("old", "new"), [("zzz", "aaa"), ("aaa", "zzz")])
+@pytest.mark.parametrize("feature", [gpu_feature, nfd_feature])
+def test_of_features_with_one_name_in_two_namespaces_the_newest_counts(
+    sink: NodeFeatureSink, old: str, new: str, feature: Any
+):
+    """NFD, or the agents, were installed anew in another namespace; the old objects stay for ever."""
+    items = []
+    for namespace, year in ((old, 2025), (new, 2026)):
+        body = feature("n1")
+        body["metadata"] |= {"namespace": namespace, "creationTimestamp": f"{year}-01-01T00:00:00Z"}
+        items.append(observed(body))
+    for item in items:
+        sink.upsert(item)
+    assert sink.on_node(N1) == [items[1].report]
+    assert sink.on_node(N1)[0] is items[1].report
+    sink.discard(items[1])
+    assert sink.on_node(N1)[0] is items[0].report
+
+
 def test_nfds_own_feature_is_heard_last(sink: NodeFeatureSink):
     sink.upsert(observed(nfd_feature("n1")))
     sink.upsert(observed(gpu_feature("n1")))
