@@ -226,6 +226,8 @@ class InventoryIncomplete(Enum):
     """Reasons of the condition InventoryIncomplete; the first that applies, in this order."""
 
     COMPLETE = "Complete"
+    PASSED_THROUGH = "BoundToVFIO"
+    """Every device is reported, but for those that are bound to a VFIO driver, which virtual machines have."""
     CLAIMED = "UUIDsClaimed"
     """The node reports UUIDs of devices that are elsewhere."""
     SOURCE = "SourceMissing"

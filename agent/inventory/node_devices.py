@@ -209,6 +209,8 @@ def _add_device(attributes: _Attributes, device: NodeDeviceFacts) -> None:
         attributes.add(AgentDevice.VENDOR, device.pci.vendor, parsing.hex_id)
         attributes.add(AgentDevice.DEVICE, device.pci.device, parsing.hex_id)
         attributes.add(AgentDevice.CLASS, device.pci.class_, parsing.pci_class)
+        if device.pci.driver != NVIDIA_DRIVER:
+            attributes.add(AgentDevice.DRIVER, device.pci.driver, parsing.word)
         attributes.add(AgentDevice.NUMA_NODE, device.pci.numa_node, parsing.numa_node)
     if device.reported is not None and not device.reported.is_lost:
         _add_driver_facts(attributes, device.reported)

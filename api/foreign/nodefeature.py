@@ -40,6 +40,8 @@ class AgentDevice:
     VENDOR: Final = "pci.vendor"
     DEVICE: Final = "pci.device"
     CLASS: Final = "pci.class"
+    DRIVER: Final = "pci.driver"
+    """The kernel's driver that the device is bound to, where it is not NVIDIA's: such as `vfio-pci`."""
     PRODUCT: Final = "product"
     """As NVML names it."""
     MEMORY: Final = "memory.mib"

@@ -63,6 +63,21 @@ def is_managed(labels: Mapping[str, str], terms: InventoryTerms) -> bool:
     return terms.is_managed_by_default if value is None else value.lower() != "false"
 
 
+def passed_through(merged: MergedReport, devices: Sequence[GPUDeviceStatus]) -> tuple[str, ...]:
+    """Return the devices that are bound to a VFIO driver: a virtual machine has them, and no driver reports a UUID."""
+    drivers = {
+        address: report.facts.driver
+        for address, reports in merged.by_address.items()
+        for report in reversed(reports)
+        if report.is_fresh and report.facts.driver is not None
+    }
+    return tuple(
+        device.inventory_id
+        for device in devices
+        if not device.uuid and "vfio" in drivers.get(device.pci.address, "")
+    )
+
+
 def incompleteness_of(
     merged: MergedReport, devices: Sequence[GPUDeviceStatus], refused: Sequence[RejectedDevice] = ()
 ) -> IncompleteInventory | None:
@@ -94,7 +109,10 @@ def incompleteness_of(
             " see the driver's log on the node"
         )
         return IncompleteInventory(reason=IncompleteReason.DEVICES, message=message)
-    nameless = [one.inventory_id for one in devices if not one.uuid]
+    foreign = passed_through(merged, devices)
+    nameless = [
+        one.inventory_id for one in devices if not one.uuid and one.inventory_id not in foreign
+    ]
     if nameless:
         message = f"no UUID is known of {listing(nameless)}: install or load the driver on the node"
         return IncompleteInventory(reason=IncompleteReason.UUIDS, message=message)

@@ -62,6 +62,8 @@ class ReportedDevice:
     vendor: str | None = None
     device: str | None = None
     class_: str | None = None
+    driver: str | None = None
+    """The kernel's driver that it is bound to, where it is not NVIDIA's."""
     product: str | None = None
     """In the source's spelling."""
     memory_mib: int | None = None
@@ -166,6 +168,7 @@ _AGENT_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]]]
     "vendor": ((AgentDevice.VENDOR,), parsing.hex_id),
     "device": ((AgentDevice.DEVICE,), parsing.hex_id),
     "class_": ((AgentDevice.CLASS,), parsing.pci_class),
+    "driver": ((AgentDevice.DRIVER,), parsing.word),
     "product": ((AgentDevice.PRODUCT,), parsing.product),
     "memory_mib": ((AgentDevice.MEMORY,), parsing.memory_mib),
     "compute_capability": ((AgentDevice.COMPUTE_CAPABILITY,), parsing.compute_capability),
@@ -291,7 +294,7 @@ def two_part_capability(reading: AttributeReader, key: str) -> str | None:
 
 
 _REPEATED: Final = frozenset(
-    {"address", "vendor", "device", "class_", "product", "compute_capability", "mig_mode"}
+    {"address", "vendor", "device", "class_", "driver", "product", "compute_capability", "mig_mode"}
 )
 
 

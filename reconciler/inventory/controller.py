@@ -13,7 +13,13 @@ from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
 from api.names import GROUP, NodeName
 from inventory.discovery.labels import label_report
 from inventory.discovery.merge import merge, merged_labels
-from inventory.discovery.node import InventoryTerms, has_inventory, incompleteness_of, is_managed
+from inventory.discovery.node import (
+    InventoryTerms,
+    has_inventory,
+    incompleteness_of,
+    is_managed,
+    passed_through,
+)
 from inventory.discovery.plan import addresses_of, is_ours, plan_inventory, uuids_of
 from inventory.identity import device_name
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
@@ -222,11 +228,8 @@ class NodeInventory:
             await self._writer.disown(GPU_NODE_INVENTORIES, metadata)
         by_hand = [one for one in devices if not is_ours(one) and one.node == node.name]
         wanted = [*(one for _, one in plan.keep), *plan.create]
-        incomplete = incompleteness_of(
-            merged,
-            [*(one.status for one in wanted), *(one.status for one in by_hand)],
-            plan.refused,
-        )
+        statuses = [*(one.status for one in wanted), *(one.status for one in by_hand)]
+        incomplete = incompleteness_of(merged, statuses, plan.refused)
         names = [*(one.name for one in wanted), *(one.name for one in by_hand)]
         judged = Judged(
             names=names,
@@ -235,6 +238,7 @@ class NodeInventory:
             managed_label=self._terms.managed_label,
             kernel=node.kernel,
             incomplete=incomplete,
+            passed_through=passed_through(merged, statuses),
         )
         now = self._now().utc
         status = inventory_status(judged, merged, shown, generation=metadata.generation, now=now)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from api.kinds.gpunodeinventory import DeviceCounts, GPUNodeInventoryStatus
 from api.status_conditions import format_time, is_condition_true, new_condition
+from api.text import listed
 from inventory.discovery.node import system_of, versions_of
 from inventory.discovery.plan import device_shows, own_status
 from telemetry.conditions import (
@@ -72,6 +73,8 @@ class Judged:
     """By its kubelet; empty where it does not say."""
     """The label that decides it."""
     incomplete: "IncompleteInventory | None"
+    passed_through: "Sequence[str]" = ()
+    """Devices that are bound to a VFIO driver."""
 
 
 def inventory_status(
@@ -113,15 +116,25 @@ def inventory_status(
             ),
             dated(
                 InventoryCondition.INVENTORY_INCOMPLETE,
-                InventoryIncomplete.COMPLETE
-                if incomplete is None
-                else InventoryIncomplete[incomplete.reason.name],
-                "every device is reported completely" if incomplete is None else incomplete.message,
+                *_completeness(judged),
                 status=incomplete is not None,
-                keeps_text=incomplete is None,
+                keeps_text=incomplete is None and not judged.passed_through,
             ),
         ],
     )
+
+
+def _completeness(judged: Judged) -> tuple[InventoryIncomplete, str]:
+    """Return reason and text of the condition InventoryIncomplete."""
+    if judged.incomplete is not None:
+        return InventoryIncomplete[judged.incomplete.reason.name], judged.incomplete.message
+    if not judged.passed_through:
+        return InventoryIncomplete.COMPLETE, "every device is reported completely"
+    text = (
+        f"{listed(judged.passed_through)} is bound to a VFIO driver, for virtual machines, and joins no pool;"
+        " every other device is reported completely"
+    )
+    return InventoryIncomplete.PASSED_THROUGH, text
 
 
 def shows_inventory(

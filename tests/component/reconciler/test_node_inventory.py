@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from api.names import API_VERSION, DEVICE_NODE_ANNOTATION, DEVICE_NODE_LABEL, NodeName
-from inventory.identity import node_digest
+from inventory.identity import inventory_id, node_digest
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from reconciler.runtime.expectations import SEEN_WITHIN_S
 from tests.component.reconciler.inventory_run import InventoryRun, an_inventory_run, condition
@@ -82,6 +82,24 @@ async def test_the_condition_that_matters_most_is_the_first_one_from_the_start(
     conditions = (await caches.inventory()).status.conditions or []
     assert [one.type for one in conditions] == [*types, "DriverMissing"]
     assert (conditions[0].status, conditions[0].reason) == ("True", "Ready")
+
+
+async def test_a_device_that_a_virtual_machine_has_is_named_and_nothing_is_missing(
+    caches: InventoryRun,
+):
+    """KubeVirt: one device of the node is bound to vfio-pci; NVIDIA's driver would take it from its machine."""
+    bound = {
+        key: text
+        for key, text in agent_device("n1", 1).items()
+        if key.startswith("pci.") or key == "numa.node"
+    }
+    devices = [agent_device("n1", 0), bound | {"pci.driver": "vfio-pci"}]
+    await caches.publish(agent_feature("n1", devices, heartbeat=caches.time.now().utc))
+    await caches.settle()
+    status, reason, message = condition(await caches.inventory(), "InventoryIncomplete")
+    assert (status, reason) == ("False", "BoundToVFIO")
+    assert "install or load" not in message
+    assert message.startswith(f"{inventory_id(NodeName('n1'), bound['pci.address'])} is bound")
 
 
 async def test_no_node_owns_devices_and_inventory(caches: InventoryRun):

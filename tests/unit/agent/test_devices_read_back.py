@@ -133,6 +133,7 @@ def expected_facts(device) -> ReportedDevice:
             vendor=device.pci.vendor,
             device=device.pci.device,
             class_=device.pci.class_,
+            driver=None if device.pci.driver == "nvidia" else device.pci.driver,
             numa_node=device.pci.numa_node,
         )
     one = device.reported

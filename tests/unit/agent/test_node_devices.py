@@ -102,6 +102,8 @@ def test_a_device_of_another_driver_is_not_lost():
     )
     assert devices is not None
     assert (devices[1].uuid, devices[1].health) == ("", None)
+    shown = [attributes.get("pci.driver") for attributes in published_of(devices, look()).devices]
+    assert shown == [None, "vfio-pci"]
 
 
 def test_a_device_that_was_never_shown_is_lost_where_the_driver_is_bound_and_shows_others():

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
+from api.foreign.nodefeature import NodeFeature
+from api.kinds.gpudevice import PCI, GPUDevice, GPUDeviceStatus
 from api.kinds.gpunodeinventory import DriverVersions
 from api.meta import ObjectMeta
 from api.names import DEVICE_NODE_LABEL
@@ -18,11 +20,13 @@ from inventory.discovery.node import (
     has_inventory,
     incompleteness_of,
     is_managed,
+    passed_through,
     versions_of,
 )
 from inventory.discovery.plan import DevicePlan
+from inventory.discovery.sources import feature_report
 from tests.support.builders import EPOCH
-from tests.support.node_features import gfd_labels, rule_labels
+from tests.support.node_features import agent_device, agent_feature, gfd_labels, rule_labels
 
 
 def seen(labels: dict[str, str]) -> MergedReport:
@@ -83,6 +87,31 @@ def test_an_incomplete_inventory_names_its_reason(
         assert incomplete is not None
         assert incomplete.reason is want[0]
         assert want[1] in incomplete.message
+
+
+@pytest.mark.parametrize(
+    ("driver", "want"),
+    [("vfio-pci", ("n1-1",)), ("nvgrace_gpu_vfio_pci", ("n1-1",)), ("nouveau", ())],
+)
+def test_a_device_that_a_virtual_machine_has_is_not_incomplete(driver: str, want: tuple[str, ...]):
+    bound = agent_device("n1", 1)
+    del bound["uuid"]
+    devices = [agent_device("n1", 0), bound | {"pci.driver": driver}]
+    feature = msgspec.convert(agent_feature("n1", devices, heartbeat=EPOCH), NodeFeature)
+    statuses = [
+        msgspec.structs.replace(status, pci=PCI(address=device["pci.address"]))
+        for status, device in zip(gpus("a", ""), devices, strict=True)
+    ]
+    known = [device["pci.address"] for device in devices]
+    merged = merge(
+        label_report({}),
+        [feature_report(feature)],
+        known=known,
+        now=EPOCH,
+        fresh_for=DEFAULT_FRESH_FOR,
+    )
+    assert passed_through(merged, statuses) == want
+    assert (incompleteness_of(merged, statuses) is None) is bool(want)
 
 
 @pytest.mark.parametrize(
