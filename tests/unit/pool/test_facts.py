@@ -278,7 +278,6 @@ A, B = "gpu.deckhouse.io/a", "gpu.deckhouse.io/b"
     ("limits", "astray"),
     [
         pytest.param({A: 1, B: 2}, ((A, 1), (B, 2)), id="two pools"),
-        pytest.param({A: 0, B: 2}, ((B, 2),), id="two pools, nothing of one"),
         pytest.param({A: "x"}, ((A, 1),), id="no number"),
         pytest.param({B: 2**40}, ((B, 2**31 - 1),), id="a number beyond all bounds"),
     ],
