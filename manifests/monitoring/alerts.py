@@ -237,9 +237,9 @@ ALERTS: Final = (
     Alert(
         "GPUObjectsUndecodable",
         Severity.WARNING,
-        "sum by (resource) (increase(gpu_informer_decode_errors_total[1h])) > 0",
-        "0m",
-        "some objects of {{ $labels.resource }} cannot be decoded and are ignored",
+        "max by (resource) (gpu_informer_unreadable_objects) > 0",
+        "1m",
+        "some objects of {{ $labels.resource }} cannot be read by this version: nothing of them changes",
     ),
     Alert(
         "GPUControllersFail",
