@@ -175,6 +175,8 @@ class ShapeLabels:
                 return any(self._allows(one.key, value) for value in one.values or ())
             case SelectorOperator.NOT_IN:
                 return True
+            case SelectorOperator.UNKNOWN:
+                return False
             case SelectorOperator.DOES_NOT_EXIST:
                 return not is_known
             case SelectorOperator.EXISTS | SelectorOperator.GT | SelectorOperator.LT:

@@ -40,6 +40,7 @@ from tests.support.console_feed import (
 
 if TYPE_CHECKING:
     from console.data.state.watched_pods import WatchedPod
+    from pool.model import UnitlessPod
     from tests.bench.sizes import ClusterSize, Sizes
 
 CHANGES: Final = 25
@@ -232,7 +233,7 @@ class _Console:
         )
 
 
-def _pods(world: World) -> "Iterator[WatchedPod]":
+def _pods(world: World) -> "Iterator[WatchedPod | UnitlessPod]":
     for pod in _decoded(world.bound_pods(), Pod):
         seen = see_pod(pod)
         if seen is not None:

@@ -104,7 +104,7 @@ class PassedOverNodes:
                 and figures.is_reservable
                 and figures.free >= pod.demand.units
                 and may_go_to(node, constraints)
-                and self._index.has_cpu_and_memory(pod, name)
+                and self._index.has_room(pod, name)
             ):
                 yield node
 

@@ -124,6 +124,7 @@ DECLARED = {
 ELSEWHERE = {
     "gpu_bootstrap_handler_errors",
     "gpu_informer_decode_errors",
+    "gpu_informer_unreadable_objects",
     "gpu_pods_nominated",
 } | {name for name in DECLARED if name.startswith(("gpu_scale_", "gpu_smart_", "gpu_nodeclaim_"))}
 """No pool scales here (`tests/component/reconciler/test_node_claim_watch.py`), no object of an operand is refused here (`tests/component/reconciler/test_node_operands.py`), no API server in memory

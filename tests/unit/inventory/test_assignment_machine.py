@@ -181,6 +181,8 @@ class AssignmentRun(RuleBasedStateMachine):
                 assert not is_used
             case Action.NOTHING:
                 assert before is None
+            case Action.HOLD:
+                raise AssertionError("no pool of this run is unread")
         self.devices[device.name] = carried_out(device, one)
 
 

@@ -1,5 +1,6 @@
 """Texts of a dump that somebody hands over steer no terminal, whatever verb prints them in whatever form."""
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -46,8 +47,10 @@ def a_dump(path: Path, *hostile: str) -> str:
         text = text.replace(json.dumps(name), json.dumps(name + HOSTILE))
     text = text.replace("0/3 nodes are available", json.dumps(HOSTILE)[1:-1])
     dump = collect(ObjectSource(json.loads(text)), namespace="gpu-control-plane")
-    dump.files[answer_file("/version")] = msgspec.json.encode({"gitVersion": f"v1{HOSTILE}"})
-    write_dump(path, dump)
+    version = msgspec.json.encode({"gitVersion": f"v1{HOSTILE}"})
+    write_dump(
+        path, dataclasses.replace(dump, files={**dump.files, answer_file("/version"): version})
+    )
     return f"--from={path}"
 
 
