@@ -108,7 +108,7 @@ cluster-test: install ## the same system on an unmodified Kubernetes; builds it 
 	@$(BIN)/python -m tests.cluster
 
 .PHONY: story-test
-story-test: install ## the part of cluster-test that each commit runs: the stories of its suites, none marked nightly
+story-test: install ## the part of cluster-test that each commit runs: the stories of its suites, none that tests/cluster/nightly.txt names
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
 	@$(BIN)/python -m tests.cluster --stories
 

@@ -1,7 +1,7 @@
 """The tests on a real Kubernetes: two lanes beside each other, then what failed once more, alone.
 
     python -m tests.cluster              all of them
-    python -m tests.cluster --stories    what each commit runs: all but those marked `nightly`
+    python -m tests.cluster --stories    what each commit runs: all but those that nightly.txt names
 
 A test that fails beside others and passes alone is flaky: the run goes on, and names it among its last lines
 with what both runs of it logged. Each belongs into tests/flaky.md, with its cause. More than `MOST_FLAKY`
@@ -66,7 +66,7 @@ def lanes_of(*, stories: bool) -> tuple[Lane, Lane]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
-    parser.add_argument("--stories", action="store_true", help="no test that is marked nightly")
+    parser.add_argument("--stories", action="store_true", help="no test that nightly.txt names")
     first, second = lanes_of(stories=parser.parse_args().stories)
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(FAILED)

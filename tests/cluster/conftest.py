@@ -100,8 +100,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             f"{len(ours)} tests of tests/cluster were collected, and they need a real Kubernetes "
             f"control plane: run `make cluster-test`, or `pytest tests/cluster {_OPTION}`"
         )
+    nightly = frozenset((_HERE / "nightly.txt").read_text(encoding="utf-8").split())
     for item in ours:
         item.add_marker("cluster")
+        module, _, function = item.nodeid.partition("[")[0].partition("::")
+        if not nightly.isdisjoint({module, f"{module}::{function}"}):
+            item.add_marker("nightly")
     if os.environ.get(_GIVEN_KUBECONFIG):
         impossible = [item for item in ours if _NEEDS_CONTROL in getattr(item, "fixturenames", ())]
         config.stash[_DESELECTED] = len(impossible)

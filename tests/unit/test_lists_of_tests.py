@@ -1,4 +1,4 @@
-"""The committed lists of tests, `tests/slow.txt` and `tests/flaky.md`, are true and short."""
+"""The committed lists of tests name tests that exist, and no flaky test twice."""
 
 import ast
 from collections import Counter
@@ -33,6 +33,17 @@ def test_each_slow_test_exists_once():
         for name in slow
         if not (ROOT / name.partition("::")[0]).exists()
         or name.partition("::")[2] not in functions_in(name.partition("::")[0])
+    ] == []
+
+
+def test_each_nightly_test_exists_once():
+    nightly = (ROOT / "tests/cluster/nightly.txt").read_text(encoding="utf-8").split()
+    assert nightly == sorted(set(nightly))
+    parts = [name.partition("::") for name in nightly]
+    assert [
+        f"{file}::{test}"
+        for file, _, test in parts
+        if not (ROOT / file).exists() or (test and test not in functions_in(file))
     ] == []
 
 
