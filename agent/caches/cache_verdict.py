@@ -119,7 +119,7 @@ class CacheSetting:
     awaited: "frozenset[CacheName]"
     """Caches that pods of the node wait for."""
     sizes: "Mapping[Digest, int]"
-    """Digest -> bytes of its files, as this node extracted it now or before."""
+    """Digest -> bytes that it takes of the disk, as this node extracted it now or before."""
     stored: "AbstractSet[Digest]"
 
 

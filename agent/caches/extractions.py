@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import structlog
 
 from agent.caches.layer_pull import PullProgress
-from agent.kernelcache.errors import KernelCacheError, StoreError
+from agent.kernelcache.errors import KernelCacheError, StoreError, StoreFault
 from agent.kernelcache.layer_limits import ExtractionLimits
 from api.image_reference import ImageReferenceError
 from api.text import MAX_MESSAGE_LENGTH, truncate
@@ -155,8 +155,13 @@ class Extractions:
         self, cache: "GKMCache", extraction: RunningExtraction, store: "ContentStore"
     ) -> None:
         layer = await self._source.open(cache, extraction.digest, extraction.progress)
-        limits = replace(self._limits, file_bytes=extraction.max_bytes)
-        content = await store.add(extraction.digest, layer.image.type, layer, limits=limits)
+        limits = replace(self._limits, disk_bytes=extraction.max_bytes)
+        try:
+            content = await store.add(extraction.digest, layer.image.type, layer, limits=limits)
+        except StoreError as error:
+            if error.fault is not StoreFault.FULL:
+                raise
+            raise StoreError(error.fault, f"{cache.cache_name}: {error}") from error
         _log.info(
             "cache extracted",
             cache=str(cache.cache_name),

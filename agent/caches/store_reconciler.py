@@ -205,13 +205,13 @@ class StoreReconciler:
         self, store: "ContentStore", wanted: "Mapping[CacheName, WantedCache]"
     ) -> StoreSnapshot:
         contents = store.contents
-        self._sizes |= {digest: one.size_bytes for digest, one in contents.items()}
+        self._sizes |= {digest: one.disk_bytes for digest, one in contents.items()}
         CACHE_CONTENTS.set(len(contents))
-        CACHE_DISK_BYTES.set(sum(one.size_bytes for one in contents.values()))
+        CACHE_DISK_BYTES.set(sum(one.disk_bytes for one in contents.values()))
         return StoreSnapshot(
             wanted=wanted,
             stored={
-                digest: DigestOnDisk(bytes=one.size_bytes, last_used_at=one.used_at.timestamp())
+                digest: DigestOnDisk(bytes=one.disk_bytes, last_used_at=one.used_at.timestamp())
                 for digest, one in contents.items()
             },
             references={one.target: one.digest for one in self._uses.references.all()},

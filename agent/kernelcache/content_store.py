@@ -247,6 +247,7 @@ class ContentStore:
                     digest=digest,
                     cache_type=cache_type,
                     size_bytes=layer.size_bytes,
+                    disk_bytes=layer.disk_bytes,
                     files=layer.files,
                     has_shared_objects=layer.has_shared_objects,
                     extracted_at=now,

@@ -24,9 +24,15 @@ from agent.kernelcache.archive import (
     shown,
     too_many_entries,
 )
-from agent.kernelcache.errors import LayerFault, LayerRefusedError
+from agent.kernelcache.errors import LayerFault, LayerRefusedError, StoreError, StoreFault
 from agent.kernelcache.gzip_stream import GzipStream
-from agent.kernelcache.layer_limits import MAX_CACHE_MANIFEST_BYTES, MAX_DEPTH, ExtractionLimits
+from agent.kernelcache.layer_limits import (
+    BLOCK_BYTES,
+    MAX_CACHE_MANIFEST_BYTES,
+    MAX_DEPTH,
+    ExtractionLimits,
+    disk_bytes_of,
+)
 from kernelcache.image_format import CacheType
 
 if TYPE_CHECKING:
@@ -60,6 +66,8 @@ class ExtractedLayer:
 
     size_bytes: int
     """Of all files."""
+    disk_bytes: int
+    """What files and directories take of the disk: whole blocks, and at least one for each of them."""
     files: int
     has_shared_objects: bool
     """A file is to be executed or loaded by the processor, as Triton's `__triton_launcher.so`: `noexec` breaks it."""
@@ -76,6 +84,7 @@ def extract_layer(
 
     Raises:
         LayerRefusedError: the layer breaks a rule; files may have been written.
+        StoreError: the disk has no more than what is kept free (FULL).
         OSError: the directory cannot be written, or its disk is full.
     """
     root = os.open(directory, _OPENED)
@@ -132,6 +141,7 @@ class _CacheFiles:
         self._limits = limits
         self._directories = 0
         self._size_bytes = 0
+        self._disk_bytes = 0
         self._files = 0
         self._has_shared_objects = False
 
@@ -145,15 +155,10 @@ class _CacheFiles:
                 f" {MAX_DEPTH} are possible",
             )
         _filter(entry, name, self._path)
-        most = self._limits.file_bytes
-        if most is not None and self._size_bytes + entry.size > most:
-            raise LayerRefusedError(
-                LayerFault.TOO_LARGE,
-                f"the layer's files have more than the {most} bytes that the node's quota of caches leaves for them",
-            )
         if entry.kind is EntryKind.DIRECTORY:
             self._make_directories(entry, name)
             return
+        self._take(entry.size)
         descriptor = self._create(entry, name)
         try:
             head = b""
@@ -182,9 +187,29 @@ class _CacheFiles:
             os.utime(directory, ns=(OWN_TIME_NS, OWN_TIME_NS))
         return ExtractedLayer(
             size_bytes=self._size_bytes,
+            disk_bytes=self._disk_bytes,
             files=self._files,
             has_shared_objects=self._has_shared_objects,
         )
+
+    def _take(self, size: int) -> None:
+        """Count a file of that size, or a directory, before it is there."""
+        taken = disk_bytes_of(size)
+        most = self._limits.disk_bytes
+        if most is not None and self._disk_bytes + taken > most:
+            raise LayerRefusedError(
+                LayerFault.TOO_LARGE,
+                f"the layer's files take more of the disk than the {most} bytes that the node's quota of caches leaves"
+                f" for them: each file and directory takes at least {BLOCK_BYTES}",
+            )
+        if shortage := self._limits.floor.shortage(self._root, taken):
+            raise StoreError(
+                StoreFault.FULL,
+                f"its first {self._files} files and {self._directories} directories take"
+                f" {self._disk_bytes} bytes of the node's disk, and {shortage}; free space or inodes"
+                " there, or give kernel_caches.directory a file system of its own",
+            )
+        self._disk_bytes += taken
 
     def _create(self, entry: ArchiveEntry, name: str) -> int:
         try:
@@ -203,6 +228,7 @@ class _CacheFiles:
             path = name if at < 0 else name[:at]
             try:
                 os.mkdir(path, WRITABLE_MODE, dir_fd=self._root)
+                self._take(0)
             except FileExistsError:
                 continue
             except NotADirectoryError as error:

@@ -1,5 +1,7 @@
 """What a layer may hold: figures that a setting may change, and those that no cache comes near."""
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -23,6 +25,39 @@ MAX_CACHE_MANIFEST_BYTES: Final = 8 * 2**20
 """Of the layer's manifest.json: some 300 bytes for a kernel."""
 
 
+BLOCK_BYTES: Final = 4096
+"""What the smallest file takes of a disk: ext4 and xfs, as they are made by default, give out no less."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeSpaceFloor:
+    """What extractions leave free of the store's file system, whatever the quota says.
+
+    Neither part is below that at which kubelet evicts pods by default: 10 % of the bytes of its own file system, 15 %
+    of that of images, and 5 % of the inodes.
+    """
+
+    bytes_part: float = 0.15
+    inodes_part: float = 0.10
+    read: Callable[[int], os.statvfs_result] = os.fstatvfs
+    """Return what the file system of an open directory has."""
+
+    def shortage(self, directory: int, needs_bytes: int) -> str:
+        """Return what would be missing after a file of so many bytes; empty while there is enough."""
+        found = self.read(directory)
+        free = found.f_bavail * found.f_frsize
+        least = int(self.bytes_part * found.f_blocks * found.f_frsize)
+        # Zero where the file system makes inodes as they are needed, as btrfs does.
+        least_inodes = int(self.inodes_part * found.f_files)
+        if free - needs_bytes >= least and (not found.f_files or found.f_favail > least_inodes):
+            return ""
+        return (
+            f"its file system has {free} bytes and {found.f_favail} inodes free, of which"
+            f" {least} bytes and {least_inodes} inodes are kept for others"
+        )
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractionLimits:
@@ -30,7 +65,13 @@ class ExtractionLimits:
 
     archive_bytes: int = 8 * GIB
     """Of the decompressed archive, its headers included."""
-    file_bytes: int | None = None
-    """Of the extracted files, where the node's quota leaves fewer; None is no limit of its own."""
+    disk_bytes: int | None = None
+    """Of the disk that the extracted files take, where the node's quota leaves fewer; None is no limit of its own."""
+    floor: FreeSpaceFloor = FreeSpaceFloor()
     entries: int = 100_000
     """Entries of the archive, and the directories that they imply."""
+
+
+def disk_bytes_of(size: int) -> int:
+    """Return what a file of that size takes of the disk; an empty one, or a directory, takes an inode as well."""
+    return max(-(-size // BLOCK_BYTES), 1) * BLOCK_BYTES

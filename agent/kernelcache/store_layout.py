@@ -23,6 +23,7 @@ import structlog
 
 from agent.files import replace_file
 from agent.kernelcache.directory_sync import sync_directory
+from agent.kernelcache.layer_limits import disk_bytes_of
 from api.cache_name import CacheName, CacheNameError, parse_cache_name
 from api.image_reference import Digest, parse_digest
 from kernelcache.image_format import CacheType
@@ -50,6 +51,9 @@ class StoredContent:
     digest: Digest
     cache_type: CacheType
     size_bytes: int
+    """Of its files."""
+    disk_bytes: int
+    """What they take of the disk; the quota counts these."""
     files: int
     has_shared_objects: bool
     """A mount with `noexec` would break it."""
@@ -72,7 +76,7 @@ class FoundContents:
 
 @final
 class _Record(msgspec.Struct, frozen=True, rename="camel"):
-    """`content.json`."""
+    """`content.json`; an older version reads no `diskBytes`, and has not written it."""
 
     digest: str
     type: CacheType
@@ -80,6 +84,7 @@ class _Record(msgspec.Struct, frozen=True, rename="camel"):
     files: int
     has_shared_objects: bool
     extracted_at: dt.datetime
+    disk_bytes: int | None = None
 
 
 @final
@@ -153,6 +158,7 @@ def write_record(directory: Path, content: StoredContent) -> None:
         digest=content.digest,
         type=content.cache_type,
         size_bytes=content.size_bytes,
+        disk_bytes=content.disk_bytes,
         files=content.files,
         has_shared_objects=content.has_shared_objects,
         extracted_at=content.extracted_at,
@@ -202,6 +208,9 @@ def _read_content(directory: Path, digest: Digest) -> StoredContent | None:
         with (directory / RECORD).open("rb") as file:
             record = msgspec.json.decode(file.read(_MOST_RECORD_BYTES), type=_Record)
             used_at = dt.datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, dt.UTC)
+        disk_bytes = record.disk_bytes
+        if disk_bytes is None:
+            disk_bytes = _measured_disk_bytes(directory / FILES)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     if record.digest != digest or not (directory / FILES).is_dir():
@@ -210,10 +219,20 @@ def _read_content(directory: Path, digest: Digest) -> StoredContent | None:
         digest=digest,
         cache_type=record.type,
         size_bytes=record.size_bytes,
+        disk_bytes=disk_bytes,
         files=record.files,
         has_shared_objects=record.has_shared_objects,
         extracted_at=record.extracted_at,
         used_at=used_at,
+    )
+
+
+def _measured_disk_bytes(directory: Path) -> int:
+    """Return what the files below take of the disk, for a record of a version that did not write it."""
+    return sum(
+        disk_bytes_of(os.lstat(name, dir_fd=opened).st_size if name in files else 0)
+        for _, directories, files, opened in os.fwalk(directory)
+        for name in (*directories, *files)
     )
 
 

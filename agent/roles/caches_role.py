@@ -19,6 +19,7 @@ from agent.csi.identity_service import IdentityService
 from agent.csi.node_service import NodeService
 from agent.csi.registration import RegisteredDriver
 from agent.csi.volume_targets import VolumeTargets
+from agent.kernelcache.layer_limits import ExtractionLimits, FreeSpaceFloor
 from agent.kernelcache.mountinfo import read_mounts
 from agent.kernelcache.mounts import OverlayMounter
 from agent.unary_calls import UnaryCalls
@@ -72,8 +73,9 @@ class CachesRole:
         *,
         mounter: "Mounter | None" = None,
         mounts: "Callable[[], tuple[MountEntry, ...]]" = read_mounts,
+        floor: FreeSpaceFloor | None = None,
     ) -> None:
-        """`mounter` and `mounts` are the kernel's by default."""
+        """`mounter`, `mounts` and what `floor` reads are the kernel's by default."""
         settings = dependencies.settings
         pods = settings.kubelet_directory / PODS
         self._problems = dependencies.problems
@@ -103,7 +105,11 @@ class CachesRole:
         )
         self.reconciler = StoreReconciler(
             OpenedStore(settings.caches_directory, dependencies.clock, dependencies.problems),
-            Extractions(self._pull, dependencies.clock),
+            Extractions(
+                self._pull,
+                dependencies.clock,
+                limits=ExtractionLimits(floor=floor or FreeSpaceFloor()),
+            ),
             self.objects,
             uses=self.uses,
             writer=self.writer,

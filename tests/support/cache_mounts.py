@@ -231,7 +231,7 @@ def case_store_on_a_full_disk(directory: Path) -> None:
     layer = LayerSource(a_triton_layer(data=os.urandom(300_000)))
     error = store_refusal(store, layer)
     assert error.fault is StoreFault.FULL
-    assert "No space left on device; free space or inodes on its file system" in str(error)
+    assert "kept for others; free space or inodes there" in str(error)
     assert [path.name for path in (root / "tmp").iterdir()] == []
     assert [path.name for path in (root / "content").iterdir()] == []
     layer = LayerSource(a_triton_layer())

@@ -16,6 +16,7 @@ from agent.context import AgentContext
 from agent.csi.volume_request import PublishVolume
 from agent.csi.volume_source import Absence, CacheVolume, NotThere
 from agent.driver.port import DriverSnapshot
+from agent.kernelcache.layer_limits import FreeSpaceFloor
 from agent.kernelcache.mountinfo import MountEntry
 from agent.roles.caches_role import CachesRole
 from agent.settings import AgentRole, AgentSettings
@@ -115,6 +116,7 @@ class CacheNode:
         self.pods = folder / "kubelet" / "pods"
         self.pods.mkdir(parents=True)
         self.settings: Json = {}
+        self.floor = FreeSpaceFloor()
 
     def begin(self) -> None:
         """Create the parts, as a start of the process does."""
@@ -136,6 +138,7 @@ class CacheNode:
             self.inventory,
             mounter=self.mounter,
             mounts=self.mounts,
+            floor=self.floor,
         )
         self.source = self.role.volumes
         self.store = self.role.reconciler.store

@@ -12,6 +12,7 @@ from agent.csi.volume_source import NotThere
 from agent.errors import MountError
 from agent.kernelcache.content_store import open_store
 from agent.kernelcache.errors import VolumesUnknownError
+from agent.kernelcache.layer_limits import FreeSpaceFloor
 from agent.kernelcache.mountinfo import MountEntry
 from api.cache_name import CacheName
 from kube.resources import SECRETS
@@ -131,7 +132,24 @@ async def test_a_layer_beyond_what_the_quota_leaves_is_refused(node: CacheNode) 
         await node.add_cache(digest)
         detail = await node.until_state("Error", digest)
         assert detail == (
-            "the layer's files have more than the 20000 bytes that the node's quota of caches leaves for them"
+            "the layer's files take more of the disk than the 20000 bytes that the node's quota of caches leaves"
+            " for them: each file and directory takes at least 4096"
+        )
+        assert node.contents() == set()
+
+
+async def test_a_node_whose_disk_has_no_more_than_is_kept_free_names_cache_and_disk(
+    node: CacheNode,
+) -> None:
+    digest = an_image(node.registry)
+    found = (4096, 4096, 1_000, 150, 150, 1_000, 900, 900, 0, 255)
+    node.floor = FreeSpaceFloor(read=lambda _: os.statvfs_result(found))
+    async with node.running():
+        await node.add_cache(digest)
+        assert await node.until_state("Error", digest) == (
+            "GKMCache team-a/llama: its first 0 files and 0 directories take 0 bytes of the node's disk, and its file system"
+            " has 614400 bytes and 900 inodes free, of which 614400 bytes and 100 inodes are kept for others; free"
+            " space or inodes there, or give kernel_caches.directory a file system of its own"
         )
         assert node.contents() == set()
 

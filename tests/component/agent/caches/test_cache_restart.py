@@ -38,6 +38,7 @@ def store_contents(node: CacheNode, count: int) -> list[Digest]:
             digest=digest,
             cache_type=CacheType.TRITON,
             size_bytes=1000,
+            disk_bytes=4096,
             files=1,
             has_shared_objects=False,
             extracted_at=now,

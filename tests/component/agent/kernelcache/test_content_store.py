@@ -2,6 +2,8 @@
 
 import asyncio
 import datetime as dt
+import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from agent.kernelcache.content_store import ContentStore, open_store
 from agent.kernelcache.errors import LayerRefusedError, StoreError, StoreFault
-from agent.kernelcache.layer_limits import ExtractionLimits
+from agent.kernelcache.layer_limits import BLOCK_BYTES, ExtractionLimits
 from api.cache_name import CacheName
 from api.image_reference import Digest
 from kernelcache.image_format import CacheType
@@ -77,6 +79,19 @@ async def test_a_content_is_there_after_a_restart(opened, root: Path, clock: Set
     assert store.contents == {A: content}
     assert (store.files_of(A) / f"{HASH}0/kernel.ptx").read_bytes() == b"kernel"
     assert names_in(root / "tmp") == []
+
+
+async def test_a_record_of_an_older_version_is_measured_and_one_of_a_newer_is_read(
+    opened, root: Path
+):
+    content = await add(opened())
+    record = root / "content" / A.replace(":", "-") / "content.json"
+    fields = json.loads(record.read_bytes())
+    assert (fields["sizeBytes"], fields.pop("diskBytes")) == (12, 4 * BLOCK_BYTES)
+    for written in (fields, fields | {"diskBytes": 4 * BLOCK_BYTES, "ofTheNextVersion": 1}):
+        record.write_text(json.dumps(written))
+        os.utime(record, (content.used_at.timestamp(),) * 2)
+        assert opened().contents == {A: content}
 
 
 async def test_a_second_cache_of_the_same_digest_is_not_pulled_again(opened, root: Path):

@@ -7,13 +7,14 @@ import tarfile
 import tracemalloc
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agent.kernelcache.errors import LayerFault, LayerRefusedError
+from agent.kernelcache.errors import LayerFault, LayerRefusedError, StoreError, StoreFault
 from agent.kernelcache.extraction import OWN_TIME_NS, extract_layer
-from agent.kernelcache.layer_limits import ExtractionLimits
+from agent.kernelcache.layer_limits import BLOCK_BYTES, ExtractionLimits, FreeSpaceFloor
 from kernelcache.image_format import CacheType
 from tests.support.cache_layers import (
     MANIFEST,
@@ -278,3 +279,63 @@ def test_a_layer_of_one_byte_chunks_is_the_same(directory: Path):
     chunks = (layer[at : at + 1] for at in range(len(layer)))
     extract_layer(chunks, directory, cache_type=CacheType.TRITON, limits=LIMITS)
     assert len(names_below(directory)) == 4
+
+
+def a_disk(*, free_bytes: int, free_inodes: int) -> FreeSpaceFloor:
+    """Return the floor of a disk with 1 GiB and 10,000 inodes of which so much is free."""
+    blocks, free = 2**30 // BLOCK_BYTES, free_bytes // BLOCK_BYTES
+    found = (BLOCK_BYTES, BLOCK_BYTES, blocks, free, free, 10_000, free_inodes, free_inodes, 0, 255)
+    return FreeSpaceFloor(read=lambda _: os.statvfs_result(found))
+
+
+SMALL_FILES = [
+    a_file(f"{PREFIX}{at}/x", b"" if at % 2 else b"1", mtime=0, uid=0) for at in range(40)
+]
+
+
+def test_small_files_count_as_the_blocks_that_they_take(directory: Path):
+    found = extract(a_layer(*SMALL_FILES), directory)
+    assert found.size_bytes == 20
+    assert found.disk_bytes == 80 * BLOCK_BYTES
+    taken = sum(path.lstat().st_blocks * 512 for path in directory.rglob("*"))
+    assert taken <= found.disk_bytes
+
+
+def test_the_quota_refuses_small_files_by_their_blocks(directory: Path):
+    limits = replace(LIMITS, disk_bytes=50 * BLOCK_BYTES)
+    fault, text = refusal_of(directory, *SMALL_FILES, limits=limits)
+    assert fault is LayerFault.TOO_LARGE
+    assert "more of the disk than the 204800 bytes" in text
+    assert len(names_below(directory)) <= 51
+
+
+@pytest.mark.parametrize(
+    ("disk", "free"),
+    [
+        (
+            a_disk(free_bytes=100 * 2**20, free_inodes=9_000),
+            "104857600 bytes and 9000 inodes free, of which 161061273 bytes and 1000 inodes are kept",
+        ),
+        (
+            a_disk(free_bytes=2**29, free_inodes=1_000),
+            "536870912 bytes and 1000 inodes free, of which 161061273 bytes and 1000 inodes are kept",
+        ),
+    ],
+    ids=["bytes", "inodes"],
+)
+def test_an_extraction_stops_where_the_disk_has_no_more_than_is_kept_free(
+    directory: Path, disk: FreeSpaceFloor, free: str
+):
+    with pytest.raises(StoreError, match=free) as caught:
+        extract(a_layer(*SMALL_FILES), directory, limits=replace(LIMITS, floor=disk))
+    assert caught.value.fault is StoreFault.FULL
+    assert "its first 0 files and 0 directories take 0 bytes" in str(caught.value)
+    assert not any(path.is_file() for path in directory.rglob("*"))
+
+
+def test_a_file_system_that_makes_inodes_as_they_are_needed_has_no_floor_of_them(directory: Path):
+    found = (BLOCK_BYTES, BLOCK_BYTES, 2**20, 2**20, 2**20, 0, 0, 0, 0, 255)
+    floor = FreeSpaceFloor(read=lambda _: os.statvfs_result(found))
+    assert (
+        extract(a_layer(*SMALL_FILES), directory, limits=replace(LIMITS, floor=floor)).files == 40
+    )
