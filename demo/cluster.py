@@ -136,7 +136,10 @@ class DemoCluster:
                 await stack.enter_async_context(self.images.registry)
                 self.server.kernel_caches = {
                     "verification": {"keys": [self.images.public_pem]},
-                    "registries": {"plain_http": [self.images.registry.host]},
+                    "registries": {
+                        "plain_http": [self.images.registry.host],
+                        "private": [self.images.registry.host],
+                    },
                     "grace_s": CACHE_GRACE_S,
                 }
             self.client = await stack.enter_async_context(self.administrator())

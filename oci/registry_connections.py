@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 import aiohttp
 import msgspec
 import yarl
+from aiohttp.helpers import is_ip_address
 
 from api.field_errors import UNDECODABLE
 from oci.errors import (
@@ -28,6 +29,7 @@ from oci.errors import (
     RegistryUntrusted,
     UnexpectedAnswer,
 )
+from oci.public_addresses import PrivateAddressError, PublicResolver, is_public
 from oci.retry_delays import parse_retry_after
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ _MAX_ERROR_BYTES: Final = 64 * 1024
 _READ_BUFFER_BYTES: Final = 256 * 1024
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HTTP_PORT: Final = 80
+_HTTPS_PORT: Final = 443
 
 
 @final
@@ -73,7 +76,7 @@ class RegistryConnections:
         """
         settings = self.settings
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=settings.tls()),
+            connector=aiohttp.TCPConnector(ssl=settings.tls(), resolver=self._resolver()),
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=settings.connect_timeout_s,
@@ -132,15 +135,18 @@ class RegistryConnections:
         """Refuse what must not be asked.
 
         Raises:
-            AddressRefused: it is plain HTTP and not in the setting, or no address of a server.
+            AddressRefused: it is plain HTTP and not in the setting, an IP address that is not public and not in the
+                setting, or no address of a server.
         """
-        if url.scheme == "https" and url.host:
-            return
-        if url.scheme != "http" or not url.host:
+        if url.scheme not in {"http", "https"} or not url.host:
             raise AddressRefused(
                 name, f"{url} is no address of a server", "correct the registry's configuration"
             )
-        if not self._may_be_plain(url):
+        # A name is judged by its addresses, as a connection is made; an IP address is not resolved.
+        may_be_private = self._may_be_private(url.host_subcomponent or "", url.port)
+        if is_ip_address(url.host) and not is_public(url.host) and not may_be_private:
+            raise _private(name, url)
+        if url.scheme == "http" and not self._may_be_plain(url):
             raise AddressRefused(
                 name,
                 f"{host_and_port(url)} would be asked without TLS",
@@ -166,6 +172,8 @@ class RegistryConnections:
                 allow_redirects=False,
                 middlewares=(_sent_once,),
             )
+        except PrivateAddressError as error:
+            raise _private(request.name, url) from error
         except _BrokenError as broken:
             raise unreachable(request.name, url, broken.error) from broken.error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -174,6 +182,14 @@ class RegistryConnections:
     def _may_be_plain(self, url: yarl.URL) -> bool:
         hosts = self.settings.plain_http_hosts
         return host_and_port(url) in hosts or (url.port == _HTTP_PORT and url.host in hosts)
+
+    def _resolver(self) -> PublicResolver | None:
+        return None if self.settings.private_hosts is None else PublicResolver(self._may_be_private)
+
+    def _may_be_private(self, host: str, port: int | None) -> bool:
+        hosts = self.settings.private_hosts
+        is_default = port in {_HTTP_PORT, _HTTPS_PORT}
+        return hosts is None or f"{host}:{port}" in hosts or (is_default and host in hosts)
 
 
 @final
@@ -194,6 +210,15 @@ async def _sent_once(
         return await handler(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise _BrokenError(error) from error
+
+
+def _private(name: str, url: yarl.URL) -> AddressRefused:
+    """Return the refusal, without the address: it would tell what names mean inside the cluster."""
+    return AddressRefused(
+        name,
+        f"{host_and_port(url)} has an address that is not public",
+        f"list {host_and_port(url)} in the setting kernel_caches.registries.private, if it may be asked",
+    )
 
 
 def host_and_port(url: yarl.URL) -> str:
@@ -246,12 +271,32 @@ async def read_bounded(response: aiohttp.ClientResponse, name: str, limit: int) 
 
 class _ErrorOfList(msgspec.Struct, frozen=True):
     code: str = ""
-    message: str = ""
 
 
 class _Errors(msgspec.Struct, frozen=True):
     errors: list[_ErrorOfList] = []
 
+
+_CODES: Final = frozenset(
+    {
+        "BLOB_UNKNOWN",
+        "BLOB_UPLOAD_INVALID",
+        "BLOB_UPLOAD_UNKNOWN",
+        "DIGEST_INVALID",
+        "MANIFEST_BLOB_UNKNOWN",
+        "MANIFEST_INVALID",
+        "MANIFEST_UNKNOWN",
+        "NAME_INVALID",
+        "NAME_UNKNOWN",
+        "SIZE_INVALID",
+        "UNAUTHORIZED",
+        "DENIED",
+        "UNSUPPORTED",
+        "TOOMANYREQUESTS",
+        "UNKNOWN",
+    }
+)
+"""Of the distribution specification, and UNKNOWN of its reference implementation."""
 
 _CURES: Final[dict[int, tuple[type[RegistryRefusal], str]]] = {
     401: (
@@ -273,7 +318,7 @@ async def refusal_of(
     """Return the error for an answer that is no success, and release the answer."""
     body = b""
     try:
-        # The status is the answer, the text only explains it: a fault while it is read is not reported.
+        # The status is the answer, the codes only explain it: a fault while they are read is not reported.
         with suppress(aiohttp.ClientError, OSError):
             while len(body) < _MAX_ERROR_BYTES and (chunk := await response.content.readany()):
                 body += chunk
@@ -283,22 +328,26 @@ async def refusal_of(
     kind, cure = _CURES.get(status, (UnexpectedAnswer, "check that this is an OCI registry"))
     if 500 <= status <= 599:
         kind, cure = RegistryFailed, "look into the registry's log"
-    text = _text_of(body)
+    codes = _codes_of(body)
     fact = f"{host_and_port(response.url)} answers {status} to {response.method}"
     return kind(
         name,
-        f"{fact}: {text}" if text else fact,
+        f"{fact}: {codes}" if codes else fact,
         cure,
         status=status,
         retry_after_s=parse_retry_after(response.headers.get("Retry-After"), now),
     )
 
 
-def _text_of(body: bytes) -> str:
+def _codes_of(body: bytes) -> str:
+    """Return the protocol's codes that the body has, and nothing else of it.
+
+    Errors are told to users who name the registry, and who may have no access to what answers there.
+    """
     with suppress(*UNDECODABLE):
         errors = msgspec.json.decode(body, type=_Errors).errors
-        return ", ".join(f"{one.code} {one.message}".strip() for one in errors[:3])
-    return body[:1024].decode("utf-8", "replace")
+        return ", ".join(error.code for error in errors[:3] if error.code in _CODES)
+    return ""
 
 
 def unreachable(name: str, url: yarl.URL, error: Exception) -> RegistryError:

@@ -26,6 +26,9 @@ class RegistrySettings:
     """Authorities to trust instead of the system's."""
     plain_http_hosts: frozenset[str] = frozenset()
     """`host:port` of registries, token servers and blob stores that are asked without TLS; all others never."""
+    private_hosts: frozenset[str] | None = None
+    """`host:port` (or a host, on port 443) of registries, token servers and blob stores that may have addresses that
+    are not public; None is every host."""
     connect_timeout_s: float = 10.0
     read_timeout_s: float = 30.0
     """Between two reads of an answer."""

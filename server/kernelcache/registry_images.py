@@ -74,6 +74,7 @@ class RegistryImages:
             user_agent=user_agent,
             ca_file=registries.ca_file,
             plain_http_hosts=frozenset(registries.plain_http),
+            private_hosts=frozenset(registries.private),
             connect_timeout_s=registries.timeout_s,
             read_timeout_s=registries.timeout_s,
             # A little longer than the whole, which then has the say; the user's client repeats.

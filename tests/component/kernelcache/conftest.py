@@ -122,5 +122,8 @@ def cache_settings(
 ) -> KernelCacheSettings:
     plain = [one.double.host for one in registries]
     return KernelCacheSettings.model_validate(
-        {"registries": {"plain_http": plain, "timeout_s": timeout_s}, **sections}
+        {
+            "registries": {"plain_http": plain, "private": plain, "timeout_s": timeout_s},
+            **sections,
+        }
     )

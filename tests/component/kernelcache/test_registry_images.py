@@ -3,8 +3,9 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from tests.component.kernelcache.conftest import NAMESPACE, cache_settings
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until
 from tests.support.registry_caches import CacheRegistry, Signer
-from tests.support.registry_double import Hang
+from tests.support.registry_double import Hang, RegistryDouble, Status
 from tests.support.sigstore_instance import SigstoreInstance
 
 NAME = CacheName(namespace="team-a", name="cache")
@@ -48,9 +49,14 @@ def a_question(registry: CacheRegistry, *signers: Signer) -> ImageQuestion:
 
 
 @asynccontextmanager
-async def images_of(registry: CacheRegistry) -> AsyncIterator[RegistryImages]:
+async def images_of(
+    registry: CacheRegistry, **registries: tuple[str, ...]
+) -> AsyncIterator[RegistryImages]:
     """As a server has it with the time of the default settings."""
     settings, clock = cache_settings(registry, timeout_s=2.0), LoopClock()
+    settings = settings.model_copy(
+        update={"registries": settings.registries.model_copy(update=registries)}
+    )
     # Nothing is asked of it: no question has a pull secret.
     client = KubeClient(StaticConnection("http://127.0.0.1:9"), clock)
     images = RegistryImages(settings, client, clock, namespace=NAMESPACE, user_agent="tests")
@@ -96,6 +102,72 @@ async def test_a_burst_is_bounded_and_the_rest_is_told_to_try_again(
         busy = f"{registry.image}: {AT_A_TIME} images are being resolved: try again"
         assert [one.text for one in found if isinstance(one, ImageFault)].count(busy) == 4
         assert isinstance(await images.resolve(a_question(registry)), ResolvedImage)
+
+
+async def refusal_of(images: RegistryImages, question: ImageQuestion) -> str:
+    found = await images.resolve(question)
+    assert isinstance(found, ImageFault)
+    return found.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_an_address_that_is_not_public_is_refused_unless_its_registry_is_listed(
+    registry: CacheRegistry, host: str
+) -> None:
+    registry.push()
+    asked = f"{host}:{registry.double.host.rpartition(':')[2]}"
+    question = replace(
+        a_question(registry), reference=parse_image_reference(f"{asked}/team/cache:1")
+    )
+    async with images_of(registry, private=(), plain_http=(asked,)) as images:
+        assert await refusal_of(images, question) == (
+            f"{asked}/team/cache:1: {asked} has an address that is not public; list {asked} in the setting"
+            " kernel_caches.registries.private, if it may be asked"
+        )
+    assert not registry.double.seen
+    async with images_of(registry, private=(asked,), plain_http=(asked,)) as images:
+        assert isinstance(await images.resolve(question), ResolvedImage)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda url: Status(307, {"Location": f"{url}/admin"}),
+        lambda url: Status(401, {"WWW-Authenticate": f'Bearer realm="{url}/token"'}),
+    ],
+    ids=["redirect", "realm"],
+)
+async def test_a_registry_leads_to_no_address_that_is_not_public(
+    registry: CacheRegistry, answer: Callable[[str], Status]
+) -> None:
+    async with RegistryDouble() as inside:
+        registry.double.will_fail(answer(inside.url), "HEAD", "/manifests/1")
+        plain = (registry.double.host, inside.host)
+        async with images_of(registry, plain_http=plain) as images:
+            text = await refusal_of(images, a_question(registry))
+        assert f"list {inside.host} in the setting kernel_caches.registries.private" in text
+        assert not inside.seen
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("INTERNAL PAGE: password hunter2", "answers 404 to GET; check"),
+        (
+            '{"errors": [{"code": "hunter2"}, {"code": "NAME_UNKNOWN", "message": "hunter2"}]}',
+            "answers 404 to GET: NAME_UNKNOWN; check",
+        ),
+    ],
+)
+async def test_the_answer_has_nothing_of_a_registrys_body_but_codes_of_the_protocol(
+    registry: CacheRegistry, body: str, told: str
+) -> None:
+    registry.push()
+    registry.double.will_fail(Status(404, text=body), "GET", "/manifests/")
+    async with images_of(registry) as images:
+        text = await refusal_of(images, a_question(registry))
+    assert told in text
+    assert "hunter2" not in text
 
 
 async def test_nothing_is_asked_before_it_runs(registry: CacheRegistry) -> None:

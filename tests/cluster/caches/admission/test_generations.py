@@ -78,7 +78,7 @@ async def test_every_stored_object_proves_its_image(
     async with RegistryDouble() as double:
         registry = CacheRegistry(double)
         settings = {
-            "registries": {"plain_http": [double.host]},
+            "registries": {"plain_http": [double.host], "private": [double.host]},
             "verification": {"keys": [SIGNER.pem]},
         }
         system = installation.GpuSystem(

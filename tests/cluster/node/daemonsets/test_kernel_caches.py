@@ -54,7 +54,7 @@ async def test_the_agents_pod_mounts_caches_for_the_other_pods(
             "directory": str(STORE),
             "grace_s": 1,
             "verification": {"keys": [signer.public_pem]},
-            "registries": {"plain_http": [registry.host]},
+            "registries": {"plain_http": [registry.host], "private": [registry.host]},
         },
     )
     try:

@@ -1,0 +1,72 @@
+"""Names that lead to public addresses only: whoever may name a registry must not reach what is beside the server.
+
+Addresses are judged as a connection is made, so that a name that leads elsewhere a moment later gains nothing.
+"""
+
+import ipaddress
+from typing import TYPE_CHECKING, Final, final
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import DefaultResolver
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+_TRANSLATED: Final = ipaddress.ip_network("64:ff9b::/96")
+"""IPv4 addresses behind a NAT64, as RFC 6052 writes them."""
+
+
+class PrivateAddressError(Exception):
+    """A host's address is not public; aiohttp passes it through, as it is no OSError."""
+
+
+@final
+class PublicResolver(AbstractResolver):
+    """Refuses hosts of which an address is not public, unless they may have such addresses."""
+
+    def __init__(
+        self,
+        may_be_private: "Callable[[str, int], bool]",
+        resolver: AbstractResolver | None = None,
+    ) -> None:
+        """`resolver` is the system's by default; made in the event loop."""
+        self._may_be_private = may_be_private
+        self._resolver = resolver or DefaultResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: "socket.AddressFamily | int" = 0
+    ) -> list[ResolveResult]:
+        """Return the addresses of the host.
+
+        Raises:
+            PrivateAddressError: one of them is not public.
+            OSError: the host has none.
+        """
+        found = await self._resolver.resolve(host, port, family)  # type: ignore[arg-type]
+        if not self._may_be_private(host, port) and not all(
+            is_public(address["host"]) for address in found
+        ):
+            raise PrivateAddressError
+        return found
+
+    async def close(self) -> None:
+        """Release the resolver."""
+        await self._resolver.close()
+
+
+def is_public(address: str) -> bool:
+    """Say whether an IP address is one of the public internet; what is no address is not public."""
+    try:
+        # An IPv6 address may name its network interface after a percent sign.
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.is_site_local:
+            return False
+        hidden = found.sixtofour or found.ipv4_mapped
+        if found in _TRANSLATED:
+            hidden = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+        found = hidden or found
+    return found.is_global and not found.is_multicast
