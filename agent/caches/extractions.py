@@ -1,4 +1,4 @@
-"""Extractions under way: at most two at once, each in a task, with its progress; failures with their texts.
+"""Extractions under way: a few at once, each in a task, with its progress; failures with their texts.
 
 A digest may be named by several caches, with other registries and other secrets: they are tried in turn.
 """
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from api.image_reference import Digest
     from api.kinds.gkmcache import GKMCache
 
-MOST_AT_ONCE: Final = 2
+MOST_AT_ONCE: Final = 3
+MOST_WARM_AT_ONCE: Final = MOST_AT_ONCE - 1
+"""Of caches that no pod waits for: one slot is kept for the others."""
 TASK: Final = "agent.caches.extraction"
 _MIB: Final = 2**20
 _EXPECTED: Final = (RegistryError, CacheImageError, ImageReferenceError, KernelCacheError)
@@ -57,8 +59,15 @@ class RunningExtraction:
     max_bytes: int | None
     needs_bytes: int
     """What the quota counts for it meanwhile."""
+    is_awaited: bool = False
+    """Whether a pod waited for it as it started."""
     progress: PullProgress = field(default_factory=PullProgress)
     task: "asyncio.Task[None] | None" = None
+
+    @property
+    def namespace(self) -> str:
+        """Whose slot it takes: that of the cache that is tried first; empty for a ClusterGKMCache."""
+        return self.caches[0].cache_name.namespace
 
     def text(self) -> str:
         """Return how far it is, for a caller that asks now."""
@@ -86,9 +95,14 @@ class Extractions:
             CACHE_EXTRACTIONS.labels(outcome)
         TASK_FAILURES.labels(TASK)
 
-    @property
-    def has_room(self) -> bool:
-        return len(self.running) < MOST_AT_ONCE
+    def has_room_for(self, extraction: RunningExtraction) -> bool:
+        """Say whether it may start: a namespace has one slot for what its pods wait for, and one for all else."""
+        running = self.running.values()
+        most = MOST_AT_ONCE if extraction.is_awaited else MOST_WARM_AT_ONCE
+        if len(running) >= most:
+            return False
+        alike = (other for other in running if other.is_awaited == extraction.is_awaited)
+        return not any(other.namespace == extraction.namespace for other in alike)
 
     def start(
         self,

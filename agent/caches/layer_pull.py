@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.image_reference import Digest, parse_image_reference
 from kernelcache.image_format import CacheImage, config_descriptor, read_cache_image
+from oci.errors import RegistryTimedOut
 from oci.platforms import ImagePlatform
 from oci.registry_client import RegistryClient
 from telemetry.agent_metrics import CACHE_PULL_DURATION, CACHE_PULLED_BYTES
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from api.kinds.gkmcache import GKMCache
     from oci.registry_connections import RegistryConnections
 
+LEAST_BYTES: Final = 2**20
+LEAST_WITHIN_S: Final = 60.0
+"""A registry that sends less in this time gives its slot to other caches; the time of our own disk does not count."""
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -64,10 +68,23 @@ class OpenedLayer:
         began = self._clock.monotonic()
         self._progress.received, self._progress.total = 0, self.image.layer.size
         async with aclosing(self._client.blob(self._reference, self.image.layer)) as blob:
+            waited_s, since = 0.0, 0
+            asked_at = self._clock.monotonic()
             async for chunk in blob:
+                waited_s += self._clock.monotonic() - asked_at
                 self._progress.received += len(chunk)
                 CACHE_PULLED_BYTES.inc(len(chunk))
+                since += len(chunk)
+                if since >= LEAST_BYTES:
+                    waited_s, since = 0.0, 0
+                elif waited_s > LEAST_WITHIN_S:
+                    raise RegistryTimedOut(
+                        str(self._reference),
+                        f"its registry sent {since} bytes in {waited_s:.0f} s, and gives way to other caches",
+                        "check the network to it",
+                    )
                 yield chunk
+                asked_at = self._clock.monotonic()
         CACHE_PULL_DURATION.observe(self._clock.monotonic() - began)
 
 

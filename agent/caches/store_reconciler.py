@@ -275,14 +275,18 @@ class StoreReconciler:
             pairs = [verdicts[name] for name in one.caches]
             # A cache whose digest is not proven now is not what is pulled for.
             caches = [cache for cache, verdict in pairs if not verdict.waits_for]
-            if caches and self.extractions.has_room:
-                sizes = [verdict.wanted.bytes for _, verdict in pairs if verdict.wanted is not None]
-                yield RunningExtraction(
-                    digest=one.digest,
-                    caches=caches,
-                    max_bytes=one.max_bytes,
-                    needs_bytes=max(*sizes, one.max_bytes or 0),
-                )
+            if not caches:
+                continue
+            sizes = [verdict.wanted.bytes for _, verdict in pairs if verdict.wanted is not None]
+            extraction = RunningExtraction(
+                digest=one.digest,
+                caches=caches,
+                max_bytes=one.max_bytes,
+                needs_bytes=max(*sizes, one.max_bytes or 0),
+                is_awaited=one.reason is ExtractionReason.POD_WAITS,
+            )
+            if self.extractions.has_room_for(extraction):
+                yield extraction
 
     def _extracted(self, extraction: RunningExtraction, error: Exception | None) -> None:
         self.trigger()

@@ -125,6 +125,25 @@ async def test_an_extraction_that_nothing_needs_any_more_ends(node: CacheNode) -
         await node.until_not_shown()
 
 
+async def test_a_namespace_whose_registry_hangs_keeps_no_other_from_its_slots(
+    node: CacheNode,
+) -> None:
+    layers = [a_triton_layer(data=os.urandom(300_000)) for _ in range(2)]
+    hanging = [an_image(node.registry, layer=layer) for layer in layers]
+    digest = an_image(node.registry, tag="2")
+    for key, content in node.registry.blobs.items():
+        if content in layers:
+            node.registry.will_fail(Hang(after=100_000), "GET", key, times=5)
+    other = CacheName(namespace="team-b", name="honest")
+    async with node.running():
+        for number, one in enumerate(hanging):
+            await node.add_cache(one, CacheName(namespace=TEAM, name=f"slow-{number}"))
+        await until(lambda: bool(node.role.reconciler.extractions.running))
+        await node.add_cache(digest, other, tag="2")
+        assert (await node.until_state("Extracted", digest, other)) is not None
+        assert len(node.role.reconciler.extractions.running) == 1
+
+
 async def test_a_layer_beyond_what_the_quota_leaves_is_refused(node: CacheNode) -> None:
     digest = an_image(node.registry, layer=a_triton_layer(data=bytes(50_000)))
     node.settings["caches_quota"] = 20_000
