@@ -1,20 +1,23 @@
-"""CustomResourceDefinitions as their projects publish them, in a folder beside the repository; tests skip without it."""
+"""CustomResourceDefinitions that other projects publish, from the facts that `published_facts` derived of them."""
 
-from pathlib import Path
+import json
 from typing import Any
 
-import pytest
-import yaml
-
-FOLDER = Path(__file__).parents[3] / "shared" / "data" / "crds"
+from tests.support.published_facts import FOLDER, definition_of, sample_of
 
 
 def published_crd(name: str) -> dict[str, Any]:
     """Return a definition, such as `nodefeatures.nfd.k8s-sigs.io`."""
-    file = FOLDER / f"{name}.yaml"
-    if not file.exists():
-        pytest.skip(f"no published definition of {name}: {file} is absent", allow_module_level=True)
-    found: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return definition_of(_facts(name))
+
+
+def published_sample(name: str) -> dict[str, Any]:
+    """Return the object that a project documents for a definition of its own."""
+    return sample_of(_facts(name))
+
+
+def _facts(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     return found
 
 

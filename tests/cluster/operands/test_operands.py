@@ -3,11 +3,9 @@
 import functools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
@@ -24,11 +22,11 @@ from reconciler.operands.live_operands import read_operands
 from reconciler.operands.rights import NAMESPACED_RBAC, RBAC
 from server.system_clock import SystemClock
 from tests.cluster.environment import definitions, polling
+from tests.support.published_crds import published_crd
 from tests.support.recorded_events import RecordedEvents
 from tests.support.vertical_pod_autoscaler import vertical_pod_autoscaler_crd
 from tests.unit.operands.operand_cases import ALL_ON, CASES, NVML
 
-CRDS = Path(__file__).parents[4] / "shared" / "data" / "crds"
 MONITORS = "servicemonitors.monitoring.coreos.com"
 MANAGER = "gpu-control-plane/operands"
 NEW_IMAGE = "registry.example.com/gpu-control-plane:2.0"
@@ -255,15 +253,13 @@ async def test_a_binding_of_another_installation_is_told_with_its_cure(operands:
 
 
 async def test_monitors_are_those_of_their_project_and_come_with_it(operands: Operands, kubectl):
-    file = CRDS / f"{MONITORS}.yaml"
-    if not file.exists():
-        pytest.skip(f"{file} is needed: the definition of ServiceMonitor")
+    definition = published_crd(MONITORS)
     server = operands.server(NVML)
     await server.reconcile(KEY)
     assert (await operands.versions()).keys() == operands.names(NVML)
-    await kubectl("apply", "--server-side", "-f", str(file))
+    await kubectl("apply", "--server-side", "-f", "-", stdin=render([definition]))
     try:
-        await definitions.until_served(kubectl, [yaml.safe_load(file.read_text(encoding="utf-8"))])
+        await definitions.until_served(kubectl, [definition])
 
         async def is_made() -> bool:
             await server.reconcile(KEY)

@@ -5,15 +5,12 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import pytest
-import yaml
-
 from api.kinds.nvidia.clusterpolicy import ClusterPolicy
 from api.kinds.nvidia.nvidiadriver import NVIDIADriver
 from api.meta import Model
 from manifests.nvidia.operator_crds import build_operator_crds
 from tests.support.nvidia.stricter_rules import OWNER
-from tests.support.published_crds import FOLDER, published_crd
+from tests.support.published_crds import published_crd, published_sample
 from tests.support.seeded_objects import SeededObjects
 
 Json = dict[str, Any]
@@ -55,11 +52,7 @@ def api_version(crd: Json) -> str:
 
 
 def sample(kind: str) -> Json:
-    file = FOLDER.parent / "samples" / f"{kind.lower()}.yaml"
-    if not file.exists():
-        pytest.skip(f"no published sample: {file} is absent")
-    found: Json = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return found
+    return published_sample(OURS[kind]["metadata"]["name"])
 
 
 def published_objects(kind: str, *, seed: int, count: int) -> Iterator[Json]:

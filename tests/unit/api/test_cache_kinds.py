@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +23,7 @@ from api.meta import Model
 from api.names import GKM_API_VERSION, cache_node_finalizer
 from manifests.caches.cache_crds import build_cache_crds
 from simulator.apiserver.schema.structural import StructuralSchema
-from tests.support.published_crds import FOLDER, faults, published_crd
+from tests.support.published_crds import faults, published_crd, published_sample
 from tests.support.schema_objects import objects_of
 
 MODELS: dict[str, type[Model]] = {
@@ -158,12 +157,9 @@ def served(body: dict[str, Any]) -> tuple[list[str], list[str]]:
     return unknown, [fault.message for fault in schema.validate(body, None)]
 
 
-@pytest.mark.parametrize("name", ["gkmcache", "clustergkmcache"])
-def test_published_samples_are_accepted(name):
-    file = FOLDER.parent / "samples" / f"{name}.yaml"
-    if not file.exists():
-        pytest.skip(f"no published sample: {file} is absent")
-    sample = yaml.safe_load(file.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("kind", ["GKMCache", "ClusterGKMCache"])
+def test_published_samples_are_accepted(kind):
+    sample = published_sample(PUBLISHED[kind])
     assert served(sample) == ([], [])
     assert "image" not in sample.get("spec", {})
     msgspec.convert(sample, MODELS[sample["kind"]])
