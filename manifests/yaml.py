@@ -8,11 +8,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
+UNLIMITED: Final = 2**31 - 1
+"""Width of lines that are never folded: the largest that the emitter in C takes."""
 _BOOLEANS_OF_KUBECTL: Final = frozenset("yYnN")
 """To kubectl and Helm, but not to PyYAML, these are booleans (YAML 1.1)."""
 
 
-class ManifestDumper(yaml.SafeDumper):
+class ManifestDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # C where PyYAML has it
     """Multi-line texts as blocks, and no aliases."""
 
     def ignore_aliases(self, data: object) -> bool:  # PyYAML's signature
@@ -24,7 +26,8 @@ class ManifestDumper(yaml.SafeDumper):
         style = "|" if "\n" in data else None
         if data in _BOOLEANS_OF_KUBECTL:
             style = "'"
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+        node: yaml.ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+        return node
 
 
 ManifestDumper.add_representer(str, ManifestDumper.represent_str)
@@ -34,7 +37,7 @@ def render(
     documents: "Iterable[Mapping[str, Any]]",
     *,
     dumper: type[ManifestDumper] = ManifestDumper,
-    width: float = 100,
+    width: int = 100,
 ) -> str:
     """Return the documents as one YAML stream; the same documents give the same text."""
     return yaml.dump_all(

@@ -183,6 +183,7 @@ def _installation(tokens: Tokens, fixed: "Mapping[str, object]") -> Installation
     )
 
 
+@functools.cache
 def _setting(path: str) -> str:
     """Return the expression of a setting: the given one, or the server's default."""
     names = path.split(".")

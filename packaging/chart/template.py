@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from chart.tokens import TOKEN, Expression, Kind
-from manifests.yaml import ManifestDumper, render
+from manifests.yaml import UNLIMITED, ManifestDumper, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,9 +22,12 @@ _SCALAR: Final = re.compile(rf"^(?P<indent> *)(?P<before>.*: |.*- )(?P<token>{TO
 class _TemplateDumper(ManifestDumper):
     def represent_str(self, data: str) -> yaml.ScalarNode:
         """Quote a text around a token: what is put in may have single quotes."""
+        node: yaml.ScalarNode
         if "\n" not in data and TOKEN.search(data) and not TOKEN.fullmatch(data):
-            return self.represent_scalar("tag:yaml.org,2002:str", data, style='"')
-        return super().represent_str(data)
+            node = self.represent_scalar("tag:yaml.org,2002:str", data, style='"')
+        else:
+            node = super().represent_str(data)
+        return node
 
 
 _TemplateDumper.add_representer(str, _TemplateDumper.represent_str)
@@ -38,7 +41,7 @@ def template_of(
     Raises:
         ValueError: the text has braces of its own, which Helm would take for expressions.
     """
-    text = render(documents, dumper=_TemplateDumper, width=float("inf"))
+    text = render(documents, dumper=_TemplateDumper, width=UNLIMITED)
     if "{{" in text:
         raise ValueError(f"text has braces of its own: {text[text.index('{{') :][:80]}")
     lines: list[str] = []
