@@ -3,18 +3,16 @@
 import ast
 from collections import Counter
 from functools import cache
-from pathlib import Path
 
 from tests.support.slow_tests import slow_functions
-
-ROOT = Path(__file__).parents[2]
+from tests.support.source_trees import ROOT, tree_of
 
 
 @cache
 def functions_in(file: str) -> frozenset[str]:
     """Return the functions of a module, and the methods of its classes as `Class::method`."""
     found = set()
-    for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body:
+    for node in tree_of(ROOT / file).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found.add(node.name)
         elif isinstance(node, ast.ClassDef):

@@ -6,17 +6,22 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
-
-import pytest
 
 from manifests.monitoring.alerts import ALERTS
 from telemetry.conditions import PoolReady
 from telemetry.reasons import EventReason, RefusalReason
+from tests.support.source_trees import (
+    PACKAGES,
+    ROOT,
+    files_of,
+    name_of,
+    nodes_of,
+    source_of,
+    tree_of,
+)
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (
+NAMES = (
     "admission",
     "agent",
     "api",
@@ -39,7 +44,7 @@ PACKAGES = (
     "simulator",
     "telemetry",
 )
-SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+SOURCES = files_of(*PACKAGES)
 REASONS_LIVE_IN = {
     "telemetry/reasons.py",
     "telemetry/conditions.py",
@@ -67,22 +72,13 @@ WITH_CIRCLES = {
 """Package -> why some of its modules import each other, for types only."""
 
 
-def name_of(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 def strings_in(path: Path) -> set[str]:
-    constants = (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant))
+    constants = (node for node in nodes_of(path) if isinstance(node, ast.Constant))
     return {node.value for node in constants if isinstance(node.value, str)}
 
 
 def test_the_list_of_packages_is_complete():
-    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"} == set(PACKAGES)
+    assert set(PACKAGES) == set(NAMES)
     assert len(SOURCES) > 100
 
 
@@ -96,7 +92,8 @@ MODULES = {module_of(path): path for path in SOURCES}
 def imports_of(module: str, *, with_types: bool) -> set[str]:
     """Return the modules of ours that it imports when it is imported; with types, all that it names."""
     found: set[str] = set()
-    for node in nodes_in(tree_of(MODULES[module]), with_types=with_types):
+    path = MODULES[module]
+    for node in nodes_of(path) if with_types else nodes_at_run_time(tree_of(path)):
         match node:
             case ast.Import():
                 found |= {alias.name for alias in node.names}
@@ -110,16 +107,15 @@ def imports_of(module: str, *, with_types: bool) -> set[str]:
     return (found & MODULES.keys()) - {module}
 
 
-def nodes_in(tree: ast.AST, *, with_types: bool) -> Iterator[ast.AST]:
-    if with_types:
-        yield from ast.walk(tree)
-        return
+def nodes_at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements that run when a module is imported."""
     for node in ast.iter_child_nodes(tree):
-        yield node
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if not isinstance(node, ast.stmt):
             continue
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from nodes_in(node, with_types=False)
+        yield node
+        is_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if not is_for_types and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from nodes_at_run_time(node)
 
 
 def circles_in(imports: dict[str, set[str]]) -> dict[str, list[str]]:
@@ -148,11 +144,17 @@ def test_every_module_can_be_imported_first():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("package", sorted(set(PACKAGES) - WITH_CIRCLES.keys()))
-def test_no_two_modules_of_a_package_name_each_other(package: str):
+def test_no_two_modules_of_a_package_name_each_other():
     """Imports for types count."""
-    ours = {one for one in MODULES if one.partition(".")[0] == package}
-    assert circles_in({one: imports_of(one, with_types=True) & ours for one in ours}) == {}
+    imports: dict[str, dict[str, set[str]]] = defaultdict(dict)
+    for module in MODULES:
+        imports[module.partition(".")[0]][module] = imports_of(module, with_types=True)
+    circles = {
+        package: circles_in({one: found & ours.keys() for one, found in ours.items()})
+        for package, ours in imports.items()
+        if package not in WITH_CIRCLES
+    }
+    assert {package: found for package, found in circles.items() if found} == {}
 
 
 def test_circles_for_types_are_none_at_run_time_and_stay_in_two_packages():
@@ -239,7 +241,7 @@ def test_every_reason_is_used():
     for path in SOURCES:
         if name_of(path) in REASONS_LIVE_IN:
             continue
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 used[node.value.id].add(node.attr)
     for kind in (EventReason, RefusalReason, PoolReady):
@@ -262,7 +264,7 @@ def test_metrics_are_declared_in_their_one_home_only():
             "telemetry/node_software_metrics.py",
             "telemetry/usage_metrics.py",
         }
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.ImportFrom) and node.module == "prometheus_client"
         for alias in node.names
         if alias.name in kinds
@@ -290,7 +292,7 @@ def test_every_metric_is_used():
     imported = {
         alias.name
         for path in SOURCES
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.ImportFrom)
         and node.module
         in {
@@ -330,8 +332,6 @@ def test_everything_that_is_installed_is_locked_by_its_hash():
 def test_definitions_are_awaited_in_one_way():
     """`kubectl wait` fails where a definition has no conditions yet; see the one module that may name it."""
     strays = [
-        name_of(path)
-        for path in (ROOT / "tests").rglob("*.py")
-        if "--for=" + "condition" in path.read_text(encoding="utf-8")
+        name_of(path) for path in files_of("tests") if "--for=" + "condition" in source_of(path)
     ]
     assert strays == ["tests/cluster/environment/definitions.py"]

@@ -1,31 +1,25 @@
 """No private member of a library is used: the library may change it in any release."""
 
 import ast
-from collections.abc import Iterator, Set
-from pathlib import Path
+from collections.abc import Iterator, Sequence, Set
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-OURS = {*(path.parent.name for path in ROOT.glob("*/__init__.py")), "image"}
-SOURCES = sorted(
-    path
-    for package in {*OURS, "packaging"} - {"image", "tests"}
-    for path in (ROOT / package).rglob("*.py")
-    if not path.stem.endswith("_pb2")
-)
+from tests.support.source_trees import PACKAGES, files_of, name_of, nodes_of, source_of
+
+OURS = {*PACKAGES, "tests", "image"}
+SOURCES = [path for path in files_of(*PACKAGES, "packaging") if not path.stem.endswith("_pb2")]
 OF_SELF = {"self", "cls"}
 
 
-def private_members_in(source: str) -> set[str]:
+def private_members_in(nodes: Sequence[ast.AST]) -> set[str]:
     """Return the private members of libraries that a module imports, reads, sets or inherits."""
-    tree = ast.parse(source)
-    imported = dict(imports_in(tree))
+    imported = dict(imports_in(nodes))
     return {
         *(name for name in imported.values() if any(map(is_private, name.split(".")))),
-        *members_in(tree, imported.keys()),
-        *named_members_in(tree),
-        *inherited_members_in(tree, imported.keys()),
+        *members_in(nodes, imported.keys()),
+        *named_members_in(nodes),
+        *inherited_members_in(nodes, imported.keys()),
     }
 
 
@@ -33,9 +27,9 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("_")
 
 
-def imports_in(tree: ast.Module) -> Iterator[tuple[str, str]]:
+def imports_in(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
     """Yield what is imported of libraries: the name it is bound to, and its own."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found = [
                 (alias.asname or alias.name.partition(".")[0], alias.name) for alias in node.names
@@ -47,8 +41,8 @@ def imports_in(tree: ast.Module) -> Iterator[tuple[str, str]]:
         yield from ((bound, name) for bound, name in found if name.partition(".")[0] not in OURS)
 
 
-def members_in(tree: ast.Module, imported: Set[str]) -> Iterator[str]:
-    for node in ast.walk(tree):
+def members_in(nodes: Sequence[ast.AST], imported: Set[str]) -> Iterator[str]:
+    for node in nodes:
         if (
             isinstance(node, ast.Attribute)
             and is_private(node.attr)
@@ -64,9 +58,9 @@ def root_of(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def named_members_in(tree: ast.Module) -> Iterator[str]:
+def named_members_in(nodes: Sequence[ast.AST]) -> Iterator[str]:
     """Yield private members that are asked for by a string: by `getattr` they pass the linter."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Call(
                 func=ast.Name(id="getattr" | "setattr" | "delattr" | "hasattr"),
@@ -77,9 +71,9 @@ def named_members_in(tree: ast.Module) -> Iterator[str]:
                 pass
 
 
-def inherited_members_in(tree: ast.Module, imported: Set[str]) -> Iterator[str]:
+def inherited_members_in(nodes: Sequence[ast.AST], imported: Set[str]) -> Iterator[str]:
     """Yield what a class takes from the private members of a library's class that it extends."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.ClassDef) or not {*map(root_of, node.bases)} & imported:
             continue
         own = set(own_members_of(node))
@@ -127,14 +121,12 @@ def own_members_of(node: ast.ClassDef) -> Iterator[str]:
     ],
 )
 def test_each_way_to_a_private_member_is_found(source: str, found: set[str]):
-    assert private_members_in(source) == found
+    assert private_members_in([*ast.walk(ast.parse(source))]) == found
 
 
 def test_no_private_member_of_a_library_is_used():
     used = {
-        path.relative_to(ROOT).as_posix(): found
-        for path in SOURCES
-        if (found := private_members_in(path.read_text(encoding="utf-8")))
+        name_of(path): found for path in SOURCES if (found := private_members_in(nodes_of(path)))
     }
     assert used == {}
 
@@ -142,4 +134,4 @@ def test_no_private_member_of_a_library_is_used():
 def test_the_linter_that_finds_the_others_is_silenced_nowhere():
     """Ruff's SLF001 finds them on every other object, too."""
     silenced = "noqa: " + "SLF001"
-    assert [path for path in SOURCES if silenced in path.read_text(encoding="utf-8")] == []
+    assert [path for path in SOURCES if silenced in source_of(path)] == []

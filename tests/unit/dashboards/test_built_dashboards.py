@@ -11,8 +11,8 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from manifests.monitoring.dashboards.config_maps import dashboard_names, dashboard_text
+from tests.support.source_trees import PACKAGES, ROOT, files_of, nodes_of
 
-ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "manifests" / "monitoring" / "dashboards"
 OF_DEVELOPMENT = {"grafana_foundation_sdk", "promql_parser", "dashboards"}
 
@@ -46,7 +46,7 @@ def test_the_models_of_the_sdk_read_and_write_it_unchanged(name: str):
 def imports_of(file: Path) -> set[str]:
     """Return the top packages that a module imports, wherever in it."""
     found = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in nodes_of(file):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -55,8 +55,7 @@ def imports_of(file: Path) -> set[str]:
 
 
 def test_nothing_that_is_shipped_needs_the_builder():
-    packages = [path.parent for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"]
-    files = [file for package in packages for file in package.rglob("*.py")]
+    files = files_of(*PACKAGES)
     assert len(files) > 500
     assert [file for file in files if imports_of(file) & OF_DEVELOPMENT] == []
     assert imports_of(Path(sys.modules["dashboards.layout"].__file__ or "")) & OF_DEVELOPMENT
