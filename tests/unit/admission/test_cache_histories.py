@@ -146,4 +146,7 @@ class CacheHistories(RuleBasedStateMachine):
 
 
 TestCacheHistories = CacheHistories.TestCase
-TestCacheHistories.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+PROFILE = settings()
+TestCacheHistories.settings = settings(
+    max_examples=max(100, PROFILE.max_examples), stateful_step_count=30
+)

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.cache_webhooks import (
@@ -62,7 +62,6 @@ def test_any_bytes_are_answered(body: bytes):
     assert {one.answer.status for one in answers(body)} <= {200, 400}
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     new=near_caches,
     old=st.none() | near_caches,

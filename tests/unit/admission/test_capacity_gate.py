@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from admission.admission_webhooks import mutate_pod, validate_pod
 from pool.model import PodPhase
@@ -236,7 +236,6 @@ def test_a_gated_pod_is_otherwise_as_the_user_wrote_it() -> None:
 
 
 @given(pod=pod_objects())
-@settings(max_examples=150)
 def test_answers_of_a_pool_that_does_not_scale_are_the_same_in_each_byte(
     pod: dict[str, Any],
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonpatch
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.admission_webhooks import mutate_pod
@@ -36,7 +36,6 @@ def an_admission_setup() -> AdmissionSetup:
 
 
 @given(pod=pod_objects(), dry_run=st.booleans())
-@settings(max_examples=150)
 def test_mutating_its_own_output_gives_an_empty_patch(pod, dry_run):
     setup = an_admission_setup()
     reply = setup.ask(mutate_pod, pod, dryRun=dry_run)
@@ -106,7 +105,6 @@ def without_our_affinity(affinity: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(pod=pod_objects())
-@settings(max_examples=150)
 def test_nothing_else_in_the_pod_is_changed_dropped_or_reordered(pod):
     reply = an_admission_setup().ask(mutate_pod, pod)
     if not reply.allowed:
@@ -116,7 +114,6 @@ def test_nothing_else_in_the_pod_is_changed_dropped_or_reordered(pod):
 
 
 @given(pod=pod_objects())
-@settings(max_examples=100)
 def test_an_admitted_pool_pod_carries_all_that_its_pool_needs(pod):
     reply = an_admission_setup().ask(mutate_pod, pod)
     demand = demand_of(msgspec.convert(pod, Pod).spec)

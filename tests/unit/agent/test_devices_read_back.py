@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.driver.pci import PciDevice
@@ -101,7 +101,6 @@ kubelets = st.none() | st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(discovered(), st.sampled_from([HEALTHY, LOST, xid(79)]), kubelets)
 def test_published_attributes_are_read_back_as_the_same_facts(discovered, health_state, kubelet):
     devices = discovered_devices(discovered, lambda _: health_state)

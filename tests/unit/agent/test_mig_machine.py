@@ -206,5 +206,8 @@ class Cutting(RuleBasedStateMachine):
         assert copy.devices[0].layout == ([name] * CAPACITY[name] if name else [])
 
 
-Cutting.TestCase.settings = settings(stateful_step_count=30)
+PROFILE = settings()
+Cutting.TestCase.settings = settings(
+    max_examples=max(100, PROFILE.max_examples), stateful_step_count=30
+)
 TestCutting = Cutting.TestCase

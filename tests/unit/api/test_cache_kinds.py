@@ -138,7 +138,7 @@ def published_objects(kind: str) -> st.SearchStrategy[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_the_published_schema_accepts_ours_accepts(kind, data):
     body = data.draw(published_objects(kind))

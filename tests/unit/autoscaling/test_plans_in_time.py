@@ -180,4 +180,7 @@ def _zone(pod: PodFacts) -> str:
 
 
 TestPlansInTime = PlansInTime.TestCase
-TestPlansInTime.settings = settings(stateful_step_count=30)
+PROFILE = settings()
+TestPlansInTime.settings = settings(
+    max_examples=max(100, PROFILE.max_examples), stateful_step_count=30
+)

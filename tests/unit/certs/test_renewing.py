@@ -4,7 +4,7 @@ import datetime as dt
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certs.bundle import Bundle, KeyPair
@@ -81,7 +81,6 @@ def test_number_of_trusted_authorities_is_bounded_however_often_they_are_lost():
     assert isinstance(needs_renewal(bundle, WANTED, NOW), StillGood)
 
 
-@settings(max_examples=60)
 @given(
     st.fixed_dictionaries(
         {},

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from console.console_data import BadQuestionError, PodTrial
@@ -42,7 +42,6 @@ def answers(feed: ConsoleFeed, visibility: Visibility) -> Iterator[bytes]:
     yield from map(msgspec.json.encode, found)
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 10**9),
     seen=st.sampled_from(SEEN),
@@ -74,7 +73,6 @@ def test_no_byte_names_a_pod_that_the_viewer_may_not_see(
             assert name not in told, told
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**9), changes=st.integers(1, 40))
 def test_hidden_pods_are_counted_all_the_same(seed: int, changes: int):
     feed = ConsoleFeed()

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.names import PoolName
@@ -62,7 +62,6 @@ def of_plugin(objects: list[Object], *, units: int, times: int, cordoned: list[s
     return try_pods_on_copy(asked, times, snapshot, caller=PodCreator())
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     objects=clusters(),
     units=st.integers(1, 4),
@@ -120,7 +119,6 @@ def everything(feed: ConsoleFeed) -> dict[str, object]:
     }
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     seed=st.integers(0, 10**9),
     changes=st.integers(0, 60),

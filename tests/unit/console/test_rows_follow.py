@@ -1,7 +1,7 @@
 """Rows that are made anew for what has changed are those that would be made of everything."""
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.names import NodeName
@@ -48,7 +48,6 @@ def shown(rows: ClusterRows) -> dict[str, dict[str, object]]:
     return found
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     seed=st.integers(0, 10**9),
     scope=st.sampled_from(SCOPES),

@@ -143,5 +143,8 @@ async def all_events(viewer: Viewer) -> list[bytes]:
     return found + await waiting_events(viewer.stream)
 
 
-StreamHistories.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+PROFILE = settings()
+StreamHistories.TestCase.settings = settings(
+    max_examples=max(60, PROFILE.max_examples), stateful_step_count=20
+)
 TestStreamHistories = StreamHistories.TestCase

@@ -186,5 +186,8 @@ class AssignmentRun(RuleBasedStateMachine):
         self.devices[device.name] = carried_out(device, one)
 
 
-AssignmentRun.TestCase.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
+PROFILE = settings()
+AssignmentRun.TestCase.settings = settings(
+    max_examples=max(50, PROFILE.max_examples), stateful_step_count=25
+)
 TestAssigning = AssignmentRun.TestCase

@@ -174,5 +174,8 @@ def a_device(name: DeviceName, status: GPUDeviceStatus) -> GPUDevice:
     return GPUDevice(metadata=ObjectMeta(name=name, labels={DEVICE_NODE_LABEL: "x"}), status=status)
 
 
-Inventories.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+PROFILE = settings()
+Inventories.TestCase.settings = settings(
+    max_examples=max(60, PROFILE.max_examples), stateful_step_count=30
+)
 TestInventories = Inventories.TestCase

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelcache.store_plan import StorePlan, plan_store
@@ -111,7 +111,6 @@ def test_quota_holds_where_room_can_be_made(store, terms, data):
     assert after.stored.keys() <= {*store.references.values()} | awaited(store) | blocked
 
 
-@settings(max_examples=300)
 @given(snapshots(), TERMS)
 def test_plan_that_is_carried_out_leaves_nothing_to_do(store, terms):
     plan = plan_store(store, terms, NOW)

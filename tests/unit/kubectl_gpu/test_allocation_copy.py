@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from api.names import PoolName
 from cli.simulation.object_files import read_cluster
@@ -48,7 +48,6 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("objects")
 
 
-@settings(max_examples=100, deadline=None)
 @given(objects=clusters())
 def test_the_copy_is_what_a_server_has_once_it_has_started(directory: Path, objects: list[Object]):
     file = a_list_file(directory / "cluster.json", *objects)

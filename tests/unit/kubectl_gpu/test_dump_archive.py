@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.resources import GPU_POOLS, NODES, PODS
@@ -72,7 +72,6 @@ def test_a_dump_that_is_cut_anywhere_is_refused(path: Path):
 
 
 @given(place=st.integers(0, 10_000), byte=st.integers(0, 255))
-@settings(max_examples=100)
 def test_a_dump_with_another_byte_is_refused_or_the_same(
     place: int, byte: int, tmp_path_factory: pytest.TempPathFactory
 ):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.names import POOL_LABEL
@@ -123,7 +123,6 @@ def test_cpu_that_pods_of_the_trial_take_is_taken(path: Path, tmp_path: Path):
     units=st.integers(1, 4),
     times=st.integers(1, 12),
 )
-@settings(max_examples=40, deadline=None)
 def test_as_many_pods_fit_as_counting_by_node_finds(
     free: list[int], units: int, times: int, tmp_path_factory: pytest.TempPathFactory
 ):

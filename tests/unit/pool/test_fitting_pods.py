@@ -1,6 +1,6 @@
 """How many pods fit a pool is what comes of placing them."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.kinds.gpupool import DeviceTopology
@@ -33,7 +33,6 @@ def placed_one_by_one(state: AllocationState, pool: PoolFacts, size: int) -> int
     return count
 
 
-@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 10**9), size=st.sampled_from(SIZES))
 def test_as_many_pods_fit_as_can_be_placed(seed: int, size: int):
     world = a_waiting_world(seed)
@@ -42,7 +41,6 @@ def test_as_many_pods_fit_as_can_be_placed(seed: int, size: int):
     assert counted[size] == placed_one_by_one(world.built(), pool, size)
 
 
-@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_counting_changes_nothing(seed: int):
     state = a_waiting_world(seed).built()
@@ -58,7 +56,6 @@ def test_counting_changes_nothing(seed: int):
     assert not (changes.pools)
 
 
-@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10**9), ended=st.lists(st.integers(0, 20), max_size=6))
 def test_counts_that_are_kept_follow_each_change(seed: int, ended: list[int]):
     world = a_waiting_world(seed)
@@ -72,7 +69,6 @@ def test_counts_that_are_kept_follow_each_change(seed: int, ended: list[int]):
     assert kept.counts() == fitting_pods(state.index, MAIN)
 
 
-@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10**9), nodes_a_step=st.integers(1, 3), ended=st.integers(0, 20))
 def test_counting_in_steps_comes_to_the_same(seed: int, nodes_a_step: int, ended: int):
     """Also where a pod ends between two steps."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.kinds.gpupool import SlicePlacement, Strategy
@@ -209,7 +209,6 @@ changes = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(changes)
 def test_the_order_is_that_of_an_index_that_is_read_once(steps):
     others = {f"o{number}": 1 for number in range(24)}

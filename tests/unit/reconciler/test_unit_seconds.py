@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.names import PodUid, PoolName, UnitId
@@ -137,7 +137,6 @@ STEPS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(STEPS, max_size=40))
 def test_states_of_units_add_up_to_capacity_times_time(steps: list[tuple[str, object]]) -> None:
     clear()

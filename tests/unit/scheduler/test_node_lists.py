@@ -245,4 +245,7 @@ class AnswersAsIfForTheFirstTime(RuleBasedStateMachine):
 
 
 TestAnswersAsIfForTheFirstTime = AnswersAsIfForTheFirstTime.TestCase
-TestAnswersAsIfForTheFirstTime.settings = settings(max_examples=40, stateful_step_count=30)
+PROFILE = settings()
+TestAnswersAsIfForTheFirstTime.settings = settings(
+    max_examples=max(40, PROFILE.max_examples), stateful_step_count=30
+)

@@ -4,7 +4,7 @@ import datetime as dt
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.driver_upgrade import (
@@ -143,10 +143,6 @@ TERMS = st.builds(
 )
 
 
-PROFILE = settings()
-
-
-@settings(max_examples=PROFILE.max_examples // 2)
 @given(nodes=st.lists(NODES, max_size=4, unique_by=lambda node: node.name), terms=TERMS)
 def test_any_facts_lead_to_a_state_with_a_reason(nodes, terms):
     upgrades = plan(nodes, terms)

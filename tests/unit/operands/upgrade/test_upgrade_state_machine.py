@@ -57,5 +57,5 @@ for name in ACTIONS:
 TestDriverUpgrades = UpgradeStateMachine.TestCase
 PROFILE = settings()
 TestDriverUpgrades.settings = settings(
-    max_examples=min(PROFILE.max_examples // 4, 1000), stateful_step_count=50
+    max_examples=min(PROFILE.max_examples, 1000), stateful_step_count=50
 )
