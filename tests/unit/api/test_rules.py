@@ -7,11 +7,7 @@ from api.crd import cel as rules
 from api.kinds.gpupool import GPUPool, PoolResource
 from api.names import MAX_POOL_NAME_LENGTH, RESERVED_POOL_NAMES, pool_name_fault
 
-ALL = [
-    pytest.param(model, rule, id=f"{model.__name__}-{index}")
-    for model, declared in rules.RULES.items()
-    for index, rule in enumerate(declared)
-]
+ALL = [(model, rule) for model, declared in rules.RULES.items() for rule in declared]
 
 
 def wire_names(model: type) -> set[str]:
@@ -22,17 +18,20 @@ def attributes(model: type) -> set[str]:
     return {field.name for field in msgspec.structs.fields(model)}
 
 
-@pytest.mark.parametrize(("model", "rule"), ALL)
-def test_rule_points_at_a_field_of_its_model(model, rule):
-    first, *_ = rule.field.split(".")
-    assert first == "" or first in wire_names(model)
+def test_rule_points_at_a_field_of_its_model():
+    assert len(ALL) > 50
+    assert [
+        (model.__name__, rule.field)
+        for model, rule in ALL
+        if rule.field and rule.field.split(".")[0] not in wire_names(model)
+    ] == []
 
 
-@pytest.mark.parametrize(("model", "rule"), ALL)
-def test_message_is_one_line_that_kubectl_can_print(model, rule):
-    assert "\n" not in rule.message
-    assert not rule.message.endswith(".")
-    assert len(rule.message) < 300
+def test_message_is_one_line_that_kubectl_can_print():
+    messages = [rule.message for _, rule in ALL]
+    assert [
+        text for text in messages if "\n" in text or text.endswith(".") or len(text) >= 300
+    ] == []
 
 
 def test_limits_are_about_attributes_of_models():

@@ -13,7 +13,7 @@ from tests.support.histories import ACTIONS, DisagreementError, Step, failure_of
 from tests.support.sets_of_devices import SetsOfDevices
 from tests.support.small_cluster import SmallCluster
 
-FEW, MANY = 10_000, 1_000_000
+FEW, MANY = 5_000, 1_000_000
 REPORT_EVERY = 50_000
 
 

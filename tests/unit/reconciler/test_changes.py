@@ -109,7 +109,7 @@ async def test_everything_is_looked_at_though_somebody_took_the_changes_before()
 async def test_without_changes_nothing_is_looked_at_again():
     """Lesson 11."""
     setup = Setup()
-    await setup.run(until=600)
+    await setup.run(until=60)
     assert [len(seen) for seen in setup.seen.values()] == [1, 1, 2, 1]
 
 
@@ -145,7 +145,7 @@ async def test_a_pool_is_looked_at_when_another_number_of_pods_waits_for_it():
     def go() -> None:
         setup.allocation_state.discard_pod(pod.uid)
 
-    await setup.run((10.1, appear), (15, appear), (20.1, go), until=600)
+    await setup.run((10.1, appear), (15, appear), (20.1, go), until=60)
     appeared, went = [when for when, _ in setup.seen["waiting"] if when > 1]
     assert appeared - 10.1 <= PERIOD_S
     assert went - 20.1 <= PERIOD_S

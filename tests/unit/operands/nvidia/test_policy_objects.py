@@ -1,6 +1,7 @@
 """Objects of all states of the whole matrix: valid for every version of Kubernetes, consistent, and with few rights."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,7 +34,7 @@ KINDS = IN_CLUSTER | {
     "ServiceAccount",
     "ServiceMonitor",
 }
-EACH_CASE = pytest.mark.parametrize("name", [*CASES, *DRIVERS])
+NAMES = (*CASES, *DRIVERS)
 
 
 def named(one) -> tuple[str, str]:
@@ -59,36 +60,50 @@ def test_the_operator_of_prometheus_takes_the_monitors():
     assert [fault for one in monitors for fault in faults(one, definition)] == []
 
 
-@EACH_CASE
-def test_objects_are_told_by_their_state_and_lie_in_the_namespace(name: str):
-    for state, objects in objects_of(name).items():
-        for one in objects:
-            assert one["kind"] in KINDS
-            assert one["metadata"]["labels"][POLICY_STATE_LABEL] == state
-            namespace = None if one["kind"] in IN_CLUSTER else NAMESPACE
-            assert one["metadata"].get("namespace") == namespace
+def states() -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
+    """Yield the objects of each state in each case: case, state, objects."""
+    for name in NAMES:
+        for state, objects in objects_of(name).items():
+            yield name, state, objects
 
 
-@EACH_CASE
-def test_no_two_objects_have_one_name_and_no_two_daemon_sets_select_the_same_pods(name: str):
-    objects = [one for objects in objects_of(name).values() for one in objects]
-    names = [named(one) for one in objects]
-    assert len(names) == len(set(names))
-    selectors = [
-        json.dumps([one["spec"]["selector"], pod_spec_of(one)["nodeSelector"]])
-        for one in objects
-        if one["kind"] == "DaemonSet"
-    ]
-    assert len(selectors) == len(set(selectors))
+def test_objects_are_told_by_their_state_and_lie_in_the_namespace():
+    assert [
+        (name, state, *named(document))
+        for name, state, objects in states()
+        for document in objects
+        if document["kind"] not in KINDS
+        or document["metadata"]["labels"][POLICY_STATE_LABEL] != state
+        or document["metadata"].get("namespace")
+        != (None if document["kind"] in IN_CLUSTER else NAMESPACE)
+    ] == []
 
 
-@EACH_CASE
-def test_what_an_object_refers_to_is_in_its_state_or_named_by_the_spec(name: str):
-    for objects in objects_of(name).values():
-        there = {named(one) for one in objects}
-        for one in objects:
-            for kind, other in references(one):
-                assert (kind, other) in there or (kind == "ConfigMap" and other in NAMED_BY_SPEC)
+def test_no_two_objects_have_one_name_and_no_two_daemon_sets_select_the_same_pods():
+    twice: list[tuple[str, str]] = []
+    for name in NAMES:
+        objects = [document for found in objects_of(name).values() for document in found]
+        keys = Counter(str(named(document)) for document in objects)
+        keys.update(
+            json.dumps([document["spec"]["selector"], pod_spec_of(document)["nodeSelector"]])
+            for document in objects
+            if document["kind"] == "DaemonSet"
+        )
+        twice += [(name, key) for key, count in keys.items() if count > 1]
+    assert twice == []
+
+
+def test_what_an_object_refers_to_is_in_its_state_or_named_by_the_spec():
+    missing = []
+    for name, state, objects in states():
+        there = {named(document) for document in objects}
+        missing += [
+            (name, state, kind, other)
+            for document in objects
+            for kind, other in references(document)
+            if (kind, other) not in there and not (kind == "ConfigMap" and other in NAMED_BY_SPEC)
+        ]
+    assert missing == []
 
 
 def references(one: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """States `state-vgpu-manager` and `state-vgpu-device-manager`: the driver of hosts of virtual GPUs, and their layouts."""
 
+import functools
 import re
 from typing import Any
 
@@ -150,12 +151,18 @@ def test_layouts_are_those_of_the_spec_or_the_default_ones():
     ],
 )
 def test_a_layout_has_as_many_virtual_gpus_as_a_device_holds(kind: str, number: int):
-    layouts = yaml.safe_load(layouts_text())["vgpu-configs"]
+    layouts = read_layouts()
     assert layouts[kind] == [{"devices": "all", "vgpu-devices": {kind: number}}]
 
 
+@functools.cache
+def read_layouts() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(layouts_text())["vgpu-configs"]
+    return found
+
+
 def test_the_default_layout_has_a_known_type_for_each_device():
-    layouts = yaml.safe_load(layouts_text())["vgpu-configs"]
+    layouts = read_layouts()
     devices = []
     for one in layouts["default"]:
         ((kind, number),) = one["vgpu-devices"].items()
