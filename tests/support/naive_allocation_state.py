@@ -85,7 +85,10 @@ class NaiveAllocationState:
         """What pods have, those that went and are still reported among them."""
         return [
             *((uid, self.observed_units(pod)) for uid, pod in self.pods.items()),
-            *((uid, [unit for _, _, unit in self.told_of(pod)]) for uid, pod in self.left.items()),
+            *(
+                (uid, [unit for unit in self.observed_units(pod) if self.is_on(unit, pod["node"])])
+                for uid, pod in self.left.items()
+            ),
         ]
 
     def say(self, node: str, said: dict[str, list[tuple[str, str, list[str]]]]) -> None:

@@ -361,7 +361,7 @@ def test_where_not_all_pods_may_be_listed_figures_are_those_of_the_leader():
 
 
 def test_a_device_has_a_detail():
-    slices = {"mode": "TimeSlice", "slicesPerDevice": 4}
+    instances = {"mode": "MIG", "migProfile": "1g.10gb"}
     mig = {
         "capable": True,
         "mode": "Enabled",
@@ -386,10 +386,10 @@ def test_a_device_has_a_detail():
     pod = reserved("b", "n1", 0)
     pod["metadata"]["annotations"][RESERVATION_ANNOTATION] = pod["metadata"]["annotations"][
         RESERVATION_ANNOTATION
-    ].replace(uuid_of("n1", 0), f"{uuid_of('n1', 0)}::0")
+    ].replace(uuid_of("n1", 0), "MIG-1")
     feed = ConsoleFeed(
         [
-            a_pool_object(allocation=slices),
+            a_pool_object(allocation=instances),
             a_node_object("n1"),
             device,
             a_device_object("n1", 1),
