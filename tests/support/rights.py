@@ -84,6 +84,8 @@ def asked_by(request: LoggedRequest) -> set[Right]:
     """
     parts = request.path.strip("/").split("/")
     group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
+    if not rest:
+        return set()  # discovery, which every account may read
     namespace = "*"
     if len(rest) > 2 and rest[0] == "namespaces":
         namespace, rest = rest[1], rest[2:]

@@ -11,6 +11,8 @@ from simulator.apiserver.injection import Breakage, InjectedError
 from simulator.apiserver.requestlog import LoggedRequest
 from tests.support.running_server import SERVER_USER, Cluster
 
+DISCOVERY = "GET discovery"
+"""Which resources a version of an API group has."""
 _OF_PODS = {
     "that are bound": "(?=.*fieldSelector=)",
     "that are signals": "(?=.*labelSelector=[^&]*scale-signal)",
@@ -24,6 +26,8 @@ _BY = re.compile("fieldManager=[^&]*/([^&/]+)")
 def kind_of(request: LoggedRequest) -> str:
     """Return the name of a request's kind."""
     resource, name, subresource = _parts_of(request.path)
+    if not resource:
+        return DISCOVERY
     verb, which, by = request.method, "", ""
     if verb == "GET" and not name:
         verb = "WATCH" if "watch=" in request.query else "LIST"
@@ -55,6 +59,8 @@ def breaking(kind: str, breakage: Breakage, *, nth: int = 1, times: int = 1) -> 
             path = f"/{resource}"
             query = "(?=.*watch=)" if verb == "WATCH" else "(?!.*watch=)"
             query += _OF_PODS[which] if resource == "pods" else ""
+        case _ if kind == DISCOVERY:
+            path = "/apis/[^/]+/[^/]+"
         case "POST" if not subresource:
             path = f"/{resource}"
         case "PATCH":
@@ -77,5 +83,5 @@ def _parts_of(path: str) -> tuple[str, str, str]:
     rest = parts[3:] if parts[0] == "apis" else parts[2:]
     if len(rest) > 2 and rest[0] == "namespaces":
         rest = rest[2:]
-    resource, name, subresource, *_ = *rest, "", ""
+    resource, name, subresource, *_ = *rest, "", "", ""
     return resource, name, subresource

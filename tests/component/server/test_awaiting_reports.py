@@ -17,7 +17,7 @@ from scheduler.extender import bind
 from server import allocation_reports
 from server.allocation_reports import AllocationReports
 from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool
-from tests.support.scheduling import LOST, ExtenderSetup, binding_args
+from tests.support.scheduling import LOST, ExtenderSetup, binding_args, seen_on
 
 N1 = NodeName("n1")
 STATIC = KubeletTopology(
@@ -222,6 +222,7 @@ async def test_a_pod_that_was_bound_meanwhile_is_bound_once():
         call = group.create_task(ask(setup, "q"))
         await turn()
         setup.bound("q", "n1", "GPU-n1-1")
+        setup.binder.bound[PodUid("uid-q")] = seen_on("n1", "GPU-n1-1")
         report(setup, p="GPU-n1-0")
     assert call.result() == ("", "already_bound")
     assert setup.binder.bindings == []

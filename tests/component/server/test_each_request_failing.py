@@ -23,7 +23,7 @@ from tests.component.server.full_run import (
     pods_wait,
     what_there_is_changes,
 )
-from tests.component.server.request_kinds import breaking, kind_of, requests_of_ours
+from tests.component.server.request_kinds import DISCOVERY, breaking, kind_of, requests_of_ours
 from tests.support.metric_samples import Counted
 from tests.support.rights import (
     allows,
@@ -82,6 +82,7 @@ READS = (
     "LIST clustergkmcaches",
     "LIST gkmcachenodes",
     "LIST clustergkmcachenodes",
+    DISCOVERY,
 )
 WRITES = (
     "POST secrets",
