@@ -382,7 +382,7 @@ CASES = [
         {'gpu_scale_waiting_pods{pool="a",reason="MaxNodesPerHour"}': "0x9 3x60"},
         silent_at="8m",
         raised_at="12m",
-        labels={"pool": "a"},
+        labels={"pool": "a", "reason": "MaxNodesPerHour"},
         harmless={'gpu_scale_waiting_pods{pool="b",reason="MaxUnits"}': "3x60"},
         text="pool a got as many nodes within an hour as it may, and pods still wait for one",
     ),

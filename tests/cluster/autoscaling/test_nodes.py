@@ -58,8 +58,9 @@ async def test_node_of_a_hand_made_signal_serves_its_pool(
     async def plugin_runs() -> bool:
         selector = f"gpu.deckhouse.io/pool={pool.name}"
         path = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
-        (plugin,) = (await api.get(path, labelSelector=selector))["items"]
-        assert plugin["status"].get("numberReady") == 1, f"{plugin['status']}"
+        plugins = (await api.get(path, labelSelector=selector))["items"]
+        ready = [plugin.get("status", {}).get("numberReady") for plugin in plugins]
+        assert ready == [1], f"{plugins}"
         return True
 
     await polling.eventually(plugin_runs, what="the plugin runs beside the startup taint")

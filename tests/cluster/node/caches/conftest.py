@@ -107,6 +107,8 @@ def installed_here(
     kubectl: "Kubectl",
     node: "RealNode",
     authorities: Path,
+    registry: "RunningRegistry",
+    private_registry: "RunningRegistry",
     signer: SigningKey,
 ) -> "Iterator[GpuSystem]":
     """The server, which runs no agents itself: the agent of these tests is a process."""
@@ -115,7 +117,10 @@ def installed_here(
         "node_agent": {"enabled": False},
         "kernel_caches": {
             "verification": {"keys": [signer.public_pem]},
-            "registries": {"ca_file": str(authorities)},
+            "registries": {
+                "ca_file": str(authorities),
+                "private": [registry.host, private_registry.host],
+            },
         },
     }
     system = GpuSystem(control_plane, kubectl, prefix="caches-", settings=settings)
