@@ -1,7 +1,7 @@
 """What NVIDIA's published schema accepts ours accepts, and what it refuses ours refuses, apart from the named rules.
 
-2,000 seeded objects of the published schema, half of them with one fault, judged by both schemas; the second
-opinion on our rules is in `stricter_rules`. `tests/cluster/manifests/test_nvidia_kinds.py` asks the API server.
+600 seeded objects of the published schema, and 8,000 with `--long`, half of them with one fault, are judged by both
+schemas; the second opinion on our rules is in `stricter_rules`. `tests/cluster/manifests/test_nvidia_kinds.py` asks the API server.
 """
 
 import copy
@@ -27,7 +27,7 @@ from tests.support.nvidia.stricter_rules import RULES
 from tests.support.seeded_objects import damages
 
 SEED = 18
-OBJECTS = 500
+OBJECTS, MANY_OBJECTS = 150, 2_000
 """Of each kind, with and without a fault."""
 REASONS = ("unknown", "FieldValueTypeInvalid", "FieldValueNotSupported", "FieldValueInvalid")
 SCHEMAS = {kind: StructuralSchema(schema_of(crd)) for kind, crd in OURS.items()}
@@ -47,10 +47,11 @@ def is_named(fault: InvalidField) -> bool:
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_what_the_published_schema_accepts_ours_accepts_but_for_the_named_rules(kind):
+def test_what_the_published_schema_accepts_ours_accepts_but_for_the_named_rules(kind, *, is_long):
+    count = MANY_OBJECTS if is_long else OBJECTS
     theirs = StructuralSchema(schema_of(published(kind)))
     kept: Counter[str] = Counter()
-    for body in published_objects(kind, seed=SEED, count=OBJECTS):
+    for body in published_objects(kind, seed=SEED, count=count):
         ours = copy.deepcopy(body)
         assert judged(body, theirs) == ([], [])
         unknown, refused = judged(ours, SCHEMAS[kind])
@@ -61,16 +62,17 @@ def test_what_the_published_schema_accepts_ours_accepts_but_for_the_named_rules(
         assert [fault for fault in refused if not is_named(fault)] == []
         msgspec.convert(ours, MODELS[kind])
         kept.update(broken or ["accepted"])
-    assert kept["accepted"] > OBJECTS / 2
+    assert kept["accepted"] > count / 2
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_what_the_published_schema_refuses_ours_refuses(kind):
+def test_what_the_published_schema_refuses_ours_refuses(kind, *, is_long):
+    count = MANY_OBJECTS if is_long else OBJECTS
     schema = schema_of(published(kind))
     theirs = StructuralSchema(schema)
     rng = random.Random(SEED)
     reasons: Counter[str] = Counter()
-    for body in published_objects(kind, seed=SEED + 1, count=OBJECTS):
+    for body in published_objects(kind, seed=SEED + 1, count=count):
         parts = {key: body[key] for key in ("spec", "status") if key in body}
         found = list(damages(schema, parts))
         if not found:
@@ -92,7 +94,7 @@ def test_what_the_published_schema_refuses_ours_refuses(kind):
 def test_every_named_rule_has_a_reason_and_is_kept_and_broken_by_some_object():
     verdicts: dict[str, set[bool]] = {rule.text: set() for rule in RULES if rule.why}
     for kind in MODELS:
-        for body in published_objects(kind, seed=SEED, count=OBJECTS // 2):
+        for body in published_objects(kind, seed=SEED, count=250):
             SCHEMAS[kind].default(body)
             for rule in RULES:
                 verdicts[rule.text].add(rule.is_broken(body))
