@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api.names import PodUid, PoolName, UnitId
@@ -84,6 +84,8 @@ class Day:
     wanted: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     # state -> unit-seconds
     wanted_by_namespace: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    used_until: dict[str, float] = field(default_factory=dict)
+    # namespace without units -> when it had some last
 
     def __post_init__(self) -> None:
         self.seconds = UnitSeconds(self.allocation_state.index)
@@ -97,6 +99,10 @@ class Day:
     def settle(self) -> None:
         self.seconds.settle([WHOLE], self.now)
         self.usage.settle(self.now)
+        for namespace, last in list(self.used_until.items()):
+            if self.now - last > KEPT_S:
+                self.wanted_by_namespace.pop(namespace, None)
+                del self.used_until[namespace]
 
     def go_on(self, seconds: float) -> None:
         for node in NODES:
@@ -112,10 +118,13 @@ class Day:
         """Bind a pod to a free unit, or end the one that has it."""
         unit, uid = f"GPU-{node}-{number}", PodUid(f"uid-{node}-{number}")
         if unit in self.used:
-            del self.used[unit]
+            last = self.used.pop(unit)
+            if last not in self.used.values():
+                self.used_until[last] = self.now
             self.allocation_state.discard_pod(uid)
         else:
             self.used[unit] = namespace
+            self.used_until.pop(namespace, None)
             pod = a_bound_pod(f"{node}-{number}", unit, node=node, uid=uid, namespace=namespace)
             self.allocation_state.observe_pod(pod, at(self.now))
 
@@ -125,6 +134,10 @@ class Day:
         self.allocation_state.index.replace_node(facts)
 
 
+AN_IDLE_NAMESPACE = (
+    *(("toggle", ("n1", 0, "a")), ("wait", 0.25), ("toggle", ("n1", 0, "a"))),
+    *(("wait", KEPT_S), ("settle", None), ("wait", 0.25)),
+)
 SOME_SECONDS = st.integers(0, 10_000).map(lambda quarters: quarters / 4)
 STEPS = st.one_of(
     st.tuples(st.just("wait"), SOME_SECONDS),
@@ -137,6 +150,8 @@ STEPS = st.one_of(
 )
 
 
+@example([*AN_IDLE_NAMESPACE])
+@example([*AN_IDLE_NAMESPACE, ("toggle", ("n1", 0, "a")), ("wait", 1.0)])
 @given(st.lists(STEPS, max_size=40))
 def test_states_of_units_add_up_to_capacity_times_time(steps: list[tuple[str, object]]) -> None:
     clear()
