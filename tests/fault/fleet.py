@@ -288,6 +288,7 @@ class Fleet:
 
     async def metrics(self) -> installation.Metrics | None:
         """Read /metrics of the replica that serves; None where none does."""
+        await asyncio.sleep(installation.PAGE_S)
         replica = self.leader()
         try:
             async with (

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tests.cluster.environment import kubectl as kubectls
     from tests.cluster.environment import processes
 
+PAGE_S = 1.0
+"""How long the server shows all who ask one page of metrics."""
 NAMESPACE = "gpu-control-plane"
 SERVER_USER = f"system:serviceaccount:{NAMESPACE}:gpu-control-plane"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-control-plane-tls"
@@ -265,7 +267,8 @@ class GpuSystem:
         assert not lacking, f"the rendered roles lack (name, verb, resource, API group): {lacking}"
 
     async def metrics(self) -> "Metrics":
-        """Read /metrics of the server."""
+        """Read /metrics of the server, a page that was written after the call."""
+        await asyncio.sleep(PAGE_S)
         async with (
             aiohttp.ClientSession() as session,
             session.get(f"{self.url}/metrics", ssl=False) as answer,

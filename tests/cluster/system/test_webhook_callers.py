@@ -1,5 +1,6 @@
 """kube-apiserver shows the certificate that its AdmissionConfiguration names, and nobody else is answered."""
 
+import asyncio
 import secrets
 import ssl
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ import pytest
 
 from tests.cluster.environment import client, pods, polling
 from tests.cluster.system.certificates import data_of
-from tests.cluster.system.installation import Metrics
+from tests.cluster.system.installation import PAGE_S, Metrics
 from tests.cluster.system.objects import a_pod
 from tests.cluster.system.other_webhooks import REGISTRATION
 
@@ -93,6 +94,7 @@ async def test_pod_is_admitted_by_a_server_that_demands_the_certificate(
 
     await polling.eventually(is_admitted, what="a pod that both servers let in")
     await pods.wait_for_pod(api, namespace, "gpu")
+    await asyncio.sleep(PAGE_S)
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"{guarded.url}/metrics", ssl=False) as answer,
