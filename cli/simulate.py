@@ -23,7 +23,7 @@ _DEFAULT_SEED: Final = 42
 _FORMS: Final = ("table", "json", "svg", "html")
 _PICTURES: Final = frozenset({"svg", "html"})
 _EPILOG: Final = """\
-The cluster is that of the kubeconfig, or of --cluster or --nodes. It is read and never written to.
+The cluster is that of the kubeconfig, or of --cluster. It is read and never written to.
 docs/placement.md explains the answers, and the format of a workload."""
 
 
@@ -56,7 +56,6 @@ def _parser() -> CommandParser:
     for flag, text in (
         ("--pod", "question: this Pod, or the pod template of an object such as a Job"),
         ("--workload", "question: pods in time (YAML), or the pod list of the openb trace (*.csv)"),
-        ("--nodes", "cluster: node list of the openb trace, in place of pools; for --workload"),
         (
             "--demand",
             "settings file of the server: its `demand` says which pods a pool without any expects",
@@ -102,12 +101,12 @@ def _add_flags_of_workloads(parser: CommandParser) -> None:
         action="append",
         metavar="NAME",
         help="with --workload: PoolSpec (default: each pool's own), LeastFragmentation, BinPack or Spread;"
-        " with --nodes LeastFragmentation (default), FGD, BestFit and others; repeat it to compare",
+        " repeat it to compare",
     )
     parser.add_argument(
         "--pool",
         metavar="NAME",
-        help="with the openb trace on a cluster of pools: the pool that its pods ask (the only one)",
+        help="with the openb trace: the pool that its pods ask (the only one)",
     )
     parser.add_argument(
         "--inflate",
@@ -138,7 +137,7 @@ def _check(known: argparse.Namespace) -> None:
     if (known.pod is None) == (known.workload is None):
         raise CommandLineError("give either --pod FILE or --workload FILE")
     if known.pod is not None:
-        for flag in ("nodes", "strategy", "inflate", "trace_times", "pool"):
+        for flag in ("strategy", "inflate", "trace_times", "pool"):
             if getattr(known, flag):
                 raise CommandLineError(
                     f"--{flag.replace('_', '-')} goes with --workload, not --pod"
@@ -146,14 +145,10 @@ def _check(known: argparse.Namespace) -> None:
         if known.output in _PICTURES:
             raise CommandLineError(f"--output {known.output} goes with --workload, not --pod")
         return
-    if known.nodes is not None and known.demand is not None:
-        raise CommandLineError("--demand goes with a cluster of pools, not with --nodes")
-    if known.nodes is not None and known.cluster:
-        raise CommandLineError("--nodes and --cluster are two clusters: give one of them")
     if known.trace_times and known.inflate is not None:
         raise CommandLineError("--trace-times and --inflate contradict each other")
-    if known.pool and (known.nodes is not None or known.workload.suffix != ".csv"):
-        raise CommandLineError("--pool goes with the openb trace on a cluster of pools")
+    if known.pool and known.workload.suffix != ".csv":
+        raise CommandLineError("--pool goes with the openb trace")
 
 
 def _answer(known: argparse.Namespace) -> str:
@@ -179,13 +174,10 @@ def _simulated(known: argparse.Namespace) -> str:
 
     from cli.simulation.workload import run_text, workload_run
     from cli.simulation.workload.pool_run import POOL_STRATEGIES
-    from pool.placement.simulation.strategies import STRATEGIES
 
-    on_pools = known.nodes is None
-    default = POOL_STRATEGIES[:1] if on_pools else workload_run.TRACE_STRATEGIES
-    strategies = known.strategy or default
-    workload_run.check_strategies(strategies, POOL_STRATEGIES if on_pools else STRATEGIES)
-    scenario = _scenario_of_pools(known) if on_pools else _scenario_of_trace(known)
+    strategies = known.strategy or POOL_STRATEGIES[:1]
+    workload_run.check_strategies(strategies, POOL_STRATEGIES)
+    scenario = _scenario(known)
     progress = _Progress() if sys.stderr.isatty() else None
     report = workload_run.run(scenario, strategies, seed=known.seed, progress=progress)
     forms: dict[str, Callable[[], str]] = {
@@ -199,20 +191,7 @@ def _simulated(known: argparse.Namespace) -> str:
     return forms[known.output]()
 
 
-def _scenario_of_trace(known: argparse.Namespace) -> "Scenario":
-    from cli.simulation.workload import workload_run
-
-    if known.workload.suffix != ".csv":
-        return workload_run.workload_on_trace_nodes(known.nodes, known.workload)
-    if known.trace_times:
-        return workload_run.trace_history(known.nodes, known.workload)
-    inflate = known.inflate or _DEFAULT_INFLATE
-    return workload_run.trace_experiment(
-        known.nodes, known.workload, inflate=inflate, seed=known.seed
-    )
-
-
-def _scenario_of_pools(known: argparse.Namespace) -> "Scenario":
+def _scenario(known: argparse.Namespace) -> "Scenario":
     from cli.simulation.workload import pool_run
 
     cluster = pool_run.PoolCluster(

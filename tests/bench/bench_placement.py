@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pool.placement.simulation import openb
-from pool.placement.simulation.ranked_nodes import simulate
-from pool.placement.simulation.strategies import STRATEGIES
 from tests.bench.bench_placement_sets import measure_sets
 from tests.bench.bench_pool_workload import measure_pool_workload
 from tests.bench.bench_what_if import measure_what_if
-from tests.bench.derived_workloads import DERIVED, derive
+from tests.bench.placement.derived_workloads import DERIVED, derive
+from tests.bench.placement.ranked_nodes import simulate
+from tests.bench.placement.strategies import STRATEGIES
+from tests.bench.placement.trace_experiment import TraceNode, experiment, read_nodes
 from tests.bench.report import Result, at_least, at_most, checked
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _peak_mib() -> float:
 def replay_one(replay: Replay) -> Replayed:
     """Replay one workload; the processor time is that of placing."""
     nodes, pods = _read(replay.folder, replay.workload)
-    cluster, workload = openb.experiment(nodes, pods, inflate=DEMAND, seed=replay.seed)
+    cluster, workload = experiment(nodes, pods, inflate=DEMAND, seed=replay.seed)
     began = time.process_time()
     outcome = simulate(cluster, workload, replay.strategy, seed=replay.seed)
     cpu_s = time.process_time() - began
@@ -158,21 +159,21 @@ def allocation_at(outcome: "Outcome", arrived_pct: int) -> float:
 
 
 @cache
-def _read(folder: str, workload: str) -> tuple[list[openb.TraceNode], list[openb.TracePod]]:
+def _read(folder: str, workload: str) -> tuple[list[TraceNode], list[openb.TracePod]]:
     if not folder:
         return _made_up(random.Random(workload))
     variant, _, seed = workload.partition(" derived ")
     path = Path(folder)
     with (path / NODES).open(encoding="utf-8") as lines:
-        nodes = openb.read_nodes(lines, NODES)
+        nodes = read_nodes(lines, NODES)
     file = f"openb_pod_list_{DEFAULT if seed else variant}.csv"
     with (path / file).open(encoding="utf-8") as lines:
         pods = openb.read_pods(lines, file)
     return nodes, derive(variant, pods, int(seed)) if seed else pods
 
 
-def _made_up(rng: random.Random) -> tuple[list[openb.TraceNode], list[openb.TracePod]]:
-    nodes = [openb.TraceNode(f"node-{n:02}", 96_000, 400_000, 8, "a") for n in range(12)]
+def _made_up(rng: random.Random) -> tuple[list[TraceNode], list[openb.TracePod]]:
+    nodes = [TraceNode(f"node-{n:02}", 96_000, 400_000, 8, "a") for n in range(12)]
     sizes = ((0, 0), (1, 460), (1, 810), (1, 1000), (1, 1000), (8, 1000))
     pods = []
     for number in range(100):

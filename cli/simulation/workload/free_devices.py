@@ -9,7 +9,6 @@ from pool.layout import most_units_of_a_device
 from pool.placement.fragmentation.recent_demand import unit_milli
 from pool.placement.simulation.losses import Losses
 from pool.placement.simulation.model import PoolSize
-from pool.placement.simulation.node_state import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from pool.placement.planner import Placed
 
 _ANY_MODEL = ""
+_UNKNOWN_CPU = 1 << 60
+"""Free CPU of a node of which nothing is known: never the limit."""
 
 
 @final
@@ -82,7 +83,7 @@ class FreeDevices:
         if node not in self.nodes:
             return
         free = self._snapshot.free.get(node)
-        cpu = UNKNOWN if free is None else free.cpu_milli
+        cpu = _UNKNOWN_CPU if free is None else free.cpu_milli
         self._losses.measure(self._number[node], self._rests(node), model=_ANY_MODEL, cpu_milli=cpu)
 
     def positions(self, placed: "Placed") -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -114,8 +115,8 @@ def trace_on_pools(
         timed = openb.in_time(read)
         axis, name = Axis.TIME, str(file)
     else:
-        drawn = openb.drawn(read, devices=devices, inflate=inflate, seed=seed)
-        timed = [(pod, 0.0, None) for pod in drawn]
+        arrivals = drawn(read, devices=devices, inflate=inflate, seed=seed)
+        timed = [(pod, 0.0, None) for pod in arrivals]
         axis, name = Axis.ARRIVED, inflated_name(file, inflate, seed)
     pods = [
         writer.from_sizes(
@@ -138,6 +139,17 @@ def trace_on_pools(
         else []
     )
     return _scenario(cluster, pods, axis=axis, name=name, notes=notes)
+
+
+def drawn(
+    pods: "Sequence[openb.TracePod]", *, devices: int, inflate: float, seed: int
+) -> "list[openb.TracePod]":
+    """Return pods of the trace in random order until they ask for a share of so many devices."""
+    random = Random(seed)  # noqa: S311  # its seed repeats it
+    by_name = sorted(pods, key=lambda pod: pod.name)
+    arrivals = random.sample(by_name, len(by_name))
+    openb.tune(arrivals, by_name, wanted=inflate * devices * WHOLE_DEVICE, below=random.randrange)
+    return arrivals
 
 
 def _scenario(

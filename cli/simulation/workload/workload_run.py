@@ -1,9 +1,8 @@
-"""Runs of a workload with several strategies, one after another, with progress; and the scenarios of a trace."""
+"""Runs of a workload with several strategies, one after another, with progress."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from api.kinds.gpupool import SlicePlacement
 from api.text import nearest
 from cli.simulation.errors import BadInputError
 from cli.simulation.workload.run_report import (
@@ -13,35 +12,22 @@ from cli.simulation.workload.run_report import (
     excess_notes,
     report_of,
 )
-from cli.simulation.workload.workload_file import read_workload
 from pool.errors import InvariantViolatedError
-from pool.placement.same_device import is_valid_size, nearest_sizes
-from pool.placement.simulation import openb
 from pool.placement.simulation.engine import run_workload
-from pool.placement.simulation.model import Workload
-from pool.placement.simulation.ranked_nodes import RankedNodes
 from pool.placement.simulation.results import Mode
-from pool.placement.simulation.strategies import STRATEGIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from pool.placement.simulation.model import (
-        Cluster,
         PoolSize,
         SimulatedPod,
-        SimulatedPool,
     )
     from pool.placement.simulation.placing_cluster import PlacingCluster
 
     Progress = Callable[[str, int, int], None]
     """Told the strategy, how many pods have arrived, and of how many."""
-
-TRACE_STRATEGIES: Final = ("LeastFragmentation",)
-"""On nodes of a trace, where no other is named."""
-_TRACE_UNIT: Final = 10
-"""Milli of one unit in a cluster of the trace whose workload is not of it: 100 units a device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,78 +52,9 @@ def check_strategies(names: "Sequence[str]", known: "Collection[str]") -> None:
     for name in names:
         if name in known:
             continue
-        if name in STRATEGIES:
-            raise BadInputError(
-                f"strategy {name} is one for nodes of a trace (--nodes); pools have {', '.join(known)}"
-            )
         meant = nearest(name, known)
         hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
         raise BadInputError(f"no such strategy {name}; {hint}")
-
-
-def trace_experiment(nodes: "Path", pods: "Path", *, inflate: float, seed: int) -> Scenario:
-    """Return the published experiment with the trace's files.
-
-    Raises:
-        BadInputError: a file cannot be read; row and column are named.
-    """
-    try:
-        cluster, workload = openb.experiment(
-            openb.read_nodes(lines_of(nodes), str(nodes)),
-            openb.read_pods(lines_of(pods), str(pods)),
-            inflate=inflate,
-            seed=seed,
-        )
-    except openb.TraceError as error:
-        raise BadInputError(str(error)) from error
-    return _on_trace(
-        cluster,
-        workload,
-        axis=Axis.ARRIVED,
-        names=(str(nodes), inflated_name(pods, inflate, seed)),
-    )
-
-
-def trace_history(nodes: "Path", pods: "Path") -> Scenario:
-    """Return the trace with its own times.
-
-    Raises:
-        BadInputError: a file cannot be read; row and column are named.
-    """
-    try:
-        cluster, workload = openb.history(
-            openb.read_nodes(lines_of(nodes), str(nodes)),
-            openb.read_pods(lines_of(pods), str(pods)),
-        )
-    except openb.TraceError as error:
-        raise BadInputError(str(error)) from error
-    return _on_trace(cluster, workload, axis=Axis.TIME, names=(str(nodes), str(pods)))
-
-
-def workload_on_trace_nodes(nodes: "Path", file: "Path") -> Scenario:
-    """Return a workload of ours on the trace's nodes, whose one pool has 100 units a device.
-
-    Raises:
-        BadInputError: a file cannot be read, or a pod names another pool.
-    """
-    try:
-        read = sorted(openb.read_nodes(lines_of(nodes), str(nodes)), key=lambda node: node.name)
-    except openb.TraceError as error:
-        raise BadInputError(str(error)) from error
-    cluster, found = openb.cluster_of(read, _TRACE_UNIT), read_workload(file)
-    if any(item is not None for item in found.objects):
-        raise BadInputError(
-            f"{file} has Pods or pod templates, and nodes of a trace have no pools for them; give groups with pool,"
-            " units, cpu and memory, or a cluster of pools"
-        )
-    pools = {pool.name: pool for pool in cluster.pools}
-    for pod in found.pods:
-        fault = _fault_of(pod, pools) if pod.pool else None
-        if fault is not None:
-            raise BadInputError(f"{file}: pod {pod.name} {fault}")
-    return _on_trace(
-        cluster, Workload(found.pods), axis=axis_of(found.pods), names=(str(nodes), str(file))
-    )
 
 
 def axis_of(pods: "Sequence[SimulatedPod]") -> Axis:
@@ -199,33 +116,6 @@ def _reported(
             ),
             *excess_notes(scenario.pods, sizes),
         ],
-    )
-
-
-def _on_trace(
-    cluster: "Cluster", workload: "Workload", *, axis: Axis, names: tuple[str, str]
-) -> Scenario:
-    return Scenario(
-        pods=workload.pods,
-        cluster=lambda strategy, seed: RankedNodes(cluster, workload, strategy, seed=seed),
-        axis=axis,
-        cluster_name=names[0],
-        workload_name=names[1],
-    )
-
-
-def _fault_of(pod: "SimulatedPod", pools: "Mapping[str, SimulatedPool]") -> str | None:
-    """Return why no pool could ever serve the pod."""
-    pool = pools.get(pod.pool)
-    if pool is None:
-        return unknown_pool(pod.pool, pools)
-    slices = pool.units_per_device
-    if pool.placement is SlicePlacement.DISTINCT_DEVICES or is_valid_size(pod.units, slices):
-        return None
-    nearest_ones = " or ".join(map(str, nearest_sizes(pod.units, slices)))
-    return (
-        f"asks pool {pod.pool} for {pod.units} units, and a container gets up to {slices} units on one"
-        f" device or a multiple of it; ask for {nearest_ones}"
     )
 
 

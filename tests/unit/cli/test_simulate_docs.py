@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -11,9 +10,9 @@ import yaml
 from api.kinds.gpupool import GPUPool, SlicePlacement
 from cli.main import run
 from cli.simulate import _parser
+from cli.simulation.workload.pool_run import POOL_STRATEGIES
 from cli.simulation.workload.workload_file import read_workload
 from inventory.pools.spec_rules import spec_faults
-from pool.placement.simulation.strategies import STRATEGIES
 from tests.support.cluster_objects import (
     Object,
     a_bound_pod_object,
@@ -75,7 +74,7 @@ def test_the_commands_on_the_page_can_be_given(command: str):
     name, *flags = command.split()
     assert name == "simulate"
     known = _parser().parse_flags(flags)
-    assert set(known.strategy or ()) <= STRATEGIES.keys()
+    assert set(known.strategy or ()) <= set(POOL_STRATEGIES)
 
 
 def test_every_flag_of_the_command_is_on_the_page():
@@ -97,7 +96,3 @@ def test_the_pool_on_the_page_is_valid():
     pool = msgspec.convert(yaml.safe_load(text), GPUPool)
     assert pool.slice_placement is SlicePlacement.SAME_DEVICE
     assert list(spec_faults(pool.spec)) == []
-
-
-def test_the_picture_is_there():
-    ET.parse(DOCS / "images" / "placement-openb.svg")

@@ -275,11 +275,6 @@ def test_what_is_said_of_one_strategy_alone_names_it(simulate: Simulating):
     )
 
 
-def test_a_strategy_of_the_trace_is_none_of_pools(simulate: Simulating):
-    said = simulate.complaint([{"name": "a"}], *two_nodes(), flags=("--strategy", "FGD"))
-    assert "strategy FGD is one for nodes of a trace (--nodes); pools have PoolSpec, Bin" in said
-
-
 def test_what_is_left_out_is_said(simulate: Simulating):
     terminating = a_pool_object("ending")
     terminating["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

@@ -12,11 +12,6 @@ from cli.exit_status import FAILED, MISUSED, OK
 from cli.main import run
 from tests.support.cluster_objects import a_bound_pod_object, a_list_file, two_nodes
 
-NODES = """\
-sn,cpu_milli,memory_mib,gpu,model
-n1,16000,65536,2,T4
-n2,16000,65536,2,T4
-"""
 PODS = """\
 name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos
 p1,1000,1024,1,500,,LS
@@ -33,10 +28,10 @@ def logs_of_the_tests(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def trace(tmp_path: Path) -> list[str]:
-    """Return the flags of a trace."""
-    (tmp_path / "nodes.csv").write_text(NODES)
+    """Return the flags of a trace on two nodes of four devices."""
     (tmp_path / "pods.csv").write_text(PODS)
-    return ["--nodes", str(tmp_path / "nodes.csv"), "--workload", str(tmp_path / "pods.csv")]
+    cluster = a_list_file(tmp_path / "cluster.json", *two_nodes())
+    return ["--cluster", str(cluster), "--workload", str(tmp_path / "pods.csv")]
 
 
 def a_workload(directory: Path, *groups: dict[str, Any]) -> str:
@@ -62,9 +57,10 @@ def complaint(capsys: pytest.CaptureFixture[str], *flags: str, status: int = FAI
 def test_strategies_are_compared_on_one_workload(
     trace: list[str], capsys: pytest.CaptureFixture[str]
 ):
-    found = report(capsys, *trace, "--strategy", "FGD", "--strategy", "BestFit")
-    assert [one["strategy"] for one in found["strategies"]] == ["FGD", "BestFit"]
-    assert (found["nodes"], found["devices"], found["axis"]) == (2, 4, "Arrived")
+    found = report(capsys, *trace, "--strategy", "BinPack", "--strategy", "Spread")
+    names = [strategy["strategy"] for strategy in found["strategies"]]
+    assert names == ["BinPack", "Spread"]
+    assert (found["nodes"], found["devices"], found["axis"]) == (2, 8, "Arrived")
     for one in found["strategies"]:
         curve = one["curve"]
         assert one["pods"] == found["pods"] >= 3
@@ -84,11 +80,11 @@ def test_demand_beyond_the_cluster_is_said(trace: list[str], capsys: pytest.Capt
 def test_the_table_has_a_row_for_each_strategy(
     trace: list[str], capsys: pytest.CaptureFixture[str]
 ):
-    assert run(["simulate", *trace, "--strategy", "FGD", "--strategy", "Spread"]) == OK
+    assert run(["simulate", *trace, "--strategy", "BinPack", "--strategy", "Spread"]) == OK
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == f"{trace[1]}: 4 devices on 2 nodes"
-    assert [line.split()[0] for line in lines if line.startswith(("FGD", "Spread"))] == [
-        "FGD",
+    assert lines[1] == f"{trace[1]}: 8 devices on 2 nodes"
+    assert [line.split()[0] for line in lines if line.startswith(("BinPack", "Spread"))] == [
+        "BinPack",
         "Spread",
     ] * 3
 
@@ -137,23 +133,10 @@ def test_pods_that_fit_no_node_are_said(tmp_path: Path, capsys: pytest.CaptureFi
     assert found["strategies"][0]["notPlaced"] == 1
 
 
-def test_a_workload_of_ours_runs_on_nodes_of_the_trace(
-    trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    workload = a_workload(tmp_path, {"name": "half", "pool": "openb", "units": 50, "count": 8})
-    found = report(capsys, *trace[:2], "--workload", workload)
-    assert found["strategies"][0]["allocated"] == 1
-
-
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
         pytest.param("pods.csv", PODS.replace("500", "5x0"), "row 2, column gpu_milli", id="milli"),
-        pytest.param(
-            "nodes.csv", NODES.replace("n2,16000", "n2,"), "row 3, column cpu_milli", id="empty"
-        ),
-        pytest.param("nodes.csv", "sn,gpu\n", "row 1: there is no column", id="columns"),
-        pytest.param("nodes.csv", NODES[: NODES.index("n1")], "has no nodes", id="no rows"),
         pytest.param("pods.csv", None, "cannot be read: No such file", id="no file"),
     ],
 )
@@ -188,12 +171,6 @@ def test_a_broken_trace_is_refused_with_file_row_and_column(
         pytest.param({"cpu": "1e400"}, "(a).cpu: 1e400 is not between 0 and 1P", id="much cpu"),
         pytest.param({"memory": -1}, "(a).memory: -1 is not between 0 and 1P", id="negative"),
         pytest.param({"arrival": "soon"}, 'pods[0] (a).arrival: "soon" is not a dur', id="time"),
-        pytest.param(
-            {"pool": "openb", "units": 150},
-            "pod default/a asks pool openb for 150 units, and a container gets up to 100 units on one"
-            " device or a multiple of it; ask for 100 or 200",
-            id="no multiple",
-        ),
         pytest.param({"count": 0}, "Expected `int` >= 1 - at `$.pods[0].count`", id="count"),
     ],
 )
@@ -212,8 +189,8 @@ def test_a_workload_that_cannot_be_used_is_refused_with_the_field(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--strategy", "FDG"], "no such strategy FDG; did you mean FGD?"),
-        (["--strategy", "x"], "no such strategy x; there are Random, "),
+        (["--strategy", "FDG"], "no such strategy FDG; there are PoolSpec, "),
+        (["--strategy", "BinPick"], "no such strategy BinPick; did you mean BinPack?"),
     ],
 )
 def test_an_unknown_strategy_is_refused_with_the_nearest_name(
@@ -227,26 +204,14 @@ def test_an_unknown_strategy_is_refused_with_the_nearest_name(
     [
         ([], "give either --pod FILE or --workload FILE"),
         (["--pod", "p", "--workload", "w"], "give either --pod FILE or --workload FILE"),
-        (["--pod", "p", "--nodes", "n"], "--nodes goes with --workload, not --pod"),
-        (
-            ["--workload", "w", "--nodes", "n", "--demand", "d"],
-            "--demand goes with a cluster of pools, not with --nodes",
-        ),
+        (["--pod", "p", "--pool", "n"], "--pool goes with --workload, not --pod"),
         (["--pod", "p", "--output", "svg"], "--output svg goes with --workload, not --pod"),
         (
-            ["--workload", "w", "--nodes", "n", "--cluster", "c"],
-            "--nodes and --cluster are two clusters: give one of them",
-        ),
-        (
             ["--workload", "w", "--pool", "p"],
-            "--pool goes with the openb trace on a cluster of pools",
+            "--pool goes with the openb trace",
         ),
         (
-            ["--workload", "w.csv", "--nodes", "n", "--pool", "p"],
-            "--pool goes with the openb trace on a cluster of pools",
-        ),
-        (
-            ["--workload", "w.csv", "--nodes", "n", "--trace-times", "--inflate", "2"],
+            ["--workload", "w.csv", "--trace-times", "--inflate", "2"],
             "--trace-times and --inflate contradict each other",
         ),
         (["--workload", "w", "--inflate", "-1"], "argument --inflate: '-1': a share"),

@@ -1,6 +1,6 @@
 """Go's generator of random numbers, against what Go 1.24 prints."""
 
-from pool.placement.simulation.go_random import GoRandom
+from tests.bench.placement.go_random import GoRandom
 
 
 def test_numbers_are_those_of_go() -> None:

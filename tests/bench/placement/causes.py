@@ -3,13 +3,13 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pool.placement.simulation.node_state import Met, met
 from pool.placement.simulation.results import IdleCause
+from tests.bench.placement.node_state import Met, met
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pool.placement.simulation.node_state import Ask, NodeState
+    from tests.bench.placement.node_state import Ask, NodeState
 
 _CAUSES = {
     Met.NOTHING: IdleCause.MODEL,

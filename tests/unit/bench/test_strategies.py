@@ -4,18 +4,18 @@ import pytest
 
 from api.kinds.gpupool import SlicePlacement
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
-from pool.placement.simulation.least_fragmentation import LeastFragmentation
-from pool.placement.simulation.model import (
+from pool.placement.simulation.model import SimulatedPod
+from tests.bench.placement.least_fragmentation import LeastFragmentation
+from tests.bench.placement.node_state import Ask, Asks, NodeState, spread_units
+from tests.bench.placement.ranked_nodes import simulate
+from tests.bench.placement.strategies import Scoring, StartState, scoring_of
+from tests.bench.placement.trace_cluster import (
     Cluster,
     SimulatedDevice,
     SimulatedNode,
-    SimulatedPod,
     SimulatedPool,
     Workload,
 )
-from pool.placement.simulation.node_state import Ask, Asks, NodeState, spread_units
-from pool.placement.simulation.ranked_nodes import simulate
-from pool.placement.simulation.strategies import Scoring, StartState, scoring_of
 
 SHARED_PLACEMENT = SlicePlacement.DISTINCT_DEVICES
 POOL = SimulatedPool("gpu", units_per_device=100)

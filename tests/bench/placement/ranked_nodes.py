@@ -6,22 +6,22 @@ Without the live index, so that a replay of a large trace takes seconds and publ
 from typing import TYPE_CHECKING
 
 from pool.placement.fragmentation.target_workload import TargetWorkload
-from pool.placement.simulation import causes
 from pool.placement.simulation.engine import run_workload
 from pool.placement.simulation.losses import Losses
-from pool.placement.simulation.node_state import Asks, Met, NodeState, met
 from pool.placement.simulation.placing_cluster import PlacedPod, PodDemand
-from pool.placement.simulation.ranking import Ranking
 from pool.placement.simulation.results import Mode
-from pool.placement.simulation.strategies import StartState, scoring_of
+from tests.bench.placement import causes
+from tests.bench.placement.node_state import Asks, Met, NodeState, met
+from tests.bench.placement.ranking import Ranking
+from tests.bench.placement.strategies import StartState, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pool.placement.simulation.engine import Progress
-    from pool.placement.simulation.model import Cluster, Workload
-    from pool.placement.simulation.node_state import Ask, Choice
     from pool.placement.simulation.results import IdleCause, RefusalCause, Result
+    from tests.bench.placement.node_state import Ask, Choice
+    from tests.bench.placement.trace_cluster import Cluster, Workload
 
 
 def simulate(

@@ -11,17 +11,17 @@ from api.kinds.gpupool import SlicePlacement, Strategy
 from pool.model import ContainerRole
 from pool.placement.fragmentation.target_workload import TargetShape, TargetWorkload
 from pool.placement.same_device import Groups, groups_of, plan_same_device
-from pool.placement.simulation.model import (
+from pool.placement.simulation.model import SimulatedPod
+from pool.placement.simulation.results import IdleCause, Mode, RefusalCause
+from tests.bench.placement.ranked_nodes import simulate
+from tests.bench.placement.strategies import STRATEGIES
+from tests.bench.placement.trace_cluster import (
     Cluster,
     SimulatedDevice,
     SimulatedNode,
-    SimulatedPod,
     SimulatedPool,
     Workload,
 )
-from pool.placement.simulation.ranked_nodes import simulate
-from pool.placement.simulation.results import IdleCause, Mode, RefusalCause
-from pool.placement.simulation.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from pool.placement.simulation.results import Result

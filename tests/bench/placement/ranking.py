@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pool.placement.simulation.node_state import Met, met
 from pool.placement.simulation.results import RefusalCause
-from pool.placement.simulation.strategies import NEVER
+from tests.bench.placement.node_state import Met, met
+from tests.bench.placement.strategies import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pool.placement.simulation.node_state import Ask, NodeState
-    from pool.placement.simulation.strategies import Scoring
+    from tests.bench.placement.node_state import Ask, NodeState
+    from tests.bench.placement.strategies import Scoring
 
 _UNMET: Final = (NEVER * 4, NEVER * 3, NEVER * 2, NEVER)
 """Score of a node by how far it meets the demand: the highest score tells the cause of a refusal too."""

@@ -13,7 +13,8 @@ from pool.placement.fragmentation.target_workload import WHOLE_DEVICE, TargetSha
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pool.placement.simulation.model import Cluster, SimulatedNode, SimulatedPod, SimulatedPool
+    from pool.placement.simulation.model import SimulatedPod
+    from tests.bench.placement.trace_cluster import Cluster, SimulatedNode, SimulatedPool
 
 UNKNOWN: Final = 1 << 60
 """Free CPU, memory or pods of a node where nothing is known about them: never the limit."""
@@ -139,7 +140,7 @@ class NodeState:
         """Give back what a pod took."""
         self._change(ask, memory, choice, -1)
 
-    def _change(self, ask: Ask, memory: int, choice: Choice, sign: int) -> None:  # noqa: PLR0917
+    def _change(self, ask: Ask, memory: int, choice: Choice, sign: int) -> None:
         self.generation += 1
         if self.cpu != UNKNOWN:
             self.cpu -= sign * ask.cpu_milli

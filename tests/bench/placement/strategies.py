@@ -10,15 +10,15 @@ from math import exp
 from typing import TYPE_CHECKING, Final
 
 from pool.placement.fragmentation.expected_loss import ExpectedLoss
-from pool.placement.simulation.go_random import GoRandom
-from pool.placement.simulation.least_fragmentation import LeastFragmentation
-from pool.placement.simulation.node_state import UNKNOWN, choices, spread_units
+from tests.bench.placement.go_random import GoRandom
+from tests.bench.placement.least_fragmentation import LeastFragmentation
+from tests.bench.placement.node_state import UNKNOWN, choices, spread_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pool.placement.fragmentation.target_workload import TargetWorkload
-    from pool.placement.simulation.node_state import Ask, Choice, NodeState
+    from tests.bench.placement.node_state import Ask, Choice, NodeState
 
 NEVER: Final = -1e300
 """Scores of nodes that cannot take the pod are this or less, scores of others are more."""

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Final
 
 from pool.placement.fragmentation.node_value import NodeValue
 from pool.placement.fragmentation.room_prices import RoomPrices
-from pool.placement.simulation.node_state import UNKNOWN, choices
+from tests.bench.placement.node_state import UNKNOWN, choices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pool.placement.fragmentation.target_workload import TargetWorkload
-    from pool.placement.simulation.node_state import Ask, Choice, NodeState
+    from tests.bench.placement.node_state import Ask, Choice, NodeState
 
 _STEP: Final = 10
 """Milli to which a difference of values is rounded, so that nodes of nearly one value are filled in their order."""
