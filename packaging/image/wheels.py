@@ -4,12 +4,6 @@ The lock file also has the wheels for development. Each of its entries names the
 it (`# via`), which separates the two. A missing entry fails the installation: with digests required,
 nothing is resolved. What no process reads is taken out of the wheels: stubs, C and Cython sources,
 tests, and the sources of generated modules, whose bytecode is there.
-
-python -m image.wheels requirements pyproject.toml requirements.lock
-python -m image.wheels trim DIRECTORY
-python -m image.wheels drop-generated DIRECTORY
-
-are the steps of the Dockerfile: the first prints the entries for run time.
 """
 
 import importlib.util
@@ -163,21 +157,3 @@ def is_wanted(path: str) -> bool:
     if _TRACES.match(path):
         return False
     return ".dist-info/" in path or _UNWANTED.match(path) is None
-
-
-def _main(command: str, *arguments: str) -> None:
-    paths = [Path(one) for one in arguments]
-    match command:
-        case "requirements":
-            project, lock = (one.read_text(encoding="utf-8") for one in paths)
-            sys.stdout.write(runtime_requirements(lock, project))
-        case "trim":
-            trim(*paths)
-        case "drop-generated":
-            drop_generated(*paths)
-        case _:
-            raise ImageBuildError(f"there is no {command}: requirements, trim or drop-generated")
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

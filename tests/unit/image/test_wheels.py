@@ -2,13 +2,16 @@
 
 import compileall
 import importlib.util
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from image.errors import ImageBuildError
 from image.wheels import GENERATED, drop_generated, is_wanted, runtime_requirements, trim
 
+ROOT = Path(__file__).parents[3]
 PROJECT = """
 [project]
 name = "gpu-control-plane"
@@ -124,3 +127,19 @@ def test_generated_modules_are_imported_from_their_bytecode(tmp_path: Path):
         del sys.modules["generated_api"]
         sys.modules.pop("generated_api.one", None)
     assert module.WHAT == "thing"
+
+
+def test_neither_simulator_nor_demo_is_shipped() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    present = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
+    assert present - packages == {"simulator", "demo", "tests"}
+
+
+def test_no_library_of_development_is_shipped() -> None:
+    locked = runtime_requirements(
+        (ROOT / "requirements.lock").read_text(), (ROOT / "pyproject.toml").read_text()
+    )
+    names = set(re.findall(r"^([\w.-]+)==", locked, flags=re.MULTILINE))
+    assert {"cel-expr-python", "grpcio-tools", "pytest"}.isdisjoint(names)
+    assert {"aiohttp", "msgspec"} <= names
