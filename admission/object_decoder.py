@@ -2,8 +2,8 @@
 
 A review comes before the API server has validated the object, and a megabyte of JSON can be half a million objects
 in memory. So the values in each field of a large object are counted first, in its bytes: every value has a comma or
-a colon beside it. Objects within the bounds cost 30 ms and 15 MB at most, all fields together
-(`tests.bench.bench_worst`); ordinary pods are far below the size from which values are counted.
+a colon beside it. Objects within the bounds cost 30 ms and 15 MB at most, all fields together (measured); ordinary
+pods are far below the size from which values are counted.
 """
 
 from operator import attrgetter

@@ -12,22 +12,12 @@ import uvloop
 from tests.bench import (
     bench_admission,
     bench_agent,
-    bench_autoscaling,
     bench_binding,
-    bench_churn,
     bench_console,
     bench_extender,
-    bench_inventory,
-    bench_kernel_caches,
-    bench_node_software,
-    bench_operands,
     bench_placement,
-    bench_pools,
-    bench_scaling,
     bench_stall,
     bench_startup,
-    bench_waiting,
-    bench_worst,
     page,
     report,
 )
@@ -41,50 +31,14 @@ if TYPE_CHECKING:
 
 SUBJECTS: "dict[str, Callable[[Sizes], Awaitable[list[Result]]]]" = {
     "extender": bench_extender.measure,
-    "scaling": bench_scaling.measure,
     "admission": bench_admission.measure,
-    "worst": bench_worst.measure,
     "binding": bench_binding.measure,
     "startup": bench_startup.measure,
     "stall": bench_stall.measure,
-    "waiting": bench_waiting.measure,
-    "churn": bench_churn.measure,
-    "inventory": bench_inventory.measure,
-    "pool_reconcile": bench_pools.measure,
-    "operands": bench_operands.measure,
     "placement": bench_placement.measure,
-    "autoscaling": bench_autoscaling.measure,
     "agent": bench_agent.measure,
-    "kernel_caches": bench_kernel_caches.measure,
     "console": bench_console.measure,
-    "node_software": bench_node_software.measure,
 }
-_SHOWN = (
-    "p50_ms",
-    "p99_ms",
-    "rate_per_s",
-    "base_p50_ms",
-    "ratio",
-    "stall_ms",
-    "stall_cpu_ms",
-    "peak_mib",
-    "rss_mib",
-    "growth_mib",
-    "left_over",
-    "writes_per_pod",
-    "reads_per_pod",
-    "cpu_ms",
-    "cpu_s",
-    "core_pct",
-    "writes",
-    "allocation_pct",
-    "allocation_sd",
-    "over_fgd_pct",
-    "first_refusal_pct",
-    "refused_8",
-    "excess_nodes_pct",
-    "unused_nodes_pct",
-)
 
 
 def main(arguments: list[str]) -> int:
@@ -124,8 +78,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--trace",
         type=Path,
         metavar="FOLDER",
-        help="churn: replay the pods of openb_pod_list_default.csv in this folder; "
-        "placement: the nodes and all lists of pods",
+        help="placement: the folder of the trace openb, its nodes and all lists of pods",
     )
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.subjects) - SUBJECTS.keys())
@@ -135,10 +88,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _text(result: "Result") -> str:
-    figures = {key: getattr(result, key) for key in _SHOWN}
-    text = "  ".join(f"{key} {value:,.2f}" for key, value in figures.items() if value is not None)
-    judged = page.outcome_of(result)
-    return f"{text}  [{page.aim_text(result)}: {judged}]" if judged else text
+    outcome = page.outcome_of(result)
+    text = page.figures_text(result)
+    return f"{text}  [{page.aim_text(result)}: {outcome}]" if outcome else text
 
 
 if __name__ == "__main__":

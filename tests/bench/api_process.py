@@ -4,20 +4,15 @@
 
 Objects go straight into its store: creating 70,000 of them over HTTP would take longer than what is
 measured. Prints its URL when everything is there, and then reads commands: `change N` makes N changes
-a second, `expire` ends the watches so that they list anew, `count` prints how many changes there were,
-`writes` how many write requests came in since it was asked last, and `paths` by method and path, Leases left out.
-With node software, `flap N` takes the labels of Node Feature Discovery from N nodes a second or gives them
-back, and `roll-out` gives each DaemonSet its ready pods.
+a second, and `expire` ends the watches so that they list anew.
 """
 
 import argparse
 import asyncio
 import itertools
-import json
 import random
 import sys
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -25,16 +20,14 @@ import uvloop
 from api.names import GROUP, VERSION
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
-from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODE_FEATURES
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from manifests import constants
 from manifests.install.crds import build_crds
-from manifests.nvidia.operator_crds import build_operator_crds
 from server.system_clock import SystemClock
 from simulator.apiserver.apply.ownership import Ownership
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import node_feature_crd
-from tests.bench.rollout import daemon_pods, rolled_out, the_revision
-from tests.bench.world import FEATURE, SEED, World
+from tests.bench.world import SEED, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,12 +35,9 @@ if TYPE_CHECKING:
     from simulator.apiserver.resource_types import ResourceType
     from simulator.apiserver.store.object_store import Collection
 
-FEATURES = (NODE_FEATURES.group, NODE_FEATURES.version, NODE_FEATURES.plural)
 PODS = ("", "v1", "pods")
 NODES = ("", "v1", "nodes")
 DEVICES = (GROUP, VERSION, "gpudevices")
-DAEMON_SETS = ("apps", "v1", "daemonsets")
-REVISIONS = ("apps", "v1", "controllerrevisions")
 STEP_S = 0.01
 HISTORY = 100_000
 """Half a minute of three watchers' changes may wait, so that only `expire` ends a watch."""
@@ -56,11 +46,8 @@ HISTORY = 100_000
 class Stock:
     """The objects, put in and changed as if by API requests."""
 
-    def __init__(self, api: InMemoryApiServer, *, keeps_nodes_busy: bool = False) -> None:
-        """Take the API server; nodes that are kept busy have a pod that never ends."""
+    def __init__(self, api: InMemoryApiServer) -> None:
         self._api = api
-        self._keeps_nodes_busy = keeps_nodes_busy
-        self._busy: set[str] = set()
         self._rng = random.Random(SEED)
         self._numbers = itertools.count(1)
         self._bound: list[tuple[str, dict[str, Any]]] = []
@@ -68,11 +55,8 @@ class Stock:
         self._gone: list[dict[str, Any]] = []
         self._devices: list[str] = []
         self._nodes: list[str] = []
-        self._away: dict[str, dict[str, str]] = {}
-        # node -> its labels of Node Feature Discovery, while they are gone
         self.changes = 0
         self.per_s = 0
-        self.flaps_per_s = 0
 
     def put(self, path: tuple[str, str, str], objects: "Iterable[dict[str, Any]]") -> None:
         """Store objects as if they had been created."""
@@ -91,71 +75,22 @@ class Stock:
                 self._nodes.append(name)
 
     def _put_pod(self, body: dict[str, Any]) -> None:
-        """Let a pod that runs end at some time, unless it keeps its node busy."""
-        node = body["spec"].get("nodeName")
-        if node is None:
-            return
-        if self._keeps_nodes_busy and node not in self._busy:
-            self._busy.add(node)
-        else:
+        """Let a pod that runs end at some time."""
+        if body["spec"].get("nodeName") is not None:
             self._bound.append((body["metadata"]["name"], body))
 
     async def change_steadily(self) -> None:
         """Make as many changes a second as are wanted now."""
-        owed, flaps, before = 0.0, 0.0, time.perf_counter()
+        owed, before = 0.0, time.perf_counter()
         while True:
             await asyncio.sleep(STEP_S)
             now = time.perf_counter()
             owed += (now - before) * self.per_s
-            flaps += (now - before) * self.flaps_per_s
             before = now
             while owed >= 1:
                 owed -= 1
                 self.changes += 1
                 self._change()
-            while flaps >= 1:
-                flaps -= 1
-                self.changes += 1
-                self._flap(self._rng.choice(self._nodes))
-
-    def stop_flapping(self) -> None:
-        """Give every node its labels back."""
-        self.flaps_per_s = 0
-        for name in list(self._away):
-            self._flap(name)
-
-    def roll_out(self) -> None:
-        """Give each DaemonSet a ready pod on every node that it selects, its revision, and the status of that."""
-        _, nodes = self._at(NODES)
-        labels = {
-            one.body["metadata"]["name"]: one.body["metadata"]["labels"] for one in nodes.all()
-        }
-        resource, collection = self._at(DAEMON_SETS)
-        revisions, pods = self._at(REVISIONS), self._at(PODS)
-        for stored in list(collection.all()):
-            one = stored.body
-            revisions[1].add(revisions[0], the_revision(one), Ownership())
-            found = list(daemon_pods(one, labels))
-            for pod in found:
-                pods[1].add(pods[0], pod, Ownership())
-            body = rolled_out(one, len(found))
-            collection.replace(resource, stored, body, ownership=stored.ownership)
-
-    def _flap(self, name: str) -> None:
-        """Take the labels of Node Feature Discovery from a node, or give them back."""
-        resource, collection = self._at(NODES)
-        stored = collection.get("", name)
-        assert stored is not None
-        labels = stored.body["metadata"]["labels"]
-        away = self._away.pop(name, None)
-        if away is None:
-            away = {key: value for key, value in labels.items() if key.startswith(FEATURE)}
-            self._away[name] = away
-            labels = {key: value for key, value in labels.items() if key not in away}
-        else:
-            labels = labels | away
-        body = {**stored.body, "metadata": {**stored.body["metadata"], "labels": labels}}
-        collection.replace(resource, stored, body, ownership=stored.ownership)
 
     def _change(self) -> None:
         """One event: of pods half of the time, else of a device or a node."""
@@ -212,30 +147,24 @@ async def main(options: argparse.Namespace) -> None:
     world = World(nodes=options.nodes, pods=options.pods, pool_count=options.pool_count)
     async with InMemoryApiServer(clock, history_limit=HISTORY) as api:
         async with KubeClient(StaticConnection(api.url), clock) as client:
-            software = build_operator_crds() if options.node_software else ()
-            for crd in (*build_crds(), node_feature_crd(), *software):
+            for crd in (*build_crds(), node_feature_crd()):
                 await client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
             for name in (constants.DEFAULT_NAMESPACE, "ml-team"):
                 namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
                 await client.create(NAMESPACES, namespace)
-        caches = Stock(api, keeps_nodes_busy=options.waiting > 0)
-        caches.put((GROUP, VERSION, "gpupools"), world.pools())
-        if options.found:
-            caches.put(NODES, world.labelled_nodes())
-            caches.put(FEATURES, world.node_features())
-        else:
-            nodes = world.software_nodes() if options.node_software else world.node_objects()
-            caches.put(NODES, nodes)
-            caches.put(DEVICES, world.devices())
-            caches.put(PODS, [*world.bound_pods(), *world.waiting_pods(options.waiting)])
+        stock = Stock(api)
+        stock.put((GROUP, VERSION, "gpupools"), world.pools())
+        stock.put(NODES, world.node_objects())
+        stock.put(DEVICES, world.devices())
+        stock.put(PODS, world.bound_pods())
         api.forget_history()
         say(api.url)
         async with asyncio.TaskGroup() as group:
-            group.create_task(caches.change_steadily())
-            group.create_task(obey(api, caches))
+            group.create_task(stock.change_steadily())
+            group.create_task(obey(api, stock))
 
 
-async def obey(api: InMemoryApiServer, caches: Stock) -> None:
+async def obey(api: InMemoryApiServer, stock: Stock) -> None:
     """Do what standard input says."""
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
@@ -243,32 +172,12 @@ async def obey(api: InMemoryApiServer, caches: Stock) -> None:
     async for line in reader:
         match line.decode().split():
             case ["change", per_s]:
-                caches.per_s = int(per_s)
+                stock.per_s = int(per_s)
             case ["expire"]:
                 expire_watches(api)
-            case ["count"]:
-                say(str(caches.changes))
-            case ["writes"]:
-                say(str(take_writes(api).total()))
-            case ["paths"]:
-                found = take_writes(api)
-                say(json.dumps({path: n for path, n in found.items() if "/leases/" not in path}))
-            case ["flap", "0"]:
-                caches.stop_flapping()
-            case ["flap", per_s]:
-                caches.flaps_per_s = int(per_s)
-            case ["roll-out"]:
-                caches.roll_out()
             case other:
                 raise ValueError(f"no such command: {other}")
     await asyncio.Event().wait()
-
-
-def take_writes(api: InMemoryApiServer) -> Counter[str]:
-    """Return the writes since this was called last by method and path, Events left out."""
-    wrote = [one for one in api.requests.writes() if "/events" not in one.path]
-    api.requests.clear()
-    return Counter(f"{one.method} {one.path}" for one in wrote)
 
 
 def expire_watches(api: InMemoryApiServer) -> None:
@@ -289,15 +198,4 @@ if __name__ == "__main__":
     parser.add_argument("--nodes", type=int, required=True)
     parser.add_argument("--pods", type=int, required=True)
     parser.add_argument("--pool-count", type=int, default=2)
-    parser.add_argument("--waiting", type=int, default=0, help="pods that want a whole node")
-    parser.add_argument(
-        "--found",
-        action="store_true",
-        help="labels and features of nodes in place of devices and pods",
-    )
-    parser.add_argument(
-        "--node-software",
-        action="store_true",
-        help="the kinds of NVIDIA's GPU Operator, and what Node Feature Discovery and kubelet say of systems",
-    )
     uvloop.run(main(parser.parse_args()))

@@ -5,16 +5,19 @@ kubelet sees a fault's units and no others as unhealthy.
 """
 
 import asyncio
+import logging
 import random
 import statistics
 import sys
 import time
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import aiohttp
 import msgspec
+import structlog
 
 from api.kubelet.deviceplugin import HEALTHY
 from api.kubelet.proto.deviceplugin_pb2 import ListAndWatchResponse
@@ -23,11 +26,12 @@ from tests.bench import agent_containers
 from tests.bench.agent_footprint import cpu_s, footprint
 from tests.bench.agent_kubelet import CONTAINER, NAMESPACE, Asking, Times
 from tests.bench.agent_node import ALL_ROLES, PLUGIN, RESOURCE, a_node, running_agent
-from tests.bench.bench_pools import quiet
 from tests.bench.report import Result, at_most, checked, in_ms
 from tests.support.bound_pods import a_bound_pod
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kube.client import KubeClient
     from tests.bench.agent_node import AgentProcess, Node
     from tests.bench.sizes import Sizes
@@ -67,12 +71,23 @@ class Form:
         return f"{'all roles' if self.roles == ALL_ROLES else self.roles}, {cut}"
 
 
+@contextmanager
+def errors_only() -> "Iterator[None]":
+    """Write no lines but errors: what informers list is no figure."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
 async def measure(sizes: "Sizes") -> list[Result]:
     """Measure one agent with all roles and a pool's plugin, with many units and with few."""
     results = await _containers(sizes)
     for roles in (ALL_ROLES, PLUGIN):
         for slices in (sizes.agent_slices, 1):
-            with quiet():
+            with errors_only():
                 results += await _of(Form(sizes.agent_devices, slices, roles), sizes)
     return results
 

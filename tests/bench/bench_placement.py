@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Final
 
 from pool.placement.simulation import openb
 from tests.bench.bench_placement_sets import measure_sets
-from tests.bench.bench_pool_workload import measure_pool_workload
-from tests.bench.bench_what_if import measure_what_if
 from tests.bench.placement.derived_workloads import DERIVED, derive
 from tests.bench.placement.ranked_nodes import simulate
 from tests.bench.placement.strategies import STRATEGIES
@@ -85,8 +83,6 @@ class Replayed:
 async def measure(sizes: "Sizes") -> list[Result]:
     """Measure the choice of devices, then strategies on the trace and on what is derived from it."""
     results = measure_sets(sizes.placement_questions)
-    results += measure_what_if(sizes.what_if_nodes, sizes.what_if_questions)
-    results += measure_pool_workload(sizes.workload_nodes)
     folder = folder_of(sizes)
     if folder is None:
         seeds: Sequence[int] = SEEDS[: sizes.placement_seeds]

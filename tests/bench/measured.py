@@ -1,6 +1,6 @@
 """The real server with one more task, which tells how long it had to wait for its turns.
 
-    python -m tests.bench.measured --settings FILE [--without CONTROLLER ...]
+    python -m tests.bench.measured --settings FILE
 
 Prints a line of JSON a second: see `tests.bench.processes.Turns`.
 """
@@ -16,7 +16,6 @@ from typing import Any
 import uvloop
 
 from server import process as wiring
-from server.controllers.all import CONTROLLERS
 from server.process import ControlPlane
 from server.settings import load_settings
 from telemetry.logs import configure_logs
@@ -65,8 +64,4 @@ if __name__ == "__main__":
     wiring.ControlPlane = build  # type: ignore[misc,assignment]  # to look into the allocation state
     parser = argparse.ArgumentParser()
     parser.add_argument("--settings", type=Path, required=True)
-    parser.add_argument("--without", action="append", default=[], help="a controller or task")
-    options = parser.parse_args()
-    kept = tuple(one for one in CONTROLLERS if one.name not in options.without)
-    wiring.CONTROLLERS = kept  # type: ignore[attr-defined]  # to compare with a leader that lacks one
-    uvloop.run(main(options.settings))
+    uvloop.run(main(parser.parse_args().settings))

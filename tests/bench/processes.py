@@ -23,7 +23,7 @@ from tests.bench.report import ROOT, checked, rss_mib
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from tests.bench.sizes import ClusterSize
@@ -115,30 +115,6 @@ class ApiServer:
         """End every watch, and answer the next one that resumes with 410."""
         self._tell("expire")
 
-    def count_changes(self) -> int:
-        """Return how many changes there were."""
-        self._tell("count")
-        return int(self._line())
-
-    def take_writes(self) -> int:
-        """Return how many write requests came in since this was asked last, Events left out."""
-        self._tell("writes")
-        return int(self._line())
-
-    def take_paths(self) -> dict[str, int]:
-        """Return the same by method and path, Leases left out as well."""
-        self._tell("paths")
-        found: dict[str, int] = json.loads(self._line())
-        return found
-
-    def flap(self, per_s: int) -> None:
-        """Have the labels of Node Feature Discovery go and come so many times a second; 0 gives all back."""
-        self._tell(f"flap {per_s}")
-
-    def roll_out(self) -> None:
-        """Have every DaemonSet get its pods, ready."""
-        self._tell("roll-out")
-
     def _tell(self, command: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(command + "\n")
@@ -154,36 +130,6 @@ def api_server(size: "ClusterSize", *options: str) -> "Iterator[ApiServer]":
     """Run `tests.bench.api_process` with a cluster of this size in it."""
     with _child("tests.bench.api_process", *options_of(size), *options) as process:
         yield ApiServer(process)
-
-
-class InventoryClient:
-    """The inventory in a process of its own, which does one thing at a time and says what it cost."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-
-    def says(self) -> dict[str, float]:
-        """Wait for it to have done what it does, and return its figures."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the measured process ended")
-        figures: dict[str, float] = json.loads(line)
-        return figures
-
-    def does(self, command: str) -> dict[str, float]:
-        """Have it do something, and return its figures."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(command + "\n")
-        self._process.stdin.flush()
-        return self.says()
-
-
-@contextlib.contextmanager
-def inventory_process(url: str, nodes: int) -> "Iterator[InventoryClient]":
-    """Run `tests.bench.inventory_process` beside an API server."""
-    with _child("tests.bench.inventory_process", "--url", url, "--nodes", str(nodes)) as process:
-        yield InventoryClient(process)
 
 
 @dataclass(frozen=True)
@@ -296,19 +242,15 @@ class MeasuredServer:
 
 @contextlib.asynccontextmanager
 async def measured_server(
-    directory: "Path", api_url: str, *, without: "Iterable[str]" = (), **settings: Any
+    directory: "Path", api_url: str, **settings: Any
 ) -> "AsyncIterator[MeasuredServer]":
-    """Start the real server beside an API server; certificates lie in the directory.
-
-    `without` names controllers and tasks of the leader that are left out.
-    """
+    """Start the real server beside an API server; certificates lie in the directory."""
     port = free_port()
     path = _settings(directory, api_url, port, settings)
     with (
         (directory / "server.log").open("wb") as log,
         _child(
             *("tests.bench.measured", "--settings", str(path)),
-            *(f"--without={name}" for name in without),
             stderr=log,
         ) as process,
     ):

@@ -69,13 +69,9 @@ class Result:
     """Longest gap between two turns of a task that asks for one every millisecond."""
     stall_cpu_ms: float | None = None
     """Most processor time that the loop's thread spent between two such turns."""
-    peak_mib: float | None = None
-    """Most memory that one decision had allocated at a time, without the request's bytes."""
     rss_mib: float | None = None
     growth_mib: float | None = None
     """Median resident memory of the run's last tenth over that of its first tenth."""
-    left_over: int | None = None
-    """Reservations, pods and units that are still known or taken when everything has ended."""
     scheduling_ms: float | None = None
     """kube-scheduler's serial part for one pod: filter and score, extender calls included."""
     scheduler_cpu_ms: float | None = None
@@ -93,8 +89,6 @@ class Result:
     """Processor time of our process for the whole of it."""
     core_pct: float | None = None
     """What of one core it takes more than without it."""
-    writes: int | None = None
-    """Write requests to the API server for the whole of it, Events left out."""
     allocation_pct: float | None = None
     """Allocated share of the devices when 130 % of them have been asked for, mean over seeds."""
     allocation_sd: float | None = None
@@ -111,10 +105,6 @@ class Result:
     """Cores that programs which do not belong to the measurement used meanwhile."""
     node_claims: int | None = None
     """NodeClaims of Karpenter that were made for the case's pods."""
-    excess_nodes_pct: float | None = None
-    """NodeClaims beyond the fewest nodes that could hold the pods that waited, of all NodeClaims."""
-    unused_nodes_pct: float | None = None
-    """Nodes that no pod has used, since units came free or pods were deleted while the node came."""
     aims: tuple[Aim, ...] = ()
 
 

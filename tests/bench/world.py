@@ -10,11 +10,9 @@ from api.names import (
     API_VERSION,
     ASSIGNMENT_ANNOTATION,
     DEVICES_ANNOTATION,
-    POOL_LABEL,
     RESOURCE_PREFIX,
     UnitId,
 )
-from tests.support.node_features import gfd_labels, gpu_feature, nfd_feature, rule_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,17 +21,6 @@ SEED = 20261121
 DEVICES = 8
 WHOLE = "whole"
 SLICES = "slices"
-FEATURE = "feature.node.kubernetes.io/"
-_SYSTEM_LABELS = {
-    f"{FEATURE}pci-10de.present": "true",
-    f"{FEATURE}kernel-version.full": "6.8.0-60-generic",
-    f"{FEATURE}system-os_release.ID": "ubuntu",
-    f"{FEATURE}system-os_release.VERSION_ID": "24.04",
-}
-_NODE_INFO = {
-    "containerRuntimeVersion": "containerd://2.1.4",
-    "kernelVersion": "6.8.0-60-generic",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,26 +84,6 @@ class World:
                 "status": {"conditions": [{"type": "Ready", "status": "True"}]},
             }
 
-    def labelled_nodes(self) -> "Iterator[dict[str, Any]]":
-        """Yield the Nodes with the labels of NFD and gpu-feature-discovery."""
-        for node in self.node_objects():
-            node["metadata"]["labels"] |= rule_labels(DEVICES) | gfd_labels(DEVICES)
-            yield node
-
-    def software_nodes(self) -> "Iterator[dict[str, Any]]":
-        """Yield the Nodes with what Node Feature Discovery and kubelet say of their systems."""
-        for node in self.node_objects():
-            node["metadata"]["labels"] |= _SYSTEM_LABELS
-            node["status"]["nodeInfo"] = _NODE_INFO
-            yield node
-
-    def node_features(self) -> "Iterator[dict[str, Any]]":
-        """Yield two NodeFeatures for each node: NFD's own, and that with the devices."""
-        for number in range(self.nodes):
-            name = node_name(number)
-            yield nfd_feature(name, cpu_features=60)
-            yield gpu_feature(name, DEVICES)
-
     def devices(self) -> "Iterator[dict[str, Any]]":
         """Yield the GPUDevices, with the units that the bound pods have."""
         taken = Counter((node, device) for node, device, _ in self._seats())
@@ -147,18 +114,6 @@ class World:
                         },
                     },
                 }
-
-    def waiting_pods(self, count: int) -> "Iterator[dict[str, Any]]":
-        """Yield pods that want all devices of a node, with different selectors and tolerations."""
-        for number in range(count):
-            pod = a_pod(f"waiting-{number}", WHOLE, DEVICES)
-            pod["metadata"]["uid"] = f"waiting-{number}"
-            pod["metadata"]["labels"][POOL_LABEL] = WHOLE
-            if number % 4:
-                pod["spec"]["nodeSelector"] = {"topology.kubernetes.io/zone": f"zone-{number % 3}"}
-            toleration = {"key": f"team-{number % 10}", "operator": "Exists"}
-            pod["spec"]["tolerations"].append(toleration)
-            yield pod
 
     def _seats(self) -> list[tuple[int, int, int]]:
         """Return node, device and slice of every bound pod; at most three quarters of all."""

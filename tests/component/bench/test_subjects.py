@@ -18,72 +18,40 @@ if TYPE_CHECKING:
 WITHIN_S = 120
 FIGURES = {
     "extender": ("ratio", "p99_ms"),
-    "scaling": ("ratio",),
     "admission": ("ratio", "rate_per_s", "p99_ms"),
-    "worst": ("stall_cpu_ms", "peak_mib"),
     "binding": ("p50_ms", "writes_per_pod", "reads_per_pod"),
     "startup": ("p50_ms", "rss_mib"),
     "stall": ("stall_ms", "stall_cpu_ms"),
-    "waiting": ("p99_ms", "core_pct"),
-    "churn": ("growth_mib", "left_over"),
-    "inventory": ("cpu_s", "writes", "ratio"),
-    "pool_reconcile": ("cpu_s", "writes"),
     "placement": ("p50_ms", "p99_ms", "rss_mib", "cpu_s"),
-    "autoscaling": ("p99_ms", "excess_nodes_pct"),
-    "operands": ("p50_ms", "p99_ms", "writes"),
     "agent": ("p50_ms", "p99_ms", "rss_mib", "growth_mib", "cpu_s"),
-    "kernel_caches": ("ratio", "peak_mib"),
     "console": ("p50_ms", "p99_ms", "core_pct"),
-    "node_software": ("p50_ms", "writes", "core_pct", "growth_mib"),
 }
 CHECKS = {
     "extender": {"filter", "filter, none fits", "prioritize"},
-    "scaling": {"filter", "prioritize"},
     "admission": {"mutate and validate", "denial"},
-    "worst": {"decision"},
     "binding": {"capacity", "mutate and validate", "binding"},
     "startup": {"capacity"},
     "stall": {"capacity", "events"},
-    "waiting": {"capacity", "explanation of a pod", "condition of a waiting pod"},
-    "churn": {"capacity", "mutate and validate", "binding", "no unit is left with an owner"},
-    "inventory": {"writes of the start"},
-    "pool_reconcile": {"writes of the start", "writes of a change"},
     "placement": {
-        "answer about a pod",
         "set of devices",
         "plan of devices",
         "devices of a SameDevice pod",
     },
-    "autoscaling": {"plan of nodes", "day of demand"},
-    "operands": {
-        "rendered operands",
-        "steady state of operands",
-        "switch of an operand",
-        "page of devices",
-    },
     "agent": {"preferred allocation", "allocation", "refusal", "fault"},
-    "kernel_caches": {"extracted cache", "uses after a restart"},
     "console": {"rows of the start", "snapshot", "page after changes", "streams", "answers"},
-    "node_software": {"capacity", "one write an object", "no write", "ready policy"},
 }
 EXACT = {
     "binding": {"writes_per_pod": {1}, "reads_per_pod": {0}},
-    "churn": {"left_over": {0}},
-    "pool_reconcile": {"writes": {0, 1}},
 }
 """Figures of what has an aim that do not depend on the machine."""
 MAY_BE_ZERO = {
-    "excess_nodes_pct",
-    "unused_nodes_pct",
     "growth_mib",
     "allocation_sd",
-    "left_over",
     "reads_per_pod",
-    "writes",
     "cpu_s",
     "core_pct",
 }
-IN_EVERY_RUN = {"binding", "kernel_caches"}
+IN_EVERY_RUN = {"binding"}
 """The others take up to a minute each."""
 
 

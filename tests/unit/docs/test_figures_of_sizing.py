@@ -13,30 +13,25 @@ from api.names import (
     MAX_POOL_NAME_LENGTH,
     MAX_SLICES_PER_DEVICE,
 )
+from tests.bench import page
 
 ROOT = Path(__file__).parents[3]
 SIZING = (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
 PERFORMANCE = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
 ROWS = re.findall(
-    r"^\| ([^|]+) \| (RSS MiB|p50 ms|rate /s|writes|CPU s|API writes) \| ([\d.,]+) \|$",
+    r"^\| ([^|]+) \| (RSS MiB|p50 ms|rate /s|API writes) \| ([\d.,]+) \|$",
     SIZING,
     re.MULTILINE,
 )
 
 
-def cells(row: str) -> list[str]:
-    return [cell.strip() for cell in row.strip().strip("|").split("|")]
-
-
 def measured() -> dict[tuple[str, str], set[str]]:
-    """Return case and column -> its figures in all tables."""
+    """Return case and title of a figure -> its values in the table."""
     found: dict[tuple[str, str], set[str]] = {}
-    tables = re.findall(r"^(\| case .*)\n\|[-|:]+\n((?:\|.*\n)+)", PERFORMANCE, re.MULTILINE)
-    for head, rows in tables:
-        for row in rows.splitlines():
-            case, *figures = cells(row)
-            for column, figure in zip(cells(head)[1:], figures, strict=True):
-                found.setdefault((case, column), set()).add(figure)
+    for row in page.rows_of(PERFORMANCE):
+        for figure in row.measured.split(" · "):
+            title, _, value = figure.rpartition(" ")
+            found.setdefault((row.case, title), set()).add(value)
     return found
 
 
