@@ -18,13 +18,13 @@ def main() -> None:
     modules["rich"] = None
     folder = Path(sys.argv.pop(1))
 
-    from agent import main as running  # noqa: PLC0415  # after `rich` is out of the way
+    from agent import api_access  # noqa: PLC0415  # after `rich` is out of the way
     from cli.__main__ import main as run  # noqa: PLC0415
     from kube.config import service_account  # noqa: PLC0415
 
     files = service_account.ServiceAccountFiles(token=folder / "token", ca_file=folder / "ca.crt")
     load = partial(service_account.load_service_account, files=files)
-    vars(running)["load_service_account"] = load
+    vars(api_access)["load_service_account"] = load
     run()
 
 

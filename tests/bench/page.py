@@ -141,7 +141,7 @@ def rows_of(page: str) -> list[Row]:
     machines = dict(_MACHINE.findall(page))
     lines = page.partition(_line(_TITLES))[2].partition("\n\n")[0].splitlines()[2:]
     rows = ([cell.strip() for cell in line[1:-1].split("|")] for line in lines)
-    return [Row(*cells[:-1], machines[cells[-1]]) for cells in rows]
+    return [Row._make((*cells[:-1], machines[cells[-1]])) for cells in rows]
 
 
 def outcome_of(result: Result) -> str:
