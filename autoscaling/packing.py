@@ -27,7 +27,7 @@ from pool.allocation_state import AllocationState, PlacementRequest
 from pool.index.cache_fit import is_limited
 from pool.model import DeviceFacts, Instant, NodeFacts
 from pool.placement.planner import Placed, may_go_to
-from pool.what_if import fits_when_empty
+from pool.what_if.evictions import fits_when_empty
 
 if TYPE_CHECKING:
     import datetime as dt

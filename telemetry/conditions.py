@@ -6,7 +6,7 @@ from enum import Enum
 class PodUnitsAvailable(Enum):
     """Reasons of the condition `api.names.UNITS_CONDITION` of a pod that does not wait any more.
 
-    That of a pod that waits has the reasons of `pool.explanation`.
+    That of a pod that waits has the reasons of `pool.what_if`.
     """
 
     RESERVED = "UnitsReserved"

@@ -1,14 +1,14 @@
-"""Texts of explanations (`pool.explanation`) that name no pod: for conditions, Events, and the head of a page."""
+"""Texts of explanations (`pool.what_if`) that name no pod: for conditions, Events, and the head of a page."""
 
 from typing import TYPE_CHECKING
 
 from api.names import CAPACITY_GATE
 from api.text import units
-from pool.explanation.explanation import UnitWaitReason
 from pool.model import Capacity
+from pool.what_if.explanation import UnitWaitReason
 
 if TYPE_CHECKING:
-    from pool.explanation.explanation import Explanation
+    from pool.what_if.explanation import Explanation
 
 
 def wait_summary(explanation: "Explanation") -> str:

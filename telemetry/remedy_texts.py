@@ -1,4 +1,4 @@
-"""Texts of remedies and of nodes in an explanation (`pool.explanation`), which name pods where the reader may see them."""
+"""Texts of remedies and of nodes in an explanation (`pool.what_if`), which name pods where the reader may see them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 from api.durations import duration_text
 from api.names import PoolName
 from api.text import listed, units
-from pool.explanation.explanation import (
+from pool.what_if.explanation import (
     AskFewerUnits,
     DevicesJoin,
     PodsEnd,
@@ -20,7 +20,7 @@ from telemetry.reasons import node_refusal_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pool.explanation.explanation import AnyRemedy, NodeExplanation, UnitsHolder
+    from pool.what_if.explanation import AnyRemedy, NodeExplanation, UnitsHolder
 
 _WITHHELD: Final = {
     WithheldBy.CORDONED: "is uncordoned",

@@ -21,10 +21,10 @@ from cli.simulation.node_resources import requests_of
 from pool.allocation_state import PlacementRequest
 from pool.demand import demand_of
 from pool.errors import InvariantViolatedError
-from pool.explanation.exclusion import exclusion_of
 from pool.facts import pod_facts
 from pool.model import Constraints, Demand, PodPhase
 from pool.placement.planner import Placed
+from pool.what_if.exclusion import exclusion_of
 from scheduler.extender import filter_nodes, prioritize
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from cli.simulation.pod_scheduling import question_of, reachable, request_of
 from pool.demand import demand_of
 from pool.model import Demand
 from pool.placement.same_device import is_valid_size
-from pool.what_if import cheapest_eviction, fits_when_empty
+from pool.what_if.evictions import cheapest_eviction, fits_when_empty
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:

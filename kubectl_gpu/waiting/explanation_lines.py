@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kubectl_gpu.terminal import Terminal
-    from pool.explanation.explanation import Explanation, NodeExplanation, UnitsHolder
+    from pool.what_if.explanation import Explanation, NodeExplanation, UnitsHolder
 
 _COLUMNS: Final = (
     TableColumn("NODE"),

@@ -11,10 +11,10 @@ from kubectl_gpu.errors import ForbiddenError
 from kubectl_gpu.waiting.pool_reading import read_pools
 from kubectl_gpu.waiting.wait_reading import explain_wait, explain_waits
 from pool.demand import BadQuantity, ManyPools, TooLarge, demand_of
-from pool.explanation.explanation import Explanation
 from pool.facts import pod_facts
 from pool.model import Demand, PodPhase
 from pool.pods.condition_words import leader_words, scheduler_words
+from pool.what_if.explanation import Explanation
 from telemetry.explanation_texts import wait_summary
 from telemetry.reasons import too_large_text
 

@@ -16,12 +16,12 @@ from kubectl_gpu.waiting.pool_reading import (
     read_pool,
     read_pools,
 )
-from pool.explanation.explain import explain
-from pool.explanation.question import JoinableDevice, WaitQuestion
-from pool.explanation.usable_pools import usable_pools
 from pool.facts import device_facts, node_facts, pool_facts
 from pool.model import Instant
 from pool.serving import serving_pool
+from pool.what_if.explain import explain
+from pool.what_if.question import JoinableDevice, WaitQuestion
+from pool.what_if.usable_pools import usable_pools
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from api.foreign.core import Pod
     from api.kinds.gpupool import GPUPool
     from kubectl_gpu.cluster_lists import ClusterLists
-    from pool.explanation.explanation import Explanation
     from pool.model import NodeFacts, PodFacts
+    from pool.what_if.explanation import Explanation
 
 _MOST_NODES: Final = 16
 """Nodes of devices in no pool that are read, one by one."""

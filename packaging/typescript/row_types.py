@@ -19,8 +19,8 @@ import msgspec
 import console.rows
 from console.rows import SCHEMA
 from inventory.device_look import DeviceLook
-from pool.explanation.explanation import UnitWaitReason
 from pool.reservations.reservation import End
+from pool.what_if.explanation import UnitWaitReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

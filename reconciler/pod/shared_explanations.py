@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, final
 
 import msgspec
 
-from pool.explanation.explain import explain
-from pool.explanation.explanation import UnitWaitReason
-from pool.explanation.question import WaitQuestion
+from pool.what_if.explain import explain
+from pool.what_if.explanation import UnitWaitReason
+from pool.what_if.question import WaitQuestion
 from telemetry.explanation_texts import wait_summary
 
 if TYPE_CHECKING:

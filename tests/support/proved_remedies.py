@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from api.names import NodeName
 from pool.allocation_state import AllocationState
-from pool.explanation.explain import explain
-from pool.explanation.explanation import (
+from pool.placement.planner import Placed
+from pool.what_if.explain import explain
+from pool.what_if.explanation import (
     AnyRemedy,
     AskFewerUnits,
     DevicesJoin,
@@ -17,8 +18,7 @@ from pool.explanation.explanation import (
     UsePool,
     WithheldBy,
 )
-from pool.explanation.question import JoinableDevice, WaitQuestion
-from pool.placement.planner import Placed
+from pool.what_if.question import JoinableDevice, WaitQuestion
 from tests.support import naive_remedies
 from tests.support.naive_remedies import NaivePlacement
 from tests.support.waiting_worlds import NOW, WaitingWorld

@@ -48,7 +48,7 @@ SOURCES = files_of(*PACKAGES)
 REASONS_LIVE_IN = {
     "telemetry/reasons.py",
     "telemetry/conditions.py",
-    "pool/explanation/explanation.py",  # UnitWaitReason is the reason of a condition, and the core's answer
+    "pool/what_if/explanation.py",  # UnitWaitReason is the reason of a condition, and the core's answer
 }
 
 IMPORT_ALL = """

@@ -4,9 +4,9 @@ from collections import Counter
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from pool.explanation.exclusion import exclusion_of
 from pool.placement.simulation.results import IdleCause, RefusalCause
 from pool.refusal import NodeReason
+from pool.what_if.exclusion import exclusion_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

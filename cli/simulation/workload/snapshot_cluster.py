@@ -29,7 +29,6 @@ from cli.simulation.workload.refusal_causes import (
     lack_of_resources,
 )
 from pool.compute_resources import requested
-from pool.explanation.exclusion import exclusion_of
 from pool.layout import most_units_of_a_device
 from pool.model import Constraints, PodPhase, UnitlessPod
 from pool.placement.fragmentation.recent_demand import AskedShape, target_shape, unit_milli
@@ -38,6 +37,7 @@ from pool.placement.simulation.placing_cluster import PlacedPod, PodDemand
 from pool.placement.simulation.results import RefusalCause
 from pool.placement.unit_request import request_by_containers
 from pool.value_ranking import rank_nodes
+from pool.what_if.exclusion import exclusion_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from api.names import DeviceName
 from console.data.tables.device_rows import device_row
 from console.rows import ConditionEntry, DeviceDetail, LinkEntry
-from pool.explanation.node_figures import units_holder
+from pool.what_if.node_figures import units_holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from console.data.state.cluster_state import ClusterState
     from console.data.tables.cluster_rows import ClusterRows
     from console.data.tables.seen_rows import RowViewer
-    from pool.explanation.explanation import NodeExplanation
+    from pool.what_if.explanation import NodeExplanation
 
 _MOST_NODES: Final = 16
 _UNSEEN: Final = "kube-scheduler does not consider it"

@@ -21,8 +21,6 @@ from pool.admission_planner import Exhausted
 from pool.admission_rules import IncomingPod
 from pool.allocation_state import PlacementRequest
 from pool.compute_resources import ComputeResources
-from pool.explanation.exclusion import exclusion_of
-from pool.explanation.explanation import HAVE_UNITS
 from pool.index.cache_fit import best_node
 from pool.model import (
     ContainerDemand,
@@ -36,6 +34,8 @@ from pool.model import (
 from pool.placement.planner import Placed
 from pool.pods.selection import constraints_of_selection
 from pool.value_ranking import rank_nodes
+from pool.what_if.exclusion import exclusion_of
+from pool.what_if.explanation import HAVE_UNITS
 from telemetry.explanation_texts import wait_summary
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from console.data.explanations.wait_explanations import WaitExplanations
     from console.data.state.cluster_state import ClusterState
     from console.data.tables.seen_rows import RowViewer
-    from pool.explanation.explanation import Explanation
     from pool.model import Constraints
+    from pool.what_if.explanation import Explanation
 
 MOST_UNITS: Final = 10_000
 MOST_TIMES: Final = 1_000

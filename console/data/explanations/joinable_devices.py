@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final, final
 
 from inventory.assignment.joining_devices import could_join, joining_obstacle
-from pool.explanation.question import JoinableDevice
+from pool.what_if.question import JoinableDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

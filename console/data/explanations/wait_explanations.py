@@ -12,10 +12,10 @@ import msgspec
 import structlog
 
 from kube.errors import one_line
-from pool.explanation.explain import explain, explanation_steps
-from pool.explanation.question import WaitQuestion
-from pool.explanation.usable_pools import usable_pools
 from pool.facts import pool_facts
+from pool.what_if.explain import explain, explanation_steps
+from pool.what_if.question import WaitQuestion
+from pool.what_if.usable_pools import usable_pools
 from telemetry.explanation_texts import wait_summary
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from console.data.explanations.joinable_devices import JoinableDevices
     from console.data.state.cluster_state import ClusterState
     from console.data.state.watched_pods import WatchedPod
-    from pool.explanation.explanation import AnyRemedy, Explanation
     from pool.model import Demand, PoolFacts
+    from pool.what_if.explanation import AnyRemedy, Explanation
 
     _Like = tuple[Demand, bool, int, object, str, str]
     """What pods have in common that share an explanation; the id of a selection, which equal pods share."""

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from console.data.explanations.wait_explanations import ExplainedWait
     from console.data.state.cluster_state import ClusterState
     from console.data.state.watched_pods import WatchedPod
-    from pool.explanation.explanation import AnyRemedy
     from pool.model import PodFacts
+    from pool.what_if.explanation import AnyRemedy
 
 
 @final

@@ -16,7 +16,7 @@ from console.rows import (
     SeenNodeState,
     ShareRow,
 )
-from pool.explanation.explanation import UnitsReturn, WithheldBy
+from pool.what_if.explanation import UnitsReturn, WithheldBy
 from telemetry.remedy_texts import RemedyReader, remedy_text
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from console.data.tables.row_table import Section, TableRow
     from console.rows import HealthRow, Row, WaitingRow
     from console.visibility import Visibility
-    from pool.explanation.explanation import AnyRemedy, UnitsHolder
+    from pool.what_if.explanation import AnyRemedy, UnitsHolder
 
 _OF_NODES: Final = frozenset({WithheldBy.CORDONED, WithheldBy.NOT_READY})
 

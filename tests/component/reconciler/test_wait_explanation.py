@@ -20,8 +20,8 @@ from api.names import (
     UnitId,
 )
 from kube.resources import GPU_DEVICES, PODS
-from pool.explanation.explanation import UnitWaitReason
 from pool.model import PodFacts
+from pool.what_if.explanation import UnitWaitReason
 from reconciler.caches import Caches
 from reconciler.controller_spec import ControllerContext
 from reconciler.pod.explanation_turns import AFTER_S, AGAIN_S, PAUSE_S, REFUSED_FOR_S, RESYNC_S

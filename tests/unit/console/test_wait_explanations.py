@@ -15,8 +15,8 @@ from console.data.explanations.wait_explanations import (
     SHARE,
     WaitExplanations,
 )
-from pool.explanation.explanation import DevicesJoin, Explanation, UsePool
-from pool.explanation.question import JoinableDevice
+from pool.what_if.explanation import DevicesJoin, Explanation, UsePool
+from pool.what_if.question import JoinableDevice
 from tests.support.cluster_objects import (
     Object,
     a_device_object,

@@ -13,8 +13,8 @@ import pytest
 from admission.decision import CODES
 from api import names
 from api.crd.docstrings import class_description, descriptions_by_class
-from pool.explanation.explanation import UnitWaitReason
 from pool.refusal import NodeReason
+from pool.what_if.explanation import UnitWaitReason
 from telemetry import conditions
 from telemetry.reasons import CacheNodeEvent, EventReason, RefusalReason
 from tests.support.reference_page import cell, check_page, code, table

@@ -16,12 +16,12 @@ from kubectl_gpu.cluster_lists import ClusterLists
 from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.waiting import pool_reading
 from kubectl_gpu.waiting.pod_wait import wait_of
-from pool.explanation.explain import explain
-from pool.explanation.explanation import Explanation, UnitWaitReason
-from pool.explanation.question import WaitQuestion
 from pool.facts import pod_facts
 from pool.model import Instant, PodFacts
 from pool.placement.planner import Placed
+from pool.what_if.explain import explain
+from pool.what_if.explanation import Explanation, UnitWaitReason
+from pool.what_if.question import WaitQuestion
 from tests.support.cluster_objects import (
     Object,
     a_bound_pod_object,

@@ -21,7 +21,7 @@ from pool.placement.planner import Placed, PlacementRefused
 from pool.refusal import CacheMisfit, NodeReason
 from pool.reservations.reservation import Reservation
 from pool.reservations.restore import note_of
-from pool.what_if import fits_when_empty
+from pool.what_if.evictions import fits_when_empty
 from telemetry.reasons import node_refusal_text
 from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
 from tests.support.cache_wishes import LLAMA, MISTRAL, SHARED, a_known_cache, set_warm

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from api.names import PodUid
-from pool.explanation.explanation import UnitWaitReason
 from pool.model import Demand, Instant, PodFacts
+from pool.what_if.explanation import UnitWaitReason
 from reconciler.pod.shared_explanations import WaitText
 from reconciler.pod.wait_explanation import MOST_EXPLAINED_S, SHARE, WaitExplanation
 from tests.support.builders import a_pod_facts, at

@@ -5,9 +5,9 @@ import pytest
 
 from api.foreign.core import Pod
 from api.names import RESOURCE_PREFIX, UNITS_CONDITION
-from pool.explanation.explanation import UnitWaitReason
 from pool.facts import pod_facts
 from pool.model import PodPhase, UnitsCondition
+from pool.what_if.explanation import UnitWaitReason
 from reconciler.pod.units_condition import condition_body, next_condition, satisfied
 from telemetry.conditions import PodUnitsAvailable
 from tests.support.builders import a_pod_facts, at

@@ -13,14 +13,17 @@ import msgspec
 from api.kinds.gpupool import SlicePlacement
 from api.names import NodeName, PodUid, ReservationId
 from pool.compute_resources import ComputeResources
-from pool.explanation.device_remedies import DeviceRemedies
-from pool.explanation.exclusion import (
+from pool.index.node_view import refusal_of
+from pool.placement.same_device import is_valid_size
+from pool.what_if.device_remedies import DeviceRemedies
+from pool.what_if.evictions import cheapest_eviction
+from pool.what_if.exclusion import (
     CORDONED,
     NOT_READY,
     once_ready,
     once_uncordoned,
 )
-from pool.explanation.explanation import (
+from pool.what_if.explanation import (
     AskFewerUnits,
     DevicesJoin,
     PodsEnd,
@@ -29,21 +32,18 @@ from pool.explanation.explanation import (
     UsePool,
     WithheldBy,
 )
-from pool.explanation.node_copy import NodeChange, NodeCopy
-from pool.explanation.node_figures import holder_of_pod, holder_of_reservation, refused
-from pool.index.node_view import refusal_of
-from pool.placement.same_device import is_valid_size
-from pool.what_if import cheapest_eviction
+from pool.what_if.node_copy import NodeChange, NodeCopy
+from pool.what_if.node_figures import holder_of_pod, holder_of_reservation, refused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pool.allocation_reader import AllocationReader
-    from pool.explanation.explanation import AnyRemedy, NodeExplanation
-    from pool.explanation.question import WaitQuestion
     from pool.index.device_index import DeviceIndex
     from pool.model import Constraints, Demand, PoolFacts
     from pool.reservations.reservation import Reservation
+    from pool.what_if.explanation import AnyRemedy, NodeExplanation
+    from pool.what_if.question import WaitQuestion
 
 _MOST_COPIES: Final = 256
 """Copies of nodes for one kind of remedy: some 20 ms."""

@@ -9,7 +9,7 @@ from api.kinds.gpupool import DeviceTopology
 from api.names import NodeName, UnitId
 from pool.allocation_state import AllocationState
 from pool.model import PodFacts, PodPhase
-from pool.what_if import NodeEviction, cheapest_eviction, fits_when_empty
+from pool.what_if.evictions import NodeEviction, cheapest_eviction, fits_when_empty
 from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
 
 DEVICES = 4

@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from api.names import NodeName
-from pool.explanation.explanation import HAVE_UNITS, Explanation, UnitWaitReason
-from pool.explanation.node_figures import figures_of_nodes, holders_on
-from pool.explanation.remedies import RemedySearch, other_pools
-from pool.explanation.wait_reason import wait_reason
 from pool.model import Constraints
 from pool.pods.selection import constraints_of_selection
+from pool.what_if.explanation import HAVE_UNITS, Explanation, UnitWaitReason
+from pool.what_if.node_figures import figures_of_nodes, holders_on
+from pool.what_if.remedies import RemedySearch, other_pools
+from pool.what_if.wait_reason import wait_reason
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from pool.allocation_reader import AllocationReader
-    from pool.explanation.explanation import AnyRemedy, NodeExplanation
-    from pool.explanation.question import WaitQuestion
     from pool.index.device_index import DeviceIndex
     from pool.model import PodFacts, PoolFacts
+    from pool.what_if.explanation import AnyRemedy, NodeExplanation
+    from pool.what_if.question import WaitQuestion
 
 
 def explain(

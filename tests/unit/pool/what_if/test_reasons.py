@@ -12,8 +12,10 @@ from api.kinds.gpupool import DeviceTopology
 from api.names import NodeName, ReservationId, UnitId
 from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState, PlacementRequest
-from pool.explanation.explain import explain
-from pool.explanation.explanation import (
+from pool.model import KubeletTopology, PodFacts, PodPhase, PodSelection
+from pool.placement.planner import Placed
+from pool.what_if.explain import explain
+from pool.what_if.explanation import (
     AskFewerUnits,
     Explanation,
     PodsEnd,
@@ -23,9 +25,7 @@ from pool.explanation.explanation import (
     UnitWaitReason,
     UsePool,
 )
-from pool.explanation.question import WaitQuestion
-from pool.model import KubeletTopology, PodFacts, PodPhase, PodSelection
-from pool.placement.planner import Placed
+from pool.what_if.question import WaitQuestion
 from tests.support.builders import a_device, a_node, a_pod_facts, a_pool, at
 from tests.support.cache_wishes import LLAMA, a_known_cache
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 from pool.compute_resources import NOTHING, ComputeResources
-from pool.explanation.exclusion import exclusion_of
 from pool.index.cache_fit import devices_for
 from pool.index.device_index import DeviceIndex
 from pool.index.node_view import refusal_of
 from pool.placement.planner import plan_devices
+from pool.what_if.exclusion import exclusion_of
 
 if TYPE_CHECKING:
     from api.names import DeviceName, NodeName, PodUid, ReservationId

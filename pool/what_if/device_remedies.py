@@ -10,22 +10,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from api.names import NodeName
-from pool.explanation.exclusion import exclusion_of
-from pool.explanation.explanation import DevicesJoin, UnitsReturn, WithheldBy
-from pool.explanation.node_copy import NodeChange
-from pool.explanation.node_figures import refused
 from pool.layout import layout_of
-from pool.what_if import is_closed
+from pool.what_if.evictions import is_closed
+from pool.what_if.exclusion import exclusion_of
+from pool.what_if.explanation import DevicesJoin, UnitsReturn, WithheldBy
+from pool.what_if.node_copy import NodeChange
+from pool.what_if.node_figures import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pool.explanation.explanation import NodeExplanation
-    from pool.explanation.question import JoinableDevice
     from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
     from pool.model import Constraints, Demand, PoolFacts
     from pool.reservations.reservation import Reservation
+    from pool.what_if.explanation import NodeExplanation
+    from pool.what_if.question import JoinableDevice
 
     Takes = Callable[["NodeName", NodeChange], bool]
     """Says whether a node takes the pod after a change."""

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pool.allocation_state import AllocationState
-from pool.explanation.explanation import (
+from pool.what_if.explanation import (
     HAVE_UNITS,
     AnyRemedy,
     AskFewerUnits,

@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING, Final
 
-from pool.explanation.explanation import UnitWaitReason
-from pool.explanation.node_figures import refused
 from pool.refusal import NodeReason
+from pool.what_if.explanation import UnitWaitReason
+from pool.what_if.node_figures import refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pool.explanation.explanation import NodeExplanation
     from pool.refusal import NodeRefusal
+    from pool.what_if.explanation import NodeExplanation
 
 _TOO_LARGE: Final = frozenset(
     {
