@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from api.foreign.core import Toleration
 from api.meta import SelectorOperator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from api.foreign.core import Affinity, NodeSelectorTerm, Taint, Toleration
+    from api.foreign.core import Affinity, NodeSelectorTerm, Taint
 
     _Test = tuple[str, Callable[[str | None], bool]]
     """A key, and a predicate on its value."""
@@ -56,6 +57,12 @@ class RequiredNodeAffinity:
             ):
                 return True
         return False
+
+
+def toleration_of(taint: "Taint") -> Toleration:
+    """Return the toleration of just this taint."""
+    operator = "Equal" if taint.value else "Exists"
+    return Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect)
 
 
 @final

@@ -98,7 +98,10 @@ def remedy_text(remedy: "AnyRemedy", reader: RemedyReader) -> str:
             )
         case PodsEnd():  # pragma: no branch  # mypy proves that no case is missing
             verb = "ends" if len(remedy.holders) == 1 else "end"
-            return f"when {reader.pods(remedy.holders)} {verb}, the pod fits on {remedy.node}"
+            automatic = (
+                "; kube-scheduler preempts such pods by itself" if remedy.is_preemption else ""
+            )
+            return f"when {reader.pods(remedy.holders)} {verb}, the pod fits on {remedy.node}{automatic}"
 
 
 def node_reason(node: "NodeExplanation", pool: str) -> str:

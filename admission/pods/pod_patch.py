@@ -19,7 +19,7 @@ from api.names import (
     PoolName,
     pool_node_label,
 )
-from pool.node_affinity import Tolerations, required_terms
+from pool.node_affinity import Tolerations, required_terms, toleration_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -93,7 +93,7 @@ def missing_tolerations(spec: "PodSpec", taints: "Collection[Taint]") -> list[To
     if not taints:
         return []
     given = Tolerations(spec.tolerations or ())
-    return [_toleration(taint) for taint in taints if not given.cover(taint)]
+    return [toleration_of(taint) for taint in taints if not given.cover(taint)]
 
 
 def tolerate(spec: "PodSpec", missing: "Sequence[Toleration]") -> "list[PatchOperation]":
@@ -182,11 +182,6 @@ def choose_scheduler(spec: "PodSpec", scheduler: str | None) -> "list[PatchOpera
     if spec.scheduler_name not in {"", DEFAULT_SCHEDULER}:
         return []
     return [_add("/spec/schedulerName", scheduler)]
-
-
-def _toleration(taint: "Taint") -> Toleration:
-    operator = "Equal" if taint.value else "Exists"
-    return Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect)
 
 
 def _names_pool_nodes(term: "NodeSelectorTerm", key: str) -> bool:

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Final
 
-from api.text import listed, units
+from api.text import units
 from cli.simulation.answers import Verdict
+from telemetry.remedy_texts import RemedyReader, remedy_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
         NewNode,
         Placement,
         PodDecision,
-        Proposals,
         RefusedNodes,
     )
 
@@ -43,8 +43,7 @@ def _lines(answer: "Answer") -> "Iterator[str]":
         yield f"  warning: {warning}"
     if decision.refused:
         yield from _refused(decision)
-    if answer.changes is not None:
-        yield from _changes(answer.changes)
+    yield from _changes(answer)
     if answer.not_checked:
         yield f"not checked, kube-scheduler decides: {', '.join(answer.not_checked)}"
     for gap in answer.partial:
@@ -105,32 +104,14 @@ def _examples(refused: "RefusedNodes") -> str:
     return f"({first})" if refused.count == 1 else f"({first}, …)"
 
 
-def _changes(changes: "Proposals") -> "Iterator[str]":
-    lines = list(_changes_by_kind(changes))
+def _changes(answer: "Answer") -> "Iterator[str]":
+    reader = RemedyReader(namespace=answer.pod.partition("/")[0])
+    lines = [remedy_text(remedy, reader) for remedy in answer.remedies]
+    if answer.new_node is not None:
+        lines.append(f"with one more node: {_new_node(answer.new_node)}")
     if lines:
-        yield "it would be placed now"
+        yield "what would help:"
         yield from (f"  {line}" for line in lines)
-
-
-def _changes_by_kind(changes: "Proposals") -> "Iterator[str]":
-    fewer, ending = changes.fewer_units, changes.ending_pods
-    if fewer is not None:
-        yield f"with fewer units: {fewer.units}, on node {fewer.node}"
-    for pool in changes.other_pools:
-        products = f" of {listed(pool.products)}" if any(pool.products) else ""
-        yield (
-            f"in pool {pool.pool}: {pool.units} of {pool.resource} ({pool.kind}{products}),"
-            f" on node {pool.node}"
-        )
-    if ending is not None:
-        pods = ", ".join(
-            f"{one.pod} ({units(one.units)}, priority {one.priority})" for one in ending.pods
-        )
-        automatic = "; kube-scheduler preempts such pods by itself" if ending.is_preemption else ""
-        verb = "ends" if len(ending.pods) == 1 else "end"
-        yield f"once on node {ending.node} {verb}: {pods}{automatic}"
-    if changes.new_node is not None:
-        yield f"with one more node: {_new_node(changes.new_node)}"
 
 
 def _new_node(node: "NewNode") -> str:

@@ -5,6 +5,8 @@ from enum import Enum
 
 import msgspec
 
+from pool.what_if.explanation import AnyRemedy
+
 
 class Verdict(Enum):
     PLACED = "Placed"
@@ -70,34 +72,6 @@ class PodDecision(AnswerModel, frozen=True):
     """Most nodes first."""
 
 
-class FewerUnits(AnswerModel, frozen=True):
-    units: int
-    node: str
-
-
-class OtherPool(AnswerModel, frozen=True):
-    pool: str
-    resource: str
-    units: int
-    kind: str
-    """What a unit is: a whole device, a MIG instance of a profile, or a time slice of several."""
-    node: str
-    products: list[str]
-
-
-class EndingPod(AnswerModel, frozen=True):
-    pod: str
-    units: int
-    priority: int
-
-
-class EndingPods(AnswerModel, frozen=True):
-    node: str
-    pods: list[EndingPod]
-    is_preemption: bool
-    """kube-scheduler evicts them by itself: all have a lower priority, and too few units are free without them."""
-
-
 class NewNode(AnswerModel, frozen=True):
     like: str | None
     """A node of the pool with such devices; None where none of the pool's nodes would do."""
@@ -107,23 +81,16 @@ class NewNode(AnswerModel, frozen=True):
     """The devices must be on one NUMA node or all connected by NVLink."""
 
 
-class Proposals(AnswerModel, frozen=True):
-    """What would have to change for the pod to be placed; absent where that would not help."""
-
-    fewer_units: FewerUnits | None = None
-    other_pools: list[OtherPool] = []
-    ending_pods: EndingPods | None = None
-    new_node: NewNode | None = None
-
-
 class Answer(AnswerModel, frozen=True):
     """The whole answer."""
 
     pod: str
     cluster: str
     decision: PodDecision
-    changes: Proposals | None = None
-    """Absent when the pod is placed."""
+    remedies: list[AnyRemedy] = []
+    """Changes after which the pod, or the changed pod, would be placed now; the least one first."""
+    new_node: NewNode | None = None
+    """A node that would take the pod; absent when it is placed."""
     partial: list[str] = []
     """Why the answer is of a part of the cluster."""
     not_checked: list[str] = []

@@ -12,12 +12,6 @@ from api.kinds.gkmcachenode import ClusterGKMCacheNode, GKMCacheNode
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
-from cli.simulation.node_resources import (
-    BoundPod,
-    Resources,
-    allocatable_of,
-    bound_pod,
-)
 from kube.resources import (
     CLUSTER_GKM_CACHE_NODES,
     CLUSTER_GKM_CACHES,
@@ -42,20 +36,6 @@ if TYPE_CHECKING:
     from pool.model import AnyPod, NodeFacts
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedNode:
-    facts: "NodeFacts"
-    allocatable: Resources | None
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedPod:
-    """A pod that names a pool, occupies resources of a node, or both."""
-
-    facts: "AnyPod | None"
-    bound: BoundPod | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedKind:
     """A kind that a snapshot is made of."""
@@ -69,15 +49,6 @@ class ListedKind:
     """Nothing can be said without the list."""
     is_optional: bool = False
     """A cluster may not serve the kind, and then has no object of it."""
-
-
-def _observed_node(node: Node) -> ObservedNode:
-    return ObservedNode(node_facts(node), allocatable_of(node))
-
-
-def _observed_pod(pod: Pod) -> ObservedPod | None:
-    observed = ObservedPod(observed_pod(pod), bound_pod(pod))
-    return observed if observed.facts is not None or observed.bound is not None else None
 
 
 _NO_CACHES: Final = "whether kernel caches of pods fit devices is unknown: they count as fitting"
@@ -100,7 +71,7 @@ LISTED: Final = (
     ListedKind(
         resource=NODES,
         item_type=Node,
-        project=_observed_node,
+        project=node_facts,
         without="every node with devices counts as ready, without taints and with no label but its"
         " hostname, and its CPU and memory are unknown",
     ),
@@ -147,7 +118,7 @@ LISTED: Final = (
     ListedKind(
         resource=PODS,
         item_type=Pod,
-        project=_observed_pod,
+        project=observed_pod,
         without="units in use and reserved are unknown: every unit counts as free",
     ),
 )
@@ -163,14 +134,16 @@ class ClusterObjects:
     """Where the objects are from, for texts."""
     pools: list[GPUPool] = field(default_factory=list)
     devices: list[ObservedDevice] = field(default_factory=list)
-    nodes: list[ObservedNode] = field(default_factory=list)
+    nodes: "list[NodeFacts]" = field(default_factory=list)
     inventories: list[GPUNodeInventory] = field(default_factory=list)
     namespaces: list[Namespace] = field(default_factory=list)
     gkm_caches: list[GKMCache] = field(default_factory=list)
     """Those of namespaces, and those of the cluster."""
     gkm_cache_nodes: list[CacheNodeFacts] = field(default_factory=list)
     """Objects of both kinds."""
-    pods: list[ObservedPod] = field(default_factory=list)
+    pods: "list[AnyPod]" = field(default_factory=list)
+    are_pods_whole: bool = True
+    """Whether all pods of the nodes are read, those without units included."""
     gaps: list[str] = field(default_factory=list)
     """Why the snapshot is partial, one line each."""
 

@@ -10,6 +10,7 @@ from cli.simulation.errors import BadInputError
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
 from kube.errors import Forbidden, KubeError, NotFound, Unauthorized
+from pool.model import UnitlessPod
 
 if TYPE_CHECKING:
     from api.clock import Clock
@@ -84,7 +85,7 @@ def _projection(kind: "ListedKind") -> "Any":  # noqa: ANN401  # of the kind's o
 
 
 def _useless(found: ClusterObjects, needed: "list[str]") -> str:
-    pods = [pod.facts for pod in found.pods if pod.facts is not None]
+    pods = [pod for pod in found.pods if not isinstance(pod, UnitlessPod)]
     known = (
         f" (partial: of {len(found.pods)} pods {len(pods)} name a pool,"
         f" {sum(pod.node is None for pod in pods)} of them wait)"

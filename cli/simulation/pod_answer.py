@@ -2,19 +2,21 @@
 
 from typing import TYPE_CHECKING, Final
 
-from cli.simulation.answers import Answer, Proposals, Verdict
+from cli.simulation.answers import Answer, Verdict
 from cli.simulation.errors import BadInputError
 from cli.simulation.pod_decision import decide
-from cli.simulation.proposals import proposals_for
+from cli.simulation.pod_scheduling import question_of
+from cli.simulation.proposals import new_node_for, remedies_for
 from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
+from pool.what_if.trial import unweighed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from cli.simulation.answers import NewNode
     from cli.simulation.pod_file import AskedPod
     from cli.simulation.pod_scheduling import PodCreator
     from cli.simulation.snapshot import Snapshot
+    from pool.what_if.explanation import AnyRemedy
 
 _SETTLED: Final = frozenset({Verdict.PLACED, Verdict.NO_POOL})
 
@@ -28,11 +30,15 @@ def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") ->
     for pod in list(snapshot.state.reader.pods()):
         if pod.ref == asked.ref and pod.phase is PodPhase.PENDING:
             snapshot.state.discard_pod(pod.uid)
-    changes: Proposals | None = None
+    remedies: list[AnyRemedy] = []
+    new_node: NewNode | None = None
     try:
         decision = decide(asked, snapshot, caller)
         if decision.verdict not in _SETTLED:
-            changes = proposals_for(asked, decision, snapshot, caller=caller)
+            remedies = remedies_for(asked, decision, snapshot, caller=caller)
+            question = question_of(asked, snapshot)
+            if question is not None and (remedies or decision.verdict is Verdict.WAITS):
+                new_node = new_node_for(question, snapshot)
     except InvariantViolatedError as error:
         raise BadInputError(
             f"the objects of {snapshot.origin} contradict each other: {error}"
@@ -41,20 +47,8 @@ def answer_for(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") ->
         pod=asked.ref,
         cluster=snapshot.origin,
         decision=decision,
-        changes=changes,
+        remedies=remedies,
+        new_node=new_node,
         partial=list(snapshot.gaps),
-        not_checked=list(_not_checked(asked)),
+        not_checked=unweighed(asked.manifest["spec"]),
     )
-
-
-def _not_checked(asked: "AskedPod") -> "Iterator[str]":
-    """Yield the fields of the pod on which kube-scheduler may decide otherwise."""
-    spec = asked.manifest["spec"]
-    affinity = spec.get("affinity") or {}
-    for field in ("podAffinity", "podAntiAffinity"):
-        if affinity.get(field):
-            yield f"spec.affinity.{field}"
-    if spec.get("topologySpreadConstraints"):
-        yield "spec.topologySpreadConstraints"
-    if any("persistentVolumeClaim" in volume for volume in spec.get("volumes") or ()):
-        yield "spec.volumes[].persistentVolumeClaim"

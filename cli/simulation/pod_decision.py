@@ -12,15 +12,16 @@ from cli.simulation.answers import (
     RefusedNodes,
     Verdict,
 )
-from cli.simulation.pod_scheduling import admit, choose_node, fitting_nodes, question_of
+from cli.simulation.pod_scheduling import admit, choose_node, question_of, trial_of
 from pool.placement.topology import TopologyQuality, quality_of, topology_of
+from telemetry.reasons import node_refusal_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from api.names import NodeName
     from cli.simulation.pod_file import AskedPod
-    from cli.simulation.pod_scheduling import PodCreator, PoolQuestion, Refusals
+    from cli.simulation.pod_scheduling import PodCreator, PoolQuestion
     from cli.simulation.snapshot import Snapshot
     from pool.placement.planner import Placed
 
@@ -53,7 +54,6 @@ def _tried(snapshot: "Snapshot", asked: "AskedPod") -> "Iterator[None]":
 
 
 def _denied(denied: Denied, question: "PoolQuestion | None", snapshot: "Snapshot") -> PodDecision:
-    refused = [] if question is None else _grouped(fitting_nodes(question, snapshot)[1])
     return PodDecision(
         verdict=Verdict.DENIED,
         pool=question.pool.name if question is not None else None,
@@ -61,15 +61,14 @@ def _denied(denied: Denied, question: "PoolQuestion | None", snapshot: "Snapshot
         units=question.demand.units if question is not None else 0,
         reason=denied.reason.value,
         message=denied.text,
-        refused=refused,
+        refused=[] if question is None else _refused(question, snapshot),
     )
 
 
 def _scheduled(
     question: "PoolQuestion", snapshot: "Snapshot", *, warnings: list[str]
 ) -> PodDecision:
-    fitting, refusals = fitting_nodes(question, snapshot)
-    placement = _placement(question, snapshot, fitting)
+    placement = _placement(question, snapshot)
     return PodDecision(
         verdict=Verdict.PLACED if placement is not None else Verdict.WAITS,
         pool=question.pool.name,
@@ -77,40 +76,38 @@ def _scheduled(
         units=question.demand.units,
         placement=placement,
         warnings=warnings,
-        refused=_grouped(refusals),
+        refused=_refused(question, snapshot),
     )
 
 
-def _grouped(refusals: "Refusals") -> list[RefusedNodes]:
-    nodes: dict[str, list[NodeName]] = {}
-    for node, reason in refusals.reasons.items():
-        nodes.setdefault(reason, []).append(node)
+def _refused(question: "PoolQuestion", snapshot: "Snapshot") -> list[RefusedNodes]:
+    nodes: dict[tuple[str, bool], list[NodeName]] = {}
+    pool = question.pool.name
+    for node, fault in trial_of(question, snapshot).faults():
+        text = fault.limit if fault.refusal is None else node_refusal_text(fault.refusal, pool)
+        nodes.setdefault((text, fault.ends_with_pods), []).append(node)
     return [
         RefusedNodes(
-            reason=reason,
-            count=len(names),
-            examples=sorted(names)[:_EXAMPLES],
-            may_change=reason in refusals.resolvable,
+            reason=reason, count=len(names), examples=names[:_EXAMPLES], may_change=may_change
         )
-        for reason, names in sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0]))
+        for (reason, may_change), names in sorted(
+            nodes.items(), key=lambda item: (-len(item[1]), item[0])
+        )
     ]
 
 
-def _placement(
-    question: "PoolQuestion", snapshot: "Snapshot", fitting: "list[NodeName]"
-) -> Placement | None:
-    chosen = choose_node(question, snapshot, fitting)
+def _placement(question: "PoolQuestion", snapshot: "Snapshot") -> Placement | None:
+    chosen = choose_node(question, snapshot)
     if chosen is None:
         return None
     placed = chosen.placed
-    reservation = snapshot.state.reader.reservation_of(question.uid)
     return Placement(
         node=placed.node,
         devices=_devices(placed, snapshot),
         topology=_quality(placed, snapshot).value,
         strategy=question.pool.strategy.value,
-        is_reserved=reservation is not None and reservation.node == placed.node,
-        fitting_nodes=len(fitting),
+        is_reserved=chosen.is_reserved,
+        fitting_nodes=chosen.fitting_nodes,
         equal_nodes=chosen.equal_nodes,
     )
 

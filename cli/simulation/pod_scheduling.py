@@ -1,14 +1,8 @@
-"""The steps of a pod's way: admission, filter, prioritize, the plan of bind, and the Binding; on a snapshot.
-
-The webhook's and the extender's own functions decide. kube-scheduler's part before them is reduced to readiness,
-node selection, taints, CPU, memory and the number of pods; among equally scored nodes the first by name is taken.
-"""
+"""The steps of a pod's way on a snapshot: admission, by the webhook's own functions; the choice of a node; the Binding."""
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
-
-import msgspec
 
 from admission.decision import Denied
 from admission.pods import pod_patch
@@ -17,22 +11,19 @@ from admission.pods.mutate import mutate
 from admission.pods.request import POD_KIND, PodRequest
 from admission.review import AdmissionRequest, Operation, UserInfo
 from api.names import NodeName, PodUid, ReservationId
-from cli.simulation.node_resources import requests_of
 from pool.allocation_state import PlacementRequest
 from pool.demand import demand_of
 from pool.errors import InvariantViolatedError
 from pool.facts import pod_facts
 from pool.model import Constraints, Demand, PodPhase
 from pool.placement.planner import Placed
-from pool.what_if.exclusion import exclusion_of
-from scheduler.extender import filter_nodes, prioritize
+from pool.what_if.trial import Choice, Trial, TrialPod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from admission.decision import Decision
     from api.kinds.gpupool import GPUPool
-    from cli.simulation.node_resources import Resources
     from cli.simulation.pod_file import AskedPod
     from cli.simulation.snapshot import Snapshot
     from pool.model import PodFacts, PoolFacts
@@ -62,50 +53,22 @@ class PodCreator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolQuestion:
-    """A pod that a pool serves, and its limits."""
+    """A pod that a pool serves."""
 
     asked: "AskedPod"
-    pool: "PoolFacts"
-    demand: Demand
-    constraints: Constraints
-    requests: "Resources"
+    pod: TrialPod
+
+    @property
+    def pool(self) -> "PoolFacts":
+        return self.pod.pool
+
+    @property
+    def demand(self) -> Demand:
+        return self.pod.facts.demand
 
     @property
     def uid(self) -> PodUid:
-        return PodUid(self.asked.pod.metadata.uid)
-
-
-@dataclass(slots=True)
-class Refusals:
-    """Reasons by node."""
-
-    reasons: dict[NodeName, str] = field(default_factory=dict)
-    resolvable: set[str] = field(default_factory=set)
-    """Reasons that end with pods."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The node that the pod goes to, and the plan of bind there."""
-
-    placed: Placed
-    equal_nodes: int
-    """Nodes with the best score."""
-
-
-class _FilterReply(msgspec.Struct, rename="pascal"):
-    node_names: list[NodeName] | None = None
-    failed_nodes: dict[NodeName, str] = {}
-    failed_and_unresolvable_nodes: dict[NodeName, str] = {}
-
-
-class _Score(msgspec.Struct, rename="pascal"):
-    host: NodeName
-    score: int
-
-
-_filter_reply: Final = msgspec.json.Decoder(_FilterReply)
-_scores: Final = msgspec.json.Decoder(list[_Score])
+        return self.pod.facts.uid
 
 
 def request_of(asked: "AskedPod", caller: PodCreator) -> PodRequest:
@@ -129,13 +92,8 @@ def question_of(asked: "AskedPod", snapshot: "Snapshot") -> PoolQuestion | None:
     if served is None or not isinstance(demand, Demand):
         return None
     facts, pool = served
-    return PoolQuestion(
-        asked=asked,
-        pool=facts,
-        demand=demand,
-        constraints=_constraints(asked, pool),
-        requests=requests_of(asked.pod.spec),
-    )
+    pod = TrialPod(facts=stored_pod(asked), pool=facts, constraints=_constraints(asked, pool))
+    return PoolQuestion(asked=asked, pod=pod)
 
 
 def admit(asked: "AskedPod", snapshot: "Snapshot", caller: PodCreator) -> "Decision":
@@ -152,61 +110,15 @@ def admit(asked: "AskedPod", snapshot: "Snapshot", caller: PodCreator) -> "Decis
     return decision
 
 
-def reachable(question: PoolQuestion, snapshot: "Snapshot") -> "Iterator[NodeName]":
-    """Yield the pool's nodes that the pod may go to, whatever is free on them."""
-    for name in snapshot.index.state(question.pool.name).devices_by_node:
-        facts = snapshot.index.nodes.get(name)
-        if facts is not None and not exclusion_of(facts, question.constraints):
-            yield name
-
-
-def fitting_nodes(
-    question: PoolQuestion, snapshot: "Snapshot", nodes: "Iterable[NodeName] | None" = None
-) -> tuple[list[NodeName], Refusals]:
-    """Return the nodes that take the pod, and why the others do not.
-
-    Args:
-        question: the pod.
-        snapshot: the cluster.
-        nodes: those that are asked about; all of the pool if left out.
-    """
-    refusals = Refusals()
-    candidates: list[NodeName] = []
-    if nodes is None:
-        nodes = sorted(snapshot.index.state(question.pool.name).devices_by_node)
-    for name in nodes:
-        facts, free = snapshot.index.nodes.get(name), snapshot.free.get(name)
-        fault = (
-            "node does not exist" if facts is None else exclusion_of(facts, question.constraints)
-        )
-        if not fault and free is not None:
-            fault = free.lacks(question.requests) or ""
-            refusals.resolvable |= {fault} if fault else set()
-        if not fault:
-            candidates.append(name)
-        else:
-            refusals.reasons[name] = fault
-    reply = _filter_reply.decode(
-        filter_nodes(_args(question, candidates), snapshot.scheduling).body
-    )
-    refusals.reasons |= reply.failed_nodes | reply.failed_and_unresolvable_nodes
-    refusals.resolvable |= set(reply.failed_nodes.values())
-    return reply.node_names or [], refusals
+def trial_of(question: PoolQuestion, snapshot: "Snapshot") -> Trial:
+    return Trial(snapshot.state.reader, snapshot.index, question.pod)
 
 
 def choose_node(
-    question: PoolQuestion, snapshot: "Snapshot", fitting: list[NodeName]
-) -> Chosen | None:
-    """Return the best of the nodes that take the pod, with its devices; None without one."""
-    if not fitting:
-        return None
-    scores = _scores.decode(prioritize(_args(question, fitting), snapshot.scheduling).body)
-    best = max(one.score for one in scores)
-    equal = sorted(one.host for one in scores if one.score == best)
-    planned = snapshot.state.reader.plan_bind(
-        equal[0], question.pool, question.demand, uid=question.uid
-    )
-    return Chosen(planned, len(equal)) if isinstance(planned, Placed) else None
+    question: PoolQuestion, snapshot: "Snapshot", nodes: "Collection[NodeName] | None" = None
+) -> Choice | None:
+    """Return the node that the pod goes to, of all of the pool or of some."""
+    return trial_of(question, snapshot).choose(nodes=nodes)
 
 
 def bind(question: PoolQuestion, placed: Placed, snapshot: "Snapshot") -> None:
@@ -222,7 +134,7 @@ def bind(question: PoolQuestion, placed: Placed, snapshot: "Snapshot") -> None:
     snapshot.state.commit(request, placed, uid=question.uid, now=now)
     snapshot.state.written(question.uid)
     bound = dataclasses.replace(
-        stored_pod(question.asked),
+        question.pod.facts,
         phase=PodPhase.BOUND,
         node=placed.node,
         devices=placed.devices,
@@ -242,8 +154,3 @@ def _constraints(asked: "AskedPod", pool: "GPUPool") -> Constraints:
     spec = asked.pod.spec
     tolerations = pod_patch.missing_tolerations(spec, pool.taints)
     return constraints_of(spec, pool.name, tolerations)
-
-
-def _args(question: PoolQuestion, names: list[NodeName]) -> bytes:
-    pod = msgspec.Raw(question.asked.encoded())
-    return msgspec.json.encode({"Pod": pod, "NodeNames": names})

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NoReturn, final
 
 from admission.context import AdmissionContext
 from api.names import NodeName, ReservationId
-from cli.simulation.node_resources import Resources, free_by_node
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
@@ -39,10 +38,6 @@ class Snapshot:
     caches: Caches
     admission: AdmissionContext
     scheduling: ExtenderContext
-    free: dict[str, Resources]
-    """CPU, memory and pods left by node; nodes whose size is unknown are not in it."""
-    requests: dict[str, Resources]
-    """What bound pods occupy, by uid."""
     gaps: tuple[str, ...]
     """Why the snapshot is partial, one line each."""
 
@@ -75,12 +70,9 @@ def take_snapshot(
     caches.namespace_sink.replace_all(objects.namespaces)
     _take_over_kernel_caches(caches, objects)
     pods = PodSink(state, lambda: now)
-    pods.replace_all([pod.facts for pod in objects.pods if pod.facts is not None])
+    pods.replace_all(objects.pods)
+    index.requests.is_whole = objects.are_pods_whole
     rank_nodes(index)
-    bound = [pod.bound for pod in objects.pods if pod.bound is not None]
-    allocatable: dict[str, Resources] = {
-        node.facts.name: node.allocatable for node in objects.nodes if node.allocatable is not None
-    }
     new_id = _ids()
     return Snapshot(
         origin=objects.origin,
@@ -107,8 +99,6 @@ def take_snapshot(
             now=lambda: now,
             is_ready=lambda: True,
         ),
-        free=free_by_node(allocatable, bound),
-        requests={pod.uid: pod.requests for pod in bound},
         gaps=tuple(objects.gaps),
     )
 
@@ -125,7 +115,7 @@ def _take_over_kernel_caches(caches: Caches, objects: "ClusterObjects") -> None:
 def _nodes_of(objects: "ClusterObjects") -> list[NodeFacts]:
     """Return the nodes; where none could be read, one for each that has devices."""
     if objects.nodes:
-        return [node.facts for node in objects.nodes]
+        return list(objects.nodes)
     names = sorted({item.facts.node for item in objects.devices})
     return [NodeFacts(name=NodeName(name), labels={HOSTNAME: name}) for name in names]
 

@@ -21,7 +21,7 @@ from pool.model import Instant
 from pool.serving import serving_pool
 from pool.what_if.explain import explain
 from pool.what_if.question import JoinableDevice, WaitQuestion
-from pool.what_if.usable_pools import usable_pools
+from pool.what_if.usable_pools import tolerations_by_pool, usable_pools
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,8 @@ def explain_wait(
     state = allocation_of(objects, now)
     question = WaitQuestion(
         pod=facts,
-        other_pools=[pool_facts(one) for one in others],
+        other_pools=[pool_facts(pool) for pool in others],
+        tolerated=tolerations_by_pool(others),
         joinable=joinable,
         now=now.monotonic,
     )

@@ -33,6 +33,7 @@ def copy_of(source: "ReadableSource", *, cordoned: "Collection[str]" = ()) -> "S
     for kind in LISTED:
         _read(source, kind, found)
     if isinstance(source, DumpSource):
+        found.are_pods_whole = False
         found.gaps.append(_ONLY_POOLS)
     _cordon(found, cordoned)
     return take_snapshot(found, Instant(0.0, source.now()))
@@ -63,15 +64,13 @@ def _cordon(found: ClusterObjects, names: "Collection[str]") -> None:
     Raises:
         UnreadableError: a node is not among those that were read.
     """
-    missing = set(names) - {node.facts.name for node in found.nodes}
+    missing = set(names) - {node.name for node in found.nodes}
     if missing:
         raise UnreadableError(
             f"there is no node {', '.join(sorted(missing))}, or nodes may not be listed;"
             " `kubectl gpu nodes` shows their names"
         )
     found.nodes = [
-        dataclasses.replace(node, facts=dataclasses.replace(node.facts, is_cordoned=True))
-        if node.facts.name in names
-        else node
+        dataclasses.replace(node, is_cordoned=True) if node.name in names else node
         for node in found.nodes
     ]

@@ -4,21 +4,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from cli.simulation.answers import Answer, Placement, Verdict
-from cli.simulation.node_resources import requests_of
 from cli.simulation.pod_answer import answer_for
-from cli.simulation.pod_scheduling import (
-    admit,
-    bind,
-    choose_node,
-    fitting_nodes,
-    question_of,
-    stored_pod,
-)
+from cli.simulation.pod_scheduling import admit, bind, choose_node, question_of
 from pool.errors import InvariantViolatedError
 
 if TYPE_CHECKING:
     from cli.simulation.pod_file import AskedPod
-    from cli.simulation.pod_scheduling import PodCreator, PoolQuestion
+    from cli.simulation.pod_scheduling import PodCreator
     from cli.simulation.snapshot import Snapshot
 
 
@@ -34,7 +26,7 @@ class TriedPod:
 
 @final
 @dataclass(slots=True)
-class Trial:
+class TriedPods:
     """What became of the pods."""
 
     asked: int
@@ -48,13 +40,15 @@ class Trial:
         return len(self.placed) == self.asked
 
 
-def try_pods(asked: "AskedPod", count: int, snapshot: "Snapshot", *, caller: "PodCreator") -> Trial:
+def try_pods(
+    asked: "AskedPod", count: int, snapshot: "Snapshot", *, caller: "PodCreator"
+) -> TriedPods:
     """Place equal pods; the snapshot has them afterwards. Behind one that is not placed none is tried: it is equal.
 
     Raises:
         BadInputError: the snapshot's objects contradict each other.
     """
-    trial = Trial(count)
+    trial = TriedPods(count)
     for number in range(1, count + 1):
         pod = asked if count == 1 else _numbered(asked, number, snapshot)
         trial.last = answer_for(pod, snapshot, caller)
@@ -83,16 +77,8 @@ def _place(pod: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") -> None:
     question = question_of(pod, snapshot)
     if question is None:
         raise InvariantViolatedError(f"pod {pod.ref} was placed, and no pool serves it")
-    snapshot.state.observe_pod(stored_pod(pod), snapshot.admission.now())
-    chosen = choose_node(question, snapshot, fitting_nodes(question, snapshot)[0])
+    snapshot.state.observe_pod(question.pod.facts, snapshot.admission.now())
+    chosen = choose_node(question, snapshot)
     if chosen is None:
         raise InvariantViolatedError(f"pod {pod.ref} was placed, and no node takes it")
     bind(question, chosen.placed, snapshot)
-    _occupy(question, chosen.placed.node, snapshot)
-
-
-def _occupy(question: "PoolQuestion", node: str, snapshot: "Snapshot") -> None:
-    requests = requests_of(question.asked.pod.spec)
-    snapshot.requests[question.uid] = requests
-    if node in snapshot.free:
-        snapshot.free[node] = snapshot.free[node].without(requests)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cli.simulation.pod_file import AskedPod
     from cli.simulation.snapshot import Snapshot
     from kubectl_gpu.terminal import Terminal
-    from kubectl_gpu.what_if.trial_pods import Trial
+    from kubectl_gpu.what_if.trial_pods import TriedPods
 
 _MOST_PODS: Final = 10_000
 _EPILOG: Final = """\
@@ -197,7 +197,7 @@ def _pod_of_pool(given: argparse.Namespace, snapshot: "Snapshot") -> "Object":
     }
 
 
-def _document(trial: "Trial") -> WhatIf:
+def _document(trial: "TriedPods") -> WhatIf:
     return WhatIf(
         fits=trial.fits,
         pods=trial.asked,
@@ -214,7 +214,7 @@ def _document(trial: "Trial") -> WhatIf:
     )
 
 
-def _text(trial: "Trial", terminal: "Terminal") -> str:
+def _text(trial: "TriedPods", terminal: "Terminal") -> str:
     answer = "" if trial.last is None else _wrapped(text_of(trial.last), terminal)
     if trial.asked == 1:
         return answer

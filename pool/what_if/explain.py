@@ -9,7 +9,7 @@ from pool.model import Constraints
 from pool.pods.selection import constraints_of_selection
 from pool.what_if.explanation import HAVE_UNITS, Explanation, UnitWaitReason
 from pool.what_if.node_figures import figures_of_nodes, holders_on
-from pool.what_if.remedies import RemedySearch, other_pools
+from pool.what_if.remedies import other_pools, remedies_in
 from pool.what_if.wait_reason import wait_reason
 
 if TYPE_CHECKING:
@@ -65,19 +65,16 @@ def explanation_steps(
     remedies: list[AnyRemedy] = []
     if with_remedies and reason not in HAVE_UNITS and not pod.is_gated:
         yield
-        remedies.extend(other_pools(index, question, constraints))
-        if pool is not None and pool.closed is None:
-            search = RemedySearch(
-                reader=reader,
-                index=index,
-                question=question,
-                pool=pool,
-                constraints=constraints,
-                figures=figures,
+        found = (
+            other_pools(index, question)
+            if pool is None
+            else remedies_in(
+                reader, index, question, pool=pool, constraints=constraints, figures=figures
             )
-            for found in search.searches():
-                yield
-                remedies += [found] if found is not None else []
+        )
+        for remedy in found:
+            yield
+            remedies += [remedy] if remedy is not None else []
     return Explanation(
         pod=pod.ref,
         resource=pod.demand.resource,
@@ -92,19 +89,8 @@ def explanation_steps(
         if pool is None
         else _detailed(reader, index, question, pool=pool, figures=figures),
         nodes_total=len(figures),
-        remedies=tuple(sorted(remedies, key=lambda one: _ORDER.index(type(one).__name__))),
+        remedies=tuple(remedies),
     )
-
-
-_ORDER = (
-    "AskFewerUnits",
-    "ReservationsExpire",
-    "UsePool",
-    "UnitsReturn",
-    "DevicesJoin",
-    "PodsEnd",
-)
-"""The least change first."""
 
 
 def _figures(

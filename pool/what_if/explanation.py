@@ -145,6 +145,8 @@ class PodsEnd(Remedy, frozen=True):
     """Pods of the node end: the fewest, of the lowest priority."""
 
     holders: tuple[UnitsHolder, ...]
+    is_preemption: bool = False
+    """kube-scheduler evicts them by itself: all have a lower priority, and too few units are free without them."""
 
 
 AnyRemedy = AskFewerUnits | ReservationsExpire | UsePool | UnitsReturn | DevicesJoin | PodsEnd

@@ -14,12 +14,15 @@ from api.kinds.gpupool import SlicePlacement
 from api.names import NodeName, PodUid, ReservationId
 from pool.compute_resources import ComputeResources
 from pool.index.node_view import refusal_of
+from pool.model import PodSelection
 from pool.placement.same_device import is_valid_size
+from pool.pods.selection import constraints_of_selection
 from pool.what_if.device_remedies import DeviceRemedies
 from pool.what_if.evictions import cheapest_eviction
 from pool.what_if.exclusion import (
     CORDONED,
     NOT_READY,
+    TOO_MANY_PODS,
     once_ready,
     once_uncordoned,
 )
@@ -33,7 +36,12 @@ from pool.what_if.explanation import (
     WithheldBy,
 )
 from pool.what_if.node_copy import NodeChange, NodeCopy
-from pool.what_if.node_figures import holder_of_pod, holder_of_reservation, refused
+from pool.what_if.node_figures import (
+    figures_of_nodes,
+    holder_of_pod,
+    holder_of_reservation,
+    refused,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -42,6 +50,7 @@ if TYPE_CHECKING:
     from pool.index.device_index import DeviceIndex
     from pool.model import Constraints, Demand, PoolFacts
     from pool.reservations.reservation import Reservation
+    from pool.what_if.evictions import NodeEviction
     from pool.what_if.explanation import AnyRemedy, NodeExplanation
     from pool.what_if.question import WaitQuestion
 
@@ -245,11 +254,7 @@ class RemedySearch:
 
     def _ending_pods(self) -> PodsEnd | None:
         """Return the fewest pods of one node whose end makes room, CPU and memory included."""
-        nodes = (
-            NodeName(one.node)
-            for one, refusal in refused(self.figures)
-            if refusal.reason.is_resolvable
-        )
+        nodes = (NodeName(one.node) for one in self.figures if _may_change(one))
         found = cheapest_eviction(
             self.reader,
             self.index,
@@ -264,7 +269,13 @@ class RemedySearch:
         if not self._takes(found.node, NodeChange(ended=ended)):
             return None
         holders = tuple(holder_of_pod(pod, units=pod.demand.units) for pod in found.pods)
-        return PodsEnd(node=found.node, holders=holders)
+        return PodsEnd(node=found.node, holders=holders, is_preemption=self._is_preemption(found))
+
+    def _is_preemption(self, found: "NodeEviction") -> bool:
+        """Say whether kube-scheduler evicts the pods by itself: it evicts nobody where the number of units suffices."""
+        node = self.index.state(self.pool.name).node(found.node)
+        is_short = node is None or node.total - node.unusable - node.used < self._demand.units
+        return is_short and all(pod.priority < self.question.pod.priority for pod in found.pods)
 
     def _has_room(self, node: "NodeName", without: "Collection[PodUid]") -> bool:
         freed = self._freed_by(without)
@@ -285,9 +296,36 @@ class RemedySearch:
         return ComputeResources(cpu, memory, pods)
 
 
-def other_pools(
-    index: "DeviceIndex", question: "WaitQuestion", constraints: "Constraints"
-) -> "Iterator[UsePool]":
+def remedies_in(
+    reader: "AllocationReader",
+    index: "DeviceIndex",
+    question: "WaitQuestion",
+    *,
+    pool: "PoolFacts",
+    constraints: "Constraints",
+    figures: "Sequence[NodeExplanation] | None" = None,
+) -> "Iterator[AnyRemedy | None]":
+    """Yield what each kind of search finds for a pod that this pool serves, the least change first; None for nothing.
+
+    Between two of them the state may change: each tries what it names on the state of its moment.
+    """
+    if figures is None:
+        figures = figures_of_nodes(index, (pool, question.pod.demand), constraints)
+    search = RemedySearch(
+        reader=reader,
+        index=index,
+        question=question,
+        pool=pool,
+        constraints=constraints,
+        figures=figures,
+    )
+    searches = search.searches() if pool.closed is None else iter(())
+    yield from itertools.islice(searches, 2)
+    yield from other_pools(index, question)
+    yield from searches
+
+
+def other_pools(index: "DeviceIndex", question: "WaitQuestion") -> "Iterator[UsePool]":
     """Yield the further pools that take the pod now for as many units, by name."""
     demand = question.pod.demand
     for pool in sorted(question.other_pools, key=lambda one: one.name):
@@ -302,7 +340,11 @@ def other_pools(
         state = index.state_for(pool.name, asked)
         request = state.request_of(asked)
         copy = NodeCopy(
-            index=index, pool=pool, pod=question.pod, demand=asked, constraints=constraints
+            index=index,
+            pool=pool,
+            pod=question.pod,
+            demand=asked,
+            constraints=_constraints_in(pool, question),
         )
         for name, summary in sorted(state.nodes().items()):
             if refusal_of(summary, request) is None and copy.takes(name):
@@ -310,10 +352,26 @@ def other_pools(
                 break
 
 
+def _constraints_in(pool: "PoolFacts", question: "WaitQuestion") -> "Constraints":
+    """Return the constraints that the pod would have if it asked this pool."""
+    selection = question.pod.selection or PodSelection()
+    more = tuple(question.tolerated.get(pool.name, ()))
+    return constraints_of_selection(
+        msgspec.structs.replace(selection, tolerations=(*selection.tolerations, *more))
+    )
+
+
 def _is_askable(units: int, pool: "PoolFacts") -> bool:
     if pool.slice_placement is not SlicePlacement.SAME_DEVICE:
         return True
     return is_valid_size(units, pool.slices_per_device)
+
+
+def _may_change(node: "NodeExplanation") -> bool:
+    """Say whether pods that end can open a node to the pod, by units, CPU, memory or places."""
+    if node.exclusion not in {"", TOO_MANY_PODS}:
+        return False
+    return node.refusal is None or node.refusal.reason.is_resolvable
 
 
 def with_units(demand: "Demand", units: int) -> "Demand":

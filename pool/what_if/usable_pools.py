@@ -2,9 +2,13 @@
 
 from typing import TYPE_CHECKING, Final
 
+from api.names import PoolName
+from pool.node_affinity import toleration_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from api.foreign.core import Toleration
     from api.kinds.gpupool import GPUPool
     from pool.model import PodFacts
 
@@ -37,3 +41,8 @@ def usable_pools(
             found.append((-free, pool.name, pool))
     found.sort(key=lambda one: one[:2])
     return [pool for _, _, pool in found[:_MOST]]
+
+
+def tolerations_by_pool(pools: "Iterable[GPUPool]") -> "dict[PoolName, list[Toleration]]":
+    """Return the tolerations that admission gives a pod of each pool that has none of its own."""
+    return {PoolName(pool.name): [toleration_of(taint) for taint in pool.taints] for pool in pools}

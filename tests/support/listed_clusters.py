@@ -32,6 +32,9 @@ def clusters(draw: st.DrawFn) -> list[Object]:
     for place, count in enumerate(counts):
         node = a_node_object(f"n{place}", unschedulable=draw(st.booleans()))
         node["status"]["allocatable"]["pods"] = draw(st.sampled_from(["110", "110", "1", "2"]))
+        node["status"]["allocatable"]["cpu"] = draw(st.sampled_from(["64", "64", "12"]))
+        if draw(st.integers(0, 4)) == 0:
+            node["spec"]["taints"] = [{"key": "maintenance", "effect": "NoSchedule"}]
         objects.append(node)
         objects += draw(pods_without_units(f"n{place}"))
         for number in range(count):

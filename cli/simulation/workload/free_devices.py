@@ -82,8 +82,8 @@ class FreeDevices:
         """Measure the fragmentation of a node that has changed."""
         if node not in self.nodes:
             return
-        free = self._snapshot.free.get(node)
-        cpu = _UNKNOWN_CPU if free is None else free.cpu_milli
+        free, _ = self._snapshot.index.free_cpu_and_memory(node)
+        cpu = _UNKNOWN_CPU if free is None else free
         self._losses.measure(self._number[node], self._rests(node), model=_ANY_MODEL, cpu_milli=cpu)
 
     def positions(self, placed: "Placed") -> tuple[int, ...]:

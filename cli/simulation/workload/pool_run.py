@@ -11,7 +11,6 @@ from admission.decision import Denied
 from api.kinds.gpupool import Strategy
 from api.text import nearest
 from cli.simulation.errors import BadInputError
-from cli.simulation.node_resources import requests_of
 from cli.simulation.pod_file import pod_of_object
 from cli.simulation.pod_scheduling import PodCreator, question_of, request_of
 from cli.simulation.workload.run_report import Axis
@@ -24,6 +23,7 @@ from cli.simulation.workload.workload_run import (
     lines_of,
     unknown_pool,
 )
+from pool.compute_resources import requested
 from pool.layout import most_units_of_a_device
 from pool.placement.fragmentation.target_workload import WHOLE_DEVICE
 from pool.placement.simulation import openb
@@ -250,7 +250,7 @@ class _PodWriter:
             simulated=pod,
             asked=asked,
             creator=PodCreator.of(asked, username=cluster.username, groups=cluster.groups),
-            requests=requests_of(asked.pod.spec),
+            requests=requested(asked.pod.spec),
             kind=kind,
         )
 

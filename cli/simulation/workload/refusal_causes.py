@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from api.names import NodeName
-    from cli.simulation.node_resources import Resources
     from cli.simulation.pod_scheduling import PoolQuestion
     from cli.simulation.snapshot import Snapshot
     from cli.simulation.workload.free_devices import FreeDevices
+    from pool.compute_resources import ComputeResources
+    from pool.index.device_index import DeviceIndex
 
 
 class Lack(IntEnum):
@@ -62,25 +63,25 @@ _IDLE: Final = {
 
 def lack_of(question: "PoolQuestion", node: "NodeName", snapshot: "Snapshot") -> Lack:
     """Return what a node of the pool lacks for a pod."""
-    index, free = snapshot.index, snapshot.free.get(node)
+    index = snapshot.index
     facts = index.nodes.get(node)
-    if facts is None or exclusion_of(facts, question.constraints):
+    if facts is None or exclusion_of(facts, question.pod.constraints):
         return Lack.ACCESS
     refusal = index.view(question.pool.name, question.demand).refusals.get(node)
     if refusal is not None:
         return Lack.TOPOLOGY if refusal.reason in _APART else Lack.UNITS
-    return lack_of_resources(free, question.requests)
+    return lack_of_resources(index, node, question.pod.facts.requests)
 
 
-def lack_of_resources(free: "Resources | None", wanted: "Resources") -> Lack:
+def lack_of_resources(index: "DeviceIndex", node: "NodeName", wanted: "ComputeResources") -> Lack:
     """Return which resource of a node does not suffice; one of unknown size has all."""
-    if free is None:
-        return Lack.NOTHING
-    if free.cpu_milli < wanted.cpu_milli:
+    cpu, memory = index.free_cpu_and_memory(node)
+    if cpu is not None and cpu < wanted.cpu_milli:
         return Lack.CPU
-    if free.memory_mib < wanted.memory_mib:
+    if memory is not None and memory < wanted.memory_mib:
         return Lack.MEMORY
-    return Lack.PODS if free.pods < wanted.pods else Lack.NOTHING
+    places = index.free_pods(node)
+    return Lack.PODS if places is not None and places < 1 else Lack.NOTHING
 
 
 def cause_of(lack: Lack) -> RefusalCause:

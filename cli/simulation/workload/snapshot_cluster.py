@@ -1,7 +1,7 @@
 """A snapshot as the cluster of a workload: each pod goes the server's own way, and is bound on the snapshot.
 
-A pod is admitted with its reservation, filtered, scored and planned by the server's functions; its end releases its
-units. What kube-scheduler does beside that is `cli.simulation.pod_scheduling`'s. Pods that wait in the snapshot are
+A pod is admitted with its reservation by the webhook's functions, and placed by `pool.what_if.trial`; its end releases
+its units. Pods that wait in the snapshot are
 left out, and what running pods have stays taken.
 """
 
@@ -15,10 +15,7 @@ from cli.simulation.pod_scheduling import (
     admit,
     bind,
     choose_node,
-    fitting_nodes,
     question_of,
-    reachable,
-    stored_pod,
 )
 from cli.simulation.workload.free_devices import FreeDevices, left_out
 from cli.simulation.workload.refusal_causes import (
@@ -28,7 +25,6 @@ from cli.simulation.workload.refusal_causes import (
     lack_of,
     lack_of_resources,
 )
-from pool.compute_resources import requested
 from pool.layout import most_units_of_a_device
 from pool.model import Constraints, PodPhase, UnitlessPod
 from pool.placement.fragmentation.recent_demand import AskedShape, target_shape, unit_milli
@@ -38,15 +34,16 @@ from pool.placement.simulation.results import RefusalCause
 from pool.placement.unit_request import request_by_containers
 from pool.value_ranking import rank_nodes
 from pool.what_if.exclusion import exclusion_of
+from pool.what_if.trial import shortage
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from api.names import NodeName
-    from cli.simulation.node_resources import Resources
     from cli.simulation.pod_file import AskedPod
     from cli.simulation.pod_scheduling import PodCreator, PoolQuestion
     from cli.simulation.snapshot import Snapshot
+    from pool.compute_resources import ComputeResources
     from pool.placement.planner import Placed
     from pool.placement.simulation.model import SimulatedPod
     from pool.placement.simulation.results import IdleCause
@@ -64,7 +61,7 @@ class WorkloadPod:
     simulated: "SimulatedPod"
     asked: "AskedPod"
     creator: "PodCreator"
-    requests: "Resources"
+    requests: "ComputeResources"
     kind: "Hashable"
     """Equal for pods with equal specs."""
 
@@ -106,7 +103,6 @@ class SnapshotCluster:
         self.node_count = len(self._devices.nodes)
         self.capacity_milli = self._devices.capacity_milli
         self.taken_milli = self.capacity_milli - self._devices.free_milli()
-        self._open: dict[Hashable, list[NodeName]] = {}
         self._node_of: dict[int, NodeName] = {}
         self._changes = 0
         self._ranked_s = 0.0
@@ -126,7 +122,7 @@ class SnapshotCluster:
         question = question_of(pod.asked, snapshot)
         if question is None:
             return self._bind_plain(number, self._nodes) or self._cause_of_plain(pod)
-        snapshot.state.observe_pod(stored_pod(pod.asked), snapshot.admission.now())
+        snapshot.state.observe_pod(question.pod.facts, snapshot.admission.now())
         placed = self._bind(number, question, None)
         if placed is not None:
             return placed
@@ -152,8 +148,6 @@ class SnapshotCluster:
             snapshot.state.discard_unitless(uid)
         self.placed.pop(number, None)
         if node is not None:
-            if node in snapshot.free:
-                snapshot.free[node] = snapshot.free[node].with_(pod.requests)
             self._changed(node)
 
     def notes(self) -> list[str]:
@@ -185,16 +179,7 @@ class SnapshotCluster:
     def _bind(
         self, number: int, question: "PoolQuestion", names: "list[NodeName] | None"
     ) -> PlacedPod | None:
-        fitting: list[NodeName] = []
-        own = self._snapshot.state.reader.reservation_of(question.uid)
-        if own is not None and own.node is not None and names is None:
-            # filter passes a pod with reserved units on their node alone: no other one need be asked about.
-            fitting, _ = fitting_nodes(question, self._snapshot, [own.node])
-        if not fitting:
-            fitting, _ = fitting_nodes(
-                question, self._snapshot, names or self._open_to(number, question)
-            )
-        chosen = choose_node(question, self._snapshot, fitting)
+        chosen = choose_node(question, self._snapshot, names)
         if chosen is None:
             return None
         bind(question, chosen.placed, self._snapshot)
@@ -202,24 +187,15 @@ class SnapshotCluster:
         self._occupy(number, chosen.placed.node)
         return PlacedPod(self._position[chosen.placed.node], self._devices.positions(chosen.placed))
 
-    def _open_to(self, number: int, question: "PoolQuestion") -> "list[NodeName]":
-        """Return the pool's nodes that the pod may go to; nodes do not change during a simulation."""
-        kind = self._pods[number].kind
-        known = self._open.get(kind)
-        if known is None:
-            known = self._open[kind] = sorted(reachable(question, self._snapshot))
-        return known
-
     def _bind_plain(self, number: int, names: "list[NodeName]") -> PlacedPod | None:
         """Bind a pod without units where most CPU is left, as kube-scheduler prefers by default."""
         pod, snapshot = self._pods[number], self._snapshot
         constraints = _constraints(pod)
         best: tuple[int, NodeName] | None = None
         for name in names:
-            free = snapshot.free.get(name)
-            if free is not None and free.lacks(pod.requests) is not None:
+            if shortage(snapshot.index, pod.requests, name):
                 continue
-            cpu = free.cpu_milli if free is not None else 0
+            cpu = snapshot.index.free_cpu_and_memory(name)[0] or 0
             if (best is None or cpu > best[0]) and not exclusion_of(
                 snapshot.index.nodes[name], constraints
             ):
@@ -227,15 +203,12 @@ class SnapshotCluster:
         if best is None:
             return None
         uid = PodUid(pod.asked.pod.metadata.uid)
-        snapshot.state.observe_unitless(UnitlessPod(uid, best[1], requested(pod.asked.pod.spec)))
+        snapshot.state.observe_unitless(UnitlessPod(uid, best[1], pod.requests))
         self._occupy(number, best[1])
         return PlacedPod(self._position[best[1]])
 
     def _occupy(self, number: int, node: "NodeName") -> None:
-        free = self._snapshot.free
         self._node_of[number] = node
-        if node in free:
-            free[node] = free[node].without(self._pods[number].requests)
         self._changed(node)
 
     def _changed(self, node: "NodeName") -> None:
@@ -256,7 +229,7 @@ class SnapshotCluster:
     def _cause_of_plain(self, pod: WorkloadPod) -> RefusalCause:
         snapshot, constraints = self._snapshot, _constraints(pod)
         lacks = [
-            lack_of_resources(snapshot.free.get(name), pod.requests)
+            lack_of_resources(snapshot.index, name, pod.requests)
             for name in self._nodes
             if not exclusion_of(snapshot.index.nodes[name], constraints)
         ]
@@ -292,9 +265,7 @@ class SnapshotCluster:
                 for of_pool in shapes.values():
                     of_pool.append(TargetShape(cpu, 0, 0))
             else:
-                asked = AskedShape(
-                    request_by_containers(question.demand), requested(pod.asked.pod.spec)
-                )
+                asked = AskedShape(request_by_containers(question.demand), pod.requests)
                 shapes[question.pool.name].append(target_shape(question.pool, asked))
         return {pool: TargetWorkload.of(of_pool) for pool, of_pool in shapes.items()}
 

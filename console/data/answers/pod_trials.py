@@ -21,7 +21,6 @@ from pool.admission_planner import Exhausted
 from pool.admission_rules import IncomingPod
 from pool.allocation_state import PlacementRequest
 from pool.compute_resources import ComputeResources
-from pool.index.cache_fit import best_node
 from pool.model import (
     ContainerDemand,
     ContainerRole,
@@ -34,8 +33,8 @@ from pool.model import (
 from pool.placement.planner import Placed
 from pool.pods.selection import constraints_of_selection
 from pool.value_ranking import rank_nodes
-from pool.what_if.exclusion import exclusion_of
 from pool.what_if.explanation import HAVE_UNITS
+from pool.what_if.trial import Trial, TrialPod
 from telemetry.explanation_texts import wait_summary
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from console.data.explanations.wait_explanations import WaitExplanations
     from console.data.state.cluster_state import ClusterState
     from console.data.tables.seen_rows import RowViewer
-    from pool.model import Constraints
     from pool.what_if.explanation import Explanation
 
 MOST_UNITS: Final = 10_000
@@ -182,11 +180,9 @@ class _TriedPods:
 
     def place(self, times: int) -> None:
         """Place pods until one is not placed: those behind it are equal."""
-        selection = self.pod.selection or PodSelection()
-        constraints = constraints_of_selection(selection)
         for number in range(times):
             uid = PodUid(f"what-if-{number}")
-            plan = self._plan(uid, constraints)
+            plan = self._plan(uid)
             if plan is None:
                 return
             request = PlacementRequest(
@@ -199,45 +195,26 @@ class _TriedPods:
         for number in range(len(self.nodes)):
             self.cluster.allocation_state.release(PodUid(f"what-if-{number}"))
 
-    def _plan(self, uid: PodUid, constraints: "Constraints") -> Placed | None:
-        if self.pool.closed is not None:
-            return None
-        reader, demand = self.cluster.reader, self.pod.demand
+    def _plan(self, uid: PodUid) -> Placed | None:
+        """Return where admission reserves units, or else where kube-scheduler's choice leads."""
+        reader, pod = self.cluster.reader, replace(self.pod, uid=uid)
+        constraints = constraints_of_selection(pod.selection or PodSelection())
+        trial = Trial(
+            reader, self.cluster.index, TrialPod(facts=pod, pool=self.pool, constraints=constraints)
+        )
         incoming = IncomingPod(now=self.cluster.now().monotonic)
-        plan = reader.plan_reservation(self.pool, demand, constraints, incoming=incoming)
-        if isinstance(plan, Placed) and self._has_room(plan.node):
+        plan = reader.plan_reservation(self.pool, pod.demand, constraints, incoming=incoming)
+        if isinstance(plan, Placed) and not trial.limit(plan.node, self._freed):
             return plan
         if isinstance(plan, Exhausted) and self._is_denied(plan):
             return None
-        node = self._best_node(constraints)
-        if node is None:
-            return None
-        bound = reader.plan_bind(node, self.pool, demand, uid=uid)
-        return bound if isinstance(bound, Placed) else None
+        chosen = trial.choose(freed=self._freed)
+        return None if chosen is None else chosen.placed
 
-    def _has_room(self, node: NodeName) -> bool:
-        """Say whether kubelet runs one more pod there, beside those that were tried before."""
-        tried = ComputeResources(pods=-self.nodes.count(node))
-        return self.cluster.index.has_room(self.pod, node, freed=tried)
+    def _freed(self, node: NodeName) -> ComputeResources:
+        """Return, as less than nothing, the places of the pods that were tried before."""
+        return ComputeResources(pods=-self.nodes.count(node))
 
     def _is_denied(self, exhausted: Exhausted) -> bool:
         rejects = self.pool.when_exhausted is WhenExhausted.REJECT
         return rejects and exhausted.deferral is None
-
-    def _best_node(self, constraints: "Constraints") -> NodeName | None:
-        """Return the node that kube-scheduler takes, the first by name of those that score best."""
-        index, demand = self.cluster.index, self.pod.demand
-        scores = {
-            name: score
-            for name, score in index.view(self.pool.name, demand).scores.items()
-            if (node := index.nodes.get(name)) is not None
-            and not exclusion_of(node, constraints)
-            and self._has_room(name)
-        }
-        if not scores:
-            return None
-        if index.state(self.pool.name).ranking is not None:
-            best = best_node(index, self.pool.name, demand, accepts=scores.__contains__)
-            if best is not None:
-                return best
-        return min(scores, key=lambda name: (-scores[name], name))

@@ -15,7 +15,7 @@ from kube.errors import one_line
 from pool.facts import pool_facts
 from pool.what_if.explain import explain, explanation_steps
 from pool.what_if.question import WaitQuestion
-from pool.what_if.usable_pools import usable_pools
+from pool.what_if.usable_pools import tolerations_by_pool, usable_pools
 from telemetry.explanation_texts import wait_summary
 
 if TYPE_CHECKING:
@@ -153,9 +153,11 @@ class WaitExplanations:
         cluster, pod = self._cluster, seen.facts
         own = cluster.index.pool_of(pod.demand.resource)
         pool = cluster.catalog.pools.get(own.name) if own is not None else None
+        usable = self._usable_pools(seen)
         return WaitQuestion(
             pod=pod,
-            other_pools=[pool_facts(one) for one in self._usable_pools(seen)],
+            other_pools=[pool_facts(pool) for pool in usable],
+            tolerated=tolerations_by_pool(usable),
             joinable=self._joinable.of(pool, now) if pool is not None else (),
             now=now,
             most_nodes=most_nodes,

@@ -110,7 +110,7 @@ async def simulated(run: ClusterRun, folder: Path) -> dict[str, tuple[str, list[
     )
     scenario = workload_on_pools(pools, file)
     result = run_workload(scenario.cluster("PoolSpec", 0), scenario.pods, mode=Mode.WAIT)
-    nodes = sorted(node.facts.name for node in found.nodes)
+    nodes = sorted(node.name for node in found.nodes)
     return {
         f"p{number}": (nodes[node], [f"GPU-{nodes[node]}-{at}" for at in devices])
         for number, (node, devices) in enumerate(zip(result.nodes, result.devices, strict=True))

@@ -56,6 +56,16 @@ def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Asking:
     return Asking(tmp_path, capsys)
 
 
+def kinds(answer: Object) -> list[str]:
+    return [found["type"] for found in answer.get("remedies", ())]
+
+
+def remedy(answer: Object, kind: str) -> Object:
+    """Return the one remedy of a kind, without the name of the kind."""
+    (found,) = (found for found in answer["remedies"] if found["type"] == kind)
+    return {key: value for key, value in found.items() if key != "type"}
+
+
 def test_a_pod_that_fits_gets_a_node_and_devices_by_name(ask: Asking):
     answer = ask(a_pod_object(units=2), *two_nodes(), a_bound_pod_object("other", "n1", [0, 1]))
     placement = answer["decision"]["placement"]
@@ -63,7 +73,8 @@ def test_a_pod_that_fits_gets_a_node_and_devices_by_name(ask: Asking):
     assert placement["node"] == "n1"
     assert [device["name"] for device in placement["devices"]] == ["n1-2", "n1-3"]
     assert placement["isReserved"]
-    assert "changes" not in answer
+    assert "remedies" not in answer
+    assert "newNode" not in answer
 
 
 def test_the_demand_of_the_servers_settings_decides_where_a_pool_has_no_pods_of_known_age(
@@ -114,19 +125,17 @@ def test_a_pod_that_waits_learns_why_and_what_would_help(ask: Asking):
         a_bound_pod_object("b", "n1", [1]),
         a_bound_pod_object("c", "n2", [0, 1, 2], priority=5),
     )
-    decision, changes = answer["decision"], answer["changes"]
+    decision = answer["decision"]
     assert decision["verdict"] == "Waits"
     assert {one["reason"]: one["examples"] for one in decision["refused"]} == {
         "GPU pool whole: 3 requested, 2 free (2 used of 4)": ["n1"],
         "GPU pool whole: 3 requested, 1 free (3 used of 4)": ["n2"],
     }
-    assert changes["fewerUnits"] == {"units": 2, "node": "n1"}
-    assert changes["endingPods"] == {
-        "node": "n1",
-        "pods": [{"pod": "default/a", "units": 1, "priority": 0}],
-        "isPreemption": False,
-    }
-    assert changes["newNode"] == {"like": "n1", "devices": {"NVIDIA-H200": 4}}
+    assert remedy(answer, "AskFewerUnits") == {"units": 2, "node": "n1"}
+    ending = remedy(answer, "PodsEnd")
+    assert (ending["node"], [holder["name"] for holder in ending["holders"]]) == ("n1", ["a"])
+    assert "isPreemption" not in ending
+    assert answer["newNode"] == {"like": "n1", "devices": {"NVIDIA-H200": 4}}
 
 
 def test_pods_of_lower_priority_are_preempted(ask: Asking):
@@ -167,9 +176,9 @@ def test_another_pool_is_offered_only_where_access_rules_allow_it(ask: Asking):
         a_device_object("n3", 0, pool="by-group"),
         a_bound_pod_object("other", "n1", [0]),
     ]
-    assert "otherPools" not in ask(a_pod_object(), *cluster)["changes"]
-    found = ask(a_pod_object(), *cluster, flags=("--group", "ml"))["changes"]["otherPools"]
-    assert [(one["pool"], one["node"]) for one in found] == [("by-group", "n3")]
+    assert "UsePool" not in kinds(ask(a_pod_object(), *cluster))
+    found = remedy(ask(a_pod_object(), *cluster, flags=("--group", "ml")), "UsePool")
+    assert (found["pool"], found["node"]) == ("by-group", "n3")
 
 
 def test_an_unknown_pool_is_denied_and_others_are_offered(ask: Asking):
@@ -178,7 +187,7 @@ def test_an_unknown_pool_is_denied_and_others_are_offered(ask: Asking):
         "Denied",
         "PoolNotFound",
     )
-    assert answer["changes"]["otherPools"][0]["pool"] == "whole"
+    assert remedy(answer, "UsePool")["pool"] == "whole"
 
 
 def test_more_units_than_any_node_has_are_denied_and_a_node_of_that_shape_is_described(
@@ -186,8 +195,8 @@ def test_more_units_than_any_node_has_are_denied_and_a_node_of_that_shape_is_des
 ):
     answer = ask(a_pod_object(units=6), *two_nodes())
     assert answer["decision"]["reason"] == "ExceedsCapacity"
-    assert answer["changes"]["fewerUnits"]["units"] == 4
-    assert answer["changes"]["newNode"] == {"like": None, "devices": {"": 6}}
+    assert remedy(answer, "AskFewerUnits")["units"] == 4
+    assert answer["newNode"] == {"like": None, "devices": {"": 6}}
 
 
 def test_a_node_without_cpu_does_not_take_the_pod_and_ending_pods_give_theirs(ask: Asking):
@@ -201,7 +210,7 @@ def test_a_node_without_cpu_does_not_take_the_pod_and_ending_pods_give_theirs(as
     )
     (refused,) = answer["decision"]["refused"]
     assert refused["reason"] == "insufficient cpu: 10000m requested, 4000m free"
-    assert answer["changes"]["endingPods"]["pods"][0]["pod"] == "default/busy"
+    assert remedy(answer, "PodsEnd")["holders"][0]["name"] == "busy"
 
 
 def a_two_socket_cluster(*, pool: Object) -> list[Object]:
@@ -220,9 +229,9 @@ def test_a_pool_that_requires_topology_refuses_unaligned_sets_and_says_what_woul
     assert (
         "2 requested and 2 free, but of these at most 1 are on one NUMA node" in (refused["reason"])
     )
-    assert answer["changes"]["fewerUnits"]["units"] == 1
-    assert len(answer["changes"]["endingPods"]["pods"]) == 1
-    assert answer["changes"]["newNode"]["like"] == "n1"
+    assert remedy(answer, "AskFewerUnits")["units"] == 1
+    assert len(remedy(answer, "PodsEnd")["holders"]) == 1
+    assert answer["newNode"]["like"] == "n1"
     aligned = ask(a_pod_object(units=2), *cluster)["decision"]["placement"]
     assert aligned["topology"] == "NUMA node"
 
@@ -250,7 +259,7 @@ def test_fewer_slices_of_one_device_are_offered(ask: Asking):
     other["metadata"]["annotations"] = {DEVICES_ANNOTATION: encode_devices({"main": units})}
     answer = ask(a_pod_object(units=9), *cluster, other)
     assert answer["decision"]["verdict"] == "Waits"
-    assert answer["changes"]["fewerUnits"] == {"units": 8, "node": "n1"}
+    assert remedy(answer, "AskFewerUnits") == {"units": 8, "node": "n1"}
 
 
 @pytest.mark.parametrize(

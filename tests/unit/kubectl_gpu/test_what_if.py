@@ -68,7 +68,7 @@ def test_a_pod_that_does_not_fit_says_what_would_help(path: Path):
     code, text, _ = what_if(path, objects, "--pool", "whole", "--units", "4")
     assert code == 1
     assert "would wait" in text
-    assert "with fewer units: 3" in text
+    assert "ask for 3 units: node n1 would take the pod now" in text
 
 
 def test_pods_are_placed_one_after_the_other(path: Path):

@@ -1,0 +1,216 @@
+"""Where a pod would be placed now: as filter, prioritize and bind decide it, within kube-scheduler's limits of a node.
+
+Of kube-scheduler's part these are weighed: readiness, cordons, node selector and node affinity, taints, CPU, memory and
+the number of pods. Among nodes of one score the first by name is taken. Other parts of a pod on which kube-scheduler
+may decide otherwise are `unweighed`.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+from pool.compute_resources import NOTHING
+from pool.index.cache_fit import best_node, with_warmth
+from pool.index.node_view import refusal_of
+from pool.placement.planner import Placed
+from pool.what_if.exclusion import TOO_MANY_PODS, exclusion_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from api.names import NodeName, PodUid
+    from pool.allocation_reader import AllocationReader
+    from pool.compute_resources import ComputeResources
+    from pool.index.device_index import DeviceIndex
+    from pool.model import Constraints, PodFacts, PoolFacts
+    from pool.refusal import NodeRefusal
+
+    Freed = Callable[[NodeName], ComputeResources]
+    """CPU, memory and places that a node has more than the index knows."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPod:
+    """A pending pod, the pool that serves it, and the constraints on its node."""
+
+    facts: "PodFacts"
+    pool: "PoolFacts"
+    constraints: "Constraints"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The node that the pod goes to, with the units that bind gives it there."""
+
+    placed: Placed
+    is_reserved: bool
+    """The units are the pod's already."""
+    fitting_nodes: int
+    """Nodes that take the pod; of a pod with reserved units filter passes their node alone."""
+    equal_nodes: int
+    """Of these, the nodes with the best score."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NodeFault:
+    """Why a node does not take the pod: a limit of kube-scheduler, or too few units."""
+
+    limit: str = ""
+    refusal: "NodeRefusal | None" = None
+    ends_with_pods: bool = False
+    """Whether pods that end can make room."""
+
+
+def nothing_freed(_: "NodeName") -> "ComputeResources":
+    return NOTHING
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One pod on an allocation state, which is only read."""
+
+    reader: "AllocationReader"
+    index: "DeviceIndex"
+    pod: TrialPod
+
+    def choose(
+        self, *, nodes: "Collection[NodeName] | None" = None, freed: "Freed" = nothing_freed
+    ) -> Choice | None:
+        """Return where the pod goes; None where no node takes it.
+
+        Args:
+            nodes: those that are asked about; all of the pool if left out.
+            freed: what nodes have beside what the index knows.
+        """
+        if self.pod.pool.closed is not None:
+            return None
+        own = self.reader.reservation_of(self.pod.facts.uid)
+        if own is not None and own.node is not None and (nodes is None or own.node in nodes):
+            placed = None if self.limit(own.node, freed) else self._bound_on(own.node)
+            if placed is not None:
+                return Choice(placed, is_reserved=True, fitting_nodes=1, equal_nodes=1)
+        scores = {
+            name: score
+            for name, score in self._scores().items()
+            if (nodes is None or name in nodes) and not self.limit(name, freed)
+        }
+        if not scores:
+            return None
+        best = self._best_of(scores)
+        planned = self._bound_on(best)
+        if planned is None:
+            return None
+        equal = sum(score == scores[best] for score in scores.values())
+        return Choice(planned, is_reserved=False, fitting_nodes=len(scores), equal_nodes=equal)
+
+    def faults(self) -> "Iterator[tuple[NodeName, NodeFault]]":
+        """Yield the nodes of the pool that do not take the pod, by name."""
+        index, pool, facts = self.index, self.pod.pool, self.pod.facts
+        state = index.state_for(pool.name, facts.demand)
+        request, summaries = state.request_of(facts.demand), state.nodes()
+        own = self.reader.reservation_of(facts.uid)
+        for name in sorted(index.state(pool.name).devices_by_node):
+            limit = self.limit(name)
+            if limit:
+                yield name, NodeFault(limit, ends_with_pods=not self._exclusion(name))
+                continue
+            summary = summaries.get(name)
+            if summary is None or (own is not None and own.node == name):
+                refusal = self.reader.refusal_on(name, pool, facts.demand, uid=facts.uid)
+            else:
+                refusal = refusal_of(summary, request)
+            if refusal is not None:
+                yield name, NodeFault("", refusal, ends_with_pods=refusal.reason.is_resolvable)
+
+    def limit(self, node: "NodeName", freed: "Freed" = nothing_freed) -> str:
+        """Return why kube-scheduler passes a node over, whatever units are free there; empty where it does not."""
+        facts = self.pod.facts
+        return self._exclusion(node) or shortage(
+            self.index, facts.requests, node, freed=freed(node), without=facts.uid
+        )
+
+    def _exclusion(self, node: "NodeName") -> str:
+        facts = self.index.nodes.get(node)
+        if facts is None:
+            return "node does not exist"
+        return exclusion_of(facts, self.pod.constraints)
+
+    def _bound_on(self, node: "NodeName") -> Placed | None:
+        facts = self.pod.facts
+        planned = self.reader.plan_bind(node, self.pod.pool, facts.demand, uid=facts.uid)
+        return planned if isinstance(planned, Placed) else None
+
+    def _scores(self) -> "Mapping[NodeName, int]":
+        """Return the scores of prioritize."""
+        index, demand = self.index, self.pod.facts.demand
+        scores = index.view(self.pod.pool.name, demand).scores
+        wish = index.wish_of(demand) if demand.caches else None
+        if wish is None:
+            return scores
+        return {
+            name: with_warmth(score, is_warm=name in wish.warm_nodes, warm_score=index.warm_score)
+            for name, score in scores.items()
+        }
+
+    def _best_of(self, scores: "Mapping[NodeName, int]") -> "NodeName":
+        index, pool, demand = self.index, self.pod.pool.name, self.pod.facts.demand
+        if index.state(pool).ranking is not None:
+            best = best_node(index, pool, demand, accepts=scores.__contains__)
+            if best is not None:
+                return best
+        return min(scores, key=lambda name: (-scores[name], name))
+
+
+def shortage(
+    index: "DeviceIndex",
+    wanted: "ComputeResources",
+    node: "NodeName",
+    *,
+    freed: "ComputeResources" = NOTHING,
+    without: "PodUid | None" = None,
+) -> str:
+    """Return which of CPU, memory and places does not suffice, with its figures; empty where all do.
+
+    Args:
+        index: that knows what nodes have, and what their pods request.
+        wanted: what a pod requests.
+        node: that has to have it.
+        freed: what the node has beside that.
+        without: the pod, which does not count itself.
+    """
+    cpu, memory = index.free_cpu_and_memory(node, without=without)
+    if cpu is not None and cpu + freed.cpu_milli < wanted.cpu_milli:
+        free = max(cpu + freed.cpu_milli, 0)
+        return f"insufficient cpu: {wanted.cpu_milli}m requested, {free}m free"
+    if memory is not None and memory + freed.memory_mib < wanted.memory_mib:
+        free = max(memory + freed.memory_mib, 0)
+        return f"insufficient memory: {wanted.memory_mib} MiB requested, {free} MiB free"
+    places = index.free_pods(node, without=without)
+    return TOO_MANY_PODS if places is not None and places + freed.pods < 1 else ""
+
+
+def unweighed(spec: "Mapping[str, Any]") -> "list[str]":
+    """Return the fields of a pod's spec on which kube-scheduler may decide otherwise."""
+    affinity = spec.get("affinity") or {}
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    ports = [port for container in containers for port in container.get("ports") or ()]
+    requests = [
+        (container.get("resources") or {}).get("requests") or {} for container in containers
+    ]
+    fields = {
+        "spec.affinity.podAffinity": affinity.get("podAffinity"),
+        "spec.affinity.podAntiAffinity": affinity.get("podAntiAffinity"),
+        "spec.topologySpreadConstraints": spec.get("topologySpreadConstraints"),
+        "spec.volumes[].persistentVolumeClaim": any(
+            "persistentVolumeClaim" in volume for volume in spec.get("volumes") or ()
+        ),
+        "spec.containers[].ports[].hostPort": any(port.get("hostPort") for port in ports),
+        "spec.resourceClaims": spec.get("resourceClaims"),
+        "spec.containers[].resources.requests[ephemeral-storage]": any(
+            "ephemeral-storage" in quantities for quantities in requests
+        ),
+    }
+    return [path for path, is_there in fields.items() if is_there]

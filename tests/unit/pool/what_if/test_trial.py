@@ -1,0 +1,82 @@
+"""A trial comes to the node that the extender's own verbs come to, on random clusters; and says what it does not weigh."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.decision import Denied
+from api.names import NodeName
+from cli.simulation.pod_file import pod_of_object
+from cli.simulation.pod_scheduling import PodCreator, admit, question_of, trial_of
+from kubectl_gpu.what_if.cluster_copy import copy_of
+from pool.what_if.trial import unweighed
+from scheduler.extender import filter_nodes, prioritize
+from tests.support.cluster_objects import Object, a_pod_object
+from tests.support.listed_clusters import clusters
+from tests.support.listed_objects import ListedObjects
+
+
+def best_by_extender(manifest: bytes, names: list[NodeName], context: Any) -> NodeName | None:
+    """Return the node that kube-scheduler takes: of those that filter passes the first by score and name."""
+
+    def body(nodes: list[NodeName]) -> bytes:
+        return msgspec.json.encode({"Pod": msgspec.Raw(manifest), "NodeNames": nodes})
+
+    passed = msgspec.json.decode(filter_nodes(body(names), context).body)["NodeNames"] or []
+    if not passed:
+        return None
+    scores = msgspec.json.decode(prioritize(body(passed), context).body)
+    return min(scores, key=lambda score: (-score["Score"], score["Host"]))["Host"]
+
+
+@given(
+    objects=clusters(),
+    units=st.integers(1, 4),
+    cpu=st.sampled_from(["0", "2", "20"]),
+    strategy=st.sampled_from(["BinPack", "Spread", "LeastFragmentation"]),
+    topology=st.sampled_from(["Preferred", "Required"]),
+)
+def test_the_node_is_that_of_filter_and_prioritize(
+    objects: list[Object], units: int, cpu: str, strategy: str, topology: str
+):
+    for item in objects:
+        if item["kind"] == "GPUPool":
+            item["spec"]["scheduling"] = {"strategy": strategy, "deviceTopology": topology}
+    snapshot = copy_of(ListedObjects(objects))
+    asked = pod_of_object(a_pod_object("asked", units, cpu=cpu), where="the test")
+    assert asked is not None
+    if isinstance(admit(asked, snapshot, PodCreator()), Denied):
+        return
+    question = question_of(asked, snapshot)
+    assert question is not None
+    trial = trial_of(question, snapshot)
+    chosen = trial.choose()
+    nodes = snapshot.index.state(question.pool.name).devices_by_node
+    allowed = [name for name in sorted(nodes) if not trial.limit(name)]
+    expected = best_by_extender(asked.encoded(), allowed, snapshot.scheduling)
+    assert (None if chosen is None else chosen.placed.node) == expected
+    refused = {name for name, _ in trial.faults()}
+    assert expected is None or expected not in refused
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"affinity": {"podAffinity": {"x": []}}}, "spec.affinity.podAffinity"),
+        ({"affinity": {"podAntiAffinity": {"x": []}}}, "spec.affinity.podAntiAffinity"),
+        ({"topologySpreadConstraints": [{}]}, "spec.topologySpreadConstraints"),
+        ({"volumes": [{"persistentVolumeClaim": {}}]}, "spec.volumes[].persistentVolumeClaim"),
+        ({"containers": [{"ports": [{"hostPort": 80}]}]}, "spec.containers[].ports[].hostPort"),
+        ({"resourceClaims": [{"name": "x"}]}, "spec.resourceClaims"),
+        (
+            {"containers": [{"resources": {"requests": {"ephemeral-storage": "1Gi"}}}]},
+            "spec.containers[].resources.requests[ephemeral-storage]",
+        ),
+        ({"containers": [{"resources": {"requests": {"cpu": "1"}}}]}, None),
+    ],
+)
+def test_what_is_not_weighed_is_named(spec: Object, field: str | None):
+    assert unweighed(spec) == ([field] if field else [])
