@@ -330,8 +330,17 @@ class DeviceIndex:
             for entry in self.devices_on(pool.name, node)
         )
         unit = unit_milli(pool)
+        return self._rest((count * unit for count in free), node, without=uid)
+
+    def _rest(
+        self, milli: "Iterable[int]", node: "NodeName", *, without: "PodUid | None" = None
+    ) -> Rest:
+        """Return what is left of a node; nothing where its pods request more than it has, as kubelet may reserve more later."""
+        cpu, memory = self.free_cpu_and_memory(node, without=without)
         return Rest(
-            tuple(count * unit for count in free), *self.free_cpu_and_memory(node, without=uid)
+            tuple(milli),
+            None if cpu is None else max(cpu, 0),
+            None if memory is None else max(memory, 0),
         )
 
     def pool_of(self, resource: str) -> "PoolFacts | None":
@@ -592,7 +601,7 @@ class DeviceIndex:
         if pool_facts is not None and pool_facts.strategy is Strategy.LEAST_FRAGMENTATION:
             free = sorted(entry.free.bit_count() for entry in entries)
             unit = unit_milli(pool_facts)
-            rest = Rest(tuple(count * unit for count in free), *self.free_cpu_and_memory(node))
+            rest = self._rest((count * unit for count in free), node)
         pods = self.unaccounted.at(pool_facts.resource, node) if pool_facts is not None else None
         found = summarize(
             entries,

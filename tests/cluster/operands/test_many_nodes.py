@@ -89,7 +89,7 @@ def fleet_of_nodes(
         "bootstrap": bootstrap(port),
         "node_agent": {"enabled": False, "node_selector": RUNS},
     }
-    system = GpuSystem(control_plane, kubectl, prefix="operands-", settings=settings)
+    system = GpuSystem(control_plane, kubectl, prefix="many-nodes-", settings=settings)
     fleet = Fleet(system, nodes.node_names(f"{nodes.KWOK_PREFIX}operands", ALL), port)
 
     async def remove_nodes() -> None:

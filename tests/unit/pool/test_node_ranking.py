@@ -156,6 +156,21 @@ def test_devices_without_memory_go_to_pods_that_ask_for_little():
     assert (best(index, 1), best(index, 2)) == ("n1", "n1"), "not enough for either"
 
 
+def test_a_node_whose_pods_request_more_than_it_has_is_ranked_as_one_with_nothing_left():
+    """Kubelet reserved more for the system after the pods were bound."""
+    target = TargetWorkload(((TargetShape(0, 1000, 2, memory_mib=0), 1.0),))
+    index = an_index(n1=4, n2=4)
+    for node in ("n1", "n2"):
+        index.replace_node(a_node(node, cpu_milli=12_000, memory_mib=GIB))
+    index.set_requests(PodUid("busy"), NodeName("n1"), ComputeResources(60_000, 2 * GIB))
+    ranked(index, target)
+    rest = index.state(WHOLE.name).nodes()[NodeName("n1")].rest
+    assert rest is not None
+    assert (rest.cpu_milli, rest.memory_mib) == (0, 0)
+    assert free(index, "n1") == (-48_000, -GIB)
+    assert best(index, 2) in {"n1", "n2"}
+
+
 def test_a_pod_without_units_takes_cpu_and_memory_of_its_node():
     allocation_state = some_allocation_state(
         devices=[a_device("n1")], nodes=[a_node("n1", cpu_milli=64_000, memory_mib=1000)]
