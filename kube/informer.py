@@ -233,6 +233,11 @@ class Informer(Generic[T]):
         self.last_heard = 0.0
         self.is_watching = False
 
+    @property
+    def unreadable(self) -> int:
+        """Return the number of objects that exist and cannot be read."""
+        return len(self._unread)
+
     async def run(self) -> NoReturn:
         """List and watch until cancelled; raises nothing but what the sink raises."""
         name = self._name

@@ -15,7 +15,7 @@ from pool.admission_rules import AdmissionBackoff
 from pool.allocation_reader import AllocationReader
 from pool.errors import InvariantViolatedError
 from pool.index.device_index import DeviceIndex
-from pool.model import PodPhase
+from pool.model import PodPhase, UnitlessPod
 from pool.pods.observed import ObservedPods
 from pool.pods.reported import (
     AllocationMismatches,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from api.names import NodeName, PoolName, UnitId
-    from pool.model import Demand, Instant, PodFacts, PoolFacts, UnitlessPod
+    from pool.model import Demand, Instant, PodFacts, PoolFacts
     from pool.placement.planner import Placed
     from pool.pods.reported import AllocationMismatch, PodReport
 
@@ -257,6 +257,11 @@ class AllocationState:
     def unitless_pods(self) -> "list[PodUid]":
         """Return the pods without units that take CPU or memory."""
         return [uid for uid in self.index.requests.pods() if self._pods.get(uid) is None]
+
+    def unitless_pod(self, uid: PodUid) -> UnitlessPod | None:
+        """Return a pod without units that takes CPU or memory."""
+        found = self.index.requests.of(uid) if self._pods.get(uid) is None else None
+        return None if found is None else UnitlessPod(uid, *found)
 
     def discard_unitless(self, uid: PodUid) -> None:
         """Drop a deleted pod that requested no units."""

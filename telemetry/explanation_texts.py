@@ -1,6 +1,6 @@
 """Texts of explanations (`pool.what_if`) that name no pod: for conditions, Events, and the head of a page."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from api.names import CAPACITY_GATE
 from api.text import units
@@ -9,6 +9,8 @@ from pool.what_if.explanation import UnitWaitReason
 
 if TYPE_CHECKING:
     from pool.what_if.explanation import Explanation
+
+CACHES_NOT_READ: Final = "whether the pod's kernel caches fit devices is unknown"
 
 
 def wait_summary(explanation: "Explanation") -> str:

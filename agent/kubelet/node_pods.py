@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from api.annotations import Devices
     from api.cache_name import CacheName
     from api.foreign.core import Container, Pod
+    from kube.unread_objects import UnreadObject
 
 
 MAX_ENDED: Final = 1024
@@ -156,6 +157,9 @@ class NodePods:
         # The last pods that ended and were deleted then.
         self.changed = asyncio.Event()
         """Replaced at each change: read it, then the pods, then wait for it."""
+
+    def known(self, unread: "UnreadObject") -> NodePod | None:
+        return self.get_any(PodUid(unread.uid))
 
     def replace_all(self, items: "Sequence[NodePod]") -> None:
         uids = {item.uid for item in items}

@@ -107,7 +107,7 @@ class ConsoleCluster:
 
     def tick(self) -> None:
         """Make rows of what has changed, and send them."""
-        self._rows.step(self._informers.interrupted())
+        self._rows.step(self._informers.interrupted(), self._informers.unreadable())
         self._hub.publish()
 
     async def _explain(self) -> NoReturn:

@@ -22,6 +22,7 @@ from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.dumped.dump_source import DumpSource
 from kubectl_gpu.errors import BadSelectorError
 from pool.facts import device_facts, node_facts, observed_pod, pod_facts
+from telemetry.explanation_texts import CACHES_NOT_READ
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,7 +40,6 @@ _ONLY_POOLS: Final = (
     "a dump has pods of pools alone: what CPU and memory nodes have left is unknown, and a pod that"
     " requests them is told no remedy"
 )
-_NO_CACHES: Final = "whether the pod's kernel caches fit devices is unknown"
 _NO_NODES: Final = "every node with a device counts as ready, without taints and labels"
 _NO_INVENTORIES: Final = "topology policies and reports of kubelets are unknown"
 
@@ -103,7 +103,7 @@ def read_caches(lists: "ClusterLists", pods: "Iterable[PodFacts]", objects: "Poo
     for resource, type_ in ((GKM_CACHES, GKMCache), (CLUSTER_GKM_CACHES, ClusterGKMCache)):
         if not any(bool(name.namespace) is (resource is GKM_CACHES) for name in wanted):
             continue
-        found = lists.read_if_allowed(ListQuery(resource), type_, keep, without=_NO_CACHES)
+        found = lists.read_if_allowed(ListQuery(resource), type_, keep, without=CACHES_NOT_READ)
         for cache in found or ():
             objects.caches.set_cache(cache.cache_name, known_cache(cache))
 

@@ -74,6 +74,10 @@ class NodeRequests:
             total.pods - own[1].pods,
         )
 
+    def of(self, pod: "PodUid") -> "tuple[NodeName, ComputeResources] | None":
+        """Return the node of a pod, and what the pod requests there."""
+        return self._by_pod.get(pod)
+
     def pods(self) -> "Iterable[PodUid]":
         """Return the pods that request anything, to be read and not kept."""
         return self._by_pod.keys()

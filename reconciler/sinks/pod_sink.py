@@ -91,7 +91,10 @@ class PodSink:
             yield
 
     def known(self, unread: "UnreadObject") -> "AnyPod | None":
-        return self._reader.pod(PodUid(unread.uid))
+        """Return the last known state of the pod; none of one that was pending and is bound by now."""
+        uid = PodUid(unread.uid)
+        pod = self._reader.pod(uid) or self._allocation_state.unitless_pod(uid)
+        return pod if pod is None or unread.node in {"", pod.node} else None
 
     def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
         """Take over the pods of which nothing is known: those that are bound may have any unit of their node."""

@@ -72,6 +72,11 @@ class ClusterInformers:
             name for name, since in self._silent_since.items() if now - since >= INTERRUPTED_AFTER_S
         )
 
+    def unreadable(self) -> "dict[str, int]":
+        """Return the numbers of objects that cannot be decoded, by resource."""
+        counts = {name: one.unreadable for name, one in self._all().items()}
+        return {name: count for name, count in sorted(counts.items()) if count}
+
     def _all(self) -> "dict[str, Informer[Any]]":
         pods = {} if self._pods is None else {PODS.plural: self._pods}
         return {**self._first, **pods}

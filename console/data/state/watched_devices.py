@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from console.data.state.changed_keys import ChangedKeys
+    from kube.unread_objects import UnreadObject
     from reconciler.sinks.device_sink import DeviceSink, ObservedDevice
 
 
@@ -18,6 +19,9 @@ class WatchedDevices:
     def __init__(self, sink: "DeviceSink", changed: "ChangedKeys") -> None:
         self._sink = sink
         self._changed = changed
+
+    def known(self, unread: "UnreadObject") -> "ObservedDevice | None":
+        return self._sink.known(unread)
 
     def replace_all(self, items: "Sequence[ObservedDevice]") -> None:
         """Take over a full list; devices that are not in it are gone."""

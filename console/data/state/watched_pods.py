@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from api.names import PodUid
 from kube.batches import steps
 from pool.facts import observed_pod
 from pool.model import PodPhase, UnitlessPod
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from api.annotations import Devices, ReservationNote
     from api.foreign.core import Pod
-    from api.names import PodUid
+    from kube.unread_objects import UnreadObject
     from pool.allocation_state import AllocationState
     from pool.model import Instant, PodFacts
 
@@ -77,6 +78,10 @@ class WatchedPods:
         """Return the pod of a name, as namespace/name."""
         uid = self._uid_by_ref.get(ref)
         return self._seen.get(uid) if uid is not None else None
+
+    def known(self, unread: "UnreadObject") -> WatchedPod | UnitlessPod | None:
+        uid = PodUid(unread.uid)
+        return self._seen.get(uid) or self._state.unitless_pod(uid)
 
     def replace_all(self, items: "Sequence[WatchedPod | UnitlessPod]") -> None:
         """Take over a full list; pods that are not in it are gone."""

@@ -1,6 +1,7 @@
 """Rows of a cluster, made again for what has changed: the cost of a step grows with that, and not with the cluster."""
 
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from console.data.explanations.joinable_devices import JoinableDevices
@@ -15,7 +16,7 @@ from console.data.tables.row_table import RowTable
 from console.data.tables.waiting_pods import WaitingPods
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId
     from console.data.state.cluster_state import ClusterState
@@ -61,11 +62,16 @@ class ClusterRows:
         """Whether pods may wait at other positions than the shown ones."""
         return self._waiting.has_moved
 
-    def step(self, interrupted: "Sequence[str]" = ()) -> None:
+    def step(
+        self,
+        interrupted: "Sequence[str]" = (),
+        unreadable: "Mapping[str, int]" = MappingProxyType({}),
+    ) -> None:
         """Make the rows of `MOST_ROWS` changed keys, and those that the passing of time changes.
 
         Args:
             interrupted: resources that are not watched at the moment.
+            unreadable: numbers of objects that cannot be decoded, by resource.
         """
         cluster = self._cluster
         cluster.settle()
@@ -78,7 +84,7 @@ class ClusterRows:
         for uid in {*self.explanations.take_news(), *self._waiting.moved()}:
             self._make_wait(uid)
         self._make_ended()
-        self._make_control_plane(interrupted)
+        self._make_control_plane(interrupted, unreadable)
         now = cluster.now()
         self.histories.sample(self.table.section("pools"), now.monotonic, now.utc)
 
@@ -192,8 +198,10 @@ class ClusterRows:
         for id_, row in rows.items():
             self.table.set("ended", id_, row)
 
-    def _make_control_plane(self, interrupted: "Sequence[str]") -> None:
-        entries = dict(health_rows.control_plane_health(self._cluster, interrupted))
+    def _make_control_plane(
+        self, interrupted: "Sequence[str]", unreadable: "Mapping[str, int]"
+    ) -> None:
+        entries = dict(health_rows.control_plane_health(self._cluster, interrupted, unreadable))
         for gone in self._control_plane - entries.keys():
             self._set_health(gone, None)
         for subject, entry in entries.items():

@@ -16,7 +16,7 @@ from telemetry.object_faults import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from api.names import DeviceName, NodeName, PoolName
     from console.data.state.cluster_state import ClusterState
@@ -37,12 +37,23 @@ class HealthEntry(msgspec.Struct, frozen=True):
 
 
 def control_plane_health(
-    cluster: "ClusterState", interrupted: "Sequence[str]"
+    cluster: "ClusterState", interrupted: "Sequence[str]", unreadable: "Mapping[str, int]"
 ) -> "Iterator[tuple[str, HealthEntry]]":
-    """Yield findings about the leader, kube-scheduler, and the watches of this process."""
+    """Yield findings about the leader, kube-scheduler, and the watches of this process.
+
+    Args:
+        cluster: as this process knows it.
+        interrupted: resources that are not watched at the moment.
+        unreadable: numbers of objects that cannot be decoded, by resource.
+    """
     for resource in interrupted:
         text = f"{resource} are not watched at the moment: what is shown of them may be old"
         yield f"watch of {resource}", _entry(ObjectFault(text, "kubectl get --raw /readyz"))
+    for resource, count in unreadable.items():
+        text = (
+            f"{count} {resource} cannot be decoded and are left out, or shown as they were before"
+        )
+        yield f"unreadable {resource}", _entry(ObjectFault(text, "kubectl gpu check"))
     if not cluster.scope.leases_in:
         return
     now, leases = cluster.now().utc, cluster.leases.by_name

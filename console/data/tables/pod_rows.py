@@ -7,6 +7,7 @@ import msgspec
 from api.names import RESOURCE_PREFIX
 from console.rows import ReservationRow, WaitingRow
 from pool.model import PodPhase
+from telemetry.explanation_texts import CACHES_NOT_READ
 
 if TYPE_CHECKING:
     from api.names import PodUid, ReservationId
@@ -62,6 +63,8 @@ def wait_entry(
     reason, message = "", ""
     if explained is not None:
         reason, message = explained.reason, explained.message
+        if pod.demand.caches:
+            message = f"{message}; {CACHES_NOT_READ}"
     elif said is not None and not said.is_true:
         reason, message = said.reason, said.message
     row = WaitingRow(

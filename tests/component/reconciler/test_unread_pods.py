@@ -83,3 +83,25 @@ async def test_a_running_pod_that_was_known_before_keeps_its_unit_alone():
         node = cluster.allocation_state.index.state(PoolName("whole")).node(N1)
         assert node is not None
         assert (node.free, node.unaccounted) == (1, 0)
+
+
+async def test_a_running_pod_without_units_that_was_known_before_closes_no_node():
+    async with a_cluster() as cluster:
+        asking = {"requests": {"cpu": "2"}}
+        spec = {"containers": [{"name": "c0", "resources": asking}]}
+        replace_listed(cluster.pods, await listed(a_pod("a", "", **spec)))
+        replace_listed(cluster.pods, await listed(a_pod("a", "", **spec, tolerations="next")))
+        index = cluster.allocation_state.index
+        assert index.requests.on(N1).cpu_milli == 2000
+        node = index.state(PoolName("whole")).node(N1)
+        assert node is not None
+        assert node.unaccounted == 0
+
+
+async def test_a_pod_that_was_known_as_pending_closes_the_node_that_it_is_bound_to_by_now():
+    async with a_cluster() as cluster:
+        replace_listed(cluster.pods, await listed(a_pod("a", "GPU-n1-0", nodeName="")))
+        replace_listed(cluster.pods, await listed(a_pod("a", "GPU-n1-0", tolerations="next")))
+        node = cluster.allocation_state.index.state(PoolName("whole")).node(N1)
+        assert node is not None
+        assert node.unaccounted > 0

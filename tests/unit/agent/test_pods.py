@@ -6,8 +6,11 @@ import pytest
 from agent.kubelet.node_pods import NodePod, NodePods, any_node_pod, node_pod
 from api.foreign.core import Pod
 from api.names import MIRROR_ANNOTATION, PodUid
+from kube.decoding import Listing
+from kube.unread_objects import UnreadObject
 from pool.model import ContainerRole
 from tests.support.bound_pods import RESOURCE, a_bound_pod
+from tests.support.listings import replace_listed
 
 
 def kept(pod: Pod) -> NodePod:
@@ -101,3 +104,14 @@ def test_pod_of_an_operand_is_known_by_its_node_selector(selector: str | None, *
     spec = {"nodeSelector": {selector: "true"}} if selector else {}
     pod = msgspec.convert({"metadata": {"name": "p", "uid": "1"}, "spec": spec}, Pod)
     assert any_node_pod(pod).has_deploy_label is has_label
+
+
+@pytest.mark.parametrize("units", [0, 1])
+def test_a_pod_is_kept_over_a_list_that_cannot_read_it(units: int):
+    pods = NodePods()
+    known = any_node_pod(a_bound_pod("a", main={"main": units}))
+    pods.upsert(known)
+    unread = UnreadObject("default", "a", known.uid)
+    listing: Listing[NodePod] = Listing(items=[], resource_version="1", unread=[unread])
+    replace_listed(pods, listing)
+    assert pods.get_any(known.uid) == known

@@ -25,6 +25,7 @@ from console.rows import (
     SeenNodeState,
     ShareRow,
 )
+from tests.support.cache_wishes import SHARED, mounting
 from tests.support.cluster_objects import (
     Object,
     a_bound_pod_object,
@@ -338,6 +339,15 @@ def test_until_it_is_explained_a_pod_has_the_words_of_the_leader():
     pod["status"] = {"conditions": [said]}
     row = ConsoleFeed([*two_nodes(), pod]).section("waiting")["ml-team/a"]
     assert (row.reason, row.message) == ("Because", "none is free")
+
+
+def test_a_wait_says_that_the_kernel_caches_of_the_pod_are_not_known():
+    pod = mounting(labelled(a_pod_object("a", 9), pool="whole"), SHARED)
+    feed = ConsoleFeed([*two_nodes(), pod])
+    feed.open()
+    feed.settle()
+    row = feed.section("waiting")["ml-team/a"]
+    assert row.message.endswith("; whether the pod's kernel caches fit devices is unknown")
 
 
 def test_where_not_all_pods_may_be_listed_figures_are_those_of_the_leader():

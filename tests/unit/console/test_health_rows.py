@@ -83,13 +83,23 @@ def test_a_lease_that_may_not_be_read_says_nothing():
     assert found(ConsoleFeed(scope=scope), "leader") is None
 
 
+def test_objects_that_cannot_be_decoded_are_told_until_they_can():
+    feed = ConsoleFeed([a_lease()])
+    feed.rows.step((), {"pods": 2})
+    row = found_now(feed, "unreadable pods")
+    assert row is not None
+    assert row.text == ("2 pods cannot be decoded and are left out, or shown as they were before")
+    feed.rows.step()
+    assert found_now(feed, "unreadable pods") is None
+
+
 def test_a_watch_that_is_interrupted_is_told_and_ends():
     feed = ConsoleFeed([a_lease()])
     feed.rows.step(["gpudevices"])
     row = found_now(feed, "watch of gpudevices")
     assert row is not None
     assert row.text == "gpudevices are not watched at the moment: what is shown of them may be old"
-    assert dict(control_plane_health(feed.state, [])).keys() == {"leader"}
+    assert dict(control_plane_health(feed.state, [], {})).keys() == {"leader"}
     feed.rows.step()
     assert found_now(feed, "watch of gpudevices") is None
 

@@ -1,0 +1,66 @@
+"""Every sink of an informer keeps what it knows of an object over a list that could not read it.
+
+Namespaces are not among them: their metadata alone is decoded, which has one form in all versions.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from agent.api_cache import NodeObjects
+from agent.caches.cache_objects import CacheObjects
+from agent.kubelet.node_pods import NodePods
+from api.names import NodeName
+from console.data.read_scope import ReadScope
+from console.data.state.cluster_informers import ClusterInformers
+from console.data.state.cluster_state import ClusterState
+from kube.client import KubeClient
+from kube.config.connection import StaticConnection
+from kube.resources import NAMESPACES
+from kube.unread_objects import KeepingSink
+from pool.allocation_state import AllocationState
+from pool.catalog import Catalog
+from pool.index.device_index import DeviceIndex
+from reconciler.caches import Caches
+from reconciler.sinks.pod_sink import PodSink
+from server.informers import build_informers
+from server.leadership.bound_pods import BoundPods
+from server.settings import Settings
+from tests.support.loop_clock import LoopClock
+
+pytestmark = pytest.mark.looptime
+
+
+def sinks() -> Iterator[tuple[str, object]]:
+    clock = LoopClock()
+    client = KubeClient(StaticConnection("http://127.0.0.1:1"), clock)
+    optional = {
+        "kernel_caches": {"enabled": True},
+        "node_software": {"enabled": True},
+        "bootstrap": {"operands": "External"},
+    }
+    index = DeviceIndex()
+    state = AllocationState(index)
+    caches = Caches(index, state, Catalog())
+    server = build_informers(caches, client, Settings.model_validate(optional), clock=clock)
+    scope = ReadScope.whole(system_namespace="gpu-system")
+    shown = ClusterState(clock, scope)
+    console = ClusterInformers(client, clock, shown)
+    agent = [
+        *NodeObjects(client, clock, node="n1").informers,
+        *CacheObjects(client, clock, node=NodeName("n1")).informers,
+    ]
+    yield "server pods", BoundPods(client, PodSink(state, shown.now))
+    yield "agent pods", NodePods()
+    for process, informers in (
+        ("server", server.values()),
+        ("console", console._all().values()),
+        ("agent", agent),
+    ):
+        for informer in informers:
+            if informer._resource is not NAMESPACES:
+                yield f"{process} {informer._name}", informer._sink
+
+
+async def test_every_sink_keeps_what_it_knows():
+    assert [name for name, sink in sinks() if not isinstance(sink, KeepingSink)] == []
