@@ -6,13 +6,15 @@ deletions during a read are kept and left out of its result.
 
 The informer may relist at the same time, page after page as of the first one. Its list may be older than the
 read: a pod that is missing there is not deleted, and stays. The higher resourceVersion is the newer of the two.
+
+A bound pod that the read names and that cannot be decoded is unread as one of the informer is: it closes its node.
 """
 
 from typing import TYPE_CHECKING, Final, final
 
 from api.foreign.core import Pod
 from api.meta import compared
-from api.names import POOL_LABEL
+from api.names import POOL_LABEL, PodUid
 from kube.resources import PODS
 from kube.unread_objects import UnreadSink
 from pool.facts import pod_facts
@@ -21,7 +23,6 @@ from pool.model import PodPhase
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from api.names import PodUid
     from kube.client import KubeClient
     from kube.decoding import Listing
     from kube.informer import SteppingSink
@@ -45,6 +46,10 @@ class BoundPods:
         self._is_listing = False
         self._read: Listing[PodFacts] | None = None
         """Result of a read while the informer is listing."""
+        self._watch_unread: tuple[UnreadObject, ...] = ()
+        """Unread pods of the informer."""
+        self._read_unread: dict[PodUid, UnreadObject] = {}
+        """Unread pods of the last read, until the informer shows them read, deleted, or in a newer list."""
 
     def list_begins(self) -> None:
         """Drop an earlier read: the list that begins is newer."""
@@ -59,28 +64,32 @@ class BoundPods:
 
     def replace_all(self, items: "Sequence[AnyPod]") -> None:
         """Pass on a full list; deletions of the meantime are unknown, so a read under way is repeated."""
-        self._was_relisted = True
-        self._sink.replace_all(self._with_later(items))
+        for _ in self.replacing(items):
+            pass
 
     def replacing(self, items: "Sequence[AnyPod]") -> "Iterator[None]":
         """Pass on a full list in steps; like `replace_all`."""
         self._was_relisted = True
-        return self._sink.replacing(self._with_later(items))
+        outdated = () if self._read is not None else tuple(self._read_unread)
+        yield from self._sink.replacing(self._with_later(items))
+        self._drop_unread(*outdated)
 
     def known(self, unread: "UnreadObject") -> "AnyPod | None":
         return self._sink.known(unread) if isinstance(self._sink, UnreadSink) else None
 
     def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
-        if isinstance(self._sink, UnreadSink):
-            self._sink.replace_unread(unread)
+        self._watch_unread = tuple(unread)
+        self._publish_unread()
 
     def upsert(self, item: "AnyPod") -> None:
         self._sink.upsert(item)
+        self._drop_unread(item.uid)
 
     def discard(self, item: "AnyPod") -> None:
         if self._is_reading:
             self._gone.add(item.uid)
         self._sink.discard(item)
+        self._drop_unread(item.uid)
 
     async def read(self) -> None:
         """Apply every binding that the API server has stored by now.
@@ -100,8 +109,23 @@ class BoundPods:
         # Ended pods first: another pod of the list may have their units by now.
         for facts in sorted(listing.items, key=lambda facts: facts.phase is not PodPhase.ENDED):
             self._sink.upsert(facts)
+        self._read_unread = {
+            PodUid(item.uid): item for item in listing.unread if self.known(item) is None
+        }
+        self._publish_unread()
         if self._is_listing:
             self._read = listing
+
+    def _drop_unread(self, *uids: "PodUid") -> None:
+        if self._read_unread.keys() & uids:
+            for uid in uids:
+                self._read_unread.pop(uid, None)
+            self._publish_unread()
+
+    def _publish_unread(self) -> None:
+        if isinstance(self._sink, UnreadSink):
+            found = (*self._watch_unread, *self._read_unread.values())
+            self._sink.replace_unread({item.key: item for item in found}.values())
 
     async def _list(self) -> "Listing[PodFacts]":
         self._was_relisted = False

@@ -1,14 +1,16 @@
 """Bindings of earlier leaders are read while the watch continues, and the newer of the two wins."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
 import pytest
 
 from api.foreign.core import Pod
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
+from kube.decoding import Listing
 from kube.resources import PODS
+from kube.unread_objects import UnreadObject
 from pool.model import AnyPod, PodFacts, PodPhase
 from server.leadership.bound_pods import BoundPods
 from simulator.node.kubelet import register_node
@@ -23,6 +25,13 @@ class Shown:
 
     def __init__(self) -> None:
         self.pods: dict[str, PodFacts] = {}
+        self.unread: set[str] = set()
+
+    def known(self, unread: UnreadObject) -> AnyPod | None:
+        return self.pods.get(unread.name)
+
+    def replace_unread(self, unread: Collection[UnreadObject]) -> None:
+        self.unread = {item.name for item in unread}
 
     def replace_all(self, items: Sequence[AnyPod]) -> None:
         self.pods = {item.name: item for item in items if isinstance(item, PodFacts)}
@@ -191,3 +200,54 @@ async def test_pods_that_end_while_nothing_is_read_are_not_noted() -> None:
         bound.upsert(a_pod_facts(name=f"p{number}"))
         bound.discard(a_pod_facts(name=f"p{number}"))
     assert (shown.pods, bound._gone) == ({}, set())
+
+
+class Unreadable:
+    """A client whose list has bound pods that this version cannot read."""
+
+    def __init__(self, *names: str) -> None:
+        self._unread = [UnreadObject("ns", name, f"uid-{name}", node="n1") for name in names]
+
+    async def list_as(self, *_: object, **__: object) -> Listing[PodFacts]:
+        return Listing(items=[], resource_version="7", unread=self._unread)
+
+
+async def read_unreadable(*names: str, known: str = "") -> tuple[BoundPods, Shown]:
+    shown = Shown()
+    bound = BoundPods(Unreadable(*names), shown)  # type: ignore[arg-type]  # lists alone
+    if known:
+        bound.upsert(a_pod_facts(name=known))
+    await bound.read()
+    return bound, shown
+
+
+async def test_bound_pod_that_the_read_cannot_decode_is_unread_unless_it_is_known() -> None:
+    _, shown = await read_unreadable("new", "old", known="old")
+    assert shown.unread == {"new"}
+
+
+async def test_unread_pods_of_the_read_and_of_the_informer_are_unread() -> None:
+    bound, shown = await read_unreadable("a", "b")
+    bound.replace_unread([UnreadObject("ns", name, f"uid-{name}") for name in "bc"])
+    assert shown.unread == {"a", "b", "c"}
+    bound.replace_unread([])
+    assert shown.unread == {"a", "b"}
+
+
+async def test_pod_that_the_watch_reads_is_unread_no_more() -> None:
+    bound, shown = await read_unreadable("a")
+    bound.upsert(a_pod_facts(name="a", uid="uid-a"))
+    assert shown.unread == set()
+
+
+@pytest.mark.parametrize(("version", "left"), [("8", set()), ("6", {"a"})])
+async def test_list_that_is_newer_than_the_read_says_which_pods_are_unread(
+    version: str, left: set[str]
+) -> None:
+    shown = Shown()
+    bound = BoundPods(Unreadable("a"), shown)  # type: ignore[arg-type]  # lists alone
+    bound.list_begins()
+    await bound.read()
+    bound.list_ends(version)
+    bound.replace_all([])
+    assert shown.unread == left
