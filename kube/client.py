@@ -128,6 +128,16 @@ class KubeClient:
         found = decode(body, _Discovered, resource)
         return any(item.name == resource.plural for item in found.resources)
 
+    async def is_not_served(self, resource: "Resource") -> bool:
+        """Return whether a 404 of a list means that the kind does not exist: discovery confirms it, or may not be asked.
+
+        A 404 alone proves nothing: a proxy, or an API server that starts, answers so.
+        """
+        try:
+            return not await self.serves(resource)
+        except Forbidden:
+            return True
+
     async def get(
         self, resource: "Resource", type_: type[T], name: str, *, namespace: str | None = None
     ) -> T:

@@ -280,7 +280,9 @@ class PolicyController:
         try:
             listing = await self._client.list_(GPU_CLUSTERS, dict[str, Any])
         except NotFound:
-            return ""
+            if await self._client.is_not_served(GPU_CLUSTERS):
+                return ""
+            raise
         return next((str(one["metadata"]["name"]) for one in listing.items), "")
 
     async def _refuse(self, policy: "ClusterPolicy", cluster: str) -> float:
@@ -326,7 +328,10 @@ class PolicyController:
             namespace=self._terms.namespace,
             label_selector=f"{POLICY_STATE_LABEL},{POLICY_DRIVER_LABEL} in ({','.join(sorted(values))})",
         )
-        return [" ".join(name) for name in live.objects]
+        return [
+            *(" ".join(name) for name in live.objects),
+            *(f"objects of kind {kind}, which cannot be read" for kind in sorted(live.unreadable)),
+        ]
 
     async def _wait_for(self, policy: "ClusterPolicy", left: str) -> float:
         text = f"{KIND} is being deleted; still there: {left}"

@@ -1,7 +1,8 @@
 """Objects of several kinds at the API server, by kind and name: all that have a label.
 
 They are read by lists, not watched: some ten kinds of a few objects each, which nothing but one controller and a mistake
-changes. A kind that the cluster does not serve answers a list with 404, so no definition is read.
+changes. A kind that the cluster does not serve answers a list with 404, and discovery does not name it; no definition
+is read.
 """
 
 from collections.abc import Mapping
@@ -54,10 +55,9 @@ async def list_objects(
                 namespace=namespace if resource.namespaced else None,
                 label_selector=label_selector,
             )
-        except NotFound:
-            continue
         except ApiError as error:
-            unreadable[kind] = error
+            if not (isinstance(error, NotFound) and await client.is_not_served(resource)):
+                unreadable[kind] = error
             continue
         if kind in OPTIONAL_KINDS:
             served.add(kind)

@@ -7,7 +7,7 @@ from api.foreign.karpenter import NodeOverlay
 from api.kinds.autoscaling import ScalingBackend
 from api.meta import PartialObjectMetadata
 from api.status_conditions import find_condition
-from kube.errors import Forbidden, NotFound
+from kube.errors import Forbidden, NotFound, Undecodable
 from kube.resources import CAPACITY_BUFFERS, NODE_OVERLAYS, NODE_POOLS
 from telemetry.conditions import BackendReady, PoolCondition
 
@@ -130,6 +130,8 @@ class BackendProbe:
         now = self._now().monotonic
         if now - at >= PROBE_S:
             listed = await self._client.list_(NODE_OVERLAYS, NodeOverlay)
+            if listed.unread:
+                raise Undecodable(f"a {NODE_OVERLAYS.kind} cannot be read")
             found = tuple(listed.items)
             self._overlays = (now, found)
         return found
@@ -141,7 +143,11 @@ class BackendProbe:
             return is_served
         try:
             await self._client.list_(resource, PartialObjectMetadata)
-        except (NotFound, Forbidden):
+        except Forbidden:
+            is_served = False
+        except NotFound:
+            if not await self._client.is_not_served(resource):
+                raise
             is_served = False
         else:
             is_served = True

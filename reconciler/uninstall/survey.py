@@ -313,7 +313,9 @@ class _Reading:
                 page_size=PAGE_SIZE,
             )
         except NotFound:
-            return []
+            if await self._client.is_not_served(resource):
+                return []
+            raise
         self._note_unread(resource, listing)
         return listing.items
 

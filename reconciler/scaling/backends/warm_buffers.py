@@ -23,7 +23,7 @@ from api.text import listed
 from autoscaling.scaling_model import Purpose
 from autoscaling.unserved_objects import BufferFacts, unanswered_buffers
 from autoscaling.warm_nodes import keep_nodes
-from kube.errors import Conflict, NotFound
+from kube.errors import Conflict, NotFound, Undecodable
 from kube.resources import CAPACITY_BUFFERS, POD_TEMPLATES
 from manifests.install.rbac import PolicyRule
 from manifests.scaling.capacity_buffer import buffer_label, buffer_name, build_capacity_buffer
@@ -226,6 +226,8 @@ class WarmBuffers:
             namespace=self._namespace,
             label_selector=f"{SCALING_POOL_LABEL}={pool}",
         )
+        if found.unread:
+            raise Undecodable(f"a {CAPACITY_BUFFERS.kind} of pool {pool} cannot be read")
         return found.items
 
     async def _write(

@@ -423,6 +423,9 @@ async def test_beside_a_gpu_cluster_nothing_is_touched(world: OperatorWorld):
     await world.client.create(gpu_clusters, body)
     before = await world.names()
     await world.change_policy(dcgmExporter={"enabled": False})
+    world.api.faults.fail("GET", "/gpuclusters$", 404)
+    with pytest.raises(NotFound):
+        await world.settle()
     await world.settle()
     assert await world.names() == before
     status = await world.status_of()

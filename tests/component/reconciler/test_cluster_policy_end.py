@@ -107,6 +107,24 @@ async def test_the_end_waits_for_what_drivers_have_but_not_for_what_no_driver_ha
         assert await is_gone(world)
 
 
+@pytest.mark.parametrize("status", [403, 404])
+async def test_the_end_waits_while_objects_cannot_be_listed(status: int):
+    async with an_operator_world(()) as world:
+        await world.add_node(owner="blue")
+        await world.add_policy(driver={"useNvidiaDriverCRD": True})
+        await world.add_driver("blue")
+        await world.ready()
+        await world.client.delete(CLUSTER_POLICIES, "gpus")
+        rule = world.api.faults.fail("GET", "/daemonsets$", status, times=10_000)
+        await world.settle()
+        assert rule.seen
+        assert await finalizers_of(world)
+        world.api.faults.clear()
+        await world.settle()
+        assert await is_gone(world)
+        assert await world.names() == set()
+
+
 def stage(kind: str) -> str:
     if "role" in kind or kind == "serviceaccounts":
         return "rbac"

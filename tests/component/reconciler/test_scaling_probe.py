@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.kinds.autoscaling import ScalingBackend
-from kube.errors import KubeError
+from kube.errors import KubeError, NotFound, Undecodable
 from kube.resources import NODE_OVERLAYS
 from reconciler.scaling.probe import PROBE_S, BackendProbe, ChosenBackend
 from telemetry.conditions import BackendReady
@@ -130,3 +130,17 @@ async def test_silence_of_the_api_server_is_no_answer(run: ScalingRun):
     with pytest.raises(KubeError):
         await probe.choose(TERMS)
     assert (await probe.choose(TERMS)).backend is SIGNAL
+
+
+async def test_one_404_of_a_kind_that_is_served_is_no_answer(run: ScalingRun):
+    run.api.faults.fail("GET", "/nodepools", 404)
+    probe = a_probe(run)
+    with pytest.raises(NotFound):
+        await probe.choose(TERMS)
+    assert (await probe.choose(TERMS)).backend is SIGNAL
+
+
+async def test_an_overlay_that_cannot_be_read_is_no_answer(run: ScalingRun):
+    await add_overlay(run, "gpu.deckhouse.io/training", conditions="of the next version")
+    with pytest.raises(Undecodable):
+        await chosen(run, NATIVE)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from api.names import AGENT_NOT_READY_TAINT, NodeName
+from kube.errors import Undecodable
 from kube.resources import CAPACITY_BUFFERS, GPU_POOLS, NODES, POD_TEMPLATES
 from telemetry.conditions import PoolScalingCondition
 from tests.component.reconciler.scaling_run import POOL, TWO, ScalingRun, a_scaling_run
@@ -343,3 +344,17 @@ async def test_a_pool_without_warm_units_needs_no_buffer_that_is_served(run: Sca
     assert await backend_state(run) == SERVED
     await run.look()
     assert (await buffers(run), await run.ids()) == ([], [])
+
+
+async def test_a_pool_that_is_deleted_waits_for_a_buffer_that_cannot_be_read(run: ScalingRun):
+    await run.look()
+    (buffer,) = await buffers(run)
+    name, namespace = buffer["metadata"]["name"], buffer["metadata"]["namespace"]
+    unreadable = {"status": {"replicas": "of the next version"}}
+    await run.admin.merge_patch(
+        CAPACITY_BUFFERS, unreadable, name=name, namespace=namespace, subresource="status"
+    )
+    await run.admin.delete(GPU_POOLS, POOL)
+    with pytest.raises(Undecodable):
+        await run.look()
+    assert await buffers(run)

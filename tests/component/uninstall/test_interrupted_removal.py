@@ -135,6 +135,16 @@ async def test_list_that_is_forbidden_leaves_all_as_it_was():
         assert cluster.world() == before
 
 
+@pytest.mark.parametrize("kind", ["gpupools", "deployments", "nodefeatures"])
+async def test_one_404_of_a_kind_that_is_served_leaves_all_as_it_was(kind: str):
+    async with an_installed_cluster() as cluster:
+        before = cluster.world()
+        cluster.api.faults.fail("GET", f"/{kind}$", 404)
+        with pytest.raises(RemovalError, match=r"^nothing was removed: "):
+            await cluster.removal().run()
+        assert cluster.world() == before
+
+
 async def test_api_server_that_is_away_is_one_line():
     async with an_installed_cluster() as cluster:
         cluster.api.faults.reset_before("", "", times=10_000)
