@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, final
 
-from api.kinds.gpudevice import GPUDevice
-from api.kinds.gpupool import GPUPool
+from agent.served_objects import ServedDevice, ServedPool
 from kube.informer import Informer, Selection
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from kube.store import Store
@@ -12,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from api.clock import Clock
+    from api.kinds.gpudevice import GPUDevice
+    from api.kinds.gpupool import GPUPool
     from kube.client import KubeClient
 
 
@@ -26,9 +27,14 @@ class NodeObjects:
         on_node = Selection(field_selector=f"status.nodeName={node}")
         self.informers: tuple[Informer[Any], ...] = (
             Informer(
-                client, GPU_DEVICES, GPUDevice, sink=self._devices, clock=clock, selection=on_node
+                client,
+                GPU_DEVICES,
+                ServedDevice,
+                sink=self._devices,
+                clock=clock,
+                selection=on_node,
             ),
-            Informer(client, GPU_POOLS, GPUPool, sink=self._pools, clock=clock),
+            Informer(client, GPU_POOLS, ServedPool, sink=self._pools, clock=clock),
         )
 
     @property

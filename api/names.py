@@ -27,6 +27,8 @@ MAX_POOL_NAME_LENGTH: Final = MAX_RESOURCE_NAME_LENGTH - len(RESOURCE_PREFIX)
 
 MAX_SLICES_PER_DEVICE: Final = 100
 """Beyond `MAX_DISTINCT_SLICES` with slicePlacement SameDevice only."""
+MOST_SLICES_READ: Final = 1_000
+"""Of a device, in what another version wrote: its units are enumerated."""
 MAX_DISTINCT_SLICES: Final = 64
 """Slices of a device where a container's slices may lie on several devices."""
 MAX_UUID_LENGTH: Final = 63

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpupool import AllocationMode
 from api.mig_profile import compute_slices
-from api.names import MAX_SLICES_PER_DEVICE, UnitId
+from api.names import MOST_SLICES_READ, UnitId
 from api.units import SLICE_SEPARATOR, slices_of
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def layout_of(device: "DeviceFacts", pool: "PoolFacts | None") -> Layout:
 
     Units are what the device has now, which its agent brings to the pool's allocation: a device that is still
     partitioned has none in a pool of whole devices or slices.
-    An object from before the bounds of its kind has no units beyond them: claims on a UUID that contains `::`
-    would match no device, and the units of a device are enumerated.
+    A device whose UUID contains `::`, which no claim would match, has no units, and neither has one with more slices
+    than any version offers, since they are enumerated.
     """
     if pool is None or device.pool != pool.name or not _is_uuid(device.uuid):
         return NO_UNITS
@@ -87,7 +87,7 @@ def layout_of(device: "DeviceFacts", pool: "PoolFacts | None") -> Layout:
         case AllocationMode.EXCLUSIVE:
             return Layout((UnitId(device.uuid),))
         case AllocationMode.TIME_SLICE:
-            if pool.slices_per_device > MAX_SLICES_PER_DEVICE:
+            if pool.slices_per_device > MOST_SLICES_READ:
                 return NO_UNITS
             return Layout(slices_of(device.uuid, pool.slices_per_device))
         case AllocationMode.MIG:  # pragma: no branch  # mypy proves that none is missing

@@ -1,7 +1,7 @@
 """The units that a node's device plugins advertise to kubelet, by resource."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import SlicePlacement
 from api.kubelet.deviceplugin import HEALTHY, UNHEALTHY
@@ -44,6 +44,7 @@ class Unit:
         )
 
 
+_PLACEMENTS: Final = {placement.value: placement for placement in SlicePlacement}
 Units = tuple[Unit, ...]
 """Of one resource, by id."""
 
@@ -75,7 +76,7 @@ def advertised_units(config: "PoolConfig", node: str) -> AdvertisedUnits:
         config.pool,
         config.resource,
         tuple(sorted(units, key=lambda unit: unit.id)),
-        SlicePlacement(config.slice_placement),
+        _PLACEMENTS.get(config.slice_placement, SlicePlacement.DISTINCT_DEVICES),
     )
 
 

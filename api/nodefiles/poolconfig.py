@@ -6,7 +6,8 @@ its changes. One line of JSON; devices by name within a node, nodes by name:
     {"version": "v1", "pool": "small", "resource": "gpu.deckhouse.io/small", "slices": 4,
      "nodes": {"n1": [{"uuid": "GPU-1"}, {"uuid": "GPU-2", "isWithheld": true}]}}
 
-A reader refuses an unknown version and ignores unknown fields.
+A reader refuses an unknown version and ignores unknown fields. Within a version a later writer may raise bounds and add
+values.
 """
 
 from enum import Enum
@@ -16,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from api.meta import Model
-from api.names import MAX_SLICES_PER_DEVICE, MAX_UUID_LENGTH, UnitId
+from api.names import MAX_UUID_LENGTH, MOST_SLICES_READ, UnitId
 from api.units import slices_of
 
 CONFIG_KEY: Final = "config.json"
@@ -58,10 +59,11 @@ class PoolConfig(Model, frozen=True):
     pool: Annotated[str, Meta(min_length=1)]
     resource: Annotated[str, Meta(min_length=1, max_length=63)]
     """The extended resource of the units."""
-    slices: Annotated[int, Meta(ge=1, le=MAX_SLICES_PER_DEVICE)] = 1
+    slices: Annotated[int, Meta(ge=1, le=MOST_SLICES_READ)] = 1
     """Units of a device that has no list of instances."""
-    slice_placement: Literal["DistinctDevices", "SameDevice"] = "DistinctDevices"
-    """As in the pool's spec: where the slices of one container lie, unless its pod was bound with other units."""
+    slice_placement: str = "DistinctDevices"
+    """As in the pool's spec: where the slices of one container lie, unless its pod was bound with other units. A reader
+    takes a value that it does not know for the default."""
     nodes: dict[str, list[ConfiguredDevice]] = msgspec.field(default_factory=dict)
 
     def units_of(self, device: ConfiguredDevice) -> tuple[UnitId, ...]:

@@ -11,9 +11,11 @@ from agent.plugin.config_sources import ClusterSource
 from agent.plugin.servers import PluginServers
 from api.nodefiles.poolconfig import HandOut
 from kube.resources import GPU_DEVICES, GPU_POOLS
+from manifests.install.crds import build_crds
 from server.system_clock import SystemClock
 from tests.component.reconciler.cluster import Cluster, a_cluster
 from tests.support.kubelet.plugins import PluginsOfKubelet
+from tests.support.next_version import allow_next_version, body_of
 from tests.support.polling import until
 
 WHOLE, SLICES = "gpu.deckhouse.io/whole", "gpu.deckhouse.io/slices"
@@ -89,3 +91,16 @@ async def test_a_faulted_device_is_not_given_out(cluster: Cluster, kubelet: Plug
         }
         await cluster.report("n1-0", conditions=[condition])
         await until(lambda: kubelet.allocatable(WHOLE) == 1 and kubelet.capacity(WHOLE) == 2)
+
+
+async def test_an_older_agent_that_restarts_offers_the_units_of_objects_of_the_next_version(
+    cluster: Cluster, kubelet: PluginsOfKubelet
+):
+    for kind, resource, path, name, place in (
+        ("GPUPool", GPU_POOLS, ("spec", "scheduling", "strategy"), "whole", None),
+        ("GPUDevice", GPU_DEVICES, ("status", "state"), "n1-0", "status"),
+    ):
+        await allow_next_version(cluster.client, build_crds(), kind, *path)
+        await cluster.client.merge_patch(resource, body_of(path), name=name, subresource=place)
+    async with an_agent(cluster, kubelet):
+        await until(lambda: ids(kubelet, WHOLE) == ["GPU-n1-0", "GPU-n1-1"])

@@ -47,6 +47,18 @@ def test_the_placement_of_slices_is_that_of_the_pool():
     assert advertised_units(SMALL, "n1").slice_placement is SlicePlacement.DISTINCT_DEVICES
 
 
+def test_a_file_of_the_next_version_is_read_as_far_as_it_is_known(tmp_path: Path):
+    newer = msgspec.to_builtins(msgspec.structs.replace(SMALL, slices=150)) | {
+        "slicePlacement": "Scattered",
+        "unheardOf": {"x": 1},
+    }
+    path = tmp_path / CONFIG_KEY
+    path.write_bytes(msgspec.json.encode(newer))
+    found = advertised_units(read_config(path), "n1")
+    assert len(found.units) == 300
+    assert found.slice_placement is SlicePlacement.DISTINCT_DEVICES
+
+
 def test_a_node_without_a_device_offers_the_resource_without_units():
     assert advertised_units(SMALL, "n3") == AdvertisedUnits("small", "gpu.deckhouse.io/small", ())
 
@@ -66,9 +78,9 @@ def test_a_node_without_a_device_offers_the_resource_without_units():
             b'{"version":"v1","pool":"p","resource":"r/p","slices":0}', "slices", id="no slices"
         ),
         pytest.param(
-            b'{"version":"v1","pool":"p","resource":"r/p","slicePlacement":"Scattered"}',
-            "Scattered",
-            id="a placement that is not known",
+            b'{"version":"v1","pool":"p","resource":"r/p","slices":1001}',
+            "slices",
+            id="more slices than any version offers",
         ),
     ],
 )
