@@ -245,7 +245,7 @@ class ContentStore:
                 now = self._clock.utc_now()
                 content = StoredContent(
                     digest=digest,
-                    cache_type=cache_type,
+                    cache_type=cache_type.value,
                     size_bytes=layer.size_bytes,
                     disk_bytes=layer.disk_bytes,
                     files=layer.files,

@@ -26,7 +26,6 @@ from agent.kernelcache.directory_sync import sync_directory
 from agent.kernelcache.layer_limits import disk_bytes_of
 from api.cache_name import CacheName, CacheNameError, parse_cache_name
 from api.image_reference import Digest, parse_digest
-from kernelcache.image_format import CacheType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +48,8 @@ class StoredContent:
     """A content of the store."""
 
     digest: Digest
-    cache_type: CacheType
+    cache_type: str
+    """As in the image's labels; nothing here depends on it, so that a content of a later version's type is served."""
     size_bytes: int
     """Of its files."""
     disk_bytes: int
@@ -79,7 +79,7 @@ class _Record(msgspec.Struct, frozen=True, rename="camel"):
     """`content.json`; an older version reads no `diskBytes`, and has not written it."""
 
     digest: str
-    type: CacheType
+    type: str
     size_bytes: int
     files: int
     has_shared_objects: bool
@@ -240,14 +240,20 @@ def _read_names(root: Path) -> dict[CacheName, Digest]:
     path = root / NAMES
     found: dict[CacheName, Digest] = {}
     try:
-        for one in msgspec.json.decode(path.read_bytes(), type=list[_BoundName]):
-            digest = parse_digest(one.digest)
-            if digest is not None:
-                found[parse_cache_name(one.namespace, one.name)] = digest
+        entries = msgspec.json.decode(path.read_bytes(), type=list[_BoundName])
     except FileNotFoundError:
         return {}
-    except (msgspec.DecodeError, UnicodeDecodeError, CacheNameError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         # The caches' objects have the names as well: they are bound again from there.
         _log.warning("names of kernel caches not read", path=str(path), error=str(error))
         return {}
+    for entry in entries:
+        digest = parse_digest(entry.digest)
+        try:
+            name = parse_cache_name(entry.namespace, entry.name)
+        except CacheNameError as error:
+            _log.warning("name of a kernel cache not read", path=str(path), error=str(error))
+            continue
+        if digest is not None:
+            found[name] = digest
     return found

@@ -36,7 +36,7 @@ def store_contents(node: CacheNode, count: int) -> list[Digest]:
         (directory / FILES).mkdir(parents=True)
         content = StoredContent(
             digest=digest,
-            cache_type=CacheType.TRITON,
+            cache_type=CacheType.TRITON.value,
             size_bytes=1000,
             disk_bytes=4096,
             files=1,
