@@ -77,7 +77,6 @@ class RecordedNode:
 
 
 _decoder = msgspec.json.Decoder(UpgradeRecord)
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _STATES: Final = {state.value: state for state in UpgradeState}
 _AT_REST: Final = frozenset({UpgradeState.UNKNOWN, UpgradeState.UPGRADE_DONE})
 
@@ -102,26 +101,13 @@ def read_record(node: "UpgradeNode", now: dt.datetime) -> RecordedNode:
 def _decoded(text: str | None) -> UpgradeRecord | None:
     if text is None or len(text) > _LONGEST:
         return None
-    record = _read(text)
-    if record is None:
+    try:
+        record = _decoder.decode(text)
+    except UNDECODABLE:
         return None
     if record.since is not None and record.since.tzinfo is None:
         return None
     return record if 0 <= record.attempt < 2**31 else None
-
-
-def _read(text: str) -> UpgradeRecord | None:
-    """Return the record; of another version, which may give a reason that this one does not know, without that."""
-    try:
-        return _decoder.decode(text)
-    except UNDECODABLE:
-        pass
-    try:
-        fields = _fields.decode(text)
-        fields.pop("reason", None)
-        return _decoder.decode(msgspec.json.encode(fields))
-    except UNDECODABLE:
-        return None
 
 
 def _unwritten(

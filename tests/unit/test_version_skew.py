@@ -179,6 +179,9 @@ def test_record_of_an_upgrade_survives_a_reason_of_the_next_version():
     )
     found = read_record(node, HEARTBEAT).record
     assert (found.attempt, found.revision, found.replaces) == (4, "r7", "uid-1")
+    assert found.encode() == text
+    assert read_record(node, HEARTBEAT).record == found
+    assert found.reason not in set(UpgradeReason)
 
 
 def test_labels_of_operands_of_the_next_version_stay_recorded_and_go_with_all_others():
