@@ -4,14 +4,30 @@ from typing import Any
 
 import pytest
 
+from api.meta import PartialObjectMetadata
 from api.names import NodeName
-from kube.resources import CLUSTER_POLICIES, GPU_DEVICES, GPU_POOLS, NVIDIA_DRIVERS, Resource
+from kube.client import KubeClient
+from kube.resources import (
+    CLUSTER_GKM_CACHES,
+    CLUSTER_POLICIES,
+    GKM_CACHES,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    GPU_POOLS,
+    NVIDIA_DRIVERS,
+    Resource,
+)
+from manifests.caches.cache_crds import build_cache_crds
 from manifests.install.crds import build_crds
 from manifests.nvidia.operator_crds import build_operator_crds
 from tests.component.reconciler.assignment_run import AssignmentRun
+from tests.component.reconciler.cache_world import LLAMA, SHARED, a_cache_world
 from tests.component.reconciler.cluster import Cluster, a_cluster
+from tests.component.reconciler.inventory_run import an_inventory_run
 from tests.component.reconciler.operator_world import an_operator_world
+from tests.support.kernel_caches import D1
 from tests.support.next_version import allow_next_version, body_of, enums_of, schema_of
+from tests.support.node_features import gfd_labels, gpu_feature
 
 pytestmark = pytest.mark.looptime
 
@@ -32,15 +48,25 @@ def cases(crds: list[Json], *resources: Resource) -> list[Any]:
         pytest.param(resource, path, id=f"{resource.kind}-{'.'.join(path)}")
         for resource in resources
         for path in enums_of(schema_of(by_kind[resource.kind]))
-        if path[0] == "spec" and path not in REFUSED
+        if path not in REFUSED
     ]
 
 
 async def make_unreadable(
-    client: Any, crds: list[Json], resource: Resource, path: tuple[str, ...], *, name: str
+    client: KubeClient, crds: list[Json], resource: Resource, path: tuple[str, ...], *, name: str
 ) -> None:
     await allow_next_version(client, crds, resource.kind, *path)
-    await client.merge_patch(resource, body_of(path), name=name)
+    subresource = "status" if path[0] == "status" else None
+    await client.merge_patch(resource, body_of(path), name=name, subresource=subresource)
+
+
+async def versions(client: KubeClient, *resources: Resource) -> dict[tuple[str, str], str | None]:
+    """Return the version of each object, which every write changes."""
+    return {
+        (resource.plural, found.metadata.name): found.metadata.resource_version
+        for resource in resources
+        for found in (await client.list_(resource, PartialObjectMetadata)).items
+    }
 
 
 @pytest.mark.parametrize(("resource", "path"), cases(build_crds(), GPU_POOLS))
@@ -77,3 +103,56 @@ async def test_node_software(resource: Resource, path: tuple[str, ...]):
         world.writes()
         await world.step()
         assert world.writes() == []
+
+
+@pytest.mark.parametrize(
+    ("resource", "path"), cases(build_crds(), GPU_DEVICES, GPU_NODE_INVENTORIES)
+)
+async def test_inventory(resource: Resource, path: tuple[str, ...]):
+    async with an_inventory_run() as run:
+        await run.add_node()
+        await run.label_all({**gfd_labels()})
+        await run.publish(gpu_feature("n1"))
+        await run.settle()
+        name = min(await run.gpus()) if resource is GPU_DEVICES else "n1"
+        await make_unreadable(run.client, build_crds(), resource, path, name=name)
+        before = await versions(run.client, GPU_DEVICES, GPU_NODE_INVENTORIES)
+        run.restart()
+        for _ in range(3):
+            await run.observe()
+            await run.controller.reconcile(NodeName("n1"))
+        assert await versions(run.client, GPU_DEVICES, GPU_NODE_INVENTORIES) == before
+
+
+@pytest.mark.parametrize(
+    ("resource", "path"), cases(build_cache_crds(), GKM_CACHES, CLUSTER_GKM_CACHES)
+)
+async def test_kernel_cache(resource: Resource, path: tuple[str, ...]):
+    name = LLAMA if resource is GKM_CACHES else SHARED
+    async with a_cache_world() as world:
+        await world.add_node("n1")
+        identity = {"subject": "a@b.c", "issuer": "https://i.example"}
+        await world.add_cache(name, digest=D1, verification={"identities": [identity]})
+        await world.settle()
+        await allow_next_version(world.admin, build_cache_crds(), resource.kind, *path)
+        await world.patch(name, body_of(path))
+        before = await versions(world.admin, resource)
+        await world.change_leader()
+        await world.settle()
+        assert await versions(world.admin, resource) == before
+
+
+def test_no_kind_with_enums_is_left_out():
+    crds = (*build_crds(), *build_operator_crds(), *build_cache_crds())
+    tried = (
+        GPU_POOLS,
+        CLUSTER_POLICIES,
+        NVIDIA_DRIVERS,
+        GPU_DEVICES,
+        GPU_NODE_INVENTORIES,
+        GKM_CACHES,
+        CLUSTER_GKM_CACHES,
+    )
+    assert {crd["spec"]["names"]["kind"] for crd in crds if any(enums_of(schema_of(crd)))} == {
+        resource.kind for resource in tried
+    }
