@@ -30,6 +30,7 @@ from tests.support.client_of_api import an_api_with_client
 from tests.support.cluster_objects import Object
 from tests.support.console_feed import EVERYTHING, VIEWER, ShownPage, decoded, next_whole_event
 from tests.support.loop_clock import LoopClock
+from tests.support.next_version import NEXT, allow_next_version
 from tests.support.plugin_cluster import a_fragmented_cluster
 from tests.support.polling import LIMIT_S, until
 
@@ -137,6 +138,18 @@ async def test_a_page_shows_the_cluster_and_what_changes_in_it():
         assert cluster.pod("ml-team", "big", Visibility(namespaces=frozenset(), nodes=True)) is None
         trial = PodTrial(pool="training", units=4)
         assert cluster.try_pods(trial, EVERYTHING).fits
+        page.stream.close()
+
+
+async def test_an_object_that_cannot_be_decoded_stays_as_it_was_and_is_told():
+    async with a_cluster() as (_, client), running(client) as cluster:
+        page = await page_of(cluster)
+        await allow_next_version(client, build_crds(), "GPUDevice", "status", "state")
+        await client.merge_patch(
+            GPU_DEVICES, {"status": {"state": NEXT}}, name="gpu-1-0", subresource="status"
+        )
+        await page.until_shown("health", "unreadable gpudevices", state=RowHealth.WARNING)
+        assert page.shows("devices", "gpu-1-0", look="used", holders=("ml-team/train-b",))
         page.stream.close()
 
 
