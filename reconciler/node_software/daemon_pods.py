@@ -12,7 +12,6 @@ import msgspec
 
 from api.foreign.reported_containers import ReportedCondition, ReportedContainer
 from api.meta import Model, ObjectMeta
-from kube.errors import NotFound
 from kube.resources import CONTROLLER_REVISIONS, PODS
 from manifests.install.rbac import PolicyRule
 from operands.nvidia.daemon_set_readiness import (
@@ -198,15 +197,12 @@ class DaemonSetRollouts:
         return found
 
     async def _newest_revision(self, uid: str, selector: str) -> str:
-        try:
-            listing = await self._client.list_(
-                CONTROLLER_REVISIONS,
-                _Revision,
-                namespace=self._namespace,
-                label_selector=selector,
-            )
-        except NotFound:
-            return ""
+        listing = await self._client.list_(
+            CONTROLLER_REVISIONS,
+            _Revision,
+            namespace=self._namespace,
+            label_selector=selector,
+        )
         owned = [
             one
             for one in listing.items

@@ -306,7 +306,9 @@ class SoftwareObjects:
                 field_selector=f"metadata.name={name}",
             )
         except NotFound:
-            return None
+            if await self._client.is_not_served(resource):
+                return None
+            raise
         return next(iter(listing.items), None)
 
     def _is_another_clients(self, found: Json, *, is_listed: bool) -> bool:

@@ -214,6 +214,18 @@ async def test_a_foreign_object_is_neither_changed_nor_removed(
     assert await world.client.get(resource, dict[str, Any], name, **where) == before
 
 
+async def test_a_foreign_object_whose_list_fails_once_is_not_overwritten(world: OperatorWorld):
+    await world.client.create(RUNTIME_CLASSES, a_foreign(RUNTIME_CLASSES, "nvidia"))
+    before = await world.client.get(RUNTIME_CLASSES, dict[str, Any], "nvidia")
+    await world.add_policy()
+    # The first list of a pass is by label, the second one by name.
+    world.api.faults.fail("GET", "/runtimeclasses$", 404, nth=2)
+    with pytest.raises(NotFound):
+        await world.settle()
+    await world.settle()
+    assert await world.client.get(RUNTIME_CLASSES, dict[str, Any], "nvidia") == before
+
+
 async def test_a_runtime_class_of_k3s_serves_as_it_is_and_stays(world: OperatorWorld):
     foreign = a_foreign(RUNTIME_CLASSES, "nvidia") | {"handler": "nvidia"}
     await world.client.create(RUNTIME_CLASSES, foreign)
