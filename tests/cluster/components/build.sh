@@ -5,13 +5,13 @@
 # into OUTDIR/<version of Kubernetes>.
 # Karpenter's CustomResourceDefinitions are copied into the folder karpenter-crds beside it.
 #
-#   build.sh OUTDIR [NAME...]      NAME: etcd kube-apiserver kube-scheduler kube-controller-manager kubectl
-#                                        kubelet kwok containerd containerd-shim-runc-v2 ctr helm helm3
+#   build.sh OUTDIR [NAME...]      NAME: etcd etcdutl kube-apiserver kube-scheduler kube-controller-manager
+#                                        kubectl kubelet kwok containerd containerd-shim-runc-v2 ctr helm helm3
 #                                        karpenter csi-sanity registry kubeconform operator-libs cosign
 #
 # cosign is built where it is named, and not by default: it takes three minutes of its own, and long tests alone need it.
 # What is already there and newer than its go.mod, go.sum and program is left alone. With an empty build cache
-# all seventeen take about twenty minutes on two cores, the registry one of them. GOFLAGS, GOPROXY and GOCACHE are
+# all eighteen take about twenty minutes on two cores, the registry one of them. GOFLAGS, GOPROXY and GOCACHE are
 # honoured.
 set -euo pipefail
 
@@ -21,7 +21,7 @@ die() { echo "build.sh: $*" >&2; exit 1; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
-[ $# -gt 0 ] || set -- etcd kube-apiserver kube-scheduler kube-controller-manager kubectl \
+[ $# -gt 0 ] || set -- etcd etcdutl kube-apiserver kube-scheduler kube-controller-manager kubectl \
   kubelet kwok containerd containerd-shim-runc-v2 ctr helm helm3 karpenter csi-sanity registry kubeconform operator-libs
 
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -46,6 +46,7 @@ module_of() {
 package_of() {
   case $1 in
     etcd) echo go.etcd.io/etcd/server/v3 ;;
+    etcdutl) echo go.etcd.io/etcd/etcdutl/v3 ;;
     kube-apiserver | kube-scheduler | kube-controller-manager | kubectl | kubelet) echo "k8s.io/kubernetes/cmd/$1" ;;
     containerd* | ctr) echo "github.com/containerd/containerd/v2/cmd/$1" ;;
     kwok) echo sigs.k8s.io/kwok/cmd/kwok ;;

@@ -26,7 +26,16 @@ _NODE_NAMES = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
 _HELM = {3: "helm3", 4: "helm"}
 _CACHE_NAMES = ("csi-sanity", "registry", "cosign")
 _CHECKS = ("kubeconform", "operator-libs")
-_ASSETS = (*_NAMES, *_HELM.values(), "kwok", "karpenter", *_CACHE_NAMES, *_CHECKS, *_NODE_NAMES)
+_ASSETS = (
+    *_NAMES,
+    "etcdutl",
+    *_HELM.values(),
+    "kwok",
+    "karpenter",
+    *_CACHE_NAMES,
+    *_CHECKS,
+    *_NODE_NAMES,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +67,11 @@ def find_binaries(progress: "Callable[[str], None]") -> Binaries:
 def find_kubectl(progress: "Callable[[str], None]") -> Path:
     """Return kubectl alone, which is all that somebody else's cluster needs."""
     return _find(["kubectl"], progress)["kubectl"]
+
+
+def find_etcdutl(progress: "Callable[[str], None]") -> Path:
+    """Return etcdutl, which restores a backup of etcd."""
+    return _find(["etcdutl"], progress)["etcdutl"]
 
 
 def find_kwok(progress: "Callable[[str], None]") -> Path:

@@ -1,18 +1,33 @@
 """etcd goes back to a backup while the server lives: no device is given twice, and every pod is bound."""
 
-from tests.cluster.environment import pods
+import re
+
+import pytest
+
+from tests.cluster.environment import binaries, pods
+from tests.cluster.environment.binaries import ROOT
 from tests.cluster.system.objects import a_pod, check_devices
 
 
+def documented_command() -> list[str]:
+    """Return the command of the page on restores, with the program that is built."""
+    page = (ROOT / "docs" / "restore.md").read_text(encoding="utf-8")
+    (found,) = re.findall("`(etcdutl [^`]*)`", page)
+    program, *arguments = found.split()
+    assert program == "etcdutl"
+    return [str(binaries.find_etcdutl(print)), *arguments]
+
+
+@pytest.mark.parametrize("raises_revisions", [False, True], ids=["copied back", "by etcdutl"])
 async def test_server_outlives_a_restore_of_etcd(
-    make_pool, system, control_plane, api, namespace, figures
+    raises_revisions, make_pool, system, control_plane, api, namespace, figures
 ):
     pool = await make_pool(devices=3)
     await api.create(pods.collection(namespace), a_pod("old", pool))
     await pods.wait_for_pod(api, namespace, "old", pods.is_running)
     await system.scheduler.stop()
     await api.create(pods.collection(namespace), a_pod("again", pool))
-    backup = await control_plane.back_up("etcd-backup")
+    backup = await control_plane.back_up(f"etcd-backup-{namespace}")
     await system.restore()
     process = system.server.process.pid
     # Bound after the backup, and an end after it: both are undone.
@@ -24,7 +39,10 @@ async def test_server_outlives_a_restore_of_etcd(
     await figures(pool, used=3, available=0)
     await system.scheduler.stop()
 
-    await control_plane.restore(backup)
+    if raises_revisions:
+        await control_plane.restore_by(documented_command(), backup)
+    else:
+        await control_plane.restore(backup)
 
     assert system.server.process.pid == process
     await system.restore()
