@@ -16,7 +16,7 @@ from autoscaling.device_use import DeviceUse
 from autoscaling.scaling_model import MICRO
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from api.kinds.autoscaling import AutoscalingStatus
     from autoscaling.device_use import UsageLook
@@ -97,7 +97,7 @@ def usage_statuses(totals: UsageTotals, usage: "UsageLook | None" = None) -> lis
             if use in totals.micro_ms
             else "",
         )
-        for use in DeviceUse
+        for use in _uses(totals.device_ms)
     ]
 
 
@@ -128,7 +128,7 @@ def _of_day(
         day = dt.date.fromisoformat(text)
     except ValueError:
         return None
-    by_use = {use: one for one in usage or () for use in DeviceUse if use.value == one.state}
+    by_use = {DeviceUse(one.state): one for one in usage or ()}
     return UsageTotals(
         day=day,
         counted_at=counted_at,
@@ -144,9 +144,14 @@ def _grown(
 ) -> dict[DeviceUse, int]:
     return {
         use: before.get(use, 0) + rates.get(use, 0) * passed_ms
-        for use in DeviceUse
+        for use in _uses(before)
         if use in before or use in rates
     }
+
+
+def _uses(figures: "Mapping[DeviceUse, int]") -> "Iterable[DeviceUse]":
+    """Return ours, and those of another version that a status has: what they cost was spent."""
+    return dict.fromkeys((*DeviceUse, *figures))
 
 
 def _parsed(text: str, one: int) -> int:

@@ -10,10 +10,10 @@ A look costs a comparison for each node, and a count of the devices of those tha
 
 from collections import Counter
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from api.foreign.karpenter import NODE_POOL_LABEL
+from api.open_enum import OpenEnum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pool.model import NodeFacts, PodFacts
 
 
-class DeviceUse(Enum):
+class DeviceUse(OpenEnum):
     """What a device is worth now."""
 
     BUSY = "busy"

@@ -1,12 +1,9 @@
 """Why a node is in its state: a word for `status.upgrade.reason`."""
 
-import functools
-from enum import Enum
-
-from api.text import truncate
+from api.open_enum import OpenEnum
 
 
-class UpgradeReason(Enum):
+class UpgradeReason(OpenEnum):
     # At rest
     UP_TO_DATE = "DriverUpToDate"
     NOTHING_TO_UPGRADE = "NothingToUpgrade"
@@ -78,13 +75,3 @@ class UpgradeReason(Enum):
     """The state label was changed by hand while the node was out of service."""
     FAILED = "UpgradeFailed"
     """By another controller, or by hand: the cause is not recorded."""
-
-    @classmethod
-    @functools.lru_cache(maxsize=64)
-    def _missing_(cls, value: object) -> "UpgradeReason | None":
-        """Return a reason of another version, which a record may have: it is none of these, and is written as it was."""
-        if not isinstance(value, str):
-            return None
-        reason = object.__new__(cls)
-        reason._name_ = reason._value_ = truncate(value, 64)
-        return reason

@@ -25,8 +25,8 @@ from api.image_reference import Digest
 from api.kinds.autoscaling import AutoscalingStatus
 from api.kinds.leadershipterm import GPUControlPlaneTerm
 from api.names import NodeName
-from autoscaling.device_hours import totals_from
-from autoscaling.device_use import DeviceUse
+from autoscaling.device_hours import advanced, totals_from, usage_statuses
+from autoscaling.device_use import DeviceUse, UsageLook
 from autoscaling.nodes_per_hour import counted_from
 from autoscaling.shape_history import history_from
 from operands.nvidia.deploy_record import parse_record
@@ -149,3 +149,14 @@ def test_a_name_that_cannot_be_read_takes_no_other_with_it(tmp_path: Path):
     entries.append({"namespace": "team", "name": "llama", "digest": DIGEST})
     (tmp_path / "names.json").write_text(json.dumps(entries), encoding="utf-8")
     assert read_store(tmp_path).names == {CacheName(namespace="team", name="llama"): DIGEST}
+
+
+def test_money_of_a_use_of_the_next_version_stays_spent():
+    text = (RELEASES[-1] / "autoscaling.json").read_text(encoding="utf-8")
+    status = msgspec.json.decode(text.replace('"busy"', '"parked"'), type=AutoscalingStatus)
+    totals = totals_from(status, AT + dt.timedelta(hours=1))
+    later = advanced(totals, UsageLook(devices={}, micro={}), AT + dt.timedelta(hours=2))
+    assert later.spent_micro == 3_250_000
+    shown = {usage.state: usage.cost for usage in usage_statuses(later)}
+    assert shown["parked"] == "3.25"
+    assert {use.value for use in DeviceUse} == shown.keys() - {"parked"}
