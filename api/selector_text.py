@@ -35,6 +35,21 @@ def parse_label_selector(text: str) -> LabelSelector:
     return LabelSelector(match_expressions=[_requirement(part) for part in _split(text)])
 
 
+def label_selector_text(selector: LabelSelector) -> str:
+    """Return the text form of a selector; what `parse_label_selector` makes of it selects the same."""
+    parts = [f"{key}={value}" for key, value in sorted((selector.match_labels or {}).items())]
+    for one in selector.match_expressions or ():
+        values = ",".join(one.values or ())
+        match one.operator:
+            case SelectorOperator.EXISTS:
+                parts.append(one.key)
+            case SelectorOperator.DOES_NOT_EXIST:
+                parts.append(f"!{one.key}")
+            case _:
+                parts.append(f"{one.key} {one.operator.value.lower()} ({values})")
+    return ",".join(parts)
+
+
 def _split(text: str) -> "Iterator[str]":
     return (part.strip() for part in _PARTS.split(text) if part.strip())
 

@@ -45,14 +45,14 @@ _encode: Final = msgspec.json.Encoder().encode
 class NodeSelection:
     """Node selector, required affinity and tolerations that pods have in common."""
 
-    __slots__ = ("constraints", "labels", "node_key", "terms")
+    __slots__ = ("apart", "constraints", "labels", "node_key", "terms")
 
     def __init__(self, selection: PodSelection) -> None:
-        of_node = structs.replace(selection, tolerations=(), resources=(), untold=())
-        self.node_key = selection_key(of_node)
-        """What pods have in common for which equal nodes can be asked for."""
         self.labels: Mapping[str, str] = dict(selection.node_selector)
-        self.terms = selection.affinity
+        self.terms = _of_new_nodes(selection.affinity)
+        """Of nodes that do not exist yet."""
+        self.node_key = selection_key(PodSelection(selection.node_selector, self.terms))
+        """What pods have in common for which equal nodes can be asked for."""
         node_affinity = NodeAffinity(NodeSelector(list(selection.affinity)))
         self.constraints = Constraints(
             node_selector=self.labels,
@@ -60,6 +60,8 @@ class NodeSelection:
             tolerations=selection.tolerations,
         )
         """For nodes that exist."""
+        self.apart = frozenset(rule for rule in selection.peers if rule.forbids_two_on_a_node)
+        """Rules that keep each of the pods from a node with another one."""
 
     @property
     def is_pinned(self) -> bool:
@@ -95,8 +97,10 @@ class NodeSelection:
 
 
 def selection_key(selection: PodSelection | None) -> bytes:
-    """Return what equal selections have in common."""
-    return b"" if selection is None or selection == _NOTHING else _encode(selection)
+    """Return what equal selections have in common; by which claims they are as they are is no matter."""
+    if selection is None or selection == _NOTHING:
+        return b""
+    return _encode(structs.replace(selection, claims=(), untold=()))
 
 
 @final
@@ -115,7 +119,7 @@ class ShapeLabels:
         Args:
             shape: the shape.
             node_pool: its NodePool; None while that is not known.
-            zones: of the cluster's nodes. Where there are some, and neither shape nor NodePool names zones, no other zone
+            zones: of the cluster's nodes and volumes. Where there are some, and neither shape nor NodePool names zones, no other zone
                 can be asked for: pods may demand zones that do not exist.
         """
         self._zones = zones
@@ -211,6 +215,24 @@ class ShapeLabels:
             f"the pod demands {demanded[:128]}, of which shape {self._shape} says nothing: add the label to NodePool "
             f"{self._node_pool}, or to the requirements of the shape, or take it from the pod"
         )
+
+
+def _of_new_nodes(terms: "tuple[NodeSelectorTerm, ...]") -> "tuple[NodeSelectorTerm, ...]":
+    """Return terms without the nodes that they exclude by name, none of which is a new one."""
+    found: list[NodeSelectorTerm] = []
+    for term in terms:
+        left = [one for one in term.match_expressions or () if not _excludes_nodes(one)]
+        if len(left) == len(term.match_expressions or ()):
+            found.append(term)
+        elif left or term.match_fields:
+            found.append(structs.replace(term, match_expressions=left or None))
+        else:
+            return ()
+    return tuple(found)
+
+
+def _excludes_nodes(one: "SelectorRequirement") -> bool:
+    return one.key == HOSTNAME_LABEL and one.operator is SelectorOperator.NOT_IN
 
 
 def is_well_known(key: str) -> bool:

@@ -84,8 +84,10 @@ class PackedNode(msgspec.Struct, kw_only=True, eq=False):
     cpu_milli: int | None = None
     """Left; None: not considered."""
     memory_mib: int | None = None
+    places: int | None = None
+    """Pods that kubelet runs beside those that are there."""
     is_measured: bool = False
-    """CPU and memory are those of its node, where that tells them."""
+    """CPU, memory and places are those of its node, where that tells them."""
     is_loaded: bool = False
     """Its devices are in the scratch state."""
     is_counted: bool = False
@@ -93,9 +95,10 @@ class PackedNode(msgspec.Struct, kw_only=True, eq=False):
     pods: "list[PodFacts]" = msgspec.field(default_factory=list)
 
     def has_room(self, requests: "ComputeResources") -> bool:
-        """Say whether CPU and memory suffice, where they are known."""
+        """Say whether CPU, memory and kubelet's number of pods suffice, where they are known."""
         return not (
-            (self.cpu_milli is not None and requests.cpu_milli > max(0, self.cpu_milli))
+            (self.places is not None and self.places < 1)
+            or (self.cpu_milli is not None and requests.cpu_milli > max(0, self.cpu_milli))
             or (self.memory_mib is not None and requests.memory_mib > max(0, self.memory_mib))
         )
 
@@ -106,6 +109,8 @@ class PackedNode(msgspec.Struct, kw_only=True, eq=False):
             self.cpu_milli -= pod.requests.cpu_milli
         if self.memory_mib is not None:
             self.memory_mib -= pod.requests.memory_mib
+        if self.places is not None:
+            self.places -= 1
 
 
 @final
@@ -185,6 +190,11 @@ class Packing:
     def _may_take(self, node: PackedNode, alike: PodClass) -> bool:
         if node.free < alike.demand.units or not self._has_room(node, alike):
             return False
+        if alike.selection.apart and any(
+            pod.selection is not None and not alike.selection.apart.isdisjoint(pod.selection.peers)
+            for pod in node.pods
+        ):
+            return False
         if node.request is None:
             facts = self._index.nodes.get(node.name)
             return facts is not None and may_go_to(facts, alike.selection.constraints)
@@ -192,13 +202,15 @@ class Packing:
         return selection.node_key == node.node_key or selection.holds_on(node.labels)
 
     def _has_room(self, node: PackedNode, alike: PodClass) -> bool:
-        """Say whether CPU and memory suffice, and devices that the pods' kernel caches fit."""
+        """Say whether CPU, memory and places for pods suffice, and devices that the pods' kernel caches fit."""
         if node.source is None:
             return node.has_room(alike.requests)
         if not node.is_measured:
             cpu, memory = self._index.free_cpu_and_memory(node.source)
             node.cpu_milli = node.cpu_milli if cpu is None else cpu
             node.memory_mib = node.memory_mib if memory is None else memory
+            places = self._index.free_pods(node.source)
+            node.places = node.places if places is None else places
             node.is_measured = True
         if not node.has_room(alike.requests):
             return False

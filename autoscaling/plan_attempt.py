@@ -251,7 +251,7 @@ class PlanAttempt:
         self._used_ids.add(id_)
         self._limits.take(shape)
         known = self._choice.labels(shape).known
-        node = _expected(id_, shape, {**known, **(selection.labels if selection else {})})
+        node = self._expected(id_, shape, {**known, **(selection.labels if selection else {})})
         node.is_new = True
         node.selection = selection
         node.node_key = selection.node_key if selection is not None else b""
@@ -298,10 +298,25 @@ class PlanAttempt:
             labels |= {key: value for key, value in of_claim.items() if value}
         if one.node is not None:
             labels |= one.node.labels
-        node = _expected(one.id, shape, labels)
+        node = self._expected(one.id, shape, labels)
         node.node_key = NodeSelection(selection).node_key
         node.is_launched = one.is_launched or one.node is not None
         return node
+
+    def _expected(
+        self, id_: "RequestId", shape: "ShapeTerms", labels: "Mapping[str, str]"
+    ) -> PackedNode:
+        return PackedNode(
+            name=NodeName(f"request/{id_}"),
+            free=shape.units,
+            size=shape.units,
+            request=id_,
+            shape=shape,
+            labels=labels,
+            cpu_milli=shape.cpu_milli,
+            memory_mib=shape.memory_mib,
+            places=self._choice.most_pods.get(shape.name),
+        )
 
     def _missing_units(self) -> tuple[int, int]:
         """Return how many units minUnits and warmUnits lack, without idle nodes on their way."""
@@ -382,19 +397,6 @@ def _in_turn(lists: "Iterable[list[PodClass]]") -> "Iterator[PodClass]":
 
 
 _ClassKey = tuple["UnitRequest", bytes, ComputeResources, "tuple[CacheName, ...]"]
-
-
-def _expected(id_: "RequestId", shape: "ShapeTerms", labels: "Mapping[str, str]") -> PackedNode:
-    return PackedNode(
-        name=NodeName(f"request/{id_}"),
-        free=shape.units,
-        size=shape.units,
-        request=id_,
-        shape=shape,
-        labels=labels,
-        cpu_milli=shape.cpu_milli,
-        memory_mib=shape.memory_mib,
-    )
 
 
 def _sum_of_resources(pods: "Sequence[PodFacts]") -> "dict[str, int]":

@@ -127,6 +127,8 @@ class WaitReason(Enum):
     PREEMPTING = "Preempting"
     """kube-scheduler evicts pods for it."""
     PINNED = "PinnedToNode"
+    PLACE_UNDECIDED = "PlaceUndecided"
+    """A volume of the pod, or a pod that it must be near, has no place yet."""
     CACHE_MISFIT = "CacheMisfit"
     """A kernel cache that it mounts fits no device of the pool."""
     NOT_DEVICES = "NotDevices"
@@ -375,6 +377,8 @@ class Supply:
     node_pools: "Mapping[str, NodePoolFacts]" = field(default_factory=dict)
     node_pool_faults: "Mapping[str, str]" = field(default_factory=dict)
     """NodePool -> why it cannot serve the pool, with the cure."""
+    zones: frozenset[str] = frozenset()
+    """Zones in which there are volumes of waiting pods: they exist, though no node may be there."""
     used_ids: frozenset[RequestId] = frozenset()
     """Ids of NodeClaims, Nodes and signals that exist: a new request must have another one."""
     nodes_of_last_hour: "Mapping[str, dt.datetime]" = field(default_factory=dict)

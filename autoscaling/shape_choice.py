@@ -52,9 +52,8 @@ class ShapeChoice:
         self._supply = supply
         self._now = now
         self._empty = EmptyShapes(terms.pool)
-        self._zones = frozenset(
-            zone for node in index.nodes.values() if (zone := node.labels.get(ZONE_LABEL))
-        )
+        zones = {zone for node in index.nodes.values() if (zone := node.labels.get(ZONE_LABEL))}
+        self._zones = supply.zones | zones if zones else frozenset()
         self._labels = {
             shape.name: ShapeLabels(
                 shape, supply.node_pools.get(shape.node_pool), zones=self._zones
@@ -162,6 +161,17 @@ class ShapeChoice:
             for entry in self._index.devices_on(self._terms.pool.name, name) if shape else ():
                 if shape is not None and entry.layout.ids:
                     found.setdefault(shape.name, set()).add(entry.facts.compute_capability)
+        return found
+
+    @cached_property
+    def most_pods(self) -> "dict[str, int]":
+        """Shape -> how many pods kubelet runs on a node of it, by those that are there."""
+        found: dict[str, int] = {}
+        for name in self._index.state(self._terms.pool.name).nodes():
+            node = self._index.nodes.get(name)
+            shape = shape_of_node(self._terms, node)
+            if node is not None and node.most_pods is not None and shape is not None:
+                found[shape.name] = max(node.most_pods, found.get(shape.name, 0))
         return found
 
     def _fault_of_node_pool(self, shape: "ShapeTerms") -> PodWait | None:

@@ -24,7 +24,7 @@ _GATED: Final = PodWait(
 )
 _PINNED: Final = PodWait(
     WaitReason.PINNED,
-    "the pod's node selector or required node affinity names single nodes, and a new node would be another one: "
+    "the pod's node selector, required affinity or volumes name single nodes, and a new node would be another one: "
     "wait until units are free there, or take kubernetes.io/hostname and metadata.name from the pod",
 )
 
@@ -47,6 +47,8 @@ def cause_of(
             WaitReason.PREEMPTING,
             f"kube-scheduler evicts pods from node {nominated.name} for it: wait until these have ended",
         )
+    if pod.selection is not None and pod.selection.undecided:
+        return PodWait(WaitReason.PLACE_UNDECIDED, pod.selection.undecided)
     return _PINNED if selection.is_pinned else None
 
 

@@ -125,6 +125,13 @@ RESOURCE_CLAIMS: Final = Resource(
 NODE_FEATURES: Final = Resource(
     "nfd.k8s-sigs.io", "v1alpha1", "nodefeatures", "NodeFeature", namespaced=True
 )
+PERSISTENT_VOLUME_CLAIMS: Final = _core(
+    "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True
+)
+PERSISTENT_VOLUMES: Final = _core("persistentvolumes", "PersistentVolume", namespaced=False)
+STORAGE_CLASSES: Final = Resource(
+    "storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False
+)
 SERVICES: Final = _core("services", "Service", namespaced=True)
 SERVICE_ACCOUNTS: Final = _core("serviceaccounts", "ServiceAccount", namespaced=True)
 ROLES: Final = _rbac("roles", "Role", namespaced=True)

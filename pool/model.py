@@ -208,6 +208,42 @@ class NodeFacts:
         return is_ready and not self.is_leaving and not self.is_starting
 
 
+class PeerKind(Enum):
+    """How the places of other pods decide about those of a pod."""
+
+    NEAR = "podAffinity"
+    APART = "podAntiAffinity"
+    SPREAD = "topologySpreadConstraints"
+
+
+class PeerRule(msgspec.Struct, frozen=True, gc=False):
+    """Other pods, and the label of their nodes by which a pod must be near them, apart from them, or spread among them."""
+
+    kind: PeerKind
+    key: str
+    """Of the label: `kubernetes.io/hostname`, a zone."""
+    selector: str | None
+    """Of the pods, in the API's text form; None selects none."""
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: str | None = None
+    """Of further namespaces."""
+    counts_itself: bool = False
+    """The pod is one of them."""
+    max_skew: int = 1
+    min_domains: int = 1
+    honors_taints: bool = False
+    """Nodes whose taints keep the pod away have no part in spreading."""
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} by {self.key}"
+
+    @property
+    def forbids_two_on_a_node(self) -> bool:
+        """Whether two pods with this rule are never on one node."""
+        is_by_node = self.key == "kubernetes.io/hostname"
+        return is_by_node and self.kind is PeerKind.APART and self.counts_itself
+
+
 class PodSelection(msgspec.Struct, frozen=True, gc=False):
     """What a pending pod demands of its node, beyond units: for planning nodes that do not exist yet."""
 
@@ -218,8 +254,13 @@ class PodSelection(msgspec.Struct, frozen=True, gc=False):
     tolerations: "tuple[Toleration, ...]" = ()
     resources: tuple[tuple[str, int], ...] = ()
     """Whole amounts of resources beside CPU, memory and units, such as ephemeral storage; sorted."""
+    claims: tuple[str, ...] = ()
+    """Names of its PersistentVolumeClaims: where their volumes are is in other objects."""
+    peers: tuple[PeerRule, ...] = ()
     untold: tuple[str, ...] = ()
-    """What the pod demands of its node and nothing here says: places of volumes and of other pods, in words."""
+    """What the pod demands of its node and nothing here says, in words."""
+    undecided: str = ""
+    """Why no node can be the right one yet."""
 
 
 class UnitsCondition(msgspec.Struct, frozen=True, gc=False):

@@ -47,9 +47,12 @@ class NodeAffinity(Model, frozen=True):
 
 
 class PodAffinityTerm(Model, frozen=True):
-    """A term that names other pods; which ones is not read."""
+    """Other pods, by the places of whose nodes a pod's nodes are judged; selectors as they are written."""
 
     topology_key: str = ""
+    label_selector: dict[str, Any] | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: dict[str, Any] | None = None
 
 
 class PodAffinity(Model, frozen=True):

@@ -1,6 +1,7 @@
 """What a pending pod demands of its node beyond units and the pool: node selector, required affinity, tolerations, resources.
 
-Where its volumes and other pods are is named, and not translated: it takes objects that no cache has.
+Its claims and the rules about other pods are named: where volumes and pods are is in objects that no cache has, which are
+read when a node is planned (`reconciler.scaling.demand.pod_places`).
 
 Equal selections are one object: ten thousand waiting pods of one Job have the same.
 """
@@ -10,11 +11,14 @@ from sys import intern
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import structs
 
 from api.foreign.core import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Toleration
+from api.meta import LabelSelector, Model, SelectorOperator, SelectorRequirement
 from api.names import POOL_LABEL, RESOURCE_PREFIX, PoolName, pool_node_label
+from api.selector_text import label_selector_text
 from pool.compute_resources import others_requested
-from pool.model import Constraints, PodSelection
+from pool.model import Constraints, PeerKind, PeerRule, PodSelection
 from pool.node_affinity import terms_beyond_pool
 
 if TYPE_CHECKING:
@@ -28,12 +32,26 @@ _Parts = tuple[
     tuple[Toleration, ...],
     tuple[tuple[str, int], ...],
     tuple[str, ...],
+    tuple[PeerRule, ...],
+    tuple[str, ...],
 ]
-_HOSTNAME: Final = "kubernetes.io/hostname"
 
 _SELECTS_NOTHING: Final = NodeSelectorTerm()
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_Parts).decode
+
+
+class _GivenRule(Model, frozen=True):
+    """A term of affinity or anti-affinity, or a constraint on spreading."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    max_skew: int = 1
+    min_domains: int | None = None
+    node_taints_policy: str = ""
 
 
 def selection_of(pod: "Pod") -> PodSelection:
@@ -41,12 +59,15 @@ def selection_of(pod: "Pod") -> PodSelection:
     spec = pod.spec
     key = pool_node_label(PoolName(pod.metadata.label(POOL_LABEL) or ""))
     selector = tuple(sorted(one for one in (spec.node_selector or {}).items() if one[0] != key))
+    peers = list(_peers(pod))
     parts: _Parts = (
         selector,
         _affinity(spec.affinity, key),
         tuple(spec.tolerations or ()),
         others_requested(spec, ours=RESOURCE_PREFIX),
-        tuple(_untold(spec)),
+        tuple(_claims(pod)),
+        tuple(rule for rule in peers if isinstance(rule, PeerRule)),
+        tuple(words for words in peers if isinstance(words, str)),
     )
     return _shared(_encode(parts))
 
@@ -71,28 +92,65 @@ def _affinity(affinity: "Affinity | None", key: str) -> tuple[NodeSelectorTerm, 
     return () if terms is None else tuple(terms) or (_SELECTS_NOTHING,)
 
 
-def _untold(spec: "PodSpec") -> "Iterator[str]":
-    """Yield what decides about the node and is not translated.
-
-    A new node has no other pod, so that anti-affinity and spreading over nodes do not keep the pod from it.
-    """
-    for volume in spec.volumes or ():
+def _claims(pod: "Pod") -> "Iterator[str]":
+    """Yield the names of claims, those that Kubernetes makes for the pod's ephemeral volumes among them."""
+    for volume in pod.spec.volumes or ():
         if volume.persistent_volume_claim is not None:
-            yield f"the place of claim {volume.persistent_volume_claim.claim_name}"
+            yield volume.persistent_volume_claim.claim_name
         elif volume.ephemeral is not None:
-            yield f"the place of ephemeral volume {volume.name}"
+            yield f"{pod.metadata.name}-{volume.name}"
+
+
+def _peers(pod: "Pod") -> "Iterator[PeerRule | str]":
+    """Yield the rules about other pods that kube-scheduler enforces; in words where one cannot be read."""
+    for kind, given in _given_rules(pod.spec):
+        try:
+            yield _peer_rule(pod, kind, msgspec.convert(given, _GivenRule))
+        except msgspec.ValidationError:
+            yield f"{kind.value} that cannot be read"
+
+
+def _given_rules(spec: "PodSpec") -> "Iterator[tuple[PeerKind, object]]":
     affinity = spec.affinity or Affinity()
-    for name, terms, own in (
-        ("podAffinity", affinity.pod_affinity, ""),
-        ("podAntiAffinity", affinity.pod_anti_affinity, _HOSTNAME),
+    for kind, terms in (
+        (PeerKind.NEAR, affinity.pod_affinity),
+        (PeerKind.APART, affinity.pod_anti_affinity),
     ):
         for term in (terms.required or ()) if terms is not None else ():
-            if term.topology_key != own:
-                yield f"{name} by {term.topology_key}"
+            yield kind, msgspec.to_builtins(term)
     for constraint in spec.topology_spread_constraints or ():
-        key = str(constraint.get("topologyKey", ""))
-        if constraint.get("whenUnsatisfiable") == "DoNotSchedule" and key != _HOSTNAME:
-            yield f"spreading by {key}"
+        if constraint.get("whenUnsatisfiable") == "DoNotSchedule":
+            yield PeerKind.SPREAD, constraint
+
+
+def _peer_rule(pod: "Pod", kind: PeerKind, given: _GivenRule) -> PeerRule:
+    namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
+    selector = given.label_selector
+    if selector is not None:
+        same = [
+            SelectorRequirement(key=key, operator=SelectorOperator.IN, values=[labels[key]])
+            for key in given.match_label_keys or ()
+            if kind is PeerKind.SPREAD and key in labels  # the API server merges those of affinity
+        ]
+        selector = structs.replace(
+            selector, match_expressions=[*(selector.match_expressions or ()), *same]
+        )
+    others, namespaces = given.namespace_selector, tuple(sorted(given.namespaces or ()))
+    if others is None and not namespaces:
+        namespaces = (namespace,)
+    return PeerRule(
+        kind=kind,
+        key=given.topology_key,
+        selector=None if selector is None else label_selector_text(selector),
+        namespaces=namespaces,
+        namespace_selector=None if others is None else label_selector_text(others),
+        counts_itself=selector is not None
+        and selector.matches(labels)
+        and (others is not None or namespace in namespaces),
+        max_skew=given.max_skew,
+        min_domains=given.min_domains or 1,
+        honors_taints=given.node_taints_policy == "Honor",
+    )
 
 
 @functools.lru_cache(maxsize=1024)

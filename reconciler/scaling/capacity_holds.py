@@ -19,6 +19,7 @@ from pool.model import Constraints
 from pool.pods.selection import constraints_of_selection
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.pool.index_changes import WAITING, index_changes
+from reconciler.scaling.demand.place_reader import place_reader
 from reconciler.scaling.gated_pods import RBAC, gated_pods
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class CapacityHolds:
         self._scheduling = context.scheduling
         self._now = context.now
         self._gated = gated
+        self._places = context.shared(place_reader)
         self._signals = context.caches.scale_signals
         self._fits_since: dict[PoolName, dict[PodUid, float]] = {}
         # pool -> ungated waiting pods that fit -> since when
@@ -80,7 +82,7 @@ class CapacityHolds:
 
     async def _hold(self, pool: "PoolFacts") -> bool:
         """Reserve units for the pods that may have them now; False where more pods may be left."""
-        waiting = self._reader.waiting(pool.resource)
+        waiting = self._places.narrowed(pool, self._reader.waiting(pool.resource))
         ahead: Counter[tuple[int, int]] = Counter()
         fits_since: dict[PodUid, float] = {}
         refused: set[tuple[Demand, int, ComputeResources]] = set()

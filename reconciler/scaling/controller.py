@@ -24,6 +24,8 @@ from reconciler.scaling.backends.node_autoscaler import ForeignObjectError
 from reconciler.scaling.backends.signal_pods import NAMESPACED_RBAC
 from reconciler.scaling.demand.demand_batch import DemandBatch
 from reconciler.scaling.demand.passed_over import PassedOverNodes
+from reconciler.scaling.demand.place_reader import RBAC as PLACES_RBAC
+from reconciler.scaling.demand.place_reader import place_reader
 from reconciler.scaling.pool_scaling_events import record_cancels, record_short_nodes
 from reconciler.scaling.probe import BackendProbe
 from reconciler.scaling.scaling_gauges import (
@@ -60,7 +62,10 @@ IDLE_S: Final = 60.0
 """Between two looks at a pool that scales: its devices are counted by the hour."""
 WORKERS: Final = 4
 """Pools at a time: most of the time goes to writes."""
-RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
+RBAC: Final = (
+    PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),
+    *PLACES_RBAC,
+)
 
 _WITH_SIGNALS: Final = frozenset(
     {
@@ -89,6 +94,7 @@ class PoolScaler:
         self._settings = context.settings.autoscaling
         self._backends = backends
         self._view = view
+        self._places = context.shared(place_reader)
         self._probe = BackendProbe(context.client, context.now, enabled=self._settings.backends)
         self._record = ScalingRecord(context)
         self._recorder = context.recorder
@@ -134,11 +140,15 @@ class PoolScaler:
         chosen: "ChosenBackend",
     ) -> float:
         """Observe, plan, write; what is written is seen at the next look."""
+        await self._places.read(waiting, now=self._now().monotonic)
+        read = {pod.uid for pod in waiting}
+        waiting = [pod for pod in self._waiting(terms.pool) if pod.uid in read]
         name, backend, now = pool.name, self._backends[chosen.backend], self._now().utc
+        # Nothing is awaited from here on until the plan is made: it is of one moment.
         observed = backend.observe(terms, now=now, known=self._record.known(pool))
         counted = self._record.count(pool, terms, observed, waiting=waiting, fault=chosen.fault)
-        supply = counted.supply
-        waiting = self._narrowed(name, waiting)
+        supply = replace(counted.supply, zones=self._places.zones())
+        waiting = self._narrowed(name, self._places.narrowed(terms.pool, waiting))
         whole = plan(terms, waiting, self._index, supply=supply, now=now)
         self._passed_over[name].update(terms.pool, waiting, whole, now=self._now().monotonic)
         decided = _taken(whole, backend)

@@ -227,7 +227,11 @@ BUILT_IN = (
     DEPLOYMENTS,
     SERVICES,
     ENDPOINT_SLICES,
-    _core("services", "Service", namespaced=True, has_status=True),
+    _core("persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True),
+    _core("persistentvolumes", "PersistentVolume"),
+    ResourceType(
+        group="storage.k8s.io", version="v1", plural="storageclasses", kind="StorageClass"
+    ),
     _rbac("clusterroles", "ClusterRole", namespaced=False),
     _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False),
     _rbac("roles", "Role", namespaced=True),

@@ -1,6 +1,6 @@
 """Nodes with free units that kube-scheduler passes over for a pod: they do not count for it, and nodes like them are not asked for.
 
-A pod demands more of its node than this control plane knows: where its volumes are, and other pods. What it does know is that
+A pod may demand more of its node than this control plane knows: what other pods forbid, or a scheduler's plugin. What it does know is that
 kube-scheduler may bind the pod, that units are free, and that it does not bind it. After a while the zones of these nodes are
 left out of what is planned for the pod, or their instance types where nodes have no zone. Once all are left out, no further
 node is asked for.
@@ -20,6 +20,7 @@ from autoscaling.scaling_model import WaitReason
 from pool.model import PodSelection
 from pool.placement.planner import may_go_to
 from pool.pods.selection import constraints_of_selection
+from reconciler.scaling.demand.pod_places import with_terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -117,13 +118,11 @@ class PassedOverNodes:
             SelectorRequirement(key=key, operator=SelectorOperator.NOT_IN, values=sorted(values))
             for key, values in sorted(known.left_out.items())
         ]
-        terms = tuple(
-            structs.replace(term, match_expressions=[*(term.match_expressions or ()), *excluded])
-            for term in selection.affinity or (NodeSelectorTerm(),)
-        )
         told = tuple(
             f"nodes with {one.key} {listed(one.values or ())}, where units are free and kube-scheduler does not bind the pod"
             for one in excluded
         )
-        narrowed = structs.replace(selection, affinity=terms, untold=(*selection.untold, *told))
-        return dataclasses.replace(pod, selection=narrowed)
+        narrowed = with_terms(selection, [NodeSelectorTerm(match_expressions=excluded)])
+        return dataclasses.replace(
+            pod, selection=structs.replace(narrowed, untold=(*selection.untold, *told))
+        )

@@ -9,7 +9,7 @@ from api.foreign.core import Node, NodeSelectorTerm, Toleration
 from api.kinds.gpupool import GPUPool
 from api.meta import SelectorOperator, SelectorRequirement
 from pool.facts import node_facts, pod_facts, pool_facts
-from pool.model import PodFacts, PodSelection
+from pool.model import PeerKind, PeerRule, PodFacts, PodSelection
 from pool.pods.selection import constraints_of_selection
 from tests.unit.pool.test_facts import a_pod
 
@@ -187,3 +187,46 @@ def test_pods_have_no_gate_where_karpenter_sees_them_itself(backend: str | None,
         GPUPool,
     )
     assert pool_facts(pool).gates_pods is want
+
+
+def test_claims_and_rules_about_other_pods_are_named() -> None:
+    app = {"matchLabels": {"app": "x"}}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    near = {"labelSelector": app, "topologyKey": "zone", "namespaces": ["b", "a"]}
+    apart = {"labelSelector": app, "topologyKey": "zone", "namespaceSelector": {}}
+    found = selection_of(
+        volumes=[
+            {"name": "v", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "scratch", "ephemeral": {}},
+            {"name": "other", "emptyDir": {}},
+        ],
+        affinity={"podAffinity": {required: [near]}, "podAntiAffinity": {required: [apart]}},
+        topologySpreadConstraints=[
+            {"topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 1},
+            {
+                "topologyKey": "zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "maxSkew": 2,
+                "minDomains": 3,
+                "nodeTaintsPolicy": "Honor",
+                "matchLabelKeys": ["gpu.deckhouse.io/pool", "absent"],
+                "labelSelector": {},
+            },
+        ],
+    )
+    assert found.claims == ("data", "p-scratch")
+    assert found.untold == ()
+    assert found.peers == (
+        PeerRule(PeerKind.NEAR, "zone", "app=x", ("a", "b")),
+        PeerRule(PeerKind.APART, "zone", "app=x", (), ""),
+        PeerRule(
+            PeerKind.SPREAD,
+            "zone",
+            "gpu.deckhouse.io/pool in (a100)",
+            ("ns",),
+            counts_itself=True,
+            max_skew=2,
+            min_domains=3,
+            honors_taints=True,
+        ),
+    )
