@@ -79,7 +79,11 @@ def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -
     return msgspec.structs.replace(
         decision,
         patch=(*decision.patch, *_patch(pod, pool, tolerations=tolerations, context=context)),
-        warnings=(*decision.warnings, *_spread_warning(pool, context)),
+        warnings=(
+            *decision.warnings,
+            *_spread_warning(pool, context),
+            *_scheduler_warning(spec, context),
+        ),
         facts={**_about(request, demand), **decision.facts},
     )
 
@@ -156,6 +160,18 @@ def _spread_warning(pool: "GPUPool", context: "AdmissionContext") -> "Iterator[s
             f"no node of GPU pool {pool.name} has the label {key}: its pods spread over nodes only",
             MAX_WARNING_LENGTH,
         )
+
+
+def _scheduler_warning(spec: "PodSpec", context: "AdmissionContext") -> "Iterator[str]":
+    """Warn where another scheduler than ours is to bind the pod."""
+    ours = context.scheduler_name or pod_patch.DEFAULT_SCHEDULER
+    if spec.scheduler_name in {"", pod_patch.DEFAULT_SCHEDULER, ours}:
+        return
+    yield truncate(
+        f"schedulerName {spec.scheduler_name} stays: unless it calls our extender, the pod's devices are unknown and its"
+        " node is closed",
+        MAX_WARNING_LENGTH,
+    )
 
 
 def _refusal(request: "PodRequest", pool: "GPUPool", context: "AdmissionContext") -> Denied | None:

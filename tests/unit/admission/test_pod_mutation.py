@@ -195,6 +195,25 @@ def test_our_scheduler_takes_pods_whose_author_chose_none(given, expected):
     )
 
 
+@pytest.mark.parametrize(
+    ("ours", "given", "is_warned"),
+    [
+        ("gpu-scheduler", "volcano", True),
+        (None, "kai-scheduler", True),
+        ("gpu-scheduler", "x" * 300, True),
+        ("gpu-scheduler", "gpu-scheduler", False),
+        ("gpu-scheduler", "default-scheduler", False),
+        (None, "", False),
+    ],
+)
+def test_another_scheduler_is_warned_of(ours, given, is_warned):
+    setup = an_admission_setup()
+    setup.scheduler_name = ours
+    warnings = setup.ask(mutate_pod, a_pod_object(spec={"schedulerName": given})).warnings
+    assert [f"schedulerName {given}"[:60] in text for text in warnings] == [True] * is_warned
+    assert all(len(text) <= 120 for text in warnings)
+
+
 def test_the_scheduler_is_left_alone_where_the_extender_is_on_the_default_one():
     setup = an_admission_setup()
     setup.scheduler_name = None
