@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from api.foreign.karpenter import CAPACITY_TYPE_LABEL
 from api.names import NodeName
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from pool.index.device_index import DeviceIndex
     from pool.model import NodeFacts, PodFacts
     from pool.placement.unit_request import UnitRequest
+
+T = TypeVar("T")
 
 MOST_PODS: Final = 2_000
 """That are packed in one plan."""
@@ -383,17 +385,17 @@ def kinds_with_a_place(
         return kinds
     found: list[PodClass] = []
     unserved: list[PodClass] = []
-    for number, kind in enumerate(_in_turn(by_namespace.values())):
+    for number, kind in enumerate(in_turn(by_namespace.values())):
         if len(found) == MOST_KINDS or number == _MOST_EXAMINED:
             break
         (found if is_served(kind) else unserved).append(kind)
     return set((found + unserved)[:MOST_KINDS])
 
 
-def _in_turn(lists: "Iterable[list[PodClass]]") -> "Iterator[PodClass]":
+def in_turn(lists: "Iterable[list[T]]") -> "Iterator[T]":
     """Yield the first of each list, then the second of each."""
     for row in itertools.zip_longest(*lists):
-        yield from (kind for kind in row if kind is not None)
+        yield from (item for item in row if item is not None)
 
 
 _ClassKey = tuple["UnitRequest", bytes, ComputeResources, "tuple[CacheName, ...]"]

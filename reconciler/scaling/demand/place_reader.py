@@ -5,6 +5,7 @@ No informer has claims, volumes and storage classes: a few of them decide, and o
 
 import asyncio
 import dataclasses
+import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
@@ -13,6 +14,7 @@ from api.foreign.storage import PersistentVolume, PersistentVolumeClaim, Storage
 from api.names import NodeName, pool_node_label
 from api.selector_text import parse_label_selector
 from autoscaling.node_selections import ZONE_LABEL
+from autoscaling.plan_attempt import in_turn
 from kube.errors import KubeError, NotFound
 from kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
 from manifests.install.rbac import PolicyRule
@@ -45,9 +47,11 @@ FRESH_S: Final = 4.0
 """Less than the time between two looks at a pool whose pods wait."""
 BOUND_S: Final = 300.0
 """The volume of a bound claim, and its place, stay as they are."""
+KEPT_S: Final = 60.0
+"""How long what is old counts where others are read first."""
 AT_A_TIME: Final = 16
-MOST_READ: Final = 1_024
-"""Claims and rules at one look; the places of further ones are named as left out."""
+MOST_READ: Final = 256
+"""Claims and rules at one look, of the namespaces in turn: pods with further ones wait for the next look."""
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _PAGE: Final = 500
 _Key = tuple[str, str | PeerRule]
@@ -68,12 +72,20 @@ class PlaceReader:
         # until when it counts, and what it says
 
     async def read(self, waiting: "Iterable[PodFacts]", *, now: float) -> None:
-        """Read what is not known any more of the pods' volumes and of other pods; `now` is Clock.monotonic() seconds."""
-        self._known = {key: known for key, known in self._known.items() if known[0] > now}
-        wanted = dict.fromkeys(key for pod in waiting for key in _keys(pod))
+        """Read what is old, or not known, of the pods' volumes and of other pods; `now` is Clock.monotonic() seconds."""
+        known = {key: known for key, known in self._known.items() if known[0] > now - KEPT_S}
+        self._known = known
+        by_age = sorted(
+            dict.fromkeys(key for pod in waiting for key in _keys(pod)),
+            key=lambda key: known[key][0] if key in known else 0.0,
+        )
+        wanted: dict[str, list[_Key]] = {}
+        for key in by_age:
+            if key not in known or known[key][0] <= now:
+                wanted.setdefault(key[0], []).append(key)
         turns = asyncio.Semaphore(AT_A_TIME)
         async with asyncio.TaskGroup() as group:
-            for key in [key for key in wanted if key not in self._known][:MOST_READ]:
+            for key in itertools.islice(in_turn(wanted.values()), MOST_READ):
                 group.create_task(self._read(key, now, turns), name=f"place by {key[1]}")
 
     def zones(self) -> "frozenset[str]":
@@ -102,7 +114,7 @@ class PlaceReader:
         if isinstance(found, Place):
             return found
         if found is None or isinstance(asked, str):
-            return Place(untold=_words(asked))
+            return Place(undecided=f"{_words(asked)} is not read yet: many pods wait")
         if asked.kind is PeerKind.SPREAD:
             domains = self._domains(pool, selection, asked)
             labels = (domains.get(name) for name in found)

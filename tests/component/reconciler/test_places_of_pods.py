@@ -5,8 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
-from reconciler.scaling.demand.place_reader import FRESH_S
+from kube.resources import (
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    STORAGE_CLASSES,
+)
+from reconciler.scaling.demand.place_reader import FRESH_S, MOST_READ
 from tests.component.reconciler.scaling_run import POOL, Json, ScalingRun, a_scaling_run
 
 pytestmark = pytest.mark.looptime
@@ -200,3 +206,33 @@ async def test_a_bound_claim_is_read_once_while_its_pod_waits(run: ScalingRun):
         one for one in run.api.requests if "persistentvolume" in one.path and one.method == "GET"
     ]
     assert len(reads) == 2
+
+
+async def test_however_many_claims_a_namespace_names_those_of_others_are_read(run: ScalingRun):
+    await run.add_pods("a", **with_claim(*(f"none-{number:03}" for number in range(MOST_READ + 1))))
+    await run.look()
+    assert "is not read yet" not in blocked(run)
+    await add_volume(run, "pv-1", "b")
+    await run.admin.create(NAMESPACES, an_object(NAMESPACES, "other"))
+    claim = an_object(
+        PERSISTENT_VOLUME_CLAIMS, "data", namespace="other", spec={"volumeName": "pv-1"}
+    )
+    await run.admin.create(PERSISTENT_VOLUME_CLAIMS, claim)
+    pod = await run.admin.get(PODS, Json, "a", namespace="default")
+    spec = pod["spec"] | with_claim("data")
+    await run.admin.create(PODS, an_object(PODS, "b", namespace="other", spec=spec))
+    await asyncio.sleep(FRESH_S)
+    await run.look()
+    assert await required(run) == [[(ZONE, "In", ["b"])]]
+
+
+async def test_all_claims_of_a_namespace_have_their_turn(run: ScalingRun):
+    await run.add_pods("a", **with_claim(*(f"none-{number:03}" for number in range(MOST_READ))))
+    await add_volume(run, "pv-1", "b")
+    await add_claim(run, "last", volumeName="pv-1")
+    await run.add_pods("b", **with_claim("last"))
+    await run.look()
+    assert "claim last is not read yet" in blocked(run)
+    await asyncio.sleep(FRESH_S)
+    await run.look()
+    assert await required(run) == [[(ZONE, "In", ["b"])]]
