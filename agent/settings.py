@@ -67,6 +67,8 @@ class AgentSettings:
     cdi_directory: Path = Path("/var/run/cdi")
     driver_root: Path = Path("/")
     """Mount of the node's root, for the driver's libraries."""
+    driver_libraries: str = ""
+    """Directory under the driver's root that is searched first for them."""
     procfs: Path = Path("/proc")
     """Directory of the driver's files in /proc."""
     processes: Path = Path("/proc")

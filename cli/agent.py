@@ -49,6 +49,11 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
         help="Xids that are no fault of a device, in place of the default ones; empty: all are faults",
     )
     agent.add_argument(
+        "--driver-libraries",
+        metavar="PATH",
+        help="directory with the driver's libraries under its root, searched before the usual ones",
+    )
+    agent.add_argument(
         "--steps",
         type=_steps,
         metavar="STEP,…",

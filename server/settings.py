@@ -236,6 +236,9 @@ class NodeAgentRolloutSettings(_DaemonSetSettings):
     partitioned."""
     image: str = ""
     """Image of the node agent; empty: the device plugin's, where that is ours."""
+    driver_libraries: HostPath | None = None
+    """Directory on the nodes, or in the driver container, that has the driver's libraries. Only for nodes where the
+    agent does not find them: it searches the usual directories after this one."""
     tolerations: tuple[TolerationSettings, ...] = (TolerationSettings(operator="Exists"),)
     """Tolerations of the agent's pods; by default it runs on nodes with any taint, since it detects their devices."""
     node_selector: dict[str, str] = {}

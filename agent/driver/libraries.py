@@ -124,15 +124,21 @@ def host_of(driver_root: Path) -> Path:
     return driver_root.parents[2] if is_container else driver_root
 
 
-def find_driver_files(driver_root: Path) -> DriverFiles:
+def library_directories(first: str = "") -> tuple[str, ...]:
+    """Return the directories that may have the driver's libraries, the one that an operator names before the others."""
+    return (first.lstrip("/"), *LIBRARY_DIRECTORIES) if first else LIBRARY_DIRECTORIES
+
+
+def find_driver_files(driver_root: Path, first: str = "") -> DriverFiles:
     """Find the driver's files, in the root itself and in the driver container's under it.
 
     Args:
         driver_root: the mounted root of the node, or of the driver container, such as `/` or `/host`.
+        first: directory under the root that is searched first; empty for none.
     """
     host = host_of(driver_root)
     for root in (driver_root, driver_root / DRIVER_CONTAINER):
-        directory = _directory_of_libraries(root)
+        directory = _directory_of_libraries(root, library_directories(first))
         if directory is not None:
             break
     else:
@@ -159,13 +165,13 @@ def find_driver_files(driver_root: Path) -> DriverFiles:
     )
 
 
-def driver_state(driver_root: Path) -> tuple[tuple[str, int], ...]:
+def driver_state(driver_root: Path, first: str = "") -> tuple[tuple[str, int], ...]:
     """Return a value that changes with the driver's files: the times of all their directories.
 
     Some twenty system calls, where the search reads thousands of names.
     """
     roots = (driver_root, driver_root / DRIVER_CONTAINER)
-    names = {*LIBRARY_DIRECTORIES, *_PROGRAM_DIRECTORIES, *_HOOK_DIRECTORIES}
+    names = {*library_directories(first), *_PROGRAM_DIRECTORIES, *_HOOK_DIRECTORIES}
     names |= {str(PurePosixPath(one).parent) for one in _SOCKETS}
     found = []
     for path in sorted(root / name for root in roots for name in names):
@@ -176,8 +182,8 @@ def driver_state(driver_root: Path) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-def _directory_of_libraries(root: Path) -> Path | None:
-    for name in LIBRARY_DIRECTORIES:
+def _directory_of_libraries(root: Path, names: tuple[str, ...]) -> Path | None:
+    for name in names:
         if any(real_path(root, root / name / mark) is not None for mark in _MARKER_LIBRARIES):
             return root / name
     return None

@@ -49,6 +49,8 @@ class NodePaths:
     """The directory of device files; its path must be the node's own."""
     driver_root: Path = Path("/")
     """The node's root, or that of NVIDIA's driver container under it."""
+    driver_libraries: str = ""
+    """Directory under the root that is searched first for the driver's libraries."""
     run_directory: Path = Path(RUN_DIRECTORY)
     cdi_directory: Path = Path("/var/run/cdi")
     cdi_kind: str = CDI_KIND
@@ -64,7 +66,7 @@ class NodeFiles:
         problems: "ProblemRegistry",
         *,
         replace: "Callable[[Path, bytes], bool]" = replace_file,
-        find: "Callable[[Path], DriverFiles]" = find_driver_files,
+        find: "Callable[[Path, str], DriverFiles]" = find_driver_files,
     ) -> None:
         """Take the paths.
 
@@ -116,11 +118,12 @@ class NodeFiles:
 
     def _driver_files(self, version: str) -> DriverFiles:
         """Return the driver's files, searched again where one of their directories changed."""
-        state = (version, driver_state(self._paths.driver_root))
+        root, first = self._paths.driver_root, self._paths.driver_libraries
+        state = (version, driver_state(root, first))
         if state == self._driver_state:
             return self._driver
         try:
-            self._driver = self._find_driver_files(self._paths.driver_root)
+            self._driver = self._find_driver_files(root, first)
         except OSError as error:
             # A file was removed during the search, as in an installation: search again.
             _log.warning("driver libraries not read", error=str(error))

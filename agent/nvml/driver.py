@@ -64,6 +64,7 @@ class NvmlDriver:
         *,
         library: Path | None = None,
         driver_root: Path = Path("/"),
+        driver_libraries: str = "",
         bus: "Callable[[], frozenset[str]]" = _no_bus,
         look_s: float = LOOK_S,
         retry_s: float = RETRY_S,
@@ -75,6 +76,7 @@ class NvmlDriver:
             clock: for time-outs.
             library: the file; None searches under the root.
             driver_root: the mounted root of the node.
+            driver_libraries: directory under the root that is searched first.
             bus: a value that changes when a device comes, goes, or is bound to a driver, such as addresses with their
                 drivers; cheap, since it is read with each snapshot, and must not raise.
             look_s: time-out of a snapshot.
@@ -84,6 +86,7 @@ class NvmlDriver:
         self._clock = clock
         self._library = library
         self._driver_root = driver_root
+        self._driver_libraries = driver_libraries
         self._look_s = look_s
         self._retry_s = retry_s
         self._wait_ms = wait_ms
@@ -186,7 +189,7 @@ class NvmlDriver:
         self._measurements.end()
 
     def _load(self) -> str:
-        return load_library(self._library, self._driver_root)
+        return load_library(self._library, self._driver_root, self._driver_libraries)
 
     def _keep(self, event: "DriverEvent") -> None:
         if len(self._kept) < MAX_KEPT:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import pynvml
 
-from agent.driver.libraries import DRIVER_CONTAINER, LIBRARY_DIRECTORIES, real_path
+from agent.driver.libraries import DRIVER_CONTAINER, library_directories, real_path
 from agent.errors import DriverUnavailableError
 from telemetry.conditions import AgentDegraded
 
@@ -63,16 +63,16 @@ class _Function:
 _LOADED: Final = _LoadedLibrary()
 
 
-def find_libraries(driver_root: Path, name: str = NAME) -> "Iterator[Path]":
+def find_libraries(driver_root: Path, name: str = NAME, first: str = "") -> "Iterator[Path]":
     """Yield the libraries under a root, the likeliest first; links are followed within that root."""
     for root in _ROOTS:
-        for folder in LIBRARY_DIRECTORIES:
+        for folder in library_directories(first):
             found = real_path(driver_root / root, driver_root / root / folder / name)
             if found is not None and found.is_file():
                 yield found
 
 
-def load_library(library: Path | None, driver_root: Path) -> str:
+def load_library(library: Path | None, driver_root: Path, first: str = "") -> str:
     """Load NVML's library for `pynvml`, and return its path.
 
     A loaded library is kept while it is still the one that is found.
@@ -81,12 +81,12 @@ def load_library(library: Path | None, driver_root: Path) -> str:
         DriverUnavailableError: there is none (DriverMissing).
     """
     with _LOADING:
-        return _load(library, driver_root)
+        return _load(library, driver_root, first)
 
 
-def _load(library: Path | None, driver_root: Path) -> str:
+def _load(library: Path | None, driver_root: Path, first: str) -> str:
     refused = []
-    for path in _candidates(library, driver_root):
+    for path in _candidates(library, driver_root, first):
         if path == _LOADED.path:
             return path
         try:
@@ -101,11 +101,11 @@ def _load(library: Path | None, driver_root: Path) -> str:
     )
 
 
-def _candidates(library: Path | None, driver_root: Path) -> "Iterator[str]":
+def _candidates(library: Path | None, driver_root: Path, first: str) -> "Iterator[str]":
     if library is not None:
         yield str(library.resolve())
         return
-    yield from map(str, find_libraries(driver_root))
+    yield from map(str, find_libraries(driver_root, first=first))
     if driver_root == Path("/"):
         # By ldconfig's cache. Only for /: a library loaded from another root has the same name.
         yield NAME
@@ -114,7 +114,7 @@ def _candidates(library: Path | None, driver_root: Path) -> "Iterator[str]":
 def _explain(library: Path | None, driver_root: Path, refused: list[str]) -> str:
     if library is not None:
         return f"NVML library {library} cannot be loaded: {refused[-1]}"
-    advice = "install NVIDIA's driver on the node, or set --driver-root or --nvml-library"
+    advice = "install NVIDIA's driver on the node, or name the directory of its libraries (setting node_agent.driver_libraries)"
     if found := [reason for reason in refused if not reason.startswith(f"{NAME}:")]:
         return f"no {NAME} under {driver_root} can be loaded ({found[0]}): {advice}"
     return f"there is no {NAME} under {driver_root}: {advice}"

@@ -63,6 +63,7 @@ class InventoryRole:
             proc=settings.procfs,
             dev=settings.dev_root,
             driver_root=settings.driver_root,
+            driver_libraries=settings.driver_libraries,
             run_directory=settings.run_directory,
             cdi_directory=settings.cdi_directory,
             cdi_kind=CDI_KIND,
@@ -71,6 +72,7 @@ class InventoryRole:
             dependencies.clock,
             library=settings.nvml_library,
             driver_root=settings.driver_root,
+            driver_libraries=settings.driver_libraries,
             bus=lambda: frozenset(
                 f"{one.address} {one.driver}" for one in read_devices(settings.sysfs)
             ),

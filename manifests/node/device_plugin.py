@@ -116,6 +116,8 @@ class NodeAgentSettings:
     """Empty: the device plugin's image, if the plugin is ours."""
     ignored_xids: frozenset[int] | None = None
     """Xids that do not mark a device as faulty; None keeps the agent's own list."""
+    driver_libraries: str = ""
+    """Directory of the driver's libraries on nodes, before those that the agent knows."""
     exports_metrics: bool = False
     """Whether it serves the metrics of devices, from NVML."""
     node_selector: "Mapping[str, str]" = field(default_factory=dict)

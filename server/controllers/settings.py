@@ -207,6 +207,7 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
             is_enabled=agent.enabled,
             image=agent.image,
             ignored_xids=None if ignored == IGNORED_XIDS else ignored,
+            driver_libraries=agent.driver_libraries or "",
             exports_metrics=settings.bootstrap.exports_nvml,
             node_selector={**plugin.node_selector, **agent.node_selector},
             node_affinity=tuple(_requirement(one) for one in agent.node_affinity),

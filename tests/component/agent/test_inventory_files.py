@@ -114,9 +114,9 @@ async def test_a_node_without_a_device_any_more_has_no_specification(tmp_path: P
 async def test_libraries_are_looked_for_where_a_directory_of_theirs_changed(tmp_path: Path):
     looks = []
 
-    def counted(root: Path) -> DriverFiles:
+    def counted(root: Path, first: str) -> DriverFiles:
         looks.append(root)
-        return find_driver_files(root)
+        return find_driver_files(root, first)
 
     node = InventoryNode(tmp_path, *two_devices(), find=counted)
     async with node.running():

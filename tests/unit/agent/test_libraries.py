@@ -33,6 +33,21 @@ def put_driver(root: Path, directory: str = MULTIARCH) -> None:
     link(root, f"{directory}/libnvidia-ml.so.1", "libnvidia-ml.so.570.1")
 
 
+def test_the_directory_that_an_operator_names_is_searched_first(tmp_path: Path):
+    put_driver(tmp_path, MULTIARCH)
+    put_driver(tmp_path, "opt/vendor/lib")
+    named = mounts(find_driver_files(tmp_path, "/opt/vendor/lib"))
+    assert named[f"{LIB}/libcuda.so.1"] == "/opt/vendor/lib/libcuda.so.570.1"
+    found = [str(path) for path in find_libraries(tmp_path, first="/opt/vendor/lib")]
+    assert [path.removeprefix(str(tmp_path)) for path in found] == [
+        "/opt/vendor/lib/libnvidia-ml.so.570.1",
+        f"/{MULTIARCH}/libnvidia-ml.so.570.1",
+    ]
+    elsewhere = mounts(find_driver_files(tmp_path, "/absent"))
+    assert elsewhere[f"{LIB}/libcuda.so.1"] == f"/{MULTIARCH}/libcuda.so.570.1"
+    assert driver_state(tmp_path, "/opt/vendor/lib") != driver_state(tmp_path)
+
+
 def mounts(found: DriverFiles) -> dict[str, str]:
     return {one.container_path: one.host_path for one in found.mounts}
 

@@ -213,6 +213,14 @@ def test_the_servers_ignored_xids_reach_the_agent(
     assert len(arguments) == (parsed is not None)
 
 
+def test_the_directory_of_the_drivers_libraries_reaches_the_agent():
+    given = Settings.model_validate({"node_agent": {"driver_libraries": "/opt/vendor/lib"}})
+    pod = pod_of(build_node_agent(workload_settings(given)))
+    assert understood(pod).driver_libraries == "/opt/vendor/lib"
+    usual = pod_of(build_node_agent(workload_settings(Settings())))
+    assert not [one for one in usual["containers"][0]["args"] if "driver-libraries" in one]
+
+
 def test_the_policy_knows_under_which_name_an_agent_publishes():
     policy, _ = build_agent_policy()
     assert feature_name(NodeName("n1")) == f"{constants.AGENT_FEATURE_PREFIX}n1"
