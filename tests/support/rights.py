@@ -10,6 +10,7 @@ from reconciler.kernelcache import cache_node_cleanup, cache_status
 from reconciler.operands import rights
 from reconciler.scaling import node_claim_watch
 from reconciler.scaling.backends import signal_pods
+from reconciler.scaling.demand import place_reader
 from reconciler.sinks import gkm_cache_sink
 from server.rbac import build_roles
 from server.reviews import kube_reviews
@@ -51,8 +52,9 @@ def rights_of_operands(namespace: str = constants.DEFAULT_NAMESPACE) -> set[Righ
 
 
 def rights_of_autoscaling(namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
-    """Return the rights on signals, and on NodeClaims that never became useful."""
-    return rights_of([(node_claim_watch.RBAC, "*"), (signal_pods.NAMESPACED_RBAC, namespace)])
+    """Return the rights on signals, on volumes of waiting pods, and on NodeClaims that never became useful."""
+    of = (node_claim_watch.RBAC, place_reader.RBAC)
+    return rights_of([*((one, "*") for one in of), (signal_pods.NAMESPACED_RBAC, namespace)])
 
 
 def rights_of_kernel_caches(_namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:

@@ -38,11 +38,15 @@ from kube.resources import (
     NODE_FEATURES,
     NODE_POOLS,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     SECRETS,
     SERVICE_MONITORS,
+    STORAGE_CLASSES,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
     VERTICAL_POD_AUTOSCALERS,
+    Resource,
 )
 from manifests import constants
 from pool.model import Instant
@@ -212,13 +216,28 @@ async def a_pool_is_made(cluster: Cluster) -> None:
 
 
 async def a_pool_grows(cluster: Cluster) -> None:
-    """A pod waits, a node is asked for, and the pool stops scaling."""
+    """A pod with volumes waits, a node is asked for, and the pool stops scaling."""
     pool = a_pool() | {"metadata": {"name": "growing"}}
     shapes = [{"name": "one", "devices": 1}]
     pool["spec"] = {"assignment": {"requireAnnotation": False}, "autoscaling": {"shapes": shapes}}
     await cluster.client.create(GPU_POOLS, pool)
     body = a_pod_object(1, "growing", "hopeful", apiVersion="v1", kind="Pod")
     body["metadata"] = {"name": "hopeful", "namespace": "default"}
+    claims = {"bound": {"volumeName": "disk"}, "later": {"storageClassName": "late"}}
+    body["spec"]["volumes"] = [
+        {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims
+    ]
+    volumes: list[tuple[Resource, str, dict[str, Any]]] = [
+        (PERSISTENT_VOLUMES, "disk", {"spec": {}}),
+        (STORAGE_CLASSES, "late", {"volumeBindingMode": "WaitForFirstConsumer"}),
+        *((PERSISTENT_VOLUME_CLAIMS, name, {"spec": spec}) for name, spec in claims.items()),
+    ]
+    for resource, name, fields in volumes:
+        namespace = {"namespace": "default"} if resource.namespaced else {}
+        head = {"apiVersion": resource.api_version, "kind": resource.kind}
+        await cluster.client.create(
+            resource, {**head, "metadata": {"name": name, **namespace}, **fields}
+        )
     await cluster.client.create(PODS, body)
     await until_written(cluster, "POST", f"/namespaces/{NAMESPACE}/pods")
     await until_written(cluster, "PATCH", "/pods/scale-growing-")
