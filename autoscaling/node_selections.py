@@ -100,7 +100,9 @@ def selection_key(selection: PodSelection | None) -> bytes:
     """Return what equal selections have in common; by which claims they are as they are is no matter."""
     if selection is None or selection == _NOTHING:
         return b""
-    return _encode(structs.replace(selection, claims=(), untold=()))
+    if selection.claims or selection.untold:
+        selection = structs.replace(selection, claims=(), untold=())
+    return _encode(selection)
 
 
 @final
