@@ -29,7 +29,8 @@ def best_by_extender(manifest: bytes, names: list[NodeName], context: Any) -> No
     if not passed:
         return None
     scores = msgspec.json.decode(prioritize(body(passed), context).body)
-    return min(scores, key=lambda score: (-score["Score"], score["Host"]))["Host"]
+    best = min(scores, key=lambda score: (-score["Score"], score["Host"]))
+    return NodeName(best["Host"])
 
 
 @given(
