@@ -13,7 +13,6 @@ from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool
 from api.kinds.leadershipterm import GPUControlPlaneTerm
 from api.meta import Condition, Model, ObjectMeta
-from api.names import POOL_LABEL
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
@@ -31,9 +30,11 @@ from kube.resources import (
 from kubectl_gpu.cluster_lists import read_list
 from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.errors import ForbiddenError, NotFoundError
+from pool.demand import units_by_resource
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Callable
 
     from kubectl_gpu.cluster_source import AnsweringSource
 
@@ -170,7 +171,7 @@ def read_cluster_state(source: "AnsweringSource", *, namespace: str) -> CheckedC
     found.pools = read.list(ListQuery(GPU_POOLS), GPUPool)
     found.devices = read.list(ListQuery(GPU_DEVICES), GPUDevice)
     found.inventories = read.list(ListQuery(GPU_NODE_INVENTORIES), GPUNodeInventory)
-    found.pods = read.list(ListQuery(PODS, labels=POOL_LABEL), Pod)
+    found.pods = read.list(ListQuery(PODS), Pod, lambda pod: units_by_resource(pod.spec))
     return found
 
 
@@ -196,10 +197,20 @@ class _Reading:
     source: "AnsweringSource"
     cluster: CheckedCluster
 
-    def list(self, query: ListQuery, item_type: type[T]) -> "list[T] | None":
+    def list(
+        self,
+        query: ListQuery,
+        item_type: type[T],
+        is_wanted: "Callable[[T], object]" = lambda _: True,
+    ) -> "list[T] | None":
         """Return a list; None where it may not be read, or is of a kind that the API server does not serve."""
         try:
-            listed = read_list(self.source, query, item_type, keep=lambda item: item)
+            listed = read_list(
+                self.source,
+                query,
+                item_type,
+                keep=lambda item: item if is_wanted(item) else None,
+            )
         except (ForbiddenError, NotFoundError) as error:
             self.cluster.unread[query.resource.plural] = str(error)
             if isinstance(error, NotFoundError):

@@ -5,11 +5,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from api.annotations import decode_devices
-from api.names import DEVICES_ANNOTATION, POOL_LABEL
+from api.names import DEVICES_ANNOTATION
 from api.status_conditions import find_condition, parse_time
 from api.text import listed
 from kubectl_gpu.check.findings import fault, good, of_object, warning
 from kubectl_gpu.check.installation_checks import unread
+from pool.demand import units_by_resource
 from telemetry.conditions import DeviceCondition
 from telemetry.object_faults import device_fault, node_fault, pool_fault
 
@@ -127,8 +128,8 @@ def _bound(pod: "Pod", reported: set[str]) -> "CheckFinding | None":
         return None
     return fault(
         (PODS, f"pod {meta.namespace}/{meta.name}"),
-        f"its units on node {pod.spec.node_name} are unknown, so that node takes no further pod of"
-        f" pool {meta.label(POOL_LABEL)}",
+        f"its units on node {pod.spec.node_name} are unknown, so that node takes no further pod that"
+        f" asks for {listed(units_by_resource(pod.spec))}",
         cure=f"kubectl -n {meta.namespace} delete pod {meta.name}",
     )
 
@@ -139,7 +140,7 @@ def _pending(pod: "Pod", now: dt.datetime) -> "CheckFinding | None":
     if created is None or now - created <= _WAITS:
         return None
     gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
-    text = f"waits for units of pool {meta.label(POOL_LABEL)} since {meta.creation_timestamp}"
+    text = f"waits for {listed(units_by_resource(pod.spec))} since {meta.creation_timestamp}"
     return warning(
         (PODS, f"pod {meta.namespace}/{meta.name}"),
         f"{text}; gates: {listed(gates)}" if gates else text,

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
-from api.names import GROUP, POOL_LABEL, POOL_NODE_LABEL_PREFIX, PRESENT_LABEL
+from api.names import (
+    GROUP,
+    POOL_LABEL,
+    POOL_NODE_LABEL_PREFIX,
+    PRESENT_LABEL,
+    RESOURCE_PREFIX,
+)
 from api.text import truncate
 from kube.resources import (
     CLUSTER_GKM_CACHE_NODES,
@@ -63,6 +69,10 @@ class DumpedList:
     def resource(self) -> "Resource":
         return self.queries[0].resource
 
+    def kept(self, item: Json) -> Json | None:
+        """Return the fields that a dump has of an object; None for one that is left out."""
+        return reduced(self.resource, item) if self.is_wanted(item) else None
+
 
 def dumped_lists(namespace: str) -> "tuple[DumpedList, ...]":
     """Return the lists, behind those of GPUDevices and inventories the nodes, which are chosen by them.
@@ -83,7 +93,7 @@ def dumped_lists(namespace: str) -> "tuple[DumpedList, ...]":
     )
     return (
         *(DumpedList((ListQuery(resource),)) for resource in whole),
-        DumpedList((ListQuery(PODS, labels=POOL_LABEL),), _has_pool),
+        DumpedList((ListQuery(PODS),), _has_pool),
         DumpedList(
             tuple(ListQuery(EVENTS, fields=f"reportingController={one}") for one in _REPORTERS),
             lambda event: event.get("reportingController") in _REPORTERS,
@@ -110,18 +120,16 @@ def collect(source: "AnsweringSource", *, namespace: str) -> DumpedCluster:
     for one in dumped_lists(namespace):
         resource, name = one.resource, list_file(one.resource)
         try:
-            found = [
+            items = [
                 item
                 for query in one.queries
-                for item in read_list(source, query, Json, keep=lambda item: item).items
-                if one.is_wanted(item)
+                for item in read_list(source, query, Json, keep=one.kept).items
             ]
         except UnreadableError as error:
             if resource is GPU_POOLS:
                 raise
             missing[name] = truncate(str(error), 512)
             continue
-        items = [reduced(resource, item) for item in found]
         if resource is NODES:
             items = [item for item in items if _has_device(item, nodes)]
         nodes |= _nodes_of(resource, items)
@@ -159,7 +167,14 @@ def _has_device(node: Json, names: set[str]) -> bool:
 
 
 def _has_pool(pod: Json) -> bool:
-    return POOL_LABEL in ((pod.get("metadata") or {}).get("labels") or {})
+    """Say whether a pod has the label of a pool, or names its resource: one that bypassed admission has no label."""
+    spec = pod.get("spec") or {}
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    lists = [container.get("resources") or {} for container in containers]
+    named = [name for of in lists for part in ("requests", "limits") for name in of.get(part) or ()]
+    return POOL_LABEL in ((pod.get("metadata") or {}).get("labels") or {}) or any(
+        name.startswith(RESOURCE_PREFIX) for name in named
+    )
 
 
 def _is_our_definition(definition: Json) -> bool:

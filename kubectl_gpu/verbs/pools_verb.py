@@ -25,7 +25,13 @@ from kubectl_gpu.verb_flags import (
     verb_parser,
 )
 from kubectl_gpu.waiting.allocation_copy import PoolObjects, allocation_of
-from kubectl_gpu.waiting.pool_reading import read_inventories, read_pool, read_pools
+from kubectl_gpu.waiting.pool_reading import (
+    read_inventories,
+    read_nodes_without_label,
+    read_pods_of_nodes,
+    read_pool,
+    read_pools,
+)
 from kubectl_gpu.watching import Shown
 from pool.fitting_pods import SIZES, fitting_pods
 from pool.model import Instant
@@ -135,14 +141,14 @@ def _with_fits(
         )
         return entries
     try:
-        fits = _fits(lists, [pool for pool in pools if pool.status.capacity.total])
+        fits = fits_of(lists, [pool for pool in pools if pool.status.capacity.total])
     except ForbiddenError as error:
         lists.gaps.append(f"how many pods fit is not known: {error}")
         return entries
     return tuple(msgspec.structs.replace(one, fits=fits.get(one.name)) for one in entries)
 
 
-def _fits(lists: "ClusterLists", pools: "list[GPUPool]") -> "dict[str, dict[int, int]]":
+def fits_of(lists: "ClusterLists", pools: "list[GPUPool]") -> "dict[str, dict[int, int]]":
     """Return how many pods of each size fit, by pool.
 
     Raises:
@@ -154,6 +160,8 @@ def _fits(lists: "ClusterLists", pools: "list[GPUPool]") -> "dict[str, dict[int,
     for pool in pools:
         read_pool(lists, pool, objects)
     read_inventories(lists, objects)
+    read_nodes_without_label(lists, objects)
+    read_pods_of_nodes(lists, objects)
     now = Instant(0.0, lists.source.now())
     state = allocation_of(objects, now)
     return {pool.name: fitting_pods(state.index, pool.name) for pool in pools}

@@ -25,18 +25,20 @@ from pool.facts import device_facts, node_facts, observed_pod, pod_facts
 from telemetry.explanation_texts import CACHES_NOT_READ
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from typing import TypeVar
 
+    from api.names import NodeName
+    from kube.resources import Resource
     from kubectl_gpu.cluster_lists import ClusterLists
     from kubectl_gpu.waiting.allocation_copy import PoolObjects
-    from pool.model import AnyPod, DeviceFacts, PodFacts
+    from pool.model import AnyPod, DeviceFacts, NodeFacts, PodFacts
 
     P = TypeVar("P")
 
 MOST_NODES: Final = 64
-"""Nodes whose pods are read with one list each."""
-_ONLY_POOLS: Final = (
+"""Nodes that are read, or whose pods are, with one list each."""
+ONLY_POOLS: Final = (
     "a dump has pods of pools alone: what CPU and memory nodes have left is unknown, and a pod that"
     " requests them is told no remedy"
 )
@@ -74,23 +76,40 @@ def read_pool(lists: "ClusterLists", pool: GPUPool, objects: "PoolObjects") -> N
         ]
 
 
+def read_nodes_without_label(lists: "ClusterLists", objects: "PoolObjects") -> None:
+    """Add the nodes of the devices that do not have the label of a pool, yet or any more; those of many from one list."""
+    if objects.nodes is None:
+        return
+    missing = {device.node for device in objects.devices} - {node.name for node in objects.nodes}
+
+    def keep(node: Node) -> "NodeFacts | None":
+        return node_facts(node) if node.metadata.name in missing else None
+
+    for query in _queries(NODES, "metadata.name", missing):
+        objects.nodes += lists.read(query, Node, keep)
+
+
 def read_pods_of_nodes(lists: "ClusterLists", objects: "PoolObjects") -> None:
     """Add all pods of the devices' nodes: those without units take CPU, memory and places, and some have no label.
 
     Those of many nodes are taken from one list of all pods. A dump has pods of pools alone.
     """
-    nodes = frozenset(device.node for device in objects.devices)
-    if isinstance(lists.source, DumpSource):
-        objects.are_pods_whole = False
-        lists.gaps.append(_ONLY_POOLS)
+    nodes = {device.node for device in objects.devices}
+    objects.are_pods_whole = not isinstance(lists.source, DumpSource)
 
     def keep(pod: Pod) -> "AnyPod | None":
         return observed_pod(pod) if pod.spec.node_name in nodes else None
 
-    fields = [f"spec.nodeName={node}" for node in sorted(nodes)]
-    for selector in fields if len(nodes) <= MOST_NODES else ("",):
-        found: list[AnyPod] = lists.read(ListQuery(PODS, fields=selector), Pod, keep)
+    for query in _queries(PODS, "spec.nodeName", nodes):
+        found: list[AnyPod] = lists.read(query, Pod, keep)
         objects.pods |= {pod.uid: pod for pod in found}
+
+
+def _queries(resource: "Resource", field: str, nodes: "Collection[NodeName]") -> list[ListQuery]:
+    """Return a list for each node, or one of all objects where there are many."""
+    if len(nodes) > MOST_NODES:
+        return [ListQuery(resource)]
+    return [ListQuery(resource, fields=f"{field}={node}") for node in sorted(nodes)]
 
 
 def read_caches(lists: "ClusterLists", pods: "Iterable[PodFacts]", objects: "PoolObjects") -> None:

@@ -2,21 +2,20 @@
 
 from typing import TYPE_CHECKING, Final
 
-from api.foreign.core import Node
+from api.names import NodeName
 from inventory.assignment.joining_devices import could_join, joining_obstacle
-from kube.resources import NODES
-from kubectl_gpu.cluster_lists import read_object
-from kubectl_gpu.errors import ForbiddenError, NotFoundError
 from kubectl_gpu.waiting.allocation_copy import PoolObjects, allocation_of
 from kubectl_gpu.waiting.pool_reading import (
+    ONLY_POOLS,
     read_caches,
     read_devices,
     read_inventories,
+    read_nodes_without_label,
     read_pods_of_nodes,
     read_pool,
     read_pools,
 )
-from pool.facts import device_facts, node_facts, pool_facts
+from pool.facts import device_facts, pool_facts
 from pool.model import Instant
 from pool.serving import serving_pool
 from pool.what_if.explain import explain
@@ -27,13 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from api.foreign.core import Pod
+    from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
     from kubectl_gpu.cluster_lists import ClusterLists
     from pool.model import NodeFacts, PodFacts
     from pool.what_if.explanation import Explanation
 
 _MOST_NODES: Final = 16
-"""Nodes of devices in no pool that are read, one by one."""
+"""Nodes whose devices in no pool are tried."""
 
 
 def explain_wait(
@@ -60,7 +60,8 @@ def explain_wait(
     for pool in (own, *others):
         if pool is not None:
             read_pool(lists, pool, objects)
-    joinable = [] if own is None else _joinable(lists, own, objects)
+    candidates = _candidates(lists, own) if own is not None else []
+    objects.devices += map(device_facts, candidates)
     _read_beside(lists, [facts], objects)
     now = Instant(0.0, lists.source.now())
     state = allocation_of(objects, now)
@@ -68,7 +69,7 @@ def explain_wait(
         pod=facts,
         other_pools=[pool_facts(pool) for pool in others],
         tolerated=tolerations_by_pool(others),
-        joinable=joinable,
+        joinable=_joinable(own, candidates, objects.nodes or ()) if own is not None else [],
         now=now.monotonic,
     )
     return explain(state.reader, state.index, question)
@@ -104,38 +105,32 @@ def explain_waits(lists: "ClusterLists", pods: "Sequence[PodFacts]") -> "dict[st
 def _read_beside(lists: "ClusterLists", pods: "Sequence[PodFacts]", objects: PoolObjects) -> None:
     """Add what decides beside the objects of the pools, and the pods in question."""
     read_inventories(lists, objects)
+    read_nodes_without_label(lists, objects)
     read_pods_of_nodes(lists, objects)
+    if not objects.are_pods_whole:
+        lists.gaps.append(ONLY_POOLS)
     read_caches(lists, pods, objects)
     for pod in pods:
         objects.pods.setdefault(pod.uid, pod)
 
 
-def _joinable(lists: "ClusterLists", pool: "GPUPool", objects: PoolObjects) -> list[JoinableDevice]:
-    """Return devices in no pool that this one could take, and add them and their nodes to what was read."""
+def _candidates(lists: "ClusterLists", pool: "GPUPool") -> "list[GPUDevice]":
+    """Return devices in no pool that this one could take, those of the first nodes by name."""
     devices = read_devices(lists, "", lambda device: device if could_join(device, pool) else None)
-    nodes: dict[str, Node] = {}
-    for name in sorted({device.node for device in devices})[:_MOST_NODES]:
-        node = _node(lists, name)
-        if node is not None:
-            nodes[name] = node
-    known = {node.name for node in objects.nodes or ()}
-    seen: list[NodeFacts] = [node_facts(node) for node in nodes.values()]
-    if objects.nodes is not None:
-        objects.nodes += [node for node in seen if node.name not in known]
-    found: list[JoinableDevice] = []
-    for device in devices:
-        if device.node in nodes:
-            labels = nodes[device.node].metadata.labels or {}
-            facts = device_facts(device)
-            objects.devices.append(facts)
-            found.append(
-                JoinableDevice(device=facts, obstacle=joining_obstacle(device, pool, labels))
-            )
-    return found
+    nodes = sorted({device.node for device in devices})[:_MOST_NODES]
+    return [device for device in devices if device.node in nodes]
 
 
-def _node(lists: "ClusterLists", name: str) -> Node | None:
-    try:
-        return read_object(lists.source.object(NODES, name), Node, what=f"Node {name}")
-    except (ForbiddenError, NotFoundError):
-        return None
+def _joinable(
+    pool: "GPUPool", devices: "Sequence[GPUDevice]", nodes: "Sequence[NodeFacts]"
+) -> list[JoinableDevice]:
+    """Return the devices whose nodes are read, with what keeps each out of the pool."""
+    labels = {node.name: node.labels for node in nodes}
+    return [
+        JoinableDevice(
+            device=device_facts(device),
+            obstacle=joining_obstacle(device, pool, labels[NodeName(device.node)]),
+        )
+        for device in devices
+        if device.node in labels
+    ]

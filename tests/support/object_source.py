@@ -1,4 +1,4 @@
-"""A cluster of given objects for the verbs of `kubectl gpu`: a `ObjectSource` that evaluates no selector."""
+"""A cluster of given objects for the verbs of `kubectl gpu`: a `ObjectSource` that evaluates selectors of labels alone."""
 
 import datetime as dt
 import json
@@ -7,6 +7,7 @@ from typing import Any
 
 from kube.resources import Resource
 from kubectl_gpu.cluster_source import ListQuery
+from kubectl_gpu.dumped.label_selectors import labels_match
 from kubectl_gpu.errors import ForbiddenError, NotFoundError
 
 NOON = dt.datetime(2026, 11, 23, 12, 0, tzinfo=dt.UTC)
@@ -59,7 +60,8 @@ class ObjectSource:
         items = [
             item
             for item in self._of(query.resource)
-            if query.namespace in {None, item["metadata"].get("namespace")}
+            if labels_match(query.labels)(item)
+            and query.namespace in {None, item["metadata"].get("namespace")}
         ]
         half = len(items) // 2
         for page in (items[:half], items[half:]):

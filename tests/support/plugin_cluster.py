@@ -204,6 +204,8 @@ def _is_selected(item: Object, query: Any) -> bool:
         return bool(item["status"].get("poolRef", {}).get("name", "") == value)
     if field_ == "spec.nodeName":
         return bool(item.get("spec", {}).get("nodeName", "") == value)
+    if field_ == "metadata.name":
+        return bool(item["metadata"]["name"] == value)
     return True
 
 

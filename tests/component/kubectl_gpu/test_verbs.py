@@ -52,7 +52,7 @@ async def test_why_reads_the_objects_of_the_pool_and_the_pods_of_its_nodes_alone
         ("nodes", "pool.gpu.deckhouse.io/training"),
         ("pods", "gpu.deckhouse.io/pool=training"),
         *(("pods", f"spec.nodeName=gpu-{number}") for number in range(3)),
-        ("gpu-2", ""),
+        ("nodes", "metadata.name=gpu-2"),
         ("gpunodeinventories", ""),
     }
     assert {seen.method for seen in cluster.reads()} == {"GET"}

@@ -82,7 +82,10 @@ def a_lease(name: str, *, age_s: float = 1, holder: str = "server-1") -> Json:
 def webhooks(kind: str, name: str, *, ca: str = "Y2E=") -> Json:
     return {
         "kind": kind,
-        "metadata": {"name": name},
+        "metadata": {
+            "name": name,
+            "labels": {"app.kubernetes.io/part-of": "gpu-control-plane"},
+        },
         "webhooks": [{"name": "pods", "clientConfig": {"caBundle": ca}}],
     }
 
@@ -443,7 +446,7 @@ def a_stale_definition() -> list[Json]:
             [*a_good_cluster(), a_pool_pod(a_pod_object("waits"))],
             "Warning",
             "pod default/waits",
-            "waits for units of pool whole",
+            "waits for gpu.deckhouse.io/whole since",
             id="a pod waits",
         ),
         pytest.param(
@@ -452,6 +455,13 @@ def a_stale_definition() -> list[Json]:
             "pod default/astray",
             "takes no further pod",
             id="a pod is unaccounted",
+        ),
+        pytest.param(
+            [*a_good_cluster(), a_pod_object("static", nodeName="n1")],
+            "Fault",
+            "pod default/static",
+            "takes no further pod that asks for gpu.deckhouse.io/whole$",
+            id="a pod that bypassed admission is unaccounted",
         ),
     ],
 )

@@ -112,6 +112,12 @@ def a_talkative_pod() -> Json:
     return pod
 
 
+def a_plain_pod(name: str) -> Json:
+    pod = a_pod_object(name)
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    return pod
+
+
 def a_talkative_cluster() -> list[Json]:
     others: list[Json] = [
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": CANARY}},
@@ -137,7 +143,10 @@ def a_talkative_cluster() -> list[Json]:
         },
         {
             "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": "zz-gpu-control-plane"},
+            "metadata": {
+                "name": "zz-gpu-control-plane",
+                "labels": {"app.kubernetes.io/part-of": "gpu-control-plane"},
+            },
             "webhooks": [
                 {"name": "pods", "clientConfig": {"caBundle": CANARY, "url": f"https://{CANARY}"}}
             ],
@@ -169,7 +178,7 @@ def a_talkative_cluster() -> list[Json]:
             "metadata": {"name": "gpu-control-plane", "namespace": "gpu-control-plane"},
             "spec": {"holderIdentity": "server-1"},
         },
-        a_pod_object("plain") | {"metadata": {"name": CANARY, "namespace": "default"}},
+        a_plain_pod(CANARY),
     ]
     node = a_node_object("n1")
     node["metadata"]["annotations"] = {"csi.volume.kubernetes.io/nodeid": CANARY}
@@ -197,7 +206,7 @@ def test_a_dump_has_what_the_verbs_read():
 
     assert names(PODS) == ["mine"]
     assert names(NODES) == ["n1"]
-    # Each of the two queries for Events got it, from a source that evaluates no selector.
+    # Each of the two queries for Events got it, from a source that evaluates no selector of fields.
     assert set(names(EVENTS)) == {"ours"}
     assert names(LEASES) == ["gpu-control-plane"]
     assert names(DEPLOYMENTS) == ["gpu-control-plane"]
@@ -205,6 +214,14 @@ def test_a_dump_has_what_the_verbs_read():
     (webhooks,) = json.loads(dump.files[list_file(MUTATING_WEBHOOK_CONFIGURATIONS)])
     assert webhooks["webhooks"][0]["clientConfig"]["caBundle"]
     assert dump.created_at == NOON
+
+
+def test_a_dump_has_pods_that_bypassed_admission():
+    stranger = a_bound_pod_object("static", "n1", [0])
+    stranger["metadata"]["labels"] = None
+    dump = collect(ObjectSource([stranger, a_plain_pod("web")]), namespace="gpu-control-plane")
+    pods = json.loads(dump.files[list_file(PODS)])
+    assert [pod["metadata"]["name"] for pod in pods] == ["static"]
 
 
 def test_a_dump_never_lists_secrets():

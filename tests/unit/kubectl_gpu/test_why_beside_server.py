@@ -9,14 +9,17 @@ import msgspec
 import pytest
 
 from api.foreign.core import Pod
-from api.names import NodeName, PoolName
+from api.kinds.gpupool import GPUPool
+from api.names import NodeName, PoolName, pool_node_label
 from cli.simulation.object_files import read_cluster
 from cli.simulation.snapshot import Snapshot, take_snapshot
 from kubectl_gpu.cluster_lists import ClusterLists
 from kubectl_gpu.cluster_source import ListQuery
+from kubectl_gpu.verbs.pools_verb import fits_of
 from kubectl_gpu.waiting import pool_reading
 from kubectl_gpu.waiting.pod_wait import wait_of
 from pool.facts import pod_facts
+from pool.fitting_pods import fitting_pods
 from pool.model import Instant, PodFacts
 from pool.placement.planner import Placed
 from pool.what_if.explain import explain
@@ -60,7 +63,7 @@ MOUNTED = {
 
 
 class SelectedObjects(ListedObjects):
-    """Honours label selectors and the node of pods, as an API server does."""
+    """Honours label selectors, and fields of metadata and spec, as an API server does."""
 
     def pages(self, query: ListQuery) -> Iterator[bytes]:
         key, equals, value = query.labels.partition("=")
@@ -69,8 +72,9 @@ class SelectedObjects(ListedObjects):
             labels = item["metadata"].get("labels") or {}
             is_labelled = not key or (key in labels and (not equals or labels[key] == value))
             field, _, wanted = query.fields.partition("=")
-            is_on = field != "spec.nodeName" or item["spec"].get("nodeName") == wanted
-            if is_labelled and is_on:
+            part, _, name = field.partition(".")
+            is_of_field = not name or part == "status" or item[part].get(name) == wanted
+            if is_labelled and is_of_field:
                 yield page
 
 
@@ -165,6 +169,41 @@ def test_a_pod_without_the_label_of_its_pool_closes_its_node(tmp_path: Path):
     expected = explained(copy_of_server(tmp_path, objects), pod)
     assert expected.reason is UnitWaitReason.NODES_CLOSED
     assert why(objects, pod)[0].reason is expected.reason
+
+
+@pytest.mark.parametrize("lists", [0, 64], ids=["one list of all nodes", "a list of each node"])
+def test_a_node_without_the_label_of_its_pool_is_excluded_and_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: int
+):
+    """The label is written after devices are assigned, and a person may take it away."""
+    monkeypatch.setattr(pool_reading, "MOST_NODES", lists)
+    pod = a_waiting_pod("mine", 1, pool="whole")
+    objects = a_small_pool(pod)
+    del objects[1]["metadata"]["labels"][pool_node_label(PoolName("whole"))]
+    expected = explained(copy_of_server(tmp_path, objects), pod)
+    found, gaps = why(objects, pod)
+    assert (found.nodes, gaps) == (expected.nodes, [])
+    assert "does not exist" not in found.nodes[0].exclusion
+
+
+@pytest.mark.parametrize("is_labelled", [True, False], ids=["labels", "no labels"])
+def test_pools_counts_what_fits_as_the_server_does(tmp_path: Path, *, is_labelled: bool):
+    """A static pod closes its node; a node fits pods before it has the label."""
+    stranger = a_bound_pod_object("static", "n1", [0], pool="whole")
+    stranger["metadata"] = {"name": "static", "namespace": "kube-system", "uid": "pod-static"}
+    objects = [
+        *a_small_pool(stranger, a_device_object("n1", 1)),
+        a_pool_node("whole", "n2"),
+        *(a_device_object("n2", number) for number in range(2)),
+    ]
+    if not is_labelled:
+        for node in (objects[1], objects[5]):
+            del node["metadata"]["labels"][pool_node_label(PoolName("whole"))]
+    server = copy_of_server(tmp_path, objects)
+    lists = ClusterLists(SelectedObjects(objects))
+    pools = [msgspec.convert(objects[0], GPUPool, strict=False)]
+    assert fits_of(lists, pools) == {"whole": fitting_pods(server.index, PoolName("whole"))}
+    assert fits_of(lists, pools)["whole"][1] == 2
 
 
 @pytest.mark.parametrize("lists", [0, 64], ids=["one list of all pods", "a list of each node"])
