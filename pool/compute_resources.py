@@ -13,9 +13,10 @@ from api.quantity import parse_milli
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from api.foreign.core import Container, PodSpec, ResourceRequirements
+    from api.foreign.core import Container, Pod, PodSpec, ResourceRequirements
 
     Quantities = Mapping[str, str | int | float]
+    Resizes = Mapping[str, list[Quantities]]
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -34,9 +35,11 @@ class ComputeResources(msgspec.Struct, frozen=True, gc=False):
 NOTHING: Final = ComputeResources()
 
 
-def requested(spec: "PodSpec") -> ComputeResources:
+def requested(pod: "Pod") -> ComputeResources:
     """Return what one pod requests: of its containers or for the whole pod, and the overhead of its runtime class."""
-    return _shared(_requested(spec, CPU), -(-_requested(spec, MEMORY) // _MILLI_MIB), 1)
+    resizes = _resizes(pod)
+    cpu, memory = (_requested(pod.spec, resource, resizes) for resource in (CPU, MEMORY))
+    return _shared(cpu, -(-memory // _MILLI_MIB), 1)
 
 
 def others_requested(spec: "PodSpec", *, ours: str) -> "tuple[tuple[str, int], ...]":
@@ -72,7 +75,30 @@ def most_pods(quantities: "Quantities | None") -> int | None:
     return None if found is None else found // 1000
 
 
-def _requested(spec: "PodSpec", resource: str) -> int:
+def _resizes(pod: "Pod") -> "Resizes":
+    """Return the requests of containers that are resized in place, of which the largest counts: asked, accepted and actual.
+
+    What is asked does not count once kubelet has said that the node can never give it.
+    """
+    found: dict[str, list[Quantities]] = {}
+    status = pod.status
+    for container in (*(status.container_statuses or ()), *(status.init_container_statuses or ())):
+        actual = container.resources.requests if container.resources is not None else None
+        shown = [part for part in (container.allocated_resources, actual) if part]
+        if shown:
+            found[container.name] = shown
+    if not found or any(
+        one.type == "PodResizePending" and one.reason == "Infeasible"
+        for one in status.conditions or ()
+    ):
+        return found
+    for container in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ())):
+        if container.name in found and container.resources is not None:
+            found[container.name].append(container.resources.requests or {})
+    return found
+
+
+def _requested(spec: "PodSpec", resource: str, resizes: "Resizes | None" = None) -> int:
     """Return thousandths of a resource.
 
     Sidecars and containers run together. Init containers run one after the other, each beside the sidecars that were
@@ -80,13 +106,15 @@ def _requested(spec: "PodSpec", resource: str) -> int:
     """
     sidecars = starting = 0
     for container in spec.init_containers or ():
-        amount = _of_container(container, resource)
+        amount = _of_container(container, resource, resizes)
         if container.restart_policy == "Always":
             sidecars += amount
             starting = max(starting, sidecars)
         else:
             starting = max(starting, sidecars + amount)
-    running = sidecars + sum(_of_container(one, resource) for one in spec.containers or ())
+    running = sidecars + sum(
+        _of_container(container, resource, resizes) for container in spec.containers or ()
+    )
     amount = max(starting, running)
     if spec.resources is not None:
         whole = _milli(spec.resources.requests, resource)
@@ -96,8 +124,11 @@ def _requested(spec: "PodSpec", resource: str) -> int:
     return amount + (_milli(spec.overhead, resource) or 0)
 
 
-def _of_container(container: "Container", resource: str) -> int:
-    return _of(container.resources, resource) or 0
+def _of_container(container: "Container", resource: str, resizes: "Resizes | None") -> int:
+    shown = resizes.get(container.name) if resizes else None
+    if shown is None:
+        return _of(container.resources, resource) or 0
+    return max(_milli(quantities, resource) or 0 for quantities in shown)
 
 
 def _of(resources: "ResourceRequirements | None", resource: str) -> int | None:

@@ -193,7 +193,7 @@ def observed_pod(pod: "Pod") -> "AnyPod | None":
     return UnitlessPod(
         PodUid(pod.metadata.uid),
         NodeName(intern(pod.spec.node_name)),
-        NOTHING if pod.is_terminal else requested(pod.spec),
+        NOTHING if pod.is_terminal else requested(pod),
     )
 
 
@@ -243,7 +243,7 @@ def _facts_of(pod: "Pod") -> PodFacts | None:
         awaits_capacity=CAPACITY_GATE in gates,
         selection=selection_of(pod) if phase is PodPhase.PENDING else None,
         astray=astray,
-        requests=requested(pod.spec),
+        requests=requested(pod),
         units_condition=_units_condition(pod, phase),
         finalizers=(
             tuple(map(intern, pod.metadata.finalizers or ()))

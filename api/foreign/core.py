@@ -160,7 +160,12 @@ class ContainerState(Model, frozen=True):
 
 
 class ContainerStatus(Model, frozen=True):
+    name: str = ""
     state: ContainerState = ContainerState()
+    resources: ResourceRequirements | None = None
+    """What the container has."""
+    allocated_resources: dict[str, str | int | float] | None = None
+    """What kubelet has accepted of a resize, the requests alone."""
 
 
 class PodCondition(Model, frozen=True):

@@ -66,7 +66,14 @@ _META: Final = _fields(
 )
 _REQUIREMENTS: Final = _fields("limits", "requests")
 _CONTAINER: Final = _fields("name", "restartPolicy", resources=_REQUIREMENTS)
-_STATE: Final = _fields("name", "ready", "restartCount", state={"running": {}})
+_STATE: Final = _fields(
+    "name",
+    "ready",
+    "restartCount",
+    "allocatedResources",
+    resources=_fields("requests"),
+    state={"running": {}},
+)
 _WORKLOAD: Final = _fields(
     "replicas",
     template={"spec": {"containers": _fields("name", "image")}},

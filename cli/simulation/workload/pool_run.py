@@ -250,7 +250,7 @@ class _PodWriter:
             simulated=pod,
             asked=asked,
             creator=PodCreator.of(asked, username=cluster.username, groups=cluster.groups),
-            requests=requested(asked.pod.spec),
+            requests=requested(asked.pod),
             kind=kind,
         )
 

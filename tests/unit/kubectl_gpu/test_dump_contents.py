@@ -104,6 +104,8 @@ def a_talkative_pod() -> Json:
             {
                 "name": "main",
                 "image": CANARY,
+                "allocatedResources": {"cpu": "3"},
+                "resources": {"requests": {"cpu": "7"}, "claims": [{"name": CANARY}]},
                 "state": {"running": {"startedAt": CANARY}},
                 "lastState": {"terminated": {"message": CANARY}},
             }
@@ -317,6 +319,11 @@ def pods(draw: st.DrawFn) -> Json:
         "phase": draw(st.sampled_from(["Pending", "Running", "Succeeded"])),
         "containerStatuses": draw(
             st.sampled_from([None, [{"name": "main", "state": {"running": {"startedAt": "x"}}}]])
+        ),
+        "initContainerStatuses": draw(
+            st.sampled_from(
+                [None, [{"name": "side", "resources": {"requests": {"cpu": "9"}}, "ready": True}]]
+            )
         ),
     }
     return pod

@@ -23,7 +23,7 @@ def of(*main: dict[str, Any], init: tuple[dict[str, Any], ...] = ()) -> int:
 
 
 def all_of(**spec: Any) -> ComputeResources:
-    return requested(msgspec.convert({"spec": spec}, Pod).spec)
+    return requested(msgspec.convert({"spec": spec}, Pod))
 
 
 def test_containers_add_up():
@@ -86,6 +86,43 @@ def test_the_overhead_of_a_runtime_class_counts():
     container = {"resources": {"requests": {"cpu": "1"}}}
     overhead = {"cpu": "250m", "memory": "120Mi"}
     assert all_of(containers=[container], overhead=overhead) == ComputeResources(1250, 120, pods=1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "accepted", "actual", "reason", "want"),
+    [
+        pytest.param("2", "2", "2", "", 3000, id="at rest"),
+        pytest.param("8", "2", "2", "Deferred", 9000, id="asked for"),
+        pytest.param("2", "8", "4", "", 9000, id="accepted"),
+        pytest.param(
+            "2", "2", "8", "", 9000, id="a smaller one that the container has not got yet"
+        ),
+        pytest.param("8", "2", "4", "Infeasible", 5000, id="never to be had on this node"),
+        pytest.param("8", None, None, "Infeasible", 9000, id="nothing is reported"),
+        pytest.param("2", None, "4", "", 5000, id="only what it has is reported"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_of_a_resize_the_most_counts_as_kube_scheduler_counts_it(
+    kind: str, asked: str, accepted: str | None, actual: str | None, reason: str, want: int
+):
+    resized = {"name": "a", "resources": {"requests": {"cpu": asked}}, "restartPolicy": "Always"}
+    status: dict[str, Any] = {"name": "a"}
+    if accepted is not None:
+        status["allocatedResources"] = {"cpu": accepted}
+    if actual is not None:
+        status["resources"] = {"requests": {"cpu": actual}, "limits": {"cpu": "16"}}
+    containers = {"containers": [{"name": "b", **a_container("1")}], kind: [resized]}
+    if kind == "containers":
+        containers[kind] += [{"name": "b", **a_container("1")}]
+    pod = {
+        "spec": containers,
+        "status": {
+            "initContainerStatuses" if kind == "initContainers" else "containerStatuses": [status],
+            "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}],
+        },
+    }
+    assert requested(msgspec.convert(pod, Pod)).cpu_milli == want
 
 
 def test_amounts_may_be_given_as_quantities():
