@@ -171,7 +171,7 @@ class RefusalReason(Enum):
     MALFORMED_REQUEST = "MalformedRequest"
     """The review or its object cannot be read."""
     BAD_QUANTITY = "BadQuantity"
-    """A container requests no whole number of units, or a size that the pool does not divide a device into."""
+    """A container requests no whole number of units, or a size that the pool does not divide a device into; or a RuntimeClass has units."""
     MIXED_POOLS = "MixedPoolRequest"
     """The pod requests units of several pools."""
     TOO_LARGE = "TooLarge"

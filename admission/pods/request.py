@@ -9,7 +9,7 @@ from admission.object_decoder import ObjectDecoder
 from admission.review import GroupVersionKind
 from api.foreign.core import Pod, PodSpec
 from api.meta import ObjectMeta
-from api.names import CAPACITY_GATE, MIRROR_ANNOTATION, NODES_GROUP
+from api.names import CAPACITY_GATE, MIRROR_ANNOTATION, NODES_GROUP, RESOURCE_PREFIX
 from api.text import listed, truncate
 from pool.demand import BadQuantity, ManyPools, TooLarge, demand_of
 from telemetry.reasons import RefusalReason, too_large_text
@@ -100,7 +100,18 @@ class PodRequest(msgspec.Struct, frozen=True):
             case TooLarge():
                 return Denied(RefusalReason.TOO_LARGE, too_large_text(demand))
             case _:
-                return demand
+                return demand if demand is None else self._overhead_denial() or demand
+
+    def _overhead_denial(self) -> Denied | None:
+        """Deny units in the overhead of a RuntimeClass: kube-scheduler counts them, and no container gets them."""
+        found = [name for name in self.pod.spec.overhead or () if name.startswith(RESOURCE_PREFIX)]
+        if not found:
+            return None
+        text = (
+            f"the overhead of the pod's RuntimeClass names {listed(found)}, and devices are given to"
+            " containers alone; take it out of the RuntimeClass"
+        )
+        return Denied(RefusalReason.BAD_QUANTITY, text)
 
 
 class PoolPod(msgspec.Struct, frozen=True, kw_only=True):

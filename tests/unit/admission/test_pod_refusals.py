@@ -31,6 +31,19 @@ def refused(
     return reply
 
 
+@pytest.mark.parametrize("resource", ["gpu.deckhouse.io/whole", "gpu.deckhouse.io/another"])
+def test_a_runtime_class_has_no_units(resource: str):
+    """kube-scheduler counts the overhead of a RuntimeClass, and kubelet gives no device for it."""
+    pod = a_pod_object(spec={"overhead": {"cpu": "250m", resource: "1"}})
+    reply = refused(an_admission_setup(), pod, RefusalReason.BAD_QUANTITY)
+    assert f"RuntimeClass names {resource}" in reply.message
+
+
+def test_the_overhead_of_a_runtime_class_is_none_of_a_pool():
+    pod = a_pod_object(spec={"overhead": {"cpu": "250m"}})
+    assert an_admission_setup().ask(mutate_pod, pod).allowed
+
+
 def test_a_pod_takes_units_of_one_pool():
     pod = a_pod_object()
     pod["spec"]["initContainers"] = [
