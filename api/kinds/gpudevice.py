@@ -128,7 +128,7 @@ class GPUDeviceStatus(Model, frozen=True):
     """Connections to other devices of the node."""
     mig: MIG = MIG()
     managed: bool = True
-    """False if the node opts out by its label: the device joins no pool."""
+    """False if the node opts out by its label, or a virtual machine has the device, by a VFIO driver: it joins no pool."""
     state: DeviceState = DeviceState.UNASSIGNED
     pool_ref: PoolRef | None = None
     units: DeviceUnits = DeviceUnits()

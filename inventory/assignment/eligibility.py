@@ -91,7 +91,7 @@ def exclusion_obstacles(device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
     if not device.status.managed:
         text = (
             "it is not managed: its node opts out of GPU management, remove its label"
-            f" {MANAGED_LABEL}"
+            f" {MANAGED_LABEL} (or a virtual machine has it, bound to a VFIO driver)"
         )
         yield AssignmentObstacle(Reason.NOT_MANAGED, text)
 

@@ -59,6 +59,14 @@ class MergedReport:
     """Whether the heartbeat is too old."""
     bad: frozenset[BadFeature]
 
+    def is_passed_through(self, address: str) -> bool:
+        """Whether a device is bound to a VFIO driver: a virtual machine has it, and no driver of ours reports it.
+
+        It stays so while the source that said it is silent.
+        """
+        drivers = (one.facts.driver for one in self.by_address.get(address, ()))
+        return "vfio" in next(filter(None, drivers), "")
+
 
 _NOTHING: Final = ReportedDevice()
 

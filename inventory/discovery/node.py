@@ -64,17 +64,9 @@ def is_managed(labels: Mapping[str, str], terms: InventoryTerms) -> bool:
 
 
 def passed_through(merged: MergedReport, devices: Sequence[GPUDeviceStatus]) -> tuple[str, ...]:
-    """Return the devices that are bound to a VFIO driver: a virtual machine has them, and no driver reports a UUID."""
-    drivers = {
-        address: report.facts.driver
-        for address, reports in merged.by_address.items()
-        for report in reversed(reports)
-        if report.is_fresh and report.facts.driver is not None
-    }
+    """Return the devices that are bound to a VFIO driver."""
     return tuple(
-        device.inventory_id
-        for device in devices
-        if not device.uuid and "vfio" in drivers.get(device.pci.address, "")
+        device.inventory_id for device in devices if merged.is_passed_through(device.pci.address)
     )
 
 

@@ -108,7 +108,7 @@ def plan_inventory(
         node: its name.
         devices: its GPUDevices.
         merged: the reports of its sources.
-        is_managed: whether its devices may be in pools.
+        is_managed: whether its devices may be in pools; those that a virtual machine has may not.
         claimants: the GPUDevices of all nodes that show each of `uuids_of`, the owner first.
     """
     by_hand = [one for one in devices if not is_ours(one)]
@@ -146,7 +146,9 @@ def plan_inventory(
         status = uuids.without_others(name, resolved.status, known=known)
         wanted = WantedDevice(
             name=name,
-            status=msgspec.structs.replace(status, managed=is_managed),
+            status=msgspec.structs.replace(
+                status, managed=is_managed and not merged.is_passed_through(address)
+            ),
             staleness=_staleness(resolved.unreported, is_listed=is_listed),
         )
         if kept is not None:

@@ -10,13 +10,21 @@ from api.foreign.nodefeature import NodeFeature
 from api.kinds.gpudevice import PCI, GPUDevice, GPUDeviceStatus
 from api.meta import ObjectMeta
 from api.names import DEVICE_NODE_LABEL, NodeName
+from inventory.assignment.eligibility import exclusion_obstacles
 from inventory.discovery.labels import LabelReport
 from inventory.discovery.merge import merge
 from inventory.discovery.plan import DevicePlan, MissingDevice, addresses_of, plan_inventory
 from inventory.discovery.sources import feature_report
 from inventory.identity import device_name
+from pool.facts import device_facts
 from tests.support.builders import EPOCH
-from tests.support.node_features import address_of, gpu_feature, uuid_of
+from tests.support.node_features import (
+    address_of,
+    agent_device,
+    agent_feature,
+    gpu_feature,
+    uuid_of,
+)
 
 N1 = NodeName("n1")
 
@@ -61,6 +69,29 @@ def test_without_a_source_everything_is_kept_and_nothing_made():
     assert (plan.create, plan.delete) == ((), ())
     ((_, wanted),) = plan.keep
     assert wanted.staleness.is_stale
+
+
+@pytest.mark.parametrize("age", [dt.timedelta(), dt.timedelta(hours=1)], ids=["fresh", "silent"])
+@pytest.mark.parametrize(
+    ("driver", "is_managed"),
+    [("vfio-pci", False), ("nvgrace_gpu_vfio_pci", False), ("nouveau", True), (None, True)],
+)
+def test_a_device_that_a_virtual_machine_took_joins_no_pool_until_it_is_back(
+    age: dt.timedelta, driver: str | None, *, is_managed: bool
+):
+    """Its UUID stays known, so that nothing else keeps pods away from it."""
+    bound = {key: text for key, text in agent_device("n1", 0).items() if key.startswith("pci.")} | (
+        {} if driver is None else {"pci.driver": driver}
+    )
+    feature = agent_feature("n1", [bound], heartbeat=EPOCH - age)
+    ((_, wanted),) = planned(a_device(0), features=[feature]).keep
+    assert (wanted.status.uuid, wanted.status.managed) == (uuid_of("n1", 0), is_managed)
+    device = msgspec.structs.replace(a_device(0), status=wanted.status)
+    assert device_facts(device).is_draining is not is_managed
+    assert bool(list(exclusion_obstacles(device))) is not is_managed
+    back = agent_feature("n1", [agent_device("n1", 0)], heartbeat=EPOCH)
+    ((_, wanted),) = planned(device, features=[back]).keep
+    assert wanted.status.managed
 
 
 def test_another_device_in_the_same_place_takes_the_name_over():
