@@ -206,18 +206,21 @@ class RequestLook:
 
     def _launched(self, claim: "ClaimFacts") -> ObservedRequest:
         if not claim.launched.is_true:
-            since = self._past(claim.created)
+            since = self._begun(claim.created, RequestPhase.LAUNCHED)
             deadline = since + LAUNCHED_WITHIN
             if self._now >= deadline:
-                return self._failed(*claim_failure(claim, self._now))
+                return self._failed(
+                    *claim_failure(claim, max(self._now, claim.created + LAUNCHED_WITHIN))
+                )
             reason = claim.launched.message or "its instance is being launched"
             return self._request(RequestPhase.LAUNCHED, since, reason, deadline=deadline)
-        since = self._past(claim.launched.since or claim.created)
+        created = self._begun(claim.created, RequestPhase.LAUNCHED)
+        launched = claim.launched.since or claim.created
+        since = launched if launched <= self._now else min(self._now, created + LAUNCHED_WITHIN)
         deadline = since + REGISTERED_WITHIN
         if self._now >= deadline:
-            return self._failed(*claim_failure(claim, self._now))
+            return self._failed(*claim_failure(claim, max(self._now, launched + REGISTERED_WITHIN)))
         text = f"the instance of NodeClaim {claim.name} is launched; its Node is to register"
-        created = self._past(claim.created)
         return self._request(RequestPhase.LAUNCHED, created, text, deadline=deadline)
 
     def _registered(self, since: dt.datetime) -> ObservedRequest:
@@ -290,7 +293,7 @@ class RequestLook:
             if not signal.is_intact:
                 text = f"signal {signal.name} was changed by another client; it is deleted"
                 return self._failed(Failure.SIGNAL_TAMPERED, text)
-        since = self._past(asked)
+        since = self._begun(asked, RequestPhase.SIGNALLED)
         deadline = since + ANSWERED_WITHIN
         hint = node_pool_hint(self._shape, self._live[0].name)
         if self._now >= deadline:
@@ -322,6 +325,10 @@ class RequestLook:
 
     def _past(self, moment: dt.datetime) -> dt.datetime:
         return min(moment, self._now)
+
+    def _begun(self, moment: dt.datetime, phase: RequestPhase) -> dt.datetime:
+        """Return the moment at which a phase began; of one that this clock has not reached, when it was first seen."""
+        return moment if moment <= self._now else self._since_known(phase)
 
     def _since_known(self, phase: RequestPhase) -> dt.datetime:
         known = self._known

@@ -87,7 +87,7 @@ def other_cause(pod: "PodFacts", node: "NodeName", now: "dt.datetime") -> PodWai
     created = created_at(pod)
     if pod.awaits_capacity or created is None:
         return None
-    if (now - created).total_seconds() <= _SCHEDULED_WITHIN_S:
+    if abs((now - created).total_seconds()) <= _SCHEDULED_WITHIN_S:
         return None
     return PodWait(
         WaitReason.NOT_DEVICES,

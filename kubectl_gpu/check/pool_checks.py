@@ -137,7 +137,7 @@ def _bound(pod: "Pod", reported: set[str]) -> "CheckFinding | None":
 def _pending(pod: "Pod", now: dt.datetime) -> "CheckFinding | None":
     meta = pod.metadata
     created = parse_time(meta.creation_timestamp or "")
-    if created is None or now - created <= _WAITS:
+    if created is None or abs(now - created) <= _WAITS:
         return None
     gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
     text = f"waits for {listed(units_by_resource(pod.spec))} since {meta.creation_timestamp}"

@@ -5,6 +5,7 @@ Idle devices: one Event when the grace period ends; not repeated after a restart
 """
 
 import datetime as dt
+import math
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import ASSIGNMENT_ANNOTATION
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 ACTION: Final = "Assign"
 GRACE_S: Final = 300.0
 """A device that is new, or just released, may be without a pool for so long before it is reported."""
+_OVER: Final = -math.inf
+"""The end of a grace period that is over and reported."""
 
 _WAITS: Final = frozenset(
     {Reason.INVENTORY_INCOMPLETE, Reason.NODE_NOT_READY_FOR_POOLING, Reason.OWNED_BY_OTHER_POOL}
@@ -45,8 +48,8 @@ class AssignmentEvents:
     def __init__(self, recorder: "EventRecorder", now: "Callable[[], Instant]") -> None:
         self._recorder = recorder
         self._now = now
-        self._waiting: dict[NodeName, set[str]] = {}
-        # node -> uids of idle objects within their grace period, at the last reconcile
+        self._waiting: dict[NodeName, dict[str, float]] = {}
+        # node -> uid of an idle object -> end of its grace period in monotonic seconds, at the last reconcile
 
     def record(self, device: "GPUDevice", decision: "Decision") -> None:
         """Record a decision that was just written; `device` is the object before the write."""
@@ -81,25 +84,25 @@ class AssignmentEvents:
         devices: "Sequence[GPUDevice]",
     ) -> float | None:
         """Record objects that are idle for `GRACE_S`; return the seconds until the next look, if any."""
-        waited = self._waiting.pop(node, set())
+        waited = self._waiting.pop(node, {})
         due = [self._look_at_device(one, waited) for one in devices]
         if inventory is not None:
             due.append(self._look_at_node(inventory, devices, waited))
         uids = {one.metadata.uid for one in devices}
         if inventory is not None:
             uids.add(inventory.metadata.uid)
-        if waits := waited & uids:
+        if waits := {uid: end for uid, end in waited.items() if uid in uids}:
             self._waiting[node] = waits
         return min((one for one in due if one is not None), default=None)
 
-    def _look_at_device(self, device: "GPUDevice", waiting: set[str]) -> float | None:
+    def _look_at_device(self, device: "GPUDevice", waiting: dict[str, float]) -> float | None:
         condition, unwanted = _assigned(device), DeviceAssigned.NO_POOL_WANTS_IT.value
         is_idle = condition is not None and (condition.status, condition.reason) == (
             "False",
             unwanted,
         )
         if condition is None or not is_idle or device.status.pool_ref is not None:
-            waiting.discard(device.metadata.uid)
+            waiting.pop(device.metadata.uid, None)
             return None
         left_s = self._left_s(device.metadata.uid, [condition], waiting)
         if left_s == 0:
@@ -113,12 +116,15 @@ class AssignmentEvents:
         return left_s or None
 
     def _look_at_node(
-        self, inventory: "GPUNodeInventory", devices: "Sequence[GPUDevice]", waiting: set[str]
+        self,
+        inventory: "GPUNodeInventory",
+        devices: "Sequence[GPUDevice]",
+        waiting: dict[str, float],
     ) -> float | None:
         readiness = readiness_of(inventory)
         is_without = bool(devices) and all(one.status.pool_ref is None for one in devices)
         if readiness is None or readiness.status != "True" or not is_without:
-            waiting.discard(inventory.metadata.uid)
+            waiting.pop(inventory.metadata.uid, None)
             return None
         conditions = [one for one in map(_assigned, devices) if one is not None]
         left_s = self._left_s(inventory.metadata.uid, [readiness, *conditions], waiting)
@@ -132,19 +138,21 @@ class AssignmentEvents:
         return left_s or None
 
     def _left_s(
-        self, uid: str, conditions: "Iterable[Condition]", waiting: set[str]
+        self, uid: str, conditions: "Iterable[Condition]", waiting: dict[str, float]
     ) -> float | None:
         """Return the seconds that are left of an idle object's grace period; 0 once when it ends, then None."""
-        now = self._now().utc
-        since = max((_time_of(one, now) for one in conditions), default=now)
-        left_s = GRACE_S - (now - since).total_seconds()
+        now = self._now()
+        since = max((_time_of(one, now.utc) for one in conditions), default=now.utc)
+        left_s = GRACE_S - (now.utc - since).total_seconds()
+        if left_s > GRACE_S:  # a clock that was ahead wrote it
+            left_s = waiting.get(uid, now.monotonic + GRACE_S) - now.monotonic
         if left_s > 0:
-            waiting.add(uid)
+            waiting[uid] = now.monotonic + left_s
             return left_s
-        if uid in waiting:
-            waiting.discard(uid)
-            return 0
-        return None
+        if waiting.get(uid, _OVER) == _OVER:
+            return None
+        waiting[uid] = _OVER
+        return 0
 
 
 def _assigned(device: "GPUDevice") -> "Condition | None":
@@ -152,9 +160,9 @@ def _assigned(device: "GPUDevice") -> "Condition | None":
 
 
 def _time_of(condition: "Condition", now: dt.datetime) -> dt.datetime:
-    """Return the condition's transition time; now where it is malformed or in the future."""
+    """Return the condition's transition time; now where it is malformed."""
     try:
         found = dt.datetime.fromisoformat(condition.last_transition_time)
     except ValueError:
         return now
-    return min(found, now) if found.tzinfo is not None else now
+    return found if found.tzinfo is not None else now

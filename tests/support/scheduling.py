@@ -1,6 +1,7 @@
 """An extender context, a binder that behaves like the API server's binding subresource, and wire requests."""
 
 import asyncio
+import datetime as dt
 import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -99,9 +100,12 @@ class Time:
     """Both clocks, set by hand."""
 
     seconds: float = 100.0
+    wall_ahead_s: float = 0.0
 
     def now(self) -> "Instant":
-        return at(self.seconds)
+        moment = at(self.seconds)
+        ahead = dt.timedelta(seconds=self.wall_ahead_s)
+        return msgspec.structs.replace(moment, utc=moment.utc + ahead)
 
 
 @dataclass

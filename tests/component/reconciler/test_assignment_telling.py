@@ -266,6 +266,21 @@ async def test_process_that_starts_later_does_not_tell_all_idle_devices_again(ru
     assert run.heard.take() == []
 
 
+async def test_a_clock_that_was_ahead_puts_no_report_of_an_idle_device_off(run):
+    run.cluster.time.wall_ahead_s = 7200.0
+    await run.settle()
+    run.cluster.time.wall_ahead_s = 0.0
+    run.start()
+    await run.settle()
+    told = []
+    for _ in range(4):
+        run.cluster.time.seconds += GRACE_S
+        await run.step()
+        told += run.heard.take()
+
+    assert told == [("n1-0", "GPUUnassignedDevice")]
+
+
 async def test_device_that_comes_into_a_pool_in_time_is_not_told(run):
     await run.settle()
     await run.annotate("n1-0", "whole")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from api.kinds.autoscaling import ScaleRequestStatus
 from autoscaling.request_lifecycle import foreign_claims
+from autoscaling.request_look import LAUNCHED_WITHIN, REGISTERED_WITHIN
 from autoscaling.scaling_model import ConditionFacts, Failure, RequestPhase
 from tests.support.scale_requests import (
     ID,
@@ -340,6 +341,26 @@ def test_weak_point_11_nodes_are_told_apart_by_the_id_of_their_request():
 def test_a_clock_that_was_ahead_makes_nothing_overdue():
     found = Looks().one(0, signals=[a_signal(3600)])
     assert (found.since, found.deadline) == (after(0), after(60))
+
+
+def test_a_clock_that_is_behind_puts_no_deadline_off():
+    """The API server and Karpenter write times that the leader reaches in an hour."""
+    looks = Looks()
+    signal = a_signal(3600)
+    assert looks.phase(0, signals=[signal]) is RequestPhase.SIGNALLED
+    assert looks.one(61, signals=[signal]).failure is Failure.NOT_SIGNALLED
+
+    looks, claim = Looks(), a_claim(3600)
+    found = looks.one(0, signals=[a_signal()], claims=[claim])
+    assert found.deadline == after(0) + LAUNCHED_WITHIN
+    again = looks.one(30, signals=[a_signal()], claims=[claim])
+    assert (again.since, again.deadline) == (found.since, found.deadline)
+    launched = a_claim(3600, launched=true_since(3605))
+    whole = LAUNCHED_WITHIN + REGISTERED_WITHIN
+    found = looks.one(400, signals=[a_signal()], claims=[launched])
+    assert found.deadline == after(0) + whole
+    found = looks.one(int(whole.total_seconds()), signals=[a_signal()], claims=[launched])
+    assert found.failure is Failure.REGISTRATION_TIMEOUT
 
 
 # --- any order ---
