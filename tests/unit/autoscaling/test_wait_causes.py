@@ -82,7 +82,7 @@ def test_a_pod_that_names_its_node_asks_for_none(selection: PodSelection):
 
 
 @pytest.mark.parametrize("pod", [{}, {"created": "2026-01-01T04:00:00Z"}], ids=["", "clock behind"])
-def test_something_else_than_devices_keeps_a_pod_waiting(pod: dict[str, str]):
+def test_something_else_than_devices_keeps_a_pod_waiting(pod: dict[str, Any]):
     """Weak point 18: units are free, so scheduling is not caused by devices."""
     state = AllocationState(an_index())
     add_node(state, "n1", devices=8)
