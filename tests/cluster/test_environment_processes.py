@@ -139,12 +139,12 @@ async def test_terminated_process_takes_its_descendants_with_it(own_run):
     script = "(trap '' TERM; sleep 600; sleep 600) & echo $!; wait"
     parent = own_run.child("parent", ["bash", "-c", script])
     parent.start()
-    descendant = int(await polling.eventually(parent.logs, what="the pid", within=10))
+    descendant = int(await polling.eventually(parent.logs, what="the pid"))
     assert is_alive(descendant)
 
     await parent.terminate()
 
-    await polling.eventually(lambda: not is_alive(descendant), what="its end", within=10)
+    await polling.eventually(lambda: not is_alive(descendant), what="its end")
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -162,7 +162,7 @@ async def test_no_process_outlives_a_run_that_is_ended_by(ending, tmp_path):
     session.send_signal(ending)
     await session.communicate()
 
-    await polling.eventually(lambda: not is_alive(orphan), what="its end", within=10)
+    await polling.eventually(lambda: not is_alive(orphan), what="its end")
 
 
 def test_only_the_latest_runs_are_kept(tmp_path):

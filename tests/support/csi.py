@@ -37,7 +37,7 @@ from api.csi.proto.csi_pb2 import (
     VolumeCapability,
 )
 
-CALL_WITHIN_S: Final = 60.0
+CALL_WITHIN_S: Final = 120.0
 UID: Final = "8c1e8f10-4a0c-4a35-9b4d-0a4c4c0d7a11"
 SERVICE_ACCOUNT: Final = "csi.storage.k8s.io/serviceAccount.name"
 A_DIGEST: Final = "sha256:" + "1" * 64

@@ -13,7 +13,7 @@ from tests.support.scaling_stories import POOL_LABEL, ScalingPool
 if TYPE_CHECKING:
     from tests.cluster.autoscaling.real_cluster import RealScalingCluster
 
-_UNITS_WITHIN_S: Final = 60
+_UNITS_WITHIN_S: Final = 120
 
 
 def units_of(node: dict[str, Any], pool: ScalingPool) -> str | None:

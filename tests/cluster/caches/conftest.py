@@ -14,7 +14,7 @@ from tests.cluster.caches.driver_process import CONTENT, DRIVER_SOCKET, PODS
 from tests.cluster.environment import processes
 from tests.support.csi import CsiClient, a_target
 
-READY_S = 60
+READY_S = 120
 
 
 @final

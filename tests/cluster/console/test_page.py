@@ -13,7 +13,7 @@ from tests.cluster.environment import polling
 from tests.cluster.environment.browser import open_page
 
 PICTURES = Path(__file__).resolve().parents[3] / "docs" / "images"
-WITHIN_MS = 30_000
+WITHIN_MS = 120_000
 VIEWS = ("Waiting", "Reservations", "Who", "Fits", "What if", "Health")
 PNG_HEAD = b"\x89PNG\r\n\x1a\n"
 FOCUSED = "document.activeElement.dataset.device"

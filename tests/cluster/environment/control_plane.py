@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 
-_ETCD_READY_S = 60
+_ETCD_READY_S = 120
 _APISERVER_READY_S = 120
 """2.6 s on an idle machine; a loaded CI machine gets all the time that is still sane."""
 

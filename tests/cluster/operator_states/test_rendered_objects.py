@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 MONITORS = "servicemonitors.monitoring.coreos.com"
 DRY_RUN = ("--server-side", "--dry-run=server", "--validate=strict")
-WITHIN_S = 60
+WITHIN_S = 120
 
 
 @pytest.fixture

@@ -258,7 +258,7 @@ async def test_a_watch_shows_the_next_pod(pool, api, namespace, control_plane, p
         assert process.stdout is not None
         assert (await process.stdout.readline()).split()[3] == b"3"
         await api.create(pods.collection(namespace), a_pod("next", pool, 1))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while (await process.stdout.readline()).split()[3:4] != [b"4"]:
                 pass
     finally:

@@ -129,7 +129,7 @@ class Upgrades:
     async def states(self, names: Iterable[str]) -> dict[str, str]:
         return {name: state_of(node) for name, node in (await self.nodes(names)).items()}
 
-    async def until(self, names: Iterable[str], *wanted: str, within: float = 60) -> None:
+    async def until(self, names: Iterable[str], *wanted: str, within: float = 120) -> None:
         """Return when every node is in one of the states."""
         names = list(names)
 
@@ -143,7 +143,9 @@ class Upgrades:
 
         await polling.eventually(are_there, what=f"nodes are {wanted}", within=within, every=0.5)
 
-    async def until_driven(self, names: Iterable[str], version: str, *, within: float = 60) -> None:
+    async def until_driven(
+        self, names: Iterable[str], version: str, *, within: float = 120
+    ) -> None:
         """Return when every node has the driver of this version, and its upgrade has ended."""
         names = set(names)
 
@@ -170,7 +172,7 @@ class Upgrades:
         """Return `status.upgrade` by node."""
         return {one["node"]: one for one in (await self.api.status(POLICY)).get("upgrade") or ()}
 
-    async def entry(self, node: str, reason: str, *, within: float = 60) -> Json:
+    async def entry(self, node: str, reason: str, *, within: float = 120) -> Json:
         """Return the entry of a node once it has the reason."""
 
         async def has_it() -> Json:

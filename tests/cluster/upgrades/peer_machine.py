@@ -21,7 +21,7 @@ Json = dict[str, Any]
 DRIVER_NAME: Final = "peer"
 """In the names of its labels, where the GPU Operator has `gpu`."""
 NODE_LABELS: Final = {"test.example.com/driver-of": "peer"}
-ANSWER_S: Final = 60
+ANSWER_S: Final = 120
 
 
 @dataclass(frozen=True)

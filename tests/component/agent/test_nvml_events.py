@@ -27,7 +27,7 @@ def xid(uuid: str, code: int) -> DriverEvent:
 async def test_fault_is_reported_at_once_and_once(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, SECOND) as node:
         await node.listen()
-        async with asyncio.timeout(5.0), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
             waiting = group.create_task(node.driver.wait_for_events(30.0))
             await asyncio.sleep(0)
             node.nvml.emit_xid(SECOND.uuid, 79)
@@ -121,7 +121,7 @@ async def test_waiting_that_hangs_is_reported_and_snapshots_go_on(tmp_path: Path
         assert (await node.driver.look()).devices
         node.nvml.emit_xid(FIRST.uuid, 95)
         node.nvml.unhang()
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(LIMIT_S):
             assert await heard(node) == xid(FIRST.uuid, 95)
 
 
@@ -150,7 +150,7 @@ async def test_few_threads_wait_for_a_driver_that_hangs(tmp_path: Path) -> None:
                     over = time.monotonic() + 0.5
         assert len(event_threads() - before) == MAX_STUCK
         node.nvml.unhang()
-        await until(lambda: len(event_threads() - before) == 1, within_s=5.0)
+        await until(lambda: len(event_threads() - before) == 1)
 
 
 def event_threads() -> set[threading.Thread]:

@@ -186,7 +186,7 @@ async def test_call_that_hangs_fails_in_time_then_at_once_and_recovers(tmp_path:
             assert (await unavailable(node.driver)).reason is AgentDegraded.DRIVER_HANGS
         assert time.monotonic() - started < 1.5  # Ten waits would be three.
         node.nvml.unhang()
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(LIMIT_S):
             await looked(node)
 
 
@@ -226,10 +226,10 @@ async def test_fresh_threads_are_tried_and_there_are_few(tmp_path: Path) -> None
                     over = time.monotonic() + 0.5
         assert len(call_threads() - before) == MAX_STUCK
         node.nvml.unhang()
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(LIMIT_S):
             await looked(node)
         # Those that returned late have ended, each with its session.
-        await until(lambda: len(call_threads() - before) == 1, within_s=5.0)
+        await until(lambda: len(call_threads() - before) == 1)
         node.nvml.restart_driver("600")
         assert (await node.driver.look()).driver_version == "600"
 
@@ -241,7 +241,7 @@ async def test_fresh_thread_answers_while_another_is_stuck(tmp_path: Path) -> No
         # The one that is stuck stays so; the order holds for new calls no more.
         with node.nvml.edit() as lines:
             lines["hang.nvmlDeviceGetSerial"] = lines.pop("hang.nvmlDeviceGetName")
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(LIMIT_S):
             await looked(node)
 
 
@@ -287,7 +287,7 @@ async def test_looks_and_events_at_once_under_load(tmp_path: Path) -> None:
             while len(heard) < 100:
                 assert len((await node.driver.look()).devices) == 4
 
-        async with asyncio.timeout(30.0), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
             group.create_task(hear())
             group.create_task(look())
             group.create_task(look())

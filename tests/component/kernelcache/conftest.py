@@ -29,7 +29,7 @@ from tests.support.served_app import Reply, ServedApp, TestAuthority, on_a_port
 
 ADMIN_TOKEN = "admin"
 NAMESPACE = constants.DEFAULT_NAMESPACE
-PATIENT_S = 60.0
+PATIENT_S = 120.0
 """In real time: no test waits for it."""
 
 

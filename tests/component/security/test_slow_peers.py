@@ -8,7 +8,7 @@ import pytest
 from manifests.constants import MUTATE_PODS_PATH, VALIDATE_PODS_PATH
 from server.http.connections import ConnectionLimiter, ConnectionSlot
 from tests.component.security.conftest import LIMITS, PLACES
-from tests.component.security.peers import Peer, many, post, post_chunked, tcp, tls
+from tests.component.security.peers import WITHIN_S, Peer, many, post, post_chunked, tcp, tls
 from tests.support.polling import until
 from tests.support.reviews import a_pod_object, a_review
 from tests.support.served_app import ServedApp, sample
@@ -124,7 +124,7 @@ async def test_connection_in_use_outlives_a_flood_of_newcomers(served: ServedApp
 async def read_past(peer: Peer) -> bytes:
     """Return what came until the next status line."""
     read = b""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WITHIN_S):
         while b"HTTP/1.1" not in read:
             line = await peer._reader.readline()
             assert line, "the connection was closed"

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-CALL_WITHIN_S: Final = 10.0
+CALL_WITHIN_S: Final = 120.0
 
 _log = structlog.get_logger()
 

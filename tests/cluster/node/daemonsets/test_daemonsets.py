@@ -46,7 +46,7 @@ async def ready(pools: Pools, name: str, instance: str = "", *, other_than: str 
         assert conditions.get("Ready") == "True", f"{found[0]['status']}"
         return str(found[0]["metadata"]["uid"])
 
-    return str(await polling.eventually(is_ready, what=f"{name} {instance} ready", within=90))
+    return str(await polling.eventually(is_ready, what=f"{name} {instance} ready"))
 
 
 async def keep_coming(pools: Pools, resource: str, over: asyncio.Event) -> None:

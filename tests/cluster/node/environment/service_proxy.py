@@ -55,7 +55,7 @@ class ServiceProxy:
     async def start(self) -> None:
         """Start it; returns when connections are passed on."""
         self.process.start()
-        await self.process.wait_ready(self._missing, within=30)
+        await self.process.wait_ready(self._missing, within=120)
 
     def close(self) -> None:
         """End it and take the addresses away."""

@@ -61,9 +61,9 @@ class OperandPods:
             assert condition(found, "Ready")["status"] == "True", f"{found['status']}"
             return found
 
-        return await polling.eventually(is_ready, what=f"{state} ready", within=90)
+        return await polling.eventually(is_ready, what=f"{state} ready")
 
-    async def gone(self, states: "Iterable[str]", *, within: float = 30) -> None:
+    async def gone(self, states: "Iterable[str]", *, within: float = polling.PATIENCE_S) -> None:
         """Wait until these states have neither a DaemonSet nor a pod."""
         wanted = {DAEMON_SETS[state] for state in states}
 

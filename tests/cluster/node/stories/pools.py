@@ -192,7 +192,7 @@ class Pools:
             assert found.get("reason", "AsExpected") == reason, f"{found}"
             return True
 
-        await polling.eventually(is_so, what=f"AgentDegraded: {reason}", within=90)
+        await polling.eventually(is_so, what=f"AgentDegraded: {reason}")
 
     async def device(self, number: int) -> "JsonObject":
         uuid = self.devices.devices[number].uuid

@@ -338,7 +338,7 @@ class CacheNode:
             return found[0] == want and detail in found[1]
 
         try:
-            await until_async(has_it, within_s=20)
+            await until_async(has_it)
         except TimeoutError:
             raise AssertionError(f"{found} is not {want}, {detail}") from None
         return found[1]
@@ -348,7 +348,7 @@ class CacheNode:
             found = await self.object(cache.namespace)
             return found is None or not found.digests_of(cache.name)
 
-        await until_async(is_gone, within_s=20)
+        await until_async(is_gone)
 
     def pass_time(self, seconds: float) -> None:
         """Let both clocks go on: content ages by the one, and was used at a time of the other."""

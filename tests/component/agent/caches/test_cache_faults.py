@@ -103,7 +103,7 @@ async def test_progress_is_said_to_kubelet_and_the_status_does_not_move_with_it(
             found = await node.publish(uid)
             return isinstance(found, NotThere) and found.reason == "extracting, 97 of 587 KiB"
 
-        await until_async(is_told, within_s=20)
+        await until_async(is_told)
         node.api.requests.clear()
         await asyncio.sleep(0.5)
         assert node.api.requests.writes(path=NODES_PATH) == []
@@ -288,7 +288,7 @@ async def test_each_write_that_fails_is_made_again(
         async def is_gone() -> bool:
             return await node.object() is None
 
-        await until_async(is_gone, within_s=20)
+        await until_async(is_gone)
 
 
 async def test_a_mount_that_fails_leaves_no_reference_but_what_is_mounted(node: CacheNode) -> None:
