@@ -112,8 +112,9 @@ def _queries(resource: "Resource", field: str, nodes: "Collection[NodeName]") ->
     return [ListQuery(resource, fields=f"{field}={node}") for node in sorted(nodes)]
 
 
-def read_caches(lists: "ClusterLists", pods: "Iterable[PodFacts]", objects: "PoolObjects") -> None:
-    """Add the kernel caches that the pods mount."""
+def read_caches(lists: "ClusterLists", pods: "Iterable[PodFacts]", objects: "PoolObjects") -> bool:
+    """Add the kernel caches that the pods mount; False where some may not be read."""
+    is_whole = True
     wanted = {name for pod in pods for name in pod.demand.caches}
 
     def keep(cache: GKMCache) -> GKMCache | None:
@@ -123,8 +124,10 @@ def read_caches(lists: "ClusterLists", pods: "Iterable[PodFacts]", objects: "Poo
         if not any(bool(name.namespace) is (resource is GKM_CACHES) for name in wanted):
             continue
         found = lists.read_if_allowed(ListQuery(resource), type_, keep, without=CACHES_NOT_READ)
+        is_whole = is_whole and found is not None
         for cache in found or ():
             objects.caches.set_cache(cache.cache_name, known_cache(cache))
+    return is_whole
 
 
 def read_inventories(lists: "ClusterLists", objects: "PoolObjects") -> None:

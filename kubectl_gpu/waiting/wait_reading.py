@@ -62,7 +62,7 @@ def explain_wait(
             read_pool(lists, pool, objects)
     candidates = _candidates(lists, own) if own is not None else []
     objects.devices += map(device_facts, candidates)
-    _read_beside(lists, [facts], objects)
+    are_caches_read = _read_beside(lists, [facts], objects)
     now = Instant(0.0, lists.source.now())
     state = allocation_of(objects, now)
     question = WaitQuestion(
@@ -72,7 +72,7 @@ def explain_wait(
         joinable=_joinable(own, candidates, objects.nodes or ()) if own is not None else [],
         now=now.monotonic,
     )
-    return explain(state.reader, state.index, question)
+    return explain(state.reader, state.index, question, with_remedies=are_caches_read)
 
 
 def explain_waits(lists: "ClusterLists", pods: "Sequence[PodFacts]") -> "dict[str, Explanation]":
@@ -102,16 +102,16 @@ def explain_waits(lists: "ClusterLists", pods: "Sequence[PodFacts]") -> "dict[st
     }
 
 
-def _read_beside(lists: "ClusterLists", pods: "Sequence[PodFacts]", objects: PoolObjects) -> None:
-    """Add what decides beside the objects of the pools, and the pods in question."""
+def _read_beside(lists: "ClusterLists", pods: "Sequence[PodFacts]", objects: PoolObjects) -> bool:
+    """Add what decides beside the objects of the pools, and the pods in question; say whether their caches could be read."""
     read_inventories(lists, objects)
     read_nodes_without_label(lists, objects)
     read_pods_of_nodes(lists, objects)
     if not objects.are_pods_whole:
         lists.gaps.append(ONLY_POOLS)
-    read_caches(lists, pods, objects)
     for pod in pods:
         objects.pods.setdefault(pod.uid, pod)
+    return read_caches(lists, pods, objects)
 
 
 def _candidates(lists: "ClusterLists", pool: "GPUPool") -> "list[GPUDevice]":

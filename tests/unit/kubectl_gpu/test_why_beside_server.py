@@ -13,8 +13,10 @@ from api.kinds.gpupool import GPUPool
 from api.names import NodeName, PoolName, pool_node_label
 from cli.simulation.object_files import read_cluster
 from cli.simulation.snapshot import Snapshot, take_snapshot
+from kube.resources import GKM_CACHES, Resource
 from kubectl_gpu.cluster_lists import ClusterLists
 from kubectl_gpu.cluster_source import ListQuery
+from kubectl_gpu.errors import ForbiddenError
 from kubectl_gpu.verbs.pools_verb import fits_of
 from kubectl_gpu.waiting import pool_reading
 from kubectl_gpu.waiting.pod_wait import wait_of
@@ -65,7 +67,11 @@ MOUNTED = {
 class SelectedObjects(ListedObjects):
     """Honours label selectors, and fields of metadata and spec, as an API server does."""
 
+    forbidden: Resource | None = None
+
     def pages(self, query: ListQuery) -> Iterator[bytes]:
+        if query.resource is self.forbidden:
+            raise ForbiddenError(f"{query.resource.plural} may not be listed")
         key, equals, value = query.labels.partition("=")
         for page in super().pages(query):
             (item,) = json.loads(page)["items"]
@@ -131,6 +137,23 @@ def test_kernel_caches_of_the_pod_decide(tmp_path: Path):
         NodeName("n1"), pool, facts_of(pod).demand, uid=facts_of(pod).uid
     )
     assert not isinstance(plan, Placed)
+
+
+def test_no_remedy_is_named_to_a_pod_whose_kernel_caches_may_not_be_read():
+    """The holder's device may not be one that the cache fits."""
+    pod = a_waiting_pod("mine", 1, pool="whole", volumes=[MOUNTED])
+    holder = labelled(a_bound_pod_object("holder", "n1", [0], pool="whole"), pool="whole")
+    source = SelectedObjects(a_small_pool(pod, CACHE, holder, computeCapability="9.0"))
+
+    def remedies() -> tuple[int, int]:
+        lists = ClusterLists(source)
+        found = wait_of(lists, msgspec.convert(pod, Pod, strict=False)).explanation
+        assert found is not None
+        return len(found.remedies), len(lists.gaps)
+
+    assert remedies() == (1, 0)
+    source.forbidden = GKM_CACHES
+    assert remedies() == (0, 1)
 
 
 def test_the_older_pool_explains_where_two_name_one_resource():
