@@ -1,14 +1,18 @@
 """The command `demo`, which needs a source checkout."""
 
+import asyncio
 import os
+import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from cli.command_parser import CommandLineError, CommandParser
-from cli.exit_status import OK
+from cli.exit_status import FAILED, OK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run_demonstration(arguments: "Sequence[str]") -> int:
@@ -44,14 +48,29 @@ def run_demonstration(arguments: "Sequence[str]") -> int:
         raise CommandLineError(
             "the demo is part of the source checkout, not of this installation: `make demo` runs it there"
         ) from error
-    import uvloop  # noqa: PLC0415
-
     from telemetry.logs import configure_logs  # noqa: PLC0415
 
     configure_logs("error")
     if not known.console:
-        return uvloop.run(run_demo(known.keep_logs))
+        return _run(run_demo(known.keep_logs))
     try:
-        return uvloop.run(show_console(known.keep_logs, seed=known.seed, port=known.port))
+        return _run(show_console(known.keep_logs, seed=known.seed, port=known.port))
     except KeyboardInterrupt:
         return OK
+
+
+def _run(demo: "Coroutine[Any, Any, int]") -> int:
+    """Run a demo; SIGTERM and SIGHUP cancel it as Ctrl-C does: its server ends, and its folder is removed."""
+    import uvloop  # noqa: PLC0415
+
+    async def run() -> int:
+        work = asyncio.current_task()
+        assert work is not None
+        for number in _ENDING:
+            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+        return await demo
+
+    try:
+        return uvloop.run(run())
+    except asyncio.CancelledError:
+        return FAILED

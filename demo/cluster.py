@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import sys
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
 import aiohttp
@@ -17,7 +16,8 @@ from api.kinds.gpupool import GPUPool
 from api.meta import Condition, Model, ObjectMeta
 from api.names import ASSIGNMENT_ANNOTATION
 from certs.tls import client_context
-from demo.control_plane import DemoServer, environment, write_kubeconfig
+from demo.child_programs import output_of
+from demo.control_plane import DemoServer, write_kubeconfig
 from demo.kubectl_stand_in import KubectlStandIn
 from demo.node_caches import NodeCaches, cache_settings
 from demo.node_programs import NodePrograms
@@ -234,16 +234,9 @@ class DemoCluster:
         kubeconfig = write_kubeconfig(self._folder / "user", self.api.url, ADMIN_TOKEN)
         file = self._folder / "pod.yaml"
         file.write_text(yaml.safe_dump(body), encoding="utf-8")
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "cli", "simulate"),
-            *("--pod", str(file), "--kubeconfig", str(kubeconfig)),
-            stdout=asyncio.subprocess.PIPE,
-            env=environment(),
+        return await output_of(
+            "cli", "simulate", "--pod", str(file), "--kubeconfig", str(kubeconfig)
         )
-        answer, _ = await process.communicate()
-        if process.returncode != 0:
-            raise OSError(f"simulate ended with status {process.returncode}")
-        return answer.decode()
 
     async def _write(self, method: str, path: str, body: "Mapping[str, Any]") -> list[str]:
         """Write without our own client, which truncates messages and drops warnings."""

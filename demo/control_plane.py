@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
-import sys
 from typing import TYPE_CHECKING, Any, Final, final
 
 import aiohttp
@@ -14,6 +12,7 @@ import yaml
 
 from certs.bundle import Bundle
 from certs.tls import client_context
+from demo.child_programs import start_program
 from kube.errors import NotFound
 from kube.resources import SECRETS
 from manifests import constants
@@ -69,8 +68,9 @@ class DemoServer:
         self._client = client
         self._kubeconfig = write_kubeconfig(self._folder / "kubeconfig", api_url, token)
         self._log.write_bytes(b"")
+        await self._start({})
         try:
-            await self._start({})
+            await self._wait_ready()
             yield
         finally:
             await self._stop()
@@ -83,17 +83,13 @@ class DemoServer:
         """
         await self._stop()
         await self._start(bootstrap)
+        await self._wait_ready()
 
     async def _start(self, bootstrap: "Mapping[str, Any]") -> None:
         file = self._folder / "settings.yaml"
         file.write_text(yaml.safe_dump(self._settings(bootstrap)), encoding="utf-8")
         with self._log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "cli", "serve", "--settings", str(file)),
-                stderr=log,
-                env=environment(),
-            )
-        await self._wait_ready()
+            self.process = await start_program("cli", "serve", "--settings", str(file), stderr=log)
 
     async def _stop(self) -> None:
         if self.process.returncode is None:
@@ -156,11 +152,6 @@ def write_kubeconfig(file: "Path", url: str, token: str) -> "Path":
     }
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
     return file
-
-
-def environment() -> dict[str, str]:
-    """Return this process's environment without the user's own cluster."""
-    return {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
 
 
 def _free_port() -> int:

@@ -5,12 +5,12 @@ process, which adds the administrator's token and passes everything on to the AP
 """
 
 import asyncio
-import sys
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self, final
 from urllib.parse import urlsplit
 
-from demo.control_plane import environment
+from demo.child_programs import output_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,18 +64,8 @@ class KubectlStandIn:
         Raises:
             OSError: its exit code is not 0.
         """
-        own = environment()
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "kubectl_gpu", *arguments),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=own
-            | {"PATH": f"{self._folder}:{own.get('PATH', '')}", "PYTHONIOENCODING": "utf-8"},
-        )
-        answer, complaint = await process.communicate()
-        if process.returncode != 0:
-            raise OSError(f"kubectl gpu ended with {process.returncode}: {complaint.decode()}")
-        return answer.decode()
+        path = f"{self._folder}:{os.environ.get('PATH', '')}"
+        return await output_of("kubectl_gpu", *arguments, PATH=path, PYTHONIOENCODING="utf-8")
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one request of HTTP/1.0 on, and its answer back."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -15,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from api.image_reference import Digest
-from demo.control_plane import environment
+from demo.child_programs import output_of
 from kernelcache.image_format import BlobDescriptor
 from simulator.registry.in_memory_registry import InMemoryRegistry
 from simulator.registry.triton_cache import CUBIN, write_triton_cache
@@ -59,15 +58,7 @@ class DemoImages:
         arguments = ["pack", str(directory), "--image", self.reference(tag), "--plain-http"]
         if is_signed:
             arguments += ["--sign-key", str(self._key_file)]
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "cli", "cache", *arguments),
-            stdout=asyncio.subprocess.PIPE,
-            env=environment(),
-        )
-        printed, _ = await process.communicate()
-        if process.returncode != 0:
-            raise OSError(f"cache pack ended with status {process.returncode}")
-        return printed.decode().splitlines()[0]
+        return (await output_of("cli", "cache", *arguments)).splitlines()[0]
 
     def layer_of(self, tag: str) -> BlobDescriptor:
         """Return the one layer of an image."""

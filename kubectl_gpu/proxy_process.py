@@ -5,8 +5,10 @@ import select
 import shutil
 import signal
 import subprocess
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
+from cli.parent_process import end_with_parent
 from kubectl_gpu.errors import UnreadableError
 
 if TYPE_CHECKING:
@@ -115,7 +117,13 @@ def run_kubectl(*arguments: str) -> "subprocess.CompletedProcess[bytes]":
 def _started(command: "list[str]", log: int) -> "subprocess.Popen[bytes]":
     try:
         # Unbuffered, so that nothing is read but what was asked for.
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, bufsize=0)  # noqa: S603  # no shell
+        return subprocess.Popen(  # noqa: S603  # no shell
+            command,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            bufsize=0,
+            preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509  # no other thread runs yet
+        )
     except OSError as error:
         raise _not_runnable(error) from error
 

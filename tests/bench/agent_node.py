@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, final
 
@@ -21,6 +22,7 @@ import msgspec
 from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, RESOURCE_PREFIX
 from api.nodefiles.node_devices_file import DEVICES_FILE, NodeDevice, NodeDevices
 from api.nodefiles.poolconfig import CONFIG_KEY, ConfiguredDevice, PoolConfig
+from cli.parent_process import end_with_parent
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS, NODES
@@ -254,6 +256,7 @@ def _child(
         stderr=stderr,
         cwd=ROOT,
         env=env,
+        preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509  # this program has no thread yet
     )
     try:
         yield process

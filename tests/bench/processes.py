@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import datetime as dt
 import json
+import os
 import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 import aiohttp
@@ -19,6 +21,7 @@ from certs.bundle import Bundle, Requirements
 from certs.renewal import renew
 from certs.tls import client_context
 from certs.validity import RenewalNeeded, needs_renewal
+from cli.parent_process import end_with_parent
 from tests.bench.report import ROOT, checked, rss_mib
 
 if TYPE_CHECKING:
@@ -63,6 +66,7 @@ def _child(
         stderr=stderr,
         text=True,
         cwd=ROOT,
+        preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509  # this program has no thread yet
     )
     try:
         yield process

@@ -10,13 +10,16 @@ failures are no flakes, and nothing is run again.
 
 import argparse
 import contextlib
+import os
 import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cli.parent_process import end_with_parent
 from tests.cluster.environment import outcomes
 
 if TYPE_CHECKING:
@@ -68,9 +71,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     parser.add_argument("--stories", action="store_true", help="no test that nightly.txt names")
     first, second = lanes_of(stories=parser.parse_args().stories)
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(FAILED)
-    )  # so that lanes end with this program
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(FAILED))  # so that lanes end before this program
     print(f"{', '.join(SECOND_LANE)} run beside the others; their output follows at the end")
     with _started(second, shown=False) as beside, _started(first, shown=True) as shown:
         statuses = [shown.wait(), beside.wait()]
@@ -115,6 +117,7 @@ def _started(lane: Lane, *, shown: bool) -> "Iterator[subprocess.Popen[bytes]]":
             cwd=ROOT,
             stdout=None if shown else output,
             stderr=None if shown else subprocess.STDOUT,
+            preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509  # this program has no thread yet
         )
         try:
             yield process

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +17,7 @@ from tests.cluster.environment import (
     server_process,
 )
 from tests.support import ports
+from tests.support.plugin_cluster import process_exists
 
 STAND_IN = """
 import http.server, json, ssl, sys, yaml
@@ -140,11 +140,11 @@ async def test_terminated_process_takes_its_descendants_with_it(own_run):
     parent = own_run.child("parent", ["bash", "-c", script])
     parent.start()
     descendant = int(await polling.eventually(parent.logs, what="the pid"))
-    assert is_alive(descendant)
+    assert process_exists(descendant)
 
     await parent.terminate()
 
-    await polling.eventually(lambda: not is_alive(descendant), what="its end")
+    await polling.eventually(lambda: not process_exists(descendant), what="its end")
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -157,12 +157,12 @@ async def test_no_process_outlives_a_run_that_is_ended_by(ending, tmp_path):
     )
     assert session.stdout is not None
     orphan = int(await session.stdout.readline())
-    assert is_alive(orphan)
+    assert process_exists(orphan)
 
     session.send_signal(ending)
     await session.communicate()
 
-    await polling.eventually(lambda: not is_alive(orphan), what="its end")
+    await polling.eventually(lambda: not process_exists(orphan), what="its end")
 
 
 def test_only_the_latest_runs_are_kept(tmp_path):
@@ -172,15 +172,6 @@ def test_only_the_latest_runs_are_kept(tmp_path):
         kept = sorted(entry.name for entry in tmp_path.iterdir())
         assert kept[-1] == run.directory.name
         assert kept[:-1] == [f"202601{day}T000000-999999999" for day in range(21, 30)]
-
-
-def is_alive(pid: int) -> bool:
-    """Say whether the process runs; a zombie that nobody has reaped yet does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_a_failure_shows_what_was_logged_meanwhile(tmp_path):

@@ -209,14 +209,19 @@ def _is_selected(item: Object, query: Any) -> bool:
     return True
 
 
-def first_child_of(pid: int) -> int:
-    """Return the first process that the main thread of another one started."""
+def children_of(pid: int) -> list[int]:
+    """Return the processes that the main thread of another one started, the first one first."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return int(children.split()[0])
+    return [int(child) for child in children.split()]
 
 
 def process_exists(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+    """Say whether the process runs; a zombie that nobody has reaped yet does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def document_of(done: Done) -> Any:

@@ -21,11 +21,12 @@ from tests.support.plugin_cluster import (
     ROOT,
     ListedCluster,
     a_waiting_pod,
-    first_child_of,
+    children_of,
     labelled,
     process_exists,
 )
 from tests.support.plugin_forks import Done
+from tests.support.polling import until
 from tests.support.ports import free_port
 
 VERBS = (("pools",), ("nodes",), ("who",), ("why", "big", "-n", "ml-team"), ("why", "-A"))
@@ -300,7 +301,8 @@ async def test_a_command_line_that_cannot_be_used(
     assert "Traceback" not in done.stderr
 
 
-async def test_a_terminated_plugin_ends_kubectl(cluster: ListedCluster):
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+async def test_a_plugin_that_is_ended_ends_kubectl(cluster: ListedCluster, ending: signal.Signals):
     plugin = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kubectl_gpu", "pools", "-w", "--server", cluster.api.url),
         cwd=ROOT,
@@ -309,9 +311,13 @@ async def test_a_terminated_plugin_ends_kubectl(cluster: ListedCluster):
     )
     assert plugin.stdout is not None
     assert (await plugin.stdout.readline()).startswith(b"POOL ")
-    kubectl = first_child_of(plugin.pid)
-    plugin.terminate()
-    assert await plugin.wait() == 128 + signal.SIGTERM
+    (kubectl,) = children_of(plugin.pid)
+    plugin.send_signal(ending)
+    if ending is signal.SIGKILL:
+        assert await plugin.wait() == -ending
+        await until(lambda: not process_exists(kubectl))
+        return
+    assert await plugin.wait() == 128 + ending
     assert not process_exists(kubectl)
     assert list(cluster.directory.glob("kubectl-gpu-*")) == []
 

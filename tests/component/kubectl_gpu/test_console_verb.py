@@ -17,7 +17,7 @@ import pytest
 
 from kubectl_gpu.exit_codes import ANSWERED, MISUSED, UNREADABLE
 from tests.support.canned_api import Hang, Json, Reset, status
-from tests.support.plugin_cluster import ROOT, ListedCluster, first_child_of, process_exists
+from tests.support.plugin_cluster import ROOT, ListedCluster, children_of, process_exists
 from tests.support.plugin_forks import Done
 from tests.support.polling import LIMIT_S, until
 from tests.support.ports import free_port
@@ -73,7 +73,7 @@ async def console_of(
                 line = await process.stdout.readline()
                 assert line, (await process.communicate())[1].decode()
                 lines.append(line.decode().rstrip("\n"))
-        yield RunningConsole(process, lines, first_child_of(process.pid))
+        yield RunningConsole(process, lines, children_of(process.pid)[0])
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)  # with its `kubectl proxy`

@@ -1,7 +1,10 @@
 """`gpu-control-plane demo` checks its claims, and its exit status is not 0 when one does not hold."""
 
 import asyncio
+import os
+import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +17,8 @@ from demo.story import LINE, Story
 from kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from manifests import constants
 from simulator.apiserver.requestlog import LoggedRequest
+from tests.support.plugin_cluster import children_of, process_exists
+from tests.support.polling import until
 
 WITHIN_S = 660.0
 """Longer than the demo's own limit, which says what it waited for."""
@@ -92,3 +97,25 @@ async def test_a_server_that_dies_fails_the_demo_with_a_message(capsys: pytest.C
     assert "\nBROKEN: " in output
     assert 'failed calling webhook "gpupools.gpu.deckhouse.io"' in output
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("ending", "flags"),
+    [(signal.SIGTERM, ()), (signal.SIGHUP, ("--console",)), (signal.SIGKILL, ())],
+)
+async def test_no_server_outlives_a_demo_that_is_ended_by(
+    ending: signal.Signals, flags: tuple[str, ...], tmp_path: Path
+):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cli", "demo", *flags),
+        stdout=asyncio.subprocess.DEVNULL,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    await until(lambda: children_of(process.pid) != [])
+    servers = children_of(process.pid)
+    process.send_signal(ending)
+    await process.wait()
+    await until(lambda: not any(map(process_exists, servers)))
+    if ending is not signal.SIGKILL:
+        assert process.returncode == 1
+        assert await asyncio.to_thread(os.listdir, tmp_path) == []
