@@ -3,6 +3,7 @@
 Label values are closed sets (verbs, outcomes, reasons) or pool names; never pod names or UIDs.
 Gauges of pools, pods and reservations are owned by `reconciler.pool.gauges`, which removes those of a deleted
 pool, and all of them where this replica does not lead.
+Six gauges end in `_total`, the suffix of counters: docs/install.md promises that names stay.
 """
 
 from typing import Final

@@ -1,6 +1,7 @@
 """Alert rules, rendered as one PrometheusRule.
 
-docs/operations.md lists the same alerts and expressions, with their causes and cures.
+docs/operations.md lists the same alerts and expressions, with their causes and cures. Where one Prometheus has series
+of several clusters, their label `cluster` keeps them apart; where there is no such label, grouping by it changes nothing.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,7 @@ PAGE: Final = "docs/operations.md"
 
 
 def _slow(histogram: str, selector: str = "") -> str:
-    buckets = f"sum by (le) (rate({histogram}_bucket{selector}[5m]))"
+    buckets = f"sum by (cluster, le) (rate({histogram}_bucket{selector}[5m]))"
     return f"histogram_quantile(0.99, {buckets})"
 
 
@@ -26,58 +27,59 @@ ALERTS: Final = (
     Alert(
         "GPUControlPlaneNoLeader",
         Severity.CRITICAL,
-        "(sum(gpu_leading) or vector(0)) < 1",
+        "(sum by (cluster) (gpu_leading) or 0 * max by (cluster) (last_over_time(gpu_leading[1d]))) < 1"
+        " or absent(gpu_leading)",
         "1m",
         "no replica of the GPU control plane leads: pods that request a GPU pool can be neither created nor bound",
     ),
     Alert(
         "GPUControlPlaneMultipleLeaders",
         Severity.CRITICAL,
-        "sum(gpu_leading) > 1",
+        "sum by (cluster) (gpu_leading) > 1",
         "1m",
         "more than one replica of the GPU control plane acts as the leader",
     ),
     Alert(
         "GPUUnitAllocatedTwice",
         Severity.CRITICAL,
-        "max(gpu_units_held_twice) > 0",
+        "max by (cluster) (gpu_units_held_twice) > 0",
         "0m",
         "one unit of a GPU pool is allocated to two bound pods",
     ),
     Alert(
         "GPURequestsFail",
         Severity.CRITICAL,
-        'sum(rate(gpu_admission_duration_seconds_count{outcome="failed"}[10m]))'
-        ' + sum(rate(gpu_extender_duration_seconds_count{outcome="failed"}[10m])) > 0',
+        'sum by (cluster) (rate(gpu_admission_duration_seconds_count{outcome="failed"}[10m]))'
+        ' + sum by (cluster) (rate(gpu_extender_duration_seconds_count{outcome="failed"}[10m])) > 0',
         "0m",
         "webhook or scheduler extender requests fail with an internal error",
     ),
     Alert(
         "GPUPodsUnaccounted",
         Severity.WARNING,
-        "max(gpu_pods_unaccounted) > 0",
+        "max by (cluster) (gpu_pods_unaccounted) > 0",
         "5m",
         "a pod runs on unknown devices: its node accepts no more pods of that pool",
     ),
     Alert(
         "GPUBindingsInDoubt",
         Severity.WARNING,
-        'max(gpu_reservations{phase="doubtful"}) > 0',
+        'max by (cluster) (gpu_reservations{phase="doubtful"}) > 0',
         "3m",
         "the result of a Binding is unknown and stays unresolved",
     ),
     Alert(
         "GPUPodsWaitBesideFreeUnits",
         Severity.WARNING,
-        "gpu_pods_longest_wait_seconds > 900 and on (pool) gpupool_capacity_available > 0",
+        "gpu_pods_longest_wait_seconds > 900 and on (cluster, pool) gpupool_capacity_available > 0",
         "15m",
         "a pod of pool {{ $labels.pool }} stays Pending although the pool has free units",
     ),
     Alert(
         "GPUPoolFragmented",
         Severity.WARNING,
-        "gpu_pods_longest_wait_seconds > 900 and on (pool) gpupool_fragmentation > 0.5"
-        " and on (pool) gpupool_capacity_available > 0.1 * gpupool_capacity_total",
+        "gpu_pods_longest_wait_seconds > 900 and on (cluster, pool) gpupool_fragmentation > 0.5"
+        " and on (cluster, pool) gpupool_capacity_available > 0.1 * gpupool_capacity_total",
         "30m",
         "pods of pool {{ $labels.pool }} are Pending, and most of its free units are of no use to the pods that ask"
         " for them",
@@ -85,7 +87,7 @@ ALERTS: Final = (
     Alert(
         "GPUPoolExhausted",
         Severity.WARNING,
-        "gpu_pods_waiting > 0 and on (pool) gpupool_capacity_available == 0",
+        "gpu_pods_waiting > 0 and on (cluster, pool) gpupool_capacity_available == 0",
         "30m",
         "pods of pool {{ $labels.pool }} are Pending and no unit is free",
     ),
@@ -120,14 +122,14 @@ ALERTS: Final = (
     Alert(
         "GPUReservationExpired",
         Severity.WARNING,
-        'sum(increase(gpu_reservations_ended_total{end="expired"}[30m])) > 10',
+        'sum by (cluster) (increase(gpu_reservations_ended_total{end="expired"}[30m])) > 10',
         "0m",
         "many reservations expired before their pods were bound",
     ),
     Alert(
         "GPUDeviceFaulted",
         Severity.WARNING,
-        "max by (reason) (gpu_device_faulted_total) > 0",
+        "max by (cluster, reason) (gpu_device_faulted_total) > 0",
         "5m",
         "devices are faulted ({{ $labels.reason }}) and accept no new pods",
     ),
@@ -141,37 +143,37 @@ ALERTS: Final = (
     Alert(
         "GPUToolkitMissing",
         Severity.WARNING,
-        'max by (node) (gpu_bootstrap_condition{condition="ToolkitMissing"}) == 1',
+        'max by (cluster, node) (gpu_bootstrap_condition{condition="ToolkitMissing"}) == 1',
         "15m",
         "NVIDIA's container toolkit is not ready on node {{ $labels.node }}",
     ),
     Alert(
         "GPUFeatureDiscoveryMissing",
         Severity.WARNING,
-        'max by (node) (gpu_bootstrap_node_phase{phase="GFD"}) == 1',
+        'max by (cluster, node) (gpu_bootstrap_node_phase{phase="GFD"}) == 1',
         "15m",
         "GPU feature discovery is not ready on node {{ $labels.node }}",
     ),
     Alert(
         "GPUMonitoringMissing",
         Severity.WARNING,
-        'max by (node) (gpu_bootstrap_condition{condition="MonitoringMissing"}) == 1',
+        'max by (cluster, node) (gpu_bootstrap_condition{condition="MonitoringMissing"}) == 1',
         "15m",
         "DCGM or its exporter is not ready, or does not answer, on node {{ $labels.node }}",
     ),
     Alert(
         "GPUNodeNotReady",
         Severity.WARNING,
-        "max by (node, phase) (gpu_bootstrap_node_phase"
+        "max by (cluster, node, phase) (gpu_bootstrap_node_phase"
         '{phase!="Ready",phase!="Disabled"}) == 1'
-        " and on (node) gpu_inventory_devices_total > 0",
+        " and on (cluster, node) gpu_inventory_devices_total > 0",
         "15m",
         "node {{ $labels.node }} stays in phase {{ $labels.phase }}: its devices are given to no pool",
     ),
     Alert(
         "GPUOperandNotApplied",
         Severity.WARNING,
-        "sum by (handler) (rate(gpu_bootstrap_handler_errors_total[10m])) > 0",
+        "sum by (cluster, handler) (rate(gpu_bootstrap_handler_errors_total[10m])) > 0",
         "15m",
         "the API server refuses objects of the operand {{ $labels.handler }}",
     ),
@@ -185,14 +187,14 @@ ALERTS: Final = (
     Alert(
         "GPUAllocationMismatch",
         Severity.WARNING,
-        "max by (pool) (increase(gpu_allocation_mismatches_total[1h])) > 0",
+        "max by (cluster, pool) (increase(gpu_allocation_mismatches_total[1h])) > 0",
         "0m",
         "kubelet allocated other devices to pods of pool {{ $labels.pool }} than they were bound with",
     ),
     Alert(
         "GPUProcessUnaccounted",
         Severity.WARNING,
-        "max by (Hostname, UUID) (gpu_process_unaccounted) > 0",
+        "max by (cluster, Hostname, UUID) (gpu_process_unaccounted) > 0",
         "5m",
         "processes use device {{ $labels.UUID }} of node {{ $labels.Hostname }}, which kubelet did not give to their"
         " pods",
@@ -200,58 +202,58 @@ ALERTS: Final = (
     Alert(
         "GPUNodeWithoutPool",
         Severity.WARNING,
-        "(gpu_bootstrap_ready == 1 and on (node) gpu_inventory_devices_total > 0)"
-        " unless on (node) gpupool_node_slots > 0",
+        "(gpu_bootstrap_ready == 1 and on (cluster, node) gpu_inventory_devices_total > 0)"
+        " unless on (cluster, node) gpupool_node_slots > 0",
         "1h",
         "node {{ $labels.node }} is ready but none of its devices is in a pool",
     ),
     Alert(
         "GPUUnassignedDevice",
         Severity.WARNING,
-        "max(gpu_device_unassigned_total) > 0",
+        "max by (cluster) (gpu_device_unassigned_total) > 0",
         "1h",
         "devices are assigned to no pool",
     ),
     Alert(
         "GPUReservationsExpiring",
         Severity.WARNING,
-        'sum(rate(gpu_reservations_ended_total{end="expired"}[30m]))'
-        " > 0.2 * sum(rate(gpu_reservations_ended_total[30m]))",
+        'sum by (cluster) (rate(gpu_reservations_ended_total{end="expired"}[30m]))'
+        " > 0.2 * sum by (cluster) (rate(gpu_reservations_ended_total[30m]))",
         "30m",
         "more than 20 % of all reservations expire before their pod is bound",
     ),
     Alert(
         "GPUControlPlaneWatchStalled",
         Severity.WARNING,
-        "max by (resource) (gpu_informer_lag_seconds) > 240",
+        "max by (cluster, resource) (gpu_informer_lag_seconds) > 240",
         "2m",
         "the watch of {{ $labels.resource }} has delivered nothing for minutes: decisions use stale data",
     ),
     Alert(
         "GPUWatchesFail",
         Severity.WARNING,
-        "sum by (resource) (rate(gpu_informer_failures_total[10m])) > 0.05",
+        "sum by (cluster, resource) (rate(gpu_informer_failures_total[10m])) > 0.05",
         "10m",
         "lists or watches of {{ $labels.resource }} fail repeatedly",
     ),
     Alert(
         "GPUObjectsUndecodable",
         Severity.WARNING,
-        "max by (resource) (gpu_informer_unreadable_objects) > 0",
+        "max by (cluster, resource) (gpu_informer_unreadable_objects) > 0",
         "1m",
         "some objects of {{ $labels.resource }} cannot be read by this version: nothing of them changes",
     ),
     Alert(
         "GPUControllersFail",
         Severity.WARNING,
-        'sum by (controller) (rate(gpu_reconciles_total{outcome="failed"}[10m])) > 0.1',
+        'sum by (cluster, controller) (rate(gpu_reconciles_total{outcome="failed"}[10m])) > 0.1',
         "15m",
         "controller {{ $labels.controller }} fails repeatedly",
     ),
     Alert(
         "GPUTasksFail",
         Severity.WARNING,
-        "sum by (task) (rate(gpu_task_failures_total[10m])) > 0.05",
+        "sum by (cluster, task) (rate(gpu_task_failures_total[10m])) > 0.05",
         "15m",
         "background task {{ $labels.task }} fails repeatedly",
     ),
@@ -279,21 +281,21 @@ ALERTS: Final = (
     Alert(
         "GPUCertificateExpires",
         Severity.CRITICAL,
-        "min by (certificate) (gpu_certificate_not_after_timestamp_seconds) - time() < 604800",
+        "min by (cluster, certificate) (gpu_certificate_not_after_timestamp_seconds) - time() < 604800",
         "0m",
         "certificate {{ $labels.certificate }} expires within a week and was not renewed",
     ),
     Alert(
         "GPUCertificateErrors",
         Severity.WARNING,
-        "sum by (step) (increase(gpu_certificate_errors_total[1h])) > 3",
+        "sum by (cluster, step) (increase(gpu_certificate_errors_total[1h])) > 3",
         "10m",
         "certificates cannot be issued, injected or loaded (step {{ $labels.step }})",
     ),
     Alert(
         "GPUConnectionsDropped",
         Severity.WARNING,
-        "sum by (cause) (rate(gpu_connections_dropped_total[5m])) > 10",
+        "sum by (cluster, cause) (rate(gpu_connections_dropped_total[5m])) > 10",
         "10m",
         "the GPU control plane drops many connections ({{ $labels.cause }})",
     ),
@@ -309,15 +311,15 @@ ALERTS: Final = (
         "GPUScaleSignalPending",
         Severity.WARNING,
         # One is a restart of the autoscaler; a request that has no answer fails after a minute, and is made again.
-        'sum by (pool) (increase(gpu_scale_failures_total{reason="NotAnswered"}[15m])) > 1.5',
+        'sum by (cluster, pool) (increase(gpu_scale_failures_total{reason="NotAnswered"}[15m])) > 1.5',
         "0m",
         "the autoscaler does not answer requests of pool {{ $labels.pool }} for nodes",
     ),
     Alert(
         "GPUNodeRequestsFail",
         Severity.WARNING,
-        'sum by (pool) (rate(gpu_scale_requests_total{result="failed"}[30m]))'
-        ' > 0.2 * sum by (pool) (rate(gpu_scale_requests_total{result!="cancelled"}[30m]))',
+        'sum by (cluster, pool) (rate(gpu_scale_requests_total{result="failed"}[30m]))'
+        ' > 0.2 * sum by (cluster, pool) (rate(gpu_scale_requests_total{result!="cancelled"}[30m]))',
         "15m",
         "more than 20 % of the requests of pool {{ $labels.pool }} for nodes fail",
     ),
@@ -325,28 +327,28 @@ ALERTS: Final = (
         "GPUScaleUpSlow",
         Severity.WARNING,
         "histogram_quantile(0.9,"
-        " sum by (pool, le) (rate(gpu_nodeclaim_provision_duration_seconds_bucket[1h]))) > 900",
+        " sum by (cluster, pool, le) (rate(gpu_nodeclaim_provision_duration_seconds_bucket[1h]))) > 900",
         "15m",
         "nodes of pool {{ $labels.pool }} take more than 15 minutes (p90) until their devices are in the pool",
     ),
     Alert(
         "GPUNodesWithoutDevices",
         Severity.WARNING,
-        'sum by (pool) (increase(gpu_scale_failures_total{reason="NoDevicesReported"}[1h])) > 0',
+        'sum by (cluster, pool) (increase(gpu_scale_failures_total{reason="NoDevicesReported"}[1h])) > 0',
         "0m",
         "a node that came for pool {{ $labels.pool }} never reported a device and was deleted",
     ),
     Alert(
         "GPUNodesWithFewerDevices",
         Severity.WARNING,
-        'sum by (pool) (increase(gpu_scale_failures_total{reason="FewerDevicesThanPromised"}[1h])) > 0',
+        'sum by (cluster, pool) (increase(gpu_scale_failures_total{reason="FewerDevicesThanPromised"}[1h])) > 0',
         "0m",
         "a node that came for pool {{ $labels.pool }} has fewer usable devices than its shape promises",
     ),
     Alert(
         "GPUScaleSignalsLeak",
         Severity.WARNING,
-        "max(gpu_scale_signal_leaks) > 0",
+        "max by (cluster) (gpu_scale_signal_leaks) > 0",
         "5m",
         "pods that ask an autoscaler for a node are left over: each keeps a node, or asks for another one",
     ),
@@ -368,14 +370,14 @@ ALERTS: Final = (
     Alert(
         "GPUKernelCacheExtractionFails",
         Severity.WARNING,
-        'sum(increase(gpu_kernel_cache_extractions_total{outcome="failed"}[1h])) > 3',
+        'sum by (cluster) (increase(gpu_kernel_cache_extractions_total{outcome="failed"}[1h])) > 3',
         "0m",
         "nodes cannot pull or extract images of kernel caches: pods that mount them do not start",
     ),
     Alert(
         "GPUKernelCacheRefused",
         Severity.WARNING,
-        'sum(increase(gpu_kernel_cache_verifications_total{outcome="refused"}[1h])) > 0',
+        'sum by (cluster) (increase(gpu_kernel_cache_verifications_total{outcome="refused"}[1h])) > 0',
         "0m",
         "images of kernel caches are refused at admission, for want of a good signature",
     ),
@@ -390,7 +392,7 @@ ALERTS: Final = (
     Alert(
         "GPUKernelCacheOutdated",
         Severity.WARNING,
-        "time() - min by (cache) (gpu_kernel_cache_outdated_since_seconds) > 86400",
+        "time() - min by (cluster, cache) (gpu_kernel_cache_outdated_since_seconds) > 86400",
         "0m",
         "pods use a former image of {{ $labels.cache }} for over a day",
     ),
@@ -400,9 +402,9 @@ ALERTS: Final = (
 
 RECORDING_RULES: Final = (
     RecordingRule(
-        "gpu_scaling_success_rate",
-        'sum by (pool) (rate(gpu_scale_requests_total{result="ready"}[1h]))'
-        ' / sum by (pool) (rate(gpu_scale_requests_total{result!="cancelled"}[1h]))',
+        "cluster_pool:gpu_scale_requests_ready:ratio_rate1h",
+        'sum by (cluster, pool) (rate(gpu_scale_requests_total{result="ready"}[1h]))'
+        ' / sum by (cluster, pool) (rate(gpu_scale_requests_total{result!="cancelled"}[1h]))',
     ),
 )
 """Of requests that were not withdrawn, the share that got a node with devices."""

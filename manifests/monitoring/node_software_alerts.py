@@ -33,7 +33,7 @@ NODE_SOFTWARE_ALERTS: Final = (
     Alert(
         "GPUDriverUpgradeOverdue",
         Severity.WARNING,
-        "max by (state) (gpu_driver_upgrade_overdue_nodes) > 0",
+        "max by (cluster, state) (gpu_driver_upgrade_overdue_nodes) > 0",
         "15m",
         "nodes stay in state {{ $labels.state }} of the driver's upgrade for longer than it should last",
     ),

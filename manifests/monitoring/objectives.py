@@ -26,7 +26,8 @@ class Objective:
     budget: float
     """Share of the requests that may be slower."""
     missed: str = ""
-    """A counter with its labels: requests that ended unanswered, which the histogram does not have."""
+    """A counter: requests that ended unanswered, which the histogram does not have."""
+    missed_matchers: str = ""
     text: str
 
 
@@ -66,7 +67,8 @@ OBJECTIVES: Final = (
         within_s="30.0",
         budget=0.01,
         # A pod that is not bound by then has no wait yet.
-        missed='gpu_reservations_ended_total{end="expired"}',
+        missed="gpu_reservations_ended_total",
+        missed_matchers='end="expired"',
         text="pods with reserved units bound within 30 s",
     ),
 )
@@ -108,15 +110,27 @@ def _alerts() -> "Iterator[Alert]":
             )
 
 
-def slow_share(objective: Objective, window: str) -> str:
-    """Return the share of the requests of a window that missed the objective."""
-    of_bucket = ",".join(filter(None, (objective.matchers, f'le="{objective.within_s}"')))
-    of_all = f"{{{objective.matchers}}}" if objective.matchers else ""
-    fast = f"sum(rate({objective.histogram}_bucket{{{of_bucket}}}[{window}]))"
-    requests = f"sum(rate({objective.histogram}_count{of_all}[{window}]))"
+def slow_share(objective: Objective, window: str, *, of: str = "") -> str:
+    """Return the share of the requests of a window that missed the objective.
+
+    Args:
+        objective: says which requests count.
+        window: of their rate.
+        of: a matcher besides those of the objective.
+    """
+    bucket = (of, objective.matchers, f'le="{objective.within_s}"')
+    fast = _rate(f"{objective.histogram}_bucket", bucket, window)
+    requests = _rate(f"{objective.histogram}_count", (of, objective.matchers), window)
     if objective.missed:
-        requests = f"({requests} + sum(rate({objective.missed}[{window}])))"
+        missed = _rate(objective.missed, (of, objective.missed_matchers), window)
+        requests = f"({requests} + {missed})"
     return f"(1 - {fast} / {requests})"
+
+
+def _rate(series: str, matchers: tuple[str, ...], window: str) -> str:
+    given = ",".join(filter(None, matchers))
+    selector = f"{{{given}}}" if given else ""
+    return f"sum by (cluster) (rate({series}{selector}[{window}]))"
 
 
 OBJECTIVE_ALERTS: Final = tuple(_alerts())

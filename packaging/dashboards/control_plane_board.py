@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from dashboards.expressions import (
+    CHOSEN_CLUSTER,
     RATE_INTERVAL,
     Vector,
     combined,
@@ -145,7 +146,10 @@ _ANSWERS: Final = PanelRow(
                 "Share of the requests that missed an objective, over the share that may: 1 uses the budget of 30 days up in 30"
                 " days. Alerts are raised at 14.4 over an hour, and at 6 over six.",
                 *(
-                    Query(f"{slow_share(one, RATE_INTERVAL)} / {one.budget:g}", one.text)
+                    Query(
+                        f"{slow_share(one, RATE_INTERVAL, of=CHOSEN_CLUSTER)} / {one.budget:g}",
+                        one.text,
+                    )
                     for one in OBJECTIVES
                 ),
             ),

@@ -16,6 +16,9 @@ from telemetry.metric_declaration import DeclaredMetric, labels_of
 RATE_INTERVAL: Final = "$__rate_interval"
 RANGE: Final = "$__range"
 """The time range that the viewer has chosen."""
+CLUSTER: Final = "cluster"
+"""A label that series of several clusters have; a matcher of the empty text takes those without it."""
+CHOSEN_CLUSTER: Final = f'{CLUSTER}="${CLUSTER}"'
 TARGET: Final = "instance"
 """A label that Prometheus gives every series: the address that it scraped."""
 
@@ -133,8 +136,8 @@ def _selected(name: str, known: tuple[str, ...], labels: Mapping[str, str | Matc
         f'{label}{one.operator}"{one.value}"' if isinstance(one, Matcher) else f'{label}="{one}"'
         for label, one in labels.items()
     ]
-    selector = f"{{{', '.join(matchers)}}}" if matchers else ""
-    return Vector(name + selector, frozenset((*known, TARGET)))
+    selector = ", ".join((CHOSEN_CLUSTER, *matchers))
+    return Vector(f"{name}{{{selector}}}", frozenset((*known, TARGET)))
 
 
 def _aggregated(operator: str, vector: Vector, labels: tuple[str, ...]) -> Vector:

@@ -17,6 +17,8 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 
+from dashboards.expressions import CLUSTER
+from dashboards.foreign_series import BUILD
 from dashboards.panels import SOURCE
 from manifests.monitoring.alerts import PAGE
 from manifests.monitoring.dashboards.config_maps import RUNBOOKS
@@ -95,6 +97,7 @@ def _built(board: Board) -> dashboard.Dashboard:
         .link(_links())
         .with_variable(_source())
         .with_variable(_runbooks())
+        .with_variable(_cluster())
     )
     for choice in board.choices:
         built.with_variable(_amount(choice) if isinstance(choice, Amount) else _choice(choice))
@@ -112,6 +115,7 @@ def _links() -> dashboard.DashboardLink:
         .type(DashboardLinkType.DASHBOARDS)
         .tags([TAG])
         .keep_time(keep_time=True)
+        .include_vars(include_vars=True)
     )
 
 
@@ -123,21 +127,31 @@ def _runbooks() -> dashboard.ConstantVariable:
     return dashboard.ConstantVariable(RUNBOOKS).label("Page of the alerts").value(PAGE)
 
 
+def _cluster() -> dashboard.QueryVariable:
+    """Choose one cluster, the empty text where series have no such label: names of pools and nodes are a cluster's."""
+    return _label_values(CLUSTER, "Cluster", BUILD.name)
+
+
 def _choice(choice: Choice) -> dashboard.QueryVariable:
     if choice.name not in choice.series.labels:
         raise ValueError(f"{choice.series} has no label {choice.name}")
-    query = f"label_values({choice.series}, {choice.name})"
     return (
-        dashboard.QueryVariable(choice.name)
-        .label(choice.label)
-        .datasource(SOURCE)
-        .query({"query": query, "refId": choice.name})
-        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .sort(VariableSort.ALPHABETICAL_ASC)
+        _label_values(choice.name, choice.label, str(choice.series))
         .multi(multi=True)
         .include_all(include_all=True)
         .all_value(choice.every)
         .current(VariableOption(selected=True, text=["All"], value=["$__all"]))
+    )
+
+
+def _label_values(name: str, label: str, series: str) -> dashboard.QueryVariable:
+    return (
+        dashboard.QueryVariable(name)
+        .label(label)
+        .datasource(SOURCE)
+        .query({"query": f"label_values({series}, {name})", "refId": name})
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.ALPHABETICAL_ASC)
     )
 
 

@@ -25,8 +25,8 @@ HOMES: Final = (
     usage_metrics,
 )
 """Modules that declare what alerts and dashboards ask for."""
-OF_TARGETS: Final = frozenset({"instance", "job"})
-"""Labels that Prometheus gives every series."""
+OF_TARGETS: Final = frozenset({"cluster", "instance", "job"})
+"""Labels that Prometheus gives every series, `cluster` where there are several."""
 
 
 def declared_metrics() -> Iterator[DeclaredMetric]:

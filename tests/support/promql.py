@@ -92,8 +92,24 @@ def measured(expression: promql.Expr) -> Iterator[promql.Expr]:
     }:
         yield from measured(expression.lhs)
         yield from measured(expression.rhs)
+    elif isinstance(expression, promql.Call) and expression.func.name == "absent":
+        yield from measured(expression.args[0])
     elif selectors(expression):
         yield expression
+
+
+def groupings(expression: promql.Expr) -> list[tuple[str, Labels]]:
+    """Return the labels by which aggregations group, and joins match where they name labels, with their text."""
+    found: list[tuple[str, Labels]] = []
+
+    def add(part: promql.Expr) -> None:
+        if isinstance(part, promql.AggregateExpr):
+            found.append((str(part), frozenset(part.modifier.labels if part.modifier else ())))
+        elif isinstance(part, promql.BinaryExpr) and part.modifier and part.modifier.matching:
+            found.append((str(part), frozenset(part.modifier.matching.labels)))
+
+    promql.walk(expression, add)
+    return found
 
 
 def _of_selector(selector: promql.VectorSelector, known: Mapping[str, Labels]) -> Labels:

@@ -1,7 +1,7 @@
 """What promtool makes of the alert rules: which series raise an alert, when, and which do not."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,18 @@ _OF_REGISTRIES = _burning(_ADMISSION[0], 'webhook="mutate-gkmcaches"', "0.1", sl
 _OF_BINDINGS = _burning(_FILTER[0], 'verb="bind"', "0.05", slow=60)
 
 CASES = [
+    Case(
+        "GPUControlPlaneNoLeader",
+        {'gpu_leading{pod="a"}': "1x5 0x30"},
+        silent_at="5m",
+        raised_at="10m",
+    ),
+    Case(
+        "GPUControlPlaneMultipleLeaders",
+        {'gpu_leading{pod="a"}': "1x30", 'gpu_leading{pod="b"}': "0x5 1x30"},
+        silent_at="5m",
+        raised_at="10m",
+    ),
     Case(
         "GPUAdmissionObjectiveBurnsFast",
         _burning(*_ADMISSION, slow=30),
@@ -561,9 +573,28 @@ def a_test(case: Case) -> dict[str, Any]:
     }
 
 
-def judged(promtool: Promtool, rules_file: Path, directory: Path, test: dict[str, Any]) -> str:
-    """Return what promtool has against the test; nothing where it passes."""
-    content = {"rule_files": [str(rules_file)], "evaluation_interval": "1m", "tests": [test]}
+def of_cluster(series: dict[str, str], cluster: str) -> dict[str, str]:
+    """Return the series with the label that keeps clusters apart."""
+    label = f'{{cluster="{cluster}"'
+    return {
+        name.replace("{", f"{label},") if "{" in name else f"{name}{label}}}": values
+        for name, values in series.items()
+    }
+
+
+def in_two_clusters(case: Case) -> Case:
+    """Return the case of one cluster beside another one in which nothing is to be raised."""
+    return replace(
+        case,
+        series=of_cluster(case.series, "east"),
+        labels={"cluster": "east", **case.labels},
+        harmless=of_cluster(case.harmless, "east") | of_cluster(case.harmless, "west"),
+    )
+
+
+def judged(promtool: Promtool, rules_file: Path, directory: Path, *tests: dict[str, Any]) -> str:
+    """Return what promtool has against the tests; nothing where they pass."""
+    content = {"rule_files": [str(rules_file)], "evaluation_interval": "1m", "tests": tests}
     path = directory / "test.yaml"
     path.write_text(yaml.safe_dump(content))
     done = promtool("test", "rules", path)
@@ -574,13 +605,42 @@ def judged(promtool: Promtool, rules_file: Path, directory: Path, test: dict[str
 def test_an_alert_is_raised_by_what_it_is_about(
     case: Case, promtool: Promtool, rules_file: Path, tmp_path: Path
 ):
+    tests = (a_test(case), a_test(in_two_clusters(case)))
+    assert judged(promtool, rules_file, tmp_path, *tests) == ""
+
+
+def leaders_of(case: Case, series: dict[str, str], *clusters: str) -> dict[str, Any]:
+    """Return the test of an alert on leaders that is raised for these clusters."""
+    raised = [a_test(replace(case, labels={"cluster": name})) for name in clusters]
+    silent, _ = (test := a_test(replace(case, series=series)))["alert_rule_test"]
+    alerts = [one["alert_rule_test"][1]["exp_alerts"][0] for one in raised]
+    return test | {
+        "alert_rule_test": [silent, {**silent, "eval_time": "60m", "exp_alerts": alerts}]
+    }
+
+
+def test_each_of_two_clusters_has_a_leader_of_its_own(
+    promtool: Promtool, rules_file: Path, tmp_path: Path
+):
+    """A sum over both would hide that one has none, and be two where all is well."""
+    none, several = CASES[:2]
+    both = {'gpu_leading{cluster="east"}': "1x90", 'gpu_leading{cluster="west"}': "1x90"}
+    one = {'gpu_leading{cluster="east"}': "1x90", 'gpu_leading{cluster="west"}': "1x30 0x60"}
+    gone = {'gpu_leading{cluster="east"}': "1x90", 'gpu_leading{cluster="west"}': "1x30"}
+    tests = [leaders_of(case, both) for case in (none, several)]
+    tests += [leaders_of(none, series, "west") for series in (one, gone)]
+    assert judged(promtool, rules_file, tmp_path, *tests) == ""
+
+
+def test_nothing_at_all_has_no_leader(promtool: Promtool, rules_file: Path, tmp_path: Path):
+    case = replace(CASES[0], series={}, silent_at="0m", raised_at="2m")
     assert judged(promtool, rules_file, tmp_path, a_test(case)) == ""
 
 
 def test_a_rule_that_never_fires_would_be_found(
     promtool: Promtool, rules_file: Path, tmp_path: Path
 ):
-    case = CASES[0]
+    case = CASES[1]
     silent = a_test(case) | {"input_series": []}
     assert case.alert in judged(promtool, rules_file, tmp_path, silent)
 

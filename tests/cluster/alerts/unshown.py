@@ -18,7 +18,7 @@ UNSEEN_SERIES: Final[dict[str, str]] = {
     **dict.fromkeys(
         (
             "gpu_bootstrap_handler_errors_total",
-            'gpu_events_emitted_total{outcome=~"dropped|failed"}',
+            'gpu_events_emitted_total{cluster="",outcome=~"dropped|failed"}',
         ),
         _NOTHING_FAILS,
     ),

@@ -26,30 +26,37 @@ from telemetry.metric_declaration import MetricDeclarations
 
 
 def test_a_series_has_the_name_and_the_labels_of_its_metric():
-    assert str(select(metrics.PODS_WAITING)) == "gpu_pods_waiting"
+    assert str(select(metrics.PODS_WAITING)) == 'gpu_pods_waiting{cluster="$cluster"}'
     assert str(select(metrics.EVICTIONS, outcome="refused")) == (
-        'gpu_evictions_total{outcome="refused"}'
+        'gpu_evictions_total{cluster="$cluster", outcome="refused"}'
     )
     found = select(metrics.POOL_CONDITION, pool=matching("$pool"), condition=other_than("a", "b"))
-    assert str(found) == 'gpupool_condition{pool=~"$pool", condition!~"a|b"}'
-    assert str(select(GPU_UTIL, pod=other_than(""))) == 'DCGM_FI_DEV_GPU_UTIL{pod!=""}'
-    assert str(counts(metrics.POD_WAIT)) == "gpupool_wait_seconds_count"
-    assert str(buckets(metrics.POD_WAIT, le="30.0")) == 'gpupool_wait_seconds_bucket{le="30.0"}'
+    assert str(found) == 'gpupool_condition{cluster="$cluster", pool=~"$pool", condition!~"a|b"}'
+    foreign = 'DCGM_FI_DEV_GPU_UTIL{cluster="$cluster", pod!=""}'
+    assert str(select(GPU_UTIL, pod=other_than(""))) == foreign
+    assert str(counts(metrics.POD_WAIT)) == 'gpupool_wait_seconds_count{cluster="$cluster"}'
+    bucket = 'gpupool_wait_seconds_bucket{cluster="$cluster", le="30.0"}'
+    assert str(buckets(metrics.POD_WAIT, le="30.0")) == bucket
 
 
 def test_a_metric_of_another_name_gives_another_series():
     declared = MetricDeclarations(CollectorRegistry())
     renamed_one = declared.gauge("gpu_pods_in_line", "Pods that wait.", ["pool"])
-    assert str(max_by(select(renamed_one), "pool")) == "max by (pool) (gpu_pods_in_line)"
+    assert str(max_by(select(renamed_one), "pool")) == (
+        'max by (pool) (gpu_pods_in_line{cluster="$cluster"})'
+    )
 
 
 def test_functions_and_aggregations_keep_what_is_asked_for():
     vector = sum_by(rate(select(metrics.RECONCILES)), "controller")
-    assert str(vector) == "sum by (controller) (rate(gpu_reconciles_total[$__rate_interval]))"
-    assert str(increase(select(metrics.EVICTIONS))) == "increase(gpu_evictions_total[$__range])"
+    assert str(vector) == (
+        'sum by (controller) (rate(gpu_reconciles_total{cluster="$cluster"}[$__rate_interval]))'
+    )
+    of_range = 'increase(gpu_evictions_total{cluster="$cluster"}[$__range])'
+    assert str(increase(select(metrics.EVICTIONS))) == of_range
     assert quantile(0.5, metrics.POD_WAIT, "pool") == (
         "histogram_quantile(0.5, sum by (pool, le)"
-        " (rate(gpupool_wait_seconds_bucket[$__rate_interval])))"
+        ' (rate(gpupool_wait_seconds_bucket{cluster="$cluster"}[$__rate_interval])))'
     )
     assert or_zero(sum_by(vector)) == f"sum({vector}) or vector(0)"
 

@@ -21,7 +21,7 @@ from tests.support.exported_series import (
     name_of,
     series_of,
 )
-from tests.support.promql import Labels, labels_in, selectors
+from tests.support.promql import Labels, groupings, labels_in, selectors
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 
@@ -76,6 +76,17 @@ def test_an_expression_asks_only_for_what_is_exported(alert: Alert) -> None:
         assert label in labels
 
 
+@pytest.mark.parametrize("rule", [*ALERTS, *RECORDING_RULES], ids=lambda rule: rule.name)
+def test_a_rule_keeps_clusters_apart(rule: Alert | RecordingRule) -> None:
+    """One Prometheus may have series of several: an aggregation or a join without the label mixes them."""
+    mixed = [
+        text
+        for text, labels in groupings(promql_parser.parse(rule.expression))
+        if "cluster" not in labels
+    ]
+    assert mixed == []
+
+
 def test_names_are_unique() -> None:
     assert len({alert.name for alert in ALERTS}) == len(ALERTS) > 15
 
@@ -115,6 +126,6 @@ def test_the_rules_are_a_prometheus_rule() -> None:
     rule = build_alert_rules("somewhere")
     assert (rule["apiVersion"], rule["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
     group, recording = rule["spec"]["groups"]
-    assert [one["record"] for one in recording["rules"]] == ["gpu_scaling_success_rate"]
+    assert [one["record"] for one in recording["rules"]] == [rule.name for rule in RECORDING_RULES]
     assert [one["alert"] for one in group["rules"]] == [alert.name for alert in ALERTS]
     assert all(one["labels"]["severity"] in {"critical", "warning"} for one in group["rules"])

@@ -44,6 +44,13 @@ def test_an_expression_asks_only_for_what_is_exported(board: dict[str, Any]):
         labels_in(tree, KNOWN)
 
 
+@EACH_BOARD
+def test_an_expression_is_about_the_chosen_cluster(board: dict[str, Any]):
+    for expression in expressions_of(board):
+        for selector in selectors(parsed(expression)):
+            assert 'cluster="$cluster"' in str(selector)
+
+
 @pytest.mark.parametrize(
     "expression",
     [
@@ -79,13 +86,15 @@ def test_a_window_is_that_of_the_graph_or_of_the_viewer(board: dict[str, Any]):
 
 @EACH_BOARD
 def test_a_choice_is_among_the_labels_of_a_series(board: dict[str, Any]):
-    source, runbooks, *choices = board["templating"]["list"]
+    source, runbooks, cluster, *others = board["templating"]["list"]
+    choices = [cluster, *others]
     assert (source["name"], source["type"], source["query"]) == (
         "datasource",
         "datasource",
         "prometheus",
     )
     assert (runbooks["name"], runbooks["type"]) == (RUNBOOKS, "constant")
+    assert (cluster["name"], cluster["multi"], cluster["includeAll"]) == ("cluster", False, False)
     names = {"datasource", RUNBOOKS, "__rate_interval", "__range"}
     for choice in choices:
         names.add(choice["name"])
