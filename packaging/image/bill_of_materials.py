@@ -54,13 +54,13 @@ def components(root: "Path", libraries: "Path", subject: Subject) -> list[dict[s
             "version": debian.RELEASE,
         },
         *(_debian_package(one) for one in debian.unpacked(root)),
-        *(_wheel(one) for one in wheels.installed(libraries)),
+        *(_wheel(metadata, path) for path, metadata in wheels.installed(libraries).items()),
         {
             "type": "application",
             "bom-ref": subject.name,
             "name": subject.name,
             "version": subject.version,
-            **_license(subject.license, is_expression=True),
+            **({"licenses": [{"expression": subject.license}]} if subject.license else {}),
         },
     ]
 
@@ -113,21 +113,37 @@ def _debian_package(fields: "Mapping[str, str]") -> dict[str, Any]:
     }
 
 
-def _wheel(metadata: "Message") -> dict[str, Any]:
+def _wheel(metadata: "Message", directory: "Path") -> dict[str, Any]:
     name, version = metadata["Name"], metadata["Version"]
     purl = f"pkg:pypi/{wheels.normal(name)}@{quote(version, safe='')}"
-    expression = metadata["License-Expression"]
+    licenses = _licenses(metadata, directory)
     return {
         "type": "library",
         "bom-ref": purl,
         "name": name,
         "version": version,
-        **_license(expression or metadata["License"], is_expression=bool(expression)),
+        **({"licenses": licenses} if licenses else {}),
         "purl": purl,
     }
 
 
-def _license(text: str | None, *, is_expression: bool) -> dict[str, Any]:
-    if not text or len(text) > _LONGEST_NAME or "\n" in text:
-        return {}
-    return {"licenses": [{"expression": text} if is_expression else {"license": {"name": text}}]}
+def _licenses(metadata: "Message", directory: "Path") -> list[dict[str, Any]]:
+    """Return how the wheel says its license: as an expression, a name, classifiers, or else the text of files."""
+    if expression := metadata["License-Expression"]:
+        return [{"expression": expression}]
+    name = metadata["License"]
+    if name and len(name) <= _LONGEST_NAME and "\n" not in name:
+        return [{"license": {"name": name}}]
+    classifiers = [text.split(" :: ") for text in metadata.get_all("Classifier", [])]
+    if names := [parts[-1] for parts in classifiers if parts[0] == "License"]:
+        return [{"license": {"name": name}} for name in names]
+    return [
+        {"license": {"name": file, "text": {"content": _text(directory, file)}}}
+        for file in metadata.get_all("License-File", [])
+    ]
+
+
+def _text(directory: "Path", file: str) -> str:
+    """Return a text of a license, which stands below `licenses`, or beside the metadata in older wheels."""
+    below = directory / "licenses" / file
+    return (below if below.exists() else directory / file).read_text(encoding="utf-8")

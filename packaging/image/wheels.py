@@ -146,10 +146,12 @@ def drop_generated(directory: Path) -> None:
             cache.rmdir()
 
 
-def installed(directory: Path) -> "list[Message]":
-    """Return the metadata of each wheel in a directory, by its name."""
+def installed(directory: Path) -> "dict[Path, Message]":
+    """Return the metadata of each wheel in a directory by their own directory, in its order."""
     files = sorted(directory.glob("*.dist-info/METADATA"))
-    return [HeaderParser().parsestr(one.read_text(encoding="utf-8")) for one in files]
+    return {
+        file.parent: HeaderParser().parsestr(file.read_text(encoding="utf-8")) for file in files
+    }
 
 
 def is_wanted(path: str) -> bool:

@@ -26,6 +26,7 @@ from image.origin import origin_of
 from image.running import call, say
 
 from krew.plugin_manifest import PLUGIN, PROGRAM, PluginArchive, plugin_manifest
+from krew.shipped_licenses import copy_licenses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +52,8 @@ _EXCLUDED: Final = (
 _PAGE: Final = "console/edge/static"
 _COMPLETION: Final = "kubectl_complete-gpu"
 _LICENSE: Final = "LICENSE"
+_LICENSES: Final = "licenses"
+"""Of what is in the archive besides; those of the page stand in its script."""
 _URL: Final = "https://releases.example.com"
 
 
@@ -93,6 +96,7 @@ def build(out: Path, directory: Path, revision: str | None) -> PluginArchive:
     with tempfile.TemporaryDirectory(prefix="work-", dir=out) as work:
         bundle = _bundle(Path(work), directory, project, revision=revision)
         shutil.copy(directory / _LICENSE, bundle / _LICENSE)
+        copy_licenses(Path(work, "build", PROGRAM), bundle / _LICENSES, own=Path(work))
         shutil.copy(Path(__file__).with_name(_COMPLETION), bundle / _COMPLETION)
         part = Path(work) / name
         write_archive(part, bundle)

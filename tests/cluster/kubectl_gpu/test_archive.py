@@ -97,6 +97,8 @@ def test_the_manifest_has_the_digest_of_the_archive(installed: InstalledPlugin):
 def test_the_archive_has_the_license_and_nothing_of_the_servers_stack(installed: InstalledPlugin):
     store = installed.built / "store"
     assert (store / "LICENSE").read_bytes() == (binaries.ROOT / "LICENSE").read_bytes()
+    licensed = {path.name.rpartition("-")[0] or path.name for path in store.glob("licenses/*")}
+    assert licensed >= {"python", "pyinstaller", "aiohttp", "msgspec", "PyYAML", "libssl3"}
     names = {path.name for path in (store / "_internal").iterdir()}
     assert {"msgspec", "yaml", "aiohttp"} <= names
     of_the_server = {

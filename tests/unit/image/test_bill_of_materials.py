@@ -84,11 +84,24 @@ def test_packages_are_named_with_their_sources_and_wheels_as_the_index_has_them(
             "License-Expression: MIT OR PSF-2.0\n", [{"expression": "MIT OR PSF-2.0"}], id="SPDX"
         ),
         pytest.param("License: BSD\n", [{"license": {"name": "BSD"}}], id="a name"),
-        pytest.param(f"License: {'Permission is granted ' * 9}\n", None, id="its whole text"),
+        pytest.param(
+            f"License: {'Permission is granted ' * 9}\nClassifier: License :: OSI Approved :: MIT License\n"
+            "Classifier: Typing :: Typed\n",
+            [{"license": {"name": "MIT License"}}],
+            id="its whole text and a classifier",
+        ),
+        pytest.param(
+            "License-File: COPYING\n",
+            [{"license": {"name": "COPYING", "text": {"content": "do as you like"}}}],
+            id="a file",
+        ),
     ],
 )
-def test_a_licence_is_taken_where_it_is_a_name(tree: Path, more: str, licenses: object):
+def test_a_licence_is_named_as_the_wheel_says_it(tree: Path, more: str, licenses: object):
     a_wheel(tree, more)
+    texts = tree / "wheels/web_server-3.1.dist-info/licenses"
+    texts.mkdir()
+    (texts / "COPYING").write_text("do as you like")
     (wheel,) = (one for one in found(tree) if one["name"] == "Web_Server")
     assert wheel.get("licenses") == licenses
 

@@ -1,13 +1,18 @@
 """The archive of the plugin is the same from the same files, and its manifest names it by its digest."""
 
 import hashlib
+import importlib.metadata
 import os
+import sysconfig
 import tarfile
 from pathlib import Path
 
+import pytest
 import yaml
+from image.errors import ImageBuildError
 from krew.build import write_archive
 from krew.plugin_manifest import PluginArchive, plugin_manifest
+from krew.shipped_licenses import copy_licenses
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPLETION = ROOT / "packaging" / "krew" / "kubectl_complete-gpu"
@@ -67,3 +72,37 @@ def test_the_manifest_names_each_archive_by_its_digest():
 def test_the_program_for_completion_is_executable_and_asks_the_plugin():
     assert os.access(COMPLETION, os.X_OK)
     assert COMPLETION.read_text().splitlines()[-1] == 'exec kubectl-gpu __complete "$@"'
+
+
+def lists_of(directory: Path, *, modules: list[str], files: list[str]) -> Path:
+    """Write PyInstaller's lists of modules and files as it does."""
+    pure = [(Path(source).stem, source, "PYMODULE") for source in modules]
+    collected = [(Path(source).name, source, "BINARY") for source in files]
+    (directory / "PYZ-00.toc").write_text(repr(("PYZ-00.pyz", pure)))
+    (directory / "COLLECT-00.toc").write_text(repr((collected,)))
+    return directory
+
+
+def test_the_archive_has_the_license_of_each_origin_of_its_files(tmp_path: Path):
+    own = tmp_path / "site" / "kubectl_gpu" / "__main__.py"
+    lists = lists_of(tmp_path, modules=[yaml.__file__, os.__file__, str(own), "-"], files=[])
+    copy_licenses(lists, tmp_path / "licenses", own=tmp_path / "site")
+    version = importlib.metadata.version("PyYAML")
+    found = [path.relative_to(tmp_path / "licenses") for path in tmp_path.glob("licenses/**/*")]
+    names = {path.as_posix() for path in found}
+    assert {
+        f"PyYAML-{version}/licenses/LICENSE",
+        f"python-{sysconfig.get_python_version()}/LICENSE.txt",
+    } <= names
+    assert any(name.startswith("pyinstaller-") for name in names)
+    assert {path.parts[0].partition("-")[0] for path in found} == {
+        "PyYAML",
+        "pyinstaller",
+        "python",
+    }
+
+
+def test_a_file_whose_license_is_not_known_fails_the_build(tmp_path: Path):
+    lists = lists_of(tmp_path, modules=[], files=["/opt/vendor/libvendor.so.1"])
+    with pytest.raises(ImageBuildError, match="dpkg-query"):
+        copy_licenses(lists, tmp_path / "licenses", own=tmp_path / "site")
