@@ -143,7 +143,7 @@ bench-cluster: bench-karpenter ## that, and pods a second on an unmodified Kuber
 .PHONY: manifests
 manifests: install ## print everything a cluster needs into build/manifests
 	@mkdir -p $(BUILD)/manifests
-	@for target in all crds rbac webhooks policy scheduler-config operands alerts examples; do \
+	@for target in all crds rbac webhooks policy scheduler-config alerts examples; do \
 	  $(BIN)/gpu-control-plane render $$target > $(BUILD)/manifests/$$target.yaml; \
 	  echo $(BUILD)/manifests/$$target.yaml; done
 

@@ -221,9 +221,14 @@ def _dashboards(board: str | None, namespace: str) -> str:
 def _operands(options: "argparse.Namespace", namespace: str) -> list[dict[str, Any]]:
     from operands.bootstrap_states import build_operands
     from operands.operand_state import ALL_KINDS_SERVED
-    from server.controllers.settings import bootstrap_operands
+    from server.controllers.settings import bootstrap_operands, check_images
+    from server.settings import BadSettingsError
 
     settings = _load_settings(options)
+    try:
+        check_images(settings)
+    except BadSettingsError as error:
+        raise CommandLineError(str(error)) from error
     operands = bootstrap_operands(settings.model_copy(update={"namespace": namespace}))
     return build_operands(operands, ALL_KINDS_SERVED)
 

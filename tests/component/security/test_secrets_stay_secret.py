@@ -165,7 +165,10 @@ async def test_render_prints_no_key(target: str, tmp_path: Path) -> None:
     file.write_bytes(key)
     pool = tmp_path / "pool.yaml"
     pool.write_text(example_text("pool-autoscaling"))
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("device_plugin: {image: registry.example/gpu}\n")
     arguments = {
+        RenderTarget.OPERANDS.value: ("--settings", str(settings)),
         RenderTarget.SCHEDULER_CONFIG.value: ("--client-key", str(file)),
         RenderTarget.NODEPOOL.value: ("--pool-file", str(pool)),
     }.get(target, ())

@@ -28,15 +28,20 @@ VALUES = {
     "pool_file": "other.yaml",
     "node_class": "karpenter.example/NodeClass/gpu",
 }
-NEEDED = {"nodepool": ("--pool-file", "pools.yaml")}
+NEEDED = {
+    "nodepool": ("--pool-file", "pools.yaml"),
+    "operands": ("--settings", "image.yaml"),
+}
 """What a target does not print anything without."""
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
 
 @pytest.fixture(autouse=True)
 def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = "device_plugin: {image: registry.example/gpu}\n"
+    (tmp_path / "image.yaml").write_text(image)
     (tmp_path / "settings.yaml").write_text(
-        "namespace: elsewhere\nnode_software: {enabled: true}\nbootstrap: {operands: External}\n"
+        f"{image}namespace: elsewhere\nnode_software: {{enabled: true}}\nbootstrap: {{operands: External}}\n"
     )
     (tmp_path / "values.yaml").write_text("scheduler: {replicas: 3}\n")
     (tmp_path / "ca.crt").write_text(CERTIFICATE)
@@ -68,6 +73,12 @@ def test_a_flag_changes_what_is_printed_or_is_refused(
         elif option != "pool":
             assert run(["render", target, *needed, *arguments]) == OK
             assert capsys.readouterr().out != without, option
+
+
+def test_operands_without_an_image_are_not_printed(capsys: pytest.CaptureFixture[str]):
+    said = complaint_of(capsys, "operands")
+    assert said.startswith("device_plugin.image, node_agent.image, ")
+    assert "'' names no registry" in said
 
 
 def test_of_several_pools_in_a_file_a_flag_names_the_printed_ones(
