@@ -128,23 +128,12 @@ class CertificateRotation:
         self._client_name = client_secret_name
         self._interval_s = interval_s
         self._backoff = backoff or Backoff(base_s=1.0, cap_s=60.0)
-        self._poked = asyncio.Event()
         self._log = _log.bind(secret=f"{namespace}/{secret_name}")
-
-    def poke(self) -> None:
-        """Ask for a pass now, as when a watch showed that the Secret or a caBundle changed."""
-        self._poked.set()
 
     async def run(self) -> NoReturn:
         """Pass after pass, for ever; failures are logged, counted and tried again."""
-        while True:
-            self._poked.clear()
-            delay_s = await self._attempt()
-            try:
-                async with asyncio.timeout(delay_s):
-                    await self._poked.wait()
-            except TimeoutError:
-                continue
+        while True:  # noqa: ASYNC110  # only the time ends the pause
+            await asyncio.sleep(await self._attempt())
 
     async def check(self) -> None:
         """Make one pass. Safe to repeat, to run on several replicas at once, and to cancel anywhere.

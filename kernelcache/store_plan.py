@@ -109,10 +109,6 @@ class StorePlan:
     next_at: float | None
     """Before this time, nothing but an event changes the plan; None where time changes nothing."""
 
-    @property
-    def has_nothing_to_do(self) -> bool:
-        return not self.removals and not self.extractions
-
 
 @final
 @dataclass(frozen=True, slots=True)

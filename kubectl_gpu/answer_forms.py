@@ -36,7 +36,6 @@ class Tone(Enum):
     GOOD = "32"
     BAD = "31"
     WARNING = "33"
-    QUIET = "2"
     STRONG = "1"
 
 

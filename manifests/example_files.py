@@ -1,9 +1,6 @@
 """The example manifests, shipped in the package: `manifests/examples/*.yaml`."""
 
 import importlib.resources
-from typing import Any
-
-import yaml
 
 _DIRECTORY = importlib.resources.files("manifests") / "examples"
 
@@ -27,7 +24,3 @@ def example_text(name: str) -> str:
     if name not in example_names():
         raise ValueError(f"there is no example {name!r}; there are {', '.join(example_names())}")
     return (_DIRECTORY / f"{name}.yaml").read_text(encoding="utf-8")
-
-
-def load_example(name: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(example_text(name)))

@@ -12,10 +12,6 @@ if TYPE_CHECKING:
     from api.kubelet.proto.podresources_pb2 import ContainerResources, PodResources
 
 SOCKET: Final = "kubelet.sock"
-PODRESOURCES_DIRECTORY: Final = "/var/lib/kubelet/pod-resources"
-"""Below kubelet's root directory, so that it is elsewhere where that is. Mount the directory and not the
-socket, which a kubelet that restarts replaces."""
-
 SERVICE: Final = "v1.PodResourcesLister"
 LIST: Final = "List"
 GET: Final = "Get"

@@ -116,11 +116,6 @@ class _Manifest(msgspec.Struct, frozen=True):
 _decoder: Final = msgspec.json.Decoder(_Manifest)
 
 
-def simple_signing_tag(digest: Digest) -> str:
-    """Return the tag of the manifest with the signatures in the older form."""
-    return f"{digest.replace(':', '-')}.sig"
-
-
 def read_simple_signing_manifest(manifest: bytes) -> tuple[SignatureBlob, ...]:
     """Return the payloads of a manifest with signatures in the older form; other layers are left out.
 

@@ -29,11 +29,6 @@ def largest_aligned(topology: "Topology", free: int) -> int:
     return max(1 if free else 0, *on_nodes, *on_islands)
 
 
-def can_ever_align(topology: "Topology", count: int) -> bool:
-    """Say whether an aligned set of this size exists, whatever is free."""
-    return count <= largest_aligned(topology, (1 << len(topology.numa)) - 1)
-
-
 def aligned_regions(topology: "Topology", within: int) -> tuple[int, ...]:
     """Return the maximal aligned sets of these devices, NUMA nodes first; single devices are not listed."""
     numa_nodes = [node & within for node in topology.numa_nodes]

@@ -78,11 +78,6 @@ def _fault(room: Room, request: "UnitRequest") -> RoomFault:
     )
 
 
-def can_ever_fit(room: Room, request: "UnitRequest") -> bool:
-    """Say whether the pod could be placed there if every unit were free, and every device healthy."""
-    return fits(room.devices, room.devices.capacity, request)
-
-
 def most_aligned(devices: "DeviceRules", units: "Counts") -> int:
     """Return the most of these units that are on one NUMA node, in one island, or on one device."""
     mask = sum(1 << at for at, count in enumerate(units) if count)

@@ -34,7 +34,11 @@ class TracePod(msgspec.Struct, frozen=True):
 
 
 def read_pods(lines: "Iterable[str]", file: str) -> list[TracePod]:
-    """Read `openb_pod_list_*.csv`; the column `gpu_spec` and those of times may be missing."""
+    """Read `openb_pod_list_*.csv`; the column `gpu_spec` and those of times may be missing.
+
+    Raises:
+        TraceError: a row of it cannot be read.
+    """
     needed = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
     return [_pod(row) for row in rows(lines, file, needed)]
 

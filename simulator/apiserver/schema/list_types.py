@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Json = dict[str, Any]
-Shape = "Mapping[str, Any]"
 
 FREE: Final[Json] = {}
 

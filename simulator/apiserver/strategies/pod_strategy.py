@@ -31,9 +31,6 @@ _IMMUTABLE_TEXT: Final = (
     "was previously negative)"
 )
 
-PriorityClasses = "Callable[[str], Mapping[str, Any] | None]"
-"""Return the class of that name, or for "" the global default; None where there is none."""
-
 
 def default(body: Json) -> None:
     """Fill in the API server's defaults, in place; idempotent."""

@@ -9,11 +9,11 @@ import pytest
 
 from api.kinds.autoscaling import ScalingBackend
 from api.kinds.gpupool import GPUPool
-from manifests.example_files import load_example
 from manifests.scaling.node_overlay import build_node_overlays
 from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from simulator.karpenter.instance_types import INSTANCE_TYPES
 from tests.cluster.environment import client, karpenter, polling
+from tests.support.examples import load_example
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

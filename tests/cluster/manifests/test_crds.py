@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from manifests.example_files import example_names, load_example
+from manifests.example_files import example_names
 from tests.cluster.manifests.objects import a_pool
+from tests.support.examples import load_example
 
 DEVICES = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices"
 

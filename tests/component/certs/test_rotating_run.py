@@ -1,4 +1,4 @@
-"""Pass after pass, in virtual time: intervals, failures, pokes."""
+"""Pass after pass, in virtual time: intervals and failures."""
 
 import asyncio
 import datetime as dt
@@ -127,25 +127,13 @@ async def test_lost_race_that_never_ends_is_a_counted_failure():
 async def test_success_makes_the_next_failure_short_again():
     store = MemoryStore()
     store.fail_next["read"] = [StoreUnavailableError("down")] * 8
-    async with running(subject := rotation(store)):
+    async with running(subject := rotation(store, interval_s=10.0)):
         await subject.ready.wait()
         await asyncio.sleep(1)
         calls = store.calls
         store.fail_next["read"] = [StoreUnavailableError("down")]
-        subject.poke()
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(10.1)
         assert store.calls == calls + 3
-
-
-async def test_poke_brings_the_next_pass_at_once():
-    store = MemoryStore()
-    async with running(subject := rotation(store)):
-        await subject.ready.wait()
-        await asyncio.sleep(1)
-        store.injected = None
-        subject.poke()
-        await asyncio.sleep(0.1)
-        assert store.injected == store.bundle.trust_pem
 
 
 async def test_error_that_is_none_of_ours_ends_the_task():

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from manifests.example_files import load_example
 from tests.support.api_servers import Api
 from tests.support.conformance import GROUP_PATH
+from tests.support.examples import load_example
 
 Json = dict[str, Any]
 

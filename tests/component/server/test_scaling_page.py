@@ -5,7 +5,7 @@ import pytest
 
 from kube.resources import GPU_POOLS
 from manifests.constants import SCALING_PATH
-from manifests.example_files import load_example
+from tests.support.examples import load_example
 from tests.support.polling import until_async
 from tests.support.running_server import Cluster, RunningServer, a_server
 from tests.support.served_app import TOKEN, ServedApp

@@ -46,6 +46,10 @@ def a_store(
     )
 
 
+def is_idle(plan: StorePlan) -> bool:
+    return not plan.removals and not plan.extractions
+
+
 def carried_out(
     store: StoreSnapshot, plan: StorePlan, now: float, sizes: Mapping[Digest, int] | None = None
 ) -> StoreSnapshot:

@@ -22,7 +22,17 @@ from kernelcache.store_snapshot import (
     WantedCache,
     unneeded_since,
 )
-from tests.unit.kernelcache.stores import A, B, C, a_store, a_wanted, carried_out, named, on_disk
+from tests.unit.kernelcache.stores import (
+    A,
+    B,
+    C,
+    a_store,
+    a_wanted,
+    carried_out,
+    is_idle,
+    named,
+    on_disk,
+)
 
 TERMS = StoreTerms(quota_bytes=100, grace_s=300.0, retry_base_s=10.0, retry_max_s=60.0)
 NO_QUOTA = dataclasses.replace(TERMS, quota_bytes=None)
@@ -45,7 +55,7 @@ def test_wanted_cache_is_extracted_and_then_kept():
         Extract(digest=A, caches=(NAME,), reason=ExtractionReason.WARM, max_bytes=100),
     )
     after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
-    assert after.has_nothing_to_do
+    assert is_idle(after)
     assert after.kept == (Keep(digest=A, reason=KeepReason.WANTED),)
     assert after.next_at is None
 
@@ -58,7 +68,7 @@ def test_caches_of_one_digest_share_one_copy():
     [one] = plan_store(store, TERMS, NOW).extractions
     assert one.caches == (named("x", "a"), named("x", "b"))
     store = dataclasses.replace(store, stored={A: on_disk()})
-    assert plan_store(store, TERMS, NOW).has_nothing_to_do
+    assert is_idle(plan_store(store, TERMS, NOW))
     del store.wanted[named("x", "a")]  # type: ignore[attr-defined]  # a dict, as the builder made it
     assert plan_store(store, TERMS, NOW).kept == (Keep(digest=A, reason=KeepReason.WANTED),)
 
@@ -105,7 +115,7 @@ def test_a_cache_without_a_pod_displaces_no_other_cache():
     """Two caches that do not fit together would be pulled in turn for ever."""
     store = a_store([a_wanted(A, 60), a_wanted(B, 60)], {A: on_disk(60)})
     plan = plan_store(store, TERMS, NOW)
-    assert plan.has_nothing_to_do
+    assert is_idle(plan)
     assert plan.postponed == (
         Postpone(
             digest=B, caches=(named("cache-1"),), reason=PostponeReason.NO_ROOM, missing_bytes=20
@@ -121,7 +131,7 @@ def test_a_pod_that_waits_displaces_the_least_recently_used_cache_and_that_one_s
     assert plan.removals == (Remove(digest=B, reason=RemovalReason.ROOM),)
     assert [one.reason for one in plan.extractions] == [ExtractionReason.POD_WAITS]
     after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
-    assert after.has_nothing_to_do
+    assert is_idle(after)
     assert [one.digest for one in after.postponed] == [B]
 
 
@@ -135,7 +145,7 @@ def test_two_pods_that_wait_displace_nothing_of_each_other():
     wanted = [a_wanted(A, 60, is_awaited=True), a_wanted(B, 60, is_awaited=True)]
     store = a_store(wanted, {A: on_disk(60)})
     plan = plan_store(store, TERMS, NOW)
-    assert plan.has_nothing_to_do
+    assert is_idle(plan)
     assert [(one.reason, one.missing_bytes) for one in plan.postponed] == [
         (PostponeReason.NO_ROOM, 20)
     ]
@@ -144,10 +154,10 @@ def test_two_pods_that_wait_displace_nothing_of_each_other():
 def test_nothing_is_removed_for_a_cache_that_would_not_fit_anyway():
     wanted = [a_wanted(C, 101, is_awaited=True)]
     store = a_store(wanted, {A: on_disk(50)}, mounted=[A])
-    assert plan_store(store, TERMS, NOW).has_nothing_to_do
+    assert is_idle(plan_store(store, TERMS, NOW))
     store = a_store(wanted, {A: on_disk(50)})
     plan = plan_store(store, TERMS, NOW)
-    assert plan.has_nothing_to_do
+    assert is_idle(plan)
     assert [one.missing_bytes for one in plan.postponed] == [1]
 
 
@@ -161,7 +171,7 @@ def test_quota_that_was_lowered_displaces_what_no_pod_uses():
     plan = plan_store(store, TERMS, NOW)
     assert plan.removals == (Remove(digest=A, reason=RemovalReason.QUOTA),)
     after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
-    assert after.has_nothing_to_do
+    assert is_idle(after)
     assert [(one.digest, one.reason) for one in after.postponed] == [(A, PostponeReason.NO_ROOM)]
 
 
@@ -233,7 +243,7 @@ def test_what_cannot_be_removed_makes_no_room():
     failures = {A: FailedAttempts(count=1, at=NOW)}
     store = a_store([a_wanted(B, 60)], {A: on_disk(60)}, failures=failures)
     plan = plan_store(store, TERMS, NOW)
-    assert plan.has_nothing_to_do
+    assert is_idle(plan)
     assert plan.next_at == NOW + 10.0
     later = plan_store(store, TERMS, NOW + 10.0)
     assert [one.digest for one in later.removals] == [A]
@@ -244,7 +254,7 @@ def test_lost_content_under_a_mount_is_extracted_again():
     """A lost store: the references are there, the content is not."""
     store = a_store([a_wanted(A)], mounted=[A])
     assert extracted(store) == [A]
-    assert plan_store(a_store([], mounted=[A]), TERMS, NOW).has_nothing_to_do
+    assert is_idle(plan_store(a_store([], mounted=[A]), TERMS, NOW))
 
 
 @pytest.mark.parametrize("field", ["quota_bytes", "grace_s", "retry_base_s", "retry_max_s"])
@@ -258,7 +268,7 @@ def test_cache_that_was_larger_than_its_image_says_does_not_come_back_once_displ
     plan = plan_store(store, TERMS, NOW)
     assert plan.removals == (Remove(digest=A, reason=RemovalReason.QUOTA),)
     after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
-    assert after.has_nothing_to_do
+    assert is_idle(after)
     assert [one.missing_bytes for one in after.postponed] == [20]
 
 

@@ -15,7 +15,7 @@ from kernelcache.store_snapshot import (
     WantedCache,
     unneeded_since,
 )
-from tests.unit.kernelcache.stores import DIGESTS, bytes_of, carried_out, named
+from tests.unit.kernelcache.stores import DIGESTS, bytes_of, carried_out, is_idle, named
 
 NOW = 100.0
 ONE = st.sampled_from(DIGESTS)
@@ -116,14 +116,14 @@ def test_plan_that_is_carried_out_leaves_nothing_to_do(store, terms):
     plan = plan_store(store, terms, NOW)
     assert plan_store(store, terms, NOW) == plan
     after = plan_store(carried_out(store, plan, NOW), terms, NOW)
-    assert after.has_nothing_to_do
+    assert is_idle(after)
 
 
 @given(snapshots(), TERMS)
 def test_extraction_that_fills_its_share_leaves_nothing_to_do(store, terms):
     plan = plan_store(store, terms, NOW)
     full = {one.digest: one.max_bytes for one in plan.extractions if one.max_bytes is not None}
-    assert plan_store(carried_out(store, plan, NOW, full), terms, NOW).has_nothing_to_do
+    assert is_idle(plan_store(carried_out(store, plan, NOW, full), terms, NOW))
 
 
 @given(snapshots(), TERMS, st.randoms(use_true_random=False))

@@ -14,9 +14,10 @@ from api.names import POOL_NODE_LABEL_PREFIX
 from inventory.products import display_product
 from kernelcache.signatures.signature_policy import read_signature_policy
 from manifests.caches.cache_crds import build_cache_crds
-from manifests.example_files import example_names, example_text, load_example
+from manifests.example_files import example_names, example_text
 from manifests.install.crds import build_crds
 from telemetry.conditions import DeviceCondition, DeviceHealthy
+from tests.support.examples import load_example
 
 MODELS = {
     "GPUDevice": GPUDevice,

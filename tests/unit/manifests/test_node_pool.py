@@ -9,11 +9,11 @@ from api.foreign.karpenter import NodePool
 from api.kinds.gpupool import GPUPool
 from autoscaling.node_pool_checks import node_pool_fault
 from autoscaling.terms import scaling_terms
-from manifests.example_files import load_example
 from manifests.scaling.node_overlay import build_node_overlays
 from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from pool.facts import pool_facts
 from reconciler.sinks.karpenter_sink import observe_node_pool
+from tests.support.examples import load_example
 
 CLASS = NodeClassRef("karpenter.k8s.aws", "EC2NodeClass", "default")
 TYPE = "node.kubernetes.io/instance-type"

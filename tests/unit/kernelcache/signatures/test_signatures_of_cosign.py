@@ -15,7 +15,6 @@ from kernelcache.signatures.signature_material import (
     SignatureMaterial,
     read_bundle_manifest,
     read_simple_signing_manifest,
-    simple_signing_tag,
 )
 from kernelcache.signatures.signature_policy import SignaturePolicy, read_signature_policy
 from kernelcache.signatures.signature_verdict import (
@@ -113,7 +112,3 @@ def test_ed25519ph_which_cosign_uses_for_ed25519_keys_is_refused_by_name(sample:
         message=f"{digest}: not accepted: no listed key has made it; of the listed Ed25519 key,"
         " signatures of cosign (Ed25519ph) cannot be verified: sign with a key of ECDSA or RSA",
     )
-
-
-def test_the_tag_of_the_older_form_is_made_of_the_digest():
-    assert simple_signing_tag(OTHER_IMAGE) == f"sha256-{'0' * 64}.sig"
