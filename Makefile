@@ -121,6 +121,13 @@ cosign-test: install ## signatures of caches: ours by cosign, cosign's by us; bu
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes registry cosign
 	$(BIN)/pytest tests/cluster/caches/registries/test_cosign.py --with-cluster --long
 
+.PHONY: tools-test
+tools-test: install ## what deptry finds in imports, and kube-score in rendered objects (nightly)
+	$(BIN)/deptry . --extend-exclude '(demo|simulator|packaging|build)/'
+	$(BIN)/deptry . --exclude '\.venv|build/' --ignore DEP002,DEP004
+	@tests/cluster/components/build.sh $(BUILD)/kubernetes kube-score
+	$(BIN)/pytest tests/cluster/manifests/test_kube_score.py --with-cluster --long
+
 .PHONY: fault-test
 fault-test: install ## a fault run on an unmodified Kubernetes: make fault-test SEED=7 STEPS=2000 [ONLY=watch]
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes

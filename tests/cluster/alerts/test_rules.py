@@ -646,7 +646,7 @@ def test_a_rule_that_never_fires_would_be_found(
 
 
 def test_prometheus_reads_every_rule(promtool: Promtool, rules_file: Path):
-    done = promtool("check", "rules", rules_file)
+    done = promtool("check", "rules", "--lint=all", "--lint-fatal", rules_file)
     assert done.returncode == 0, done.stdout + done.stderr
     found = [int(count) for count in re.findall(r"SUCCESS: (\d+) rules found", done.stdout)]
     assert sum(found) == len(ALERTS) + len(RECORDING_RULES)

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Builds the unmodified Kubernetes of go.mod, kwok of kwok/go.mod, containerd of containerd/go.mod, Helm 4 and 3 of
 # helm/go.mod and helm3/go.mod, Karpenter of karpenter/go.mod, csi-sanity of csi-sanity/go.mod, the registry of
-# registry/, kubeconform of kubeconform/go.mod, NVIDIA's upgrade machine of operator-libs/ and cosign of cosign/go.mod
-# into OUTDIR/<version of Kubernetes>.
+# registry/, kubeconform of kubeconform/go.mod, NVIDIA's upgrade machine of operator-libs/, kube-score of
+# kube-score/go.mod and cosign of cosign/go.mod into OUTDIR/<version of Kubernetes>.
 # Karpenter's CustomResourceDefinitions are copied into the folder karpenter-crds beside it.
 #
 #   build.sh OUTDIR [NAME...]      NAME: etcd etcdutl kube-apiserver kube-scheduler kube-controller-manager
 #                                        kubectl kubelet kwok containerd containerd-shim-runc-v2 ctr helm helm3
-#                                        karpenter csi-sanity registry kubeconform operator-libs cosign
+#                                        karpenter csi-sanity registry kubeconform operator-libs kube-score cosign
 #
-# cosign is built where it is named, and not by default: it takes three minutes of its own, and long tests alone need it.
+# The last two are built where they are named, and not by default: nightly tests alone need them, and cosign takes three
+# minutes of its own.
 # What is already there and newer than its go.mod, go.sum and program is left alone. With an empty build cache
 # all eighteen take about twenty minutes on two cores, the registry one of them. GOFLAGS, GOPROXY and GOCACHE are
 # honoured.
@@ -38,7 +39,7 @@ module_of() {
   case $1 in
     kwok) echo kwok ;;
     containerd* | ctr) echo containerd ;;
-    helm | helm3 | karpenter | csi-sanity | registry | kubeconform | operator-libs | cosign) echo "$1" ;;
+    helm | helm3 | karpenter | csi-sanity | registry | kubeconform | operator-libs | kube-score | cosign) echo "$1" ;;
     *) echo . ;;
   esac
 }
@@ -56,6 +57,7 @@ package_of() {
     csi-sanity) echo github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity ;;
     registry | operator-libs) echo . ;;
     kubeconform) echo github.com/yannh/kubeconform/cmd/kubeconform ;;
+    kube-score) echo github.com/zegl/kube-score/cmd/kube-score ;;
     cosign) echo github.com/sigstore/cosign/v3/cmd/cosign ;;
     *) die "unknown component '$1'" ;;
   esac

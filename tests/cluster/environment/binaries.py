@@ -110,6 +110,11 @@ def find_cosign(progress: "Callable[[str], None]") -> Path:
     return _find(["cosign"], progress)["cosign"]
 
 
+def find_kube_score(progress: "Callable[[str], None]") -> Path:
+    """Return kube-score, which judges objects; for long tests."""
+    return _find(["kube-score"], progress)["kube-score"]
+
+
 def find_docker_registry(progress: "Callable[[str], None]") -> Path:
     """Return `docker-registry`, which has no referrers API: from PATH, else from Debian's package."""
     installed = shutil.which("docker-registry")
