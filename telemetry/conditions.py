@@ -104,20 +104,6 @@ class PoolConflict(Enum):
     OWNED_BY_OTHER_POOL = "OwnedByOtherPool"
 
 
-class PoolPhase(Enum):
-    """`status.phase` of a GPUPool."""
-
-    PENDING = "Pending"
-    """No device yet."""
-    READY = "Ready"
-    DEGRADED = "Degraded"
-    """Devices, but none of them healthy."""
-    MAINTENANCE = "Maintenance"
-    """No new pods until the new allocation is in effect."""
-    MISCONFIGURED = "Misconfigured"
-    TERMINATING = "Terminating"
-
-
 class DeviceCondition(Enum):
     """Condition types of a GPUDevice; each has one writer."""
 

@@ -42,7 +42,9 @@ from api.kinds.gpupool import (
     DeviceSelector,
     GPUPool,
     GPUPoolSpec,
+    GPUPoolStatus,
     Maintenance,
+    PoolPhase,
     PoolResource,
     ReservationPolicy,
     Scheduling,
@@ -257,7 +259,13 @@ ENUM_MEMBERS: Final[Mapping[type[Enum], tuple[Enum, ...]]] = {
 }
 """Enums of which our kinds accept fewer members than the models, which also decode other kinds."""
 
+TEXT_ENUMS: Final[Mapping[tuple[type, str], type[Enum]]] = {
+    (GPUPoolStatus, "phase"): PoolPhase,
+}
+"""Fields that our kinds take members of an enum in; to the model they are text, so that it reads those of later versions."""
+
 REQUIRED: Final[Mapping[type, tuple[str, ...]]] = {
+    Condition: ("lastTransitionTime", "message", "reason"),
     GKMCacheSpec: ("image",),
     Taint: ("key", "effect"),
     **NVIDIA_REQUIRED,

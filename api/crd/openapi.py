@@ -73,7 +73,8 @@ def _struct(cls: type[Struct]) -> Schema:
 
 
 def _field(cls: type[Struct], field: types.Field, documented: str | None) -> Schema:
-    schema = _schema(field.type)
+    text_enum = rules.TEXT_ENUMS.get((cls, field.name))
+    schema = _enum(text_enum) if text_enum is not None else _schema(field.type)
     if documented:
         members = schema.get("description", "") if schema.keys() & {"enum", "anyOf"} else ""
         schema["description"] = f"{documented}\n\n{members}" if members else documented

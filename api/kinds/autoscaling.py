@@ -107,7 +107,8 @@ class ScaleRequestStatus(Model, frozen=True):
     shape: str
     """Name of its shape."""
     phase: str = ""
-    """Planned, Signalled, Launched, Registered, Incomplete, AgentReady, Reserved, Released, or Failed."""
+    """Planned, Signalled, Launched, Registered, Incomplete, AgentReady, Reserved, Released, Failed, Expired, or Superseded
+    (nothing waits for it any more)."""
     node_claim: str = ""
     """Karpenter's NodeClaim, once there is one."""
     node: str = ""

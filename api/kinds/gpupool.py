@@ -284,14 +284,29 @@ class EffectiveAllocation(Model, frozen=True):
     """Number of time slices of a device; 1 in the other modes."""
 
 
+class PoolPhase(Enum):
+    """Summary of a pool's conditions."""
+
+    PENDING = "Pending"
+    """No device yet."""
+    READY = "Ready"
+    """Pods can get units, as long as some are free."""
+    DEGRADED = "Degraded"
+    """Devices, but none of them healthy."""
+    MAINTENANCE = "Maintenance"
+    """No new pods until the new allocation is in effect."""
+    MISCONFIGURED = "Misconfigured"
+    """Its spec cannot be served; the condition says why."""
+    TERMINATING = "Terminating"
+    """It is being deleted, and goes once no pod has a unit."""
+
+
 class GPUPoolStatus(Model, frozen=True):
     """Observed state of the pool."""
 
     observed_generation: int = 0
     """Generation of the spec that the status describes."""
     phase: str = ""
-    """Summary of the conditions: Pending (no device yet), Ready, Degraded (no healthy device), Maintenance,
-    Misconfigured, or Terminating."""
     resource_name: str = ""
     """The extended resource that pods request."""
     strategy: Strategy | None = None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
+from api.kinds.gpupool import GPUPoolStatus, PoolCapacity, PoolPhase
 from api.status_conditions import is_condition_true, new_condition
 from inventory.pools.maintenance import change_text, pods_text
 from inventory.pools.validation import VALID_POOL, PoolFaultReason
@@ -11,7 +11,6 @@ from telemetry.conditions import (
     PoolCapacityLow,
     PoolCondition,
     PoolMisconfigured,
-    PoolPhase,
     PoolReady,
     PoolSupported,
 )

@@ -165,9 +165,10 @@ async def test_a_pool_without_devices_waits_for_them(cluster: Cluster):
 
 
 async def test_a_pool_whose_devices_are_all_faulted_is_degraded(cluster: Cluster):
-    fault = [{"type": "Healthy", "status": "False", "reason": "Xid79", "message": ""}]
+    at = "2025-01-01T00:00:00Z"
+    fault = {"type": "Healthy", "status": "False", "reason": "Xid79", "message": ""}
     for number in range(2):
-        await cluster.report(f"n1-{number}", conditions=fault)
+        await cluster.report(f"n1-{number}", conditions=[fault | {"lastTransitionTime": at}])
     await cluster.observe()
     await cluster.reconcile_pool()
     status = await cluster.status_of()
@@ -201,7 +202,7 @@ async def test_a_status_that_somebody_spoiled_is_put_right(cluster: Cluster):
     await cluster.reconcile_pool()
     await cluster.observe()
     cluster.allocation_state.index.changes.take()
-    spoiled = {"status": {"phase": "Nonsense", "capacity": {"total": 99}}}
+    spoiled = {"status": {"phase": "Degraded", "capacity": {"total": 99}}}
     await cluster.client.merge_patch(GPU_POOLS, spoiled, name="whole", subresource="status")
     await cluster.observe()
     assert "whole" in cluster.allocation_state.index.changes.take().pools

@@ -13,7 +13,7 @@ from api.kinds.gkmcache import ClusterGKMCache, GKMCache
 from api.kinds.gkmcachenode import ClusterGKMCacheNode, GKMCacheNode
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
-from api.kinds.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
+from api.kinds.gpupool import AllocationMode, GPUPool, PoolPhase, Strategy, WhenExhausted
 from api.kinds.leadershipterm import GPUControlPlaneTerm
 from api.kinds.nvidia.clusterpolicy import ClusterPolicy
 from api.kinds.nvidia.nvidiadriver import NVIDIADriver
@@ -192,6 +192,7 @@ def test_optional_object_is_not_conjured_up():
         (".spec.allocation.mode", AllocationMode),
         (".spec.scheduling.strategy", Strategy),
         (".spec.reservation.whenExhausted", WhenExhausted),
+        (".status.phase", PoolPhase),
     ],
 )
 def test_enum_lists_and_explains_its_members(path, enum):
@@ -199,6 +200,16 @@ def test_enum_lists_and_explains_its_members(path, enum):
     assert schema["enum"] == [member.value for member in enum]
     for member in enum:
         assert f"{member.value}: " in schema["description"]
+
+
+def test_the_model_reads_a_phase_of_a_later_version():
+    assert msgspec.convert({"status": {"phase": "Later"}}, GPUPool).status.phase == "Later"
+
+
+@pytest.mark.parametrize("kind", [*OBSERVED, *CACHES, ClusterPolicy, NVIDIADriver])
+def test_a_condition_has_all_that_kubernetes_requires_of_one(kind):
+    condition = at(crd_schema(kind), ".status.conditions[]")
+    assert condition["required"] == ["lastTransitionTime", "message", "reason", "status", "type"]
 
 
 def test_label_selector_takes_no_operators_of_node_affinity():

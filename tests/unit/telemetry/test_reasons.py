@@ -5,9 +5,10 @@ from enum import Enum
 
 import pytest
 
+from api.kinds.gpupool import PoolPhase
 from api.names import PoolName
 from pool.refusal import CacheMisfit, NodeReason, NodeRefusal
-from telemetry.conditions import PoolCondition, PoolPhase, PoolReady
+from telemetry.conditions import PoolCondition, PoolReady
 from telemetry.reasons import EventReason, RefusalReason, node_refusal_text
 
 KINDS = (EventReason, RefusalReason, PoolCondition, PoolReady, PoolPhase, NodeReason)
