@@ -243,8 +243,8 @@ class RuleValues(MonitorValues):
     """The alerts."""
 
     runbook_page: PageAddress = "docs/operations.md"
-    """Address of docs/operations.md as users reach it; each alert's `runbook_url` is an anchor of it, and panels of the
-    dashboards link there."""
+    """Address of docs/operations.md as users reach it; the default, its path in the sources, is none. Each alert's
+    `runbook_url` is an anchor of it, and panels of the dashboards link there."""
 
 
 class DashboardValues(_Values):
