@@ -49,6 +49,7 @@ REASONS_LIVE_IN = {
     "telemetry/reasons.py",
     "telemetry/conditions.py",
     "pool/what_if/explanation.py",  # UnitWaitReason is the reason of a condition, and the core's answer
+    "api/kinds/gpupool.py",  # two phases of a pool are called as the events that they begin with
 }
 
 IMPORT_ALL = """
