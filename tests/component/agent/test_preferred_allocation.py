@@ -292,6 +292,39 @@ async def test_pods_that_wait_over_a_restart_of_kubelet_get_theirs(
     assert agent.events == []
 
 
+@pytest.mark.parametrize("is_checkpoint_lost", [False, True])
+async def test_init_and_main_containers_have_the_same_again_after_a_restart_of_kubelet(
+    agent: Agent, node: KubeletOfNode, *, is_checkpoint_lost: bool
+):
+    """kubernetes#138446: kubelet admits a running pod anew, its completed init container too."""
+    shapes: dict[str, tuple[dict[str, Any], dict[str, tuple[str, ...]]]] = {
+        "both": (
+            {"init": {"i": 1}, "main": {"a": 2}},
+            {"i": ("GPU-5",), "a": ("GPU-5", "GPU-1")},
+        ),
+        "sidecar": (
+            {"init": {"i": 1}, "sidecars": {"s": 1}, "main": {"a": 1}},
+            {"i": ("GPU-0",), "s": ("GPU-0",), "a": ("GPU-2",)},
+        ),
+        "plain": ({"main": {"a": 1}}, {"a": ("GPU-3",)}),
+    }
+    pods = [a_bound_pod(name, assigned=given, **shape) for name, (shape, given) in shapes.items()]
+    async with agent.running(whole_devices(6)):
+        for pod in pods:
+            await agent.admit(pod)
+        if is_checkpoint_lost:
+            node.lose_checkpoint()
+        await node.restart()
+        await until(lambda: node.plugins.capacity(RESOURCE) == 6)
+        for pod in reversed(pods):
+            got = await node.admit(pod)
+            given = shapes[pod.metadata.name][1]
+            assert {name: set(one.units[RESOURCE]) for name, one in got.items()} == {
+                name: set(units) for name, units in given.items()
+            }
+    assert agent.events == []
+
+
 async def test_a_restarted_agent_knows_what_is_held(node: KubeletOfNode, agent: Agent, folder):
     async with agent.running(whole_devices(3)):
         holder = a_bound_pod("holder", assigned={"main": ("GPU-1",)})

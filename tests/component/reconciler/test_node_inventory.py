@@ -102,6 +102,19 @@ async def test_a_device_that_a_virtual_machine_has_is_named_and_nothing_is_missi
     assert message.startswith(f"{inventory_id(NodeName('n1'), bound['pci.address'])} is bound")
 
 
+async def test_a_device_without_memory_of_its_own_is_complete(caches: InventoryRun):
+    """k8s-device-plugin#1482: GB10 shares the memory of its processor, and NVML reports none."""
+    left_out = ("memory.mib", "mig.mode", "mig.profiles", "mig.instances")
+    device = {key: text for key, text in agent_device("n1", 0).items() if key not in left_out}
+    device |= {"product": "NVIDIA GB10", "mig.capable": "false"}
+    await caches.publish(agent_feature("n1", [device], heartbeat=caches.time.now().utc))
+    await caches.settle()
+    (found,) = (await caches.gpus()).values()
+    assert (found.status.product, found.status.memory_mib) == ("NVIDIA-GB10", 0)
+    assert found.status.uuid == uuid_of("n1", 0)
+    assert condition(await caches.inventory(), "InventoryIncomplete")[:2] == ("False", "Complete")
+
+
 async def test_no_node_owns_devices_and_inventory(caches: InventoryRun):
     await caches.publish(gpu_feature("n1", 1))
     await caches.settle()

@@ -59,6 +59,14 @@ async def test_node_that_went_while_nobody_looked_takes_its_devices_with_it(cach
     assert await inventories(caches) == []
 
 
+async def test_feature_that_outlives_its_node_makes_no_device(caches: InventoryRun):
+    """gpu-operator#655: NodeFeatures stay behind by the thousand where nodes come and go."""
+    await caches.publish(gpu_feature("ghost", 2))
+    await caches.publish(gpu_feature("n1", 1))
+    await caches.settle("n1", "ghost")
+    assert list(await caches.gpus()) == ["n1-0000-17-00.0"]
+
+
 async def test_node_that_is_made_again_keeps_its_devices(caches: InventoryRun):
     await taken_in(caches)
     patch = {

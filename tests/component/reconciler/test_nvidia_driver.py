@@ -93,6 +93,12 @@ async def test_two_that_select_one_node_say_so_and_touch_nothing(world: Operator
         assert status["state"] == "notReady"
         assert conditions_in(status)["Error"] == ("True", "ConflictingNodeSelector")
         assert any("blue, green" in one["message"] for one in status["conditions"])
+    # gpu-operator#2259: the conflict of two stopped a third one, too.
+    await world.add_node("r1", owner="red", pool="red")
+    await world.add_driver("red", nodeSelector={"pool": "red"})
+    await world.ready()
+    assert (await world.driver_status("red"))["state"] == "ready"
+    assert (await world.driver_status("blue"))["state"] == "notReady"
     await world.client.delete(NVIDIA_DRIVERS, "green")
     await world.settle()
     assert (await world.driver_status("blue"))["state"] == "ready"

@@ -113,6 +113,12 @@ class KubeletOfNode:
                 self._recount()
                 raise
 
+    def lose_checkpoint(self) -> None:
+        """Forget every pod and what it was given."""
+        self._given.clear()
+        self._in_use.clear()
+        self._active.clear()
+
     def end(self, uid: str) -> None:
         """End a pod: its devices are free from the next recount on."""
         self._active.pop(uid, None)

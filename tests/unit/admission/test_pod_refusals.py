@@ -1,5 +1,6 @@
 """Pods that cannot work are refused with a reason, the figures, and what to do."""
 
+import json
 from typing import Any
 
 import pytest
@@ -55,7 +56,23 @@ def test_a_pod_takes_units_of_one_pool():
     assert "gpu.deckhouse.io/another, gpu.deckhouse.io/whole" in reply.message
 
 
-@pytest.mark.parametrize("amount", ["0.5", "-1", "some", "1e99999999", "9" * 5000])
+@pytest.mark.parametrize("amount", ["1.0", "1e0", "1000m", "+1", "01", 1])
+def test_every_spelling_of_a_whole_number_asks_for_as_many(amount):
+    """HAMi#2558: units that are lost by their spelling."""
+    setup = an_admission_setup()
+    pod = a_pod_object(amount)
+    annotations = setup.ask(mutate_pod, pod).applied_to(pod)["metadata"]["annotations"]
+    assert json.loads(annotations["gpu.deckhouse.io/reservation"])["devices"] == {
+        "main": ["GPU-n1-0"]
+    }
+
+
+@pytest.mark.parametrize("amount", ["1k", "1Ki"])
+def test_units_in_thousands_are_more_than_any_node_has(amount):
+    refused(an_admission_setup(), a_pod_object(amount), RefusalReason.EXCEEDS_CAPACITY)
+
+
+@pytest.mark.parametrize("amount", ["0.5", " 1", "-1", "some", "1e99999999", "9" * 5000])
 def test_units_are_whole_numbers(amount):
     reply = refused(an_admission_setup(), a_pod_object(amount), RefusalReason.BAD_QUANTITY)
 

@@ -31,6 +31,15 @@ from inventory.products import (
             ("NVIDIA GeForce RTX 3090", "NVIDIA-GeForce-RTX-3090", "GA102 [GeForce RTX 3090]"),
             "NVIDIA-GeForce-RTX-3090",
         ),
+        (("NVIDIA GH200 480GB", "NVIDIA-GH200-480GB"), "NVIDIA-GH200-480GB"),
+        (
+            ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",),
+            "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition",
+        ),
+        (("NVIDIA Graphics Device",), "NVIDIA-Graphics-Device"),
+        (("Orin (nvgpu)",), "NVIDIA-Orin-nvgpu"),
+        (("GRID A100-10C",), "NVIDIA-GRID-A100-10C"),
+        (("NVIDIA L40S-48Q",), "NVIDIA-L40S-48Q"),
     ],
 )
 def test_three_spellings_are_shown_as_one(names: tuple[str, ...], want: str):
@@ -69,6 +78,10 @@ def test_the_table_knows_common_devices(device: str, want: str):
         ("NVIDIA-A30", ("NVIDIA-A30", True)),
         ("NVIDIA-A30-SHARED", ("NVIDIA-A30", True)),
         ("NVIDIA-A30-MIG-1g.6gb", ("NVIDIA-A30", False)),
+        ("NVIDIA-A30-MIG-1g.6gb-SHARED", ("NVIDIA-A30", False)),
+        ("Tesla-T4-SHARED", ("Tesla-T4", True)),
+        ("NVIDIA-L40S-48Q", ("NVIDIA-L40S-48Q", True)),
+        ("NVIDIA-Tesla-V100-SXM2-32GB-LS", ("NVIDIA-Tesla-V100-SXM2-32GB-LS", True)),
     ],
 )
 def test_a_label_names_the_device_whatever_is_made_of_it(label: str, want: tuple[str, bool]):

@@ -14,6 +14,7 @@ from kubectl_gpu.command_line import VERBS, run
 from kubectl_gpu.dump.dumped_lists import collect
 from kubectl_gpu.dumped.dump_archive import answer_file, write_dump
 from kubectl_gpu.terminal import Terminal
+from kubectl_gpu.watching import gaps_text
 from tests.support.object_source import ObjectSource
 from tests.support.plugin_cluster import a_fragmented_cluster
 
@@ -96,6 +97,7 @@ def test_colours_are_ours_alone(tmp_path: Path):
 def test_each_such_character_is_replaced_or_escaped(bad: str):
     assert printable(f"a{bad}b") in {"a?b", "a b"}
     assert bad_in(printable_lines(f"a{bad}b")) <= {"\t"}
+    assert bad_in(gaps_text([f"a{bad}b"])) == set()
     document = {"a": f"é{bad}b"}
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     assert bad_in(printable_json(text)) == set()

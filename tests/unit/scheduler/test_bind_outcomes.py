@@ -6,12 +6,23 @@ import json
 import pytest
 
 from api.names import PodUid
-from scheduler.extender import bind
+from scheduler.extender import bind, filter_nodes
 from scheduler.ports import BindOutcome, BindRefused, PodBinding, Unseen
-from tests.support.scheduling import LOST, ExtenderSetup, FakeBinder, binding_args, seen_on
+from tests.support.scheduling import (
+    LOST,
+    ExtenderSetup,
+    FakeBinder,
+    a_wire_pod,
+    binding_args,
+    extender_args,
+    seen_on,
+)
 
 CONFLICT = BindRefused("Operation cannot be fulfilled", is_conflict=True)
 FORBIDDEN = BindRefused("pods is forbidden", is_conflict=False)
+DENIED = BindRefused(
+    'admission webhook "validate.kyverno.svc" denied the request: no limits', is_conflict=False
+)
 
 
 def a_setup() -> ExtenderSetup:
@@ -38,6 +49,20 @@ async def test_after_a_refusal_the_next_attempt_starts_afresh():
     setup.binder.fail_next = [FORBIDDEN]
     await ask(setup)
     assert await ask(setup, "n2") == ("", "bound")
+
+
+async def test_a_pod_whose_every_binding_a_webhook_refuses_keeps_its_unit_from_nobody():
+    """kai-scheduler#2075: a policy on bindings refuses one pod for ever."""
+    setup = ExtenderSetup().pool(n1=1)
+    setup.pending("p", 1)
+    setup.pending("other", 1)
+    for _attempt in range(3):
+        setup.binder.fail_next = [DENIED]
+        assert await ask(setup) == (DENIED.message, "refused")
+        answer = filter_nodes(extender_args(a_wire_pod("other", whole=1), "n1"), setup.context)
+        assert json.loads(answer.body)["NodeNames"] == ["n1"]
+    assert json.loads((await bind(binding_args("other", "n1"), setup.context)).body)["Error"] == ""
+    assert setup.free("n1") == 0
 
 
 async def test_a_lost_answer_keeps_the_units_and_pins_the_pod():

@@ -215,10 +215,24 @@ def test_themes_2288_and_491_a_value_of_another_writer_stays():
     assert left.labels == {**NFD, f"{DEPLOY}dcgm": "false"}
 
 
-def test_a_value_that_was_there_before_the_policy_stays_after_it():
-    labels = {**NFD, f"{DEPLOY}dcgm": "false", f"{DEPLOY}driver": "true", "zone": "a"}
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"dcgm": "false", "driver": "true"},
+        {"device-plugin": "false"},
+        {"driver": "pre-installed"},
+    ],
+    ids=str,
+)
+def test_a_value_that_was_there_before_the_policy_stays_after_it(foreign: dict[str, str]):
+    """gpu-operator#2288, #1018: nodes arrive with labels that others wrote."""
+    written = {f"{DEPLOY}{name}": text for name, text in foreign.items()}
+    labels = {**NFD, **written, "zone": "a"}
     node = settled(a_node(labels), PLAIN)
-    assert "dcgm" not in operands(node)
+    changed_policy = settled(node, terms(mig={"strategy": "mixed"}))
+    for now in (node, changed_policy):
+        assert {key: now.labels[key] for key in written} == written
+        assert operands(now) == CONTAINER - {name for name in foreign if foreign[name] != "true"}
     assert settled(node, None, expired=ALL_HOLDS).labels == labels
 
 
