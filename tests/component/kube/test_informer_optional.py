@@ -100,6 +100,17 @@ async def test_without_a_right_to_discovery_the_404_of_a_kind_without_objects_co
             await informer.synced.wait()
 
 
+async def test_without_a_right_to_discovery_known_objects_stay(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    sink = Mirror()
+    forbidden = Json({"kind": "Status", "code": 403}, status=403)
+    api.will_answer(a_list(a_pod("p", 1)), Stream([GONE]), *[forbidden, NOT_SERVED] * 50)
+    async with running(an_optional_one(client, clock, sink)):
+        await asyncio.sleep(150)
+        assert sink.pods == {"p": "Pending"}
+
+
 async def test_what_must_be_served_is_waited_for(
     api: CannedApi, client: KubeClient, clock: LoopClock
 ) -> None:

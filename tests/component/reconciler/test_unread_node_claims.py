@@ -1,4 +1,4 @@
-"""A NodeClaim that this version cannot read: it counts as on its way, and no second node is asked for."""
+"""A NodeClaim, NodePool or signal that this version cannot read: what was asked for counts as on its way, and no second node is asked for."""
 
 import asyncio
 
@@ -10,7 +10,8 @@ from tests.component.reconciler.scaling_run import POOL, a_scaling_run
 pytestmark = pytest.mark.looptime
 
 
-async def test_no_second_node_is_asked_for_beside_a_claim_that_cannot_be_read():
+@pytest.mark.parametrize("kind", ["node_claims", "node_pools", "scale_signals"])
+async def test_no_second_node_is_asked_for_beside_a_claim_that_cannot_be_read(kind: str):
     async with a_scaling_run() as run:
         await run.add_pods("a")
         await run.look()
@@ -21,7 +22,7 @@ async def test_no_second_node_is_asked_for_beside_a_claim_that_cannot_be_read():
         run.start()
         for _ in range(4):
             await run.observe()
-            run.caches.node_claims.replace_unread([UnreadObject("", "claim-1", "u")])
+            getattr(run.caches, kind).replace_unread([UnreadObject("", "unread", "u")])
             run.caches.node_claims.replace_all([])
             await run.reconcile(POOL)
             await asyncio.sleep(60)

@@ -32,6 +32,16 @@ def test_a_pool_without_autoscaling_has_no_terms():
     assert terms_faults(pool) == ()
 
 
+def test_amounts_may_be_numbers():
+    shape = {"name": "s", "devices": 1, "cpu": 96, "memory": 1 << 40, "pricePerHour": 12}
+    pool = a_pool({"shapes": [shape], "budget": {"perHour": 100, "perDay": 7}})
+    terms = terms_of(pool)
+    (found,) = terms.shapes
+    assert terms_faults(pool) == ()
+    assert (found.cpu_milli, found.memory_mib, found.price_micro) == (96_000, 1 << 20, 12 * MICRO)
+    assert (terms.per_hour_micro, terms.per_day_micro) == (100 * MICRO, 7 * MICRO)
+
+
 def test_amounts_labels_and_defaults():
     pool = a_pool(
         {

@@ -1,5 +1,6 @@
 """What a node's inventory lacks, and whether the node has one."""
 
+import datetime as dt
 from typing import Any
 
 import msgspec
@@ -90,10 +91,17 @@ def test_an_incomplete_inventory_names_its_reason(
 
 
 @pytest.mark.parametrize(
-    ("driver", "want"),
-    [("vfio-pci", ("n1-1",)), ("nvgrace_gpu_vfio_pci", ("n1-1",)), ("nouveau", ())],
+    ("driver", "silent_s", "want"),
+    [
+        ("vfio-pci", 0, ("n1-1",)),
+        ("nvgrace_gpu_vfio_pci", 0, ("n1-1",)),
+        ("nouveau", 0, ()),
+        pytest.param("vfio-pci", 10_000, (), id="an agent that is silent"),
+    ],
 )
-def test_a_device_that_a_virtual_machine_has_is_not_incomplete(driver: str, want: tuple[str, ...]):
+def test_a_device_that_a_virtual_machine_has_is_not_incomplete(
+    driver: str, silent_s: int, want: tuple[str, ...]
+):
     bound = agent_device("n1", 1)
     del bound["uuid"]
     devices = [agent_device("n1", 0), bound | {"pci.driver": driver}]
@@ -107,7 +115,7 @@ def test_a_device_that_a_virtual_machine_has_is_not_incomplete(driver: str, want
         label_report({}),
         [feature_report(feature)],
         known=known,
-        now=EPOCH,
+        now=EPOCH + dt.timedelta(seconds=silent_s),
         fresh_for=DEFAULT_FRESH_FOR,
     )
     assert passed_through(merged, statuses) == want

@@ -1,8 +1,14 @@
 """Free units that kube-scheduler passes over for a pod do not count for it, and a node elsewhere is asked for, not for ever."""
 
+from typing import Any
+
+import pytest
+
 from api.names import NodeName
 from autoscaling.scaling_model import ScalingPlan, WaitReason
 from pool.allocation_state import AllocationState
+from pool.compute_resources import ComputeResources
+from pool.pods.selection import PodSelection
 from reconciler.scaling.demand.passed_over import PASSED_OVER_S, PassedOverNodes
 from tests.support.builders import a_device, a_node
 from tests.support.scaling_plans import a_waiting_pod, an_index, planned, some_terms
@@ -19,8 +25,8 @@ class World:
         self.pod = a_waiting_pod("p", awaits_capacity=False, created=OLD)
         self.now = 0.0
 
-    def add_node(self, name: str, **labels: str) -> None:
-        self.index.replace_node(a_node(name, labels={ZONE: labels["zone"]} if labels else {}))
+    def add_node(self, name: str, *, zone: str = "", **facts: Any) -> None:
+        self.index.replace_node(a_node(name, labels={ZONE: zone} if zone else {}, **facts))
         self.index.replace_device(a_device(name, 0))
 
     def look(self, pass_s: float = 0.0) -> ScalingPlan:
@@ -39,12 +45,44 @@ def test_a_node_in_another_zone_is_asked_for_where_the_free_one_is_passed_over()
     world.add_node("n1", zone="a")
     assert world.reason(world.look()) is WaitReason.NOT_DEVICES
     assert world.reason(world.look(PASSED_OVER_S - 1)) is WaitReason.NOT_DEVICES
+    assert world.passed_over.narrowed([world.pod]) == [world.pod]
     world.look(1)
     (request,) = world.look().requests
     (term,) = request.affinity
     assert term.match_expressions is not None
     (expression,) = term.match_expressions
     assert (expression.key, expression.operator.value, expression.values) == (ZONE, "NotIn", ["a"])
+
+
+@pytest.mark.parametrize(
+    ("node", "pod"),
+    [
+        pytest.param({"zone": "b", "is_cordoned": True}, {}, id="a cordoned node"),
+        pytest.param(
+            {"zone": "b", "cpu_milli": 1_000},
+            {"requests": ComputeResources(cpu_milli=2_000, memory_mib=0)},
+            id="a node without room",
+        ),
+        pytest.param(
+            {"zone": "b"},
+            {"selection": PodSelection(node_selector=((ZONE, "a"),))},
+            id="a node that the pod excludes",
+        ),
+    ],
+)
+def test_a_zone_is_left_out_only_for_nodes_that_the_pod_could_have_had(
+    node: dict[str, Any], pod: dict[str, Any]
+):
+    world = World()
+    world.pod = a_waiting_pod("p", awaits_capacity=False, created=OLD, **pod)
+    world.add_node("n1", zone="a")
+    world.add_node("n2", **node)
+    world.look()
+    world.look(PASSED_OVER_S)
+    (narrowed,) = world.passed_over.narrowed([world.pod])
+    assert narrowed.selection is not None
+    (term,) = narrowed.selection.affinity
+    assert [one.values for one in term.match_expressions or ()] == [["a"]]
 
 
 def test_each_zone_is_tried_once_though_its_node_has_gone():
