@@ -8,6 +8,7 @@ from api.kinds.gpudevice import GPUDevice
 from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action
 from inventory.assignment.eligibility import Reason
+from inventory.pools.validation import VALID_POOL
 from telemetry.conditions import DeviceAssigned
 from tests.support.assignment import (
     MISCONFIGURED,
@@ -26,6 +27,14 @@ def test_annotated_device_is_claimed_by_its_pool():
 
     assert (found.action, found.owner, found.reason) == (Action.CLAIM, "a", Reason.ASSIGNED)
     assert found.message == "in pool a, by its annotation gpu.deckhouse.io/assignment"
+
+
+@pytest.mark.parametrize("owner", [None, "unread"])
+def test_device_of_a_pool_that_cannot_be_read_is_held(owner: str | None):
+    younger = a_gpupool("younger", by_itself=True)
+    candidates = PoolCandidates([younger], lambda _: VALID_POOL, unread=["unread"])
+    (decision,) = decided([a_device(annotated="unread", owner=owner)], candidates).values()
+    assert (decision.action, decision.owner) == (Action.HOLD, owner)
 
 
 def test_device_that_no_pool_wants_stays_free():

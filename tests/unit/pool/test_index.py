@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, UnitId
 from api.units import slices_of
+from pool.compute_resources import ComputeResources
 from pool.index.change_log import Changes
 from pool.index.claims import Claims
 from pool.index.device_index import DeviceIndex
@@ -17,7 +18,7 @@ from tests.support.allocation_state import (
     some_allocation_state,
     some_devices,
 )
-from tests.support.builders import a_device, a_node, a_pool, a_slice_pool, at
+from tests.support.builders import a_device, a_node, a_pod_facts, a_pool, a_slice_pool, at
 
 WHOLE = PoolName("whole")
 D0 = DeviceName("n1-0")
@@ -310,3 +311,25 @@ def test_claims_are_what_was_said_last(writes: list[tuple[str, list[UnitId]]]) -
         found = [unit for units in claims.units_on(part) for unit in units]
         assert sorted(found) == sorted(unit for _, unit in reserved)
     assert {owner: claims.units(owner) for owner in want} == want
+
+
+@pytest.mark.parametrize(
+    ("left", "is_whole", "has_room"),
+    [
+        pytest.param({}, True, True, id="nothing is told"),
+        pytest.param({"cpu_milli": 3_000, "memory_mib": 30, "most_pods": 2}, True, True, id="all"),
+        pytest.param({"cpu_milli": 2_999}, True, False, id="CPU"),
+        pytest.param({"memory_mib": 29}, True, False, id="memory"),
+        pytest.param({"most_pods": 1}, True, False, id="places of pods"),
+        pytest.param({}, False, False, id="not all pods are read"),
+    ],
+)
+def test_a_node_has_room_for_a_pod_beside_those_that_it_has(
+    left: dict[str, int], *, is_whole: bool, has_room: bool
+):
+    index = an_index(a_device())
+    index.replace_node(a_node("n1", **left))
+    index.requests.replace(PodUid("other"), NodeName("n1"), ComputeResources(1_000, 10, 1))
+    index.requests.is_whole = is_whole
+    pod = a_pod_facts("p", requests=ComputeResources(2_000, 20, 1))
+    assert index.has_room(pod, NodeName("n1")) is has_room

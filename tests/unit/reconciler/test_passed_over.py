@@ -8,7 +8,7 @@ from api.names import NodeName
 from autoscaling.scaling_model import ScalingPlan, WaitReason
 from pool.allocation_state import AllocationState
 from pool.compute_resources import ComputeResources
-from pool.pods.selection import PodSelection
+from pool.model import PodSelection
 from reconciler.scaling.demand.passed_over import PASSED_OVER_S, PassedOverNodes
 from tests.support.builders import a_device, a_node
 from tests.support.scaling_plans import a_waiting_pod, an_index, planned, some_terms

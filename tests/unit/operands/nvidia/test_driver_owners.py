@@ -136,3 +136,9 @@ def test_every_node_is_owned_contested_or_free_whatever_the_order(drivers, nodes
                 assert claim.may_select(labels)
             if owners.may_keep(claim.name, labels):
                 assert claim.name != owner
+
+
+def test_a_driver_that_cannot_be_read_may_own_any_node():
+    found = driver_owners([a_driver("gold", nodeSelector={"pool": "gold"})], unread=["next"])
+    unknown = OwnerConflict(drivers=("next",), is_unread=True)
+    assert [found.owner_of(labels) for labels in NODES.values()] == [unknown] * 3
