@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from api.kinds.gpudevice import DeviceState, DeviceUnits, GPUDevice
-from api.names import IGNORE_LABEL, DeviceName
+from api.names import IGNORE_LABEL, DeviceName, PoolName
 from kube.errors import Conflict, KubeError, NotFound, ServerError
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from reconciler.device.state import FIELD_MANAGER
@@ -90,6 +90,14 @@ async def test_a_fault_shows_whatever_is_reserved_and_goes_again(cluster: Cluste
     await cluster.report(conditions=[{**FAULT[0], "status": "True"}])
     await cluster.observe()
     assert await settled(cluster) == ("Reserved", 1, 1, 0)
+
+
+async def test_a_device_of_a_pool_that_cannot_be_read_stays_as_it_is(cluster: Cluster):
+    before = await settled(cluster)
+    index = cluster.allocation_state.index
+    index.discard_pool(PoolName("whole"))
+    index.replace_unread_pools({PoolName("whole"): "gpu.deckhouse.io/whole"})
+    assert await settled(cluster) == before == ("Assigned", 1, 0, 0)
 
 
 async def test_an_ignored_device_leaves_its_pool(cluster: Cluster):
