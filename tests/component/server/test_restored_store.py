@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,13 @@ from api.foreign.core import Namespace, Pod
 from api.meta import ObjectMeta
 from api.names import DEVICES_ANNOTATION, NodeName, PodUid
 from manifests.install.crds import build_crds
+from pool.allocation_state import AllocationState
 from pool.facts import pod_facts
 from scheduler.bind import Bound, bind_pod
 from scheduler.codec import BindRequest
 from scheduler.outcome import Outcome
 from scheduler.ports import PodRef
+from server.leadership.restored_store import RestoredStore
 from simulator.apiserver.store.object_store import StoreBackup
 from tests.component.server.leader_changes import DEVICES, Flaws, Replica, World, a_pod
 from tests.support.polling import until
@@ -246,3 +249,32 @@ async def test_another_cluster_under_the_same_address_ends_the_term() -> None:
         assert not leader.takeover.decides()
         await asyncio.sleep(5)
         assert leader.takeover.decides()
+
+
+class ListedDouble:
+    def __init__(self) -> None:
+        self.listed = asyncio.Event()
+
+
+class BoundPodsDouble:
+    is_read = False
+
+    async def read(self) -> None:
+        self.is_read = True
+
+
+async def test_nobody_takes_over_before_all_lists_and_then_reads_bound_pods() -> None:
+    election: Any = type("ElectionDouble", (), {})()
+    informers: Any = [ListedDouble(), ListedDouble()]
+    bound_pods: Any = BoundPodsDouble()
+    store = RestoredStore(
+        election, informers, allocation_state=AllocationState(), bound_pods=bound_pods
+    )
+    async with asyncio.TaskGroup() as group:
+        catching_up = group.create_task(store.catch_up())
+        for informer in informers:
+            await asyncio.sleep(1)
+            assert not catching_up.done()
+            assert not bound_pods.is_read
+            informer.listed.set()
+    assert bound_pods.is_read
