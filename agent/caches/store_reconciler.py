@@ -191,10 +191,11 @@ class StoreReconciler:
         needed = {one.digest for one in wanted.values()}
         for digest in self.extractions.running.keys() - needed:
             self.extractions.cancel(digest)
-        removed = frozenset(one.digest for one in plan.removals)
+        # Which content a cache needs that this version cannot read is unknown: none is removed meanwhile.
+        removals = () if self._objects.unread() else plan.removals
+        removed = frozenset(one.digest for one in removals)
         if await self._bind_names(store, verdicts, removed):
-            # Which content a cache needs that this version cannot read is unknown: none is removed meanwhile.
-            for removal in () if self._objects.unread() else plan.removals:
+            for removal in removals:
                 await self._remove(store, removal.digest)
             for digest in store.damaged - self._uses.references.digests():
                 await self._remove(store, digest)

@@ -46,4 +46,7 @@ async def test_content_and_finalizer_of_a_cache_that_cannot_be_read_stay(node: C
     async with node.running():
         await asyncio.sleep(1.0)
         assert content.is_dir()
+        store = node.role.reconciler.store.current
+        assert store is not None
+        assert store.names == {LLAMA: digest}
         assert await has_finalizer(node)
