@@ -149,7 +149,13 @@ class ControlPlane:
             callers_are_known=settings.webhooks.know_their_callers,
         )
         self.cache_admission = (
-            CacheAdmission(settings.kernel_caches, client, clock, namespace=settings.namespace)
+            CacheAdmission(
+                settings.kernel_caches,
+                client,
+                clock,
+                namespace=settings.namespace,
+                catalog=self.catalog,
+            )
             if settings.kernel_caches.enabled
             else None
         )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from kube.client import KubeClient
+    from pool.catalog import Catalog
     from server.kernel_cache_settings import CacheVerificationSettings, KernelCacheSettings
 
 
@@ -29,14 +30,16 @@ class CacheAdmission:
         clock: "Clock",
         *,
         namespace: str,
+        catalog: "Catalog",
     ) -> None:
-        """`namespace` is the server's own."""
+        """Take the server's own namespace, and the catalog that has all."""
         self.keys = MutationKeySecret(client, namespace)
         self.images = RegistryImages(
             settings,
             client,
             clock,
             namespace=namespace,
+            catalog=catalog,
             user_agent=f"gpu-control-plane/{VERSION}",
         )
         verification = settings.verification

@@ -8,6 +8,7 @@ nothing half-known is admitted.
 import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, NoReturn, final
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -18,6 +19,7 @@ from admission.caches.cache_images import (
     VerificationOutcome,
     judge,
 )
+from api.text import truncate
 from kernelcache.admitted_image import AdmittedImage
 from kernelcache.image_format import (
     CacheImageError,
@@ -44,10 +46,13 @@ if TYPE_CHECKING:
     from kernelcache.signatures.signature_verdict import SignatureVerdict
     from kube.client import KubeClient
     from oci.signature_reading import ShownSignatures
+    from pool.catalog import Catalog
     from server.kernel_cache_settings import KernelCacheSettings
 
 AT_A_TIME: Final = 16
 """Questions that are asked at once; more wait, within their time."""
+OF_A_NAMESPACE: Final = 4
+"""Of them, those of one namespace, and those of ClusterGKMCaches: a registry that hangs keeps no others out."""
 _PLATFORMS: Final = tuple(ImagePlatform(architecture=one) for one in ("amd64", "arm64"))
 """Of an index: nodes take the image of their own, and the facts are those of the first that there is."""
 _FAILED: Final = "failed"
@@ -66,8 +71,10 @@ class RegistryImages:
         clock: "Clock",
         *,
         namespace: str,
+        catalog: "Catalog",
         user_agent: str,
     ) -> None:
+        """Take the server's own namespace, and the catalog of all: a review of one that is not there is forged."""
         registries = settings.registries
         self._timeout_s = registries.timeout_s
         self._settings = RegistrySettings(
@@ -85,7 +92,10 @@ class RegistryImages:
         self._trust_root = TrustRootFile(settings.verification.trust_root_file, clock)
         self._clock = clock
         self._connections: RegistryConnections | None = None
+        self._catalog = catalog
         self._slots = asyncio.Semaphore(AT_A_TIME)
+        # Namespace -> its slots, while a question has or awaits one.
+        self._slots_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         for outcome in (*(one.value for one in VerificationOutcome), _FAILED):
             VERIFICATIONS.labels(outcome)
 
@@ -125,16 +135,21 @@ class RegistryImages:
 
     async def _within_time(self, question: ImageQuestion) -> ResolvedImage | ImageFault:
         name, registry = str(question.reference), question.reference.registry
+        namespace = question.cache.namespace
+        if namespace and namespace not in self._catalog.labels_by_namespace:
+            text = f"{name}: namespace {truncate(namespace)} is not known: try again"
+            return ImageFault(text=text, is_transient=True)
+        slots = self._slots_of.setdefault(namespace, asyncio.Semaphore(OF_A_NAMESPACE))
         is_waiting = True
         try:
-            async with asyncio.timeout(self._timeout_s), self._slots:
+            async with asyncio.timeout(self._timeout_s), slots, self._slots:
                 is_waiting = False
                 return await self._ask(question)
         except TimeoutError:
             text = f"{name}: registry {registry} did not answer everything within {self._timeout_s:g} s"
             cure = "try again; if it stays so, look at the registry and the network to it"
             if is_waiting:
-                text = f"{name}: {AT_A_TIME} images are being resolved"
+                text = f"{name}: {OF_A_NAMESPACE} images of the namespace, or {AT_A_TIME} of all, are being resolved"
                 cure = "try again"
             return ImageFault(text=f"{text}: {cure}", is_transient=True)
         except RegistryError as error:

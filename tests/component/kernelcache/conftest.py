@@ -14,6 +14,7 @@ import pytest
 from kube.client import KubeClient
 from kube.resources import NAMESPACES, SECRETS
 from manifests import constants
+from pool.catalog import Catalog
 from server.kernel_cache_settings import KernelCacheSettings
 from server.kernelcache.cache_admission import CacheAdmission
 from simulator.apiserver.server import InMemoryApiServer
@@ -106,7 +107,13 @@ async def serving_caches(
         for name in (NAMESPACE, "team-a"):
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             await client.create(NAMESPACES, namespace)
-        admission = CacheAdmission(settings, client, clock, namespace=NAMESPACE)
+        admission = CacheAdmission(
+            settings,
+            client,
+            clock,
+            namespace=NAMESPACE,
+            catalog=a_catalog(NAMESPACE, "team-a", "b"),
+        )
         app = ServedApp(authority, token_file, caches=admission.context)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in admission.tasks().values()]
@@ -115,6 +122,12 @@ async def serving_caches(
                 yield AdmittedCaches(app, client, admission)
             for task in tasks:
                 task.cancel()
+
+
+def a_catalog(*namespaces: str) -> Catalog:
+    catalog = Catalog()
+    catalog.labels_by_namespace = {name: {} for name in namespaces}
+    return catalog
 
 
 def cache_settings(

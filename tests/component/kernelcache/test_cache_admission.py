@@ -15,7 +15,7 @@ from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from server.kernel_cache_settings import KernelCacheSettings
 from server.kernelcache.cache_admission import CacheAdmission
-from tests.component.kernelcache.conftest import AdmittedCaches, Serve
+from tests.component.kernelcache.conftest import AdmittedCaches, Serve, a_catalog
 from tests.support.cache_admission import a_cache, changed, ours
 from tests.support.loop_clock import LoopClock
 from tests.support.registry_caches import LABELS, CacheRegistry, Signer
@@ -367,7 +367,7 @@ async def test_authorities_that_are_missing_end_the_process(tmp_path: Any) -> No
         {"registries": {"ca_file": str(tmp_path / "ca.crt")}}
     )
     client = KubeClient(StaticConnection("http://127.0.0.1:9"), LoopClock())
-    admission = CacheAdmission(settings, client, LoopClock(), namespace="ours")
+    admission = CacheAdmission(settings, client, LoopClock(), namespace="ours", catalog=a_catalog())
     with capture_logs() as logs, pytest.raises(FileNotFoundError):
         await admission.images.run()
     assert [log["event"] for log in logs] == ["authorities of registries cannot be used"]

@@ -23,15 +23,17 @@ from api.kinds.gkmcache import Verification
 from kernelcache.signatures.signature_policy import read_signature_policy
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
-from server.kernelcache.registry_images import AT_A_TIME, RegistryImages
+from server.kernelcache.registry_images import AT_A_TIME, OF_A_NAMESPACE, RegistryImages
 from server.kernelcache.trust_root_file import LOOK_EVERY_S, TrustRootFile
-from tests.component.kernelcache.conftest import NAMESPACE, cache_settings
+from tests.component.kernelcache.conftest import NAMESPACE, a_catalog, cache_settings
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until
 from tests.support.registry_caches import CacheRegistry, Signer
 from tests.support.registry_double import Hang, RegistryDouble, Status
 from tests.support.sigstore_instance import SigstoreInstance
 
+TEAMS = ("team-a", "team-b", "team-c", "team-d", "team-e")
+BUSY = "images of the namespace, or 16 of all, are being resolved: try again"
 NAME = CacheName(namespace="team-a", name="cache")
 
 
@@ -59,7 +61,14 @@ async def images_of(
     )
     # Nothing is asked of it: no question has a pull secret.
     client = KubeClient(StaticConnection("http://127.0.0.1:9"), clock)
-    images = RegistryImages(settings, client, clock, namespace=NAMESPACE, user_agent="tests")
+    images = RegistryImages(
+        settings,
+        client,
+        clock,
+        namespace=NAMESPACE,
+        catalog=a_catalog(*TEAMS),
+        user_agent="tests",
+    )
     async with asyncio.TaskGroup() as group:
         task = group.create_task(images.run())
         await until(images.is_open)
@@ -87,6 +96,11 @@ async def test_a_slow_registry_is_given_up_within_the_time_of_a_webhook(
     assert "try again" in found.text or "check the network" in found.text
 
 
+def questions_of(registry: CacheRegistry, team: str, count: int) -> list[ImageQuestion]:
+    question = replace(a_question(registry), cache=CacheName(namespace=team, name="cache"))
+    return [question] * count
+
+
 @pytest.mark.looptime
 async def test_a_burst_is_bounded_and_the_rest_is_told_to_try_again(
     registry: CacheRegistry,
@@ -94,14 +108,43 @@ async def test_a_burst_is_bounded_and_the_rest_is_told_to_try_again(
     registry.push()
     registry.double.will_fail(Hang(), "HEAD", "/manifests/1", times=AT_A_TIME)
     async with images_of(registry) as images:
-        found = await asyncio.gather(
-            *(images.resolve(a_question(registry)) for _ in range(AT_A_TIME + 4))
-        )
-        assert registry.double.count("HEAD", "/manifests/1") == AT_A_TIME
+        asked = [one for team in TEAMS for one in questions_of(registry, team, OF_A_NAMESPACE)]
+        found = await asyncio.gather(*map(images.resolve, asked))
+        assert registry.double.count("HEAD", "/manifests/1") == AT_A_TIME < len(asked)
         assert all(isinstance(one, ImageFault) and one.is_transient for one in found)
-        busy = f"{registry.image}: {AT_A_TIME} images are being resolved: try again"
-        assert [one.text for one in found if isinstance(one, ImageFault)].count(busy) == 4
+        assert [BUSY in one.text for one in found if isinstance(one, ImageFault)].count(True) == 4
         assert isinstance(await images.resolve(a_question(registry)), ResolvedImage)
+
+
+@pytest.mark.looptime
+async def test_a_namespace_whose_registry_hangs_takes_no_slot_of_another(
+    registry: CacheRegistry,
+) -> None:
+    registry.push()
+    registry.double.will_fail(Hang(), "HEAD", "/manifests/1", times=OF_A_NAMESPACE)
+    async with images_of(registry) as images, asyncio.TaskGroup() as group:
+        hanging = [
+            group.create_task(images.resolve(one))
+            for one in questions_of(registry, "team-b", 2 * AT_A_TIME)
+        ]
+        await until(lambda: registry.double.count("HEAD", "/manifests/1") == OF_A_NAMESPACE)
+        assert isinstance(await images.resolve(a_question(registry)), ResolvedImage)
+        found = await asyncio.gather(*hanging)
+    assert [BUSY in one.text for one in found if isinstance(one, ImageFault)].count(False) == 4
+    assert len(found) == len([one for one in found if isinstance(one, ImageFault)])
+
+
+async def test_a_review_of_a_namespace_that_is_not_there_takes_no_slot(
+    registry: CacheRegistry,
+) -> None:
+    registry.push()
+    async with images_of(registry) as images:
+        (question,) = questions_of(registry, "imagined", 1)
+        found = await images.resolve(question)
+    assert found == ImageFault(
+        text=f"{registry.image}: namespace imagined is not known: try again", is_transient=True
+    )
+    assert registry.double.count("HEAD", "/manifests/1") == 0
 
 
 async def refusal_of(images: RegistryImages, question: ImageQuestion) -> str:
@@ -173,7 +216,14 @@ async def test_the_answer_has_nothing_of_a_registrys_body_but_codes_of_the_proto
 async def test_nothing_is_asked_before_it_runs(registry: CacheRegistry) -> None:
     settings, clock = cache_settings(registry, timeout_s=2.0), LoopClock()
     client = KubeClient(StaticConnection("http://127.0.0.1:9"), clock)
-    images = RegistryImages(settings, client, clock, namespace=NAMESPACE, user_agent="tests")
+    images = RegistryImages(
+        settings,
+        client,
+        clock,
+        namespace=NAMESPACE,
+        catalog=a_catalog(*TEAMS),
+        user_agent="tests",
+    )
     found = await images.resolve(a_question(registry))
     assert isinstance(found, ImageFault)
     assert found.text == f"{registry.image}: gpu-control-plane is starting; try again"
