@@ -1,9 +1,10 @@
-"""The four webhooks: bytes in, an `AdmissionResult` out. None of them raises for its input."""
+"""The webhooks of pods, pools, devices and Nodes: bytes in, an `AdmissionResult` out. None of them raises for its input."""
 
 from typing import TYPE_CHECKING, Final
 
 from admission import gpudevices as devices
 from admission import gpupools as pools
+from admission import nodes
 from admission.decision import Admitted, Denied
 from admission.pods import mutate as mutating
 from admission.pods import validate as validating
@@ -45,6 +46,10 @@ def validate_gpupool(body: bytes, context: "AdmissionContext") -> "AdmissionResu
 
 def validate_gpudevice(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
     return _answer(body, devices.KIND, lambda request: devices.validate(request, context))
+
+
+def validate_node(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
+    return _answer(body, nodes.KIND, lambda request: nodes.validate(request, context))
 
 
 def _on_create(

@@ -52,6 +52,7 @@ CODES: Final[Mapping[RefusalReason, int]] = {
     RefusalReason.INVALID_POOL: 422,
     RefusalReason.POOL_NAME_TAKEN: 422,
     RefusalReason.INVALID_ASSIGNMENT: 422,
+    RefusalReason.INVALID_TAINT: 403,
     RefusalReason.INVALID_CACHE: 422,
     RefusalReason.IMAGE_UNUSABLE: 422,
     RefusalReason.IMAGE_NOT_VERIFIED: 403,

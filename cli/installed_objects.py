@@ -305,6 +305,7 @@ def _webhooks(installation: "Installation") -> list[Json]:
     settings = WebhookSettings(
         client=ServiceClient(namespace=installation.namespace),
         excluded_namespaces=installation.excluded_namespaces,
+        server=installation.own_objects.username,
         serves_caches=installation.values.kernel_caches.enabled,
         annotations=inject_annotation(installation.namespace)
         if installation.uses_cert_manager

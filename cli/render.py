@@ -253,6 +253,7 @@ def _own_objects(options: "argparse.Namespace") -> OwnObjects:
         serving_secret=settings.tls.secret,
         scheduler_deployment=settings.scheduler.deployment,
         images=operand_images(settings) if options.settings else None,
+        issues_certificates=settings.tls.source == "SelfSigned",
         runs_node_software=settings.node_software.enabled,
     )
 
@@ -264,6 +265,7 @@ def _webhook_settings(options: "argparse.Namespace", namespace: str) -> WebhookS
         else ServiceClient(namespace=namespace),
         ca_bundle=_read(options.ca_file) if options.ca_file else b"",
         excluded_namespaces=excluded_namespaces(namespace),
+        server=constants.service_account_username(namespace),
         serves_caches=_load_settings(options).kernel_caches.enabled,
     )
 

@@ -45,7 +45,6 @@ CLUSTER_RULES: Final = (
     *fence.RBAC,
     *EVENTS,
     *kube_reviews.RBAC,
-    *certificates.RBAC,
 )
 
 
@@ -71,8 +70,11 @@ def build_roles(
 
 
 def build_server_roles(own: OwnObjects) -> "list[dict[str, Any]]":
+    certificates_rules = certificates.RBAC if own.issues_certificates else ()
     return build_rbac(
-        CLUSTER_RULES, namespaced_rules=_in_our_namespace(own), namespace=own.namespace
+        (*CLUSTER_RULES, *certificates_rules),
+        namespaced_rules=_in_our_namespace(own),
+        namespace=own.namespace,
     )
 
 
@@ -146,7 +148,11 @@ def _in_our_namespace(own: OwnObjects) -> tuple[PolicyRule, ...]:
         ),
         *(rule for spec in CONTROLLERS for rule in spec.namespaced_rbac),
         *(rule for spec in CONTROLLERS for rule in spec.own_rbac(own)),
-        *certificates.namespaced_rbac(own.serving_secret, constants.SCHEDULER_SECRET),
+        *(
+            certificates.namespaced_rbac(own.serving_secret, constants.SCHEDULER_SECRET)
+            if own.issues_certificates
+            else ()
+        ),
         *reservation_signer.NAMESPACED_RBAC,
         *mutation_key_secret.NAMESPACED_RBAC,
     )

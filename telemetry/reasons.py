@@ -204,6 +204,8 @@ class RefusalReason(Enum):
     """Another pool serves the resource of the new one."""
     INVALID_ASSIGNMENT = "InvalidAssignment"
     """The pool that the annotation of a GPUDevice names cannot take the device."""
+    INVALID_TAINT = "InvalidTaint"
+    """The control plane's account sets a taint NoExecute that no pool with a device on the Node has."""
     INVALID_CACHE = "InvalidCache"
     """A field of a GKMCache or ClusterGKMCache is wrong."""
     IMAGE_UNUSABLE = "ImageUnusable"

@@ -64,6 +64,7 @@ class Installation:
             lease=self.lease,
             serving_secret=self.serving_secret,
             images=self.operand_images,
+            issues_certificates=not self.uses_cert_manager,
             runs_node_software=self.values.node_software.enabled,
         )
 

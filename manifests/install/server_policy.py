@@ -20,10 +20,12 @@ from api.names import (
     COMPONENT_LABEL,
     ENGINE_ANNOTATIONS,
     FENCED_LABEL,
+    GROUP,
     POOL_LABEL,
     SCALE_SIGNAL,
     TRUST_HASH_ANNOTATION,
     UNITS_CONDITION,
+    VERSION,
 )
 from manifests import constants
 from manifests.install import node_software_policy as software
@@ -57,6 +59,8 @@ class OwnObjects:
     """Empty: there is none."""
     images: tuple[str, ...] | None = None
     """Images of its DaemonSets; None allows any."""
+    issues_certificates: bool = True
+    """Whether it makes certificates and writes caBundle: `tls.source: SelfSigned`."""
     runs_node_software: bool = False
     """Whether it serves ClusterPolicies and NVIDIADrivers, and so has rights and writes of its own for them."""
 
@@ -75,6 +79,23 @@ _OTHER_CONDITIONS: Final = (
 _LEAVES_OTHER_CONDITIONS: Final = (
     f"{_OTHER_CONDITIONS.format('object')} == {_OTHER_CONDITIONS.format('oldObject')}"
 )
+
+
+_POOL_RULE: Final = {
+    "expression": (
+        f"request.resource.resource != 'gpupools' || {same_but('metadata', ('finalizers', *KEPT_BY_API_SERVER))}"
+        f" && {same_but('?spec', ())}"
+    ),
+    "message": "of a GPUPool the GPU control plane writes finalizers and status, and nothing else",
+    "reason": "Forbidden",
+}
+_NODE_FEATURE_RULE: Final = {
+    "expression": "request.resource.resource != 'nodefeatures'",
+    "message": (
+        "the GPU control plane writes no NodeFeature: it has the right in order to grant it to an operand"
+    ),
+    "reason": "Forbidden",
+}
 
 
 def own_pod_rules(excluded_namespaces: "Sequence[str]") -> tuple[dict[str, str], ...]:
@@ -129,6 +150,8 @@ def build_server_policies(
             _rule("", "v1", "pods/eviction", operations=("CREATE",)),
             _rule(_RBAC, "v1", "clusterroles", "clusterrolebindings"),
             _rule("karpenter.sh", "v1", "nodeclaims", operations=("DELETE",)),
+            _rule("nfd.k8s-sigs.io", "v1alpha1", "nodefeatures"),
+            _rule(GROUP, VERSION, "gpupools", operations=("UPDATE",)),
             *([_rule("node.k8s.io", "v1", "runtimeclasses")] if with_software else []),
         ]
     }
@@ -159,6 +182,8 @@ def build_server_policies(
                 _cluster_role_rule(own.namespace, with_software=with_software),
                 *([software.runtime_class_rule()] if with_software else []),
                 node_claim_rule(),
+                _POOL_RULE,
+                _NODE_FEATURE_RULE,
             ],
             variables=software.of_cluster(own.namespace) if with_software else [],
         ),

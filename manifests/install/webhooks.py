@@ -64,6 +64,9 @@ SPEC_CHANGED_EXPRESSION: Final = (
 )
 
 _ANNOTATION: Final = "{0}.metadata.?annotations[?k].orValue('')"
+_TAINTS: Final = "{0}.spec.?taints.orValue([])"
+EVICTING_TAINT_EXPRESSION: Final = f"{_TAINTS.format('object')}.exists(t, t.effect == 'NoExecute' && !(t in {_TAINTS.format('oldObject')}))"
+
 CACHE_CHANGED_EXPRESSION: Final = (
     f"{SPEC_CHANGED_EXPRESSION}"
     f" || [{', '.join(repr(one) for one in GKM_ANNOTATIONS)}].exists(k,"
@@ -128,6 +131,8 @@ class WebhookSettings:
     of `manifests.install.annotation_policy` keeps pool pods out of them."""
     annotations: "Mapping[str, str]" = field(default_factory=dict)
     """Of both configurations."""
+    server: str = constants.service_account_username(constants.DEFAULT_NAMESPACE)
+    """User name of the server, whose own taints that evict pods are judged."""
     serves_caches: bool = True
     """The server's setting kernel_caches.enabled."""
 
@@ -170,6 +175,16 @@ def build_validating_configuration(settings: WebhookSettings) -> dict[str, Any]:
         rule=_rule(GROUP, VERSION, "gpudevices", scope="Cluster"),
         conditions={"newly-assigned": NEW_ASSIGNMENT_EXPRESSION},
     )
+    nodes = _webhook(
+        settings,
+        name=constants.NODES_WEBHOOK,
+        path=constants.VALIDATE_NODES_PATH,
+        rule=_rule("", "v1", "nodes", scope="Cluster") | {"operations": ["UPDATE"]},
+        conditions={
+            "is-the-server": f"request.userInfo.username == '{settings.server}'",
+            "evicts-pods": EVICTING_TAINT_EXPRESSION,
+        },
+    )
     return _configuration(
         settings,
         "ValidatingWebhookConfiguration",
@@ -179,6 +194,7 @@ def build_validating_configuration(settings: WebhookSettings) -> dict[str, Any]:
             others,
             pools,
             devices,
+            nodes,
             *_caches_webhooks(settings, _VALIDATING_CACHES),
         ],
     )

@@ -17,6 +17,7 @@ from api.names import TRUST_HASH_ANNOTATION
 from kube.errors import Conflict, NotFound
 from kube.event_recorder import ObjectReference
 from kube.resources import DEPLOYMENTS, SECRETS
+from manifests.constants import SCHEDULER_SECRET
 from manifests.install.rbac import PolicyRule
 from reconciler.controller_spec import ControllerSpec
 from telemetry.reasons import EventReason
@@ -41,7 +42,7 @@ _log = structlog.get_logger()
 
 
 def own_rbac(own: "OwnObjects") -> tuple[PolicyRule, ...]:
-    """Return the rights in our namespace; those on the Secret are among those of `certs.kubernetes`."""
+    """Return the rights in our namespace: the Secret may be one that cert-manager writes."""
     if not own.scheduler_deployment:
         return ()
     return (
@@ -51,6 +52,7 @@ def own_rbac(own: "OwnObjects") -> tuple[PolicyRule, ...]:
             verbs=("get", "patch"),
             names=(own.scheduler_deployment,),
         ),
+        PolicyRule(resources=(SECRETS.plural,), verbs=("get",), names=(SCHEDULER_SECRET,)),
     )
 
 

@@ -8,6 +8,7 @@ from admission.admission_webhooks import (
     mutate_pod,
     validate_gpudevice,
     validate_gpupool,
+    validate_node,
     validate_pod,
 )
 from admission.cache_webhooks import (
@@ -92,6 +93,7 @@ def _webhooks(handlers: Handlers) -> dict[str, Webhook]:
             (constants.VALIDATE_PODS_PATH, "validate-pods", validate_pod),
             (constants.VALIDATE_POOLS_PATH, "validate-gpupools", validate_gpupool),
             (constants.VALIDATE_DEVICES_PATH, "validate-gpudevices", validate_gpudevice),
+            (constants.VALIDATE_NODES_PATH, "validate-nodes", validate_node),
         )
     }
 

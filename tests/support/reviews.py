@@ -22,6 +22,7 @@ from tests.support.builders import a_device, a_node, at
 
 POD = {"group": "", "version": "v1", "kind": "Pod"}
 GPUPOOL = {"group": "gpu.deckhouse.io", "version": "v1alpha1", "kind": "GPUPool"}
+NODE = {"group": "", "version": "v1", "kind": "Node"}
 GPUDEVICE = {"group": "gpu.deckhouse.io", "version": "v1alpha1", "kind": "GPUDevice"}
 
 
@@ -214,6 +215,17 @@ def a_pool_object(name: str = "whole", **spec: Any) -> dict[str, Any]:
         "kind": "GPUPool",
         "metadata": {"name": name, "uid": f"uid-{name}", "generation": 1},
         "spec": spec,
+    }
+
+
+def a_node_object(*evicting: str, name: str = "n1") -> dict[str, Any]:
+    """Return a Node with a taint NoExecute of each key."""
+    taints = [{"key": key, "effect": "NoExecute"} for key in evicting]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "spec": {"taints": taints},
     }
 
 

@@ -20,7 +20,13 @@ from manifests.node.device_plugin import WorkloadSettings
 from reconciler.installation.service_endpoint import build_endpoint_slice
 from reconciler.settings import EndpointTerms
 from tests.cluster.environment import client, polling
-from tests.cluster.manifests.conftest import IMAGE, an_eviction, is_refused
+from tests.cluster.manifests import objects
+from tests.cluster.manifests.conftest import (
+    IMAGE,
+    an_eviction,
+    install_node_features,
+    is_refused,
+)
 from tests.cluster.manifests.objects import a_pod
 from tests.unit.manifests.pool_objects import a_pool, objects_of
 
@@ -184,6 +190,38 @@ async def test_of_a_node_it_says_that_a_device_is_present_unless_somebody_else_s
 async def test_of_a_node_it_writes_nothing_else(change, server, node):
     with is_refused("the GPU control plane writes"):
         await server.patch(node, change)
+
+
+async def test_of_a_pool_it_writes_finalizers_and_status(server, api, pools):
+    await api.create(pools, objects.a_pool("train"))
+    pool = f"{pools}/train"
+    await server.patch(pool, {"metadata": {"finalizers": ["gpu.deckhouse.io/pool"]}})
+    await server.patch(f"{pool}/status", {"status": {"phase": "Ready"}})
+    for change in (
+        {"spec": {"scheduling": {"taints": [{"key": "x", "effect": "NoExecute"}]}}},
+        {"metadata": {"labels": {"foreign": "x"}}},
+        {"metadata": {"annotations": {"foreign": "x"}}},
+    ):
+        with is_refused("writes finalizers and status, and nothing else"):
+            await server.patch(pool, change)
+    await server.patch(pool, {"metadata": {"finalizers": None}})
+
+
+async def test_it_writes_no_node_feature(server, api, kubectl):
+    await install_node_features(kubectl)
+    features = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures"
+    kind = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature"}
+    labels = {"nfd.node.kubernetes.io/node-name": "somewhere"}
+    body = kind | {"metadata": {"name": "somewhere", "labels": labels}, "spec": {}}
+    text = "writes no NodeFeature"
+    with is_refused(text):
+        await server.create(features, body)
+    await api.create(features, body)
+    with is_refused(text):
+        await server.patch(f"{features}/somewhere", {"spec": {"labels": {"a": "b"}}})
+    with is_refused(text):
+        await server.delete(f"{features}/somewhere")
+    await api.delete(f"{features}/somewhere")
 
 
 async def test_others_write_pods_and_nodes_as_before(server, api, pod, node):

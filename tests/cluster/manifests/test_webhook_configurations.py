@@ -5,7 +5,7 @@ import pytest
 from api.names import ASSIGNMENT_ANNOTATION, POOL_LABEL
 from manifests import constants
 from tests.cluster.environment import client
-from tests.cluster.manifests.objects import a_pod, a_pool
+from tests.cluster.manifests.objects import ENGINE, a_pod, a_pool
 
 DEVICES = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices"
 BOTH = [constants.MUTATE_PODS_PATH, constants.VALIDATE_PODS_PATH]
@@ -127,6 +127,26 @@ async def test_device_is_checked_only_when_it_is_put_into_a_pool(api, pools, web
         assert await asks_us({"annotations": {ASSIGNMENT_ANNOTATION: "train"}})
     finally:
         await api.delete(gpu)
+
+
+async def test_a_taint_that_evicts_is_asked_about_where_it_is_ours(
+    api, control_plane, node, webhooks
+):
+    """Other taints, other clients and taints that stay do not depend on the server."""
+    ours = control_plane.kubeconfig(ENGINE, groups=("system:masters",))
+
+    async def asks_us(writer: client.ApiClient, *effects: str) -> bool:
+        webhooks.calls.clear()
+        taints = [{"key": f"example.test/{one}", "effect": one} for one in effects]
+        await writer.patch(node, {"spec": {"taints": taints}})
+        return constants.VALIDATE_NODES_PATH in webhooks.paths()
+
+    async with client.open_client(ours) as server:
+        assert not await asks_us(server, "NoSchedule", "PreferNoSchedule")
+        assert await asks_us(server, "NoSchedule", "NoExecute")
+        assert not await asks_us(server, "NoExecute")
+        assert not await asks_us(server)
+        assert not await asks_us(api, "NoExecute")
 
 
 async def test_dry_run_is_announced(api, namespace, webhooks):

@@ -18,13 +18,16 @@ from manifests.constants import (
     PREEMPT_PATH,
     PRIORITIZE_PATH,
     VALIDATE_DEVICES_PATH,
+    VALIDATE_NODES_PATH,
     VALIDATE_PODS_PATH,
     VALIDATE_POOLS_PATH,
 )
 from tests.support.reviews import (
     GPUDEVICE,
     GPUPOOL,
+    NODE,
     a_device_object,
+    a_node_object,
     a_pod_object,
     a_pool_object,
     a_review,
@@ -78,6 +81,9 @@ VALID: "Final[dict[str, tuple[bytes, ...]]]" = {
         a_review(_POOL, kind=GPUPOOL, operation="UPDATE", old=a_pool_object()),
     ),
     VALIDATE_DEVICES_PATH: (a_review(a_device_object(), kind=GPUDEVICE),),
+    VALIDATE_NODES_PATH: (
+        a_review(a_node_object("k"), kind=NODE, operation="UPDATE", old=a_node_object()),
+    ),
     FILTER_PATH: (extender_args(a_wire_pod(whole=1), "n1", "n2", "ghost"),),
     PRIORITIZE_PATH: (extender_args(a_wire_pod(whole=1), "n1", "n2"),),
     PREEMPT_PATH: (preemption_args(a_wire_pod(whole=1), n1=["uid-b"], n2=["uid-c"]),),

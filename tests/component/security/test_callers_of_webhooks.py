@@ -17,6 +17,7 @@ WEBHOOKS = (
     constants.VALIDATE_PODS_PATH,
     constants.VALIDATE_POOLS_PATH,
     constants.VALIDATE_DEVICES_PATH,
+    constants.VALIDATE_NODES_PATH,
 )
 
 

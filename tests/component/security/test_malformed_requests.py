@@ -17,6 +17,7 @@ from admission.admission_webhooks import (
     mutate_pod,
     validate_gpudevice,
     validate_gpupool,
+    validate_node,
     validate_pod,
 )
 from manifests.constants import (
@@ -27,6 +28,7 @@ from manifests.constants import (
     PREEMPT_PATH,
     PRIORITIZE_PATH,
     VALIDATE_DEVICES_PATH,
+    VALIDATE_NODES_PATH,
     VALIDATE_PODS_PATH,
     VALIDATE_POOLS_PATH,
 )
@@ -42,6 +44,7 @@ WEBHOOKS = {
     VALIDATE_PODS_PATH: validate_pod,
     VALIDATE_POOLS_PATH: validate_gpupool,
     VALIDATE_DEVICES_PATH: validate_gpudevice,
+    VALIDATE_NODES_PATH: validate_node,
 }
 VERBS = {FILTER_PATH: filter_nodes, PRIORITIZE_PATH: prioritize, PREEMPT_PATH: preempt}
 
@@ -136,6 +139,7 @@ def test_undamaged_requests_are_understood() -> None:
         VALIDATE_PODS_PATH: {"denied"},
         VALIDATE_POOLS_PATH: {"allowed", "denied"},
         VALIDATE_DEVICES_PATH: {"allowed", "denied"},
+        VALIDATE_NODES_PATH: {"denied"},
     }
     for path, bodies in VALID.items():
         for body in bodies:

@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from manifests.constants import (
     MUTATE_PODS_PATH,
     VALIDATE_DEVICES_PATH,
+    VALIDATE_NODES_PATH,
     VALIDATE_PODS_PATH,
     VALIDATE_POOLS_PATH,
 )
@@ -15,8 +16,10 @@ from tests.support.polling import until
 from tests.support.reviews import (
     GPUDEVICE,
     GPUPOOL,
+    NODE,
     POD,
     a_device_object,
+    a_node_object,
     a_pod_object,
     a_pool_object,
     a_review,
@@ -28,12 +31,14 @@ PATHS = {
     VALIDATE_PODS_PATH: "validate-pods",
     VALIDATE_POOLS_PATH: "validate-gpupools",
     VALIDATE_DEVICES_PATH: "validate-gpudevices",
+    VALIDATE_NODES_PATH: "validate-nodes",
 }
 KINDS = {
     MUTATE_PODS_PATH: (POD, a_pod_object()),
     VALIDATE_PODS_PATH: (POD, a_pod_object()),
     VALIDATE_POOLS_PATH: (GPUPOOL, a_pool_object()),
     VALIDATE_DEVICES_PATH: (GPUDEVICE, a_device_object()),
+    VALIDATE_NODES_PATH: (NODE, a_node_object()),
 }
 NO_REVIEW = "the body is no AdmissionReview of admission.k8s.io/v1: "
 
@@ -91,9 +96,9 @@ async def test_malformed_review_is_answered_400_with_what_is_wrong(
 
 @every_path
 async def test_review_of_another_kind_is_answered_400(anonymous: ServedApp, path: str) -> None:
-    wanted = (
-        "v1 Pod" if KINDS[path][0] == POD else f"gpu.deckhouse.io/v1alpha1 {KINDS[path][0]['kind']}"
-    )
+    wanted = " ".join(
+        (KINDS[path][0]["group"] + "/" + KINDS[path][0]["version"], KINDS[path][0]["kind"])
+    ).lstrip("/")
     kind = {"group": "apps", "version": "v1", "kind": "Deployment"}
     reply = await anonymous.post(path, a_question(path, kind=kind))
     message = f"the review is about a apps/v1 Deployment; this path takes {wanted}"

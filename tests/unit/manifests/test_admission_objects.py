@@ -62,6 +62,7 @@ def test_no_webhook_is_bypassed_by_a_label_that_a_user_may_set(labels):
             constants.VALIDATE_PODS_PATH,
             constants.VALIDATE_POOLS_PATH,
             constants.VALIDATE_DEVICES_PATH,
+            constants.VALIDATE_NODES_PATH,
             *CACHE_PATHS,
         ]
     )
@@ -131,6 +132,7 @@ def test_every_path_is_one_that_the_server_serves():
         constants.VALIDATE_PODS_PATH,
         constants.VALIDATE_POOLS_PATH,
         constants.VALIDATE_DEVICES_PATH,
+        constants.VALIDATE_NODES_PATH,
         *CACHE_PATHS,
     }
 

@@ -305,6 +305,23 @@ def test_certificates_of_cert_manager_are_those_that_pods_mount():
     assert serving["spec"]["issuerRef"] == {"name": "corporate"}
 
 
+def test_a_server_whose_certificates_others_issue_writes_neither_webhooks_nor_their_secrets():
+    def written(given: dict[str, Any]) -> set[str]:
+        objects = objects_of(given)
+        roles = [find(objects, kind, "gpu-control-plane") for kind in ("ClusterRole", "Role")]
+        return {
+            name
+            for role in roles
+            for rule in role["rules"]
+            if "patch" in rule["verbs"]
+            for name in rule.get("resourceNames", [])
+        }
+
+    ours = {"zz-gpu-control-plane", "gpu-control-plane-scheduler", "gpu-control-plane-tls"}
+    assert written({}) >= ours
+    assert not written({"tls": {"source": "CertManager"}}) & ours
+
+
 def test_the_console_is_off_unless_it_is_asked_for():
     assert not [one for one in objects_of({}) if is_of_console(one)]
 

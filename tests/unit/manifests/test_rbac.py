@@ -3,8 +3,9 @@
 import pytest
 
 from api.kinds.autoscaling import ScalingBackend
+from manifests.install.annotation_policy import build_annotation_policy
 from manifests.install.rbac import PolicyRule, build_rbac, merge_rules
-from manifests.install.server_policy import OwnObjects
+from manifests.install.server_policy import OwnObjects, build_server_policies
 from server.rbac import build_roles
 
 
@@ -109,3 +110,59 @@ def test_rights_of_further_backends_are_those_of_the_setting():
     name = "gpu-control-plane-capacity-buffer"
     kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     assert added == {(kind, name) for kind in kinds}
+
+
+OUR_ROLES = {
+    "gpu-control-plane",
+    "gpu-control-plane-node-software",
+    *(f"gpu-control-plane-{one.value}" for one in ScalingBackend),
+}
+UNRESTRICTED = {
+    "events.k8s.io/events": "of anything, as every controller; Events decide nothing",
+    "authentication.k8s.io/tokenreviews": "a question, which is not stored",
+    "authorization.k8s.io/subjectaccessreviews": "a question, which is not stored",
+    "gpu.deckhouse.io/gpucontrolplaneterms": "its own; the policy of fencing reads it",
+    "gpu.deckhouse.io/gpudevices": "its own kind",
+    "gpu.deckhouse.io/gpudevices/status": "its own kind",
+    "gpu.deckhouse.io/gpunodeinventories": "its own kind",
+    "gpu.deckhouse.io/gpunodeinventories/status": "its own kind",
+    "gpu.deckhouse.io/gpupools/status": "its own kind",
+    "gkm.io/clustergkmcachenodes": "of nodes that are gone",
+    "gkm.io/clustergkmcaches": "finalizers",
+    "gkm.io/clustergkmcaches/status": "the digest, which validation judges",
+    "gkm.io/gkmcachenodes": "of nodes that are gone",
+    "gkm.io/gkmcaches": "finalizers",
+    "gkm.io/gkmcaches/status": "the digest, which validation judges",
+    "nvidia.com/clusterpolicies": "finalizers, with node software",
+    "nvidia.com/clusterpolicies/status": "with node software",
+    "nvidia.com/nvidiadrivers": "finalizers, with node software",
+    "nvidia.com/nvidiadrivers/status": "with node software",
+    "autoscaling.k8s.io/verticalpodautoscalers": "those of operands, by name",
+    "karpenter.sh/nodepools/scale": "with karpenter-static",
+    "/podtemplates": "of its namespace, with capacity-buffer",
+    "autoscaling.x-k8s.io/capacitybuffers": "of its namespace, with capacity-buffer",
+}
+"""Resources that the server writes under no policy, and why."""
+
+
+def test_each_right_to_write_is_for_names_or_under_a_policy():
+    """A right that is there only to be granted on is one that a stolen token may use."""
+    own = OwnObjects(runs_node_software=True)
+    policies = [*build_annotation_policy([own.username]), *build_server_policies(own)]
+    judged = {
+        (group, resource)
+        for one in policies
+        for rule in one["spec"].get("matchConstraints", {}).get("resourceRules", [])
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    written = {
+        (group, resource)
+        for role in build_roles(own, list(ScalingBackend))
+        if role["kind"] in {"ClusterRole", "Role"} and role["metadata"]["name"] in OUR_ROLES
+        for rule in role["rules"]
+        if not rule.get("resourceNames") and set(rule["verbs"]) - {"get", "list", "watch"}
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert {f"{group}/{resource}" for group, resource in written - judged} == set(UNRESTRICTED)

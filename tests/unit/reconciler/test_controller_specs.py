@@ -9,7 +9,6 @@ import pytest
 
 import reconciler
 from api.names import DeviceName, NodeName, PoolName
-from certs import kubernetes as certificates
 from manifests.install.rbac import PolicyRule, build_rbac
 from reconciler.controller_spec import ControllerSpec, TaskSpec
 from reconciler.pool.index_changes import index_changes
@@ -96,7 +95,6 @@ def test_rendered_permissions_are_the_union_of_the_declared_ones():
         binder.RBAC,
         fence.RBAC,
         rbac.EVENTS,
-        certificates.RBAC,
         kube_reviews.RBAC,
     )
     assert rules_of(rbac.CLUSTER_RULES) == rules_of(*(one.rbac for one in declared()), *own)
