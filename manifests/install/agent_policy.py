@@ -16,10 +16,14 @@ Events are not covered, and reading is RBAC's: every agent reads all pods.
 from typing import TYPE_CHECKING, Any, Final
 
 from api.foreign.nodefeature import GPU_INSTANCES, NODE_NAME_LABEL
-from api.names import GKM_GROUP, GROUP
+from api.names import GKM_GROUP, GROUP, VERSION
 from inventory.discovery.labels import COUNT_LABEL, SLOT_PREFIX
 from manifests import constants
-from manifests.install.policy_expressions import cel_list
+from manifests.install.policy_expressions import (
+    build_account_policy,
+    cel_list,
+    resource_rule,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,127 +70,98 @@ def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dic
             constants.FEATURE_DISCOVERY,
         )
     )
-    metadata = {"name": constants.AGENT_POLICY, "labels": dict(constants.LABELS)}
-    policy = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": metadata,
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {
-                "matchPolicy": "Equivalent",
-                "resourceRules": [
-                    _rule(
-                        "nfd.k8s-sigs.io", "nodefeatures", operations=("CREATE", "UPDATE", "DELETE")
+    return build_account_policy(
+        constants.AGENT_POLICY,
+        (plugin, discovery, agent, detector),
+        matched={
+            "resourceRules": [
+                resource_rule("nfd.k8s-sigs.io", VERSION, "nodefeatures"),
+                resource_rule(
+                    GROUP,
+                    VERSION,
+                    *("gpunodeinventories", "gpunodeinventories/status"),
+                    operations=("CREATE", "UPDATE"),
+                ),
+                resource_rule(
+                    GKM_GROUP,
+                    VERSION,
+                    *(
+                        name
+                        for kind in (*_CACHE_NODES, *_CACHES)
+                        for name in (kind, f"{kind}/status")
                     ),
-                    _rule(GROUP, "gpunodeinventories", "gpunodeinventories/status"),
-                    _rule(
-                        GKM_GROUP,
-                        *(name for kind in _CACHE_NODES for name in (kind, f"{kind}/status")),
-                        operations=("CREATE", "UPDATE", "DELETE"),
-                    ),
-                    _rule(
-                        GKM_GROUP,
-                        *(name for kind in _CACHES for name in (kind, f"{kind}/status")),
-                        operations=("CREATE", "UPDATE", "DELETE"),
-                    ),
-                ],
-            },
-            "matchConditions": [
-                {
-                    "name": "is-an-agent",
-                    "expression": f"request.userInfo.username in {cel_list((plugin, discovery, agent, detector))}",
-                }
-            ],
-            "variables": [
-                {"name": "own", "expression": _OWN},
-                {
-                    "name": "isDetector",
-                    "expression": f"request.userInfo.username == '{detector}'",
-                },
-                {
-                    "name": "isDiscovery",
-                    "expression": f"request.userInfo.username == '{discovery}'",
-                },
-                {
-                    "name": "prefix",
-                    "expression": (
-                        f"variables.isDetector ? '{constants.DETECTOR_FEATURE_PREFIX}'"
-                        f" : variables.isDiscovery ? '{constants.DISCOVERY_FEATURE_PREFIX}'"
-                        f" : '{constants.AGENT_FEATURE_PREFIX}'"
-                    ),
-                },
-            ],
-            "validations": [
-                {
-                    "expression": "variables.own.size() == 1",
-                    "message": (
-                        "the token names no node: agents write with the token of their pod,"
-                        " as kubelet gives it to them"
-                    ),
-                    "reason": "Forbidden",
-                },
-                {
-                    "expression": f"!(request.resource.resource in {cel_list(_CACHES)})",
-                    "message": "an agent writes no kernel cache: which image is trusted is not up to a node",
-                    "reason": "Forbidden",
-                },
-                {
-                    # An update may neither take over a foreign object nor give an own one away.
-                    "expression": (
-                        "variables.own.size() != 1"
-                        f" || [object, oldObject].filter(one, one != null).all(one, {_IS_OWN})"
-                    ),
-                    "messageExpression": (
-                        "'the agent of node ' + variables.own[0] + ' writes no other node: its"
-                        " GPUNodeInventory and GKMCacheNodes have that name, its NodeFeature ' + variables.prefix"
-                        f" + variables.own[0] + ' and the label {NODE_NAME_LABEL}'"
-                    ),
-                    "reason": "Forbidden",
-                },
-                {
-                    "expression": (
-                        "!variables.isDetector || object == null || "
-                        + _has_only(label=f"k == '{COUNT_LABEL}' || k.startsWith('{SLOT_PREFIX}')")
-                    ),
-                    "message": (
-                        "the NodeFeature of a node detector has the labels"
-                        f" {COUNT_LABEL} and {SLOT_PREFIX}*, and no features"
-                    ),
-                    "reason": "Forbidden",
-                },
-                {
-                    "expression": (
-                        "!variables.isDiscovery || object == null || "
-                        + _has_only(
-                            label=f"k.startsWith('{_DISCOVERY_PREFIX}')", instances=(GPU_INSTANCES,)
-                        )
-                    ),
-                    "message": (
-                        f"the NodeFeature of {constants.FEATURE_DISCOVERY} has labels {_DISCOVERY_PREFIX}*"
-                        f" and instances {GPU_INSTANCES}, and no other features"
-                    ),
-                    "reason": "Forbidden",
-                },
-            ],
+                ),
+            ]
         },
-    }
-    binding = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": metadata,
-        "spec": {"policyName": constants.AGENT_POLICY, "validationActions": ["Deny"]},
-    }
-    return [policy, binding]
-
-
-def _rule(
-    group: str, *resources: str, operations: "Sequence[str]" = ("CREATE", "UPDATE")
-) -> dict[str, Any]:
-    return {
-        "apiGroups": [group],
-        "apiVersions": ["v1alpha1"],
-        "operations": list(operations),
-        "scope": "*",
-        "resources": list(resources),
-    }
+        variables=[
+            {"name": "own", "expression": _OWN},
+            {
+                "name": "isDetector",
+                "expression": f"request.userInfo.username == '{detector}'",
+            },
+            {
+                "name": "isDiscovery",
+                "expression": f"request.userInfo.username == '{discovery}'",
+            },
+            {
+                "name": "prefix",
+                "expression": (
+                    f"variables.isDetector ? '{constants.DETECTOR_FEATURE_PREFIX}'"
+                    f" : variables.isDiscovery ? '{constants.DISCOVERY_FEATURE_PREFIX}'"
+                    f" : '{constants.AGENT_FEATURE_PREFIX}'"
+                ),
+            },
+        ],
+        validations=[
+            {
+                "expression": "variables.own.size() == 1",
+                "message": (
+                    "the token names no node: agents write with the token of their pod,"
+                    " as kubelet gives it to them"
+                ),
+                "reason": "Forbidden",
+            },
+            {
+                "expression": f"!(request.resource.resource in {cel_list(_CACHES)})",
+                "message": "an agent writes no kernel cache: which image is trusted is not up to a node",
+                "reason": "Forbidden",
+            },
+            {
+                # An update may neither take over a foreign object nor give an own one away.
+                "expression": (
+                    "variables.own.size() != 1"
+                    f" || [object, oldObject].filter(one, one != null).all(one, {_IS_OWN})"
+                ),
+                "messageExpression": (
+                    "'the agent of node ' + variables.own[0] + ' writes no other node: its"
+                    " GPUNodeInventory and GKMCacheNodes have that name, its NodeFeature ' + variables.prefix"
+                    f" + variables.own[0] + ' and the label {NODE_NAME_LABEL}'"
+                ),
+                "reason": "Forbidden",
+            },
+            {
+                "expression": (
+                    "!variables.isDetector || object == null || "
+                    + _has_only(label=f"k == '{COUNT_LABEL}' || k.startsWith('{SLOT_PREFIX}')")
+                ),
+                "message": (
+                    "the NodeFeature of a node detector has the labels"
+                    f" {COUNT_LABEL} and {SLOT_PREFIX}*, and no features"
+                ),
+                "reason": "Forbidden",
+            },
+            {
+                "expression": (
+                    "!variables.isDiscovery || object == null || "
+                    + _has_only(
+                        label=f"k.startsWith('{_DISCOVERY_PREFIX}')", instances=(GPU_INSTANCES,)
+                    )
+                ),
+                "message": (
+                    f"the NodeFeature of {constants.FEATURE_DISCOVERY} has labels {_DISCOVERY_PREFIX}*"
+                    f" and instances {GPU_INSTANCES}, and no other features"
+                ),
+                "reason": "Forbidden",
+            },
+        ],
+    )

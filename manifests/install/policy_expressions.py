@@ -1,6 +1,8 @@
-"""CEL expressions that several policies use."""
+"""CEL expressions that several policies use, and policies that restrict accounts of ours."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from manifests import constants
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,3 +30,58 @@ def same_but(path: str, keys: "Sequence[str]", *, beside: str = "") -> str:
     allowed = [f"k in {cel_list(keys)}"] if keys else []
     allowed += [beside] if beside else []
     return f"[{new}, {old}].all(m, m.all(k, {' || '.join([*allowed, f'{new}[?k] == {old}[?k]'])}))"
+
+
+def build_account_policy(
+    name: str,
+    usernames: "Sequence[str]",
+    *,
+    matched: dict[str, Any],
+    validations: list[dict[str, str]],
+    variables: "Sequence[dict[str, str]]" = (),
+) -> list[dict[str, Any]]:
+    """Return a policy that restricts these accounts, and its binding.
+
+    Its condition is the account's name, which cannot fail, so that it affects no other user; it fails closed.
+    """
+    metadata = {"name": name, "labels": dict(constants.LABELS)}
+    further: dict[str, Any] = {"variables": list(variables)} if variables else {}
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata,
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"matchPolicy": "Equivalent", **matched},
+            "matchConditions": [
+                {
+                    "name": "is-the-account",
+                    "expression": f"request.userInfo.username in {cel_list(usernames)}",
+                }
+            ],
+            **further,
+            "validations": validations,
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": metadata,
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+    return [policy, binding]
+
+
+def resource_rule(
+    group: str,
+    version: str,
+    *resources: str,
+    operations: "Sequence[str]" = ("CREATE", "UPDATE", "DELETE"),
+) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": list(operations),
+        "resources": list(resources),
+        "scope": "*",
+    }

@@ -6,9 +6,7 @@ namespace. The API server therefore compares the writes of the server's service 
 that the server needs. Its writes of pods are in the policy that covers all pods anyway
 (`manifests.install.annotation_policy`).
 
-The condition of each policy is the account's name, which cannot fail, so that the rules affect no
-other user. A failing rule stops only the server, and it fails closed, because the policy guards
-against a compromised server. Admission policies do not cover webhook configurations: RBAC restricts
+A failing rule stops only the server, and it fails closed, because the policy guards against a compromised server. Admission policies do not cover webhook configurations: RBAC restricts
 these by name.
 """
 
@@ -30,7 +28,13 @@ from api.names import (
 from manifests import constants
 from manifests.install import node_software_policy as software
 from manifests.install.node_rules import node_rules
-from manifests.install.policy_expressions import KEPT_BY_API_SERVER, cel_list, same_but
+from manifests.install.policy_expressions import (
+    KEPT_BY_API_SERVER,
+    build_account_policy,
+    cel_list,
+    resource_rule,
+    same_but,
+)
 from manifests.install.scaling_policy import (
     IS_OWN_SIGNAL,
     LEAVES_POD_SPEC,
@@ -146,32 +150,32 @@ def build_server_policies(
     with_software = own.runs_node_software
     in_cluster = {
         "resourceRules": [
-            _rule("", "v1", "namespaces", "nodes", operations=("UPDATE",)),
-            _rule("", "v1", "pods/eviction", operations=("CREATE",)),
-            _rule(_RBAC, "v1", "clusterroles", "clusterrolebindings"),
-            _rule("karpenter.sh", "v1", "nodeclaims", operations=("DELETE",)),
-            _rule("nfd.k8s-sigs.io", "v1alpha1", "nodefeatures"),
-            _rule(GROUP, VERSION, "gpupools", operations=("UPDATE",)),
-            *([_rule("node.k8s.io", "v1", "runtimeclasses")] if with_software else []),
+            resource_rule("", "v1", "namespaces", "nodes", operations=("UPDATE",)),
+            resource_rule("", "v1", "pods/eviction", operations=("CREATE",)),
+            resource_rule(_RBAC, "v1", "clusterroles", "clusterrolebindings"),
+            resource_rule("karpenter.sh", "v1", "nodeclaims", operations=("DELETE",)),
+            resource_rule("nfd.k8s-sigs.io", "v1alpha1", "nodefeatures"),
+            resource_rule(GROUP, VERSION, "gpupools", operations=("UPDATE",)),
+            *([resource_rule("node.k8s.io", "v1", "runtimeclasses")] if with_software else []),
         ]
     }
     in_namespace = {
         # Leases of nodes are renewed all the time: they are left out before anything is evaluated.
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": own.namespace}},
         "resourceRules": [
-            _rule("", "v1", "configmaps", "secrets", "serviceaccounts", "services"),
-            _rule("", "v1", "pods", operations=("CREATE", "DELETE")),
-            _rule("apps", "v1", "daemonsets", "deployments"),
-            _rule("coordination.k8s.io", "v1", "leases"),
-            _rule("discovery.k8s.io", "v1", "endpointslices"),
-            _rule(_RBAC, "v1", "rolebindings", "roles"),
-            *([_rule("monitoring.coreos.com", "v1", *_MONITORS)] if with_software else []),
+            resource_rule("", "v1", "configmaps", "secrets", "serviceaccounts", "services"),
+            resource_rule("", "v1", "pods", operations=("CREATE", "DELETE")),
+            resource_rule("apps", "v1", "daemonsets", "deployments"),
+            resource_rule("coordination.k8s.io", "v1", "leases"),
+            resource_rule("discovery.k8s.io", "v1", "endpointslices"),
+            resource_rule(_RBAC, "v1", "rolebindings", "roles"),
+            *([resource_rule("monitoring.coreos.com", "v1", *_MONITORS)] if with_software else []),
         ],
     }
     return [
-        *_policy(
+        *build_account_policy(
             constants.SERVER_POLICY,
-            own.username,
+            [own.username],
             matched=in_cluster,
             validations=[
                 *node_rules(with_software=with_software),
@@ -187,9 +191,9 @@ def build_server_policies(
             ],
             variables=software.of_cluster(own.namespace) if with_software else [],
         ),
-        *_policy(
+        *build_account_policy(
             constants.SERVER_OBJECTS_POLICY,
-            own.username,
+            [own.username],
             matched=in_namespace,
             validations=[
                 *_object_rules(own),
@@ -386,54 +390,3 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
 def _software_or(with_software: bool) -> str:  # noqa: FBT001  # a setting
     """Return the begin of an expression that holds for objects of node software."""
     return f"{software.OF_NODE_SOFTWARE} || " if with_software else ""
-
-
-def _policy(
-    name: str,
-    username: str,
-    *,
-    matched: dict[str, Any],
-    validations: list[dict[str, str]],
-    variables: list[dict[str, str]],
-) -> list[dict[str, Any]]:
-    metadata = {"name": name, "labels": dict(constants.LABELS)}
-    spec: dict[str, Any] = {"variables": variables} if variables else {}
-    policy = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": metadata,
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"matchPolicy": "Equivalent", **matched},
-            "matchConditions": [
-                {
-                    "name": "is-the-server",
-                    "expression": f"request.userInfo.username == '{username}'",
-                }
-            ],
-            **spec,
-            "validations": validations,
-        },
-    }
-    binding = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": metadata,
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
-    }
-    return [policy, binding]
-
-
-def _rule(
-    group: str,
-    version: str,
-    *resources: str,
-    operations: "Sequence[str]" = ("CREATE", "UPDATE", "DELETE"),
-) -> dict[str, Any]:
-    return {
-        "apiGroups": [group],
-        "apiVersions": [version],
-        "operations": list(operations),
-        "resources": list(resources),
-        "scope": "*",
-    }

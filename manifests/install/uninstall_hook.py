@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from manifests import constants
 from manifests.install.rbac import PolicyRule, build_account_with_rights
 from manifests.install.server_policy import OwnObjects
+from manifests.install.uninstall_policy import build_uninstall_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ NAME: Final = f"{constants.NAME}-uninstall"
 """Name of the Job, its service account, roles and bindings."""
 TIMEOUT_S: Final = 120
 """Of the command; Helm's own time-out is 300 s by default."""
+_POLICY_FIRST: Final = "-20"
 _ROLES_FIRST: Final = "-10"
 """Helm creates hooks in the order of their weights."""
 _FINAL_EXIT_CODES: Final = (1, 2)
@@ -47,17 +49,19 @@ def build_uninstall_hook(
     pod: HookPod,
     is_forced: bool = False,
 ) -> list[Json]:
-    """Return the account, its roles and bindings, and the Job.
+    """Return the account's policy, the account, its roles and bindings, and the Job.
 
     `is_forced` uninstalls although pods use units.
     """
-    objects = build_account_with_rights(
+    policy = build_uninstall_policy(NAME, (*rules, *namespaced_rules), namespace=own.namespace)
+    roles = build_account_with_rights(
         NAME, rules, namespaced_rules=namespaced_rules, namespace=own.namespace
     )
-    for one in objects:
-        one["metadata"]["annotations"] = _hook_annotations(_ROLES_FIRST)
+    for objects, weight in ((policy, _POLICY_FIRST), (roles, _ROLES_FIRST)):
+        for document in objects:
+            document["metadata"]["annotations"] = _hook_annotations(weight)
     arguments = ["--force"] if is_forced else []
-    return [*objects, _job(own, pod, arguments)]
+    return [*policy, *roles, _job(own, pod, arguments)]
 
 
 def _job(own: OwnObjects, pod: HookPod, arguments: "Sequence[str]") -> Json:

@@ -62,6 +62,7 @@ from kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from manifests import constants
+from manifests.install.uninstall_hook import NAME as UNINSTALL_HOOK
 from pool.facts import node_facts, pod_facts
 from reconciler.node_software.software_objects import RESOURCES as SOFTWARE_RESOURCES
 from reconciler.operands.live_operands import LABEL_SELECTOR as OPERANDS
@@ -258,7 +259,12 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
     knows_kinds = scope.with_applied or scope.with_crds
     definitions, defined = await _kinds(reading) if knows_kinds else ([], [])
     if scope.with_applied:
-        objects[Stage.APPLIED] = [*await _applied(reading, own.namespace), *issued]
+        left_by_hook = await reading.policies(UNINSTALL_HOOK)
+        objects[Stage.APPLIED] = [
+            *await _applied(reading, own.namespace),
+            *issued,
+            *left_by_hook,
+        ]
         objects[Stage.NAMESPACE] = await _namespace(reading, own.namespace)
     if scope.with_crds:
         objects[Stage.OBJECTS], objects[Stage.DEFINITIONS] = defined, definitions

@@ -182,7 +182,7 @@ def test_policies_of_the_server_affect_no_other_user():
     for policy in policies:
         (condition,) = policy["spec"]["matchConditions"]
         assert condition["expression"] == (
-            "request.userInfo.username == 'system:serviceaccount:gpu:gpu-control-plane'"
+            "request.userInfo.username in ['system:serviceaccount:gpu:gpu-control-plane']"
         )
 
 

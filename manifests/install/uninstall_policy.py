@@ -1,0 +1,93 @@
+"""A ValidatingAdmissionPolicy that restricts the account of the chart's pre-delete hook.
+
+Names of some objects are known only once a survey has read them, after the rights were rendered. So RBAC grants the
+deletion of every object of a kind, and this policy leaves those of the control plane. What the account may patch
+without a name, it may only clean: finalizers of objects, and what the control plane wrote to Nodes.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from api.names import COMPONENT_LABEL, POLICY_STATE_LABEL, SCALE_SIGNAL
+from manifests import constants
+from manifests.install.policy_expressions import (
+    KEPT_BY_API_SERVER,
+    build_account_policy,
+    resource_rule,
+    same_but,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from manifests.install.rbac import PolicyRule
+
+_LABEL: Final = "oldObject.metadata.?labels[?'{0}']"
+_FEATURE_NAMES: Final = " || ".join(
+    f"oldObject.metadata.name.startsWith('{prefix}')"
+    for prefix in (constants.AGENT_FEATURE_PREFIX, constants.DETECTOR_FEATURE_PREFIX)
+)
+_PART_OF: Final = "app.kubernetes.io/part-of"
+_DELETES_OURS: Final = {
+    "expression": (
+        "request.operation != 'DELETE'"
+        f" || (request.resource.resource == 'pods' ? {_LABEL.format(COMPONENT_LABEL)}.orValue('') == '{SCALE_SIGNAL}'"
+        f" : request.resource.resource == 'nodefeatures' ? ({_FEATURE_NAMES})"
+        f" : {_LABEL.format(_PART_OF)}.orValue('') == '{constants.LABELS[_PART_OF]}'"
+        f" || {_LABEL.format(POLICY_STATE_LABEL)}.hasValue())"
+    ),
+    "message": (
+        f"an uninstall deletes objects with the label {_PART_OF}: {constants.LABELS[_PART_OF]} or"
+        f" {POLICY_STATE_LABEL}, signals, NodeFeatures of agents, and objects of fixed names"
+    ),
+    "reason": "Forbidden",
+}
+_FINALIZES: Final = {
+    "expression": (
+        "request.operation != 'UPDATE' || request.resource.resource == 'nodes'"
+        f" || {same_but('metadata', ('finalizers', *KEPT_BY_API_SERVER))} && {same_but('?spec', ())}"
+    ),
+    "message": "an uninstall removes finalizers, and changes nothing else of objects",
+    "reason": "Forbidden",
+}
+
+
+def _kept(path: str) -> str:
+    """Return an expression: an update adds no entry to a map and changes none."""
+    return f"dyn(object).{path}.orValue({{}}).all(k, dyn(oldObject).{path}[?k] == dyn(object).{path}[?k])"
+
+
+_TAINTS: Final = "dyn({0}).spec.?taints.orValue([])"
+_CORDON: Final = "dyn({0}).spec.?unschedulable.orValue(false)"
+_CLEANS_NODES: Final = {
+    "expression": (
+        f"request.resource.resource != 'nodes' || {same_but('metadata', ('labels', 'annotations', *KEPT_BY_API_SERVER))}"
+        f" && {_kept('metadata.?labels')} && {_kept('metadata.?annotations')}"
+        f" && {same_but('spec', ('taints', 'unschedulable'))}"
+        f" && {_TAINTS.format('object')}.all(t, t in {_TAINTS.format('oldObject')})"
+        f" && (!{_CORDON.format('object')} || {_CORDON.format('oldObject')})"
+    ),
+    "message": "an uninstall removes labels, annotations, taints and cordons of Nodes, and adds none",
+    "reason": "Forbidden",
+}
+
+
+def build_uninstall_policy(
+    name: str, rules: "Sequence[PolicyRule]", *, namespace: str
+) -> list[dict[str, Any]]:
+    """Return the policy for the account of this name, about each right of the rules that no names limit."""
+    return build_account_policy(
+        name,
+        [constants.service_account_username(namespace, name)],
+        matched={"resourceRules": list(_unnamed(rules))},
+        validations=[_DELETES_OURS, _FINALIZES, _CLEANS_NODES],
+    )
+
+
+def _unnamed(rules: "Sequence[PolicyRule]") -> "Iterator[dict[str, Any]]":
+    for rule in rules:
+        verbs = {"delete": "DELETE", "patch": "UPDATE"}
+        operations = [operation for verb, operation in verbs.items() if verb in rule.verbs]
+        # Replicas are all that a scale has.
+        resources = [one for one in rule.resources if not one.endswith("/scale")]
+        if operations and resources and not rule.names:
+            yield resource_rule(rule.group, "*", *resources, operations=operations)
