@@ -76,6 +76,8 @@ OPERANDS: Final = (
     "gpu-dcgm-exporter",
 )
 """DaemonSets of the operands, each with a service account of its name."""
+OPERAND_COMPONENT: Final = "gpu-operand"
+"""Component of the operands' pods (`operands/assets`)."""
 OPERAND_OBJECTS: Final = (*OPERANDS, NODE_AGENT_METRICS)
 """Names of all objects of the operands (`operands/assets`)."""
 AGENT_FEATURE_PREFIX: Final = f"{NAME}-agent-"
@@ -110,6 +112,7 @@ HTTPS_PORT_NAME: Final = "https"
 HTTP_PORT_NAME: Final = "http"
 """Of a console behind something that ends TLS."""
 PLAIN_SERVICE_PORT: Final = 80
+EXPORTER_PORT_NAME: Final = "metrics"
 PROBES_PORT_NAME: Final = "probes"
 """Of the agents' pods."""
 

@@ -105,10 +105,15 @@ def set_options(daemon_set: Json, main: str, options: "OperandOptions") -> None:
 
 
 def set_security(daemon_set: Json, *, privileged: "frozenset[str]") -> None:
-    """Set the security context of every container: all rights for those that are named, none for the others."""
+    """Set the security context of every container: all rights for those that are named, none for the others.
+
+    Our own image writes to mounts only.
+    """
     spec = pod_spec_of(daemon_set)
     for one in (*spec["containers"], *spec.get("initContainers", ())):
         one["securityContext"] = dict(_PRIVILEGED if one["name"] in privileged else _RESTRICTED)
+        if one["image"] == OWN_IMAGE:
+            one["securityContext"]["readOnlyRootFilesystem"] = True
 
 
 def set_runtime_class(daemon_set: Json, settings: "BootstrapOperands") -> None:

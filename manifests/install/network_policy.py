@@ -1,7 +1,7 @@
-"""NetworkPolicies: which addresses reach the servers, kube-scheduler and the console.
+"""NetworkPolicies: which addresses reach the servers, kube-scheduler, the pods on nodes and the console.
 
 API servers are in no pod network, and a policy cannot name them by label: their addresses are a
-value. kube-scheduler reaches the servers in any case. What leaves a pod is not limited: API servers, exporters and
+value. kube-scheduler reaches the servers in any case, and kubelet's probes the pods of its node. What leaves a pod is not limited: API servers, exporters and
 the registries of kernel caches are at addresses and ports that differ from cluster to cluster.
 """
 
@@ -15,6 +15,22 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _PORTS: Final = ({"port": constants.HTTPS_PORT_NAME, "protocol": "TCP"},)
+_NODE_PORTS: Final = tuple(
+    {"port": name, "protocol": "TCP"}
+    for name in (constants.PROBES_PORT_NAME, constants.EXPORTER_PORT_NAME)
+)
+_OURS: Final = {"app.kubernetes.io/part-of": constants.NAME}
+_ON_NODES: Final = {
+    "matchLabels": _OURS,
+    "matchExpressions": [
+        {
+            "key": "app.kubernetes.io/component",
+            "operator": "In",
+            "values": [constants.DEVICE_PLUGIN, constants.OPERAND_COMPONENT],
+        }
+    ],
+}
+"""Agents, detectors, device plugins and operands: their pages tell which pods have which devices."""
 
 
 def build_network_policies(installation: "Installation") -> list[Json]:
@@ -38,6 +54,17 @@ def build_network_policies(installation: "Installation") -> list[Json]:
             constants.SCHEDULER_COMPONENT,
             ingress=[{"ports": list(_PORTS)} | _from(given)],
         ),
+        _policy(
+            installation,
+            constants.NODE_AGENT,
+            constants.DEVICE_PLUGIN,
+            # The servers read exporters, and these DCGM's host engine.
+            ingress=[
+                {"from": [{"podSelector": {"matchLabels": _OURS}}]},
+                {"ports": list(_NODE_PORTS)} | _from(given),
+            ],
+            selector=_ON_NODES,
+        ),
     ]
 
 
@@ -59,15 +86,21 @@ def _from(peers: "tuple[Json, ...]") -> Json:
 
 
 def _policy(
-    installation: "Installation", name: str, component: str, *, ingress: list[Json]
+    installation: "Installation",
+    name: str,
+    component: str,
+    *,
+    ingress: list[Json],
+    selector: Json | None = None,
 ) -> Json:
+    """Return the policy of a component's pods, or of those of the selector."""
     labels = constants.component_labels(component)
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": installation.metadata(name, labels),
         "spec": {
-            "podSelector": {"matchLabels": labels},
+            "podSelector": selector or {"matchLabels": labels},
             "policyTypes": ["Ingress"],
             "ingress": ingress,
         },

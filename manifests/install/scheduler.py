@@ -146,6 +146,8 @@ def build_scheduler_configuration(
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": client,
+        "enableProfiling": False,
+        "enableContentionProfiling": False,
         "leaderElection": _leader_election(leader_election),
         "profiles": [profile],
         "extenders": [extender.build()],

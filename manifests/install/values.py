@@ -209,7 +209,7 @@ class TlsValues(_Values):
 
 
 class NetworkPolicyValues(_Values):
-    """NetworkPolicies for the server and for kube-scheduler."""
+    """NetworkPolicies for the server, kube-scheduler, and the agents, plugins and operands on nodes."""
 
     enabled: bool = False
     ingress_from: tuple[Json, ...] = ()

@@ -161,3 +161,16 @@ def test_unknown_example_is_named_with_those_that_exist():
         ValueError, match="there is no example 'x'; there are pool-autoscaling, pool-mig"
     ):
         load_example("x")
+
+
+@pytest.mark.parametrize("name", ["pod", "deployment", "pod-kernel-caches"])
+def test_pods_are_admitted_where_pod_security_is_restricted(name):
+    (document,) = load_example(name)
+    spec = document["spec"].get("template", document)["spec"]
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }

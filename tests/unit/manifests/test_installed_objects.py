@@ -4,18 +4,27 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from pydantic import ValidationError
 
+from api.meta import LabelSelector
 from cli.command_parser import CommandParser
 from cli.console import add_arguments, settings_of
 from cli.installed_objects import build_groups, build_installed_objects
 from manifests.install.installation import Installation, overlaid, release_of
 from manifests.install.values import ChartValues
+from manifests.node.agent_daemonset import build_node_agent
+from manifests.node.detector_daemonset import build_node_detector
+from manifests.node.device_plugin import WorkloadSettings
+from operands.bootstrap_states import build_operands
+from operands.operand_state import ALL_KINDS_SERVED
 from server.setting_fields import setting_fields
 from server.settings import BadSettingsError, Settings
 from server.values_file import build_installation, load_values
+from tests.unit.manifests import pool_objects
+from tests.unit.operands.operand_cases import ALL_ON
 
 CLUSTER_SCOPED = {
     "Namespace",
@@ -375,6 +384,31 @@ def test_service_probes_and_policy_of_the_console_agree_on_the_port(
     assert policy["ingress"] == [{"ports": [{"port": scheme, "protocol": "TCP"}]}]
     mounted = [one["name"] for one in container.get("volumeMounts", [])]
     assert mounted == (["tls"] if scheme == "https" else [])
+
+
+def test_pods_on_nodes_are_reached_by_ours_and_the_given_peers_alone():
+    peers = [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
+    objects = objects_of({"networkPolicy": {"enabled": True, "ingressFrom": peers}})
+    spec = find(objects, "NetworkPolicy", "gpu-node-agent")["spec"]
+    ours, given = spec["ingress"]
+    part_of_us = {"app.kubernetes.io/part-of": "gpu-control-plane"}
+    assert ours == {"from": [{"podSelector": {"matchLabels": part_of_us}}]}
+    assert given["from"] == peers
+    assert [one["port"] for one in given["ports"]] == ["probes", "metrics"]
+    selector = msgspec.convert(spec["podSelector"], LabelSelector)
+
+    def selected(documents: list[dict[str, Any]]) -> set[bool]:
+        return {
+            selector.matches(one["spec"]["template"]["metadata"]["labels"])
+            for one in documents
+            if one["kind"] in {"DaemonSet", "Deployment"}
+        }
+
+    workloads = WorkloadSettings(image="i")
+    assert selected(build_operands(ALL_ON, ALL_KINDS_SERVED)) == {True}
+    assert selected(pool_objects.objects_of(pool_objects.a_pool("train"))) == {True}
+    assert selected([*build_node_agent(workloads), *build_node_detector(workloads)]) == {True}
+    assert selected(objects_of(EVERYTHING)) == {False}
 
 
 @pytest.mark.parametrize(

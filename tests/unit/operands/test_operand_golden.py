@@ -92,6 +92,8 @@ def test_containers_run_the_images_of_the_settings_under_a_security_context_of_o
             assert container["image"] in settings.images
             context = container["securityContext"]
             assert context.get("privileged") or context["capabilities"] == {"drop": ["ALL"]}
+            if container.get("command", [])[:1] == ["gpu-control-plane"]:
+                assert context["readOnlyRootFilesystem"]
 
 
 @pytest.mark.parametrize("settings", EACH_CASE)
