@@ -91,6 +91,8 @@ class AgentSettings:
     """kubelet's root, at the path that it has on the node: with its pods, its plugins and plugins_registry."""
     registries_plain_http: frozenset[str] = frozenset()
     """`host:port` of registries that are asked without TLS."""
+    registries_private: frozenset[str] = frozenset()
+    """`host:port` of registries, token servers and blob stores whose addresses need not be public."""
     registries_ca_file: Path | None = None
     """Authorities of registries to trust instead of the system's."""
     cache_pull_secrets: frozenset[str] = frozenset()
@@ -152,6 +154,7 @@ class AgentSettings:
         given = {
             "--caches-quota": self.caches_quota is not None,
             "--registries-plain-http": bool(self.registries_plain_http),
+            "--registries-private": bool(self.registries_private),
             "--registries-ca-file": self.registries_ca_file is not None,
             "--cache-pull-secrets": bool(self.cache_pull_secrets),
         }

@@ -79,6 +79,12 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
         help="registries that are asked without TLS",
     )
     agent.add_argument(
+        "--registries-private",
+        type=_names,
+        metavar="HOST:PORT,…",
+        help="registries, token servers and blob stores whose addresses need not be public",
+    )
+    agent.add_argument(
         "--cache-pull-secrets",
         type=_names,
         metavar="NAME,…",

@@ -84,4 +84,5 @@ def cache_settings(
         caches_grace=grace_s,
         kubelet_directory=kubelet,
         registries_plain_http=frozenset({registry}),
+        registries_private=frozenset({registry}),
     )

@@ -74,7 +74,7 @@ class CacheRegistrySettings(Section):
     """`host:port` of registries that are asked without TLS."""
     private: tuple[str, ...] = ()
     """`host:port` of registries, token servers and blob stores whose addresses are not public (loopback, link-local,
-    private), and that the server may ask all the same; a host without a port is on 80 or 443."""
+    private), and that server and node agents may ask all the same; a host without a port is on 80 or 443."""
     ca_file: Path | None = None
     """Authorities that the server trusts instead of the system's. If omitted, the file of ca_config_map, where that
     is set."""

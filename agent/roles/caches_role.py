@@ -94,6 +94,7 @@ class CachesRole:
             user_agent=USER_AGENT,
             ca_file=settings.registries_ca_file,
             plain_http_hosts=settings.registries_plain_http,
+            private_hosts=settings.registries_private,
         )
         self._pull = LayerPull(
             RegistryConnections(registries),

@@ -35,6 +35,8 @@ class NodeCacheSettings:
     grace_s: float = 300.0
     plain_http: tuple[str, ...] = ()
     """Registries that are asked without TLS."""
+    private: tuple[str, ...] = ()
+    """Hosts whose addresses need not be public."""
     ca_config_map: str = ""
     """ConfigMap with the authorities of registries; empty: those of the image's system."""
     pull_secrets: tuple[str, ...] = ()
@@ -47,6 +49,7 @@ class NodeCacheSettings:
             "--caches-grace": f"{self.grace_s:g}",
             "--kubelet-directory": kubelet.root if kubelet.root != KUBELET_DIRECTORY else "",
             "--registries-plain-http": ",".join(self.plain_http),
+            "--registries-private": ",".join(self.private),
             "--registries-ca-file": constants.REGISTRIES_CA_FILE if self.ca_config_map else "",
             "--cache-pull-secrets": ",".join(self.pull_secrets),
         }

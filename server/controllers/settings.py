@@ -233,6 +233,7 @@ def _node_cache_settings(settings: "Settings") -> NodeCacheSettings | None:
         quota=caches.quota,
         grace_s=caches.grace_s,
         plain_http=caches.registries.plain_http,
+        private=caches.registries.private,
         ca_config_map=caches.registries.ca_config_map,
         pull_secrets=caches.pull_secrets,
     )

@@ -68,6 +68,12 @@ def settings(roles: str, **changes: Any) -> AgentSettings:
         ),
         pytest.param(
             "inventory",
+            {"registries_private": frozenset({"registry:5000"})},
+            "--registries-private is for the roles caches and csi",
+            id="private registries for nobody",
+        ),
+        pytest.param(
+            "inventory",
             {"registries_ca_file": Path("/ca.crt")},
             "--registries-ca-file is for the roles caches and csi",
             id="authorities for nobody",
@@ -100,6 +106,7 @@ def test_flags_become_settings() -> None:
                 "--caches-grace=60",
                 "--kubelet-directory=/opt/kubelet",
                 "--registries-plain-http=one:5000,two:80",
+                "--registries-private=one:5000,three",
                 "--registries-ca-file=/etc/ca.crt",
                 "--cache-pull-secrets=login, other",
             ]
@@ -110,6 +117,7 @@ def test_flags_become_settings() -> None:
     assert found.caches_grace == 60
     assert found.kubelet_directory == Path("/opt/kubelet")
     assert found.registries_plain_http == {"one:5000", "two:80"}
+    assert found.registries_private == {"one:5000", "three"}
     assert found.registries_ca_file == Path("/etc/ca.crt")
     assert found.cache_pull_secrets == {"login", "other"}
 

@@ -110,7 +110,11 @@ CACHES: dict[str, Any] = {
     "directory": "/data/gkm",
     "quota": "1Ti",
     "grace_s": 60,
-    "registries": {"plain_http": ["registry.test:5000", "other:80"], "ca_config_map": "cas"},
+    "registries": {
+        "plain_http": ["registry.test:5000", "other:80"],
+        "private": ["registry.test:5000", "blobs.test"],
+        "ca_config_map": "cas",
+    },
     "pull_secrets": ["one", "two"],
 }
 
@@ -130,6 +134,7 @@ def test_settings_of_kernel_caches_reach_the_agent():
     assert parsed.caches_directory == usual.caches_directory
     assert parsed.kubelet_directory == Path("/data/kubelet")
     assert parsed.registries_plain_http == {"registry.test:5000", "other:80"}
+    assert parsed.registries_private == {"registry.test:5000", "blobs.test"}
     assert parsed.registries_ca_file == Path("/etc/gpu-control-plane/registries/ca.crt")
     assert parsed.cache_pull_secrets == {"one", "two"}
 

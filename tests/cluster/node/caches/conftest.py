@@ -140,8 +140,11 @@ def running_agent(
     node: "RealNode",
     devices: NodeDevices,
     authorities: Path,
+    registry: "RunningRegistry",
+    private_registry: "RunningRegistry",
 ) -> "Iterator[Agent]":
     flags = {
+        "--registries-private": f"{registry.host},{private_registry.host}",
         "--caches-directory": STORE,
         "--caches-grace": GRACE_S,
         "--kubelet-directory": paths.KUBELET_ROOT,

@@ -120,14 +120,14 @@ class CacheNode:
 
     def begin(self) -> None:
         """Create the parts, as a start of the process does."""
+        own = frozenset({self.registry.host})
         settings = AgentSettings(
             node=NODE,
             namespace="gpu",
             roles=frozenset({AgentRole.INVENTORY, AgentRole.CACHES, AgentRole.CSI}),
             caches_directory=self.folder / "caches",
             kubelet_directory=self.folder / "kubelet",
-            registries_plain_http=frozenset({self.registry.host}),
-            **self.settings,
+            **{"registries_plain_http": own, "registries_private": own, **self.settings},
         )
         self.context = AgentContext(settings, self.client, self.clock)
         self.events = RecordedEvents()

@@ -20,7 +20,7 @@ from telemetry.conditions import AgentDegraded
 from tests.component.agent.caches.cache_node import TEAM, CacheNode, an_image
 from tests.support.cache_layers import a_triton_layer
 from tests.support.polling import until, until_async
-from tests.support.registry_double import PASSWORD, USER, Cut, Hang, Lie, Status
+from tests.support.registry_double import PASSWORD, USER, Cut, Hang, Lie, RegistryDouble, Status
 
 CLUSTER = CacheName(namespace="", name="shared")
 NODES_PATH = "gkmcachenodes"
@@ -59,6 +59,20 @@ async def test_what_a_registry_answers_is_the_condition_and_an_event_and_is_trie
     warnings = [event for event in node.events.events if event.type == "Warning"]
     assert [event.regarding.kind for event in warnings] == ["GKMCache"]
     assert warnings[0].note == f"Node node-1: {detail}"
+
+
+async def test_a_registry_leads_a_node_to_no_address_that_is_not_public(node: CacheNode) -> None:
+    """As admission: an image that was signed for is still served by whoever runs its registry."""
+    digest = an_image(node.registry)
+    async with RegistryDouble() as inside:
+        leads = Status(307, {"Location": f"{inside.url}/admin"})
+        node.registry.will_fail(leads, "GET", "/blobs/", times=9)
+        node.settings = {"registries_plain_http": frozenset({node.registry.host, inside.host})}
+        async with node.running():
+            await node.add_cache(digest)
+            detail = await node.until_state("Error", digest)
+        assert f"list {inside.host} in the setting kernel_caches.registries.private" in detail
+        assert not inside.seen
 
 
 async def test_a_clock_that_is_set_back_puts_off_no_retry(node: CacheNode) -> None:
