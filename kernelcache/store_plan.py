@@ -57,7 +57,7 @@ class PostponeReason(Enum):
 
     EXTRACTING = "its extraction is under way"
     RETRY = "its extraction failed, and the next attempt is not due"
-    NO_ROOM = "it does not fit the quota beside what pods use and other caches name"
+    NO_ROOM = "it does not fit the quota, or the disk, beside what pods use and other caches name"
 
 
 @final
@@ -239,11 +239,12 @@ def plan_store(store: "StoreSnapshot", terms: "StoreTerms", now: float) -> Store
     removable = survey.removable()
     expired = [digest for digest in removable if survey.is_expired(digest)]
     removals = [Remove(digest=digest, reason=RemovalReason.UNNEEDED) for digest in expired]
-    if terms.quota_bytes is None:
+    quota = store.quota_bytes(terms)
+    if quota is None:
         extractions = [_extract(need, None) for need in survey.missing()]
         shortage: Mapping[Digest, int] = {}
     else:
-        room = _placed(survey, terms.quota_bytes, removable)
+        room = _placed(survey, quota, removable)
         removals += room.removals
         # Each may exceed what its image says by an equal part of what is left, so that all together fit.
         share = max(room.free, 0) // max(len(room.accepted), 1)

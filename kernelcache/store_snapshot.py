@@ -84,6 +84,17 @@ class StoreSnapshot:
     """Digest -> its failures since the last success; they bind a digest no longer than its delay."""
     unneeded_since: "Mapping[Digest, float]" = field(default_factory=dict)
     """As `unneeded_since` returned it last."""
+    free_bytes: int | None = None
+    """What the disk has left for further content; None does not limit it."""
+
+    def quota_bytes(self, terms: StoreTerms) -> int | None:
+        """Return what all content may take: the quota, or less where the disk has not so much left; None is no limit."""
+        if self.free_bytes is None:
+            return terms.quota_bytes
+        taken = sum(content.bytes for content in self.stored.values())
+        taken += sum(self.extracting.values())
+        most = taken + max(self.free_bytes, 0)
+        return most if terms.quota_bytes is None else min(most, terms.quota_bytes)
 
 
 def unneeded_since(store: StoreSnapshot, now: float) -> "dict[Digest, float]":

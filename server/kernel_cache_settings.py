@@ -103,7 +103,7 @@ class KernelCacheSettings(Section):
     directory: HostPath = "/var/lib/gkm"
     """Directory of extracted caches on the nodes."""
     quota: QuantityText = "100Gi"
-    """Bytes that extracted caches may take of a node's disk."""
+    """Bytes that extracted caches may take of a node's disk; less where the disk has not so much left."""
     grace_s: Annotated[float, Field(ge=0)] = 300.0
     """Time that content stays on a node which no cache names and no pod uses any more."""
     warm_score: Annotated[int, Field(ge=0, le=9)] = 2

@@ -90,7 +90,7 @@ class Extractions:
         self.running: Final[dict[Digest, RunningExtraction]] = {}
         self._source = source
         self._clock = clock
-        self._limits = limits or ExtractionLimits()
+        self.limits: Final = limits or ExtractionLimits()
         for outcome in ("extracted", "failed", "cancelled"):
             CACHE_EXTRACTIONS.labels(outcome)
         TASK_FAILURES.labels(TASK)
@@ -169,7 +169,7 @@ class Extractions:
         self, cache: "GKMCache", extraction: RunningExtraction, store: "ContentStore"
     ) -> None:
         layer = await self._source.open(cache, extraction.digest, extraction.progress)
-        limits = replace(self._limits, disk_bytes=extraction.max_bytes)
+        limits = replace(self.limits, disk_bytes=extraction.max_bytes)
         try:
             content = await store.add(extraction.digest, layer.image.type, layer, limits=limits)
         except StoreError as error:

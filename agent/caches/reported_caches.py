@@ -116,8 +116,8 @@ def progress_of(digest: "Digest", store: StoreKnowledge) -> str:
     for one in store.plan.postponed if store.plan is not None else ():
         if one.digest == digest and one.reason is PostponeReason.NO_ROOM:
             return (
-                f"{one.reason.value}: {one.missing_bytes} bytes are missing; raise the quota, or"
-                " remove other caches"
+                f"{one.reason.value}: {one.missing_bytes} bytes are missing; raise the quota,"
+                " free space on the disk, or remove other caches"
             )
     return "it waits to be extracted"
 

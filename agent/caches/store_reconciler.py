@@ -184,7 +184,8 @@ class StoreReconciler:
     ) -> None:
         wanted = {name: one.wanted for name, (_, one) in verdicts.items() if one.wanted is not None}
         self._forget(store, wanted, verdicts)
-        snapshot = self._snapshot(store, wanted)
+        room = await asyncio.to_thread(store.room, self.extractions.limits.floor)
+        snapshot = self._snapshot(store, wanted, room)
         now = self._now()
         plan = self.plan = plan_store(snapshot, self._terms, now)
         self._unneeded = unneeded_since(snapshot, now)
@@ -203,13 +204,13 @@ class StoreReconciler:
                 self.extractions.start(extraction, store=store, group=group, ended=self._extracted)
 
     def _snapshot(
-        self, store: "ContentStore", wanted: "Mapping[CacheName, WantedCache]"
+        self, store: "ContentStore", wanted: "Mapping[CacheName, WantedCache]", room: int
     ) -> StoreSnapshot:
         contents = store.contents
         self._sizes |= {digest: one.disk_bytes for digest, one in contents.items()}
         CACHE_CONTENTS.set(len(contents))
         CACHE_DISK_BYTES.set(sum(one.disk_bytes for one in contents.values()))
-        return StoreSnapshot(
+        snapshot = StoreSnapshot(
             wanted=wanted,
             stored={
                 digest: DigestOnDisk(bytes=one.disk_bytes, last_used_at=one.used_at.timestamp())
@@ -221,7 +222,10 @@ class StoreReconciler:
             },
             failures=self._failures,
             unneeded_since=self._unneeded,
+            free_bytes=room,
         )
+        CACHE_DISK_QUOTA_BYTES.set(snapshot.quota_bytes(self._terms) or 0)
+        return snapshot
 
     async def _bind_names(
         self,

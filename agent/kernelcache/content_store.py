@@ -23,6 +23,7 @@ from agent.kernelcache.chunk_queue import read_in_thread
 from agent.kernelcache.directory_sync import sync_directory, sync_file_system
 from agent.kernelcache.errors import StoreError, StoreFault, store_errors
 from agent.kernelcache.extraction import extract_layer
+from agent.kernelcache.layer_limits import FreeSpaceFloor
 from agent.kernelcache.store_layout import (
     CONTENT,
     DIRECTORY_MODE,
@@ -90,6 +91,10 @@ class ContentStore:
     def names(self) -> "Mapping[CacheName, Digest]":
         """Return the names of caches that are bound to a content."""
         return self._names.copy()
+
+    def room(self, floor: FreeSpaceFloor) -> int:
+        """Return the bytes that its file system has for further content. Blocking."""
+        return floor.room(self._lock)
 
     def files_of(self, digest: "Digest") -> "Path":
         """Return the directory that pods mount.

@@ -43,11 +43,19 @@ class FreeSpaceFloor:
     read: Callable[[int], os.statvfs_result] = os.fstatvfs
     """Return what the file system of an open directory has."""
 
+    def room(self, directory: int) -> int:
+        """Return the bytes that may still be taken; below 0 where others have taken of what is kept."""
+        found = self.read(directory)
+        return found.f_bavail * found.f_frsize - self._least_bytes(found)
+
+    def _least_bytes(self, found: os.statvfs_result) -> int:
+        return int(self.bytes_part * found.f_blocks * found.f_frsize)
+
     def shortage(self, directory: int, needs_bytes: int) -> str:
         """Return what would be missing after a file of so many bytes; empty while there is enough."""
         found = self.read(directory)
         free = found.f_bavail * found.f_frsize
-        least = int(self.bytes_part * found.f_blocks * found.f_frsize)
+        least = self._least_bytes(found)
         # Zero where the file system makes inodes as they are needed, as btrfs does.
         least_inodes = int(self.inodes_part * found.f_files)
         if free - needs_bytes >= least and (not found.f_files or found.f_favail > least_inodes):

@@ -287,3 +287,22 @@ def test_an_extraction_keeps_no_more_from_others_than_its_image_makes_likely():
     terms = StoreTerms(quota_bytes=100 << 30)
     (one,) = plan_store(store, terms, NOW).extractions
     assert one.max_bytes == 18 << 30
+
+
+@pytest.mark.parametrize("terms", [TERMS, NO_QUOTA], ids=["beside a quota", "without a quota"])
+def test_a_pod_that_waits_gets_room_on_a_full_disk_and_no_other_cache_does(terms):
+    """The quota says what caches may take, the disk what there is."""
+    full = {A: on_disk(40), B: on_disk(40)}
+    warm = [a_wanted(A, 40), a_wanted(B, 40)]
+    store = a_store([*warm, a_wanted(C, 30)], full, free_bytes=-5)
+    assert plan_store(store, terms, NOW).has_nothing_to_do
+    waits = a_store([*warm, a_wanted(C, 30, is_awaited=True)], full, free_bytes=-5)
+    assert extracted(waits, terms) == [C]
+    assert removed(waits, terms) == {A: RemovalReason.ROOM}
+
+
+def test_a_disk_that_others_filled_displaces_no_content():
+    store = a_store([a_wanted(A, 40)], {A: on_disk(40)}, free_bytes=-500)
+    assert plan_store(store, TERMS, NOW).has_nothing_to_do
+    assert store.quota_bytes(TERMS) == 40
+    assert dataclasses.replace(store, free_bytes=1_000).quota_bytes(TERMS) == 100

@@ -175,13 +175,19 @@ async def test_a_node_whose_disk_has_no_more_than_is_kept_free_names_cache_and_d
     node: CacheNode,
 ) -> None:
     digest = an_image(node.registry)
-    found = (4096, 4096, 1_000, 150, 150, 1_000, 900, 900, 0, 255)
+    found = [4096, 4096, 1_000, 150, 150, 1_000, 100, 100, 0, 255]
     node.floor = FreeSpaceFloor(read=lambda _: os.statvfs_result(found))
     async with node.running():
         await node.add_cache(digest)
+        assert await node.until_state("Pending", digest) == (
+            "it does not fit the quota, or the disk, beside what pods use and other caches name: 1000 bytes are"
+            " missing; raise the quota, free space on the disk, or remove other caches"
+        )
+        found[3] = found[4] = 900
+        node.role.reconciler.trigger()
         assert await node.until_state("Error", digest) == (
             "GKMCache team-a/llama: its first 0 files and 0 directories take 0 bytes of the node's disk, and its file system"
-            " has 614400 bytes and 900 inodes free, of which 614400 bytes and 100 inodes are kept for others; free"
+            " has 3686400 bytes and 100 inodes free, of which 614400 bytes and 100 inodes are kept for others; free"
             " space or inodes there, or give kernel_caches.directory a file system of its own"
         )
         assert node.contents() == set()
@@ -193,8 +199,8 @@ async def test_a_cache_without_room_says_how_much_is_missing(node: CacheNode) ->
     async with node.running():
         await node.add_cache(digest, layer_bytes=1_500)
         assert await node.until_state("Pending", digest) == (
-            "it does not fit the quota beside what pods use and other caches name: 500 bytes are missing;"
-            " raise the quota, or remove other caches"
+            "it does not fit the quota, or the disk, beside what pods use and other caches name: 500 bytes are missing;"
+            " raise the quota, free space on the disk, or remove other caches"
         )
 
 
