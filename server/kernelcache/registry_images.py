@@ -19,7 +19,6 @@ from admission.caches.cache_images import (
     VerificationOutcome,
     judge,
 )
-from api.text import truncate
 from kernelcache.admitted_image import AdmittedImage
 from kernelcache.image_format import (
     CacheImageError,
@@ -55,6 +54,8 @@ OF_A_NAMESPACE: Final = 4
 """Of them, those of one namespace, and those of ClusterGKMCaches: a registry that hangs keeps no others out."""
 _PLATFORMS: Final = tuple(ImagePlatform(architecture=one) for one in ("amd64", "arm64"))
 """Of an index: nodes take the image of their own, and the facts are those of the first that there is."""
+_UNKNOWN: Final = "unknown namespaces"
+"""No namespace has such a name."""
 _FAILED: Final = "failed"
 
 _log = structlog.get_logger()
@@ -74,7 +75,7 @@ class RegistryImages:
         catalog: "Catalog",
         user_agent: str,
     ) -> None:
-        """Take the server's own namespace, and the catalog of all: a review of one that is not there is forged."""
+        """Take the server's own namespace, and the catalog of all."""
         registries = settings.registries
         self._timeout_s = registries.timeout_s
         self._settings = RegistrySettings(
@@ -135,11 +136,9 @@ class RegistryImages:
 
     async def _within_time(self, question: ImageQuestion) -> ResolvedImage | ImageFault:
         name, registry = str(question.reference), question.reference.registry
-        namespace = question.cache.namespace
-        if namespace and namespace not in self._catalog.labels_by_namespace:
-            text = f"{name}: namespace {truncate(namespace)} is not known: try again"
-            return ImageFault(text=text, is_transient=True)
-        slots = self._slots_of.setdefault(namespace, asyncio.Semaphore(OF_A_NAMESPACE))
+        slots = self._slots_of.setdefault(
+            self._owner_of_slots(question), asyncio.Semaphore(OF_A_NAMESPACE)
+        )
         is_waiting = True
         try:
             async with asyncio.timeout(self._timeout_s), slots, self._slots:
@@ -160,6 +159,12 @@ class RegistryImages:
             return ImageFault(text=f"{name}: {error}", is_transient=error.is_transient)
         except CacheImageError as error:
             return ImageFault(text=f"{name}: {error}", is_transient=False)
+
+    def _owner_of_slots(self, question: ImageQuestion) -> str:
+        """Return the namespace; all that are not known share slots: they are new, or the review is forged."""
+        namespace = question.cache.namespace
+        is_known = not namespace or namespace in self._catalog.labels_by_namespace
+        return namespace if is_known else _UNKNOWN
 
     async def _ask(self, question: ImageQuestion) -> ResolvedImage | ImageFault:
         if self._connections is None:

@@ -134,17 +134,22 @@ async def test_a_namespace_whose_registry_hangs_takes_no_slot_of_another(
     assert len(found) == len([one for one in found if isinstance(one, ImageFault)])
 
 
-async def test_a_review_of_a_namespace_that_is_not_there_takes_no_slot(
+@pytest.mark.looptime
+async def test_namespaces_that_are_not_there_share_the_slots_of_one(
     registry: CacheRegistry,
 ) -> None:
+    """A forged review may name any; that of a new namespace may come before the namespace is known."""
     registry.push()
+    registry.double.will_fail(Hang(), "HEAD", "/manifests/1", times=OF_A_NAMESPACE)
+    async with images_of(registry) as images, asyncio.TaskGroup() as group:
+        for number in range(AT_A_TIME):
+            (question,) = questions_of(registry, f"imagined-{number}", 1)
+            group.create_task(images.resolve(question))
+        await until(lambda: registry.double.count("HEAD", "/manifests/1") == OF_A_NAMESPACE)
+        assert isinstance(await images.resolve(a_question(registry)), ResolvedImage)
     async with images_of(registry) as images:
-        (question,) = questions_of(registry, "imagined", 1)
-        found = await images.resolve(question)
-    assert found == ImageFault(
-        text=f"{registry.image}: namespace imagined is not known: try again", is_transient=True
-    )
-    assert registry.double.count("HEAD", "/manifests/1") == 0
+        (question,) = questions_of(registry, "new", 1)
+        assert isinstance(await images.resolve(question), ResolvedImage)
 
 
 async def refusal_of(images: RegistryImages, question: ImageQuestion) -> str:
