@@ -203,6 +203,12 @@ BOOTSTRAP_HANDLER_ERRORS = counter(
     "Objects of operands that the API server refused, by operand; `operands` where a kind cannot be read.",
     ["handler"],
 )
+OBJECT_CONFLICTS = counter(
+    "gpu_object_conflicts_total",
+    "Objects of ours that another client changed or deleted, each time they are put back, and those that it has stored"
+    " otherwise than they are written.",
+    ["kind"],
+)
 POOL_ASSIGNMENTS = gauge("gpupool_assignments", "Devices that belong to the pool.", ["pool"])
 POOL_NODE_SLOTS = gauge("gpupool_node_slots", "Units of the pool on a node.", ["pool", "node"])
 POOL_CONDITION = gauge(

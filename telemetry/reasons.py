@@ -125,7 +125,8 @@ class EventReason(Enum):
     OPERAND_NOT_APPLIED = "GPUOperandNotApplied"
     """On an object of an operand: the API server refuses it; the other operands go on."""
     OPERAND_RESTORED = "GPUOperandRestored"
-    """On an object of the node software: another client changed or deleted it, and it is put back."""
+    """On an object of ours: another client changed or deleted it, or has it stored otherwise than it is written; on the node:
+    it changed a label of the node software."""
     OPERAND_LABELS_WRONG = "GPUOperandLabelsWrong"
     """On the node: a label of another client contradicts its operands, or several NVIDIADrivers select it; it stays."""
     SCHEDULER_RESTARTED = "GPUSchedulerRestarted"

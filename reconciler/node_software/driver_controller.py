@@ -296,6 +296,7 @@ class DriverController:
             software=SoftwareObjects(
                 self._client,
                 self._recorder,
+                self._now,
                 namespace=self._terms.namespace,
                 field_manager=FIELD_MANAGER,
                 label_selector=f"{POLICY_STATE_LABEL},{POLICY_DRIVER_LABEL}={owner_value(name)}",

@@ -129,6 +129,7 @@ class PolicyController:
         self._software = SoftwareObjects(
             client,
             recorder,
+            now,
             namespace=namespace,
             field_manager=FIELD_MANAGER,
             label_selector=LABEL_SELECTOR,

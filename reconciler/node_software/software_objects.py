@@ -12,11 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-import structlog
-
-from api.names import CONFIG_HASH_ANNOTATION, POLICY_STATE_LABEL
+from api.names import POLICY_STATE_LABEL
 from kube.errors import Forbidden, NotFound
-from kube.event_recorder import ObjectReference
 from kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -35,7 +32,6 @@ from operands.nvidia.policy_status import StateReason
 from reconciler.runtime.concurrent_writes import write_until_failure
 from reconciler.runtime.live_objects import LiveObjects, list_objects
 from reconciler.runtime.object_applier import ObjectApplier, Refusal
-from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -43,12 +39,11 @@ if TYPE_CHECKING:
 
     from kube.client import KubeClient, Propagation
     from kube.event_recorder import EventRecorder
+    from pool.model import Instant
     from reconciler.runtime.live_objects import ObjectName
 
 Json = dict[str, Any]
 
-ACTION: Final = "ApplyOperand"
-"""Of events."""
 STATES_AT_A_TIME: Final = 4
 """States do not wait for each other's round trips; objects of one state are written in order."""
 RESOURCES: Final[Mapping[str, Resource]] = {
@@ -76,8 +71,6 @@ _REMOVAL_STAGES: Final = (
     frozenset({"ConfigMap", "Service", "ServiceMonitor"}),
 )
 """Kinds in the order in which they go: pods need the others until they have ended."""
-
-_log = structlog.get_logger()
 
 
 @final
@@ -119,17 +112,17 @@ class _Pass:
     propagation: "Callable[[str], Propagation]"
     keeps: "Callable[[str, Json], bool]"
     names: "set[ObjectName]" = field(default_factory=set)
-    restored: "set[ObjectName]" = field(default_factory=set)
 
 
 @final
 class SoftwareObjects:
     """The objects that one controller applies, found by one label selector."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # services, and what is its own
         self,
         client: "KubeClient",
         recorder: "EventRecorder",
+        now: "Callable[[], Instant]",
         *,
         namespace: str,
         field_manager: str,
@@ -137,18 +130,18 @@ class SoftwareObjects:
         resources: Mapping[str, Resource] = RESOURCES,
     ) -> None:
         self._client = client
-        self._recorder = recorder
         self._namespace = namespace
         self._field_manager = field_manager
         self._label_selector = label_selector
         self._resources = resources
-        self._applier = ObjectApplier(client, resources, field_manager=field_manager)
-        self._restored: set[ObjectName] = set()
-        # objects that were put back in the last pass, which is told once
-        self._applied: dict[ObjectName, str] = {}
-        # object -> the hash of what was applied last
-        self._compared: dict[ObjectName, tuple[str, str]] = {}
-        # object -> its version that is as it should be, and the hash of that
+        self._applier = ObjectApplier(
+            client,
+            resources,
+            field_manager=field_manager,
+            recorder=recorder,
+            now=now,
+            source="its ClusterPolicy or NVIDIADriver",
+        )
 
     async def read(self) -> LiveObjects:
         """List what has the label.
@@ -199,7 +192,6 @@ class SoftwareObjects:
         failures = await write_until_failure(wanted, apply_state, at_a_time=STATES_AT_A_TIME)
         if failures:
             raise failures[0]
-        self._restored = work.restored
         await self._prune(work, kept={one.name for one in wanted if one.fault is not None})
         _note_unreadable(live, wanted, work.outcomes)
         return work.outcomes
@@ -240,60 +232,17 @@ class SoftwareObjects:
         if found is not None and found["metadata"].get("deletionTimestamp"):
             outcome.left.append(f"{kind} {name}")
             return None
-        if self._differs(body, found):
-            self._tell_restored(work, body, found)
-            refusal = await self._applier.write(state, body)
+        if self._applier.differs(body, found):
+            refusal = await self._applier.write(state, body, found)
             if refusal is not None:
                 outcome.objects += found is not None
                 return refusal
             # What was just written says nothing yet about its pods.
             found = _unobserved(body, found)
-        self._applied[kind, name] = body["metadata"]["annotations"][CONFIG_HASH_ANNOTATION]
         outcome.objects += 1
         if kind == "DaemonSet" and found is not None:
             outcome.daemon_sets.append(found)
         return None
-
-    def _differs(self, body: Json, found: Json | None) -> bool:
-        """Compare an object that is there, unless this version of it was compared before."""
-        if found is None:
-            return True
-        name = (body["kind"], body["metadata"]["name"])
-        digest = body["metadata"]["annotations"][CONFIG_HASH_ANNOTATION]
-        state = (found["metadata"]["resourceVersion"], digest)
-        if self._compared.get(name) == state:
-            return False
-        if self._applier.differs(body, found):
-            return True
-        self._compared[name] = state
-        return False
-
-    def _tell_restored(self, work: _Pass, body: Json, found: Json | None) -> None:
-        """Record that an object of ours was edited or deleted by another client; once for each time."""
-        kind, name = body["kind"], body["metadata"]["name"]
-        digest = body["metadata"]["annotations"][CONFIG_HASH_ANNOTATION]
-        if self._applied.get((kind, name)) != digest:
-            return
-        if found is not None and _digest_of(found) not in {digest, None}:
-            return
-        work.restored.add((kind, name))
-        if (kind, name) in self._restored:
-            return
-        what = "deleted" if found is None else "changed"
-        resource = RESOURCES[kind]
-        self._recorder.warning(
-            ObjectReference(
-                api_version=resource.api_version,
-                kind=kind,
-                name=name,
-                namespace=self._namespace if resource.namespaced else "",
-            ),
-            EventReason.OPERAND_RESTORED,
-            f"another client {what} this object of the node software: it is put back as its ClusterPolicy or NVIDIADriver"
-            " asks for it. Change that object instead",
-            action=ACTION,
-        )
-        _log.warning("object of the node software put back", kind=kind, object=name, was=what)
 
     async def _find(self, kind: str, name: str) -> Json | None:
         """Return an object of any client by its name; a list takes no right beyond that of the label."""
@@ -356,8 +305,6 @@ class SoftwareObjects:
                 state = _state_of(found)
                 how = propagation(state) if name[0] == "DaemonSet" else None
                 waits = waits or how == "Foreground"
-                self._applied.pop(name, None)
-                self._compared.pop(name, None)
                 refusal = await self._applier.delete(state, name, found, propagation=how)
                 if refusal is not None:
                     refusals.append(refusal)
@@ -403,11 +350,6 @@ def _cure(refusal: Refusal) -> str:
 def _state_of(found: Json) -> str:
     state: str = (found["metadata"].get("labels") or {}).get(POLICY_STATE_LABEL, "")
     return state
-
-
-def _digest_of(found: Json) -> str | None:
-    digest: str | None = (found["metadata"].get("annotations") or {}).get(CONFIG_HASH_ANNOTATION)
-    return digest
 
 
 def _is_foreign(found: Json) -> bool:

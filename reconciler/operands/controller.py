@@ -5,7 +5,7 @@ cluster serves. An object is written where it lacks a field of the desired one, 
 by its state's label where no state wants it. An object that cannot be written stops no other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
@@ -21,7 +21,7 @@ from reconciler.operands import rights
 from reconciler.operands.live_operands import RESOURCES, read_operands
 from reconciler.operands.refusals import cure_of
 from reconciler.runtime.live_objects import LiveObjects, ObjectName
-from reconciler.runtime.object_applier import ObjectApplier, Refusal
+from reconciler.runtime.object_applier import ACTION, ObjectApplier, Refusal
 from telemetry.metrics import BOOTSTRAP_HANDLER_ERRORS
 from telemetry.reasons import EventReason
 
@@ -29,12 +29,11 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from operands.operand_settings import BootstrapOperands
+    from pool.model import Instant
 
 Json = dict[str, Any]
 
 FIELD_MANAGER: Final = "gpu-control-plane/operands"
-ACTION: Final = "ApplyOperand"
-"""Of events."""
 KEY: Final = "operands"
 RECHECK_S: Final = 10.0
 """An object that was edited is put back within this, and a kind that comes is used."""
@@ -47,10 +46,22 @@ class NodeOperands:
     """Reconciles the objects of all operands."""
 
     def __init__(
-        self, client: "KubeClient", settings: "BootstrapOperands", recorder: "EventRecorder"
+        self,
+        client: "KubeClient",
+        settings: "BootstrapOperands",
+        recorder: "EventRecorder",
+        *,
+        now: "Callable[[], Instant]",
     ) -> None:
         self._client = client
-        self._applier = ObjectApplier(client, RESOURCES, field_manager=FIELD_MANAGER)
+        self._applier = ObjectApplier(
+            client,
+            RESOURCES,
+            field_manager=FIELD_MANAGER,
+            recorder=recorder,
+            now=now,
+            source="bootstrap in the settings of the server",
+        )
         self._settings = settings
         self._recorder = recorder
         self._reported = ""
@@ -66,9 +77,9 @@ class NodeOperands:
             if desired or kind == "DaemonSet"
         ]
         for name, (state, body) in desired.items():
-            is_readable = name[0] not in live.unreadable
-            if is_readable and self._applier.differs(body, live.objects.get(name)):
-                refusals.append(await self._applier.write(state, body))
+            is_readable, found = name[0] not in live.unreadable, live.objects.get(name)
+            if is_readable and self._applier.differs(body, found):
+                refusals.append(await self._applier.write(state, body, found))
         for name, found in reversed(list(live.objects.items())):
             if name not in desired:
                 state = found["metadata"]["labels"][OPERAND_LABEL]
@@ -139,6 +150,8 @@ SPEC: Final = ControllerSpec(
     triggers=(),
     initial=lambda _context: (KEY,),
     build=lambda context: (
-        NodeOperands(context.client, context.settings.operands, context.recorder).reconcile
+        NodeOperands(
+            context.client, context.settings.operands, context.recorder, now=context.now
+        ).reconcile
     ),
 )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, final
 import msgspec
 
 from api.foreign.workload_kinds import ConfigMap, DaemonSet
-from api.meta import PartialObjectMetadata
 from kube.errors import NotFound
 from kube.event_recorder import ObjectReference
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_POOLS
@@ -31,8 +30,8 @@ from manifests.node.device_plugin import (
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.pool.plugin_config import COALESCE_S, plugin_config_facts
 from reconciler.pool.validation_cache import validity_cache
-from reconciler.runtime.desired_fields import has_fields
 from reconciler.runtime.expectations import Expectations
+from reconciler.runtime.object_applier import ObjectApplier
 from reconciler.sinks.live_workloads import ALL_POOLS
 from telemetry.conditions import PoolCondition
 from telemetry.reasons import EventReason
@@ -117,6 +116,14 @@ class PoolWorkloads:
         now: "Callable[[], Instant]",
     ) -> None:
         self._client = client
+        self._applier = ObjectApplier(
+            client,
+            {one.kind: one for one in (CONFIG_MAPS, DAEMON_SETS)},
+            field_manager=FIELD_MANAGER,
+            recorder=recorder,
+            now=now,
+            source="the GPUPool or the settings of the server",
+        )
         self._catalog = catalog
         self._exported = exported
         self._config_maps = config_maps
@@ -190,14 +197,15 @@ class PoolWorkloads:
 
     async def _make(self, resource: "Resource", found: _Found, wanted: Json | None) -> bool:
         """Reconcile one object; say whether the watch has yet to show a write."""
-        if wanted is not None and found.live is not None and is_there(wanted, found.live):
+        live = None if found.live is None else msgspec.to_builtins(found.live)
+        if wanted is not None and not self._applier.differs(wanted, live):
             return False
         key, digest = (resource.kind, found.name), "" if wanted is None else digest_of(wanted)
         if self._expected.unseen(key, found.metadata) == digest:
             return True
         if wanted is not None:
-            written = await self._client.apply(resource, wanted, field_manager=FIELD_MANAGER)
-            self._expected.expect(key, digest, written.decode(PartialObjectMetadata).metadata)
+            if (written := await self._applier.put(wanted, live)) is not None:
+                self._expected.expect(key, digest, written)
         elif found.live is not None:
             meta = found.live.metadata
             with contextlib.suppress(NotFound):
@@ -238,11 +246,6 @@ def _may_run(pool: "GPUPool") -> bool:
         against.get(condition.type) == condition.status
         for condition in pool.status.conditions or ()
     )
-
-
-def is_there(desired: "Mapping[str, Any]", live: ConfigMap | DaemonSet) -> bool:
-    """Say whether a live object has every field of the desired one, its digest among them."""
-    return has_fields(desired, msgspec.to_builtins(live))
 
 
 def _initial(context: ControllerContext) -> "list[PoolName]":

@@ -1,31 +1,48 @@
 """Writes of rendered objects of any kind: one server-side apply where a field is missing or wrong, one deletion by uid.
 
 An object that the API server, or a webhook, stores otherwise than it was written is written once: what was written is
-remembered with what the answer had.
+remembered with what the answer had. One that another client changes or deletes is put back at once, and then later each
+time that this happens again. Both are reported once on the object, and counted.
 """
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
 
+from api.meta import PartialObjectMetadata, compared
+from api.names import CONFIG_HASH_ANNOTATION
 from api.text import truncate
-from kube.errors import ApiError, MethodNotAllowed, NotFound
+from kube.backoff import Backoff
+from kube.errors import ApiError, Forbidden, MethodNotAllowed, NotFound
+from kube.event_recorder import ObjectReference
 from operands.operand_state import OPTIONAL_KINDS
-from reconciler.runtime.desired_fields import has_fields
+from reconciler.runtime.desired_fields import first_difference
+from telemetry.metrics import OBJECT_CONFLICTS
+from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from api.meta import ObjectMeta
     from kube.client import KubeClient, Propagation
+    from kube.event_recorder import EventRecorder
     from kube.resources import Resource
+    from pool.model import Instant
     from reconciler.runtime.live_objects import ObjectName
 
 Json = dict[str, Any]
 
+ACTION: Final = "ApplyOperand"
+"""Of events."""
 MAX_ANSWER: Final = 512
 """Characters of the API server's answer in a text."""
+FIRST_PAUSE_S: Final = 10.0
+MOST_PAUSE_S: Final = 600.0
+"""Least and most time between two writes by which an object is put back."""
+_TERMINATING: Final = "custom resource definition is terminating"
+"""Ends the API server's refusal (403) to create an object whose definition is being deleted."""
 
 _log = structlog.get_logger()
 
@@ -54,43 +71,121 @@ class Refusal:
 
 
 @final
+@dataclass(slots=True)
+class _Known:
+    """The last version of an object that is as it should be, or as the API server stored it."""
+
+    digest: str
+    uid: str
+    version: str
+    stored: Json | None = None
+    """What the API server stored instead of what was written; None: just that."""
+    conflict: Backoff = field(
+        default_factory=lambda: Backoff(base_s=FIRST_PAUSE_S, cap_s=MOST_PAUSE_S, jitter=0)
+    )
+    """Its failures are the times that another client undid the last write."""
+    until: float = 0.0
+    """Monotonic time before which the object is not put back again."""
+
+    def undone(self, found: Json | None, meta: "ObjectMeta") -> str:
+        """Return what another client did to the object, by what was found and by the answer to a further write.
+
+        What was found may be older than this version.
+        """
+        if meta.uid != self.uid:
+            return "deleted"
+        order = compared(found["metadata"]["resourceVersion"], self.version) if found else 0
+        return "changed" if order is None or order > 0 else ""
+
+
+@final
 class ObjectApplier:
-    """Applies and deletes objects of some kinds as one field manager."""
+    """Applies and deletes signed objects (`manifests.node.device_plugin.signed`) of some kinds as one field manager."""
 
     def __init__(
-        self, client: "KubeClient", resources: "Mapping[str, Resource]", *, field_manager: str
+        self,
+        client: "KubeClient",
+        resources: "Mapping[str, Resource]",
+        *,
+        field_manager: str,
+        recorder: "EventRecorder",
+        now: "Callable[[], Instant]",
+        source: str,
     ) -> None:
+        """Take the services; `source` names, in Events, what asks for the objects: "change ... instead"."""
         self._client = client
         self._resources = resources
         self._field_manager = field_manager
-        self._answered: dict[ObjectName, tuple[Json, Json]] = {}
-        # object -> what was written last, and what the answer had
+        self._recorder = recorder
+        self._now = now
+        self._source = source
+        self._known: dict[ObjectName, _Known] = {}
 
     def differs(self, body: Json, found: Json | None) -> bool:
         """Say whether an object has to be written, of which `found` is there."""
         if found is None:
             return True
-        name = (body["kind"], body["metadata"]["name"])
-        return not has_fields(body, found) and self._answered.get(name) != (body, _content(found))
+        name, digest, meta = _name_of(body), _digest_of(body), found["metadata"]
+        known = self._known.get(name)
+        if known is None or known.digest != digest:
+            known = _Known(digest, meta["uid"], "")
+        if known.version == meta["resourceVersion"]:
+            return False
+        if first_difference(body, found) and known.stored != _content(body, found):
+            return True
+        known.version = meta["resourceVersion"]
+        self._known[name] = known
+        return False
 
-    async def write(self, state: str, body: Json) -> Refusal | None:
-        """Apply an object; return the API server's refusal.
+    async def put(self, body: Json, found: Json | None) -> "ObjectMeta | None":
+        """Apply an object that differs; return the answer's metadata.
+
+        None: another client undid the last write, so that the next one waits.
+
+        Raises:
+            KubeError: it was not written, or that is not known.
+        """
+        name, digest = _name_of(body), _digest_of(body)
+        before = self._known.get(name)
+        is_same = before is not None and before.digest == digest
+        if before is not None and is_same and self._now().monotonic < before.until:
+            return None
+        answer = await self._client.apply(
+            self._resources[name[0]], body, field_manager=self._field_manager
+        )
+        meta, shown = answer.decode(PartialObjectMetadata).metadata, answer.decode(dict[str, Any])
+        known = self._known[name] = _Known(digest, meta.uid, meta.resource_version)
+        if before is not None and is_same:
+            known.conflict, known.until = before.conflict, before.until
+            if was := before.undone(found, meta):
+                self._note_conflict(name[0], meta, known=known, was=was)
+        if difference := first_difference(body, shown):
+            known.stored = _content(body, shown)
+            if before is None or not is_same or before.stored is None:
+                self._report(
+                    name[0],
+                    meta,
+                    f"another client, such as a mutating webhook, stores {truncate(difference)} of this object otherwise"
+                    " than it is written, which stays so: exempt our namespace from it",
+                )
+        return meta
+
+    async def write(self, state: str, body: Json, found: Json | None) -> Refusal | None:
+        """Apply an object that differs, unless another client undid that just now; return the API server's refusal.
 
         Raises:
             KubeError: it is not known whether the object was written.
         """
-        kind, name = body["kind"], body["metadata"]["name"]
+        kind, name = _name_of(body)
         try:
-            written = await self._client.apply(
-                self._resources[kind], body, field_manager=self._field_manager
-            )
+            written = await self.put(body, found)
         except ApiError as error:
-            if kind in OPTIONAL_KINDS and isinstance(error, NotFound | MethodNotAllowed):
+            if kind in OPTIONAL_KINDS and _is_undefined(error):
                 # Its definition went since the list, or is on its way.
                 return None
             return Refusal(state, kind, name, error)
-        self._answered[kind, name] = (body, _content(written.decode(dict[str, Any])))
-        _log.info("operand applied", operand=state, kind=kind, object=name)
+        if written is not None:
+            _log.info("operand applied", operand=state, kind=kind, object=name)
         return None
 
     async def delete(
@@ -109,7 +204,7 @@ class ObjectApplier:
         kind, meta = name[0], found["metadata"]
         if meta.get("deletionTimestamp"):
             return None
-        self._answered.pop(name, None)
+        self._known.pop(name, None)
         try:
             with contextlib.suppress(NotFound):
                 await self._client.delete(
@@ -124,13 +219,51 @@ class ObjectApplier:
         _log.info("operand deleted", operand=state, kind=kind, object=name[1])
         return None
 
+    def _note_conflict(self, kind: str, meta: "ObjectMeta", *, known: _Known, was: str) -> None:
+        """Have the object wait before it is put back again; report the first time in a row."""
+        if was == "deleted" and kind in OPTIONAL_KINDS:
+            return  # together with its definition
+        now = self._now().monotonic
+        if now > known.until + MOST_PAUSE_S:
+            known.conflict.succeed()
+        if known.conflict.failures:
+            OBJECT_CONFLICTS.labels(kind).inc()
+        else:
+            self._report(
+                kind,
+                meta,
+                f"another client {was} this object: it is put back, later each time while that goes on. Change"
+                f" {self._source} instead, or stop that client",
+            )
+        known.until = now + known.conflict.fail()
 
-def _content(shown: Json) -> Json:
+    def _report(self, kind: str, meta: "ObjectMeta", note: str) -> None:
+        OBJECT_CONFLICTS.labels(kind).inc()
+        regarding = ObjectReference.to(self._resources[kind], meta)
+        self._recorder.warning(regarding, EventReason.OPERAND_RESTORED, note, action=ACTION)
+        _log.warning("object changed by another client", kind=kind, object=meta.name, note=note)
+
+
+def _is_undefined(error: ApiError) -> bool:
+    is_terminating = isinstance(error, Forbidden) and _TERMINATING in error.message
+    return is_terminating or isinstance(error, NotFound | MethodNotAllowed)
+
+
+def _name_of(body: Json) -> "ObjectName":
+    return body["kind"], body["metadata"]["name"]
+
+
+def _digest_of(shown: Json) -> str:
+    digest: str = (shown["metadata"].get("annotations") or {}).get(CONFIG_HASH_ANNOTATION, "")
+    return digest
+
+
+def _content(body: Json, shown: Json) -> Json:
     """Return what a write of ours may have set: neither status nor what every write changes."""
     meta = shown["metadata"]
     kept = {key: meta.get(key) for key in ("labels", "annotations")}
     return {
-        key: value
-        for key, value in shown.items()
+        key: shown.get(key)
+        for key in body
         if key not in {"apiVersion", "kind", "metadata", "status"}
     } | {"metadata": kept}

@@ -50,7 +50,7 @@ class Operands:
         return replace(settings, namespace=self.namespace)
 
     def server(self, settings: BootstrapOperands) -> NodeOperands:
-        return NodeOperands(self.client, self.of(settings), self.events)
+        return NodeOperands(self.client, self.of(settings), self.events, now=SystemClock().instant)
 
     async def versions(self) -> dict[tuple[str, str], str]:
         live = await read_operands(self.client, self.namespace)
@@ -299,6 +299,8 @@ async def test_autoscalers_come_and_go_with_their_definition(operands: Operands,
         # An operand that is off takes it away, and the definition stays.
         await operands.server(CASES["gfd-off"]).reconcile(KEY)
         assert (await operands.versions()).keys() == operands.names(CASES["gfd-off"])
+        # A new leader brings it back.
+        server = operands.server(ALL_ON)
         assert await has("VerticalPodAutoscaler")
     finally:
         await kubectl("delete", "--wait=false", "crd", definition["metadata"]["name"])

@@ -27,6 +27,7 @@ from reconciler.node_software.policy_controller import (
     NOT_READY_S,
     RECHECK_S,
 )
+from reconciler.runtime.object_applier import MOST_PAUSE_S
 from tests.component.reconciler.operator_world import (
     NAMESPACE,
     RHEL,
@@ -122,6 +123,7 @@ async def test_drift_is_put_back_and_told_once(world: OperatorWorld):
     image = after["spec"]["template"]["spec"]["containers"][0]["image"]
     assert image == world.environment["DCGM_EXPORTER_IMAGE"]
     await world.settle()
+    world.clock.offset_s += 2 * MOST_PAUSE_S
     await world.client.delete(DAEMON_SETS, "nvidia-dcgm-exporter", namespace=NAMESPACE)
     await world.settle()
     await world.daemon_set("nvidia-dcgm-exporter")

@@ -21,6 +21,7 @@ from reconciler.operands.controller import KEY, RECHECK_S, NodeOperands
 from reconciler.operands.live_operands import read_operands
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.client_of_api import an_api_with_client
+from tests.support.loop_clock import ServerClock
 from tests.support.metric_samples import Counted
 from tests.support.recorded_events import RecordedEvents
 from tests.unit.operands.operand_cases import ALL_ON, CASES, NVML
@@ -37,7 +38,7 @@ class Cluster:
         self.events = RecordedEvents()
 
     def server(self, settings: BootstrapOperands) -> NodeOperands:
-        return NodeOperands(self.client, settings, self.events)
+        return NodeOperands(self.client, settings, self.events, now=ServerClock().instant)
 
     async def lead(self, settings: BootstrapOperands, *, passes: int = 2) -> int:
         """Return the number of writes of a new leader's passes."""

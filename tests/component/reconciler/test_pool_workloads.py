@@ -186,6 +186,26 @@ async def test_what_somebody_else_added_stays(workloads: Workloads, body: Any):
     assert "somebody" in str((await workloads.plugin())["metadata"]["managedFields"])
 
 
+async def test_a_client_that_fights_for_a_field_is_met_ever_less_often_and_told_once(
+    workloads: Workloads,
+):
+    await workloads.settle()
+    workloads.recorded.take()
+    edit = {"spec": {"template": {"spec": {"priorityClassName": "low"}}}}
+    writes = 0
+    for _ in range(60):
+        await workloads.cluster.client.merge_patch(
+            DAEMON_SETS, edit, name=NAME, namespace=NAMESPACE
+        )
+        writes += len(await workloads.settle())
+        workloads.cluster.time.seconds += 10
+    # At 0, 10, 30, 70, 150 and 310 seconds of ten minutes.
+    assert writes == 6
+    ((name, reason, note),) = workloads.recorded.take()
+    assert (name, reason) == (NAME, "GPUOperandRestored")
+    assert "Change the GPUPool or the settings of the server instead" in note
+
+
 async def test_an_item_that_somebody_added_to_a_list_of_ours_is_taken_out(workloads: Workloads):
     taint = {"key": "k", "effect": "NoExecute"}
     scheduling = {"spec": {"scheduling": {"taints": [taint]}}}
