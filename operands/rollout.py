@@ -15,6 +15,13 @@ def unready_reason(kind: str, live: "Json") -> str:
     return _of_daemon_set(live) if kind == "DaemonSet" else ""
 
 
+def outdated_nodes(live: "Json") -> int:
+    """Return on how many nodes an available pod of a DaemonSet waits for a roll-out to replace it."""
+    status = live.get("status") or {}
+    waiting: int = status.get("numberAvailable", 0) - status.get("updatedNumberScheduled", 0)
+    return max(0, waiting)
+
+
 def _of_daemon_set(live: Json) -> str:
     status = live.get("status") or {}
     if status.get("observedGeneration", 0) < live["metadata"].get("generation", 0):

@@ -384,6 +384,12 @@ class Constraints:
         object.__setattr__(self, "required", compiled)
         object.__setattr__(self, "tolerated", Tolerations(tolerations))
 
+    def select(self, node: "NodeName", labels: "Mapping[str, str]") -> bool:
+        """Say whether selector and required affinity allow a node, whatever its taints."""
+        if self.node_selector and not self.node_selector.items() <= labels.items():
+            return False
+        return self.required is None or self.required.accepts(labels, node)
+
 
 @dataclass(frozen=True, slots=True)
 class Capacity:

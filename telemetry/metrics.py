@@ -209,6 +209,11 @@ OBJECT_CONFLICTS = counter(
     " otherwise than they are written.",
     ["kind"],
 )
+DAEMON_SET_OUTDATED = gauge(
+    "gpu_daemonset_outdated_nodes",
+    "Nodes on which an available pod of a DaemonSet of ours waits for a roll-out to replace it.",
+    ["daemonset"],
+)
 POOL_ASSIGNMENTS = gauge("gpupool_assignments", "Devices that belong to the pool.", ["pool"])
 POOL_NODE_SLOTS = gauge("gpupool_node_slots", "Units of the pool on a node.", ["pool", "node"])
 POOL_CONDITION = gauge(

@@ -1,4 +1,4 @@
-"""Projections of the workloads in the control plane's namespace: the fields that it sets."""
+"""Projections of the workloads in the control plane's namespace: the fields that it sets, and how far a roll-out is."""
 
 from typing import Any
 
@@ -13,8 +13,15 @@ class ConfigMap(Model, frozen=True):
     binary_data: dict[str, str] | None = None
 
 
-class DaemonSet(Model, frozen=True):
-    """A DaemonSet without its status."""
+class DaemonSetStatus(Model, frozen=True):
+    """Numbers of nodes."""
 
+    desired_number_scheduled: int = 0
+    updated_number_scheduled: int = 0
+    number_available: int = 0
+
+
+class DaemonSet(Model, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: DaemonSetStatus = DaemonSetStatus()

@@ -251,6 +251,13 @@ ALERTS: Final = (
         "controller {{ $labels.controller }} fails repeatedly",
     ),
     Alert(
+        "GPURolloutStopped",
+        Severity.WARNING,
+        "max by (daemonset) (gpu_daemonset_outdated_nodes) > 0",
+        "1h",
+        "nodes still run the former pods of DaemonSet {{ $labels.daemonset }}: its roll-out does not end",
+    ),
+    Alert(
         "GPUTasksFail",
         Severity.WARNING,
         "sum by (cluster, task) (rate(gpu_task_failures_total[10m])) > 0.05",

@@ -37,6 +37,14 @@ class NodeLimit:
         number = -(-self.amount * total // 100) if self.is_percentage else self.amount
         return max(0, min(number, total))
 
+    @classmethod
+    def parse(cls, text: int | str) -> "NodeLimit | None":
+        """Return the limit that a number, or a text such as `25%`, is."""
+        if isinstance(text, int):
+            return cls(text)
+        is_one = _PERCENTAGE.fullmatch(text)
+        return cls(int(text.removesuffix("%")), is_percentage=True) if is_one else None
+
     def __str__(self) -> str:
         return f"{self.amount}%" if self.is_percentage else str(self.amount)
 
@@ -174,11 +182,8 @@ class _Fields:
             return None
 
     def limit(self, name: str, value: int | str) -> NodeLimit:
-        if isinstance(value, int):
-            given = NodeLimit(value)
-        elif _PERCENTAGE.fullmatch(value):
-            given = NodeLimit(int(value.removesuffix("%")), is_percentage=True)
-        else:
+        given = NodeLimit.parse(value)
+        if given is None:
             shown = truncate(repr(value), 64)
             self._refuse(name, f"{shown} is neither a number nor a percentage such as 25%")
             return NodeLimit(0)

@@ -243,7 +243,7 @@ _PROCESS: Final = PanelRow(
             graph(
                 "Controllers and tasks that fail",
                 "Reconciles that failed, by controller; failures of background tasks; objects of operands that the API server"
-                " refused.",
+                " refused, and objects of ours that another client changes.",
                 Query(
                     sum_by(rate(select(metrics.RECONCILES, outcome=_FAILED)), "controller"),
                     "{{controller}}",
@@ -252,9 +252,11 @@ _PROCESS: Final = PanelRow(
                 Query(
                     sum_by(rate(select(metrics.BOOTSTRAP_HANDLER_ERRORS)), "handler"), "{{handler}}"
                 ),
+                Query(sum_by(rate(select(metrics.OBJECT_CONFLICTS)), "kind"), "{{kind}}"),
                 unit=PanelUnit.PER_SECOND,
             ),
             "GPUControllersFail",
+            "GPURolloutStopped",
             "GPUTasksFail",
             "GPUOperandNotApplied",
         ).span(12),

@@ -196,10 +196,7 @@ def may_go_to(node: "NodeFacts", constraints: "Constraints") -> bool:
 
     Only a hint for reserving: kube-scheduler decides.
     """
-    selector, required = constraints.node_selector, constraints.required
-    if selector and not selector.items() <= node.labels.items():
-        return False
-    if required is not None and not required.accepts(node.labels, node.name):
+    if not constraints.select(node.name, node.labels):
         return False
     return not node.taints or all(
         taint.effect == "PreferNoSchedule" or constraints.tolerated.cover(taint)

@@ -43,10 +43,7 @@ class DriverDaemon:
 
     def selects(self, node: "NodeName", labels: "Mapping[str, str]") -> bool:
         """Return whether it selects a node, whatever the node's taints: they come and go while its driver stays."""
-        selector, required = self.constraints.node_selector, self.constraints.required
-        if selector and not selector.items() <= labels.items():
-            return False
-        return required is None or required.accepts(labels, node)
+        return self.constraints.select(node, labels)
 
 
 @final

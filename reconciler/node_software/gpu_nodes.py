@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName
     from pool.index.device_index import DeviceIndex
+    from pool.model import NodeFacts
     from reconciler.controller_spec import ControllerContext
 
 _TRUE: Final = "true"
@@ -42,6 +43,10 @@ class GpuNodes:
         self._known: dict[NodeName, _GpuNode] = {}
         self.changes: EventSource[NodeName] = EventSource()
         """Nodes of which a fact of this class changed."""
+
+    def all(self) -> "list[NodeFacts]":
+        """Return all nodes, also those without a GPU."""
+        return list(self._index.nodes.values())
 
     def labels_by_node(self) -> "dict[str, Mapping[str, str]]":
         """Return the labels of nodes with a GPU, by name."""

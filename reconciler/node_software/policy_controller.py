@@ -10,6 +10,7 @@ that one may be the one that counts.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
@@ -55,6 +56,7 @@ from reconciler.operator_gauges import (
     show_policy,
 )
 from reconciler.runtime.live_objects import list_objects
+from reconciler.runtime.rolling_update import passing_dead_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
@@ -178,7 +180,10 @@ class PolicyController:
         if policy.spec.psa.is_enabled:
             await self._pod_security.reconcile(self._terms.namespace)
         live = await self._software.read()
-        wanted = await self._wanted(policy, software_groups(labels), live.served)
+        wanted = [
+            replace(one, objects=passing_dead_nodes(one.objects, self._nodes.all()))
+            for one in await self._wanted(policy, software_groups(labels), live.served)
+        ]
         outcomes = await self._software.apply(
             wanted, live, propagation=lambda state: _propagation(policy, state)
         )

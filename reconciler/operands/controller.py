@@ -15,21 +15,23 @@ from kube.event_recorder import ObjectReference
 from manifests import constants
 from manifests.node.device_plugin import signed
 from operands.bootstrap_states import BOOTSTRAP_STATES
-from operands.rollout import unready_reason
+from operands.rollout import outdated_nodes, unready_reason
 from reconciler.controller_spec import ControllerSpec
 from reconciler.operands import rights
 from reconciler.operands.live_operands import RESOURCES, read_operands
 from reconciler.operands.refusals import cure_of
 from reconciler.runtime.live_objects import LiveObjects, ObjectName
 from reconciler.runtime.object_applier import ACTION, ObjectApplier, Refusal
-from telemetry.metrics import BOOTSTRAP_HANDLER_ERRORS
+from reconciler.runtime.rolling_update import passing_dead_nodes
+from telemetry.metrics import BOOTSTRAP_HANDLER_ERRORS, DAEMON_SET_OUTDATED
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
+    from api.names import NodeName
     from kube.client import KubeClient
     from kube.event_recorder import EventRecorder
     from operands.operand_settings import BootstrapOperands
-    from pool.model import Instant
+    from pool.model import Instant, NodeFacts
 
 Json = dict[str, Any]
 
@@ -52,6 +54,7 @@ class NodeOperands:
         recorder: "EventRecorder",
         *,
         now: "Callable[[], Instant]",
+        nodes: "Mapping[NodeName, NodeFacts]",
     ) -> None:
         self._client = client
         self._applier = ObjectApplier(
@@ -63,6 +66,7 @@ class NodeOperands:
             source="bootstrap in the settings of the server",
         )
         self._settings = settings
+        self._nodes = nodes
         self._recorder = recorder
         self._reported = ""
         self._unready: dict[str, str] = {}
@@ -84,16 +88,20 @@ class NodeOperands:
             if name not in desired:
                 state = found["metadata"]["labels"][OPERAND_LABEL]
                 refusals.append(await self._applier.delete(state, name, found))
+                DAEMON_SET_OUTDATED.remove(name[1])
         refused = [one for one in refusals if one is not None]
         self._report(refused)
         self._note_rollouts(desired, live)
         return RECHECK_S if desired or refused else None
 
     def _desired(self, live: LiveObjects) -> dict[ObjectName, tuple[str, Json]]:
+        nodes = list(self._nodes.values())
         return {
-            (one["kind"], one["metadata"]["name"]): (state.name, signed(one))
+            (one["kind"], one["metadata"]["name"]): (state.name, one)
             for state in BOOTSTRAP_STATES
-            for one in state.objects(self._settings, live.served)
+            for one in passing_dead_nodes(
+                map(signed, state.objects(self._settings, live.served)), nodes
+            )
         }
 
     def _report(self, refused: list[Refusal]) -> None:
@@ -132,6 +140,8 @@ class NodeOperands:
         for name, (state, _) in desired.items():
             # One that was not there is written now, and judged at the next look.
             found = live.objects.get(name)
+            if found is not None and name[0] == "DaemonSet":
+                DAEMON_SET_OUTDATED.labels(name[1]).set(outdated_nodes(found))
             if found is not None and (reason := unready_reason(name[0], found)):
                 unready.setdefault(state, f"{' '.join(name)}: {reason}")
         states = {state for state, _ in desired.values()}
@@ -151,7 +161,11 @@ SPEC: Final = ControllerSpec(
     initial=lambda _context: (KEY,),
     build=lambda context: (
         NodeOperands(
-            context.client, context.settings.operands, context.recorder, now=context.now
+            context.client,
+            context.settings.operands,
+            context.recorder,
+            now=context.now,
+            nodes=context.index.nodes,
         ).reconcile
     ),
 )

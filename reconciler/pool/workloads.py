@@ -27,13 +27,16 @@ from manifests.node.device_plugin import (
     pool_config,
     unserved,
 )
+from operands.rollout import outdated_nodes
 from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.pool.plugin_config import COALESCE_S, plugin_config_facts
 from reconciler.pool.validation_cache import validity_cache
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.object_applier import ObjectApplier
+from reconciler.runtime.rolling_update import passing_dead_nodes
 from reconciler.sinks.live_workloads import ALL_POOLS
 from telemetry.conditions import PoolCondition
+from telemetry.metrics import DAEMON_SET_OUTDATED
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
@@ -48,7 +51,8 @@ if TYPE_CHECKING:
     from kube.store import IndexedStore
     from manifests.node.device_plugin import WorkloadSettings
     from pool.catalog import Catalog
-    from pool.model import Instant
+    from pool.model import Instant, NodeFacts
+    from reconciler.controller_spec import Reconcile
     from reconciler.pool.plugin_config import Devices, PluginConfigFacts
 
 _VERBS: Final = ("create", "delete", "list", "patch", "watch")
@@ -114,6 +118,7 @@ class PoolWorkloads:
         settings: "WorkloadSettings",
         recorder: "EventRecorder",
         now: "Callable[[], Instant]",
+        nodes: "Mapping[NodeName, NodeFacts]",
     ) -> None:
         self._client = client
         self._applier = ObjectApplier(
@@ -129,6 +134,7 @@ class PoolWorkloads:
         self._config_maps = config_maps
         self._daemon_sets = daemon_sets
         self._settings = settings
+        self._nodes = nodes
         self._recorder = recorder
         self._expected: Expectations[tuple[str, str], str] = Expectations(
             now, seen_within_s=SEEN_WITHIN_S
@@ -151,7 +157,7 @@ class PoolWorkloads:
         except UnservablePoolError as error:
             self._record(name, str(error))
             return None
-        is_waiting = False
+        is_waiting = name == ALL_POOLS  # for nodes that die
         for resource, live in (
             (CONFIG_MAPS, self._config_maps.of(name)),
             (DAEMON_SETS, self._daemon_sets.of(name)),
@@ -167,7 +173,8 @@ class PoolWorkloads:
     async def _desired(self, name: "PoolName") -> list[Json]:
         """Return the pool's objects; the same ones as long as nothing changes."""
         if name == ALL_POOLS:
-            return [*build_node_agent(self._settings), *build_node_detector(self._settings)]
+            objects = [*build_node_agent(self._settings), *build_node_detector(self._settings)]
+            return passing_dead_nodes(objects, list(self._nodes.values()))
         pool = self._catalog.pools.get(name)
         if pool is None or not _may_run(pool):
             self._desired_by_pool.pop(name, None)
@@ -198,6 +205,8 @@ class PoolWorkloads:
     async def _make(self, resource: "Resource", found: _Found, wanted: Json | None) -> bool:
         """Reconcile one object; say whether the watch has yet to show a write."""
         live = None if found.live is None else msgspec.to_builtins(found.live)
+        if live is not None and resource is DAEMON_SETS:
+            DAEMON_SET_OUTDATED.labels(found.name).set(outdated_nodes(live))
         if wanted is not None and not self._applier.differs(wanted, live):
             return False
         key, digest = (resource.kind, found.name), "" if wanted is None else digest_of(wanted)
@@ -213,6 +222,7 @@ class PoolWorkloads:
                     resource, meta.name, namespace=meta.namespace, uid=meta.uid
                 )
             self._expected.expect_deletion(key, digest, meta.uid)
+            DAEMON_SET_OUTDATED.remove(found.name)
         return True
 
     def _record(self, name: "PoolName", text: str) -> None:
@@ -248,6 +258,22 @@ def _may_run(pool: "GPUPool") -> bool:
     )
 
 
+def _build(context: ControllerContext) -> "Reconcile":
+    # Those of operands, too.
+    context.ending.callback(DAEMON_SET_OUTDATED.clear)
+    return PoolWorkloads(
+        context.client,
+        context.catalog,
+        context.shared(plugin_config_facts),
+        config_maps=context.caches.config_maps,
+        daemon_sets=context.caches.daemon_sets,
+        settings=context.settings.workloads,
+        recorder=context.recorder,
+        now=context.now,
+        nodes=context.index.nodes,
+    ).reconcile
+
+
 def _initial(context: ControllerContext) -> "list[PoolName]":
     caches = context.caches
     return [
@@ -271,16 +297,5 @@ SPEC: Final = ControllerSpec(
         ),
     ),
     initial=_initial,
-    build=lambda context: (
-        PoolWorkloads(
-            context.client,
-            context.catalog,
-            context.shared(plugin_config_facts),
-            config_maps=context.caches.config_maps,
-            daemon_sets=context.caches.daemon_sets,
-            settings=context.settings.workloads,
-            recorder=context.recorder,
-            now=context.now,
-        ).reconcile
-    ),
+    build=_build,
 )

@@ -50,7 +50,9 @@ class Operands:
         return replace(settings, namespace=self.namespace)
 
     def server(self, settings: BootstrapOperands) -> NodeOperands:
-        return NodeOperands(self.client, self.of(settings), self.events, now=SystemClock().instant)
+        return NodeOperands(
+            self.client, self.of(settings), self.events, now=SystemClock().instant, nodes={}
+        )
 
     async def versions(self) -> dict[tuple[str, str], str]:
         live = await read_operands(self.client, self.namespace)

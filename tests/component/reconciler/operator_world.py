@@ -288,6 +288,11 @@ class OperatorWorld:
             NODES,
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": found}},
         )
+        await self.set_ready(name)
+
+    async def set_ready(self, name: str, status: str = "True") -> None:
+        body = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+        await self.client.merge_patch(NODES, body, name=name, subresource="status")
 
     async def label_node(self, name: str, **labels: str | None) -> None:
         await self.label(name, labels)

@@ -130,6 +130,22 @@ async def test_drift_is_put_back_and_told_once(world: OperatorWorld):
     assert [one.note.split()[2] for one in world.recorder.taken()] == ["deleted"]
 
 
+async def test_a_dead_node_holds_no_rollout_up(world: OperatorWorld):
+    await world.add_node("n2")
+    await world.add_policy()
+    await world.ready()
+
+    async def limit() -> Any:
+        strategy = (await world.daemon_set("nvidia-dcgm-exporter"))["spec"]["updateStrategy"]
+        return strategy["rollingUpdate"]["maxUnavailable"]
+
+    for status, expected in (("True", 1), ("Unknown", 2), ("True", 1)):
+        await world.set_ready("n2", status)
+        await world.settle()
+        assert await limit() == expected
+    assert world.recorder.taken() == []
+
+
 async def test_a_changed_spec_reaches_an_object_that_was_written_before(world: OperatorWorld):
     await world.add_policy()
     await world.ready()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.names import OPERAND_LABEL
+from api.names import OPERAND_LABEL, NodeName
 from kube.client import KubeClient
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -20,9 +20,10 @@ from operands.operand_state import ServedKinds
 from reconciler.operands.controller import KEY, RECHECK_S, NodeOperands
 from reconciler.operands.live_operands import read_operands
 from simulator.apiserver.server import InMemoryApiServer
+from tests.support.builders import a_node
 from tests.support.client_of_api import an_api_with_client
 from tests.support.loop_clock import ServerClock
-from tests.support.metric_samples import Counted
+from tests.support.metric_samples import Counted, samples, series
 from tests.support.recorded_events import RecordedEvents
 from tests.unit.operands.operand_cases import ALL_ON, CASES, NVML
 
@@ -36,9 +37,12 @@ class Cluster:
         self.api = api
         self.client = client
         self.events = RecordedEvents()
+        self.nodes: dict[NodeName, Any] = {}
 
     def server(self, settings: BootstrapOperands) -> NodeOperands:
-        return NodeOperands(self.client, settings, self.events, now=ServerClock().instant)
+        return NodeOperands(
+            self.client, settings, self.events, now=ServerClock().instant, nodes=self.nodes
+        )
 
     async def lead(self, settings: BootstrapOperands, *, passes: int = 2) -> int:
         """Return the number of writes of a new leader's passes."""
@@ -132,6 +136,29 @@ async def test_an_edit_of_a_daemon_set_is_put_back_by_one_write(cluster: Cluster
     after = await cluster.daemon_set("gpu-dcgm")
     image = after["spec"]["template"]["spec"]["containers"][0]["image"]
     assert image == ALL_ON.dcgm.options.image
+
+
+async def test_dead_nodes_hold_no_rollout_up_and_what_waits_is_counted(cluster: Cluster):
+    labels = {"gpu.deckhouse.io/present": "true"}
+    cluster.nodes |= {
+        node.name: node
+        for node in (a_node(f"n{n}", labels=labels, is_ready=n > 0) for n in range(5))
+    }
+    server = cluster.server(ALL_ON)
+    await server.reconcile(KEY)
+    status = {"desiredNumberScheduled": 5, "numberAvailable": 4, "updatedNumberScheduled": 1}
+    body = {"status": status}
+    await cluster.client.merge_patch(
+        DAEMON_SETS, body, name="gpu-dcgm", namespace=NAMESPACE, subresource="status"
+    )
+    await server.reconcile(KEY)
+    strategy = (await cluster.daemon_set("gpu-dcgm"))["spec"]["updateStrategy"]
+    assert strategy["rollingUpdate"]["maxUnavailable"] == 2
+    shown = samples()[series("gpu_daemonset_outdated_nodes", daemonset="gpu-dcgm")]
+    assert shown == 3
+    await cluster.server(CASES["external"]).reconcile(KEY)
+    assert series("gpu_daemonset_outdated_nodes", daemonset="gpu-dcgm") not in samples()
+    assert not cluster.events.events
 
 
 async def test_an_annotation_of_another_client_stays(cluster: Cluster):

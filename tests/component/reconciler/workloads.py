@@ -52,6 +52,7 @@ class Workloads:
             settings=settings,
             recorder=self.recorded,
             now=cluster.time.now,
+            nodes=cluster.allocation_state.index.nodes,
         )
 
     async def observe(self) -> None:
