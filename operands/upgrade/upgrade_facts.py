@@ -100,6 +100,8 @@ class PodOnNode:
     is_terminating: bool = False
     is_agent: bool = False
     """A pod of this control plane that leaves by `api.driver_upgrade.AGENT_DEPLOY_LABEL`."""
+    agent: str = ""
+    """Name of the DaemonSet of such a pod."""
     is_ready: bool = True
     """Asked of agents only."""
     deploy_label: str = ""
@@ -169,6 +171,9 @@ class UpgradeNode:
     validators: tuple[ValidatorPod, ...] = ()
     pods: tuple[PodOnNode, ...] | None = None
     """All others on the node; None: they are not read, so that nothing may be concluded from them."""
+    agents: frozenset[str] = frozenset()
+    """DaemonSets of this control plane that make a pod on the node unless its upgrade keeps that away; of a node at rest they
+    are not read."""
     processes: tuple[HostProcess, ...] = ()
     reported_reason: str = ""
     """`reason` of its entry in `status.upgrade`, as last written; empty without an entry. Texts behind a colon are ignored."""

@@ -1,9 +1,14 @@
 """Driver DaemonSets: which nodes they select, what their pods are compared with, and the facts of those pods. Pure."""
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
-from api.driver_upgrade import AGENT_DEPLOY_LABEL, DEPLOYED, DRIVER_DEPLOY_LABEL
+from api.driver_upgrade import (
+    AGENT_DEPLOY_LABEL,
+    DEPLOYED,
+    DRIVER_DEPLOY_LABEL,
+    PAUSED_FOR_UPGRADE,
+)
 from api.names import NodeName, PodUid
 from api.status_conditions import parse_time
 from api.text import truncate
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Collection, Iterable, Mapping
 
+    from api.foreign.core import Node
     from api.foreign.reported_containers import ReportedContainer
     from reconciler.driver_upgrade.upgrade_objects import (
         ControllerRevision,
@@ -27,6 +33,9 @@ if TYPE_CHECKING:
         UpgradePod,
         UpgradePodSpec,
     )
+
+_TOLERATED_BY_DAEMON_SETS: Final = "node.kubernetes.io/"
+"""Prefix of the taints that the DaemonSet controller has all of its pods tolerate."""
 
 
 @final
@@ -44,6 +53,39 @@ class DriverDaemon:
     def selects(self, node: "NodeName", labels: "Mapping[str, str]") -> bool:
         """Return whether it selects a node, whatever the node's taints: they come and go while its driver stays."""
         return self.constraints.select(node, labels)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDaemon:
+    """A DaemonSet of this control plane whose pods leave a node before its driver is unloaded."""
+
+    name: str
+    spec: "UpgradePodSpec"
+    is_leaving: bool = False
+    """It is being deleted."""
+
+    def selects(self, node: "Node") -> bool:
+        """Return whether it makes a pod on a node unless the upgrade of its driver keeps that away."""
+        meta = node.metadata
+        labels = {**(meta.labels or {})}
+        if labels.get(AGENT_DEPLOY_LABEL) == PAUSED_FOR_UPGRADE:
+            del labels[AGENT_DEPLOY_LABEL]
+        constraints = Constraints(
+            node_selector=self.spec.node_selector,
+            affinity=self.spec.affinity,
+            tolerations=self.spec.tolerations or (),
+        )
+        return (
+            not self.is_leaving
+            and constraints.select(NodeName(meta.name), labels)
+            and all(
+                taint.effect == "PreferNoSchedule"
+                or taint.key.startswith(_TOLERATED_BY_DAEMON_SETS)
+                or constraints.tolerated.cover(taint)
+                for taint in node.spec.taints or ()
+            )
+        )
 
 
 @final
@@ -101,17 +143,21 @@ def driver_daemons(
     }
 
 
-def agent_daemons(daemon_sets: "Iterable[UpgradeDaemonSet]") -> frozenset[str]:
-    """Return the UIDs of the DaemonSets whose pods leave nodes by `api.driver_upgrade.AGENT_DEPLOY_LABEL`.
+def agent_daemons(daemon_sets: "Iterable[UpgradeDaemonSet]") -> dict[str, AgentDaemon]:
+    """Return by UID the DaemonSets whose pods leave nodes by `api.driver_upgrade.AGENT_DEPLOY_LABEL`.
 
     Their pods do not show it: the DaemonSet controller puts the name of the node in the place of the affinity's terms.
     """
-    return frozenset(
-        one.metadata.uid
+    return {
+        one.metadata.uid: AgentDaemon(
+            name=one.metadata.name,
+            spec=one.spec.template.spec,
+            is_leaving=one.metadata.deletion_timestamp is not None,
+        )
         for one in daemon_sets
         if one.spec.template.spec.affinity is not None
         and one.spec.template.spec.affinity.requires(AGENT_DEPLOY_LABEL)
-    )
+    }
 
 
 def daemon_of(

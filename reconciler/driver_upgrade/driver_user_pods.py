@@ -41,14 +41,14 @@ _LONGEST: Final = 10 * 365 * 86_400
 
 
 def pod_on_node(
-    pod: "UpgradePod", *, namespace: str, is_agent: bool, has_claim: bool, ask: "Ask"
+    pod: "UpgradePod", *, namespace: str, agent: str, has_claim: bool, ask: "Ask"
 ) -> PodOnNode:
     """Return the facts of a pod.
 
     Args:
         pod: on the node, and no driver pod.
         namespace: of the operands and of this control plane: a pod of any other is nobody's operand.
-        is_agent: whether its DaemonSet is one of `agent_daemons`.
+        agent: name of its DaemonSet where that is one of `agent_daemons`.
         has_claim: whether it has devices by a claim.
         ask: answers of its disruption budgets.
     """
@@ -56,7 +56,7 @@ def pod_on_node(
     owner = _owner_of(pod)
     label = _deploy_label(pod) if is_ours and owner is PodOwner.DAEMON_SET else ""
     uses, pools = uses_of(
-        set(_resources(pod)), has_claim=has_claim, has_driver_open=bool(label) or is_agent
+        set(_resources(pod)), has_claim=has_claim, has_driver_open=bool(label or agent)
     )
     answer, message = ask(pod)
     return PodOnNode(
@@ -69,7 +69,8 @@ def pod_on_node(
         pools=pools,
         is_active=pod.is_active,
         is_terminating=pod.is_terminating,
-        is_agent=is_agent,
+        is_agent=bool(agent),
+        agent=agent,
         is_ready=pod.condition("Ready").status == "True",
         deploy_label=label,
         has_empty_dir=any(one.empty_dir is not None for one in pod.spec.volumes or ()),

@@ -1,7 +1,7 @@
 """Nodes as facts of an upgrade, without what decides nothing: a cluster has thousands, each with a hundred labels. Pure."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from sys import intern
 from typing import TYPE_CHECKING, Final, final
 
@@ -14,17 +14,20 @@ from api.driver_upgrade import (
     PAUSED_FOR_UPGRADE,
     UNITS_WITHHELD_ANNOTATION,
     UPGRADE_RECORD_ANNOTATION,
+    UPGRADE_STATE_LABEL,
+    UpgradeState,
 )
 from api.foreign.karpenter import DISRUPTED_TAINT
 from api.names import DRIVER_OWNER_LABEL, NodeName
+from operands.upgrade.out_of_service import is_out_of_service
 from operands.upgrade.upgrade_facts import UpgradeNode
 from reconciler.driver_upgrade.driver_daemons import daemon_of, is_wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from api.foreign.core import Node
-    from reconciler.driver_upgrade.driver_daemons import DriverDaemon
+    from reconciler.driver_upgrade.driver_daemons import AgentDaemon, DriverDaemon
 
 _PREFIXES: Final = ("nvidia.com/gpu-driver-upgrade", DEPLOY_LABEL_PREFIX)
 _KEYS: Final = frozenset(
@@ -35,6 +38,8 @@ _KEYS: Final = frozenset(
         UPGRADE_RECORD_ANNOTATION,
     }
 )
+
+_AT_REST: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_DONE.value})
 
 
 @final
@@ -55,7 +60,11 @@ class UpgradingNode:
 
 
 def seen_node(
-    node: "Node", daemons: "Mapping[str, DriverDaemon]", owners: "Collection[str]"
+    node: "Node",
+    daemons: "Mapping[str, DriverDaemon]",
+    owners: "Collection[str]",
+    *,
+    agents: "Iterable[AgentDaemon]" = (),
 ) -> UpgradingNode:
     """Return a node with the DaemonSet for it; `owners` are the UIDs of those with a pod there."""
     meta, labels = node.metadata, node.metadata.labels or {}
@@ -77,6 +86,9 @@ def seen_node(
         desired_revision="" if daemon is None else daemon.revision,
         desired_digest="" if daemon is None else daemon.digest,
     )
+    state = fact.labels.get(UPGRADE_STATE_LABEL, "")
+    if state not in _AT_REST or is_out_of_service(fact):
+        fact = replace(fact, agents=frozenset(one.name for one in agents if one.selects(node)))
     return UpgradingNode(fact=fact, uid=meta.uid)
 
 

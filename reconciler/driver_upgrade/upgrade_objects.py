@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from api.foreign.core import Affinity, Container
+from api.foreign.core import Affinity, Container, Toleration
 from api.foreign.reported_containers import ReportedCondition, ReportedContainer
 from api.meta import LabelSelector, Model, ObjectMeta
 
@@ -42,6 +42,7 @@ class UpgradePodSpec(Model, frozen=True):
     volumes: list[UpgradeVolume] | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
     priority: int | None = None
     active_deadline_seconds: int | None = None
     resource_claims: list[PodResourceClaim] | None = None

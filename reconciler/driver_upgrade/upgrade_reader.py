@@ -23,6 +23,7 @@ from kube.resources import (
 from manifests.install.rbac import PolicyRule
 from operands.upgrade.upgrade_facts import UpgradeNode
 from reconciler.driver_upgrade.driver_daemons import (
+    AgentDaemon,
     SeenDriver,
     SeenValidator,
     agent_daemons,
@@ -129,7 +130,7 @@ class UpgradeReader:
     def __init__(self, client: "KubeClient", namespace: str) -> None:
         self._client = client
         self._namespace = namespace
-        self._agents: frozenset[str] = frozenset()
+        self._agents: Mapping[str, AgentDaemon] = {}
         """As the last reading of the cluster found them."""
 
     async def cluster(self) -> SeenCluster:
@@ -153,7 +154,7 @@ class UpgradeReader:
 
         def node(one: Node) -> UpgradingNode:
             owners = {pod.owner for pod in drivers.get(NodeName(one.metadata.name), ())}
-            return seen_node(one, daemons, owners)
+            return seen_node(one, daemons, owners, agents=self._agents.values())
 
         nodes = await self._nodes(node, drivers)
         return SeenCluster(nodes=nodes, drivers=drivers, validators=_by_node(found))
@@ -204,12 +205,12 @@ class UpgradeReader:
                 told = refusal(_uid(asked))
                 return told if told is not None else eviction_answer(asked, known)
 
-            is_agent = owner_uid(pod) in self._agents
+            agent = self._agents.get(owner_uid(pod))
             found.append(
                 pod_on_node(
                     pod,
                     namespace=self._namespace,
-                    is_agent=is_agent,
+                    agent="" if agent is None else agent.name,
                     has_claim=has_claim,
                     ask=ask,
                 )

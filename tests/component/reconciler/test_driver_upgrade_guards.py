@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from api.driver_upgrade import UPGRADE_STATE_LABEL
+from api.driver_upgrade import UPGRADE_RECORD_ANNOTATION, UPGRADE_STATE_LABEL
 from kube.resources import NODES
 from tests.component.reconciler.upgrade_run import (
     NAMESPACE,
@@ -34,6 +34,25 @@ async def test_node_whose_agent_is_not_ready_stays_out_of_service(label: str):
         assert await run.states() == {"n0": "upgrade-failed"}
         assert {"cordoned", "withheld"} <= await run.marks("n0")
         run.agentless.clear()
+        await run.until("upgrade-done")
+        assert await run.marks("n0") == set()
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+async def test_node_whose_agent_has_no_pod_yet_stays_out_of_service(has_failed: bool):
+    """The DaemonSet's controller is slow, or a quota or a webhook refuses its pod."""
+    async with an_upgrade_run(1) as run:
+        run.unstaffed.add("n0")
+        await run.roll_out(2)
+        await run.step()
+        await run.until("upgrade-failed" if has_failed else "validation-required")
+        for _ in range(10):
+            await run.step()
+        assert await run.states() != {"n0": "upgrade-done"}
+        assert {"cordoned", "withheld"} <= await run.marks("n0")
+        text = (await run.node("n0"))["metadata"]["annotations"][UPGRADE_RECORD_ANNOTATION]
+        assert not has_failed or "node agent DaemonSet agent is not ready" in text
+        run.unstaffed.clear()
         await run.until("upgrade-done")
         assert await run.marks("n0") == set()
 

@@ -116,6 +116,8 @@ class UpgradeRun:
     """Nodes on which the driver of a new revision does not start."""
     agentless: set[str] = field(default_factory=set)
     """Nodes on which a new pod of the agent does not become ready."""
+    unstaffed: set[str] = field(default_factory=set)
+    """Nodes for which the agent's DaemonSet makes no new pod yet."""
     hidden: set[str] = field(default_factory=set)
     """Nodes for which the scheduler has no room for a driver pod."""
     pools: set[str] = field(default_factory=lambda: {"whole"})
@@ -480,7 +482,7 @@ class UpgradeRun:
         }
         for kind, is_wanted in wanted.items():
             found = [one for one in pods if one["metadata"]["name"].startswith(kind)]
-            if is_wanted and not found:
+            if is_wanted and not found and (kind != "agent" or name not in self.unstaffed):
                 await self._create_own(kind, name)
             for one in found:
                 if not is_wanted:

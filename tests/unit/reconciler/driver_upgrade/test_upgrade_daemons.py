@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.driver_upgrade import UPGRADE_STATE_LABEL
+from api.driver_upgrade import AGENT_DEPLOY_LABEL, PAUSED_FOR_UPGRADE, UPGRADE_STATE_LABEL
 from api.foreign.core import Node
 from api.names import NodeName
 from manifests.node.daemonset import without_upgrade
@@ -62,11 +62,52 @@ def test_daemon_sets_that_leave_for_an_upgrade_require_it_in_every_term():
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
         template = {"spec": {"affinity": affinity}}
         body = {"metadata": {"uid": "agent-uid"}, "spec": {"template": template}}
-        return agent_daemons([a_daemon_set("driver"), msgspec.convert(body, UpgradeDaemonSet)])
+        found = [a_daemon_set("driver"), msgspec.convert(body, UpgradeDaemonSet)]
+        return frozenset(agent_daemons(found))
 
     assert uids([other, without_upgrade()], [without_upgrade()]) == {"agent-uid"}
     assert uids([without_upgrade()], [other]) == frozenset()
     assert uids() == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("labels", "taints", "is_leaving", "expected"),
+    [
+        pytest.param({"gpu": "a"}, [], False, True, id="of the pool"),
+        pytest.param({}, [], False, False, id="of another pool"),
+        pytest.param(
+            {"gpu": "a", AGENT_DEPLOY_LABEL: PAUSED_FOR_UPGRADE}, [], False, True, id="away"
+        ),
+        pytest.param(
+            {"gpu": "a"}, ["node.kubernetes.io/unschedulable"], False, True, id="cordoned"
+        ),
+        pytest.param({"gpu": "a"}, ["tolerated"], False, True, id="tolerated"),
+        pytest.param({"gpu": "a"}, ["foreign"], False, False, id="not tolerated"),
+        pytest.param({"gpu": "a"}, [], True, False, id="being deleted"),
+    ],
+)
+def test_an_agent_is_awaited_where_its_daemon_set_makes_a_pod(
+    labels: dict[str, str], taints: list[str], is_leaving: bool, expected: bool
+):
+    terms = [{"matchExpressions": [without_upgrade()]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    spec = {
+        "nodeSelector": {"gpu": "a"},
+        "affinity": {"nodeAffinity": required},
+        "tolerations": [{"key": "tolerated", "operator": "Exists"}],
+    }
+    meta = {"uid": "u", "name": "plugin"} | (
+        {"deletionTimestamp": "2026-01-01T00:00:00Z"} if is_leaving else {}
+    )
+    daemon_set = {"metadata": meta, "spec": {"template": {"spec": spec}}}
+    agents = agent_daemons([msgspec.convert(daemon_set, UpgradeDaemonSet)])
+    body = {
+        "metadata": {"name": "n1", "labels": labels | {UPGRADE_STATE_LABEL: "validation-required"}},
+        "spec": {"taints": [{"key": key, "effect": "NoSchedule"} for key in taints]},
+    }
+    node = msgspec.convert(body, Node)
+    found = seen_node(node, {}, (), agents=agents.values())
+    assert (found.fact.agents == {"plugin"}) is expected
 
 
 def test_the_revision_with_the_highest_number_is_the_newest():

@@ -19,8 +19,8 @@ def allowed(_pod: UpgradePod) -> tuple[EvictionAnswer, str]:
     return EvictionAnswer.ALLOWED, ""
 
 
-def fact(pod: UpgradePod, *, is_agent: bool = False, has_claim: bool = False) -> Any:
-    return pod_on_node(pod, namespace="gpu", is_agent=is_agent, has_claim=has_claim, ask=allowed)
+def fact(pod: UpgradePod, *, agent: str = "", has_claim: bool = False) -> Any:
+    return pod_on_node(pod, namespace="gpu", agent=agent, has_claim=has_claim, ask=allowed)
 
 
 def requesting(name: str, amount: Any = "1") -> dict[str, Any]:
@@ -87,10 +87,10 @@ def test_operands_leave_by_their_label_and_only_ours():
 
 def test_our_agents_have_the_driver_open_until_they_are_gone():
     meta = {"ownerReferences": owner(), "deletionTimestamp": "2026-01-01T10:00:00Z"}
-    leaving = fact(a_pod(status={"phase": "Succeeded"}, **meta), is_agent=True)
+    leaving = fact(a_pod(status={"phase": "Succeeded"}, **meta), agent="agent")
     assert (leaving.is_agent, leaving.is_ready, leaving.uses) == (True, False, {DriverUse.OPEN})
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    assert fact(a_pod(status=ready), is_agent=True).is_ready
+    assert fact(a_pod(status=ready), agent="agent").is_ready
 
 
 def test_a_pod_with_a_deadline_says_when_it_ends():
