@@ -253,7 +253,7 @@ ALERTS: Final = (
     Alert(
         "GPURolloutStopped",
         Severity.WARNING,
-        "max by (daemonset) (gpu_daemonset_outdated_nodes) > 0",
+        "max by (cluster, daemonset) (gpu_daemonset_outdated_nodes) > 0",
         "1h",
         "nodes still run the former pods of DaemonSet {{ $labels.daemonset }}: its roll-out does not end",
     ),

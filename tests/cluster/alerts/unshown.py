@@ -19,6 +19,7 @@ UNSEEN_SERIES: Final[dict[str, str]] = {
         (
             "gpu_bootstrap_handler_errors_total",
             'gpu_events_emitted_total{cluster="",outcome=~"dropped|failed"}',
+            'gpu_object_conflicts_total{cluster=""}',
         ),
         _NOTHING_FAILS,
     ),

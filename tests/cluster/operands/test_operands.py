@@ -249,7 +249,7 @@ async def test_a_binding_of_another_installation_is_told_with_its_cure(operands:
     assert (await operands.versions()).keys() == {("ClusterRoleBinding", name)}
     operands.events.taken()
     await kubectl("delete", "clusterrolebinding", name)
-    await server.reconcile(KEY)
+    await operands.server(ALL_ON).reconcile(KEY)
     assert operands.events.events == []
     assert (await operands.versions()).keys() == operands.names(ALL_ON)
 
