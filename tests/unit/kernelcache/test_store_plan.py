@@ -295,7 +295,7 @@ def test_a_pod_that_waits_gets_room_on_a_full_disk_and_no_other_cache_does(terms
     full = {A: on_disk(40), B: on_disk(40)}
     warm = [a_wanted(A, 40), a_wanted(B, 40)]
     store = a_store([*warm, a_wanted(C, 30)], full, free_bytes=-5)
-    assert plan_store(store, terms, NOW).has_nothing_to_do
+    assert is_idle(plan_store(store, terms, NOW))
     waits = a_store([*warm, a_wanted(C, 30, is_awaited=True)], full, free_bytes=-5)
     assert extracted(waits, terms) == [C]
     assert removed(waits, terms) == {A: RemovalReason.ROOM}
@@ -303,6 +303,6 @@ def test_a_pod_that_waits_gets_room_on_a_full_disk_and_no_other_cache_does(terms
 
 def test_a_disk_that_others_filled_displaces_no_content():
     store = a_store([a_wanted(A, 40)], {A: on_disk(40)}, free_bytes=-500)
-    assert plan_store(store, TERMS, NOW).has_nothing_to_do
+    assert is_idle(plan_store(store, TERMS, NOW))
     assert store.quota_bytes(TERMS) == 40
     assert dataclasses.replace(store, free_bytes=1_000).quota_bytes(TERMS) == 100
