@@ -11,6 +11,10 @@ Json = dict[str, Any]
 NEXT: Final = "OfTheNextVersion"
 
 
+READ_AS_TEXT = {("GPUPool", ("status", "phase"))}
+"""Enums of kinds whose value of a later version is read and kept as text."""
+
+
 def enums_of(schema: Json) -> Iterator[tuple[str, ...]]:
     """Yield the paths of all enums of plain fields; those below lists and maps are left out."""
     for name, part in sorted(schema.get("properties", {}).items()):

@@ -17,7 +17,15 @@ from tests.support.allocation_state import a_bound_pod, a_reserved_pod, commit_t
 from tests.support.builders import a_demand, a_pod_facts
 
 STATUS_PATH = "/gpudevices/n1-0/status$"
-FAULT = [{"type": "Healthy", "status": "False", "reason": "Xid79", "message": ""}]
+FAULT = [
+    {
+        "type": "Healthy",
+        "status": "False",
+        "reason": "Xid79",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+]
 
 
 def shown(device: dict[str, Any]) -> tuple[str, int, int, int]:

@@ -11,7 +11,7 @@ from api.kinds.gpupool import GPUPool
 from manifests.install.crds import build_crds
 from pool.facts import device_facts, pool_facts
 from pool.layout import layout_of
-from tests.support.next_version import body_of, enums_of, schema_of
+from tests.support.next_version import READ_AS_TEXT, body_of, enums_of, schema_of
 
 NEEDED = {
     ("spec", "allocation", "mode"),
@@ -42,12 +42,13 @@ def decoded(body: Any, type_: type[Any]) -> Any:
 def test_a_value_that_an_agent_does_not_need_hides_nothing(kind: str, path: tuple[str, ...]):
     whole, served = MODELS[kind]
     body = {"metadata": {"name": "a"}, **body_of(path)}
-    with pytest.raises(msgspec.ValidationError):
-        decoded(body, whole)
+    if (kind, path) not in READ_AS_TEXT:
+        with pytest.raises(msgspec.ValidationError):
+            decoded(body, whole)
     if path in NEEDED:
         with pytest.raises(msgspec.ValidationError):
             decoded(body, served)
-    else:
+    elif (kind, path) not in READ_AS_TEXT:
         assert decoded(body, served) == served(metadata=decoded(body, served).metadata)
 
 

@@ -96,7 +96,7 @@ def test_an_incomplete_inventory_names_its_reason(
         ("vfio-pci", 0, ("n1-1",)),
         ("nvgrace_gpu_vfio_pci", 0, ("n1-1",)),
         ("nouveau", 0, ()),
-        pytest.param("vfio-pci", 10_000, (), id="an agent that is silent"),
+        pytest.param("vfio-pci", 10_000, ("n1-1",), id="an agent that is silent"),
     ],
 )
 def test_a_device_that_a_virtual_machine_has_is_not_incomplete(
