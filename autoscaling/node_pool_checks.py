@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.kinds.autoscaling import ScalingBackend
 from api.meta import SelectorOperator, SelectorRequirement
-from api.names import AGENT_NOT_READY_TAINT, SCALE_REQUEST_LABEL, pool_node_label
+from api.names import AGENT_NOT_READY_TAINT, SCALE_REQUEST_LABEL
 from api.quantity import parse_duration_s
 from autoscaling.node_selections import is_well_known
 
@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from api.foreign.core import Taint
     from autoscaling.scaling_model import NodePoolFacts, ScalingTerms
 
-_BY_SIGNAL: Final = frozenset({ScalingBackend.KARPENTER_SIGNAL, ScalingBackend.CAPACITY_BUFFER})
-_BY_KARPENTER: Final = _BY_SIGNAL | {
-    ScalingBackend.KARPENTER_NATIVE,
-    ScalingBackend.KARPENTER_STATIC,
-}
 _WHEN_EMPTY: Final = "WhenEmpty"
 _LONGEST_TEXT: Final = 256
 """Characters of a foreign message."""
@@ -34,7 +29,7 @@ def node_pool_fault(
         name: of the NodePool that a shape names.
         facts: the NodePool; None where there is none.
     """
-    if terms.backend not in _BY_KARPENTER:
+    if terms.backend is not ScalingBackend.KARPENTER_SIGNAL:
         return "", ""
     if facts is None:
         return (
@@ -47,33 +42,26 @@ def node_pool_fault(
 
 def _faults(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
     name, pool = facts.name, terms.pool.name
-    is_static = terms.backend is ScalingBackend.KARPENTER_STATIC
-    if is_static and facts.replicas is None:
+    if facts.replicas is not None:
         yield (
-            f"NodePool {name} is not static, and backend karpenter-static sets its replicas: create it with "
-            "spec.replicas, or choose backend karpenter-signal"
-        )
-    if not is_static and facts.replicas is not None:
-        yield (
-            f"NodePool {name} is static (spec.replicas), so Karpenter adds no node for a pod: create it without "
-            "replicas, or choose backend karpenter-static"
+            f"NodePool {name} is static (spec.replicas), so Karpenter adds no node for a pod: delete it, and create it "
+            "without replicas"
         )
     if facts.ready.status == "False":
         yield (
             f"NodePool {name} is not ready ({facts.ready.reason}: {facts.ready.message[:_LONGEST_TEXT]}): "
             "look at its conditions and those of its node class"
         )
-    if terms.backend in _BY_SIGNAL and not _has_request_label(facts):
+    if not _has_request_label(facts):
         yield (
             f"NodePool {name} has no requirement {SCALE_REQUEST_LABEL} with operator Exists, without which Karpenter "
             "adds no node for a request: add it to spec.template.spec.requirements"
         )
-    if terms.backend in _BY_SIGNAL and not _has_startup_taint(facts):
+    if not _has_startup_taint(facts):
         yield (
             f"NodePool {name} has no startup taint {AGENT_NOT_READY_TAINT} with effect NoSchedule, so that other pods "
             "would take the units of a new node first: add it to spec.template.spec.startupTaints"
         )
-    yield from _label_faults(terms, facts)
     for taint in facts.taints:
         if taint.effect != "PreferNoSchedule" and not any(
             _is_same(taint, one) for one in terms.taints
@@ -92,22 +80,8 @@ def _faults(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
             )
 
 
-def _label_faults(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
-    label = pool_node_label(terms.pool.name)
-    if terms.backend is ScalingBackend.KARPENTER_NATIVE and label not in facts.labels:
-        yield (
-            f"NodePool {facts.name} does not give its nodes the label {label}, which pods of pool {terms.pool.name} "
-            "require, so that Karpenter adds no node for them: add it to spec.template.metadata.labels"
-        )
-
-
 def _warnings(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
     name = facts.name
-    if terms.backend not in _BY_SIGNAL and not _has_startup_taint(facts):
-        yield (
-            f"NodePool {name} has no startup taint {AGENT_NOT_READY_TAINT}, so that pods may come before the devices "
-            "do: add it to spec.template.spec.startupTaints"
-        )
     for demanded in _demanded_labels(terms):
         key = demanded.key
         is_unknown = _values(facts, key) is None and not is_well_known(key)
@@ -116,11 +90,6 @@ def _warnings(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
                 f"spec.nodeSelector of pool {terms.pool.name} demands {key}, which NodePool {name} does not set: unless "
                 "something else labels its nodes, add the label to spec.template.metadata.labels"
             )
-    if terms.backend is not ScalingBackend.KARPENTER_STATIC:
-        yield from _disruption_warnings(terms, facts)
-
-
-def _disruption_warnings(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
     if facts.consolidation_policy not in {"", _WHEN_EMPTY}:
         yield (
             f"NodePool {facts.name} has consolidationPolicy {facts.consolidation_policy}, by which Karpenter ends running "

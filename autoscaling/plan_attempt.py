@@ -15,7 +15,7 @@ from autoscaling.node_selections import (
 from autoscaling.packing import PackedNode, Packing, PodClass
 from autoscaling.request_ids import new_request_id
 from autoscaling.scaling_limits import ScalingLimits
-from autoscaling.scaling_model import NodeRequest, PodWait, Purpose, RequestPhase, WaitReason
+from autoscaling.scaling_model import NodeRequest, PodWait, RequestPhase, WaitReason
 from autoscaling.shape_choice import CAPPED, ShapeChoice
 from autoscaling.wait_causes import cause_of, misfit_cause, other_cause
 from pool.compute_resources import NOTHING, ComputeResources
@@ -348,7 +348,6 @@ class PlanAttempt:
             id=node.request,
             pool=self._terms.pool.name,
             shape=node.shape,
-            purpose=Purpose.DEMAND if node.pods else Purpose.WARM,
             pods=_uids(node.pods),
             node_selector=selection.without(node.shape.labels) if selection is not None else {},
             affinity=selection.terms if selection is not None else (),

@@ -163,12 +163,6 @@ class PodWait:
     """One sentence with object, figures and cure, for the pod's Event."""
 
 
-class Purpose(Enum):
-    DEMAND = "demand"
-    WARM = "warm"
-    """For minUnits or warmUnits."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRequest:
     """A node to ask for: one id is one node."""
@@ -176,9 +170,8 @@ class NodeRequest:
     id: RequestId
     pool: "PoolName"
     shape: ShapeTerms
-    purpose: Purpose
     pods: "tuple[PodUid, ...]" = ()
-    """Pods that it is for, in the order in which they get units."""
+    """Pods that it is for, in the order in which they get units; none: it is for minUnits or warmUnits."""
     node_selector: "Mapping[str, str]" = field(default_factory=dict)
     """Of these pods, beyond the shape's labels and the pool's."""
     affinity: "tuple[NodeSelectorTerm, ...]" = ()

@@ -12,7 +12,6 @@ from api.kinds.gpupool import GPUPool
 from cli.command_parser import PROGRAM, CommandLineError
 from cli.simulation.errors import BadInputError
 from cli.simulation.object_files import read_objects
-from manifests.scaling.node_overlay import build_node_overlays
 from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from manifests.scaling.priority_class import build_balloon_priority_class
 
@@ -46,10 +45,7 @@ def node_pool_objects(options: "argparse.Namespace") -> list[dict[str, Any]]:
     if scaling.backend is ScalingBackend.BALLOON:
         return [build_balloon_priority_class()]
     node_class = NodeClassRef(*(options.node_class or DEFAULT_NODE_CLASS).split("/"))
-    objects = build_node_pools(pool, node_class)
-    if scaling.backend is ScalingBackend.KARPENTER_NATIVE:
-        objects += build_node_overlays(pool)
-    return objects
+    return build_node_pools(pool, node_class)
 
 
 def _pool_of(file: Path, name: str | None) -> GPUPool:

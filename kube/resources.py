@@ -186,11 +186,7 @@ RUNTIME_CLASSES: Final = Resource(
 )
 NODE_CLAIMS: Final = Resource("karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
 NODE_POOLS: Final = Resource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
-NODE_OVERLAYS: Final = Resource(
-    "karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", namespaced=False
-)
 CSI_DRIVERS: Final = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
 CAPACITY_BUFFERS: Final = Resource(
     "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer", namespaced=True
 )
-POD_TEMPLATES: Final = _core("podtemplates", "PodTemplate", namespaced=True)

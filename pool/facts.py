@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from api.annotations import decode_devices, decode_reservation
 from api.driver_upgrade import DRIVER_UPGRADE, UNITS_WITHHELD_ANNOTATION
 from api.foreign.karpenter import DISRUPTED_TAINT, DO_NOT_DISRUPT_ANNOTATION
-from api.kinds.autoscaling import ScalingBackend
 from api.names import (
     AGENT_NOT_READY_TAINT,
     CAPACITY_GATE,
@@ -67,17 +66,7 @@ _MOST_ASTRAY: Final = 64
 
 def pool_facts(pool: "GPUPool") -> PoolFacts:
     facts = _facts_of_pool(pool)
-    largest_shape = _largest_shape(pool, facts)
-    if not largest_shape:
-        return facts
-    status = pool.status.autoscaling
-    return replace(
-        facts,
-        largest_shape=largest_shape,
-        # Of the status: a backend that the cluster does not offer is not in use.
-        autoscaler_sees_pods=status is not None
-        and status.backend is ScalingBackend.KARPENTER_NATIVE,
-    )
+    return replace(facts, largest_shape=_largest_shape(pool, facts))
 
 
 def _facts_of_pool(pool: "GPUPool") -> PoolFacts:

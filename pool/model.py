@@ -86,17 +86,9 @@ class PoolFacts:
     largest_shape: int = 0
     """Most units of a node that autoscaling may add; 0 where the pool does not scale."""
 
-    autoscaler_sees_pods: bool = False
-    """Its autoscaler knows the pool's resource and adds nodes for the waiting pods themselves."""
-
     @property
     def scales(self) -> bool:
         return self.largest_shape > 0
-
-    @property
-    def gates_pods(self) -> bool:
-        """Whether pods that wait for units are kept from kube-scheduler and from the autoscaler."""
-        return self.scales and not self.autoscaler_sees_pods
 
     @property
     def constrains_sets(self) -> bool:

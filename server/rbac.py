@@ -21,7 +21,7 @@ from manifests.install.server_policy import OwnObjects
 from manifests.install.uninstall_hook import HookPod, build_uninstall_hook
 from reconciler.driver_upgrade import upgrade_pass
 from reconciler.node_software import rights as node_software_rights
-from reconciler.scaling.backends import karpenter_native, karpenter_static, warm_buffers
+from reconciler.scaling import removed_backends
 from reconciler.sinks import operator_objects
 from reconciler.uninstall import rights as uninstall_rights
 from server import binder, informers
@@ -81,16 +81,15 @@ def build_server_roles(own: OwnObjects) -> "list[dict[str, Any]]":
 BACKEND_RULES: Final[
     dict[ScalingBackend, tuple[tuple[PolicyRule, ...], tuple[PolicyRule, ...]]]
 ] = {
-    ScalingBackend.KARPENTER_NATIVE: (karpenter_native.RBAC, ()),
-    ScalingBackend.CAPACITY_BUFFER: (warm_buffers.RBAC, warm_buffers.NAMESPACED_RBAC),
-    ScalingBackend.KARPENTER_STATIC: (karpenter_static.RBAC, ()),
+    ScalingBackend.CAPACITY_BUFFER: ((), removed_backends.BUFFER_RBAC),
+    ScalingBackend.KARPENTER_STATIC: (removed_backends.REPLICAS_RBAC, ()),
 }
 """Rights in the cluster, and in our namespace, that the server has only where its setting `autoscaling.backends` names
 the backend."""
 
 
 def build_backend_roles(own: OwnObjects, backend: ScalingBackend) -> "list[dict[str, Any]]":
-    """Return the server's rights for a backend of autoscaling, beyond those of karpenter-signal."""
+    """Return the server's rights to give back what was bought by a removed backend of autoscaling."""
     rules, namespaced = BACKEND_RULES[backend]
     return build_further_rights(
         f"{constants.NAME}-{backend.value}",

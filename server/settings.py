@@ -327,8 +327,9 @@ class AutoscalingSettings(Section):
     backends: Annotated[tuple[ScalingBackend, ...], Field(min_length=1)] = (
         ScalingBackend.KARPENTER_SIGNAL,
     )
-    """Backends that pools may name. Each needs rights of its own, which are rendered for these only; a pool that names
-    another one gets karpenter-signal, and a condition that says so."""
+    """Backends that pools may name; a pool that names another one gets karpenter-signal, and a condition that says so.
+    karpenter-native, capacity-buffer and karpenter-static were removed and mean karpenter-signal; the latter two bring
+    the rights to give back what was bought by them."""
     signal_image: str = ""
     """Image that is named in signal pods, which never run; empty: the node agent's."""
     batch_idle_s: Seconds = 1.0

@@ -1,4 +1,4 @@
-"""Projections of Karpenter's kinds (karpenter.sh/v1, v1alpha1 NodeOverlay) and of autoscaling.x-k8s.io CapacityBuffer."""
+"""Projections of Karpenter's kinds (karpenter.sh/v1)."""
 
 from typing import Any, Final
 
@@ -18,8 +18,6 @@ DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
 LAUNCHED: Final = "Launched"
 REGISTERED: Final = "Registered"
 INITIALIZED: Final = "Initialized"
-PROVISIONING: Final = "Provisioning"
-"""Of a CapacityBuffer."""
 
 
 class NodeRequirement(Model, frozen=True):
@@ -93,34 +91,3 @@ class NodePool(Model, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: NodePoolSpec = NodePoolSpec()
     status: NodePoolStatus = NodePoolStatus()
-
-
-class NodeOverlaySpec(Model, frozen=True):
-    requirements: list[NodeRequirement] | None = None
-    capacity: dict[str, str | int | float] | None = None
-    price: str | None = None
-    price_adjustment: str | None = None
-    weight: int | None = None
-
-
-class ConditionedStatus(Model, frozen=True):
-    conditions: list[Condition] | None = None
-
-
-class NodeOverlay(Model, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: NodeOverlaySpec = NodeOverlaySpec()
-    status: ConditionedStatus = ConditionedStatus()
-
-
-class CapacityBufferStatus(Model, frozen=True):
-    replicas: int | None = None
-    conditions: list[Condition] | None = None
-
-
-class CapacityBuffer(Model, frozen=True):
-    """Free capacity that an autoscaler keeps; `Provisioning` True does not mean that the node is there."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: dict[str, Any] = msgspec.field(default_factory=dict)
-    status: CapacityBufferStatus = CapacityBufferStatus()

@@ -29,15 +29,25 @@ class ScalingBackend(Enum):
     KARPENTER_SIGNAL = "karpenter-signal"
     """A pod that never runs, for which Karpenter adds a node."""
     KARPENTER_NATIVE = "karpenter-native"
-    """Karpenter knows the pool's resource by a NodeOverlay and sees the waiting pods themselves."""
+    """Removed: karpenter-signal is used in its place."""
     CAPACITY_BUFFER = "capacity-buffer"
-    """As karpenter-signal; warm units are a CapacityBuffer."""
+    """Removed: karpenter-signal is used in its place."""
     KARPENTER_STATIC = "karpenter-static"
-    """The replicas of a static NodePool."""
+    """Removed: karpenter-signal is used in its place."""
     BALLOON = "balloon"
     """A pod of low priority that cluster-autoscaler adds a node for, and that gives way to the pool's pods."""
     NONE = "none"
     """No node is asked for: Events and metrics only."""
+
+
+REMOVED_BACKENDS: Final = frozenset(
+    {
+        ScalingBackend.KARPENTER_NATIVE,
+        ScalingBackend.CAPACITY_BUFFER,
+        ScalingBackend.KARPENTER_STATIC,
+    }
+)
+"""Values of stored objects and of settings, so that both can still be read."""
 
 
 class NodeShape(Model, frozen=True):

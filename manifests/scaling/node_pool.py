@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from api.kinds.autoscaling import Autoscaling, ScalingBackend
+from api.kinds.autoscaling import Autoscaling
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import (
     AGENT_NOT_READY_TAINT,
     PRESENT_LABEL,
     SCALE_REQUEST_LABEL,
-    pool_node_label,
 )
 from autoscaling.terms import scaling_terms
 from pool.facts import pool_facts
@@ -47,16 +46,11 @@ class NodeClassRef:
 
 
 def build_node_pools(pool: "GPUPool", node_class: NodeClassRef) -> list[dict[str, Any]]:
-    """Return a NodePool for each name that the shapes have; none for a pool that does not scale.
-
-    Nodes of a static NodePool are alike: the first shape of the name says which.
-    """
+    """Return a NodePool for each name that the shapes have; none for a pool that does not scale."""
     terms = scaling_terms(pool, pool_facts(pool))
     by_name: dict[str, list[ShapeTerms]] = {}
     for shape in terms.shapes if terms is not None else ():
-        alike = by_name.setdefault(shape.node_pool, [])
-        if not (alike and _is_static(pool.spec.autoscaling)):
-            alike.append(shape)
+        by_name.setdefault(shape.node_pool, []).append(shape)
     return [
         {
             "apiVersion": "karpenter.sh/v1",
@@ -75,8 +69,6 @@ def _limits_and_disruption(
     scaling: "Autoscaling", shapes: "Sequence[ShapeTerms]"
 ) -> dict[str, Any]:
     spec: dict[str, Any] = {"disruption": _disruption(scaling)}
-    if _is_static(scaling):
-        spec = {"replicas": 0}
     if scaling.max_units is not None:
         smallest = min(shape.units for shape in shapes)
         spec["limits"] = {"nodes": str(-(-scaling.max_units // smallest))}
@@ -90,11 +82,9 @@ def _template(
     requirements = [*_common([one.requirements for one in shapes]), *required]
     if all(one.key != _OS_LABEL for one in requirements):
         requirements.append(_is_in(_OS_LABEL, "linux"))
-    if not _is_static(pool.spec.autoscaling):
-        # Karpenter copies the value that a signal's node selector has to the NodeClaim and the Node. A static
-        # NodePool has no signals: its nodes would get a random value.
-        asked = SelectorRequirement(key=SCALE_REQUEST_LABEL, operator=SelectorOperator.EXISTS)
-        requirements.insert(0, asked)
+    # Karpenter copies the value that a signal's node selector has to the NodeClaim and the Node.
+    asked = SelectorRequirement(key=SCALE_REQUEST_LABEL, operator=SelectorOperator.EXISTS)
+    requirements.insert(0, asked)
     spec: dict[str, Any] = {
         "nodeClassRef": dataclasses.asdict(node_class),
         # Karpenter's default drains a node after 30 days, whatever its pods do.
@@ -106,18 +96,7 @@ def _template(
     spec["startupTaints"] = [{"key": AGENT_NOT_READY_TAINT, "effect": "NoSchedule"}]
     # By the label Karpenter sees that the agents' DaemonSets run there, and adds what they request.
     labels = {PRESENT_LABEL: "true", **labels}
-    if _is_native(pool.spec.autoscaling):
-        # The pool's pods require it, and Karpenter compares them with nodes that do not exist yet.
-        labels[pool_node_label(pool.name)] = "true"
     return {"metadata": {"labels": labels}, "spec": spec}
-
-
-def _is_static(scaling: "Autoscaling | None") -> bool:
-    return scaling is not None and scaling.backend is ScalingBackend.KARPENTER_STATIC
-
-
-def _is_native(scaling: "Autoscaling | None") -> bool:
-    return scaling is not None and scaling.backend is ScalingBackend.KARPENTER_NATIVE
 
 
 def _disruption(scaling: "Autoscaling") -> dict[str, Any]:

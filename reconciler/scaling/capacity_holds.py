@@ -69,7 +69,7 @@ class CapacityHolds:
             self._fits_since.pop(name, None)
             self._resources.pop(name, None)
             return None
-        if pool is None or not pool.gates_pods:
+        if pool is None or not pool.scales:
             await self._gated.ungate([*self._held(name), *self._waiting(name, pool)])
             return None
         if self._index.pool_of(pool.resource) != pool or pool.closed is not None:

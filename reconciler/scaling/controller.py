@@ -38,14 +38,13 @@ from reconciler.scaling.scaling_gauges import (
 from reconciler.scaling.scaling_record import ScalingRecord
 from reconciler.scaling.view import PoolScaling, scaling_view
 from reconciler.scaling.waiting_events import WaitingPodEvents
-from telemetry.conditions import BackendReady
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from api.kinds.gpupool import GPUPool
     from api.names import NodeName
-    from autoscaling.scaling_model import NodeRequest, ObservedRequest, ScalingPlan, ScalingTerms
+    from autoscaling.scaling_model import ObservedRequest, ScalingPlan, ScalingTerms
     from pool.model import PodFacts, PoolFacts
     from reconciler.controller_spec import Reconcile
     from reconciler.scaling.backends.node_autoscaler import NodeAutoscaler
@@ -65,14 +64,6 @@ WORKERS: Final = 4
 RBAC: Final = (
     PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),
     *PLACES_RBAC,
-)
-
-_WITH_SIGNALS: Final = frozenset(
-    {
-        ScalingBackend.KARPENTER_SIGNAL,
-        ScalingBackend.KARPENTER_NATIVE,
-        ScalingBackend.CAPACITY_BUFFER,
-    }
 )
 
 
@@ -116,7 +107,8 @@ class PoolScaler:
         pool, facts = self._catalog.pools.get(name), self._index.pool(name)
         terms = scaling_terms(pool, facts) if pool is not None and facts is not None else None
         if pool is None or terms is None or terms.pool.is_terminating:
-            return None if await self._stop(name, pool) else BUSY_S
+            await self._stop(name, pool)
+            return None
         chosen = await self._probe.choose(terms)
         await self._leave_backend(pool, chosen.backend)
         backend = self._backends[chosen.backend]
@@ -149,9 +141,8 @@ class PoolScaler:
         counted = self._record.count(pool, terms, observed, waiting=waiting, fault=chosen.fault)
         supply = replace(counted.supply, zones=self._places.zones())
         waiting = self._narrowed(name, self._places.narrowed(terms.pool, waiting))
-        whole = plan(terms, waiting, self._index, supply=supply, now=now)
-        self._passed_over[name].update(terms.pool, waiting, whole, now=self._now().monotonic)
-        decided = _taken(whole, backend)
+        decided = plan(terms, waiting, self._index, supply=supply, now=now)
+        self._passed_over[name].update(terms.pool, waiting, decided, now=self._now().monotonic)
         self._view.pools[name] = PoolScaling(
             terms=terms,
             supply=supply,
@@ -161,19 +152,14 @@ class PoolScaler:
             at=now,
         )
         self._show(name, decided, observed)
-        failure = await self._carry_out(
-            backend, terms, whole, observed=observed, asked=decided.requests
-        )
+        failure = await self._carry_out(backend, terms, decided, observed=observed)
         record_cancels(self._recorder, pool, decided.cancels)
         record_short_nodes(self._recorder, pool, observed=observed, known=self._record.known(pool))
         self._events.record(name, waiting, plan=decided, observed=observed)
-        unserved = backend.unserved(terms, observed, now=now)
-        if unserved is not None and chosen.reason is BackendReady.READY:
-            chosen = replace(chosen, reason=unserved.reason, message=unserved.message)
         await self._record.write(pool, counted, decided, chosen=chosen, failure=failure)
         if isinstance(failure, KubeError):
             raise failure
-        return BUSY_S if waiting or observed or whole.requests else IDLE_S
+        return BUSY_S if waiting or observed or decided.requests else IDLE_S
 
     async def _carry_out(
         self,
@@ -182,7 +168,6 @@ class PoolScaler:
         decided: "ScalingPlan",
         *,
         observed: "tuple[ObservedRequest, ...]",
-        asked: "tuple[NodeRequest, ...]",
     ) -> Exception | None:
         """Withdraw, then ask; return the first failure.
 
@@ -194,14 +179,14 @@ class PoolScaler:
             for one in observed:
                 if one.id in cancelled or _is_left_over(one):
                     await backend.cancel(one)
-            for wanted in asked:
+            for wanted in decided.requests:
                 try:
                     await backend.ensure(wanted, terms)
                 except ForeignObjectError as error:
                     refused = refused or error
                 else:
                     count_signal(wanted.pool)
-            await backend.settle(terms, decided)
+            await backend.settle(terms)
         except (ForeignObjectError, KubeError) as error:
             return refused or error
         return refused
@@ -210,20 +195,17 @@ class PoolScaler:
         """Withdraw what another backend wrote before: that of this term's last look, or of the status."""
         shown = self._record.shown(pool)
         before = self._used.get(pool.name) or (shown.backend if shown is not None else None)
-        is_left = before is None or before is used
-        if before is not None and not is_left:
-            is_left = await self._withdraw(pool.name, before, keeps_signals=used in _WITH_SIGNALS)
-        self._used[pool.name] = used if before is None or is_left else before
+        if before is not None and before is not used:
+            is_signal = used is ScalingBackend.KARPENTER_SIGNAL
+            await self._withdraw(pool.name, before, keeps_signals=is_signal)
+        self._used[pool.name] = used
 
-    async def _stop(self, name: PoolName, pool: "GPUPool | None") -> bool:
-        """Leave nothing of a pool that does not scale, or is gone; its pods lose their gates by `pool.capacity`.
-
-        False: something of its backend is left.
-        """
+    async def _stop(self, name: PoolName, pool: "GPUPool | None") -> None:
+        """Leave nothing of a pool that does not scale, or is gone; its pods lose their gates by `pool.capacity`."""
         self._show_leaks(name, len(self._caches.scale_signals.of(name)))
         shown = self._record.shown(pool) if pool is not None else None
         before = self._used.get(name) or (shown.backend if shown is not None else None)
-        is_left = await self._withdraw(name, before or ScalingBackend.NONE, keeps_signals=False)
+        await self._withdraw(name, before or ScalingBackend.NONE, keeps_signals=False)
         self._record.forget(name)
         if pool is not None:
             await self._record.clear(pool)
@@ -233,19 +215,14 @@ class PoolScaler:
         self._batches.pop(name, None)
         self._passed_over.pop(name, None)
         self._used.pop(name, None)
-        if before is not None and not is_left:
-            self._used[name] = before
-        return is_left
 
     async def _withdraw(
         self, name: PoolName, before: ScalingBackend, *, keeps_signals: bool
-    ) -> bool:
-        """Say whether nothing is left."""
+    ) -> None:
         if not keeps_signals:
             await self._backends[ScalingBackend.KARPENTER_SIGNAL].withdraw(name)
-        if before is not ScalingBackend.KARPENTER_SIGNAL and before in self._settings.backends:
-            return await self._backends[before].withdraw(name)
-        return True
+        if before is ScalingBackend.BALLOON and before in self._settings.backends:
+            await self._backends[before].withdraw(name)
 
     def _show(
         self, name: PoolName, decided: "ScalingPlan", observed: "tuple[ObservedRequest, ...]"
@@ -279,19 +256,6 @@ class PoolScaler:
     def _batch(self, name: PoolName) -> DemandBatch:
         terms = self._settings
         return self._batches.setdefault(name, DemandBatch(terms.batch_idle_s, terms.batch_max_s))
-
-
-def _taken(decided: "ScalingPlan", backend: "NodeAutoscaler") -> "ScalingPlan":
-    """Return the plan without the nodes that the autoscaler adds of its own accord."""
-    taken = backend.taken(decided)
-    left = {one.id for one in decided.requests} - {one.id for one in taken}
-    if not left:
-        return decided
-    return replace(
-        decided,
-        requests=taken,
-        assigned={id_: pods for id_, pods in decided.assigned.items() if id_ not in left},
-    )
 
 
 def _is_left_over(request: "ObservedRequest") -> bool:

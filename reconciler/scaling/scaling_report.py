@@ -58,7 +58,6 @@ def _plan(plan: "ScalingPlan", pod_name: "PodName") -> dict[str, Any]:
                 {
                     "id": one.id,
                     "shape": one.shape.name,
-                    "purpose": one.purpose,
                     "pods": pods(one.pods),
                 }
                 for one in plan.requests

@@ -32,6 +32,7 @@ from reconciler.scaling import (
     kept_nodes,
     leaving_nodes,
     node_claim_watch,
+    removed_backends,
 )
 from reconciler.scaling import controller as scaling
 
@@ -65,6 +66,7 @@ CONTROLLERS: "Final[tuple[ControllerSpec | TaskSpec, ...]]" = (
     capacity_holds.SPEC,
     leaving_nodes.SPEC,
     kept_nodes.SPEC,
+    removed_backends.SPEC,
     index_changes.SPEC,
     requeue.SPEC,
     binding_recovery.SPEC,

@@ -5,7 +5,7 @@ Sources: sigs.k8s.io/karpenter, pkg/apis/crds; k8s.io/autoscaler, cluster-autosc
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kube.resources import CAPACITY_BUFFERS, NODE_CLAIMS, NODE_OVERLAYS, NODE_POOLS
+from kube.resources import CAPACITY_BUFFERS, NODE_CLAIMS, NODE_POOLS
 
 if TYPE_CHECKING:
     from kube.resources import Resource
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _OPEN: Final[Json] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_KINDS: Final = (NODE_CLAIMS, NODE_POOLS, NODE_OVERLAYS, CAPACITY_BUFFERS)
+_KINDS: Final = (NODE_CLAIMS, NODE_POOLS, CAPACITY_BUFFERS)
 
 
 def karpenter_crds() -> list[Json]:
-    """Return the definitions of NodeClaim, NodePool, NodeOverlay and CapacityBuffer."""
+    """Return the definitions of NodeClaim, NodePool and CapacityBuffer."""
     return [_definition(resource) for resource in _KINDS]
 
 

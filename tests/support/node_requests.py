@@ -6,7 +6,7 @@ from api.foreign.core import Taint
 from api.kinds.autoscaling import ScalingBackend
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import PodUid
-from autoscaling.scaling_model import NodeRequest, Purpose, RequestId, ScalingTerms, ShapeTerms
+from autoscaling.scaling_model import NodeRequest, RequestId, ScalingTerms, ShapeTerms
 from pool.compute_resources import ComputeResources
 from tests.support.builders import a_pool
 
@@ -47,7 +47,6 @@ def a_node_request(id_: str = "training-1a2b3c4d", **changes: Any) -> NodeReques
         "id": RequestId(id_),
         "pool": "training",
         "shape": a_shape(),
-        "purpose": Purpose.DEMAND,
         "pods": (PodUid("uid-p"),),
         "requests": ComputeResources(cpu_milli=1500, memory_mib=2048),
     }

@@ -12,7 +12,6 @@ from autoscaling.node_planner import plan
 from autoscaling.scaling_model import (
     NodeRequest,
     ObservedRequest,
-    Purpose,
     RequestId,
     RequestPhase,
     ScalingPlan,
@@ -156,4 +155,4 @@ class ScalingWorld:
 
 def _request(one: ObservedRequest) -> NodeRequest:
     assert one.shape is not None
-    return NodeRequest(id=one.id, pool=one.pool, shape=one.shape, purpose=Purpose.DEMAND)
+    return NodeRequest(id=one.id, pool=one.pool, shape=one.shape)

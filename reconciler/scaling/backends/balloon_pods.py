@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from api.names import PoolName
     from autoscaling.scaling_model import (
         NodeRequest,
-        ScalingPlan,
         ScalingTerms,
         SignalFacts,
     )
@@ -64,25 +63,17 @@ class BalloonPods:
     def is_caught_up(self, pool: "PoolName") -> bool:
         return self._pods.is_caught_up(pool)
 
-    def taken(self, plan: "ScalingPlan") -> "tuple[NodeRequest, ...]":
-        return plan.requests
-
     async def ensure(self, request: "NodeRequest", terms: "ScalingTerms") -> None:
         await self._pods.ensure(request, terms)
 
     async def cancel(self, observed: ObservedRequest) -> None:
         await self._pods.cancel(observed)
 
-    async def settle(self, terms: "ScalingTerms", plan: "ScalingPlan") -> None:
+    async def settle(self, terms: "ScalingTerms") -> None:
         """Do nothing: kube-scheduler writes the condition of a balloon."""
 
-    def unserved(
-        self, terms: "ScalingTerms", observed: "Sequence[ObservedRequest]", *, now: dt.datetime
-    ) -> None:
-        """Say nothing: a balloon without a node fails as a request."""
-
-    async def withdraw(self, pool: "PoolName") -> bool:
-        return await self._pods.withdraw(pool)
+    async def withdraw(self, pool: "PoolName") -> None:
+        await self._pods.withdraw(pool)
 
     def _request(
         self,

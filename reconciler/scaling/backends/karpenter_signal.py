@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         NodeRequest,
         ObservedRequest,
         RequestId,
-        ScalingPlan,
         ScalingTerms,
     )
     from pool.model import Instant
@@ -71,9 +70,6 @@ class KarpenterSignal:
         self._unseen[pool] = left
         return not left
 
-    def taken(self, plan: "ScalingPlan") -> "tuple[NodeRequest, ...]":
-        return plan.requests
-
     async def ensure(self, request: "NodeRequest", terms: "ScalingTerms") -> None:
         unseen = self._unseen.setdefault(request.pool, {})
         unseen[request.id] = self._now().monotonic + SEEN_WITHIN_S
@@ -88,24 +84,16 @@ class KarpenterSignal:
         for signal in observed.signals:
             await self._signals.delete(signal)
 
-    async def settle(
-        self, terms: "ScalingTerms", plan: "ScalingPlan"
-    ) -> None:  # the plan's requests are ensured
+    async def settle(self, terms: "ScalingTerms") -> None:
         """Write the condition of signals that lack it: without it Karpenter does not see them."""
         for signal in list(self._caches.scale_signals.of(terms.pool.name).values()):
             if not signal.is_marked and not signal.is_terminating:
                 await self._signals.mark(signal)
 
-    def unserved(
-        self, terms: "ScalingTerms", observed: "Sequence[ObservedRequest]", *, now: "dt.datetime"
-    ) -> None:
-        """Say nothing: a signal without an answer fails within a minute, as a request."""
-
-    async def withdraw(self, pool: "PoolName") -> bool:
+    async def withdraw(self, pool: "PoolName") -> None:
         self._unseen.pop(pool, None)
         signals = [
             one for one in self._caches.scale_signals.of(pool).values() if not one.is_terminating
         ]
         for signal in signals:
             await self._signals.delete(signal)
-        return True

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from api.kinds.autoscaling import ScaleRequestStatus
     from api.names import PoolName
-    from autoscaling.scaling_model import NodeRequest, ObservedRequest, ScalingPlan, ScalingTerms
+    from autoscaling.scaling_model import NodeRequest, ObservedRequest, ScalingTerms
 
 
 @final
@@ -27,22 +27,14 @@ class NoAutoscaler:
     def is_caught_up(self, pool: "PoolName") -> bool:
         return True
 
-    def taken(self, plan: "ScalingPlan") -> "tuple[NodeRequest, ...]":
-        return plan.requests
-
     async def ensure(self, request: "NodeRequest", terms: "ScalingTerms") -> None:
         """Do nothing."""
 
     async def cancel(self, observed: "ObservedRequest") -> None:
         """Do nothing."""
 
-    async def settle(self, terms: "ScalingTerms", plan: "ScalingPlan") -> None:
+    async def settle(self, terms: "ScalingTerms") -> None:
         """Do nothing."""
 
-    def unserved(
-        self, terms: "ScalingTerms", observed: "Sequence[ObservedRequest]", *, now: "dt.datetime"
-    ) -> None:
-        """Say nothing: nothing is asked for."""
-
-    async def withdraw(self, pool: "PoolName") -> bool:
-        return True
+    async def withdraw(self, pool: "PoolName") -> None:
+        """Do nothing."""

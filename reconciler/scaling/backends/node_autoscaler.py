@@ -1,7 +1,6 @@
 """The interface of a backend: what is asked of it, and what it sees."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -9,22 +8,11 @@ if TYPE_CHECKING:
 
     from api.kinds.autoscaling import ScaleRequestStatus
     from api.names import PoolName
-    from autoscaling.scaling_model import NodeRequest, ObservedRequest, ScalingPlan, ScalingTerms
-    from telemetry.conditions import BackendReady
+    from autoscaling.scaling_model import NodeRequest, ObservedRequest, ScalingTerms
 
 
 class ForeignObjectError(Exception):
     """An object that the backend would create exists and is not its own; the message names it and the cure."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Unserved:
-    """What was asked for and the autoscaler does nothing about, as the condition BackendReady shows it."""
-
-    reason: "BackendReady"
-    message: str
-    """The objects, and the cure."""
 
 
 class NodeAutoscaler(Protocol):
@@ -41,9 +29,6 @@ class NodeAutoscaler(Protocol):
     def is_caught_up(self, pool: "PoolName") -> bool:
         """Say whether the caches show what was written for the pool: a plan before that asks twice."""
 
-    def taken(self, plan: "ScalingPlan") -> "tuple[NodeRequest, ...]":
-        """Return the requests that have to be made; the autoscaler adds the nodes of others of its own accord."""
-
     async def ensure(self, request: "NodeRequest", terms: "ScalingTerms") -> None:
         """Ask for the node, unless that was done before.
 
@@ -54,17 +39,12 @@ class NodeAutoscaler(Protocol):
     async def cancel(self, observed: "ObservedRequest") -> None:
         """Withdraw a request; a node that was launched for it is kept."""
 
-    async def settle(self, terms: "ScalingTerms", plan: "ScalingPlan") -> None:
-        """Write what belongs to the pool as a whole, as conditions that are missing, or the number of nodes to keep.
+    async def settle(self, terms: "ScalingTerms") -> None:
+        """Write what belongs to the pool as a whole, as conditions that are missing.
 
         Raises:
             ForeignObjectError: an object of another owner is in the way.
         """
 
-    def unserved(
-        self, terms: "ScalingTerms", observed: "Sequence[ObservedRequest]", *, now: "dt.datetime"
-    ) -> Unserved | None:
-        """Return what of a pool the autoscaler does nothing about, as of the last look; None where it is at work."""
-
-    async def withdraw(self, pool: "PoolName") -> bool:
-        """Delete what the backend wrote for a pool that does not use it any more; False: call it again later."""
+    async def withdraw(self, pool: "PoolName") -> None:
+        """Delete what the backend wrote for a pool that does not use it any more."""

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from api.kinds.autoscaling import ScalingBackend
 from api.kinds.gpupool import GPUPool
-from manifests.scaling.node_overlay import build_node_overlays
 from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from simulator.karpenter.instance_types import INSTANCE_TYPES
 from tests.cluster.environment import client, karpenter, polling
@@ -22,18 +20,13 @@ if TYPE_CHECKING:
 
     Apply = Callable[..., Awaitable[str]]
 
-NODE_OVERLAYS = "/apis/karpenter.sh/v1alpha1/nodeoverlays"
 NAMES = [one.name for one in INSTANCE_TYPES[:2]]
-KARPENTERS = [
-    one for one in ScalingBackend if one not in {ScalingBackend.BALLOON, ScalingBackend.NONE}
-]
 
 
-def a_pool(backend: ScalingBackend) -> GPUPool:
+def a_pool() -> GPUPool:
     """Return the example's pool with another name, on Karpenter's own kwok provider."""
     (pool,) = load_example("pool-autoscaling")
     pool["metadata"]["name"] = f"r{secrets.token_hex(3)}"
-    pool["spec"]["autoscaling"]["backend"] = backend.value
     for shape, name in zip(pool["spec"]["autoscaling"]["shapes"], NAMES, strict=True):
         shape["requirements"][0]["values"] = [name]
     return msgspec.convert(pool, GPUPool)
@@ -68,17 +61,10 @@ async def is_ready(api: client.ApiClient, path: str) -> None:
     await polling.eventually(ready, what=f"{path} ready")
 
 
-@pytest.mark.parametrize("backend", KARPENTERS, ids=lambda one: one.value)
-async def test_a_rendered_node_pool_is_ready(
-    backend: ScalingBackend, apply: "Apply", api: client.ApiClient
-):
-    pool = a_pool(backend)
+async def test_a_rendered_node_pool_is_ready(apply: "Apply", api: client.ApiClient):
+    pool = a_pool()
     await apply(karpenter.NODE_CLASSES, karpenter.a_node_class(pool.name))
     node_class = NodeClassRef(**karpenter.NODE_CLASS_KIND, name=pool.name)
     (node_pool,) = build_node_pools(pool, node_class)
     path = await apply(karpenter.NODE_POOLS, node_pool)
     await is_ready(api, path)
-    if backend is not ScalingBackend.KARPENTER_NATIVE:
-        return
-    for overlay in build_node_overlays(pool):
-        await is_ready(api, await apply(NODE_OVERLAYS, overlay))

@@ -27,7 +27,7 @@ NODE_POOLS: Final = "/apis/karpenter.sh/v1/nodepools"
 NODE_CLASSES: Final = "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses"
 NODE_POOL_LABEL: Final = "karpenter.sh/nodepool"
 NODE_CLASS_KIND: Final = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass"}
-GATES: Final = "NodeOverlay=true,CapacityBuffer=true,StaticCapacity=true"
+GATES: Final = "CapacityBuffer=true,StaticCapacity=true"
 
 _READY_S = 120
 

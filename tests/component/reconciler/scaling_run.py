@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from api.foreign.core import Node, Pod
 from api.foreign.karpenter import NodeClaim, NodePool
+from api.kinds.autoscaling import ScalingBackend
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
 from api.names import (
@@ -31,6 +32,7 @@ from pool.facts import node_facts, pod_facts
 from reconciler.caches import Caches
 from reconciler.scaling.controller import SPEC
 from reconciler.scaling.view import ScalingView, scaling_view
+from reconciler.settings import AutoscalingTerms
 from reconciler.sinks.device_sink import observe_device
 from reconciler.sinks.karpenter_sink import observe_claim, observe_node_pool
 from reconciler.sinks.pod_sink import PodSink
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 POOL = PoolName("training")
 TWO: Json = {"name": "two", "devices": 2}
+ALL = AutoscalingTerms(
+    backends=frozenset(ScalingBackend), signal_image="i", batch_idle_s=1.0, batch_max_s=10.0
+)
 BATCH_S = 2.0
 """Longer than a batch is open without another pod."""
 

@@ -1,58 +1,52 @@
-"""The rights of each backend of autoscaling: every request is allowed by them, and every one is used."""
+"""The rights of the removed backends of autoscaling: every request is allowed by them, and every one is used."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
 from api.kinds.autoscaling import ScalingBackend
+from api.names import SCALING_POOL_LABEL
+from kube.resources import CAPACITY_BUFFERS, NODE_POOLS
+from manifests.constants import DEFAULT_NAMESPACE
 from manifests.install.server_policy import OwnObjects
+from reconciler.scaling.removed_backends import NO_POOL, SPEC
 from server.rbac import BACKEND_RULES, build_backend_roles
-from tests.component.reconciler.scaling_run import POOL, TWO, ScalingRun, a_scaling_run
-from tests.component.reconciler.test_karpenter_static import ALL, set_replicas
+from tests.component.reconciler.scaling_run import ALL, POOL, TWO, ScalingRun, a_scaling_run
 from tests.support.rights import Right, allows, asked_by, granted_by, our_rights
 
 pytestmark = pytest.mark.looptime
 
 
-async def asked(run: ScalingRun) -> set[Right]:
-    """Plan once, and return what the process asked the API server for."""
+async def asked(run: ScalingRun, key: str) -> set[Right]:
+    """Clean up once, and return what the process asked the API server for."""
     await run.observe()
     run.api.requests.clear()
-    await run.reconcile(POOL)
-    await asyncio.sleep(2.0)
-    await run.reconcile(POOL)
-    return {right for one in run.api.requests for right in asked_by(one)}
-
-
-async def set_scaling(run: ScalingRun, backend: ScalingBackend, **more: Any) -> None:
-    await run.set_spec(autoscaling={"backend": backend.value, "shapes": [TWO], **more})
-
-
-async def native(run: ScalingRun) -> set[Right]:
-    await set_scaling(run, ScalingBackend.KARPENTER_NATIVE)
-    return await asked(run)
+    await SPEC.build(run.context)(key)
+    return {right for request in run.api.requests for right in asked_by(request)}
 
 
 async def static(run: ScalingRun) -> set[Right]:
-    await set_scaling(run, ScalingBackend.KARPENTER_STATIC)
-    await set_replicas(run, 0)
-    await run.add_pods("a")
-    return await asked(run)
+    await run.set_spec(autoscaling={"backend": "karpenter-static", "shapes": [TWO]})
+    await run.admin.merge_patch(NODE_POOLS, {"spec": {"replicas": 1}}, name=POOL)
+    return await asked(run, POOL)
 
 
 async def buffers(run: ScalingRun) -> set[Right]:
-    found = set()
-    for units in (3, 0):
-        await set_scaling(run, ScalingBackend.CAPACITY_BUFFER, warmUnits=units)
-        found |= await asked(run)
-        await asyncio.sleep(20.0)
-    return found
+    body = {
+        "apiVersion": CAPACITY_BUFFERS.api_version,
+        "kind": CAPACITY_BUFFERS.kind,
+        "metadata": {
+            "name": "scale-a",
+            "namespace": DEFAULT_NAMESPACE,
+            "labels": {SCALING_POOL_LABEL: POOL},
+        },
+        "spec": {"replicas": 1},
+    }
+    await run.admin.create(CAPACITY_BUFFERS, body)
+    return await asked(run, NO_POOL)
 
 
 STORIES: dict[ScalingBackend, Callable[[ScalingRun], Awaitable[set[Right]]]] = {
-    ScalingBackend.KARPENTER_NATIVE: native,
     ScalingBackend.KARPENTER_STATIC: static,
     ScalingBackend.CAPACITY_BUFFER: buffers,
 }

@@ -11,8 +11,7 @@ from kube.resources import NODES, PODS, Resource
 from manifests.constants import DEFAULT_NAMESPACE
 from manifests.scaling.balloon_pod import build_balloon
 from manifests.scaling.priority_class import build_balloon_priority_class
-from tests.component.reconciler.scaling_run import TWO, ScalingRun, a_scaling_run
-from tests.component.reconciler.test_karpenter_static import ALL
+from tests.component.reconciler.scaling_run import ALL, TWO, ScalingRun, a_scaling_run
 from tests.support.kubernetes_schemas import check_object
 from tests.support.node_requests import TAINT, a_node_request, a_requirement, a_shape, some_terms
 

@@ -207,7 +207,7 @@ async def test_without_karpenter_nothing_is_asked_for_and_the_pool_says_so():
 
 
 async def test_a_backend_that_settings_do_not_allow_is_a_condition(run: ScalingRun):
-    await run.set_spec(autoscaling={"backend": "karpenter-static", "shapes": [TWO]})
+    await run.set_spec(autoscaling={"backend": "balloon", "shapes": [TWO]})
     await run.add_pods("a")
     await run.look()
     condition = (await run.status())["conditions"][0]

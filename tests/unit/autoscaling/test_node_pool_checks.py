@@ -62,7 +62,7 @@ def test_the_documented_node_pool_is_right():
             "other:NoExecute",
             id="another taint",
         ),
-        pytest.param(but(replicas=3), "karpenter-static", id="static"),
+        pytest.param(but(replicas=3), "create it without replicas", id="static"),
         pytest.param(
             but(ready=ConditionFacts("False", "NodeClassNotReady", "no subnet")),
             "NodeClassNotReady: no subnet",
@@ -140,25 +140,6 @@ def test_labels_that_the_pools_node_selector_demands(
 ):
     fault, warning = fault_of(GOOD, node_selector=LabelSelector(**selector))
     assert (bool(fault), bool(warning)) == (is_fault, is_warning)
-
-
-def test_a_static_pool_needs_a_static_node_pool_and_no_label():
-    static = {"backend": ScalingBackend.KARPENTER_STATIC}
-    assert "spec.replicas" in fault_of(GOOD, **static)[0]
-    bare = but(replicas=0, requirements=(), startup_taints=(), consolidation_policy="Balanced")
-    fault, warning = fault_of(bare, **static)
-    assert not fault
-    assert AGENT_NOT_READY_TAINT in warning
-    assert "Balanced" not in warning
-
-
-def test_native_pools_need_the_label_of_their_pods_and_none_of_a_request():
-    native = {"backend": ScalingBackend.KARPENTER_NATIVE}
-    label = "pool.gpu.deckhouse.io/whole"
-    assert fault_of(but(requirements=(), labels={label: ""}), **native) == ("", "")
-    fault, _ = fault_of(GOOD, **native)
-    assert label in fault
-    assert "spec.template.metadata.labels" in fault
 
 
 @pytest.mark.parametrize("backend", [ScalingBackend.BALLOON, ScalingBackend.NONE])

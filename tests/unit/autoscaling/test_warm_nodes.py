@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.names import NodeName
-from autoscaling.scaling_model import Purpose, RequestPhase, WaitReason
+from autoscaling.scaling_model import RequestPhase, WaitReason
 from autoscaling.warm_nodes import keep_nodes
 from pool.allocation_state import AllocationState
 from pool.index.node_view import PoolNode
@@ -25,7 +25,7 @@ from tests.support.scaling_plans import (
 
 def test_min_units_are_asked_for_from_zero():
     plan = planned(some_terms(min_units=17), [])
-    assert [(one.purpose, one.pods) for one in plan.requests] == [(Purpose.WARM, ())] * 3
+    assert [request.pods for request in plan.requests] == [()] * 3
     assert plan.warm_wait is None
     again = planned(some_terms(min_units=17), [], in_flight=tuple(map(signalled, plan.requests)))
     assert not again.requests
@@ -44,12 +44,12 @@ def test_warm_units_are_beyond_those_that_waiting_pods_need():
     add_node(state, "n1", devices=8)
     assert not planned(some_terms(warm_units=4), [a_waiting_pod(units=4)], state.index).requests
     plan = planned(some_terms(warm_units=4), [a_waiting_pod(units=5)], state.index)
-    assert [one.purpose for one in plan.requests] == [Purpose.WARM]
+    assert [request.pods for request in plan.requests] == [()]
 
 
 def test_what_is_left_of_a_new_node_is_warm():
     plan = planned(some_terms(warm_units=4), [a_waiting_pod(units=4)])
-    assert [one.purpose for one in plan.requests] == [Purpose.DEMAND]
+    assert [bool(request.pods) for request in plan.requests] == [True]
 
 
 def test_a_warm_node_on_its_way_serves_pods():

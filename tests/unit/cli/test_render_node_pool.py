@@ -30,14 +30,7 @@ def rendered(capsys: pytest.CaptureFixture[str], text: str, *flags: str) -> list
         ("karpenter-signal", [("NodePool", "elastic")]),
         ("capacity-buffer", [("NodePool", "elastic")]),
         ("karpenter-static", [("NodePool", "elastic")]),
-        (
-            "karpenter-native",
-            [
-                ("NodePool", "elastic"),
-                ("NodeOverlay", "elastic-one-device"),
-                ("NodeOverlay", "elastic-four-devices"),
-            ],
-        ),
+        ("karpenter-native", [("NodePool", "elastic")]),
         ("balloon", [("PriorityClass", "gpu-control-plane-balloon")]),
     ],
 )

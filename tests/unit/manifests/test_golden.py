@@ -40,7 +40,6 @@ from manifests.node.csi_driver import build_csi_driver
 from manifests.node.detector_daemonset import build_node_detector
 from manifests.node.device_plugin import PluginKind, PluginMode, WorkloadSettings
 from manifests.nvidia.operator_crds import build_operator_crds
-from manifests.scaling.node_overlay import build_node_overlays
 from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from manifests.scaling.priority_class import build_balloon_priority_class
 from manifests.scaling.signal_pod import build_signal
@@ -117,7 +116,6 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     ),
     "node-pool": lambda: [
         *build_node_pools(SCALING, NodeClassRef("karpenter.k8s.aws", "EC2NodeClass", "default")),
-        *build_node_overlays(SCALING),
         build_balloon_priority_class(),
     ],
     "node-feature-rule": lambda: [build_node_feature_rule()],

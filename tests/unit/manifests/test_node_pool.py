@@ -9,7 +9,6 @@ from api.foreign.karpenter import NodePool
 from api.kinds.gpupool import GPUPool
 from autoscaling.node_pool_checks import node_pool_fault
 from autoscaling.terms import scaling_terms
-from manifests.scaling.node_overlay import build_node_overlays
 from manifests.scaling.node_pool import NodeClassRef, build_node_pools
 from pool.facts import pool_facts
 from reconciler.sinks.karpenter_sink import observe_node_pool
@@ -106,8 +105,6 @@ def test_units_of_a_shape_are_those_that_it_says():
     )
     (node_pool,) = build_node_pools(pool, CLASS)
     assert node_pool["spec"]["limits"] == {"nodes": "2"}
-    (overlay,) = build_node_overlays(pool)
-    assert overlay["spec"]["capacity"] == {"gpu.deckhouse.io/elastic": "8"}
 
 
 def test_what_only_some_shapes_require_is_left_to_the_signal():
@@ -160,35 +157,9 @@ def test_nodes_are_those_that_the_pool_selects():
     assert required["karpenter.k8s.aws/instance-family"] == ["g6"]
 
 
-def test_a_static_node_pool_begins_without_nodes_and_has_no_requests():
-    """Karpenter would give its nodes a random id, and supports no limits but nodes."""
-    (node_pool,) = build_node_pools(a_pool(autoscaling={"backend": "karpenter-static"}), CLASS)
-    spec = node_pool["spec"]
-    assert (spec["replicas"], spec["limits"]) == (0, {"nodes": "32"})
-    requirements = spec["template"]["spec"]["requirements"]
-    assert "gpu.deckhouse.io/scale-request" not in {one["key"] for one in requirements}
-    assert (
-        is_in(TYPE, "g6.xlarge", "g6.2xlarge") in requirements
-    )  # of the first shape: its nodes are alike
-
-
-@pytest.mark.parametrize(
-    ("backend", "is_set"), [("karpenter-native", True), ("karpenter-signal", False)]
-)
-def test_nodes_have_the_label_of_the_pool_from_the_start_where_karpenter_sees_its_pods(
-    backend: str, *, is_set: bool
-):
-    pool = a_pool(autoscaling={"backend": backend})
-    labels = template_of(pool)["metadata"]["labels"]
-    assert (f"pool.gpu.deckhouse.io/{pool.name}" in labels) is is_set
-
-
-@pytest.mark.parametrize(
-    "backend", ["karpenter-signal", "karpenter-native", "capacity-buffer", "karpenter-static"]
-)
-def test_the_control_plane_finds_nothing_wrong_with_it(backend: str):
+def test_the_control_plane_finds_nothing_wrong_with_it():
     selector = {"matchLabels": {"team": "ml", "kubernetes.io/arch": "arm64"}}
-    pool = a_pool(autoscaling={"backend": backend, "idleAfter": "1h30m"}, nodeSelector=selector)
+    pool = a_pool(autoscaling={"idleAfter": "1h30m"}, nodeSelector=selector)
     (node_pool,) = build_node_pools(pool, CLASS)
     facts = observe_node_pool(msgspec.convert(node_pool, NodePool))
     terms = scaling_terms(pool, pool_facts(pool))
@@ -196,11 +167,5 @@ def test_the_control_plane_finds_nothing_wrong_with_it(backend: str):
     assert node_pool_fault(terms, facts.name, facts) == ("", "")
 
 
-def test_overlays_of_one_pool_do_not_conflict():
-    """Two of one weight that match one instance type do; the first shape's has the highest."""
-    weights = [one["spec"]["weight"] for one in build_node_overlays(a_pool())]
-    assert weights == [100, 99]
-
-
 def test_a_pool_that_does_not_scale_has_none():
-    assert build_node_pools(GPUPool(), CLASS) == build_node_overlays(GPUPool()) == []
+    assert build_node_pools(GPUPool(), CLASS) == []

@@ -103,13 +103,12 @@ def test_weak_point_17_no_node_claim_is_created():
     assert not {verb for resource, verb in verbs if resource == "nodepools"} & {"create", "delete"}
 
 
-def test_rights_of_further_backends_are_those_of_the_setting():
+def test_rights_of_removed_backends_are_those_of_the_setting():
     plain = build_roles(OwnObjects())
     rendered = build_roles(OwnObjects(), [ScalingBackend.BALLOON, ScalingBackend.CAPACITY_BUFFER])
     added = {(one["kind"], one["metadata"]["name"]) for one in rendered if one not in plain}
     name = "gpu-control-plane-capacity-buffer"
-    kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
-    assert added == {(kind, name) for kind in kinds}
+    assert added == {("Role", name), ("RoleBinding", name)}
 
 
 OUR_ROLES = {
@@ -139,7 +138,6 @@ UNRESTRICTED = {
     "nvidia.com/nvidiadrivers/status": "with node software",
     "autoscaling.k8s.io/verticalpodautoscalers": "those of operands, by name",
     "karpenter.sh/nodepools/scale": "with karpenter-static",
-    "/podtemplates": "of its namespace, with capacity-buffer",
     "autoscaling.x-k8s.io/capacitybuffers": "of its namespace, with capacity-buffer",
 }
 """Resources that the server writes under no policy, and why."""

@@ -172,23 +172,6 @@ def test_a_node_tells_the_units_that_kubelet_allocates() -> None:
     assert facts.pool_units == (("gpu.deckhouse.io/a", 16), ("gpu.deckhouse.io/b", 4))
 
 
-@pytest.mark.parametrize(
-    ("backend", "want"), [("karpenter-native", False), ("karpenter-signal", True), (None, True)]
-)
-def test_pods_have_no_gate_where_karpenter_sees_them_itself(backend: str | None, want: bool):
-    """Of the status: the backend that is in use, not the one that the spec names."""
-    autoscaling = {"backend": "karpenter-native", "shapes": [{"name": "two", "devices": 2}]}
-    pool = msgspec.convert(
-        {
-            "metadata": {"name": "a100", "uid": "u"},
-            "spec": {"autoscaling": autoscaling},
-            "status": {"autoscaling": {"backend": backend}} if backend else {},
-        },
-        GPUPool,
-    )
-    assert pool_facts(pool).gates_pods is want
-
-
 def test_claims_and_rules_about_other_pods_are_named() -> None:
     app = {"matchLabels": {"app": "x"}}
     required = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -77,6 +77,7 @@ def test_names_are_those_of_metrics_logs_and_tasks():
         "pool.conflict",
         "pool.kept-nodes",
         "pool.life",
+        "pool.removed-backends",
         "pool.scaling",
         "pool.status",
         "pool.workloads",

@@ -15,7 +15,6 @@ from autoscaling.scaling_model import (
     NodeRequest,
     ObservedRequest,
     PodWait,
-    Purpose,
     RequestPhase,
     ScalingPlan,
     ShapeHistory,
@@ -82,7 +81,7 @@ def requests(status: AutoscalingStatus) -> list[ScaleRequestStatus]:
     return status.requests or []
 
 
-A_REQUEST = NodeRequest(id=ID, pool=POOL.name, shape=SHAPES[0], purpose=Purpose.DEMAND)
+A_REQUEST = NodeRequest(id=ID, pool=POOL.name, shape=SHAPES[0])
 
 
 # --- what it shows ---
