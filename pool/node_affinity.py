@@ -30,13 +30,18 @@ which is accepted.
 
 @final
 class RequiredNodeAffinity:
-    """Terms of which one must match. One object serves one decision: it counts the decision's comparisons."""
+    """Terms of which one must match. One object serves one decision: it counts the decision's comparisons.
 
-    __slots__ = ("_left", "_terms")
+    A node is compared once, however often the decision asks about it: a plan asks for each of its pods.
+    """
+
+    __slots__ = ("_answers", "_left", "_terms")
 
     def __init__(self, terms: "Iterable[NodeSelectorTerm]") -> None:
         self._terms = [_compiled(term) for term in terms]
         self._left = MAX_COMPARISONS
+        self._answers: dict[str, tuple[Mapping[str, str], bool]] = {}
+        # node -> its labels then, and whether they match
 
     @property
     def is_exhausted(self) -> bool:
@@ -44,6 +49,15 @@ class RequiredNodeAffinity:
         return self._left < 0
 
     def accepts(self, labels: "Mapping[str, str]", name: str) -> bool:
+        known = self._answers.get(name)
+        if known is not None and known[0] is labels:
+            return known[1]
+        found = self._compare(labels, name)
+        if not self.is_exhausted:
+            self._answers[name] = labels, found
+        return found
+
+    def _compare(self, labels: "Mapping[str, str]", name: str) -> bool:
         fields = {"metadata.name": name}
         for on_labels, on_fields in self._terms:
             self._left -= 1 + len(on_labels) + len(on_fields)

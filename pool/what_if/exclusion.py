@@ -29,6 +29,8 @@ def exclusion_of(node: "NodeFacts", constraints: "Constraints") -> str:
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not constraints.tolerated.cover(taint):
             return f"taint {taint.key}:{taint.effect} is not tolerated"
+    if constraints.required is not None and constraints.required.is_exhausted:
+        return "required nodeAffinity of the pod has too many expressions to compare them with every node"
     return "nodeSelector or required nodeAffinity of the pod excludes the node"
 
 

@@ -55,3 +55,12 @@ def test_pods_as_they_are_get_through_a_large_pool() -> None:
 
     assert not any(affinity.accepts({"a": "1"}, f"n{number}") for number in range(8_000))
     assert not affinity.is_exhausted
+
+
+def test_a_node_that_is_asked_about_again_is_compared_once_until_its_labels_change() -> None:
+    affinity = RequiredNodeAffinity([NodeSelectorTerm(match_expressions=expressions(4))])
+    labels = {"a": "1"}
+
+    assert all(affinity.accepts(labels, "n1") for _ in range(MAX_COMPARISONS))
+    assert not affinity.accepts({"a": "0"}, "n1")
+    assert affinity.accepts(labels, "n1")
