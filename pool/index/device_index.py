@@ -265,13 +265,20 @@ class DeviceIndex:
             state.rank(costs)
 
     def free_cpu_and_memory(
-        self, node: "NodeName", *, without: "PodUid | None" = None
+        self,
+        node: "NodeName",
+        *,
+        without: "PodUid | None" = None,
+        freed: ComputeResources = NOTHING,
     ) -> tuple[int | None, int | None]:
         """Return the CPU and memory of a node that no pod requests; None where the node does not tell.
+
+        0 where pods request more than it has, as kubelet may reserve more later: a pod that requests none goes there.
 
         Args:
             node: that has them.
             without: pod that does not count.
+            freed: what other pods give back.
         """
         facts = self._nodes.get(node)
         if facts is None:
@@ -282,8 +289,8 @@ class DeviceIndex:
             facts.memory_mib,
         )
         return (
-            None if cpu is None else cpu - taken.cpu_milli,
-            None if memory is None else memory - taken.memory_mib,
+            None if cpu is None else max(0, cpu + freed.cpu_milli - taken.cpu_milli),
+            None if memory is None else max(0, memory + freed.memory_mib - taken.memory_mib),
         )
 
     def free_pods(self, node: "NodeName", *, without: "PodUid | None" = None) -> int | None:
@@ -309,10 +316,10 @@ class DeviceIndex:
         wanted, places = pod.requests, self.free_pods(node, without=pod.uid)
         if not self.requests.is_whole and (wanted.cpu_milli or wanted.memory_mib):
             return False
-        cpu, memory = self.free_cpu_and_memory(node, without=pod.uid)
+        cpu, memory = self.free_cpu_and_memory(node, without=pod.uid, freed=freed)
         return (
-            (cpu is None or cpu + freed.cpu_milli >= wanted.cpu_milli)
-            and (memory is None or memory + freed.memory_mib >= wanted.memory_mib)
+            (cpu is None or cpu >= wanted.cpu_milli)
+            and (memory is None or memory >= wanted.memory_mib)
             and (places is None or places + freed.pods >= 1)
         )
 
@@ -330,18 +337,8 @@ class DeviceIndex:
             for entry in self.devices_on(pool.name, node)
         )
         unit = unit_milli(pool)
-        return self._rest((count * unit for count in free), node, without=uid)
-
-    def _rest(
-        self, milli: "Iterable[int]", node: "NodeName", *, without: "PodUid | None" = None
-    ) -> Rest:
-        """Return what is left of a node; nothing where its pods request more than it has, as kubelet may reserve more later."""
-        cpu, memory = self.free_cpu_and_memory(node, without=without)
-        return Rest(
-            tuple(milli),
-            None if cpu is None else max(cpu, 0),
-            None if memory is None else max(memory, 0),
-        )
+        milli = (count * unit for count in free)
+        return Rest(tuple(milli), *self.free_cpu_and_memory(node, without=uid))
 
     def pool_of(self, resource: str) -> "PoolFacts | None":
         """Return the pool that serves a resource."""
@@ -601,7 +598,8 @@ class DeviceIndex:
         if pool_facts is not None and pool_facts.strategy is Strategy.LEAST_FRAGMENTATION:
             free = sorted(entry.free.bit_count() for entry in entries)
             unit = unit_milli(pool_facts)
-            rest = self._rest((count * unit for count in free), node)
+            milli = tuple(count * unit for count in free)
+            rest = Rest(milli, *self.free_cpu_and_memory(node))
         pods = self.unaccounted.at(pool_facts.resource, node) if pool_facts is not None else None
         found = summarize(
             entries,

@@ -181,13 +181,11 @@ def shortage(
         freed: what the node has beside that.
         without: the pod, which does not count itself.
     """
-    cpu, memory = index.free_cpu_and_memory(node, without=without)
-    if cpu is not None and cpu + freed.cpu_milli < wanted.cpu_milli:
-        free = max(cpu + freed.cpu_milli, 0)
-        return f"insufficient cpu: {wanted.cpu_milli}m requested, {free}m free"
-    if memory is not None and memory + freed.memory_mib < wanted.memory_mib:
-        free = max(memory + freed.memory_mib, 0)
-        return f"insufficient memory: {wanted.memory_mib} MiB requested, {free} MiB free"
+    cpu, memory = index.free_cpu_and_memory(node, without=without, freed=freed)
+    if cpu is not None and cpu < wanted.cpu_milli:
+        return f"insufficient cpu: {wanted.cpu_milli}m requested, {cpu}m free"
+    if memory is not None and memory < wanted.memory_mib:
+        return f"insufficient memory: {wanted.memory_mib} MiB requested, {memory} MiB free"
     places = index.free_pods(node, without=without)
     return TOO_MANY_PODS if places is not None and places + freed.pods < 1 else ""
 

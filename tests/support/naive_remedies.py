@@ -99,8 +99,9 @@ class NaivePlacement:
         ]
         cpu = sum(one.requests.cpu_milli for one in [*pods, world.pod])
         memory = sum(one.requests.memory_mib for one in [*pods, world.pod])
-        return (facts.cpu_milli is None or cpu <= facts.cpu_milli) and (
-            facts.memory_mib is None or memory <= facts.memory_mib
+        wanted = world.pod.requests
+        return (facts.cpu_milli is None or not wanted.cpu_milli or cpu <= facts.cpu_milli) and (
+            facts.memory_mib is None or not wanted.memory_mib or memory <= facts.memory_mib
         )
 
     def _is_own(self, one: ReservedUnits) -> bool:

@@ -14,7 +14,13 @@ from cli.simulation.pod_scheduling import PodCreator, admit, question_of, trial_
 from kubectl_gpu.what_if.cluster_copy import copy_of
 from pool.what_if.trial import unweighed
 from scheduler.extender import filter_nodes, prioritize
-from tests.support.cluster_objects import Object, a_pod_object
+from tests.support.cluster_objects import (
+    Object,
+    a_device_object,
+    a_node_object,
+    a_pod_object,
+    a_pool_object,
+)
 from tests.support.listed_clusters import clusters
 from tests.support.listed_objects import ListedObjects
 
@@ -61,6 +67,25 @@ def test_the_node_is_that_of_filter_and_prioritize(
     assert (None if chosen is None else chosen.placed.node) == expected
     refused = {name for name, _ in trial.faults()}
     assert expected is None or expected not in refused
+
+
+@pytest.mark.parametrize(
+    ("cpu", "fault"), [("0", ""), ("1", "insufficient cpu: 1000m requested, 0m free")]
+)
+def test_pods_that_request_more_cpu_than_a_node_has_keep_only_those_away_that_request_some(
+    cpu: str, fault: str
+):
+    web = a_pod_object("web", 0, cpu="5", nodeName="n0")
+    node = a_node_object("n0", cpu="4")
+    snapshot = copy_of(ListedObjects([a_pool_object(), node, a_device_object("n0", 0), web]))
+    asked = pod_of_object(a_pod_object("asked", cpu=cpu), where="the test")
+    assert asked is not None
+    question = question_of(asked, snapshot)
+    assert question is not None
+    trial = trial_of(question, snapshot)
+    assert trial.limit(NodeName("n0")) == fault
+    assert (trial.choose() is None) == bool(fault)
+    assert snapshot.index.has_room(question.pod.facts, NodeName("n0")) == (not fault)
 
 
 @pytest.mark.parametrize(
