@@ -158,6 +158,11 @@ class Forbidden(ApiError):
 class NotFound(ApiError):
     """404."""
 
+    @property
+    def names_object(self) -> bool:
+        """Say whether the API server names an object that does not exist; a proxy's 404 and that of a path name none."""
+        return self.details is not None and bool(self.details.name)
+
 
 class MethodNotAllowed(ApiError):
     """405."""

@@ -61,8 +61,10 @@ class CacheNodeCleanup:
     async def _exists(self, node: "NodeName") -> bool:
         try:
             await self._client.get(NODES, PartialObjectMetadata, node)
-        except NotFound:
-            return False
+        except NotFound as error:
+            if error.names_object:
+                return False
+            raise
         return True
 
     async def _remove(self, found: "CacheNodeFacts") -> bool:

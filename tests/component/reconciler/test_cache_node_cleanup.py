@@ -8,6 +8,7 @@ import pytest
 from api.kinds.gkmcache import CacheConditionType
 from api.kinds.gkmcachenode import CachedDigest, GKMCacheNode
 from api.names import NodeName
+from kube.errors import NotFound
 from kube.resources import GKM_CACHE_NODES, NODES
 from tests.component.reconciler.cache_world import LEADER, LLAMA, CacheWorld, a_cache_world
 from tests.support.kernel_caches import D1, a_digest
@@ -60,6 +61,17 @@ async def test_a_node_that_the_watch_has_not_shown_yet_keeps_its_objects(world: 
     assert await world.process.cleanup.reconcile(NodeName("b")) is None
     assert not world.api.requests.writes(user=LEADER)
     assert any(one.path.endswith("/nodes/b") for one in world.api.requests)
+
+
+async def test_a_404_that_names_no_node_removes_nothing(world: CacheWorld):
+    """A proxy answers so."""
+    await world.observe()
+    world.process.caches.node_sink.replace_all([])
+    world.api.faults.fail("GET", "/nodes/b$", 404)
+    world.api.requests.clear()
+    with pytest.raises(NotFound):
+        await world.process.cleanup.reconcile(NodeName("b"))
+    assert not world.api.requests.writes(user=LEADER)
 
 
 async def test_an_object_that_came_again_meanwhile_is_left_alone(world: CacheWorld):

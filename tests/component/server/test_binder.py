@@ -208,7 +208,7 @@ async def test_pod_that_does_not_exist_is_seen_as_gone(binder: KubeBinder) -> No
     assert await binder.look(PodRef("default", "q", PodUid("u"))) == SeenGone()
 
 
-@pytest.mark.parametrize("code", [401, 403, 429, 500])
+@pytest.mark.parametrize("code", [401, 403, 404, 429, 500])
 async def test_refused_read_shows_nothing(
     api: InMemoryApiServer, binder: KubeBinder, pod: PodRef, code: int
 ) -> None:
