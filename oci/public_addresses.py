@@ -15,6 +15,21 @@ if TYPE_CHECKING:
 
 _TRANSLATED: Final = ipaddress.ip_network("64:ff9b::/96")
 """IPv4 addresses behind a NAT64, as RFC 6052 writes them."""
+_NOT_PUBLIC: Final = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "192.0.0.0/24",  # protocol assignments; a cloud's metadata is at 192.0.0.192
+            "168.63.129.16/32",  # Azure's host, from each of its machines
+            "::/96",  # and the next one: IPv4 addresses in further forms
+            "::ffff:0:0:0/96",
+            "64:ff9b:1::/48",  # a NAT64 of the own network
+            "3fff::/20",  # documentation
+            "5f00::/16",  # segment routing
+        ),
+    )
+)
+"""What releases of Python take for global, or took before a patch release."""
 
 
 class PrivateAddressError(Exception):
@@ -69,4 +84,5 @@ def is_public(address: str) -> bool:
         if found in _TRANSLATED:
             hidden = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
         found = hidden or found
-    return found.is_global and not found.is_multicast
+    is_inside = found.is_multicast or any(found in network for network in _NOT_PUBLIC)
+    return found.is_global and not is_inside
