@@ -8,7 +8,8 @@ may decide otherwise are `unweighed`.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from pool.compute_resources import NOTHING
+from api.names import RESOURCE_PREFIX
+from pool.compute_resources import CPU, MEMORY, NOTHING
 from pool.index.cache_fit import best_node, with_warmth
 from pool.index.node_view import refusal_of
 from pool.placement.planner import Placed
@@ -195,9 +196,10 @@ def unweighed(spec: "Mapping[str, Any]") -> "list[str]":
     affinity = spec.get("affinity") or {}
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     ports = [port for container in containers for port in container.get("ports") or ()]
-    requests = [
-        (container.get("resources") or {}).get("requests") or {} for container in containers
-    ]
+    resources = [container.get("resources") or {} for container in containers]
+    amounts = [one.get(part) or {} for one in resources for part in ("requests", "limits")]
+    names = {name for quantities in amounts for name in quantities} - {CPU, MEMORY}
+    others = sorted(name for name in names if not name.startswith(RESOURCE_PREFIX))
     fields = {
         "spec.affinity.podAffinity": affinity.get("podAffinity"),
         "spec.affinity.podAntiAffinity": affinity.get("podAntiAffinity"),
@@ -205,10 +207,11 @@ def unweighed(spec: "Mapping[str, Any]") -> "list[str]":
         "spec.volumes[].persistentVolumeClaim": any(
             "persistentVolumeClaim" in volume for volume in spec.get("volumes") or ()
         ),
+        "spec.volumes[].ephemeral": any(
+            "ephemeral" in volume for volume in spec.get("volumes") or ()
+        ),
         "spec.containers[].ports[].hostPort": any(port.get("hostPort") for port in ports),
         "spec.resourceClaims": spec.get("resourceClaims"),
-        "spec.containers[].resources.requests[ephemeral-storage]": any(
-            "ephemeral-storage" in quantities for quantities in requests
-        ),
+        **{f"spec.containers[].resources.requests[{name}]": True for name in others},
     }
     return [path for path, is_there in fields.items() if is_there]

@@ -101,7 +101,13 @@ def test_pods_that_request_more_cpu_than_a_node_has_keep_only_those_away_that_re
             {"containers": [{"resources": {"requests": {"ephemeral-storage": "1Gi"}}}]},
             "spec.containers[].resources.requests[ephemeral-storage]",
         ),
+        (
+            {"initContainers": [{"resources": {"limits": {"hugepages-2Mi": "1Gi"}}}]},
+            "spec.containers[].resources.requests[hugepages-2Mi]",
+        ),
+        ({"volumes": [{"ephemeral": {}}]}, "spec.volumes[].ephemeral"),
         ({"containers": [{"resources": {"requests": {"cpu": "1"}}}]}, None),
+        ({"containers": [{"resources": {"limits": {"gpu.deckhouse.io/whole": "1"}}}]}, None),
     ],
 )
 def test_what_is_not_weighed_is_named(spec: Object, field: str | None):
