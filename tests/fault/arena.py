@@ -7,6 +7,7 @@ would do is done here directly at the API server, insisting where the arena must
 import asyncio
 import contextlib
 import functools
+import itertools
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
@@ -19,6 +20,7 @@ from tests.cluster.system.objects import Pool as PoolNames
 from tests.fault import sights
 from tests.fault.growing_pool import GrowingPool
 from tests.fault.steps import DEVICES_PER_NODE, NODES, SLICED, SLICES, WHOLE
+from tests.fault.unreadable_objects import UnreadableObjects
 from tests.fault.upgrades.driver_rollout import NODE_LABELS, NODES_AWAY_AT_REST, DriverRollout
 from tests.fault.upgrades.upgrade_sights import (
     ADMIN,
@@ -26,6 +28,7 @@ from tests.fault.upgrades.upgrade_sights import (
     GUARDED_PODS,
     UNCORDONED,
     DriverPod,
+    DriverSet,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ GATE: Final = "example.test/not-yet"
 PRIORITIES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _INSIST_FOR_S: Final = 90.0
 _EVERY_S: Final = 0.2
+_SLOTS: Final = tuple(itertools.product(range(NODES), range(DEVICES_PER_NODE)))
 _CREATED_EVERY_S: Final = 0.7
 _CREATED_WITHIN_TRIES: Final = 5
 """As a controller does: it comes again when admission cannot be reached."""
@@ -61,6 +65,15 @@ class Arena:
         self.pools = (f"whole-{self._name[6:]}", f"sliced-{self._name[6:]}")
         self.growing = GrowingPool(api, control_plane, f"{self._name}-grown")
         self.drivers = DriverRollout(api, self._name)
+        self.unreadable = UnreadableObjects(
+            api,
+            {
+                "gpupools": (*self.pools, self.growing.name),
+                "gpudevices": [self._device_name(*slot) for slot in _SLOTS],
+                "clusterpolicies": (self.drivers.policy,),
+                "nvidiadrivers": (f"{self._name}-unused",),
+            },
+        )
         self.refused = 0
         """How many pods were not created, because a request failed."""
         self._strategy: list[str | None] = [None, None]
@@ -83,6 +96,10 @@ class Arena:
                 return thing.name in (*self.pools, self.growing.name)
             case DriverPod():
                 return thing.node.startswith(f"{self._name}-")
+            case DriverSet():
+                return thing.owner == self.drivers.policy
+            case sights.Claim():
+                return thing.pool == self.growing.name
             case _:
                 return thing.name.startswith(f"{self._name}-")
 
@@ -94,25 +111,22 @@ class Arena:
             await self._create_node(node)
         for pool in (WHOLE, SLICED):
             await self.insist(functools.partial(self._create_pool, pool))
-        for node in range(NODES):
-            for gpu in range(DEVICES_PER_NODE):
-                # Refused until the server has seen the pool that the device is assigned to.
-                device = self._device(node, gpu)
-                await self.insist(functools.partial(self._api.create, DEVICES, device))
-                await self._report(node, gpu)
+        for slot in _SLOTS:
+            # Refused until the server has seen the pool that the device is assigned to.
+            device = self._device(*slot)
+            await self.insist(functools.partial(self._api.create, DEVICES, device))
+            await self._report(*slot)
         await self.growing.build(self.insist)
         account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
         await self.insist(lambda: self._api.get(account))
         await self.drivers.build(self.insist, pool=self.pools[WHOLE], priority=self._name)
+        await self.unreadable.build(self.insist)
 
     async def raze(self) -> None:
         """Delete everything that is outside of the namespace, and the namespace."""
         await self.drivers.release()
-        paths = [
-            f"{DEVICES}/{self._device_name(n, c)}"
-            for n in range(NODES)
-            for c in range(DEVICES_PER_NODE)
-        ]
+        await self.unreadable.release()
+        paths = [f"{DEVICES}/{self._device_name(*slot)}" for slot in _SLOTS]
         paths += [f"{POOLS}/{name}" for name in self.pools]
         paths += await self.growing.release()
         paths += [f"{nodes.NODES}/{self._node_name(node)}" for node in range(NODES)]
@@ -263,11 +277,14 @@ class Arena:
         """Assign the device to the other pool, which has it once the pods with units of it have ended."""
         slot = self._gpus[node][gpu]
         slot.pool = SLICED if slot.pool == WHOLE else WHOLE
+        await self._assign(node, gpu)
+        if self._has_node[node]:
+            await self._offer(node)
+
+    async def _assign(self, node: int, gpu: int) -> None:
         path = f"{DEVICES}/{self._device_name(node, gpu)}"
         metadata = {"annotations": self._device(node, gpu)["metadata"]["annotations"]}
         await self.insist(lambda: self._api.patch(path, {"metadata": metadata}))
-        if self._has_node[node]:
-            await self._offer(node)
 
     async def set_strategy(self, pool: int, strategy: str) -> None:
         self._strategy[pool] = strategy
@@ -288,8 +305,27 @@ class Arena:
         await self.insist(lambda: self._api.patch(path, freed), missing_is_done=True)
         await self.insist(functools.partial(self._create_pool, pool))
 
+    async def repeat(self) -> None:
+        """Repeat what was done since the backup that etcd was restored from."""
+        await self.unreadable.put_back(self.insist)
+        for node in range(NODES):
+            path = f"{nodes.NODES}/{self._node_name(node)}"
+            is_there = bool(await self.insist(functools.partial(self._api.find, path)))
+            for gpu in range(DEVICES_PER_NODE):
+                await self._report(node, gpu)
+                await self._assign(node, gpu)
+            if is_there and not self._has_node[node]:
+                await self.insist(functools.partial(self._api.delete, path), missing_is_done=True)
+            elif self._has_node[node] and not is_there:
+                await self._create_node(node)
+            elif is_there:
+                await self._offer(node)
+        for pool in (WHOLE, SLICED):
+            await self.insist(functools.partial(self._create_pool, pool))
+
     async def heal(self) -> None:
         """Bring back what is gone and faulty, and let upgrades go on; what was moved stays where it is."""
+        await self.unreadable.put_back(self.insist)
         await self.drivers.set_limits(self.insist, 0, NODES_AWAY_AT_REST)
         for node in range(NODES):
             await self.bring_node_back(node)

@@ -70,6 +70,11 @@ class Fault:
     """It waits until a server has had time to do something (`Armed.may_end`)."""
 
 
+NOT_SERVED: Final = Fault(
+    name="404 of a kind", target="list or watch", breakage=Breakage.STATUS, status=404
+)
+
+
 @final
 class Armed:
     """Faults that wait for their request, oldest first."""
@@ -82,6 +87,8 @@ class Armed:
         other at its first request."""
         self.on_use: Callable[[Fault, Call], None] = lambda fault, call: None
         """Told of every fault and the request that it befalls."""
+        self.not_served: set[str] = set()
+        """Resources of which every list and watch is answered with 404."""
         self._waiting: list[Fault] = []
 
     def arm(self, fault: Fault, times: int = 1) -> None:
@@ -89,14 +96,19 @@ class Armed:
 
     def take(self, call: Call) -> Fault | None:
         """Return the fault that befalls this request, and count it."""
+        if call.method == "GET" and resource_of(call) in self.not_served:
+            return self._use(NOT_SERVED, call)
         target = target_of(call)
         for fault in self._waiting:
             if fault.target == target and (not fault.ends_a_server or self.may_end()):
                 self._waiting.remove(fault)
-                self.used[fault.name] += 1
-                self.on_use(fault, call)
-                return fault
+                return self._use(fault, call)
         return None
+
+    def _use(self, fault: Fault, call: Call) -> Fault:
+        self.used[fault.name] += 1
+        self.on_use(fault, call)
+        return fault
 
     def waiting(self) -> list[Fault]:
         return list(self._waiting)
@@ -104,6 +116,7 @@ class Armed:
     def disarm(self) -> None:
         """Forget what has not happened."""
         self._waiting.clear()
+        self.not_served.clear()
 
 
 _TARGETS: Final = tuple(

@@ -30,6 +30,7 @@ from tests.cluster.system import installation
 from tests.fault.breaking import Armed
 from tests.fault.forked import ForkedServer, ForkServer
 from tests.fault.proxy import NoUpstreamError, Proxy, Route
+from tests.fault.unreadable_objects import with_next_values
 from tests.fault.upgrades.driver_rollout import IMAGES
 from tests.support import ports
 
@@ -179,7 +180,7 @@ class Fleet:
             ["policy", *settings],
         ]
         rendered = await asyncio.gather(*(self._system.render(*target) for target in targets))
-        self._manifests = "".join(rendered)
+        self._manifests = with_next_values("".join(rendered))
         # Those of others; the servers find them when they start.
         others = await _definitions_of_others()
         await self._kubectl("apply", "-f", "-", stdin=others, timeout_s=120)

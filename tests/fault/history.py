@@ -3,6 +3,8 @@
 A watch that breaks goes on from its last version. One that cannot (410, after a restart of the API
 server) begins anew with a list; what was missed between is compared with that list, so that only what
 came and went within the gap stays unseen.
+
+A restored etcd goes back in time: `hold` before it, and `go_back` after it, which lists everything anew.
 """
 
 import asyncio
@@ -13,8 +15,9 @@ import aiohttp
 
 from tests.cluster.environment import client
 from tests.cluster.system.installation import CLUSTER_POLICIES, NAMESPACE
-from tests.fault.sights import Device, Node, Pod, Pool, Sight, Thing, thing_of
-from tests.fault.upgrades.upgrade_sights import DRIVERS, DriverPod, Policy
+from tests.fault.growing_pool import NODE_CLAIMS
+from tests.fault.sights import Claim, Device, Node, Pod, Pool, Sight, Thing, thing_of
+from tests.fault.upgrades.upgrade_sights import DRIVERS, DriverPod, DriverSet, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,14 +47,18 @@ class History:
             "nodes": "/api/v1/nodes",
             "gpudevices": f"{API}/gpudevices",
             "gpupools": f"{API}/gpupools",
+            "nodeclaims": NODE_CLAIMS,
             "drivers": f"/api/v1/namespaces/{NAMESPACE}/pods",
+            "driversets": f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets",
             "policies": CLUSTER_POLICIES,
         }
-        self._selectors = {"drivers": {"labelSelector": DRIVERS}}
+        self._selectors = {kind: {"labelSelector": DRIVERS} for kind in ("drivers", "driversets")}
         self._versions: dict[str, str] = {}
         self._known: dict[str, dict[str, Thing]] = {kind: {} for kind in self._paths}
         # kind -> uid -> what was seen last
         self._began = asyncio.get_running_loop().time()
+        self._may_ask = asyncio.Event()
+        self._may_ask.set()
 
     def now(self) -> float:
         """Return the seconds since the beginning."""
@@ -63,6 +70,18 @@ class History:
             for kind in self._paths:
                 group.create_task(self._follow(kind), name=f"history of {kind}")
         raise AssertionError("a watch of the history ended")
+
+    def hold(self) -> None:
+        """Begin no list and no watch; those that are open end with the API server."""
+        self._may_ask.clear()
+
+    async def go_back(self) -> None:
+        """Take what the API server has now as all that ever was, and follow it."""
+        for kind in self._paths:
+            self._versions.pop(kind, None)
+            self._known[kind].clear()
+            await self._list(kind)
+        self._may_ask.set()
 
     async def caught_up(self) -> None:
         """Return once all that is stored has been seen; the caller bounds the time."""
@@ -81,6 +100,7 @@ class History:
 
     async def _follow(self, kind: str) -> NoReturn:
         while True:
+            await self._may_ask.wait()
             try:
                 if kind not in self._versions:
                     await self._list(kind)
@@ -173,9 +193,11 @@ def _text_of(thing: Thing) -> str:
             marks = "" if thing.upgrade is None else f" {thing.upgrade}"
             is_open = "open" if thing.is_open else "closed"
             return f"node {thing.name} {is_open} {dict(thing.offers)}{marks}"
+        case Claim() | DriverSet():
+            return str(thing)
         case DriverPod():
-            deleting = " deleting" if thing.is_deleted else ""
-            return f"driver pod {thing.name} of {thing.version} on {thing.node or '-'}{deleting}"
+            state = f"{'ready' if thing.is_ready else 'not ready'}{' deleting' * thing.is_deleted}"
+            return f"driver pod {thing.name} of {thing.version} on {thing.node or '-'} {state}"
         case Policy():
             return f"policy {thing}"
 

@@ -1,6 +1,8 @@
 """Steps into deeds: what each kind of step does to proxies, processes, pods and cluster."""
 
 import asyncio
+import secrets
+import shutil
 from typing import TYPE_CHECKING, Final, final
 
 from tests.fault.breaking import Breakage, Call, Fault
@@ -10,6 +12,7 @@ from tests.fault.streams import Disturbance
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
 
     from tests.cluster.environment import control_plane as control_planes
     from tests.fault.arena import Arena
@@ -53,6 +56,8 @@ class Injecting:
 
     group: asyncio.TaskGroup
     """Where deeds that take time go on; set by the run."""
+    go_back: "Callable[[Path], Awaitable[None]]"
+    """Restores etcd and judges anew; set by the run."""
 
     def __init__(
         self, arena: "Arena", control_plane: "control_planes.ControlPlane", fleet: "Fleet"
@@ -61,6 +66,7 @@ class Injecting:
         self._control_plane = control_plane
         self._fleet = fleet
         self._scheduler_is_busy = asyncio.Lock()
+        self._backup: Path | None = None
         self._traps = {
             Kind.KILL_AFTER_RESERVATION: ("mutate", Breakage.PASS_THEN_ACT, self._kill),
             Kind.KILL_BEFORE_BIND: ("binding", Breakage.RESET_BEFORE, self._kill),
@@ -97,6 +103,8 @@ class Injecting:
                 )
             )
             self._disturb(resource, Disturbance.CUT, "", 0)
+        elif kind is Kind.NOT_SERVED:
+            self.group.create_task(self._serve_not(str(given[0]), float(given[1])))
         elif kind in _DISTURBANCE:
             self.group.create_task(self._disturb_in_time(kind, str(given[0]), float(given[1])))
         else:
@@ -112,6 +120,11 @@ class Injecting:
         async with self._scheduler_is_busy:
             if not self._fleet.scheduler.process.running:
                 await self._fleet.scheduler.start()
+
+    async def restore_etcd(self, backup: "Path") -> None:
+        async with self._scheduler_is_busy:
+            await self._control_plane.restore_with_clients(backup)
+        await self._arena.growing.kill_karpenter()
 
     # --- what happens to passing requests and watches ----------------------------------------------
 
@@ -151,6 +164,13 @@ class Injecting:
         await asyncio.sleep(for_s)
         if replica.process.running:
             replica.process.resume()
+
+    async def _serve_not(self, resource: str, for_s: float) -> None:
+        """Answer 404 to whatever lists or watches the resource."""
+        self._fleet.armed.not_served.add(resource)
+        self._disturb(resource, Disturbance.CUT, "", 0)
+        await asyncio.sleep(for_s)
+        self._fleet.armed.not_served.discard(resource)
 
     async def _disturb_in_time(self, kind: Kind, resource: str, amount: float) -> None:
         """Do it to the live watches, or to the next ones where there is none at this moment."""
@@ -204,6 +224,9 @@ class Injecting:
             Kind.SCHEDULER_KILLED: self._kill_scheduler,
             Kind.SCHEDULER_RESTARTED: self._restart_scheduler,
             Kind.API_SERVER_RESTARTED: self._restart_api_server,
+            Kind.BACKED_UP: self._back_up,
+            Kind.RESTORED: self._go_back,
+            Kind.NEXT_VERSION: self._write_next_version,
             Kind.NODE_GONE: lambda given: arena.remove_node(*numbers(given)),
             Kind.NODE_BACK: lambda given: arena.bring_node_back(*numbers(given)),
             Kind.CORDON: lambda given: arena.set_cordon(*numbers(given), is_cordoned=True),
@@ -281,6 +304,22 @@ class Injecting:
 
     async def _restart_api_server(self, given: "Arguments") -> None:
         await self._control_plane.restart_apiserver()
+
+    async def _back_up(self, given: "Arguments") -> None:
+        if self._backup is not None:
+            shutil.rmtree(self._backup)
+        self._backup = await self._control_plane.back_up(f"backup-{secrets.token_hex(3)}")
+
+    async def _go_back(self, given: "Arguments") -> None:
+        if self._backup is not None:
+            await self.go_back(self._backup)
+
+    async def _write_next_version(self, given: "Arguments") -> None:
+        resource, number, for_s = given
+        writing = self._arena.unreadable.write(
+            self._arena.insist, str(resource), int(number), float(for_s)
+        )
+        self.group.create_task(writing)
 
 
 def _request_fault(kind: Kind, target: str) -> Fault:

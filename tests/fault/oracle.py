@@ -2,11 +2,14 @@
 
     see(sight) -> violations   no unit of two live pods, ever; bound with what was asked for, on units
                                that were there; no device goes from one pool into another at once
-    expectations() -> texts    what is not yet as it must be when nothing happens any more: every pod
-                               that fits is bound, statuses show what is counted here; and that no device
-                               was taken from its pool under a pod (`tests.fault.pool_membership`)
+    past() -> violations       a device that was taken from its pool, under a pod or though nothing else was
+                               asked for (`tests.fault.rules.pool_membership`); a node that was bought for pods
+                               which had one (`tests.fault.rules.bought_nodes`)
+    expectations() -> violations   these, and what is not yet as it must be when nothing happens any more: every
+                               pod that fits is bound, statuses show what is counted here
 
-What is true of upgrades of the driver says `tests.fault.upgrades.upgrade_oracle`.
+What is true of upgrades of the driver says `tests.fault.upgrades.upgrade_oracle`. After a restore of etcd another
+oracle goes on (`anew`): what happened since the backup has not happened.
 
 The first kind is judged event by event, in the order of the pods' watch, which is the order in which
 the API server stored them. A pod has its units from its binding until it ends or is gone.
@@ -19,7 +22,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
-from tests.fault.pool_membership import PoolMembership
+from tests.fault.rules.bought_nodes import BoughtNodes
+from tests.fault.rules.pool_membership import PoolMembership
 from tests.fault.sights import Device, Node, Pod, Pool, Sight
 from tests.fault.upgrades.upgrade_oracle import LATENESS_S, UpgradeOracle
 
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
 
 TWO_POOLS: Final = "a device is in one pool, and free before it is in another"
 TAKEN_AWAY: Final = "a device stays in its pool while a pod has it"
+RELEASED: Final = "a device stays in its pool while that is there and nothing else is asked for"
+BOUGHT: Final = "no node is bought beyond the pool's limit, or for pods that have one"
 
 T = TypeVar("T", Pod, Device, Pool, Node)
 
@@ -70,10 +76,12 @@ class Oracle:
         # unit -> uid of the live pod that has it
         self._places: dict[str, list[_Place]] = defaultdict(list)
         self._membership = PoolMembership()
+        self._bought = BoughtNodes()
         self.upgrades = UpgradeOracle()
 
     def see(self, sight: Sight) -> list[Violation]:
         """Take in one sight; return what it shows to be wrong."""
+        self._bought.see(sight)
         upgrading = _violations(self.upgrades.see(sight))
         return [*self._see_move(sight), *self._see(sight), *upgrading]
 
@@ -171,16 +179,24 @@ class Oracle:
 
     def expectations(self) -> list[Violation]:
         """Return what is not as it must be once nothing happens any more."""
-        return [
-            *self._unbound(),
-            *self._wrong_pools(),
-            *self._wrong_devices(),
-            *(
-                Violation(rule=TAKEN_AWAY, text=text, about=about)
-                for text, about in self._membership.faults()
-            ),
-            *_violations(self.upgrades.faults()),
-        ]
+        return [*self._unbound(), *self._wrong_pools(), *self._wrong_devices(), *self.past()]
+
+    def past(self) -> list[Violation]:
+        """Return what was wrong by the versions of all that has been seen: of pods too, up to the last device."""
+        faults = (
+            *((TAKEN_AWAY, *fault) for fault in self._membership.faults()),
+            *((RELEASED, *fault) for fault in self._membership.releases()),
+            *((BOUGHT, *fault) for fault in self._bought.faults()),
+            *self.upgrades.faults(),
+        )
+        return list(_violations(faults))
+
+    def anew(self) -> "Oracle":
+        """Return one that has seen nothing: etcd is being restored."""
+        fresh = Oracle()
+        fresh.upgrades.begun = self.upgrades.begun
+        fresh.upgrades.most_away = self.upgrades.most_away
+        return fresh
 
     def unfinished_upgrades(self, *, may_have_failed: bool) -> list[Violation]:
         """Return the nodes whose upgrade has not ended: as done, or as failed where that may be."""

@@ -90,9 +90,13 @@ class Proxy:
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port, ssl_context=self._serving).start()
 
-    async def close(self) -> None:
+    def drop_late(self) -> None:
+        """Carry out none of the requests that are held: who they were sent to is no more."""
         for late in self._late:
             late.cancel()
+
+    async def close(self) -> None:
+        self.drop_late()
         await self._runner.shutdown()
         await self._runner.cleanup()
         await self._session.close()
@@ -265,6 +269,7 @@ def _failure(fault: Fault) -> web.Response:
 
 
 _REASONS: Final = {
+    404: "NotFound",
     409: "Conflict",
     410: "Expired",
     422: "Invalid",

@@ -8,9 +8,11 @@ from tests.fault.upgrades.upgrade_sights import (
     DEVICE_LABEL,
     GUARDED,
     DriverPod,
+    DriverSet,
     Policy,
     UpgradeMarks,
     driver_pod_of,
+    driver_set_of,
     marks_of,
     policy_of,
 )
@@ -106,6 +108,8 @@ class Pool:
     """Of each device; 0 for whole devices."""
     shown: "Mapping[str, int]" = field(default_factory=dict)
     """capacity of its status."""
+    most_nodes: int | None = None
+    """maxNodesPerHour; None for one that does not scale."""
 
     def units_of(self, device: Device) -> tuple[str, ...]:
         """Return the units of a device of this pool."""
@@ -129,7 +133,17 @@ class Node:
     """None: Node Feature Discovery says of no device."""
 
 
-Thing = Pod | Device | Pool | Node | DriverPod | Policy
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A NodeClaim: a node that was bought."""
+
+    name: str
+    pool: str
+    """Of the GPUPool, which has the name of its NodePool."""
+    is_deleted: bool = False
+
+
+Thing = Pod | Device | Pool | Node | Claim | DriverPod | DriverSet | Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +217,16 @@ def _pool(item: "Mapping[str, Any]") -> Pool:
         name=item["metadata"]["name"],
         slices=allocation["slicesPerDevice"] if is_sliced else 0,
         shown=item.get("status", {}).get("capacity", {}),
+        most_nodes=(item["spec"].get("autoscaling") or {}).get("maxNodesPerHour"),
+    )
+
+
+def _claim(item: "Mapping[str, Any]") -> Claim:
+    metadata = item["metadata"]
+    return Claim(
+        name=metadata["name"],
+        pool=metadata.get("labels", {}).get("karpenter.sh/nodepool", ""),
+        is_deleted="deletionTimestamp" in metadata,
     )
 
 
@@ -250,6 +274,8 @@ _READERS: "Final[Mapping[str, Callable[[Mapping[str, Any]], Thing | None]]]" = {
     "gpudevices": _device,
     "gpupools": _pool,
     "nodes": _node,
+    "nodeclaims": _claim,
     "drivers": driver_pod_of,
+    "driversets": driver_set_of,
     "policies": policy_of,
 }

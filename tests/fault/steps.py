@@ -54,6 +54,8 @@ class Kind(StrEnum):
     WATCH_TWICE = "watch event duplicated"
     WATCH_REPLAY = "watch events replayed"
     WATCH_SWAP = "watch events swapped"
+    NOT_SERVED = "404 of a kind"
+    NEXT_VERSION = "object of the next version"
     KILL = "kill -9"
     KILL_AFTER_RESERVATION = "kill -9 after a reservation"
     KILL_BEFORE_BIND = "kill -9 before the Binding is sent"
@@ -69,6 +71,8 @@ class Kind(StrEnum):
     SCHEDULER_KILLED = "kube-scheduler killed"
     SCHEDULER_RESTARTED = "kube-scheduler restarted"
     API_SERVER_RESTARTED = "API server restarted"
+    BACKED_UP = "etcd backed up"
+    RESTORED = "etcd restored"
     DELETED_BEFORE_BIND = "pod deleted before its bind"
     DELETED_AMID_BIND = "pod deleted before its Binding"
     DELETED_AFTER_BIND = "pod deleted before its Binding is answered"
@@ -98,6 +102,14 @@ def named_like(texts: "Sequence[str]") -> list[Kind]:
     """Return the injections with one of these texts in their name; all of them where there is none."""
     return [kind for kind in INJECTIONS if any(text in kind.value for text in texts or [""])]
 
+
+KINDS: Final = (
+    *("gpupools", "gpudevices", "clusterpolicies", "nvidiadrivers"),
+    *("pods", "nodes", "daemonsets", "nodeclaims", "nodepools", "nodefeatures"),
+)
+"""What the server lists, by resource."""
+NEXT_VERSIONED: Final = KINDS[:4]
+"""Of which an object may be of the next version."""
 
 Value = int | float | str | bool
 Arguments = tuple[Value, ...]
@@ -166,6 +178,8 @@ _ENDS_A_SERVER: Final = frozenset(
         Kind.STOP_AMID_BIND,
         Kind.PAUSE_AMID_BIND,
         Kind.API_SERVER_RESTARTED,
+        Kind.BACKED_UP,
+        Kind.RESTORED,
     }
 )
 
@@ -218,6 +232,7 @@ class _Maker:
         if not self._deck:
             self._deck = list(self._injections)
             self._rng.shuffle(self._deck)
+            _order(self._deck)
         kind = self._deck.pop()
         if kind in _ENDS_A_SERVER and self._rng.random() < 0.85:
             # Without it most of a run would go by with nobody there to be tested.
@@ -238,6 +253,14 @@ class _Maker:
         return () if maker is None else maker(rng)
 
 
+def _order(deck: list[Kind]) -> None:
+    """Have etcd backed up before it is restored; the last card is dealt first."""
+    places = sorted(deck.index(kind) for kind in (Kind.RESTORED, Kind.BACKED_UP) if kind in deck)
+    for place, kind in zip(places, (Kind.RESTORED, Kind.BACKED_UP), strict=False):
+        if len(places) > 1:
+            deck[place] = kind
+
+
 def _a_node(rng: random.Random) -> Arguments:
     return (rng.randrange(NODES),)
 
@@ -251,6 +274,11 @@ def _a_pool(rng: random.Random) -> Arguments:
 
 
 _ARGUMENTS: "Final[Mapping[Kind, Callable[[random.Random], Arguments]]]" = {
+    Kind.NOT_SERVED: lambda rng: (rng.choice(KINDS), rng.choice((0.5, 3, 12))),
+    Kind.NEXT_VERSION: lambda rng: (
+        rng.choice(NEXT_VERSIONED),
+        *(rng.randrange(12), rng.choice((3, 8, 15))),
+    ),
     Kind.KILL_LATE_BIND: lambda rng: (rng.choice((1.0, 3.0, 4.0, 6.0)),),
     Kind.PAUSE_AMID_BIND: lambda rng: (rng.choice((1.0, 4.0, 6.0)),),
     Kind.CLOCK: lambda rng: (rng.choice(_CLOCKS),),

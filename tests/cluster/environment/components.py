@@ -72,6 +72,7 @@ class KubeControllerManager:
                 "--kube-api-burst=1000",
             ],
         )
+        control_plane.clients.append(self.process)
 
     async def start(self) -> None:
         """Start it; returns when its controllers work, not when its port answers."""
@@ -98,6 +99,7 @@ class Kubelets:
             [sys.executable, "-m", kubelet.MODULE, "--kubeconfig", str(kubeconfig)],
             env={"PYTHONPATH": str(binaries.ROOT)},
         )
+        control_plane.clients.append(self.process)
 
     async def start(self) -> None:
         """Start it; returns when it follows the pods."""
@@ -182,6 +184,7 @@ class KubeScheduler:
             ],
             env=environment,
         )
+        control_plane.clients.append(self.process)
         self.configure(configuration)
 
     def configure(self, configuration: str) -> None:

@@ -75,6 +75,8 @@ class ControlPlane:
             "kube-apiserver", [*self._apiserver_argv(audit_log), *apiserver_flags]
         )
         self.audit = audit.AuditLog(audit_log, self.kubeconfig)
+        self.clients: list[processes.ChildProcess] = []
+        """Components of Kubernetes, each of which keeps what it has read."""
 
     @property
     def ca_file(self) -> "Path":
@@ -164,6 +166,15 @@ class ControlPlane:
         member = [flag for flag in self._etcd_flags if flag.startswith(_MEMBER_FLAGS)]
         await asyncio.to_thread(subprocess.run, [*command, *snapshot, *member], check=True)
         await self.start()
+
+    async def restore_with_clients(self, backup: "Path") -> None:
+        """Go back as docs/restore.md says: the components of Kubernetes that run are started again."""
+        running = [process for process in self.clients if process.running]
+        for process in running:
+            process.kill9()
+        await self.restore(backup)
+        for process in running:
+            process.start()
 
     async def _stop(self) -> None:
         await self.stop_apiserver()

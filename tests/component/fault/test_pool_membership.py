@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from tests.fault.oracle import TAKEN_AWAY, TWO_POOLS, Oracle
-from tests.fault.sights import Device, Pod, Sight, Thing
+from tests.fault.oracle import RELEASED, TAKEN_AWAY, TWO_POOLS, Oracle
+from tests.fault.sights import Device, Pod, Pool, Sight, Thing
+from tests.fault.upgrades.upgrade_oracle import LATENESS_S
 
 
 class Story:
@@ -14,19 +15,21 @@ class Story:
     def __init__(self) -> None:
         self.oracle = Oracle()
         self.seen: list[str] = []
+        self.at = 0.0
 
     def show(
         self, version: int, thing: Thing, *, is_gone: bool = False, is_exact: bool = True
     ) -> None:
-        sight = Sight(at=0, version=version, is_gone=is_gone, thing=thing, is_exact=is_exact)
+        sight = Sight(at=self.at, version=version, is_gone=is_gone, thing=thing, is_exact=is_exact)
         self.seen += [one.rule for one in self.oracle.see(sight) if one.rule == TWO_POOLS]
 
-    def in_the_end(self) -> list[str]:
-        return [one.rule for one in self.oracle.expectations() if one.rule == TAKEN_AWAY]
+    def in_the_end(self, rule: str = TAKEN_AWAY) -> list[str]:
+        return [one.rule for one in self.oracle.expectations() if one.rule == rule]
 
 
-def a_device(pool: str, uuid: str = "GPU-0") -> Device:
-    return Device(name="n-0", node="n", uuid=uuid, pool=pool, assigned=pool)
+def a_device(pool: str, uuid: str = "GPU-0", assigned: str | None = None) -> Device:
+    wanted = pool if assigned is None else assigned
+    return Device(name="n-0", node="n", uuid=uuid, pool=pool, assigned=wanted)
 
 
 def a_pod(pool: str = "a", phase: str = "Running", unit: str = "GPU-0") -> Pod:
@@ -127,3 +130,39 @@ def test_device_that_is_gone_under_a_pod_is_the_operators_doing(story):
     story.show(12, a_device("a"), is_gone=True)
 
     assert (story.seen, story.in_the_end()) == ([], [])
+
+
+@pytest.mark.parametrize("assigned", ["a", ""])
+def test_device_that_leaves_a_pool_which_is_there_is_found(story, assigned):
+    story.show(10, Pool(name="a"))
+    story.show(11, a_device("", assigned=assigned))
+
+    assert story.in_the_end(RELEASED) == [RELEASED]
+
+
+def test_device_that_is_meant_for_another_pool_leaves_its_own(story):
+    story.show(10, Pool(name="a"))
+    story.show(11, a_device("a", assigned="b"))
+    story.at += LATENESS_S - 1
+    story.show(12, a_device("", assigned="a"))
+
+    assert story.in_the_end(RELEASED) == []
+
+
+@pytest.mark.parametrize("after_s", [0.0, LATENESS_S + 1])
+def test_device_leaves_a_pool_that_is_deleted_and_made_again(story, after_s):
+    story.show(10, Pool(name="a"))
+    story.show(11, Pool(name="a"), is_gone=True)
+    story.show(12, Pool(name="a"))
+    story.at += after_s
+    story.show(13, a_device("", assigned="a"))
+
+    assert story.in_the_end(RELEASED) == ([RELEASED] if after_s else [])
+
+
+def test_device_that_leaves_before_its_pool_is_seen_to_go_is_all_right(story):
+    story.show(10, Pool(name="a"))
+    story.show(12, a_device("", assigned="a"))
+    story.show(11, Pool(name="a"), is_gone=True)
+
+    assert story.in_the_end(RELEASED) == []

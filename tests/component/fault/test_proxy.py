@@ -221,3 +221,31 @@ async def test_watch_can_be_refused(proxied):
     proxied.armed.arm(Fault(name="gone", target="watch pods", breakage=Breakage.STATUS, status=410))
     answer = await proxied.session.get(f"{proxied.proxy.url}/api/v1/pods?watch=true")
     assert (answer.status, (await answer.json())["reason"]) == (410, "Expired")
+
+
+@pytest.mark.parametrize("query", ["", "?watch=true"])
+async def test_kind_that_is_not_served_is_answered_with_404_until_it_is_again(proxied, query):
+    proxied.armed.not_served.add("gpupools")
+    url = f"{proxied.proxy.url}/apis/gpu.deckhouse.io/v1alpha1/gpupools"
+    answer = await proxied.session.get(url + query)
+    assert (answer.status, (await answer.json())["reason"]) == (404, "NotFound")
+    assert proxied.armed.used == {"404 of a kind": 1}
+    assert (await proxied.session.get(f"{url}/p")).status == 201
+    proxied.armed.disarm()
+    assert (await proxied.session.get(url)).status == 201
+
+
+async def test_late_request_is_dropped_where_nobody_is_left_to_get_it(proxied):
+    is_held = asyncio.Event()
+    proxied.armed.on_use = lambda _fault, _call: is_held.set()
+    proxied.arm(Breakage.LATE, held_s=3600)
+
+    async def drop() -> None:
+        await is_held.wait()
+        proxied.proxy.drop_late()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(drop())
+        with pytest.raises(aiohttp.ClientError):
+            await proxied.bind()
+    assert proxied.upstream.asked == []

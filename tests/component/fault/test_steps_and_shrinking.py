@@ -19,6 +19,14 @@ def test_every_injection_is_dealt_before_one_repeats(seed):
     assert set(kinds[: len(INJECTIONS)]) == set(INJECTIONS)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_etcd_is_backed_up_before_it_is_restored(seed):
+    kinds = [step.kind for step in make_steps(seed, 1000)]
+    etcd = [kind for kind in kinds if kind in {Kind.BACKED_UP, Kind.RESTORED}]
+    assert len(etcd) >= 4
+    assert etcd[:4] == [Kind.BACKED_UP, Kind.RESTORED] * 2
+
+
 def test_a_list_may_hold_injections_of_some_kinds_only_and_as_many_as_are_wanted():
     broken = named_like(["watch"])
     assert {kind.value for kind in broken} == {

@@ -9,6 +9,8 @@ from tests.fault.sights import Node, Pod, Sight, thing_of
 from tests.fault.upgrades.upgrade_oracle import (
     BOUND_TO_WITHHELD,
     DRIVER_TAKEN_AWAY,
+    DRIVERS_DELETED,
+    GIVEN_BACK_EARLY,
     LATENESS_S,
     PAST_A_BUDGET,
     TOO_MANY_AT_ONCE,
@@ -25,6 +27,7 @@ from tests.fault.upgrades.upgrade_sights import (
     REQUIRED,
     UNCORDONED,
     DriverPod,
+    DriverSet,
     Policy,
     UpgradeMarks,
 )
@@ -33,6 +36,8 @@ RULES = frozenset(
     {
         BOUND_TO_WITHHELD,
         DRIVER_TAKEN_AWAY,
+        DRIVERS_DELETED,
+        GIVEN_BACK_EARLY,
         PAST_A_BUDGET,
         TOO_MANY_AT_ONCE,
         TOO_MANY_AWAY,
@@ -42,6 +47,7 @@ RULES = frozenset(
 )
 LATER = LATENESS_S + 1
 POLICY = Policy(name="p", version="580.2", max_parallel=0, max_unavailable="50%")
+DRIVERS = DriverSet(name="nvidia-driver", owner="p")
 IN_SERVICE = UpgradeMarks(state=DONE)
 CHOSEN = UpgradeMarks(state="cordon-required", is_withheld=True)
 EMPTIED = UpgradeMarks(state="pod-restart-required", is_withheld=True, is_cordoned=True)
@@ -96,6 +102,40 @@ def a_pod(node: str = "a", **changes) -> Pod:
 @pytest.fixture
 def story() -> Story:
     return Story()
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_daemon_set_that_is_deleted_beside_its_policy_is_found(story, is_gone):
+    story.show(DRIVERS)
+    assert story.seen == []
+    story.show(dataclasses.replace(DRIVERS, is_deleted=not is_gone), is_gone=is_gone)
+    assert story.seen == [DRIVERS_DELETED]
+
+
+def test_daemon_set_that_goes_with_its_policy_is_all_right(story):
+    story.show(DRIVERS)
+    story.show(POLICY, is_gone=True)
+    story.show(DRIVERS, is_gone=True)
+    assert story.seen == []
+
+
+@pytest.mark.parametrize("lateness", [0.0, LATER])
+def test_node_that_is_given_back_long_after_its_driver_was_ready_is_found(story, lateness):
+    unready = dataclasses.replace(a_driver("a"), is_ready=False)
+    story.show(unready)
+    story.mark("a", EMPTIED, after=lateness)
+    story.mark("a", IN_SERVICE)
+    assert story.in_the_end() == ([GIVEN_BACK_EARLY] if lateness else [])
+
+
+def test_node_that_is_seen_to_be_given_back_before_its_driver_is_seen_ready_is_all_right(story):
+    story.show(dataclasses.replace(a_driver("a"), is_ready=False))
+    story.mark("a", EMPTIED, after=LATER)
+    story.at += 5
+    story.mark("a", IN_SERVICE)
+    assert story.in_the_end() == [GIVEN_BACK_EARLY]
+    story.show(a_driver("a"), after=-3)
+    assert story.in_the_end() == []
 
 
 def test_upgrade_of_one_node_after_the_other_is_all_right(story):
@@ -289,6 +329,17 @@ def test_pod_whose_end_is_seen_after_that_of_the_driver_is_judged_by_versions(st
     assert story.in_the_end() == []
 
 
+def test_driver_of_a_node_that_was_gone_before_a_restore_goes_when_the_node_comes_back():
+    story = Story()
+    story.oracle = story.oracle.anew()
+    story.show(POLICY)
+    story.drive("a")
+    story.mark("a", IN_SERVICE)
+    story.take_driver("a")
+    assert story.in_the_end() == []
+    assert story.oracle.upgrades.begun == 0
+
+
 def test_driver_of_a_node_that_was_created_again_goes_with_the_old_one(story):
     story.show(Node(name="a", upgrade=IN_SERVICE), is_gone=True)
     story.mark("a", UpgradeMarks())
@@ -382,8 +433,14 @@ def test_policy_driver_pod_and_guarded_pod_are_read():
             "nodeName": "a",
             "containers": [{"image": "registry.test/driver:580.2-ubuntu24.04"}],
         },
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
     assert thing_of("drivers", driver) == dataclasses.replace(a_driver("a"), is_deleted=True)
+    unready = dataclasses.replace(a_driver("a"), is_deleted=True, is_ready=False)
+    assert thing_of("drivers", driver | {"status": {}}) == unready
+    owners = [{"kind": "ClusterPolicy", "name": "p"}]
+    drivers = {"metadata": {"name": "nvidia-driver", "ownerReferences": owners}}
+    assert thing_of("driversets", drivers) == DRIVERS
     limits = {"limits": {"gpu.deckhouse.io/pool": "1"}}
     ended = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     pod = {

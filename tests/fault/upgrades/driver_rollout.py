@@ -58,7 +58,8 @@ class DriverRollout:
     def __init__(self, api: client.ApiClient, namespace: str) -> None:
         """All names begin with `namespace`, as those of the arena do."""
         self._api = api
-        self._policy = f"{installation.CLUSTER_POLICIES}/{namespace}-drivers"
+        self.policy = f"{namespace}-drivers"
+        self._policy = f"{installation.CLUSTER_POLICIES}/{self.policy}"
         self._deployment = f"/apis/apps/v1/namespaces/{namespace}/deployments/{GUARDED_PODS}"
         self._budget = (
             f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{namespace}-guarded"

@@ -5,13 +5,15 @@ At once, at each change of a node or pod:
     a node that somebody cordoned himself stays cordoned until he uncordons it
     a pod that a budget guards is ended by an eviction, which asks the budget
     a node that is withheld takes no pod of a pool
+    no DaemonSet of drivers is deleted while there is a policy
 In the end:
     a driver pod was deleted only on a node in progress that took no pods and had no user of the driver any more
+    a node was given back when its driver was ready
     every node has the newest driver and is back in service, or has failed and is named in the policy's status
 
 Limits and decisions count as they were at any moment within `LATENESS_S`, as for units: the run makes watches slow
 on purpose. Driver pods and their nodes are watched apart, so versions of the API server order them, as in
-`tests.fault.pool_membership`.
+`tests.fault.rules.pool_membership`.
 """
 
 import math
@@ -26,6 +28,7 @@ from tests.fault.upgrades.upgrade_sights import (
     FAILED,
     UNCORDONED,
     DriverPod,
+    DriverSet,
     Policy,
     UpgradeMarks,
 )
@@ -44,6 +47,8 @@ UNCORDONED_BY_US: Final = "a node that somebody cordoned stays cordoned"
 PAST_A_BUDGET: Final = "a pod with a budget is evicted, and never deleted"
 BOUND_TO_WITHHELD: Final = "a node that is withheld takes no pod of a pool"
 DRIVER_TAKEN_AWAY: Final = "a driver pod is deleted on a node that is out of service and empty"
+DRIVERS_DELETED: Final = "no DaemonSet of drivers is deleted while there is a policy"
+GIVEN_BACK_EARLY: Final = "a node is given back after an upgrade once its driver is ready"
 UPGRADES_END: Final = "every upgrade ends: done, or failed and named"
 
 T = TypeVar("T")
@@ -58,6 +63,15 @@ class _Spell:
     marks: UpgradeMarks
     version: int
     at: float
+    until: float = math.inf
+
+
+@dataclass(slots=True)
+class _ReadyDriver:
+    """A driver pod that is ready for a while."""
+
+    uid: str
+    version: int
     until: float = math.inf
 
 
@@ -101,8 +115,14 @@ class UpgradeOracle:
         self._totals: list[tuple[float, int]] = []
         self._drivers: dict[str, DriverPod] = {}
         # uid -> pod
+        self._driver_since: dict[str, float] = {}
+        # uid -> when the pod was seen first
         self._deletions: list[tuple[DriverPod, int, float]] = []
         # driver pod, version and time of its deletion
+        self._ready: dict[str, list[_ReadyDriver]] = defaultdict(list)
+        # node -> when a driver was ready on it, the last one last
+        self._given_back: list[tuple[str, int, float]] = []
+        # node, version and time
         self._stays: dict[str, _Stay] = {}
         # uid of a pod with units -> where it was
         self._has_budgets = True
@@ -129,6 +149,10 @@ class UpgradeOracle:
                 yield from self._see_pod(pod, sight)
             case DriverPod() as driver:
                 self._see_driver(driver, sight)
+            case DriverSet() as drivers:
+                if self._policy is not None and (sight.is_gone or drivers.is_deleted):
+                    text = f"{drivers.name} of {drivers.owner} was deleted"
+                    yield DRIVERS_DELETED, text, frozenset({drivers.name, drivers.owner})
             case Policy() as policy:
                 self._policy = None if sight.is_gone else policy
                 self._policies.append((sight.at, policy))
@@ -156,6 +180,8 @@ class UpgradeOracle:
         if marks.admin == CORDONED and not marks.is_cordoned:
             text = f"{name}, which somebody cordoned, is schedulable in state {marks.state!r}"
             yield UNCORDONED_BY_US, text, frozenset({name})
+        if before.is_in_progress and marks.state == DONE and sight.is_exact:
+            self._given_back.append((name, sight.version, sight.at))
         yield from self._starting(name, seen, before, sight)
 
     def _starting(
@@ -225,6 +251,7 @@ class UpgradeOracle:
 
     def _see_driver(self, driver: DriverPod, sight: Sight) -> None:
         before = self._drivers.get(driver.uid)
+        self._driver_since.setdefault(driver.uid, sight.at)
         is_ending = driver.is_deleted or sight.is_gone
         was_ending = before is not None and before.is_deleted
         if is_ending and not was_ending and driver.node and sight.is_exact:
@@ -233,6 +260,19 @@ class UpgradeOracle:
             self._drivers.pop(driver.uid, None)
         else:
             self._drivers[driver.uid] = driver
+        self._note_readiness(driver, sight)
+
+    def _note_readiness(self, driver: DriverPod, sight: Sight) -> None:
+        spells = self._ready[driver.node]
+        present = next(
+            (spell for spell in spells if (spell.uid, spell.until) == (driver.uid, math.inf)), None
+        )
+        is_ready = driver.is_ready and not driver.is_deleted and not sight.is_gone
+        if present is not None and not is_ready:
+            present.until = sight.at
+        elif present is None and is_ready:
+            # What a list shows after a gap was so some time within the gap.
+            spells.append(_ReadyDriver(driver.uid, sight.version if sight.is_exact else 0))
 
     # --- in the end ------------------------------------------------------------------------------
 
@@ -242,6 +282,13 @@ class UpgradeOracle:
             for text in self._faults_of_deletion(driver, version, at):
                 about = frozenset({driver.name, driver.node})
                 yield DRIVER_TAKEN_AWAY, f"driver pod {driver.name}, {driver.node}: {text}", about
+        for node, version, at in self._given_back:
+            if not any(
+                ready.version < version and ready.until >= at - LATENESS_S
+                for ready in self._ready[node]
+            ):
+                text = f"{node} was given back at {at:.1f} s, and no driver of it was ready"
+                yield GIVEN_BACK_EARLY, text, frozenset({node})
 
     def unfinished(self, *, may_have_failed: bool) -> "Iterator[Fault]":
         """Yield every node whose upgrade has not ended as it must once nothing goes wrong any more."""
@@ -263,7 +310,8 @@ class UpgradeOracle:
 
     def _faults_of_deletion(self, driver: DriverPod, version: int, at: float) -> "Iterator[str]":
         seen = self._node_at(driver.node, version)
-        if seen is None or (at - seen.born < NEW_FOR_S and len(self._past[driver.node]) > 1):
+        is_of_another = seen is not None and self._driver_since[driver.uid] < seen.born
+        if seen is None or (is_of_another and at - seen.born < NEW_FOR_S):
             return
         recent = [one for one in seen.spells if one.version <= version]
         marks = recent[-1].marks

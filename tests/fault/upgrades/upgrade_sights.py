@@ -73,6 +73,17 @@ class DriverPod:
     node: str = ""
     version: str = ""
     is_deleted: bool = False
+    is_ready: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverSet:
+    """A DaemonSet of drivers."""
+
+    name: str
+    owner: str = ""
+    """The ClusterPolicy."""
+    is_deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +129,20 @@ def driver_pod_of(item: "Mapping[str, Any]") -> DriverPod:
         uid=metadata["uid"],
         node=spec.get("nodeName", ""),
         version=tag.partition("-")[0],
+        is_deleted="deletionTimestamp" in metadata,
+        is_ready=any(
+            (condition["type"], condition["status"]) == ("Ready", "True")
+            for condition in item.get("status", {}).get("conditions") or ()
+        ),
+    )
+
+
+def driver_set_of(item: "Mapping[str, Any]") -> DriverSet:
+    metadata = item["metadata"]
+    owners = [owner["name"] for owner in metadata.get("ownerReferences") or ()]
+    return DriverSet(
+        name=metadata["name"],
+        owner=owners[0] if owners else "",
         is_deleted="deletionTimestamp" in metadata,
     )
 

@@ -5,10 +5,12 @@ The versions of the API server order them all the same: what is judged are spans
 known. What a list showed after a gap happened some time within the gap; then the shorter span counts.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from tests.fault.sights import Device, Pod, Sight
+from tests.fault.sights import Device, Pod, Pool, Sight
+from tests.fault.upgrades.upgrade_oracle import LATENESS_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +49,13 @@ class PoolMembership:
     _uuids: dict[str, str] = field(default_factory=dict)
     _tenancies: dict[str, _Tenancy] = field(default_factory=dict)
     # uid -> the pod's time on its units
+    _pool_ends: dict[str, list[float]] = field(default_factory=dict)
+    # pool -> when it was seen to go
+    _pools: set[str] = field(default_factory=set)
+    _reassigned: dict[str, float] = field(default_factory=dict)
+    # device -> when another pool than its own was last asked for
+    _releases: list[tuple[Device, str, float]] = field(default_factory=list)
+    # device as it left, the pool that it left, and when; nothing else was asked for
 
     def see(self, sight: Sight) -> str | None:
         """Take in a sight; say so where a device went from one pool into another at once."""
@@ -55,6 +64,11 @@ class PoolMembership:
                 return self._see_device(device, sight)
             case Pod() as pod:
                 self._see_pod(pod, sight)
+            case Pool() as pool:
+                self._pools.add(pool.name)
+                if sight.is_gone:
+                    self._pools.discard(pool.name)
+                    self._pool_ends.setdefault(pool.name, []).append(sight.at)
             case _:
                 pass
         return None
@@ -76,6 +90,14 @@ class PoolMembership:
                         )
                         yield text, frozenset({pod.name, spell.device, uuid})
 
+    def releases(self) -> "Iterator[tuple[str, frozenset[str]]]":
+        """Yield every device that left a pool which was there, though it was meant for no other."""
+        for device, pool, at in self._releases:
+            ends = [end for end in self._pool_ends.get(pool, ()) if abs(end - at) <= LATENESS_S]
+            if pool in self._pools and not ends:
+                text = f"device {device.name} ({device.uuid}) left pool {pool} at {at:.1f} s"
+                yield text, frozenset({device.name, device.uuid, pool})
+
     def _see_device(self, device: Device, sight: Sight) -> str | None:
         before = self._present.get(device.name)
         if sight.is_gone or self._uuids.get(device.name) != device.uuid:
@@ -85,9 +107,13 @@ class PoolMembership:
         if sight.is_gone:
             return None
         self._uuids[device.name] = device.uuid
+        if device.assigned not in {"", before.pool if before is not None else device.pool}:
+            self._reassigned[device.name] = sight.at
         if before is not None and before.pool == device.pool:
             return None
         was = before.pool if before is not None else ""
+        if was and self._reassigned.get(device.name, -math.inf) < sight.at - LATENESS_S:
+            self._releases.append((device, was, sight.at))
         self._leave(device.name, sight)
         spell = _Spell(device.name, device.pool, sight.version, sight.version)
         self._present[device.name] = spell

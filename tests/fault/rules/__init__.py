@@ -1,0 +1,1 @@
+"""Rules of the oracle that judge by versions of the API server, or by one kind of object."""
