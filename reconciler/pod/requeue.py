@@ -1,11 +1,12 @@
 """`pod.requeue`: makes kube-scheduler try a waiting pod again when it would fit now.
 
-kube-scheduler retries a pod that the extender rejected when a bound pod or a node changes, but it cannot see
-the end of a reservation. A pod that has waited while it fits is patched with an annotation, which moves it out of
-the unschedulable queue (measured: bound within 0.1 s). The patch is repeated with growing pauses and a limit,
-since something else may keep the pod from the nodes that fit now. A further node that fits is a new chance:
-the pod is patched like a new one. A pod that awaits capacity has its turns and is not patched: kube-scheduler
-ignores it until its units are reserved and its gate is removed (`pool.capacity`).
+kube-scheduler retries a pod that the extender rejected when a bound pod or a node changes. It cannot see the end of
+a reservation, and it misses, for up to five minutes, the end of a victim that was gone before it asked for the
+deletion (kubernetes#141694; so in 1.36.3). A pod that has waited while it fits is patched with an annotation, which
+moves it out of the unschedulable queue (measured: bound within 0.1 s). The patch is repeated with growing pauses and
+a limit, since something else may keep the pod from the nodes that fit now. A further node that fits is a new chance:
+the pod is patched like a new one. A pod that awaits capacity has its turns and is not patched: kube-scheduler ignores
+it until its units are reserved and its gate is removed (`pool.capacity`).
 """
 
 import asyncio

@@ -111,6 +111,23 @@ async def test_a_pool_in_use_gives_out_nothing_until_its_pods_have_finished(clus
     ]
 
 
+async def test_allocation_that_is_changed_before_it_is_recorded_gives_no_device_of_a_pod_again(
+    cluster: Cluster,
+):
+    """The pool's first status was late: a pod runs in the first cut, and the record has the second one."""
+    await run_pod(cluster, "a", "GPU-n1-0")
+    await change(cluster, **SLICES)
+    await look(cluster, times=2)
+    assert await allocation(cluster) == SLICED
+    found = cluster.allocation_state.index.state(WHOLE).capacity()
+    assert (found.total, found.used, found.available) == (8, 4, 4)
+    committed = commit_to(cluster.allocation_state, a_pod_facts("p", units=4))
+    assert {unit.partition("::")[0] for unit in committed.units} == {"GPU-n1-1"}
+    assert cluster.allocation_state.index.state(WHOLE).capacity().available == 0
+    await end_pod(cluster, "a")
+    assert cluster.allocation_state.index.state(WHOLE).capacity().available == 4
+
+
 async def test_reservations_of_waiting_pods_are_given_up_and_commitments_are_waited_for(
     cluster: Cluster,
 ):

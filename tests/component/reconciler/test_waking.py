@@ -4,10 +4,16 @@ import itertools
 
 import pytest
 
+from api.names import NodeName
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from reconciler.pod.requeue import FIRST_PAUSE_S, FITS_FOR_S, MAX_TOUCHES, SchedulerRequeue
-from tests.support.allocation_state import commit_to, some_allocation_state, some_devices
+from tests.support.allocation_state import (
+    a_bound_pod,
+    commit_to,
+    some_allocation_state,
+    some_devices,
+)
 from tests.support.builders import a_device, a_pod_facts, a_pool, at
 from tests.support.loop_clock import LoopClock
 
@@ -107,6 +113,18 @@ def test_pod_that_fits_again_after_it_did_not_is_touched_like_a_new_one(
     began = time.seconds
     found = touched(requeue, time, until=began + FITS_FOR_S)
     assert found == [(began + FITS_FOR_S, "stuck")]
+
+
+def test_preemptor_is_touched_once_its_victim_is_gone(allocation_state, requeue, time):
+    """kube-scheduler misses the end of a victim that was gone before it asked for its deletion."""
+    allocation_state.observe_pod(a_bound_pod("victim", "GPU-n1-0"), at(0))
+    preemptor = a_pod_facts("preemptor", nominated_node=NodeName("n1"))
+    allocation_state.observe_pod(preemptor, at(0))
+    assert touched(requeue, time, until=2 * FITS_FOR_S) == []
+    allocation_state.discard_pod(a_bound_pod("victim").uid)
+    began = time.seconds
+    found = touched(requeue, time, until=began + FITS_FOR_S)
+    assert found == [(began + FITS_FOR_S, "preemptor")]
 
 
 def test_node_that_fits_besides_is_a_new_chance(requeue_of, time):
