@@ -104,7 +104,7 @@ class Injecting:
             )
             self._disturb(resource, Disturbance.CUT, "", 0)
         elif kind is Kind.NOT_SERVED:
-            self.group.create_task(self._serve_not(str(given[0]), float(given[1])))
+            self.group.create_task(self._serve_not(str(given[0]), float(given[2])))
         elif kind in _DISTURBANCE:
             self.group.create_task(self._disturb_in_time(kind, str(given[0]), float(given[1])))
         else:

@@ -5,6 +5,7 @@ steps were taken out: a step that finds nothing to act upon does nothing.
 """
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -158,6 +159,10 @@ _BUSY_TARGETS: Final = ("binding", "binding", "status", "lease")
 """There is such a request in every run: what is dealt for the first time is to happen."""
 _REQUEST_FAULTS: Final = frozenset(INJECTIONS[: INJECTIONS.index(Kind.WATCH_CUT)])
 _WATCHED: Final = ("pods", "pods", "pods", "gpudevices", "gpupools", "nodes")
+_KINDS_IN_TURN: "Final[Mapping[Kind, Sequence[str]]]" = {
+    Kind.NOT_SERVED: KINDS,
+    Kind.NEXT_VERSION: NEXT_VERSIONED,
+}
 _STRATEGIES: Final = ("BinPack", "Spread", "LeastFragmentation")
 _SHAPES: Final = ("1", "1", "1", "1", "2", "2", "3", "1+1", "1+2", "i2+1", "7")
 """Units by container; `i` marks an init container. Seven are more than any node has of either pool."""
@@ -194,7 +199,7 @@ class _Maker:
         self._injections = injections
         self._workload_share = workload_share
         self._deck: list[Kind] = []
-        self._dealt: set[Kind] = set()
+        self._dealt = Counter[Kind]()
         self._pods = 0
         self._owed: list[Step] = []
 
@@ -242,13 +247,17 @@ class _Maker:
 
     def _arguments(self, kind: Kind) -> Arguments:
         rng = self._rng
-        is_first = kind not in self._dealt
-        self._dealt.add(kind)
+        self._dealt[kind] += 1
+        is_first = self._dealt[kind] == 1
         if kind in _REQUEST_FAULTS:
             targets = _BUSY_TARGETS if is_first else _TARGETS
             return (rng.choice(targets), rng.choice((1, 1, 1, 2, 5)))
         if kind.value.startswith(("watch", "410")):
             return ("pods" if is_first else rng.choice(_WATCHED), rng.choice((1, 2, 5)))
+        if kind in _KINDS_IN_TURN:
+            kinds = _KINDS_IN_TURN[kind]
+            resource = kinds[self._dealt[kind] % len(kinds)]
+            return (resource, rng.randrange(12), rng.choice((3, 8, 15)))
         maker = _ARGUMENTS.get(kind)
         return () if maker is None else maker(rng)
 
@@ -274,11 +283,6 @@ def _a_pool(rng: random.Random) -> Arguments:
 
 
 _ARGUMENTS: "Final[Mapping[Kind, Callable[[random.Random], Arguments]]]" = {
-    Kind.NOT_SERVED: lambda rng: (rng.choice(KINDS), rng.choice((0.5, 3, 12))),
-    Kind.NEXT_VERSION: lambda rng: (
-        rng.choice(NEXT_VERSIONED),
-        *(rng.randrange(12), rng.choice((3, 8, 15))),
-    ),
     Kind.KILL_LATE_BIND: lambda rng: (rng.choice((1.0, 3.0, 4.0, 6.0)),),
     Kind.PAUSE_AMID_BIND: lambda rng: (rng.choice((1.0, 4.0, 6.0)),),
     Kind.CLOCK: lambda rng: (rng.choice(_CLOCKS),),

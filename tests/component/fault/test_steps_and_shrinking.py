@@ -4,7 +4,7 @@ import pytest
 
 from tests.fault.breaking import Call, target_of
 from tests.fault.shrinking import shrink
-from tests.fault.steps import INJECTIONS, Kind, make_steps, named_like
+from tests.fault.steps import INJECTIONS, KINDS, NEXT_VERSIONED, Kind, make_steps, named_like
 
 
 def test_steps_are_a_function_of_the_seed_and_longer_lists_begin_alike():
@@ -25,6 +25,14 @@ def test_etcd_is_backed_up_before_it_is_restored(seed):
     etcd = [kind for kind in kinds if kind in {Kind.BACKED_UP, Kind.RESTORED}]
     assert len(etcd) >= 4
     assert etcd[:4] == [Kind.BACKED_UP, Kind.RESTORED] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "resources"), [(Kind.NOT_SERVED, KINDS), (Kind.NEXT_VERSION, NEXT_VERSIONED)]
+)
+def test_every_resource_has_its_turn(kind, resources):
+    steps = [step for step in make_steps(3, 3000) if step.kind is kind]
+    assert {step.arguments[0] for step in steps[: len(resources)]} == set(resources)
 
 
 def test_a_list_may_hold_injections_of_some_kinds_only_and_as_many_as_are_wanted():
