@@ -315,11 +315,13 @@ class Injecting:
             await self.go_back(self._backup)
 
     async def _write_next_version(self, given: "Arguments") -> None:
-        resource, number, for_s = given
-        writing = self._arena.unreadable.write(
-            self._arena.insist, str(resource), int(number), float(for_s)
-        )
-        self.group.create_task(writing)
+        resource, number, for_s, ends_servers = given
+        objects, insist = self._arena.unreadable, self._arena.insist
+        name = await objects.write(insist, str(resource), int(number))
+        if ends_servers:
+            for replica in self._fleet.replicas:
+                replica.kill9()
+        self.group.create_task(objects.put_back_after(insist, str(resource), name, float(for_s)))
 
 
 def _request_fault(kind: Kind, target: str) -> Fault:

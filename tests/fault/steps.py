@@ -110,7 +110,7 @@ KINDS: Final = (
 )
 """What the server lists, by resource."""
 NEXT_VERSIONED: Final = KINDS[:4]
-"""Of which an object may be of the next version."""
+"""Of which an object may be of the next version; where servers end too, none of them has read an earlier state of it."""
 
 Value = int | float | str | bool
 Arguments = tuple[Value, ...]
@@ -185,6 +185,7 @@ _ENDS_A_SERVER: Final = frozenset(
         Kind.API_SERVER_RESTARTED,
         Kind.BACKED_UP,
         Kind.RESTORED,
+        Kind.NEXT_VERSION,
     }
 )
 
@@ -257,7 +258,7 @@ class _Maker:
         if kind in _KINDS_IN_TURN:
             kinds = _KINDS_IN_TURN[kind]
             resource = kinds[self._dealt[kind] % len(kinds)]
-            return (resource, rng.randrange(12), rng.choice((3, 8, 15)))
+            return (resource, rng.randrange(12), rng.choice((3, 8, 20)), rng.random() < 0.5)
         maker = _ARGUMENTS.get(kind)
         return () if maker is None else maker(rng)
 

@@ -87,11 +87,16 @@ class UnreadableObjects:
                     f"{NVIDIA_DRIVERS}/{name}", {"metadata": {"finalizers": None}}
                 )
 
-    async def write(self, insist: "Insist", resource: str, number: int, for_s: float) -> None:
-        """Have an object unreadable for a while."""
+    async def write(self, insist: "Insist", resource: str, number: int) -> str:
+        """Make an object unreadable; return its name."""
         names = self._names[resource]
         name = names[number % len(names)]
         await self._set(insist, resource, name, NEXT)
+        return name
+
+    async def put_back_after(
+        self, insist: "Insist", resource: str, name: str, for_s: float
+    ) -> None:
         await asyncio.sleep(for_s)
         await self._put_back(insist, resource, name)
 

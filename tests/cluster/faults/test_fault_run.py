@@ -19,7 +19,7 @@ async def test_nothing_is_booked_twice_or_lost_whatever_goes_wrong(
     control_plane: "ControlPlane",
     progress: "Callable[[str], None]",
 ):
-    steps = make_steps(704, 136)
+    steps = make_steps(811, 142)
 
     async with a_fleet("fault-run", replicas=2) as fleet:
         report = await Run(api, control_plane, fleet, progress).carry_out(steps)
