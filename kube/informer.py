@@ -272,8 +272,10 @@ class Informer(Generic[T]):
         except TimeoutError:
             if not self._step.expired():
                 raise
-            self._doubt_version("restored")
             self._backoff.succeed()
+        if not self.listed.is_set():
+            # Also where the step ended by itself before it could be interrupted.
+            self._doubt_version("restored")
 
     async def _list_and_follow(self) -> None:
         try:

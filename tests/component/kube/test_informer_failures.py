@@ -239,6 +239,23 @@ async def test_informer_that_is_told_to_list_waits_for_no_backoff(
         assert informer._backoff.failures == 0
 
 
+@pytest.mark.parametrize("later_s", [-1e-12, 1e-12])
+async def test_informer_that_is_told_to_list_as_its_backoff_ends_forgets_the_version(
+    api: CannedApi, client: KubeClient, clock: LoopClock, later_s: float
+) -> None:
+    """What ends by itself in that turn of the loop is not interrupted any more."""
+    initializing = Json(status(429, "TooManyRequests"), 429, {"Retry-After": "1"})
+    api.will_answer(a_list(version="90"), initializing, a_list(version="11"), Hang())
+    informer = an_informer(client, clock, Mirror())
+    async with running(informer):
+        await api.until_seen(2)
+        loop = asyncio.get_running_loop()
+        loop.call_at(loop.time() + 1 + later_s, informer.list_at_once)
+        await api.until_seen(4)
+        assert informer.listed.is_set()
+    assert asked(api) == ["list", "watch 90", "list", "watch 11"]
+
+
 async def test_a_change_that_cannot_be_decoded_keeps_what_was_known_and_moves_on(
     api: CannedApi, client: KubeClient, clock: LoopClock
 ) -> None:
