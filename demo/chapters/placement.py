@@ -43,8 +43,8 @@ async def what_if(story: Story) -> None:
     story.check("it would wait", holds="would wait: no node takes it now" in answer)
     story.check(
         "it would be placed with 3 devices, or once pod quad ends",
-        holds="with fewer units: 3, on node n2" in answer
-        and "once on node n2 ends: default/quad (4 units" in answer,
+        holds="ask for 3 units: node n2 would take the pod now" in answer
+        and "when quad (4 units) ends, the pod fits on n2" in answer,
     )
     await story.finish("quad")
     await story.until_pool(

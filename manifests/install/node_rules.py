@@ -13,7 +13,7 @@ from api.names import (
 from manifests.install import node_software_policy as software
 from manifests.install.policy_expressions import KEPT_BY_API_SERVER, same_but
 
-_TAINTS: Final = "dyn({0}).spec.?taints.orValue([])"
+_TAINTS: Final = "dyn({0}).?spec.?taints.orValue([])"
 _PLACES: Final = (
     f"(dyn({{0}}).metadata.?annotations[?'{POOL_TAINTS_ANNOTATION}'].orValue('')).split(',')"
 )

@@ -56,7 +56,7 @@ def _kept(path: str) -> str:
     return f"dyn(object).{path}.orValue({{}}).all(k, dyn(oldObject).{path}[?k] == dyn(object).{path}[?k])"
 
 
-_TAINTS: Final = "dyn({0}).spec.?taints.orValue([])"
+_TAINTS: Final = "dyn({0}).?spec.?taints.orValue([])"
 _CORDON: Final = "dyn({0}).spec.?unschedulable.orValue(false)"
 _CLEANS_NODES: Final = {
     "expression": (

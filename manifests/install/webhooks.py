@@ -64,7 +64,7 @@ SPEC_CHANGED_EXPRESSION: Final = (
 )
 
 _ANNOTATION: Final = "{0}.metadata.?annotations[?k].orValue('')"
-_TAINTS: Final = "{0}.spec.?taints.orValue([])"
+_TAINTS: Final = "{0}.?spec.?taints.orValue([])"
 EVICTING_TAINT_EXPRESSION: Final = f"{_TAINTS.format('object')}.exists(t, t.effect == 'NoExecute' && !(t in {_TAINTS.format('oldObject')}))"
 
 CACHE_CHANGED_EXPRESSION: Final = (

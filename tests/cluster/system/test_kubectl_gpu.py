@@ -176,7 +176,7 @@ async def test_pods_are_placed_as_whatif_says(pool, api, namespace, kubectl_gpu)
     assert done.stdout.startswith("2 of 3 pods would be placed now, each with 2 units\n")
     placed = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[2:4]}
     assert placed == {node: ["1", "2"] for node in pool.nodes}
-    assert "  with fewer units: 1, on node " in done.stdout
+    assert "  ask for 1 unit: node " in done.stdout
     for name in ("first", "second", "third"):
         await api.create(pods.collection(namespace), a_pod(name, pool, 2))
     found = await pods.wait_for_pods(

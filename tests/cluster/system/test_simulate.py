@@ -85,8 +85,8 @@ async def test_what_is_said_of_a_pod_comes_true(
     )
     assert (status, said) == (0, "")
     assert "would wait: no node takes it now" in shown
-    assert "with fewer units: 1, on node" in shown
-    assert f"{namespace}/before (3 units, priority 0)" in shown
+    assert "ask for 1 unit: node" in shown
+    assert "when before (3 units) ends, the pod fits on" in shown
 
 
 async def test_an_account_that_may_only_list_pods_learns_which_lists_it_lacks(

@@ -16,9 +16,9 @@ QUIET_S = 150.0
 """Longer than the two minutes after which an agent would count as silent."""
 LOOKS = {"node.inventory", "node.bootstrap"}
 """Who looks whether a heartbeat did not come."""
-POLLS = {"scheduler.trust", "service.endpoint", "node.operands"}
+POLLS = {"scheduler.trust", "service.endpoint", "node.operands", "pool.workloads"}
 """Who looks at the Secret as often as certificates are checked, at the EndpointSlice every five seconds, and at the
-operands' objects every ten."""
+objects of operands and pools every ten."""
 
 
 async def test_a_quiet_cluster_is_neither_written_to_nor_looked_at(tmp_path: Path) -> None:
