@@ -203,10 +203,11 @@ class Run:
 
     async def _go_back(self, history: History, backup: "Path") -> None:
         """Restore etcd as docs/restore.md says, but for our servers: they notice it. Judge anew from there on."""
-        await history.caught_up()
+        insist = self._arena.insist
+        await insist(history.caught_up)
         found = set(self._oracle.past())
         # A device may have been seen to leave before the pod that left it was seen to end.
-        await history.caught_up()
+        await insist(history.caught_up)
         self._report.violations += [past for past in self._oracle.past() if past in found]
         if self._report.violations:
             self._violated.set()
@@ -216,7 +217,7 @@ class Run:
         await self._injecting.restore_etcd(backup)
         self._oracle = self._oracle.anew()
         self._is_going_back = True
-        await history.go_back()
+        await insist(history.go_back)
         self._is_going_back = False
         await self._arena.repeat()
 
