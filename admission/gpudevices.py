@@ -53,8 +53,8 @@ def validate(request: "AdmissionRequest", context: "AdmissionContext") -> Decisi
     is_known = request.operation is not Operation.CREATE
     faults = [
         *_pool_faults(device.assignment, device, context, is_known=is_known),
-        *(one.text for one in exclusion_obstacles(device)),
-        *(one.text for one in (incomplete(device) if is_known else ())),
+        *(obstacle.text for obstacle in exclusion_obstacles(device)),
+        *(item.text for item in (incomplete(device) if is_known else ())),
     ]
     facts = {"pool": name}
     if faults:
@@ -96,4 +96,4 @@ def _pool_faults(
         *(selector_obstacles(pool, device) if is_known else ()),
         *(node_selector_obstacles(pool, node.name, node.labels) if node is not None else ()),
     )
-    yield from (one.text for one in obstacles)
+    yield from (obstacle.text for obstacle in obstacles)

@@ -78,10 +78,10 @@ class _Reader:
                 return self._read_list(value, info, path)
             case types.DictType(value_type=item) if isinstance(value, dict):
                 found = {
-                    key: self.read(one, item, f"{path}[{truncate(key)}]")
-                    for key, one in value.items()
+                    key: self.read(entry, item, f"{path}[{truncate(key)}]")
+                    for key, entry in value.items()
                 }
-                return {key: one for key, one in found.items() if one is not _WRONG}
+                return {key: entry for key, entry in found.items() if entry is not _WRONG}
             case _:
                 return self._read_scalar(value, info, path)
 
@@ -106,10 +106,10 @@ class _Reader:
             text = f"has {len(value)} items, at most {info.max_length} are possible"
             self.faults.append(FieldError(path, text))
         found = [
-            self.read(one, info.item_type, f"{path}[{number}]")
-            for number, one in enumerate(value[: info.max_length])
+            self.read(item, info.item_type, f"{path}[{number}]")
+            for number, item in enumerate(value[: info.max_length])
         ]
-        return [one for one in found if one is not _WRONG]
+        return [item for item in found if item is not _WRONG]
 
     def _read_scalar(self, value: object, info: types.Type, path: str) -> object:
         text = _scalar_fault(value, info)
@@ -124,7 +124,9 @@ def _type_for(value: object, members: "Sequence[types.Type]") -> types.Type:
     named = [member for member in members if not isinstance(member, types.NoneType)]
     is_number = isinstance(value, int) and not isinstance(value, bool)
     of_kind = types.IntType if is_number else types.StrType
-    return named[0] if len(named) == 1 else next(one for one in named if isinstance(one, of_kind))
+    return (
+        named[0] if len(named) == 1 else next(item for item in named if isinstance(item, of_kind))
+    )
 
 
 def _scalar_fault(value: object, info: types.Type) -> str | None:

@@ -99,7 +99,8 @@ class Agent:
             tasks["pods"] = self._dependencies.pod_informer.run()
         if self._objects is not None:
             tasks |= {
-                f"objects.{number}": one.run() for number, one in enumerate(self._objects.informers)
+                f"objects.{number}": item.run()
+                for number, item in enumerate(self._objects.informers)
             }
         for role in (self._plugin, self._inventory, self._caches, self._validator):
             tasks |= role.tasks() if role is not None else {}

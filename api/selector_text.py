@@ -38,15 +38,15 @@ def parse_label_selector(text: str) -> LabelSelector:
 def label_selector_text(selector: LabelSelector) -> str:
     """Return the text form of a selector; what `parse_label_selector` makes of it selects the same."""
     parts = [f"{key}={value}" for key, value in sorted((selector.match_labels or {}).items())]
-    for one in selector.match_expressions or ():
-        values = ",".join(one.values or ())
-        match one.operator:
+    for expression in selector.match_expressions or ():
+        values = ",".join(expression.values or ())
+        match expression.operator:
             case SelectorOperator.EXISTS:
-                parts.append(one.key)
+                parts.append(expression.key)
             case SelectorOperator.DOES_NOT_EXIST:
-                parts.append(f"!{one.key}")
+                parts.append(f"!{expression.key}")
             case _:
-                parts.append(f"{one.key} {one.operator.value.lower()} ({values})")
+                parts.append(f"{expression.key} {expression.operator.value.lower()} ({values})")
     return ",".join(parts)
 
 

@@ -20,7 +20,9 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 
 def find_condition(conditions: "Iterable[Condition] | None", type_: "Enum") -> Condition | None:
     """Return the condition of a type, or None."""
-    return next((one for one in conditions or () if one.type == type_.value), None)
+    return next(
+        (condition for condition in conditions or () if condition.type == type_.value), None
+    )
 
 
 def is_condition_true(conditions: "Iterable[Condition] | None", type_: "Enum") -> bool:
@@ -33,8 +35,8 @@ def without_conditions(
     conditions: "Iterable[Condition] | None", types: "Sequence[Enum]"
 ) -> list[Condition]:
     """Return the conditions of other types than these."""
-    names = {one.value for one in types}
-    return [one for one in conditions or () if one.type not in names]
+    names = {type_.value for type_ in types}
+    return [condition for condition in conditions or () if condition.type not in names]
 
 
 def new_condition(  # noqa: PLR0913  # the fields of a condition

@@ -54,7 +54,7 @@ def printable_json(text: str) -> str:
     """Return JSON, indented or not, with the same value and nothing in it that `printable` replaces."""
     if text.replace("\n", "").isprintable():
         return text
-    return _replaced(text, lambda one: one if one == "\n" else json.dumps(one)[1:-1])
+    return _replaced(text, lambda item: item if item == "\n" else json.dumps(item)[1:-1])
 
 
 def legible_json(encoded: bytes) -> bytes:
@@ -69,7 +69,7 @@ def legible_json(encoded: bytes) -> bytes:
 
 
 def _replaced(text: str, by: "Callable[[str], str]") -> str:
-    return "".join(one if one.isprintable() else by(one) for one in text)
+    return "".join(item if item.isprintable() else by(item) for item in text)
 
 
 def listed(names: "Iterable[str]", limit: int = MAX_LISTED) -> str:

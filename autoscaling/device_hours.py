@@ -57,7 +57,7 @@ def totals_from(status: "AutoscalingStatus | None", now: dt.datetime) -> UsageTo
     if status.other_day is not None:
         other = _of_day(status.other_day.day, status.other_day.usage, counted_at)
         totals = replace(totals, other=other)
-    if totals.day == now.date() and not any(one.devices for one in status.usage or ()):
+    if totals.day == now.date() and not any(item.devices for item in status.usage or ()):
         totals = replace(
             totals, counted_at=now
         )  # nothing ran until now, so that nothing was written
@@ -128,13 +128,13 @@ def _of_day(
         day = dt.date.fromisoformat(text)
     except ValueError:
         return None
-    by_use = {DeviceUse(one.state): one for one in usage or ()}
+    by_use = {DeviceUse(item.state): item for item in usage or ()}
     return UsageTotals(
         day=day,
         counted_at=counted_at,
-        device_ms={use: _parsed(one.device_hours, _HOUR_MS) for use, one in by_use.items()},
+        device_ms={use: _parsed(item.device_hours, _HOUR_MS) for use, item in by_use.items()},
         micro_ms={
-            use: _parsed(one.cost, MICRO) * _HOUR_MS for use, one in by_use.items() if one.cost
+            use: _parsed(item.cost, MICRO) * _HOUR_MS for use, item in by_use.items() if item.cost
         },
     )
 

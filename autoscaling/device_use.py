@@ -86,7 +86,7 @@ class PoolUsageCounter:
             waiting: pods of the pool that wait for units.
         """
         smallest = min((pod.demand.units for pod in waiting), default=0)
-        observed = [one for one in observed if one.is_launched or one.node is not None]
+        observed = [item for item in observed if item.is_launched or item.node is not None]
         self._recount(terms, index, observed)
         busy = idle = stranded = busy_micro = idle_micro = stranded_micro = running = 0
         for node in self._nodes.values():
@@ -129,7 +129,7 @@ class PoolUsageCounter:
         if self._shapes != terms.shapes:
             self._shapes = terms.shapes
             self._nodes.clear()
-        given = {one.node.name: one.shape for one in observed if one.node is not None}
+        given = {item.node.name: item.shape for item in observed if item.node is not None}
         present = index.state(terms.pool.name).nodes()
         for name in self._nodes.keys() - present.keys():
             del self._nodes[name]
@@ -155,7 +155,7 @@ def shape_of_node(terms: "ScalingTerms", node: "NodeFacts | None") -> "ShapeTerm
     node_pool = node.labels.get(NODE_POOL_LABEL)
     for shape in terms.shapes:
         if node_pool == shape.node_pool and all(
-            one.matches(node.labels) for one in shape.requirements
+            requirement.matches(node.labels) for requirement in shape.requirements
         ):
             return shape
     return None

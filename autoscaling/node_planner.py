@@ -63,7 +63,7 @@ def plan(
         )
     pods = sorted(waiting, key=waiting_order)
     coming = frozenset(
-        one.node.name for one in supply.in_flight if one.is_in_flight and one.node is not None
+        item.node.name for item in supply.in_flight if item.is_in_flight and item.node is not None
     )
     attempted = functools.partial(
         PlanAttempt,
@@ -106,8 +106,8 @@ def _origins(
     pool: "PoolFacts", pods: "Sequence[PodFacts]", supply: "Supply"
 ) -> "dict[RequestId, PodUid]":
     """Return the waiting pods that nodes on their way were asked for, as their ids show."""
-    left = {one.id for one in supply.in_flight if one.is_in_flight}
-    shapes = sorted({one.shape.name for one in supply.in_flight if one.shape is not None})
+    left = {item.id for item in supply.in_flight if item.is_in_flight}
+    shapes = sorted({item.shape.name for item in supply.in_flight if item.shape is not None})
     found: dict[RequestId, PodUid] = {}
     for number, shape in itertools.product(range(_MOST_NUMBERS), shapes):
         for pod in pods[:MOST_PODS] if left else ():
@@ -121,10 +121,10 @@ def _origins(
 def _cancels(supply: "Supply", needed: "frozenset[RequestId]", text: str) -> tuple[Cancel, ...]:
     """Return the requests whose signals are to go: those that failed, and those that nothing needs."""
     found: list[Cancel] = []
-    for one in supply.in_flight:
-        if one.phase in {RequestPhase.FAILED, RequestPhase.EXPIRED}:
-            found.append(Cancel(one.id, one.phase, one.message))
-        elif one.phase in _CANCELLABLE and one.id not in needed:
-            reason = text if one.shape is not None else "its shape is not in the spec any more"
-            found.append(Cancel(one.id, RequestPhase.SUPERSEDED, reason))
-    return tuple(sorted(found, key=lambda one: one.id))
+    for item in supply.in_flight:
+        if item.phase in {RequestPhase.FAILED, RequestPhase.EXPIRED}:
+            found.append(Cancel(item.id, item.phase, item.message))
+        elif item.phase in _CANCELLABLE and item.id not in needed:
+            reason = text if item.shape is not None else "its shape is not in the spec any more"
+            found.append(Cancel(item.id, RequestPhase.SUPERSEDED, reason))
+    return tuple(sorted(found, key=lambda item: item.id))

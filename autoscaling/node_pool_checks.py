@@ -64,7 +64,7 @@ def _faults(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
         )
     for taint in facts.taints:
         if taint.effect != "PreferNoSchedule" and not any(
-            _is_same(taint, one) for one in terms.taints
+            _is_same(taint, item) for item in terms.taints
         ):
             yield (
                 f"NodePool {name} taints its nodes with {_text(taint)}, which pods of pool {pool} do not tolerate: "
@@ -105,15 +105,16 @@ def _warnings(terms: "ScalingTerms", facts: "NodePoolFacts") -> "Iterator[str]":
 
 def _has_request_label(facts: "NodePoolFacts") -> bool:
     return any(
-        one.key == SCALE_REQUEST_LABEL and one.operator == SelectorOperator.EXISTS.value
-        for one in facts.requirements
+        requirement.key == SCALE_REQUEST_LABEL
+        and requirement.operator == SelectorOperator.EXISTS.value
+        for requirement in facts.requirements
     )
 
 
 def _has_startup_taint(facts: "NodePoolFacts") -> bool:
     return any(
-        one.key == AGENT_NOT_READY_TAINT and one.effect == "NoSchedule"
-        for one in facts.startup_taints
+        taint.key == AGENT_NOT_READY_TAINT and taint.effect == "NoSchedule"
+        for taint in facts.startup_taints
     )
 
 
@@ -134,9 +135,9 @@ def _values(facts: "NodePoolFacts", key: str) -> set[str] | None:
     if key in facts.labels:
         return {facts.labels[key]}
     listed = [
-        set(one.values or ())
-        for one in facts.requirements
-        if one.key == key and one.operator == SelectorOperator.IN.value
+        set(requirement.values or ())
+        for requirement in facts.requirements
+        if requirement.key == key and requirement.operator == SelectorOperator.IN.value
     ]
     return set.intersection(*listed) if listed else None
 

@@ -76,10 +76,10 @@ class NodeSelection:
         if ZONE_LABEL in self.labels:
             return self.labels[ZONE_LABEL]
         found = {
-            tuple(one.values or ())
+            tuple(item.values or ())
             for term in self.terms
-            for one in [_in(term, ZONE_LABEL)]
-            if one is not None
+            for item in [_in(term, ZONE_LABEL)]
+            if item is not None
         }
         only = next(iter(found), ())
         has_each = all(_in(term, ZONE_LABEL) is not None for term in self.terms)
@@ -128,8 +128,8 @@ class ShapeLabels:
         self._shape = shape.name
         self._node_pool = shape.node_pool
         self._rules: dict[str, list[_Rule]] = {}
-        for one in shape.requirements:
-            self._add(one.key, one.operator.value, one.values)
+        for item in shape.requirements:
+            self._add(item.key, item.operator.value, item.values)
         for requirement in node_pool.requirements if node_pool is not None else ():
             self._add(requirement.key, requirement.operator, requirement.values)
         of_node_pool = dict(node_pool.labels) if node_pool is not None else {}
@@ -164,9 +164,12 @@ class ShapeLabels:
             return f"the pod's required node affinity names nodes, and a node of shape {self._shape} would be another one"
         return next(
             (
-                self._text(one.key, f"{one.operator.value} {one.key} {','.join(one.values or ())}")
-                for one in term.match_expressions or ()
-                if not self._is_possible(one)
+                self._text(
+                    expression.key,
+                    f"{expression.operator.value} {expression.key} {','.join(expression.values or ())}",
+                )
+                for expression in term.match_expressions or ()
+                if not self._is_possible(expression)
             ),
             "",
         )
@@ -223,7 +226,11 @@ def _of_new_nodes(terms: "tuple[NodeSelectorTerm, ...]") -> "tuple[NodeSelectorT
     """Return terms without the nodes that they exclude by name, none of which is a new one."""
     found: list[NodeSelectorTerm] = []
     for term in terms:
-        left = [one for one in term.match_expressions or () if not _excludes_nodes(one)]
+        left = [
+            expression
+            for expression in term.match_expressions or ()
+            if not _excludes_nodes(expression)
+        ]
         if len(left) == len(term.match_expressions or ()):
             found.append(term)
         elif left or term.match_fields:
@@ -248,7 +255,12 @@ def _names_nodes(term: "NodeSelectorTerm") -> bool:
 def _in(term: "NodeSelectorTerm", key: str) -> "SelectorRequirement | None":
     expressions: Iterable[SelectorRequirement] = term.match_expressions or ()
     return next(
-        (one for one in expressions if one.key == key and one.operator is SelectorOperator.IN), None
+        (
+            expression
+            for expression in expressions
+            if expression.key == key and expression.operator is SelectorOperator.IN
+        ),
+        None,
     )
 
 
@@ -258,7 +270,9 @@ def _holds(term: "NodeSelectorTerm", labels: "Mapping[str, str]") -> bool:
     return (
         bool(expressions)
         and not term.match_fields
-        and all(one.key in labels and one.matches(labels) for one in expressions)
+        and all(
+            expression.key in labels and expression.matches(labels) for expression in expressions
+        )
     )
 
 

@@ -49,13 +49,13 @@ def nodes_of_last_hour(
     """
     found = dict(_seen(terms, observed, claims)) | dict(counted)
     ages = {id_: min(at, now) for id_, at in found.items() if now - at < HOUR}
-    latest = sorted(ages.items(), key=lambda one: (one[1], one[0]))[-terms.max_nodes_per_hour :]
+    latest = sorted(ages.items(), key=lambda age: (age[1], age[0]))[-terms.max_nodes_per_hour :]
     return dict(latest)
 
 
 def counted_from(nodes: "Iterable[CountedNode] | None") -> "dict[str, dt.datetime]":
     """Return the nodes that a status keeps."""
-    return {one.id: at for one in nodes or () if (at := parse_time(one.at)) is not None}
+    return {node.id: at for node in nodes or () if (at := parse_time(node.at)) is not None}
 
 
 def counted_statuses(counted: "Mapping[str, dt.datetime]") -> list[CountedNode]:

@@ -298,6 +298,8 @@ def add_expected_node(
                 uuid=uuid,
                 pool=pool.name,
                 numa_node=0,
-                mig_instances=tuple((pool.mig_profile, f"{uuid}/{one}") for one in instances),
+                mig_instances=tuple(
+                    (pool.mig_profile, f"{uuid}/{instance}") for instance in instances
+                ),
             )
         )

@@ -96,9 +96,9 @@ class PlanAttempt:
         self._origins = origins
         self._now = now
         self._in_flight = [
-            one
-            for one in supply.in_flight
-            if one.is_in_flight and not (one.node is not None and one.node.is_leaving)
+            item
+            for item in supply.in_flight
+            if item.is_in_flight and not (item.node is not None and item.node.is_leaving)
         ]
         self._state = index.state(terms.pool.name)
         self._existing = existing
@@ -107,7 +107,7 @@ class PlanAttempt:
         self._choice = ShapeChoice(terms, index, supply, now=now)
         self._packing = Packing(terms.pool, index, now)
         self._classes: dict[_ClassKey, PodClass] = {}
-        self._used_ids = set(supply.used_ids) | {one.id for one in supply.in_flight}
+        self._used_ids = set(supply.used_ids) | {item.id for item in supply.in_flight}
         self._kept: set[RequestId] = set()
         # nodes on their way that minUnits or warmUnits need
         self.packed = 0
@@ -145,12 +145,12 @@ class PlanAttempt:
         """
         if not self._terms.min_units and not self._terms.warm_units:
             return None
-        idle = [one for one in self._packing.nodes if one.request and not one.pods]
+        idle = [item for item in self._packing.nodes if item.request and not item.pods]
         missing = self._missing_units()
         if self.is_capped:
-            capped = next(one for one in self.waits.values() if one.reason in CAPPED)
+            capped = next(wait for wait in self.waits.values() if wait.reason in CAPPED)
             return PodWait(capped.reason, capped.message) if max(missing) > 0 else None
-        for node in sorted(idle, key=lambda one: not one.is_launched):
+        for node in sorted(idle, key=lambda item: not item.is_launched):
             if max(missing) <= 0:
                 break
             if node.request is not None:
@@ -202,7 +202,7 @@ class PlanAttempt:
                 wait = self._choice.unserved(alike)
                 self.is_cut |= wait is None
                 self.waits[pod.uid] = wait or _VARIED
-        return [one for one in found if one[1] in planned]
+        return [item for item in found if item[1] in planned]
 
     def _class_of(self, pod: "PodFacts") -> PodClass:
         requests = pod.requests if self._counts_resources else NOTHING
@@ -223,12 +223,12 @@ class PlanAttempt:
     def _are_resources_known(self) -> bool:
         """Say whether a shape or a node of the pool tells its CPU or memory."""
         nodes = self._index.nodes
-        on_their_way = (one.node.name for one in self._in_flight if one.node is not None)
+        on_their_way = (item.node.name for item in self._in_flight if item.node is not None)
         present = (nodes.get(name) for name in (*self._existing.nodes, *on_their_way))
         told: Iterator[ShapeTerms | NodeFacts | None] = itertools.chain(self._terms.shapes, present)
         return any(
-            one is not None and (one.cpu_milli is not None or one.memory_mib is not None)
-            for one in told
+            item is not None and (item.cpu_milli is not None or item.memory_mib is not None)
+            for item in told
         )
 
     def _place(self, pod: "PodFacts", alike: PodClass) -> PodWait | None:
@@ -269,16 +269,16 @@ class PlanAttempt:
             at = positions.get(origin) if origin is not None else None
             return (_asked_at(one), len(pods) if at is None else at, one.id)
 
-        for one in sorted(self._in_flight, key=order):
-            if one.shape is None:
+        for item in sorted(self._in_flight, key=order):
+            if item.shape is None:
                 continue
-            origin = self._origins.get(one.id)
+            origin = self._origins.get(item.id)
             at = positions.get(origin) if origin is not None else None
-            node = self._on_its_way(one, one.shape, pods[at] if at is not None else None)
-            if one.node is not None and one.phase in _READY:
-                self._packing.add_ready(node, one.node.name)
+            node = self._on_its_way(item, item.shape, pods[at] if at is not None else None)
+            if item.node is not None and item.phase in _READY:
+                self._packing.add_ready(node, item.node.name)
             else:
-                self._packing.add_expected(node, one.shape)
+                self._packing.add_expected(node, item.shape)
 
     def _on_its_way(
         self, one: "ObservedRequest", shape: "ShapeTerms", origin: "PodFacts | None"
@@ -328,16 +328,16 @@ class PlanAttempt:
             for name, summary in self._existing.nodes.items()
             if (facts := nodes.get(name)) is not None and not facts.is_leaving
         ]
-        busy = [one for one in self._packing.nodes if one.request and one.pods]
-        total = sum(one.total for one in staying) + sum(one.size for one in busy)
-        free = sum(one.free for one in staying if one.is_reservable)
+        busy = [node for node in self._packing.nodes if node.request and node.pods]
+        total = sum(item.total for item in staying) + sum(item.size for item in busy)
+        free = sum(item.free for item in staying if item.is_reservable)
         free -= sum(
             pod.demand.units
-            for one in self._packing.nodes
-            if one.request is None
-            for pod in one.pods
+            for node in self._packing.nodes
+            if node.request is None
+            for pod in node.pods
         )
-        free += sum(one.free for one in busy)
+        free += sum(item.free for item in busy)
         return self._terms.min_units - total, self._terms.warm_units - free
 
     def _request(self, node: PackedNode) -> NodeRequest:

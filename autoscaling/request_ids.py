@@ -48,5 +48,5 @@ def is_id_of(pool: "PoolFacts", request: RequestId) -> bool:
 def pool_in_id(request: str) -> str:
     """Return the pool's name in an id, cut to `_LONGEST_POOL` characters; empty where it has not the form of ours."""
     prefix, _, digest = request.rpartition("-")
-    is_hash = len(digest) == _DIGITS and all(one in "0123456789abcdef" for one in digest)
+    is_hash = len(digest) == _DIGITS and all(item in "0123456789abcdef" for item in digest)
     return prefix if is_hash else ""

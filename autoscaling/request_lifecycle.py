@@ -52,7 +52,7 @@ def observed_requests(  # noqa: PLR0913  # the kinds of objects that a request l
         known: the pool's `status.autoscaling.requests`.
         deleted: last facts of NodeClaims that were deleted.
     """
-    before = {RequestId(one.id): one for one in known}
+    before = {RequestId(item.id): item for item in known}
     traces: dict[RequestId, RequestTrace] = {}
 
     def trace(request: RequestId) -> RequestTrace:
@@ -73,10 +73,10 @@ def observed_requests(  # noqa: PLR0913  # the kinds of objects that a request l
             if request_id in traces or request_id in before or is_id_of(terms.pool, request_id):
                 getattr(trace(request_id), into).append(claim)
     looks = (
-        RequestLook(terms, traces[one], nodes.get(one), before.get(one), now).observed()
-        for one in sorted(traces)
+        RequestLook(terms, traces[item], nodes.get(item), before.get(item), now).observed()
+        for item in sorted(traces)
     )
-    return tuple(one for one in looks if one is not None)
+    return tuple(look for look in looks if look is not None)
 
 
 def foreign_claims(observed: "Iterable[ObservedRequest]") -> "Iterator[ClaimFacts]":

@@ -63,13 +63,13 @@ class RequestLook:
     ) -> None:
         self._terms = terms
         self._id = trace.request
-        self._signals = tuple(sorted(trace.signals, key=lambda one: (one.name, one.uid)))
-        self._live = tuple(one for one in self._signals if not one.is_terminating)
+        self._signals = tuple(sorted(trace.signals, key=lambda signal: (signal.name, signal.uid)))
+        self._live = tuple(signal for signal in self._signals if not signal.is_terminating)
         self._node = node
         self._known = known
         self._now = now
         self._claim = _first_claim(trace.claims, known)
-        self._duplicates = len({one.uid for one in trace.claims}) - 1
+        self._duplicates = len({claim.uid for claim in trace.claims}) - 1
         self._gone = _gone_claim(trace, known) if self._claim is None else None
 
     def observed(self) -> ObservedRequest | None:
@@ -89,7 +89,7 @@ class RequestLook:
 
     @property
     def _shape_name(self) -> str:
-        named = next((one.shape for one in self._signals if one.shape), "")
+        named = next((signal.shape for signal in self._signals if signal.shape), "")
         return named or (self._known.shape if self._known is not None else "")
 
     @property
@@ -131,7 +131,7 @@ class RequestLook:
         return not self._is_asked_again(parse_time(known.since))
 
     def _is_asked_again(self, since: dt.datetime | None) -> bool:
-        return since is not None and any(one.created > since for one in self._live)
+        return since is not None and any(item.created > since for item in self._live)
 
     # --- phases ---
 
@@ -283,7 +283,7 @@ class RequestLook:
             if not self._signals:
                 return None
             return self._request(RequestPhase.SUPERSEDED, self._now, "its signal is being deleted")
-        asked = min(one.created for one in self._live)
+        asked = min(item.created for item in self._live)
         if self._told is not None and not self._is_asked_again(self._told_at):
             return self._failed(*self._told)
         for signal in self._live:
@@ -313,7 +313,7 @@ class RequestLook:
         if known is None or known.phase != RequestPhase.FAILED.value:
             return None
         name, _, message = known.message.partition(": ")
-        failure = next((one for one in Failure if one.value == name), None)
+        failure = next((item for item in Failure if item.value == name), None)
         return (failure, message) if failure is not None else (Failure.NODE_LOST, known.message)
 
     @property
@@ -379,7 +379,7 @@ def _first_claim(
     name = known.node_claim if known is not None else ""
     return min(
         claims,
-        key=lambda one: (one.is_terminating, one.name != name, one.created, one.name),
+        key=lambda claim: (claim.is_terminating, claim.name != name, claim.created, claim.name),
         default=None,
     )
 
@@ -388,5 +388,5 @@ def _gone_claim(trace: RequestTrace, known: "ScaleRequestStatus | None") -> "Cla
     """Return the last facts of the latest NodeClaim that was deleted, the known one first."""
     name = known.node_claim if known is not None else ""
     return max(
-        trace.deleted, key=lambda one: (one.name == name, one.created, one.name), default=None
+        trace.deleted, key=lambda item: (item.name == name, item.created, item.name), default=None
     )

@@ -70,7 +70,7 @@ class ScalingTerms:
     signal_resource: str = ""
 
     def shape(self, name: str) -> ShapeTerms | None:
-        return next((one for one in self.shapes if one.name == name), None)
+        return next((item for item in self.shapes if item.name == name), None)
 
 
 class RequestPhase(Enum):

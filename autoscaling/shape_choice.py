@@ -113,7 +113,7 @@ class ShapeChoice:
 
     def _fault_of_pods(self, shape: "ShapeTerms", alike: "PodClass") -> PodWait | None:
         if not self._empty.take(shape, alike.demand):
-            most = max(self._terms.shapes, key=lambda one: one.units)
+            most = max(self._terms.shapes, key=lambda item: item.units)
             return PodWait(
                 WaitReason.TOO_LARGE,
                 f"the pod needs {alike.demand.units} units of one node, and the largest shape of pool "
@@ -180,23 +180,23 @@ class ShapeChoice:
 
     def _back_off(self, shape: "ShapeTerms", alike: "PodClass | None") -> PodWait | None:
         zone = alike.selection.zone if alike is not None else ""
-        for one in self._supply.history:
-            if one.shape != shape.name or one.zone not in {"", zone}:
+        for item in self._supply.history:
+            if item.shape != shape.name or item.zone not in {"", zone}:
                 continue
-            if one.excluded_at and one.excluded_at == self._terms.generation:
+            if item.excluded_at and item.excluded_at == self._terms.generation:
                 return PodWait(
                     WaitReason.BACKING_OFF,
-                    f"shape {shape.name} is left out, since {one.without_devices} nodes in a row came without what it "
-                    f"promises{_details(one)}: look into the driver and the devices of its nodes, correct what the shape "
+                    f"shape {shape.name} is left out, since {item.without_devices} nodes in a row came without what it "
+                    f"promises{_details(item)}: look into the driver and the devices of its nodes, correct what the shape "
                     "says of its devices, then change spec.autoscaling to have it tried again",
                 )
-            if one.retry_after is not None and one.retry_after > self._now:
-                place = f" in zone {one.zone}" if one.zone else ""
-                times = "once" if one.failures <= 1 else f"{one.failures} times in a row"
+            if item.retry_after is not None and item.retry_after > self._now:
+                place = f" in zone {item.zone}" if item.zone else ""
+                times = "once" if item.failures <= 1 else f"{item.failures} times in a row"
                 return PodWait(
                     WaitReason.BACKING_OFF,
-                    f"shape {shape.name} failed {times}{place} ({one.reason or 'no reason given'}{_details(one)}) "
-                    f"and is asked for again at {one.retry_after:%H:%M:%S} UTC: name another shape in "
+                    f"shape {shape.name} failed {times}{place} ({item.reason or 'no reason given'}{_details(item)}) "
+                    f"and is asked for again at {item.retry_after:%H:%M:%S} UTC: name another shape in "
                     "spec.autoscaling.shapes to have that tried at once",
                 )
         return None

@@ -56,7 +56,7 @@ def updated_history(
         for entry in history
         if (one := _as_of(entry, terms, now)) is not None
     }
-    recorded = {one.id for one in known if one.phase == RequestPhase.FAILED.value}
+    recorded = {item.id for item in known if item.phase == RequestPhase.FAILED.value}
     for request in observed:
         if request.shape is None:
             continue
@@ -73,8 +73,8 @@ def failures_seen(
     observed: "Iterable[ObservedRequest]", known: "Sequence[ScaleRequestStatus]"
 ) -> "tuple[ObservedRequest, ...]":
     """Return the requests that failed since the look before."""
-    recorded = {one.id for one in known if one.phase == RequestPhase.FAILED.value}
-    return tuple(one for one in observed if one.failure is not None and one.id not in recorded)
+    recorded = {item.id for item in known if item.phase == RequestPhase.FAILED.value}
+    return tuple(item for item in observed if item.failure is not None and item.id not in recorded)
 
 
 def pause_after(failures: int, request: "RequestId") -> dt.timedelta:
@@ -100,16 +100,16 @@ def history_from(shapes: "Iterable[ShapeStatus] | None") -> tuple[ShapeHistory, 
     """Return the history that a status keeps."""
     return tuple(
         ShapeHistory(
-            shape=one.name,
-            zone=one.zone,
-            failures=one.failures,
-            retry_after=parse_time(one.retry_after),
-            without_devices=one.nodes_without_devices,
-            excluded_at=one.excluded_at,
-            reason=one.reason,
-            message=one.message,
+            shape=item.name,
+            zone=item.zone,
+            failures=item.failures,
+            retry_after=parse_time(item.retry_after),
+            without_devices=item.nodes_without_devices,
+            excluded_at=item.excluded_at,
+            reason=item.reason,
+            message=item.message,
         )
-        for one in shapes or ()
+        for item in shapes or ()
     )
 
 
@@ -117,16 +117,16 @@ def shape_statuses(history: "Iterable[ShapeHistory]") -> list[ShapeStatus]:
     """Return a history as a status keeps it."""
     return [
         ShapeStatus(
-            name=one.shape,
-            zone=one.zone,
-            failures=one.failures,
-            retry_after=format_time(one.retry_after) if one.retry_after is not None else "",
-            nodes_without_devices=one.without_devices,
-            excluded_at=one.excluded_at,
-            reason=one.reason,
-            message=one.message,
+            name=item.shape,
+            zone=item.zone,
+            failures=item.failures,
+            retry_after=format_time(item.retry_after) if item.retry_after is not None else "",
+            nodes_without_devices=item.without_devices,
+            excluded_at=item.excluded_at,
+            reason=item.reason,
+            message=item.message,
         )
-        for one in history
+        for item in history
     ]
 
 
@@ -160,7 +160,7 @@ def _has_fewer_units(request: "ObservedRequest") -> bool:
 
 def _zone_of(request: "ObservedRequest") -> str:
     """Return the zone that the pods of the request pinned; empty where they did not."""
-    selectors = [one.node_selector for one in request.signals]
+    selectors = [signal.node_selector for signal in request.signals]
     zones = {selector.get(ZONE_LABEL, "") for selector in selectors}
     return zones.pop() if len(zones) == 1 else ""
 

@@ -33,7 +33,7 @@ def scaling_terms(pool: "GPUPool", facts: PoolFacts) -> ScalingTerms | None:
         pool=facts,
         generation=pool.metadata.generation or 0,
         backend=spec.backend,
-        shapes=tuple(_shape(one, facts) for one in spec.shapes or ()),
+        shapes=tuple(_shape(shape, facts) for shape in spec.shapes or ()),
         taints=pool.taints,
         node_selector=pool.spec.node_selector,
         min_units=spec.min_units,
@@ -58,21 +58,21 @@ def _faults(spec: Autoscaling) -> "Iterator[str]":
     shapes = spec.shapes or ()
     if not shapes:
         yield "spec.autoscaling.shapes is empty, so no node is asked for: name a shape"
-    names = [one.name for one in shapes]
+    names = [shape.name for shape in shapes]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f'spec.autoscaling.shapes has "{name}" more than once: only the first is used for nodes on their way'
     budget = spec.budget or Budget()
     amounts = {
         "spec.autoscaling.budget.perHour": budget.per_hour,
         "spec.autoscaling.budget.perDay": budget.per_day,
-    } | {f"pricePerHour of shape {one.name}": one.price_per_hour for one in shapes}
+    } | {f"pricePerHour of shape {shape.name}": shape.price_per_hour for shape in shapes}
     for field, amount in amounts.items():
         if amount is not None and _micro(amount) is None:
             yield f'{field} is "{str(amount)[:32]}", which is no amount and is not considered: write a number such as 12.50'
-    for one in shapes:
-        for field, quantity in (("cpu", one.cpu), ("memory", one.memory)):
+    for shape in shapes:
+        for field, quantity in (("cpu", shape.cpu), ("memory", shape.memory)):
             if quantity is not None and None in allocatable({CPU: quantity, MEMORY: quantity}):
-                yield f'{field} of shape {one.name} is "{str(quantity)[:32]}", which is no quantity and is not considered'
+                yield f'{field} of shape {shape.name} is "{str(quantity)[:32]}", which is no quantity and is not considered'
     if _seconds(spec.idle_after) is None:
         yield f'spec.autoscaling.idleAfter is "{spec.idle_after[:32]}", which is no duration: {DEFAULT_IDLE_AFTER} is used'
     if spec.max_units is not None and spec.min_units > spec.max_units:
@@ -96,9 +96,11 @@ def _shape(shape: NodeShape, facts: PoolFacts) -> ShapeTerms:
         units_per_device=per_device,
         requirements=requirements,
         labels={
-            one.key: one.values[0]
-            for one in requirements
-            if one.operator is SelectorOperator.IN and one.values and len(one.values) == 1
+            requirement.key: requirement.values[0]
+            for requirement in requirements
+            if requirement.operator is SelectorOperator.IN
+            and requirement.values
+            and len(requirement.values) == 1
         },
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,

@@ -37,7 +37,7 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
     agent.add_argument(
         "--hand-out",
         type=_hand_out,
-        metavar="|".join(one.value for one in HandOut),
+        metavar="|".join(item.value for item in HandOut),
         help="how containers receive their devices (CDI)",
     )
     agent.add_argument("--cdi-kind", metavar="KIND", help=f"of CDI names ({_default('cdi_kind')})")
@@ -122,9 +122,9 @@ def settings_of(known: argparse.Namespace) -> AgentSettings:
         ValueError: the flags do not go together; the text says why.
     """
     given: dict[str, Any] = {
-        one.name: value
-        for one in fields(AgentSettings)
-        if (value := getattr(known, one.name, None)) is not None
+        field.name: value
+        for field in fields(AgentSettings)
+        if (value := getattr(known, field.name, None)) is not None
     }
     return AgentSettings(**given)
 
@@ -200,7 +200,7 @@ def _hand_out(text: str) -> HandOut:
     try:
         return HandOut(text)
     except ValueError:
-        ways = ", ".join(one.value for one in HandOut)
+        ways = ", ".join(item.value for item in HandOut)
         raise argparse.ArgumentTypeError(f"{text!r}: choose among {ways}") from None
 
 
@@ -212,7 +212,7 @@ def _xids(text: str) -> frozenset[int]:
 
 
 def _names(text: str) -> frozenset[str]:
-    return frozenset(part for one in text.split(",") if (part := one.strip()))
+    return frozenset(part for item in text.split(",") if (part := item.strip()))
 
 
 def _bytes(text: str) -> int:
@@ -223,5 +223,5 @@ def _bytes(text: str) -> int:
 
 
 def _default(name: str) -> object:
-    value = next(one.default for one in fields(AgentSettings) if one.name == name)
+    value = next(field.default for field in fields(AgentSettings) if field.name == name)
     return "" if value is MISSING or value is None else value

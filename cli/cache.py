@@ -280,7 +280,7 @@ def _policy(options: "argparse.Namespace") -> "SignaturePolicy":
         except PublicKeyError as error:
             raise CommandLineError(f"--key {file} is {error}") from error
         keys.append(text)
-    identities = [SignerIdentity(subject=one, issuer=issuer) for one, issuer in options.identity]
+    identities = [SignerIdentity(subject=item, issuer=issuer) for item, issuer in options.identity]
     if not keys and not identities:
         raise CommandLineError("no signer is given: name at least one with --key or --identity")
     try:

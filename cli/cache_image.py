@@ -100,12 +100,12 @@ def _packed(request: CacheImageRequest) -> "Iterator[_Image]":
     """Return the image; its layer is a temporary file until the context ends."""
     files = _files_of(request.directory)
     contents = {
-        one.path: (request.directory / one.path).read_bytes() for one in describing_files(files)
+        item.path: (request.directory / item.path).read_bytes() for item in describing_files(files)
     }
     title = request.reference.repository.rpartition("/")[2]
     packed = pack_cache(files, contents, title=title, targets=request.targets)
     sources: dict[str, bytes | Path] = {
-        packed.path_of(one): request.directory / one.path for one in packed.files
+        packed.path_of(item): request.directory / item.path for item in packed.files
     }
     sources[packed.type.manifest_file] = packed.manifest_json
     with tempfile.NamedTemporaryFile(prefix="kernel-cache-", suffix=".tar.gz") as file:

@@ -105,10 +105,10 @@ class ObjectGroup:
 def build_installed_objects(installation: "Installation") -> list[Json]:
     """Return the objects that the values ask for."""
     return [
-        one
+        object_
         for group in build_groups(installation)
         if group.is_wanted(installation.values) and not group.is_hook
-        for one in group.objects
+        for object_ in group.objects
     ]
 
 

@@ -59,10 +59,10 @@ def _pool_of(file: Path, name: str | None) -> GPUPool:
         raise CommandLineError(str(error)) from error
     except UNDECODABLE as error:
         raise CommandLineError(f"{file}: the GPUPool cannot be decoded: {error}") from error
-    named = [one for one in found if name is None or one.name == name]
+    named = [entry for entry in found if name is None or entry.name == name]
     if len(named) == 1:
         return named[0]
-    there = ", ".join(one.name for one in found) or "none"
+    there = ", ".join(entry.name for entry in found) or "none"
     raise CommandLineError(
         f"{file} has {len(named)} GPUPools"
         + (f" with the name {name}" if name else "; --pool NAME chooses one")

@@ -264,7 +264,10 @@ class DemoCluster:
         self, name: str, type_: str, namespace: str = "default"
     ) -> Condition | None:
         pod = await self.client.get(PODS, _ScheduledPod, name, namespace=namespace)
-        return next((one for one in pod.status.conditions or () if one.type == type_), None)
+        return next(
+            (condition for condition in pod.status.conditions or () if condition.type == type_),
+            None,
+        )
 
     async def why_unscheduled(self, name: str, namespace: str = "default") -> str:
         """Return kube-scheduler's message about an unschedulable pod, or nothing."""
@@ -276,7 +279,7 @@ class DemoCluster:
 
     async def devices(self) -> dict[str, GPUDevice]:
         found = (await self.client.list_(GPU_DEVICES, GPUDevice)).items
-        return {one.name: one for one in sorted(found, key=lambda one: one.name)}
+        return {entry.name: entry for entry in sorted(found, key=lambda item: item.name)}
 
     async def device(self, name: str) -> GPUDevice:
         return await self.client.get(GPU_DEVICES, GPUDevice, name)
@@ -339,8 +342,8 @@ class DemoCluster:
         """Return the digests of the caches that are on a node's disk."""
         directory = self._cache_directory(node) / "content"
         return [
-            one.replace("-", ":", 1)
-            for one in sorted(await asyncio.to_thread(os.listdir, directory))
+            item.replace("-", ":", 1)
+            for item in sorted(await asyncio.to_thread(os.listdir, directory))
         ]
 
     def _cache_directory(self, node: str) -> "Path":

@@ -89,7 +89,7 @@ class LifeScript:
 
     def next(self) -> Action:
         self._step += 1
-        due = next((one for one in self._ends if one.step <= self._step), None)
+        due = next((end for end in self._ends if end.step <= self._step), None)
         if due is not None:
             self._ends.remove(due)
             return due.action
@@ -98,8 +98,8 @@ class LifeScript:
         if self._step % UNSCHEDULED_EVERY == 0:
             return self._unscheduled()
         pool = self.pools[self._step % len(self.pools)]
-        pods = [one for one in self._pods if one.pool == pool.name]
-        load = sum(one.units for one in pods) / pool.units
+        pods = [pod for pod in self._pods if pod.pool == pool.name]
+        load = sum(pod.units for pod in pods) / pool.units
         chance = next((chance for below, chance in _CREATE_BELOW if load < below), 0.0)
         if not pods or self._chance.random() < chance:
             return self._created(pool)

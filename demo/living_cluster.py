@@ -89,15 +89,17 @@ def device_table(node: str) -> "list[FakeDevice]":
     numbers = range(DEVICES_PER_NODE)
     match node:
         case _ if node in TRAINING_NODES:
-            return [a_device(H200, node, one, numa_node=one // 4) for one in numbers]
+            return [a_device(H200, node, number, numa_node=number // 4) for number in numbers]
         case "gpu-3":
-            return [a_device(L40S, node, one, numa_node=one // 4) for one in numbers]
+            return [a_device(L40S, node, number, numa_node=number // 4) for number in numbers]
         case "gpu-4":
             mig = (MIG_PROFILE, INSTANCES_PER_DEVICE)
-            return [a_device(H100, node, one, numa_node=one // 4, mig=mig) for one in numbers]
+            return [
+                a_device(H100, node, number, numa_node=number // 4, mig=mig) for number in numbers
+            ]
         case _:
             half = DEVICES_PER_NODE // 2
-            return [a_device(L40S if one < half else A10, node, one) for one in numbers]
+            return [a_device(L40S if number < half else A10, node, number) for number in numbers]
 
 
 FLEET: Final = Fleet(nodes=NODES, devices_of=device_table, namespaces=NAMESPACES, has_caches=False)
@@ -140,7 +142,7 @@ class LivingCluster:
     def __init__(self, cluster: DemoCluster, seed: int) -> None:
         self.cluster = cluster
         self._clock = cluster.clock
-        devices = [(node, one) for node in NODES[:-1] for one in range(DEVICES_PER_NODE)]
+        devices = [(node, item) for node in NODES[:-1] for item in range(DEVICES_PER_NODE)]
         self._script = LifeScript(seed, POOLS, tuple(devices))
         self._steps = 0
         self._heard_at = self._clock.monotonic()
@@ -212,9 +214,9 @@ class LivingCluster:
         """Delete old Events, as API servers do after an hour, and the log of requests."""
         client = self.cluster.client
         events = (await client.list_(EVENTS, PartialObjectMetadata)).items
-        events.sort(key=lambda one: one.metadata.creation_timestamp or "")
-        for one in events[:-MOST_EVENTS]:
-            meta = one.metadata
+        events.sort(key=lambda event: event.metadata.creation_timestamp or "")
+        for event in events[:-MOST_EVENTS]:
+            meta = event.metadata
             try:
                 await client.delete(EVENTS, meta.name, namespace=meta.namespace)
             except NotFound:
@@ -264,9 +266,9 @@ async def _until_ready(cluster: DemoCluster) -> None:
 async def _is_ready(cluster: DemoCluster) -> bool:
     inventories = (await cluster.client.list_(GPU_NODE_INVENTORIES, GPUNodeInventory)).items
     ready = [
-        one
-        for one in inventories
-        if is_condition(one, InventoryCondition.READY_FOR_POOLING, "True")
+        inventory
+        for inventory in inventories
+        if is_condition(inventory, InventoryCondition.READY_FOR_POOLING, "True")
     ]
     if len(ready) < len(NODES):
         return False

@@ -82,13 +82,13 @@ async def run_demo(log_file: Path | None, parts: "Sequence[Part]" = PARTS) -> in
 
         async def tell_others(_story: Story) -> None:
             nonlocal failed
-            for one in beside:
-                failed = failed or await ended(one.tell(), one.log)
+            for item in beside:
+                failed = failed or await ended(item.tell(), item.log)
 
         told = (*chapters[:-1], tell_others, chapters[-1])
         async with BackgroundTasks() as group:
-            for one in beside:
-                group.spawn(one.run(), "a part of the demo")
+            for item in beside:
+                group.spawn(item.run(), "a part of the demo")
             _introduce()
             status = await ended(_run(told, fleet, folder / "first", log=log, tell=say), log)
             status = status or failed

@@ -35,13 +35,13 @@ class _KnownDevices:
             cuda_version="12.8",
             devices=tuple(
                 DriverDevice(
-                    address=one.address,
-                    uuid=one.uuid,
+                    address=item.address,
+                    uuid=item.uuid,
                     minor=number,
-                    product=one.product,
-                    compute_capability=one.compute_capability,
+                    product=item.product,
+                    compute_capability=item.compute_capability,
                 )
-                for number, one in enumerate(device_table(node))
+                for number, item in enumerate(device_table(node))
             ),
         )
 
@@ -74,8 +74,8 @@ def cache_settings(
     node: str, directory: "Path", *, kubelet: "Path", registry: str, grace_s: float
 ) -> AgentSettings:
     """Make the directories of a node's kubelet, and return the settings of its agent."""
-    for one in (kubelet / "pods", kubelet / REGISTRY):
-        one.mkdir(parents=True)
+    for item in (kubelet / "pods", kubelet / REGISTRY):
+        item.mkdir(parents=True)
     return AgentSettings(
         node=node,
         roles=ROLES,

@@ -105,14 +105,14 @@ class NodePrograms:
     async def _detect(self, node: str) -> None:
         devices = [
             PciDevice(
-                address=one.address,
+                address=item.address,
                 vendor=NVIDIA,
-                device=one.pci_device,
+                device=item.pci_device,
                 class_=DISPLAY_CLASS,
-                numa_node=one.numa_node,
+                numa_node=item.numa_node,
                 driver="nvidia",
             )
-            for one in self._devices_of(node)
+            for item in self._devices_of(node)
         ]
         await write_report(self._client, devices, node=node, namespace=constants.DEFAULT_NAMESPACE)
 

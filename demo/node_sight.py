@@ -53,7 +53,7 @@ async def sight_of(cluster: "DemoCluster", node: str) -> NodeSight:
     return NodeSight(
         detected=await _detected(cluster, node),
         is_labelled=found.metadata.owns_label(PRESENT_LABEL_MANAGER, PRESENT_LABEL),
-        devices=sum(1 for one in devices if one.status.node_name == node),
+        devices=sum(1 for device in devices if device.status.node_name == node),
         passed=frozenset(await _passed(cluster, node)),
         inventory=await inventory_of(cluster, node),
     )
@@ -68,7 +68,7 @@ async def inventory_of(cluster: "DemoCluster", node: str) -> GPUNodeInventory:
 
 
 def conditions_of(inventory: GPUNodeInventory) -> "dict[str, Condition]":
-    return {one.type: one for one in inventory.status.conditions or ()}
+    return {condition.type: condition for condition in inventory.status.conditions or ()}
 
 
 def is_condition(inventory: GPUNodeInventory, type_: InventoryCondition, status: str) -> bool:
@@ -80,7 +80,7 @@ def is_condition(inventory: GPUNodeInventory, type_: InventoryCondition, status:
 def operand_rows(inventories: "Iterable[GPUNodeInventory]") -> "list[Sequence[str]]":
     """Return node, operand and readiness of every operand, and since when one is not ready."""
     rows: list[Sequence[str]] = [("NODE", "OPERAND", "READY", "SINCE")]
-    for inventory in sorted(inventories, key=lambda one: one.metadata.name):
+    for inventory in sorted(inventories, key=lambda item: item.metadata.name):
         conditions = conditions_of(inventory)
         for operand in inventory.status.operands or ():
             condition = conditions.get(_CONDITION_OF[operand.name].value)
@@ -110,7 +110,7 @@ async def _passed(cluster: "DemoCluster", node: str) -> list[str]:
     except NotFound:
         return []
     statuses = pod["status"].get("initContainerStatuses", ())
-    return [one["name"] for one in statuses if one["ready"]]
+    return [status["name"] for status in statuses if status["ready"]]
 
 
 def _clock_time(condition: "Condition") -> str:

@@ -70,7 +70,7 @@ class SoftwarePrograms:
             return
         listing = await self._client.list_(PODS, Json, field_selector=f"spec.nodeName={node}")
         if node in self.drivers:
-            self.held += [one["metadata"]["name"] for one in listing.items if _holds_driver(one)]
+            self.held += [item["metadata"]["name"] for item in listing.items if _holds_driver(item)]
         self._passed[node].clear()
         await asyncio.sleep(LOAD_S)
         self.drivers[node] = image
@@ -79,7 +79,9 @@ class SoftwarePrograms:
     async def _image_of(self, pod: "Pod") -> str:
         meta = pod.metadata
         found = await self._client.get(PODS, Json, meta.name, namespace=meta.namespace)
-        images = {one["name"]: one["image"] for one in found["spec"]["containers"]}
+        images = {
+            container["name"]: container["image"] for container in found["spec"]["containers"]
+        }
         return str(images[DRIVER])
 
     async def _step(self, node: str, step: str, *, is_check: bool) -> None:
@@ -97,11 +99,11 @@ def _holds_driver(pod: Json) -> bool:
     labels = pod["metadata"].get("labels") or {}
     limits = (
         name
-        for one in pod["spec"]["containers"]
-        for name in (one.get("resources") or {}).get("limits") or {}
+        for container in pod["spec"]["containers"]
+        for name in (container.get("resources") or {}).get("limits") or {}
     )
     is_over = pod["status"].get("phase") in {"Succeeded", "Failed"}
     return not is_over and (
         labels.get(NAME_LABEL) == constants.NODE_AGENT
-        or any(one.startswith(RESOURCE_PREFIX) for one in limits)
+        or any(limit.startswith(RESOURCE_PREFIX) for limit in limits)
     )

@@ -54,7 +54,9 @@ class CacheTargets:
         first: Misfit | None = None
         several: list[CacheName] = []
         for name, cache in self.caches:
-            misfits = [fit for one in wanted if isinstance(fit := _fit(cache.targets, one), Misfit)]
+            misfits = [
+                fit for item in wanted if isinstance(fit := _fit(cache.targets, item), Misfit)
+            ]
             if misfits and len(misfits) == len(wanted):
                 return f"kernel cache {name} fits", misfits[0].reason
             if misfits:
@@ -120,13 +122,13 @@ class CacheIndex:
         if before == extracted:
             return
         self._move()
-        for one in before - extracted:
-            nodes = self._warm[one]
+        for item in before - extracted:
+            nodes = self._warm[item]
             nodes.discard(node)
             if not nodes:
-                del self._warm[one]
-        for one in extracted - before:
-            self._warm.setdefault(one, set()).add(node)
+                del self._warm[item]
+        for item in extracted - before:
+            self._warm.setdefault(item, set()).add(node)
 
     def known(self) -> "Mapping[CacheName, KnownCache]":
         """Return the resolved caches."""
@@ -147,7 +149,7 @@ class CacheIndex:
         return self._wishes[wanted]
 
     def _wish(self, names: "tuple[CacheName, ...]") -> CacheWish | None:
-        found = tuple((one, self._caches[one]) for one in names if one in self._caches)
+        found = tuple((item, self._caches[item]) for item in names if item in self._caches)
         if not found:
             return None
         nodes = [self.warm_nodes(name) for name, _ in found]

@@ -110,10 +110,11 @@ def device_fit(
     left = sorted(targets)
     mine = _canonical(device)
     for part, words in _PARTS:
-        near = [one for one in left if getattr(_canonical(one), part) == getattr(mine, part)]
+        near = [item for item in left if getattr(_canonical(item), part) == getattr(mine, part)]
         if not near:
             wanted = " or ".join(
-                truncate(str(value)) for value in dict.fromkeys(getattr(one, part) for one in left)
+                truncate(str(value))
+                for value in dict.fromkeys(getattr(item, part) for item in left)
             )
             return Misfit(f"{words} {wanted} of the cache, device has {getattr(mine, part)}")
         left = near

@@ -242,8 +242,8 @@ def _targets(label: str, text: str) -> tuple[KernelTarget, ...]:
         raise CacheImageError(f"label {label} is malformed: {truncate(str(error))}") from error
     return tuple(
         dict.fromkeys(
-            KernelTarget(backend=one.backend, arch=one.arch, warp_size=one.warp_size)
-            for one in summary.targets
+            KernelTarget(backend=target.backend, arch=target.arch, warp_size=target.warp_size)
+            for target in summary.targets
         )
     )
 

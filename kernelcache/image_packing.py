@@ -95,11 +95,11 @@ class _Factors(msgspec.Struct):
 def describing_files(files: "Iterable[CacheFile]") -> list[CacheFile]:
     """Return the files whose content `pack_cache` needs."""
     return sorted(
-        one
-        for one in files
-        if one.path.endswith(".json")
-        and not _name(one.path).startswith(_TRITON_GROUP)
-        and one.size <= MAX_DESCRIBING_BYTES
+        file
+        for file in files
+        if file.path.endswith(".json")
+        and not _name(file.path).startswith(_TRITON_GROUP)
+        and file.size <= MAX_DESCRIBING_BYTES
     )
 
 
@@ -122,14 +122,14 @@ def pack_cache(
         PackingError: the directory is no cache, does not say what it was compiled for, or holds a secret.
     """
     ordered = tuple(sorted(files))
-    type_ = detect_type(one.path for one in ordered)
+    type_ = detect_type(item.path for item in ordered)
     _check_secrets(contents)
     kernels = {
         path: kernel
         for path, content in sorted(contents.items())
         if (kernel := _kernel(content)) is not None
     }
-    found = sorted({_target(one.target) for one in kernels.values()} | set(targets))
+    found = sorted({_target(item.target) for item in kernels.values()} | set(targets))
     if not found:
         raise PackingError(
             f"none of {len(contents)} JSON files has Triton's hash and target {{backend, arch, warp_size}}:"
@@ -143,8 +143,8 @@ def pack_cache(
         entries = _vllm_entries(ordered, kernels)
     labels = {
         type_.entry_count_label: str(len(entries)),
-        type_.summary_label: _json({"targets": [_summary(one) for one in found]}).decode(),
-        type_.size_label: str(sum(one.size for one in ordered)),
+        type_.summary_label: _json({"targets": [_summary(item) for item in found]}).decode(),
+        type_.size_label: str(sum(item.size for item in ordered)),
         "org.opencontainers.image.title": title,
     }
     if type_ is CacheType.VLLM:
@@ -168,8 +168,8 @@ def detect_type(paths: "Iterable[str]") -> CacheType:
     parts = [path.split("/") for path in paths]
     if not parts:
         raise PackingError("the directory has no files: give the directory of a compiled cache")
-    is_vllm = any(one[0] == _VLLM_ROOT and len(one) > 2 for one in parts)
-    is_triton = any(len(one) == 2 and _is_of_triton(one[1]) for one in parts)
+    is_vllm = any(part[0] == _VLLM_ROOT and len(part) > 2 for part in parts)
+    is_triton = any(len(part) == 2 and _is_of_triton(part[1]) for part in parts)
     match is_triton, is_vllm:
         case True, False:
             return CacheType.TRITON
@@ -180,7 +180,7 @@ def detect_type(paths: "Iterable[str]") -> CacheType:
                 f"the directory has Triton's <hash>/ and vLLM's {_VLLM_ROOT}/: pack each by itself"
             )
         case _:
-            top = listed({one[0] for one in parts})
+            top = listed({part[0] for part in parts})
             raise PackingError(
                 f"the directory is no kernel cache: it has {top}, and neither Triton's"
                 f" <hash>/<kernel>.json with its objects nor vLLM's {_VLLM_ROOT}/"
@@ -285,7 +285,7 @@ def _vllm_entries(
     unpacked = {vllm_hash for vllm_hash, form in found if form == "triton"}
     return [
         {"vllmHash": vllm_hash, "cacheFormat": form, **({"triton": triton} if triton else {})}
-        for (vllm_hash, form), triton in sorted(found.items(), key=lambda one: one[0])
+        for (vllm_hash, form), triton in sorted(found.items(), key=lambda item: item[0])
         # Beside unpacked kernels, the other files of the same hash are their index.
         if form != "binary" or vllm_hash not in unpacked
     ]

@@ -146,12 +146,12 @@ async def decode_items(
     decoder = msgspec.json.Decoder(item_type)
     items: list[P] = []
     unread: list[UnreadObject] = []
-    for number, one in enumerate(raw, start=1):
+    for number, item in enumerate(raw, start=1):
         try:
-            projected = project(decoder.decode(one))
+            projected = project(decoder.decode(item))
         except Exception as error:  # noqa: BLE001  # the per-item boundary: counted, and said
-            report_undecodable(one, resource.plural, error)
-            unread.append(unread_object(one))
+            report_undecodable(item, resource.plural, error)
+            unread.append(unread_object(item))
             continue
         if projected is not None:
             items.append(projected)

@@ -133,8 +133,8 @@ class IndexedStore(Generic[K, G, Item]):
             for key in gone:
                 self.remove(key)
             yield
-        for some in steps(items):
-            for item in some:
+        for entry in steps(items):
+            for item in entry:
                 self.upsert(item)
             yield
 

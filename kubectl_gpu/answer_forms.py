@@ -114,7 +114,9 @@ def structured(document: Document, names: "Iterable[str]", *, form: str) -> str 
 
 def table_text(table: Table, terminal: "Terminal", layout: TableLayout) -> str:
     """Return the lines of a table; on a narrow terminal without the columns that are least needed."""
-    shown = [place for place, one in enumerate(table.columns) if layout.is_wide or not one.is_wide]
+    shown = [
+        place for place, item in enumerate(table.columns) if layout.is_wide or not item.is_wide
+    ]
     cells = [[_cell(row[place]) for place in range(len(table.columns))] for row in table.rows]
     left_out: list[str] = []
     while terminal.width is not None and not layout.is_wide:

@@ -58,12 +58,12 @@ class DockerConfig:
             UnusableCredentials: entries match, and none of them can be used.
         """
         image = f"{reference.registry}/{reference.repository}"
-        found = [one for key, one in self.entries if _matches(key, image)]
+        found = [item for key, item in self.entries if _matches(key, image)]
         if not found and reference.registry == _DEFAULT_REGISTRY:
-            found = [one for key, one in self.entries if key == _DEFAULT_ENTRY]
-        usable = tuple(one for one in found if isinstance(one, BasicCredentials))
+            found = [item for key, item in self.entries if key == _DEFAULT_ENTRY]
+        usable = tuple(item for item in found if isinstance(item, BasicCredentials))
         if found and not usable:
-            reason = next(one for one in found if isinstance(one, str))
+            reason = next(item for item in found if isinstance(item, str))
             raise UnusableCredentials(image, reason, _CURE)
         return usable
 
@@ -88,12 +88,12 @@ def parse_docker_configs(secrets: "Sequence[tuple[str, bytes]]") -> DockerConfig
     entries: list[tuple[str, BasicCredentials | str]] = []
     for name, content in secrets:
         entries += [
-            (key, _usable(name, one))
-            for location, one in _read(name, content)
+            (key, _usable(name, item))
+            for location, item in _read(name, content)
             if (key := _key(location)) is not None
         ]
     # Stable: of equal keys the secret that is named first is tried first.
-    return DockerConfig(entries=tuple(sorted(entries, key=lambda one: one[0], reverse=True)))
+    return DockerConfig(entries=tuple(sorted(entries, key=lambda entry: entry[0], reverse=True)))
 
 
 def _read(name: str, content: bytes) -> "list[tuple[str, _Entry]]":

@@ -133,4 +133,4 @@ _MOST_OF_A_TEXT: Final = 4096
 def one_line(text: str) -> str:
     """Return foreign text on one line, truncated, and with nothing that a terminal would act upon."""
     words = " ".join(text[:_MOST_OF_A_TEXT].split())
-    return truncate("".join(one if one.isprintable() else "?" for one in words), 512)
+    return truncate("".join(word if word.isprintable() else "?" for word in words), 512)

@@ -64,8 +64,8 @@ def _files(
         "oci-layout": msgspec.json.encode({"imageLayoutVersion": "1.0.0"}),
         "index.json": msgspec.json.encode(index, order="sorted"),
     } | {
-        f"blobs/{one.descriptor.digest.replace(':', '/')}": one.content
-        for one in (*blobs, manifest)
+        f"blobs/{blob.descriptor.digest.replace(':', '/')}": blob.content
+        for blob in (*blobs, manifest)
     }
 
 

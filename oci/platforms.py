@@ -95,12 +95,12 @@ def choose_platform(
     Raises:
         PlatformMissing: the index has none.
     """
-    found = [one for one in entries if one.platform == platform]
-    unnamed = [one for one in entries if one.platform is None]
+    found = [entry for entry in entries if entry.platform == platform]
+    unnamed = [entry for entry in entries if entry.platform is None]
     if not found and len(unnamed) == 1 == len(entries):
         found = unnamed
     if not found:
-        there = listed({str(one.platform or "no platform") for one in entries}) or "nothing"
+        there = listed({str(entry.platform or "no platform") for entry in entries}) or "nothing"
         raise PlatformMissing(
             name, f"the index has no image for {platform}; it has {there}", "build one for it"
         )

@@ -114,9 +114,9 @@ class RegistryAuthorization:
         found = self._credentials.credentials_of(scope.reference)
         denied: AccessDenied | None = None
         has_answer = False
-        for one in found or self._anonymous(scope, challenge):
+        for item in found or self._anonymous(scope, challenge):
             try:
-                grant = await self._grant(scope, challenge, one)
+                grant = await self._grant(scope, challenge, item)
             except AccessDenied as error:
                 denied = error
                 continue
@@ -186,6 +186,6 @@ class RegistryAuthorization:
 
     def _keep(self, scope: AccessScope, grant: _Grant) -> None:
         now = self._clock.monotonic()
-        for key in [key for key, one in self._grants.items() if one.expires_at <= now]:
+        for key in [key for key, item in self._grants.items() if item.expires_at <= now]:
             del self._grants[key]
         self._grants[scope.key] = grant

@@ -130,7 +130,7 @@ class SignaturePush:
             grown = grown_referrers(present and present.content, manifest)
             await self._push.push(tagged, [], BlobSource.of(OCI_INDEX, grown))
             listed = await self._client.referrers(reference, image.digest)
-            if any(one.descriptor.digest == manifest.digest for one in listed):
+            if any(item.descriptor.digest == manifest.digest for item in listed):
                 return
         _overwritten(tagged)
 
@@ -143,7 +143,7 @@ def _has_signed(
     form: "type[SignatureMaterial]",
 ) -> bool:
     policy = SignaturePolicy(keys=(key.public,), identities=frozenset())
-    materials = [one for one in shown.materials if isinstance(one, form)]
+    materials = [material for material in shown.materials if isinstance(material, form)]
     verdict = verify_signatures(image.digest, materials, policy=policy, trust_root=None)
     return isinstance(verdict, SignatureVerified)
 

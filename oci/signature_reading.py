@@ -88,8 +88,8 @@ class _Reading:
         """Read at the same time, and keep what is wrong with the content as problems."""
         try:
             async with asyncio.TaskGroup() as group:
-                for one in readings:
-                    group.create_task(self._attempt(one))
+                for reading in readings:
+                    group.create_task(self._attempt(reading))
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
 
@@ -106,18 +106,18 @@ class _Reading:
         if found is None:
             return
         blobs = read_simple_signing_manifest(found.content)
-        await self.attempt_all(self._read_blob(one) for one in blobs)
+        await self.attempt_all(self._read_blob(blob) for blob in blobs)
 
     async def read_bundles(self) -> None:
         listed = await self._client.referrers(self._reference, self._digest)
-        possible = [one for one in listed if _may_be_bundle(one)]
+        possible = [item for item in listed if _may_be_bundle(item)]
         if len(possible) > MAX_SIGNATURES:
             self._problem(
                 SignatureFault.TOO_MANY,
                 f"{len(possible)} manifests refer to it that may be signatures; at most"
                 f" {MAX_SIGNATURES} are read: remove those that are not needed",
             )
-        await self.attempt_all(self._read_bundle(one) for one in possible[:MAX_SIGNATURES])
+        await self.attempt_all(self._read_bundle(item) for item in possible[:MAX_SIGNATURES])
 
     async def _read_bundle(self, entry: "IndexEntry") -> None:
         async with self._slots:

@@ -15,4 +15,4 @@ BOOTSTRAP_STATES: "Final[tuple[OperandState[BootstrapOperands], ...]]" = in_orde
 
 def build_operands(settings: "BootstrapOperands", served: ServedKinds) -> list[dict[str, Any]]:
     """Return the objects of all states in the order in which they are applied."""
-    return [one for state in BOOTSTRAP_STATES for one in state.objects(settings, served)]
+    return [object_ for state in BOOTSTRAP_STATES for object_ in state.objects(settings, served)]

@@ -42,9 +42,9 @@ class OperandState(Generic[Settings]):
         if not self.is_enabled(settings):
             return []
         return [
-            one
-            for one in self.build(settings)
-            if one["kind"] not in OPTIONAL_KINDS or one["kind"] in served.kinds
+            item
+            for item in self.build(settings)
+            if item["kind"] not in OPTIONAL_KINDS or item["kind"] in served.kinds
         ]
 
 
@@ -67,7 +67,7 @@ def in_order(states: "Iterable[OperandState[Settings]]") -> tuple[OperandState[S
     for state in by_name.values():
         if unknown := sorted(set(state.needs) - by_name.keys()):
             raise StateOrderError(f"state {state.name} needs {', '.join(unknown)}: no such state")
-    graph: Mapping[str, Sequence[str]] = {name: one.needs for name, one in by_name.items()}
+    graph: Mapping[str, Sequence[str]] = {name: item.needs for name, item in by_name.items()}
     sorter = TopologicalSorter(graph)
     try:
         sorter.prepare()

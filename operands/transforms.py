@@ -32,7 +32,7 @@ _RESTRICTED: Final = {
 
 def the(objects: "Sequence[Json]", kind: str) -> Json:
     """Return the only object of a kind."""
-    (found,) = (one for one in objects if one["kind"] == kind)
+    (found,) = (object_ for object_ in objects if object_["kind"] == kind)
     return found
 
 
@@ -45,7 +45,9 @@ def container_of(daemon_set: Json, name: str) -> Json:
     """Return a container, or an init container, of a DaemonSet by its name."""
     spec = pod_spec_of(daemon_set)
     (found,) = (
-        one for one in (*spec["containers"], *spec.get("initContainers", ())) if one["name"] == name
+        container
+        for container in (*spec["containers"], *spec.get("initContainers", ()))
+        if container["name"] == name
     )
     result: Json = found
     return result
@@ -55,7 +57,7 @@ def without_container(daemon_set: Json, name: str) -> None:
     """Remove a container or an init container, and the list that it leaves empty."""
     spec = pod_spec_of(daemon_set)
     for key in ("containers", "initContainers"):
-        spec[key] = [one for one in spec.get(key, ()) if one["name"] != name]
+        spec[key] = [item for item in spec.get(key, ()) if item["name"] != name]
         if not spec[key]:
             del spec[key]
 
@@ -63,18 +65,20 @@ def without_container(daemon_set: Json, name: str) -> None:
 def without_volume(daemon_set: Json, name: str) -> None:
     """Remove a volume and its mounts."""
     spec = pod_spec_of(daemon_set)
-    spec["volumes"] = [one for one in spec["volumes"] if one["name"] != name]
-    for one in (*spec["containers"], *spec.get("initContainers", ())):
-        one["volumeMounts"] = [mount for mount in one["volumeMounts"] if mount["name"] != name]
+    spec["volumes"] = [volume for volume in spec["volumes"] if volume["name"] != name]
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        container["volumeMounts"] = [
+            mount for mount in container["volumeMounts"] if mount["name"] != name
+        ]
 
 
 def set_env(container: Json, values: "Mapping[str, str]") -> None:
     """Set variables; one that the manifest has is replaced in its place."""
     env: list[Json] = container.setdefault("env", [])
     left = dict(values)
-    for number, one in enumerate(env):
-        if one["name"] in left:
-            env[number] = _variable(one["name"], left.pop(one["name"]))
+    for number, item in enumerate(env):
+        if item["name"] in left:
+            env[number] = _variable(item["name"], left.pop(item["name"]))
     env += [_variable(name, value) for name, value in left.items()]
     if not env:
         del container["env"]
@@ -88,11 +92,11 @@ def _variable(name: str, value: str) -> Json:
 def set_options(daemon_set: Json, main: str, options: "OperandOptions") -> None:
     """Put the operand's image, pull settings, resources, arguments and environment into its DaemonSet."""
     spec = pod_spec_of(daemon_set)
-    for one in (*spec["containers"], *spec.get("initContainers", ())):
-        if one["image"] != OWN_IMAGE:
-            one["image"] = options.image
+    for item in (*spec["containers"], *spec.get("initContainers", ())):
+        if item["image"] != OWN_IMAGE:
+            item["image"] = options.image
         if options.image_pull_policy:
-            one["imagePullPolicy"] = options.image_pull_policy
+            item["imagePullPolicy"] = options.image_pull_policy
     if options.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in options.image_pull_secrets]
     container = container_of(daemon_set, main)
@@ -110,10 +114,12 @@ def set_security(daemon_set: Json, *, privileged: "frozenset[str]") -> None:
     Our own image writes to mounts only.
     """
     spec = pod_spec_of(daemon_set)
-    for one in (*spec["containers"], *spec.get("initContainers", ())):
-        one["securityContext"] = dict(_PRIVILEGED if one["name"] in privileged else _RESTRICTED)
-        if one["image"] == OWN_IMAGE:
-            one["securityContext"]["readOnlyRootFilesystem"] = True
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        container["securityContext"] = dict(
+            _PRIVILEGED if container["name"] in privileged else _RESTRICTED
+        )
+        if container["image"] == OWN_IMAGE:
+            container["securityContext"]["readOnlyRootFilesystem"] = True
 
 
 def set_runtime_class(daemon_set: Json, settings: "BootstrapOperands") -> None:
@@ -129,7 +135,7 @@ def set_placement(daemon_set: Json, placement: "PlacementTerms") -> None:
     if placement.node_selector:
         spec["nodeSelector"] = dict(sorted(placement.node_selector.items()))
     if placement.tolerations:
-        spec["tolerations"] = [dict(one) for one in placement.tolerations]
+        spec["tolerations"] = [dict(toleration) for toleration in placement.tolerations]
     if placement.priority_class:
         spec["priorityClassName"] = placement.priority_class
 
@@ -144,14 +150,14 @@ def set_content_hash(daemon_set: Json, config_map: Json) -> None:
 
 def finish(state: str, objects: "Sequence[Json]", settings: "BootstrapOperands") -> list[Json]:
     """Put namespace, label, placement and our image into the objects of a state."""
-    for one in objects:
-        one["metadata"].setdefault("labels", {})[OPERAND_LABEL] = state
-        if one["kind"] not in _CLUSTER_SCOPED:
-            one["metadata"]["namespace"] = settings.namespace
-        for subject in one.get("subjects", ()):
+    for object_ in objects:
+        object_["metadata"].setdefault("labels", {})[OPERAND_LABEL] = state
+        if object_["kind"] not in _CLUSTER_SCOPED:
+            object_["metadata"]["namespace"] = settings.namespace
+        for subject in object_.get("subjects", ()):
             subject["namespace"] = settings.namespace
-        if one["kind"] == "DaemonSet":
-            _finish_daemon_set(state, one, settings)
+        if object_["kind"] == "DaemonSet":
+            _finish_daemon_set(state, object_, settings)
     return list(objects)
 
 
@@ -160,10 +166,10 @@ def _finish_daemon_set(state: str, daemon_set: Json, settings: "BootstrapOperand
     daemon_set["spec"]["template"]["metadata"]["labels"][OPERAND_LABEL] = state
     set_placement(daemon_set, settings.placement)
     if not settings.runs_validator and any(
-        one["name"] == WAITING and one["image"] == OWN_IMAGE
-        for one in spec.get("initContainers", ())
+        item["name"] == WAITING and item["image"] == OWN_IMAGE
+        for item in spec.get("initContainers", ())
     ):
         without_container(daemon_set, WAITING)
-    for one in (*spec["containers"], *spec.get("initContainers", ())):
-        if one["image"] == OWN_IMAGE:
-            one["image"] = settings.own_image
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        if container["image"] == OWN_IMAGE:
+            container["image"] = settings.own_image

@@ -328,16 +328,16 @@ class AllocationReader:
     def oldest_reservations(self) -> "dict[PoolName, Reservation]":
         """Return each pool's oldest reservation with units; one pass over all of them."""
         oldest: dict[PoolName, Reservation] = {}
-        for one in self._ledger.all():
-            known = oldest.get(one.pool)
-            if one.has_units and (known is None or one.created_at < known.created_at):
-                oldest[one.pool] = one
+        for item in self._ledger.all():
+            known = oldest.get(item.pool)
+            if item.has_units and (known is None or item.created_at < known.created_at):
+                oldest[item.pool] = item
         return oldest
 
     def unsettled(self) -> list[Reservation]:
         """Return the commitments that the watch has not retired: doubtful and written ones."""
         late = {ReservationPhase.DOUBTFUL, ReservationPhase.BOUND}
-        return [one for one in self._ledger.all() if one.phase in late]
+        return [item for item in self._ledger.all() if item.phase in late]
 
     def is_reported(self, pod: "PodFacts") -> bool:
         """Say whether the node of a bound pod reports the pod's allocation."""

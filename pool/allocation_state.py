@@ -148,9 +148,9 @@ class AllocationState:
         Commitments to a Binding stay: the API server may have bound the pod.
         """
         releasable = [
-            one
-            for one in self.ledger.all()
-            if one.pool == pool and one.phase.is_uncommitted and one.has_units
+            item
+            for item in self.ledger.all()
+            if item.pool == pool and item.phase.is_uncommitted and item.has_units
         ]
         return [self._end(reservation, End.RELEASED) for reservation in releasable]
 
@@ -160,7 +160,7 @@ class AllocationState:
         Commitments to a Binding stay: the API server may have bound the pod.
         """
         releasable = [
-            one for one in self.ledger.all() if one.node == node and one.phase.is_uncommitted
+            item for item in self.ledger.all() if item.node == node and item.phase.is_uncommitted
         ]
         return [self._end(reservation, End.RELEASED) for reservation in releasable]
 
@@ -236,7 +236,7 @@ class AllocationState:
                 ended = self._observe_bound(facts, before)
             case PodPhase.ENDED:  # pragma: no branch  # mypy proves that no case is missing
                 ended = self._drop_claims(facts)
-        return [one for one in ended if one.reservation.has_units]
+        return [item for item in ended if item.reservation.has_units]
 
     def discard_pod(self, uid: PodUid) -> list[Ended]:
         """Drop a deleted pod; return the reservations that this ends.
@@ -248,7 +248,7 @@ class AllocationState:
         ended = self._drop(self.ledger.of_pod(uid)) if facts is None else self._drop_claims(facts)
         if facts is not None:
             self._keep_reported(facts)
-        return [one for one in ended if one.reservation.has_units]
+        return [item for item in ended if item.reservation.has_units]
 
     def observe_unitless(self, pod: "UnitlessPod") -> None:
         """Apply an observed pod that requests no units; one that has ended takes nothing."""

@@ -45,8 +45,11 @@ def requested(pod: "Pod") -> ComputeResources:
 def others_requested(spec: "PodSpec", *, ours: str) -> "tuple[tuple[str, int], ...]":
     """Return the whole amounts that a pod requests of resources beside CPU, memory and those of a prefix; sorted by name."""
     containers = [*(spec.init_containers or ()), *(spec.containers or ())]
-    lists = [one.resources for one in containers] + [spec.resources]
-    named = [spec.overhead, *(part for one in lists if one for part in (one.requests, one.limits))]
+    lists = [container.resources for container in containers] + [spec.resources]
+    named = [
+        spec.overhead,
+        *(part for list_ in lists if list_ for part in (list_.requests, list_.limits)),
+    ]
     names = {name for quantities in named for name in quantities or ()} - {CPU, MEMORY}
     amounts = {
         name: -(-_requested(spec, name) // 1000) for name in names if not name.startswith(ours)
@@ -88,8 +91,8 @@ def _resizes(pod: "Pod") -> "Resizes":
         if shown:
             found[container.name] = shown
     if not found or any(
-        one.type == "PodResizePending" and one.reason == "Infeasible"
-        for one in status.conditions or ()
+        condition.type == "PodResizePending" and condition.reason == "Infeasible"
+        for condition in status.conditions or ()
     ):
         return found
     for container in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ())):

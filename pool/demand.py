@@ -177,7 +177,7 @@ def units_by_resource(spec: "PodContainers") -> dict[str, int]:
 
 def distinct_units(containers: "Iterable[ContainerDemand]") -> int:
     """Return how many distinct units the pod occupies at its peak."""
-    counts = [(one.role, one.units) for one in containers]
+    counts = [(container.role, container.units) for container in containers]
     return sum(units for _, units in counts) - sum(reused_units(counts))
 
 
@@ -216,8 +216,8 @@ def _pool_resources(container: "Container") -> "Iterable[tuple[str, str | int]]"
     if container.resources is None:
         return ()
     found: dict[str, str | int] = {}
-    for some in (container.resources.requests, container.resources.limits):
-        for resource, value in some.items() if some else ():
+    for item in (container.resources.requests, container.resources.limits):
+        for resource, value in item.items() if item else ():
             if resource.startswith(RESOURCE_PREFIX):
                 found[resource] = value if isinstance(value, int) else str(value)
     return found.items()

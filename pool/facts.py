@@ -112,12 +112,14 @@ def device_facts(device: "GPUDevice") -> DeviceFacts:
         pool=None if status.pool_ref is None else PoolName(intern(status.pool_ref.name)),
         is_faulted=device.is_faulted,
         is_draining=device.is_draining or is_kept_out,
-        mig_instances=tuple((one.profile, one.uuid) for one in status.mig.instances or ()),
+        mig_instances=tuple(
+            (instance.profile, instance.uuid) for instance in status.mig.instances or ()
+        ),
         is_partitioned=status.mig.is_partitioned,
         created=intern(device.metadata.creation_timestamp or ""),
         compute_capability=intern(status.compute_capability),
         numa_node=status.numa_node,
-        links=tuple(_link(one.peer, one.type, one.count) for one in status.links or ()),
+        links=tuple(_link(link.peer, link.type, link.count) for link in status.links or ()),
     )
 
 
@@ -243,19 +245,19 @@ def _facts_of(pod: "Pod") -> PodFacts | None:
 
 
 def _units_condition(pod: "Pod", phase: PodPhase) -> UnitsCondition | None:
-    for one in pod.status.conditions or ():
-        if one.type != UNITS_CONDITION:
+    for condition in pod.status.conditions or ():
+        if condition.type != UNITS_CONDITION:
             continue
-        is_true = one.status == "True"
+        is_true = condition.status == "True"
         if is_true and phase is not PodPhase.PENDING:
             return None
         return UnitsCondition(
             is_true,
-            intern(one.reason),
+            intern(condition.reason),
             # Pods that wait for the same thing say the same.
-            intern(one.message),
-            one.last_transition_time or "",
-            one.last_probe_time or "",
+            intern(condition.message),
+            condition.last_transition_time or "",
+            condition.last_probe_time or "",
         )
     return None
 

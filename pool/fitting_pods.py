@@ -99,10 +99,10 @@ class FittingPods:
         return _placed(
             node.room.devices,
             tuple(
-                (one.layout.count, (one.observed | one.confirmed).bit_count())
-                if one.is_usable
+                (entry.layout.count, (entry.observed | entry.confirmed).bit_count())
+                if entry.is_usable
                 else (0, 0)
-                for one in entries
+                for entry in entries
             ),
         )
 

@@ -90,11 +90,11 @@ class Tolerations:
         # by key and effect; an empty one stands for all
         self._values: set[tuple[str, str, str]] = set()
         # by key, value and effect
-        for one in tolerations:
-            if one.operator == "Exists":
-                self._any_value.add((one.key, one.effect))
-            elif one.key:
-                self._values.add((one.key, one.value, one.effect))
+        for toleration in tolerations:
+            if toleration.operator == "Exists":
+                self._any_value.add((toleration.key, toleration.effect))
+            elif toleration.key:
+                self._values.add((toleration.key, toleration.value, toleration.effect))
 
     def cover(self, taint: "Taint") -> bool:
         key, value, effect = taint.key, taint.value, taint.effect
@@ -114,10 +114,10 @@ def required_terms(affinity: "Affinity | None") -> "Sequence[NodeSelectorTerm]":
 def contradicts_pool(term: "NodeSelectorTerm", key: str) -> bool:
     """Say whether a term excludes the nodes of the pool with this node label."""
     return any(
-        one.key == key
-        and one.operator is not SelectorOperator.EXISTS  # what admission adds: most terms
-        and not one.matches({key: ""})
-        for one in term.match_expressions or ()
+        expression.key == key
+        and expression.operator is not SelectorOperator.EXISTS  # what admission adds: most terms
+        and not expression.matches({key: ""})
+        for expression in term.match_expressions or ()
     )
 
 
@@ -133,7 +133,7 @@ def terms_beyond_pool(
         if contradicts_pool(term, key):
             continue
         expressions = term.match_expressions or ()
-        left = [one for one in expressions if one.key != key]
+        left = [expression for expression in expressions if expression.key != key]
         if len(left) == len(expressions):
             found.append(term)
         elif left or term.match_fields:
@@ -149,6 +149,6 @@ def _hold(tests: "Iterable[_Test]", values: "Mapping[str, str]") -> bool:
 
 def _compiled(term: "NodeSelectorTerm") -> "_Term":
     return (
-        tuple((one.key, one.test()) for one in term.match_expressions or ()),
-        tuple((one.key, one.test()) for one in term.match_fields or ()),
+        tuple((expression.key, expression.test()) for expression in term.match_expressions or ()),
+        tuple((field.key, field.test()) for field in term.match_fields or ()),
     )

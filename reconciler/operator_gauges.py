@@ -92,11 +92,11 @@ def show_upgrades(figures: UpgradeFigures) -> None:
     """
     AUTO_UPGRADE_ENABLED.set(figures.is_automatic)
     for gauge, count in (
-        (UPGRADES_IN_PROGRESS, sum(one.in_progress for one in figures.counts)),
-        (UPGRADES_DONE, sum(one.done for one in figures.counts)),
-        (UPGRADES_FAILED, sum(one.failed for one in figures.counts)),
-        (UPGRADES_AVAILABLE, sum(one.available for one in figures.counts)),
-        (UPGRADES_PENDING, sum(one.pending for one in figures.counts)),
+        (UPGRADES_IN_PROGRESS, sum(item.in_progress for item in figures.counts)),
+        (UPGRADES_DONE, sum(item.done for item in figures.counts)),
+        (UPGRADES_FAILED, sum(item.failed for item in figures.counts)),
+        (UPGRADES_AVAILABLE, sum(item.available for item in figures.counts)),
+        (UPGRADES_PENDING, sum(item.pending for item in figures.counts)),
     ):
         gauge.set(count)
     for state in _LABELLED:

@@ -28,5 +28,5 @@ def placement_quality(reservation: "Reservation", index: "DeviceIndex") -> Place
     if len(names) == 1 or reservation.node is None:
         return PlacementQuality.SINGLE
     devices = [entry.facts for entry in index.devices_on(reservation.pool, reservation.node)]
-    mask = sum(1 << position for position, one in enumerate(devices) if one.name in names)
+    mask = sum(1 << position for position, item in enumerate(devices) if item.name in names)
     return _QUALITIES[quality_of(topology_of(devices), mask)]

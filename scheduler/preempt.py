@@ -37,7 +37,7 @@ def keep_nodes(
     """
     match asked:
         case NoDemand():
-            return Outcome.NOT_OURS, {node: one for node, one in proposed.items() if one.pods}
+            return Outcome.NOT_OURS, {node: item for node, item in proposed.items() if item.pods}
         case ImpossibleDemand():
             return Outcome.IMPOSSIBLE, {}
         case UnitDemand():

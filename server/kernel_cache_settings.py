@@ -54,7 +54,8 @@ class CacheVerificationSettings(Section):
             )
 
             identities = [
-                SignerIdentity(subject=one.subject, issuer=one.issuer) for one in self.identities
+                SignerIdentity(subject=identity.subject, issuer=identity.issuer)
+                for identity in self.identities
             ]
             read_signature_policy(Verification(keys=list(self.keys), identities=identities))
         return self

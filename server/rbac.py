@@ -57,11 +57,11 @@ def build_roles(
         own: what the server has.
         backends: the server's setting `autoscaling.backends`.
     """
-    further = [one for one in BACKEND_RULES if one in backends]
+    further = [item for item in BACKEND_RULES if item in backends]
     return [
         build_namespace(own.namespace),
         *build_server_roles(own),
-        *(one for backend in further for one in build_backend_roles(own, backend)),
+        *(role for backend in further for role in build_backend_roles(own, backend)),
         *(build_node_software_roles(own) if own.runs_node_software else []),
         *build_scheduler_rbac(own.namespace),
         *build_agent_roles(own.namespace),

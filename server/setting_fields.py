@@ -79,7 +79,7 @@ def setting_fields(schema: Schema) -> list[SettingField]:
 def _fields(schema: Schema, known: Schema, path: tuple[str, ...]) -> Iterator[SettingField]:
     properties = schema.get("properties", {}).items()
     sections = {name for name, given in properties if "properties" in _resolved(given, known)}
-    for name, given in sorted(properties, key=lambda one: one[0] in sections):
+    for name, given in sorted(properties, key=lambda property_: property_[0] in sections):
         kind = _resolved(given, known)
         field = SettingField(
             path=(*path, name),
@@ -103,7 +103,7 @@ def _resolved(schema: Schema, known: Schema) -> Schema:
     if "$ref" in schema:
         found: Schema = known[schema["$ref"].rpartition("/")[2]]
         return found
-    choices = [one for one in schema.get("anyOf", ()) if one != _NULL]
+    choices = [item for item in schema.get("anyOf", ()) if item != _NULL]
     return _resolved(choices[0], known) if len(choices) == 1 else schema
 
 
@@ -128,7 +128,7 @@ def _values_of(kind: Schema) -> Schema:
 def _expectation(kind: Schema, known: Schema) -> str:
     kind = _resolved(kind, known)
     if "enum" in kind:
-        return _alternatives([str(one) for one in kind["enum"]])
+        return _alternatives([str(item) for item in kind["enum"]])
     if "const" in kind:
         return str(kind["const"])
     match kind.get("type"):

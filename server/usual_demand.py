@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def recent_demands(settings: "DemandSettings") -> RecentDemands:
     """Return demands of which nothing is observed yet."""
     usual: dict[str, list[tuple[AskedShape, float]]] = {}
-    for one in settings.usual:
-        request = UnitRequest(one.units, ((ContainerRole.MAIN, one.units),))
-        shape = AskedShape(request, resources_of(one.cpu, one.memory))
-        usual.setdefault(one.pool, []).append((shape, one.pods))
+    for item in settings.usual:
+        request = UnitRequest(item.units, ((ContainerRole.MAIN, item.units),))
+        shape = AskedShape(request, resources_of(item.cpu, item.memory))
+        usual.setdefault(item.pool, []).append((shape, item.pods))
     return RecentDemands(settings.half_life_s, usual=usual)

@@ -83,11 +83,11 @@ def build_installation(
             " leave it out"
         )
     images = {
-        one.image for one in (settings.device_plugin, settings.node_agent, settings.node_detector)
+        item.image for item in (settings.device_plugin, settings.node_agent, settings.node_detector)
     }
     images |= set(named_operand_images(settings))
-    for one in sorted(images):
-        _check_pinned(one)
+    for item in sorted(images):
+        _check_pinned(item)
     volumes, mounts = cache_files(values.kernel_caches)
     return Installation(
         values=values,

@@ -196,5 +196,5 @@ class _Forwarding(logging.Handler):
             self.handleError(record)
             return
         # Libraries may have levels of their own; structlog knows these.
-        level = next((one for one in _LEVELS if one <= record.levelno), logging.DEBUG)
+        level = next((item for item in _LEVELS if item <= record.levelno), logging.DEBUG)
         _log.log(level, message, logger=record.name, exc_info=record.exc_info)

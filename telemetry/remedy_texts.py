@@ -54,13 +54,15 @@ class RemedyReader:
     def pods(self, holders: "tuple[UnitsHolder, ...]") -> str:
         """Return pods with their units."""
         named = [
-            f"{self.name(one)} ({units(one.units)})" for one in holders if self.sees(one.namespace)
+            f"{self.name(holder)} ({units(holder.units)})"
+            for holder in holders
+            if self.sees(holder.namespace)
         ]
-        hidden = [one for one in holders if not self.sees(one.namespace)]
+        hidden = [holder for holder in holders if not self.sees(holder.namespace)]
         if hidden:
             noun = "pod" if len(hidden) == 1 else "pods"
             named.append(
-                f"{len(hidden)} {noun} of other users ({units(sum(one.units for one in hidden))})"
+                f"{len(hidden)} {noun} of other users ({units(sum(item.units for item in hidden))})"
             )
         return ", ".join(named)
 

@@ -161,7 +161,7 @@ async def _resolve(
 def _pull_secrets(
     request: "CacheRequest", spec: GKMCacheSpec, context: "CacheAdmissionContext"
 ) -> tuple[SecretName, ...] | Denied:
-    names = tuple(one.name for one in spec.pull_secrets or ())
+    names = tuple(secret.name for secret in spec.pull_secrets or ())
     namespace = request.name.namespace or context.own_namespace
     if not request.name.namespace:
         for name in names:

@@ -43,7 +43,9 @@ def excludes_pool_nodes(affinity: "Affinity | None", key: str) -> bool:
 
 def _beyond_pool(affinity: "Affinity | None", key: str) -> "Affinity | None":
     given = required_terms(affinity)
-    if not any(one.key == key for term in given for one in term.match_expressions or ()):
+    if not any(
+        expression.key == key for term in given for expression in term.match_expressions or ()
+    ):
         return affinity
     terms = terms_beyond_pool(given, key)
     if terms is None:

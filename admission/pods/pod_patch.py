@@ -101,7 +101,7 @@ def tolerate(spec: "PodSpec", missing: "Sequence[Toleration]") -> "list[PatchOpe
         return []
     if spec.tolerations is None:
         return [_add("/spec/tolerations", list(missing))]
-    return [_add("/spec/tolerations/-", one) for one in missing]
+    return [_add("/spec/tolerations/-", item) for item in missing]
 
 
 def require_pool_nodes(spec: "PodSpec", pool: PoolName) -> "list[PatchOperation]":
@@ -142,7 +142,7 @@ def spread(
     that is cordoned or unreachable after the pod was admitted would stay at 0 pods, and limit every other zone to one.
     """
     given = spec.topology_spread_constraints
-    if any(one.get("topologyKey") == topology_key for one in given or ()):
+    if any(item.get("topologyKey") == topology_key for item in given or ()):
         return []
     constraint: dict[str, Any] = {
         "maxSkew": 1,
@@ -169,7 +169,7 @@ def ungate(spec: "PodSpec") -> "list[PatchOperation]":
     given = spec.scheduling_gates
     if not given:
         return []
-    ours = [number for number, one in enumerate(given) if one.name == CAPACITY_GATE]
+    ours = [number for number, item in enumerate(given) if item.name == CAPACITY_GATE]
     if len(ours) == len(given):
         return [_remove(_GATES)]
     return [_remove(f"{_GATES}/{number}") for number in reversed(ours)]
@@ -186,6 +186,7 @@ def choose_scheduler(spec: "PodSpec", scheduler: str | None) -> "list[PatchOpera
 
 def _names_pool_nodes(term: "NodeSelectorTerm", key: str) -> bool:
     return any(
-        one.key == key and one.operator in {SelectorOperator.EXISTS, SelectorOperator.IN}
-        for one in term.match_expressions or ()
+        expression.key == key
+        and expression.operator in {SelectorOperator.EXISTS, SelectorOperator.IN}
+        for expression in term.match_expressions or ()
     )

@@ -204,7 +204,7 @@ def _kept(
 def _is_gated_still(pod: "PoolPod", reservation: "Reservation") -> bool:
     """Say whether an earlier call has gated the pod, which has no units."""
     gates = pod.request.pod.spec.scheduling_gates or ()
-    return not reservation.has_units and any(one.name == CAPACITY_GATE for one in gates)
+    return not reservation.has_units and any(item.name == CAPACITY_GATE for item in gates)
 
 
 def _agree(note: ReservationNote, current: ReservationNote) -> bool:

@@ -60,9 +60,9 @@ def _expressions_denial(affinity: "Affinity | None") -> Denied | None:
 def _given_expressions(term: "NodeSelectorTerm") -> int:
     """Count the expressions of a term, except the one that admission adds to it."""
     given = (
-        one
-        for one in term.match_expressions or ()
-        if not one.key.startswith(POOL_NODE_LABEL_PREFIX)
+        expression
+        for expression in term.match_expressions or ()
+        if not expression.key.startswith(POOL_NODE_LABEL_PREFIX)
     )
     return sum(1 for _ in given) + len(term.match_fields or ())
 
@@ -90,7 +90,7 @@ def _room_denial(meta: "ObjectMeta", demand: "Demand") -> Denied | None:
 
 def _bytes_needed(demand: "Demand") -> int:
     listed = sum(
-        _CONTAINER_BYTES + len(msgspec.json.encode(one.name)) + one.units * _UNIT_BYTES
-        for one in demand.containers
+        _CONTAINER_BYTES + len(msgspec.json.encode(container.name)) + container.units * _UNIT_BYTES
+        for container in demand.containers
     )
     return _FIXED_BYTES + 2 * listed

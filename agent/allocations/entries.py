@@ -50,7 +50,7 @@ def entries_of(
     that lost its checkpoint does not list them.
     """
     wanted = awaited(pod, is_of_a_pool)
-    found = {(one.container, one.resource): one for one in known}
+    found = {(item.container, item.resource): item for item in known}
     for container in answer.containers:
         for resource, units in container.units.items():
             if units and (container.name, resource) in wanted:
@@ -62,7 +62,7 @@ def entries_of(
                     units=sorted(units),
                     uid=pod.uid,
                 )
-    listed = [one for key, one in found.items() if key in wanted]
+    listed = [item for key, item in found.items() if key in wanted]
     if len(listed) < len(wanted):
         return in_order(found.values())
     return in_order((*listed, *_of_init_containers(pod, listed, is_of_a_pool)))
@@ -73,17 +73,17 @@ def _of_init_containers(
 ) -> "Iterator[ContainerDevices]":
     """Yield the entries of init containers: the assigned units that the pod lacks in those that kubelet listed."""
     assigned = pod.assigned or {}
-    for resource in sorted({one for container in pod.containers for one in container.counts}):
+    for resource in sorted({count for container in pod.containers for count in container.counts}):
         asking = pod.asks_for(resource) if is_of_a_pool(resource) else ()
-        entries = [one for one in listed if one.resource == resource]
-        units = {unit for one in entries for unit in one.units}
+        entries = [item for item in listed if item.resource == resource]
+        units = {unit for entry in entries for unit in entry.units}
         asked = distinct_units(
-            ContainerDemand(one.name, one.kind, one.counts[resource]) for one in asking
+            ContainerDemand(item.name, item.kind, item.counts[resource]) for item in asking
         )
         left = unlisted_units(
-            {one.name: assigned.get(one.name, ()) for one in asking},
+            {item.name: assigned.get(item.name, ()) for item in asking},
             units,
-            reported={one.container for one in entries},
+            reported={entry.container for entry in entries},
             lacking=asked - len(units),
         )
         for container in asking:
@@ -104,7 +104,7 @@ def is_complete(
     pod: "NodePod", entries: "Entries", *, is_of_a_pool: "Callable[[str], bool]"
 ) -> bool:
     """Return whether there is an entry for each `awaited` container and resource."""
-    return awaited(pod, is_of_a_pool) <= {(one.container, one.resource) for one in entries}
+    return awaited(pod, is_of_a_pool) <= {(entry.container, entry.resource) for entry in entries}
 
 
 def in_order(entries: "Iterable[ContainerDevices]") -> "Entries":

@@ -58,7 +58,7 @@ class PollSchedule:
 
     def next(self) -> "tuple[float, PodUid] | None":
         """Return the time of the next call, and its pod; None where there is no pod."""
-        first = min(((one.due, uid) for uid, one in self._open.items()), default=None)
+        first = min(((item.due, uid) for uid, item in self._open.items()), default=None)
         settled = next(iter(self._settled.items()), None)
         choices = []
         if first is not None:

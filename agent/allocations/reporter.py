@@ -248,7 +248,7 @@ class AllocationReporter:
         if entries != known:
             self._known[uid] = entries
             self._changed.set()
-            _log.info("allocated", pod=pod.ref, uid=uid, units=[one.units for one in entries])
+            _log.info("allocated", pod=pod.ref, uid=uid, units=[entry.units for entry in entries])
         # kubelet lists nothing of a pod whose init containers alone ask for units: it must know the pod.
         is_known = answer is not None or bool(entries)
         if is_known and is_complete(pod, entries, is_of_a_pool=self._is_of_a_pool):
@@ -258,9 +258,10 @@ class AllocationReporter:
 
     def _is_to_be_confirmed(self, pod: "NodePod", entries: "Entries") -> bool:
         """Return whether the response may be about another pod of this name, and is the first such."""
-        before = {(one.container, one.resource): one for one in self._known.get(pod.uid, ())}
+        before = {(item.container, item.resource): item for item in self._known.get(pod.uid, ())}
         contradicts = any(
-            before.get((one.container, one.resource), one).units != one.units for one in entries
+            before.get((entry.container, entry.resource), entry).units != entry.units
+            for entry in entries
         )
         had_other = self._names.get((pod.namespace, pod.name), pod.uid) != pod.uid
         if not contradicts and not had_other:
@@ -317,7 +318,7 @@ class AllocationReporter:
                 self._known.setdefault(uid, in_order(entries))
 
     def _wanted(self) -> "Entries":
-        everything = in_order(entry for some in self._known.values() for entry in some)
+        everything = in_order(entry for item in self._known.values() for entry in item)
         wanted = fitting(everything)
         was_truncated, self._was_truncated = self._was_truncated, len(wanted) < len(everything)
         if self._was_truncated and not was_truncated:

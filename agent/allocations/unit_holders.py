@@ -134,7 +134,9 @@ class UnitHolders:
 
     def _has_units(self, pod: "NodePod") -> bool:
         return not pod.is_ended and any(
-            self._is_of_a_pool(resource) for one in pod.containers for resource in one.counts
+            self._is_of_a_pool(resource)
+            for container in pod.containers
+            for resource in container.counts
         )
 
     def _shown(self, pod: "NodePod") -> NodePodUnits:
@@ -155,10 +157,10 @@ class UnitHolders:
             file = msgspec.json.decode(content or b"", type=NodePodsFile)
         except (ValueError, RecursionError):
             return
-        for one in file.pods:
-            pod = self._pods.get(PodUid(one.uid))
+        for item in file.pods:
+            pod = self._pods.get(PodUid(item.uid))
             if pod is None or pod.is_ended:
-                self._terminated[PodUid(one.uid)] = _Terminated(one, self._clock.monotonic())
+                self._terminated[PodUid(item.uid)] = _Terminated(item, self._clock.monotonic())
 
     async def _check_processes(self) -> None:
         """Check the processes of terminated pods; drop the pods that have none any more."""
@@ -197,7 +199,7 @@ class UnitHolders:
         pods = [self._shown(pod) for pod in self._alive.values()]
         pods += (pod.shown for pod in self._terminated.values())
         content = msgspec.json.encode(
-            NodePodsFile(version="v1", pods=sorted(pods, key=lambda one: one.uid))
+            NodePodsFile(version="v1", pods=sorted(pods, key=lambda item: item.uid))
         )
         now = self._clock.monotonic()
         if content == self._content and now - self._touched_at < TOUCH_EVERY_S:

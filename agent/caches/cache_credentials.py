@@ -28,7 +28,7 @@ class CacheCredentials:
             UnusableCredentials: a Secret has no usable content.
         """
         namespace = cache.metadata.namespace
-        names = [one.name for one in cache.spec.pull_secrets or ()]
+        names = [secret.name for secret in cache.spec.pull_secrets or ()]
         refused = [name for name in names if not namespace and name not in self._allowed]
         if refused:
             raise PullSecretError(

@@ -69,7 +69,7 @@ class CacheObjects:
 
     def caches(self) -> "dict[CacheName, GKMCache]":
         """Return all caches of both kinds."""
-        return {one.cache_name: one for store in self._caches for one in _all(store)}
+        return {item.cache_name: item for store in self._caches for item in _all(store)}
 
     def unread(self) -> "frozenset[CacheName]":
         """Return the caches that exist and that this version cannot read."""
@@ -85,7 +85,7 @@ class CacheObjects:
 
     def node_objects(self) -> dict[str, GKMCacheNode]:
         """Return the objects of this node by namespace; that of ClusterGKMCaches has the empty one."""
-        return {one.metadata.namespace: one for store in self._nodes for one in _all(store)}
+        return {item.metadata.namespace: item for store in self._nodes for item in _all(store)}
 
     def wrote(self, node: GKMCacheNode) -> None:
         """Take over what the API server stored for us, before the watch shows it."""
@@ -98,8 +98,8 @@ class CacheObjects:
     def subscribe(self, changed: "Callable[[], None]") -> None:
         """Have it called at each change; it must be quick, and not raise."""
         for source in (
-            *(one.changes for one in self._caches),
-            *(one.changes for one in self._nodes),
+            *(cache.changes for cache in self._caches),
+            *(node.changes for node in self._nodes),
         ):
             source.subscribe(lambda _key: changed())
 

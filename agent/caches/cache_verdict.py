@@ -77,7 +77,7 @@ def devices_of(look: "DriverSnapshot | None") -> CacheDevices:
         for product in sorted(numbers)
     )
     return CacheDevices(
-        gpus or none, {number: _target(one) for number, one in enumerate(look.devices)}
+        gpus or none, {number: _target(item) for number, item in enumerate(look.devices)}
     )
 
 

@@ -101,7 +101,7 @@ def node_status(
 
 def finalizers_of(shown: "Iterable[str]", caches: "Iterable[str]") -> list[str]:
     """Return an object's finalizers: those of the caches, and those that are not ours."""
-    foreign = [one for one in shown if not is_of_a_cache(one)]
+    foreign = [item for item in shown if not is_of_a_cache(item)]
     return [*foreign, *(cache_node_finalizer(name) for name in sorted(caches))]
 
 

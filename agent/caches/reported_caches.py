@@ -113,10 +113,10 @@ def progress_of(digest: "Digest", store: StoreKnowledge) -> str:
     """Return what is done about a digest that is not there, in words that stay while that lasts."""
     if digest in store.extracting:
         return "it is being extracted"
-    for one in store.plan.postponed if store.plan is not None else ():
-        if one.digest == digest and one.reason is PostponeReason.NO_ROOM:
+    for item in store.plan.postponed if store.plan is not None else ():
+        if item.digest == digest and item.reason is PostponeReason.NO_ROOM:
             return (
-                f"{one.reason.value}: {one.missing_bytes} bytes are missing; raise the quota,"
+                f"{item.reason.value}: {item.missing_bytes} bytes are missing; raise the quota,"
                 " free space on the disk, or remove other caches"
             )
     return "it waits to be extracted"
@@ -126,15 +126,15 @@ def _pods_by_content(
     uses: "Iterable[VolumeUse]",
 ) -> "dict[CacheName, dict[Digest, tuple[CachePod, ...]]]":
     found: dict[CacheName, dict[Digest, list[CachePod]]] = {}
-    for one in uses:
-        if one.cache is None:
+    for use in uses:
+        if use.cache is None:
             continue
         pod = CachePod(
-            pod_namespace=one.pod_namespace,
-            pod_name=one.pod_name,
-            volume_id=one.reference.volume_id or "",
+            pod_namespace=use.pod_namespace,
+            pod_name=use.pod_name,
+            volume_id=use.reference.volume_id or "",
         )
-        found.setdefault(one.cache, {}).setdefault(one.reference.digest, []).append(pod)
+        found.setdefault(use.cache, {}).setdefault(use.reference.digest, []).append(pod)
     return {
         name: {digest: tuple(sorted(pods, key=_order)) for digest, pods in digests.items()}
         for name, digests in found.items()

@@ -182,19 +182,21 @@ class StoreReconciler:
         verdicts: "Mapping[CacheName, tuple[GKMCache, CacheVerdict]]",
         group: asyncio.TaskGroup,
     ) -> None:
-        wanted = {name: one.wanted for name, (_, one) in verdicts.items() if one.wanted is not None}
+        wanted = {
+            name: item.wanted for name, (_, item) in verdicts.items() if item.wanted is not None
+        }
         self._forget(store, wanted, verdicts)
         room = await asyncio.to_thread(store.room, self.extractions.limits.floor)
         snapshot = self._snapshot(store, wanted, room)
         now = self._now()
         plan = self.plan = plan_store(snapshot, self._terms, now)
         self._unneeded = unneeded_since(snapshot, now)
-        needed = {one.digest for one in wanted.values()}
+        needed = {item.digest for item in wanted.values()}
         for digest in self.extractions.running.keys() - needed:
             self.extractions.cancel(digest)
         # Which content a cache needs that this version cannot read is unknown: none is removed meanwhile.
         removals = () if self._objects.unread() else plan.removals
-        removed = frozenset(one.digest for one in removals)
+        removed = frozenset(item.digest for item in removals)
         if await self._bind_names(store, verdicts, removed):
             for removal in removals:
                 await self._remove(store, removal.digest)
@@ -207,18 +209,20 @@ class StoreReconciler:
         self, store: "ContentStore", wanted: "Mapping[CacheName, WantedCache]", room: int
     ) -> StoreSnapshot:
         contents = store.contents
-        self._sizes |= {digest: one.disk_bytes for digest, one in contents.items()}
+        self._sizes |= {digest: item.disk_bytes for digest, item in contents.items()}
         CACHE_CONTENTS.set(len(contents))
-        CACHE_DISK_BYTES.set(sum(one.disk_bytes for one in contents.values()))
+        CACHE_DISK_BYTES.set(sum(content.disk_bytes for content in contents.values()))
         snapshot = StoreSnapshot(
             wanted=wanted,
             stored={
-                digest: DigestOnDisk(bytes=one.disk_bytes, last_used_at=one.used_at.timestamp())
-                for digest, one in contents.items()
+                digest: DigestOnDisk(bytes=item.disk_bytes, last_used_at=item.used_at.timestamp())
+                for digest, item in contents.items()
             },
-            references={one.target: one.digest for one in self._uses.references.all()},
+            references={
+                reference.target: reference.digest for reference in self._uses.references.all()
+            },
             extracting={
-                digest: one.needs_bytes for digest, one in self.extractions.running.items()
+                digest: item.needs_bytes for digest, item in self.extractions.running.items()
             },
             failures=self._failures,
             unneeded_since=self._unneeded,
@@ -276,19 +280,19 @@ class StoreReconciler:
         self, plan: StorePlan, verdicts: "Mapping[CacheName, tuple[GKMCache, CacheVerdict]]"
     ) -> "Iterator[RunningExtraction]":
         """Yield what is to be started while there is room: caches that pods wait for first."""
-        for one in sorted(plan.extractions, key=_urgency):
-            pairs = [verdicts[name] for name in one.caches]
+        for item in sorted(plan.extractions, key=_urgency):
+            pairs = [verdicts[name] for name in item.caches]
             # A cache whose digest is not proven now is not what is pulled for.
             caches = [cache for cache, verdict in pairs if not verdict.waits_for]
             if not caches:
                 continue
             sizes = [verdict.wanted.bytes for _, verdict in pairs if verdict.wanted is not None]
             extraction = RunningExtraction(
-                digest=one.digest,
+                digest=item.digest,
                 caches=caches,
-                max_bytes=one.max_bytes,
-                needs_bytes=max(*sizes, one.max_bytes or 0),
-                is_awaited=one.reason is ExtractionReason.POD_WAITS,
+                max_bytes=item.max_bytes,
+                needs_bytes=max(*sizes, item.max_bytes or 0),
+                is_awaited=item.reason is ExtractionReason.POD_WAITS,
             )
             if self.extractions.has_room_for(extraction):
                 yield extraction
@@ -341,8 +345,8 @@ class StoreReconciler:
     ) -> None:
         """Drop failures of what is not needed any more, and of caches that have other images or secrets now."""
         naming: dict[Digest, list[GKMCache]] = {}
-        for name, one in wanted.items():
-            naming.setdefault(one.digest, []).append(verdicts[name][0])
+        for name, item in wanted.items():
+            naming.setdefault(item.digest, []).append(verdicts[name][0])
         stored = store.contents.keys() | store.damaged
         for digest in list(self._failures):
             if digest not in naming and digest not in stored:
@@ -354,7 +358,7 @@ class StoreReconciler:
             ):
                 del self._failures[digest]
                 del self._failed_for[digest]
-        known = stored | {one.digest for _, one in verdicts.values() if one.digest is not None}
+        known = stored | {item.digest for _, item in verdicts.values() if item.digest is not None}
         for digest in self._sizes.keys() - known:
             del self._sizes[digest]
 
@@ -411,9 +415,9 @@ def _terms_of(caches: "Iterable[GKMCache]") -> object:
     """Return what an attempt depends on besides the digest."""
     return sorted(
         (
-            str(one.cache_name),
-            one.spec.image,
-            tuple(secret.name for secret in one.spec.pull_secrets or ()),
+            str(cache.cache_name),
+            cache.spec.image,
+            tuple(secret.name for secret in cache.spec.pull_secrets or ()),
         )
-        for one in caches
+        for cache in caches
     )

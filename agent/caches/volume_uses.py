@@ -112,8 +112,8 @@ class VolumeUses:
             self._doubted.set()
             return True
         self.references.reconcile(found, self._under_way)
-        known = {one.target for one in self.references.all()}
-        self._origins = {key: one for key, one in self._origins.items() if key in known}
+        known = {reference.target for reference in self.references.all()}
+        self._origins = {key: item for key, item in self._origins.items() if key in known}
         self.read_once.set()
         if self.references.all() != before:
             self._changed()
@@ -153,7 +153,9 @@ class VolumeUses:
     def released(self, target: "Path") -> "frozenset[Digest]":
         """Drop a volume that is not mounted any more; return what it used."""
         key = self.target_of(target)
-        gone = frozenset(one.digest for one in self.references.all() if one.target == key)
+        gone = frozenset(
+            reference.digest for reference in self.references.all() if reference.target == key
+        )
         self.references.release(key)
         self._origins.pop(key, None)
         if gone:
@@ -163,11 +165,11 @@ class VolumeUses:
     def uses(self, shown: "Mapping[str, GKMCacheNode]") -> "list[VolumeUse]":
         """Return all volumes; `shown` are the node's objects."""
         by_volume = _shown_volumes(shown)
-        return [self._use_of(one, by_volume) for one in self.references.all()]
+        return [self._use_of(reference, by_volume) for reference in self.references.all()]
 
     def awaited(self) -> "frozenset[CacheName]":
         """Return the caches that pods of the node have in their specs and not mounted yet."""
-        mounted = {_volume_of(one) for one in self.references.all()}
+        mounted = {_volume_of(reference) for reference in self.references.all()}
         return frozenset(
             cache
             for pod in self._pods.with_caches()
@@ -198,7 +200,9 @@ class VolumeUses:
         return find_references(self._mounts(), self._directory)
 
     def _changed(self) -> None:
-        CACHE_PODS.set(len({one.pod_uid or one.target for one in self.references.all()}))
+        CACHE_PODS.set(
+            len({reference.pod_uid or reference.target for reference in self.references.all()})
+        )
         self.on_change()
 
 

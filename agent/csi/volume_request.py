@@ -181,7 +181,9 @@ def _capability_fault(request: "NodePublishVolumeRequest") -> VolumeRefused | No
 
 def _unknown_attributes(attributes: "Mapping[str, str]") -> VolumeRefused | None:
     unknown = [
-        one for one in attributes if one not in ATTRIBUTES and not one.startswith(KUBELET_PREFIX)
+        attribute
+        for attribute in attributes
+        if attribute not in ATTRIBUTES and not attribute.startswith(KUBELET_PREFIX)
     ]
     if not unknown:
         return None
@@ -213,7 +215,7 @@ def _cache_of(attributes: "Mapping[str, str]") -> CacheName | VolumeRefused:
 
 
 def _pod_fault(attributes: "Mapping[str, str]") -> VolumeRefused | None:
-    if any(not attributes.get(one) for one in (EPHEMERAL, POD_NAMESPACE, POD_NAME, POD_UID)):
+    if any(not attributes.get(item) for item in (EPHEMERAL, POD_NAMESPACE, POD_NAME, POD_UID)):
         return _unmet(
             f"kubelet does not say which pod the volume is for: the CSIDriver {DRIVER_NAME} needs"
             " podInfoOnMount: true"

@@ -74,14 +74,14 @@ class Detector:
 
     def _settled(self, read: "tuple[PciDevice, ...]") -> "tuple[PciDevice, ...]":
         """Return the devices of this poll, and those that are missing for the first time."""
-        addresses = {one.address for one in read}
+        addresses = {item.address for item in read}
         doubted = [
-            one
-            for one in self._found
-            if one.address not in addresses and one.address not in self._missed
+            item
+            for item in self._found
+            if item.address not in addresses and item.address not in self._missed
         ]
-        self._missed = frozenset(one.address for one in doubted)
-        return tuple(sorted((*read, *doubted), key=lambda one: one.address))
+        self._missed = frozenset(item.address for item in doubted)
+        return tuple(sorted((*read, *doubted), key=lambda item: item.address))
 
 
 def run_detector(sysfs: "Path", report: "Report") -> NoReturn:

@@ -108,7 +108,7 @@ async def write_report(
     uid = (await client.get(NODES, Node, node)).metadata.uid
     body = _feature_body(labels, node=node, namespace=namespace, owner_uid=uid)
     await client.apply(NODE_FEATURES, body, field_manager=FIELD_MANAGER)
-    _log.info("devices reported", node=node, devices=[one.address for one in devices])
+    _log.info("devices reported", node=node, devices=[device.address for device in devices])
 
 
 def _feature_body(

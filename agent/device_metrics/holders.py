@@ -41,10 +41,10 @@ def holders_of(
         pools: resource -> pool, of pools with a resource name of their own.
     """
     found: dict[str, Holders] = {}
-    for one in allocations:
-        pool = pools.get(one.resource) or one.resource.removeprefix(RESOURCE_PREFIX)
-        holder = Holder(pool, one.namespace, one.pod, one.container)
-        for unit in one.units:
+    for allocation in allocations:
+        pool = pools.get(allocation.resource) or allocation.resource.removeprefix(RESOURCE_PREFIX)
+        holder = Holder(pool, allocation.namespace, allocation.pod, allocation.container)
+        for unit in allocation.units:
             uuid, slices, _ = unit.partition("::")
             if uuid not in found:
                 found[uuid] = Holders({})

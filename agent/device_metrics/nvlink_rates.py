@@ -24,9 +24,9 @@ class NvlinkRates:
         """Return the samples with the rates since the last call, of devices that were there; seconds."""
         before, elapsed_s = self._before, now - self._read_at
         every = tuple(samples)
-        self._before = {one.uuid: one.nvlink_kib for one in every if one.nvlink_kib is not None}
+        self._before = {item.uuid: item.nvlink_kib for item in every if item.nvlink_kib is not None}
         self._read_at = now
-        return tuple(_with_rate(one, before.get(one.uuid), elapsed_s) for one in every)
+        return tuple(_with_rate(item, before.get(item.uuid), elapsed_s) for item in every)
 
 
 def _with_rate(sample: "DeviceSample", before: int | None, elapsed_s: float) -> "DeviceSample":

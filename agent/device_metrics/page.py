@@ -61,7 +61,7 @@ def page_of(
         unaccounted: processes on devices that their pods were not given.
         is_stale: whether the values are those of an earlier page.
     """
-    every = [_series(one, holders, pools, node=node) for one in samples]
+    every = [_series(item, holders, pools, node=node) for item in samples]
     content = bytearray(f"{_head(_STALE)}{_STALE.name} {int(is_stale)}\n".encode())
     implausible: list[DeviceField] = []
     for field in DeviceField:
@@ -93,7 +93,7 @@ def _unaccounted(
     every: "Iterable[_Series]", counts: "Mapping[UnaccountedDevice, int]", node: str
 ) -> str:
     devices = {
-        one.sample.unit or one.sample.uuid: _device_labels(one.sample, node) for one in every
+        item.sample.unit or item.sample.uuid: _device_labels(item.sample, node) for item in every
     }
     lines = [
         f"{_UNACCOUNTED.name}{{{devices[device.unit]}{_holder_labels(device.holder)}}} {count}\n"
@@ -122,7 +122,7 @@ def _series(
     containers = list(held.containers) or [own]
     if held.is_shared:
         own = Holder(containers[0].pool, "", "", "")
-    usage = [device + _holder_labels(one) for one in containers]
+    usage = [device + _holder_labels(container) for container in containers]
     return _Series(sample, usage, [device + _holder_labels(own)] if held.is_shared else usage)
 
 

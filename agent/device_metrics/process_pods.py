@@ -87,9 +87,10 @@ class ProcessPods:
     def _units_of_init_containers(self, pod: "NodePod") -> "set[str] | None":
         """Return the assigned units of init containers, which kubelet does not name; None where some are not known."""
         asking = [
-            one.name
-            for one in pod.containers
-            if one.kind is ContainerRole.INIT and any(map(self._is_of_a_pool, one.counts))
+            container.name
+            for container in pod.containers
+            if container.kind is ContainerRole.INIT
+            and any(map(self._is_of_a_pool, container.counts))
         ]
         assigned = pod.assigned or {}
         if any(name not in assigned for name in asking):

@@ -66,7 +66,7 @@ class ProcessReadings:
             pools: pool of each device, by UUID.
         """
         self._read_at = self._clock.monotonic()
-        pids = {pid for one in samples for pid in one.processes or ()}
+        pids = {pid for sample in samples for pid in sample.processes or ()}
         owners = {pid: uid for pid, uid in self._accounted.items() if pid in pids}
         if unknown := pids - owners.keys():
             owners |= await asyncio.to_thread(self._sources.owners_of, unknown)

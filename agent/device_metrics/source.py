@@ -166,14 +166,14 @@ class DeviceMetrics:
             return self._samples
         xids = self._sources.xids()
         return [
-            one
-            if one.gpu_instance is not None
+            sample
+            if sample.gpu_instance is not None
             else replace(
-                one,
+                sample,
                 values={
-                    **one.values,
-                    DeviceField.XID_ERRORS: xids.get(one.uuid, xids.get("", 0)),
+                    **sample.values,
+                    DeviceField.XID_ERRORS: xids.get(sample.uuid, xids.get("", 0)),
                 },
             )
-            for one in self._samples
+            for sample in self._samples
         ]

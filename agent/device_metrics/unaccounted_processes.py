@@ -61,7 +61,7 @@ class UnaccountedProcesses:
     @property
     def suspects(self) -> frozenset[int]:
         """Processes that do not seem to be accounted for since the last reading, or for longer."""
-        return frozenset(one.pid for one in self._suspects)
+        return frozenset(suspect.pid for suspect in self._suspects)
 
     def judge(
         self,
@@ -110,12 +110,12 @@ def _processes(
     """Yield UUID of the device, UUID of what the process uses, UUIDs of which one has to be the pod's, process."""
     every = list(samples)
     instances: dict[str, set[str]] = {}
-    for one in every:
-        if one.unit:
-            instances.setdefault(one.uuid, set()).add(one.unit)
-    for one in every:
-        unit = one.unit or one.uuid
+    for item in every:
+        if item.unit:
+            instances.setdefault(item.uuid, set()).add(item.unit)
+    for item in every:
+        unit = item.unit or item.uuid
         # A process that the driver shows for the device as a whole may be one of an instance.
-        units = frozenset({unit} if one.unit else {unit, *instances.get(one.uuid, ())})
-        for pid in sorted(one.processes or ()):
-            yield one.uuid, unit, units, pid
+        units = frozenset({unit} if item.unit else {unit, *instances.get(item.uuid, ())})
+        for pid in sorted(item.processes or ()):
+            yield item.uuid, unit, units, pid

@@ -115,7 +115,7 @@ class DriverFiles:
 
     @property
     def has_libraries(self) -> bool:
-        return any(one.container_path.startswith(LIBRARIES) for one in self.mounts)
+        return any(mount.container_path.startswith(LIBRARIES) for mount in self.mounts)
 
 
 def host_of(driver_root: Path) -> Path:
@@ -172,7 +172,7 @@ def driver_state(driver_root: Path, first: str = "") -> tuple[tuple[str, int], .
     """
     roots = (driver_root, driver_root / DRIVER_CONTAINER)
     names = {*library_directories(first), *_PROGRAM_DIRECTORIES, *_HOOK_DIRECTORIES}
-    names |= {str(PurePosixPath(one).parent) for one in _SOCKETS}
+    names |= {str(PurePosixPath(item).parent) for item in _SOCKETS}
     found = []
     for path in sorted(root / name for root in roots for name in names):
         try:
@@ -252,5 +252,5 @@ def _followed(root: Path, path: Path) -> Path:
         target = step.readlink()
         if target.is_absolute():
             at = root
-        waiting += reversed([one for one in target.parts if one != target.anchor])
+        waiting += reversed([item for item in target.parts if item != target.anchor])
     return at

@@ -86,7 +86,7 @@ def processes_with_driver(
 
 def _pids(processes: Path) -> list[int]:
     try:
-        return sorted(int(one.name) for one in processes.iterdir() if one.name.isdecimal())
+        return sorted(int(path.name) for path in processes.iterdir() if path.name.isdecimal())
     except OSError:
         return []
 
@@ -103,7 +103,7 @@ def _has_open(directory: str, majors: "Collection[int]", most: int) -> tuple[boo
 def _open_files(directory: str, most: int) -> "Iterator[str]":
     try:
         with os.scandir(f"{directory}/fd") as files:
-            yield from (one.path for one in islice(files, most))
+            yield from (file.path for file in islice(files, most))
     except OSError:
         return
 
@@ -147,7 +147,7 @@ def _is_of(path: str, majors: "Collection[int]") -> bool:
 
 def _command(directory: str) -> str:
     name = _read(f"{directory}/comm", 64).removesuffix(b"\n").decode(errors="replace")
-    return "".join(one if one.isprintable() else "?" for one in name)
+    return "".join(item if item.isprintable() else "?" for item in name)
 
 
 def _read(path: str, most: int) -> bytes:

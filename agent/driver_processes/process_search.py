@@ -48,8 +48,8 @@ class ProcessSearch:
         own = _own_pid(self._processes)
         _check_visible(self._processes, own)
         found = processes_with_driver(majors, self._processes, but={own})
-        pods = pods_of_processes((one.pid for one in found), self._processes)
-        return {one: pods[one.pid] for one in found if one.pid in pods}
+        pods = pods_of_processes((item.pid for item in found), self._processes)
+        return {item: pods[item.pid] for item in found if item.pid in pods}
 
 
 def _own_pid(processes: "Path") -> int:

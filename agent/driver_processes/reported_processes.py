@@ -48,7 +48,7 @@ def reported_processes(
         pod_of: returns a pod of this node; None: it is gone, or has never been.
         namespace: of operands: no pod of another one leaves by a label.
     """
-    known = {_holder_of(one): one for one in shown}
+    known = {_holder_of(item): item for item in shown}
     earlier = _by_holder(before)
     entries: list[DriverProcess] = []
     for holder, processes in _by_holder(reading).items():
@@ -58,7 +58,7 @@ def reported_processes(
             entries.append(_of_node(processes, earlier[holder], known.get(holder)))
         elif not _is_known_otherwise(pod := pod_of(holder.uid), namespace):
             entries.append(_of_pod(holder.uid, processes, shown=known.get(holder), pod=pod))
-    return sorted(entries, key=lambda one: (one.namespace, one.pod, one.uid, one.command))
+    return sorted(entries, key=lambda entry: (entry.namespace, entry.pod, entry.uid, entry.command))
 
 
 def _holder_of(entry: DriverProcess) -> _Holder:
@@ -67,7 +67,7 @@ def _holder_of(entry: DriverProcess) -> _Holder:
 
 def _by_holder(reading: "Reading") -> "dict[_Holder, list[OpenProcess]]":
     found: dict[_Holder, list[OpenProcess]] = defaultdict(list)
-    for process, uid in sorted(reading.items(), key=lambda one: one[0]):
+    for process, uid in sorted(reading.items(), key=lambda item: item[0]):
         found[_Holder(uid, "" if uid else process.command)].append(process)
     return dict(found)
 
@@ -88,7 +88,7 @@ def _of_pod(
     command = processes[0].command
     namespace, name = ("", "") if pod is None else (pod.namespace, pod.name)
     if shown is not None:
-        if any(one.command == shown.command for one in processes):
+        if any(process.command == shown.command for process in processes):
             command = shown.command
         if pod is None:
             namespace, name = shown.namespace, shown.pod
@@ -100,7 +100,7 @@ def _of_node(
     before: "Sequence[OpenProcess]",
     shown: DriverProcess | None,
 ) -> DriverProcess:
-    lasting = sorted({one.pid for one in processes} & {one.pid for one in before})
+    lasting = sorted({process.pid for process in processes} & {item.pid for item in before})
     if shown is not None and shown.pid in lasting:
         return shown
     return DriverProcess(command=processes[0].command, pid=lasting[0] if lasting else 0)

@@ -62,7 +62,7 @@ UNCORRECTABLE: Final = DeviceHealthState(
 )
 _XID: Final = "Xid"
 _XID_REASON: Final = re.compile(f"{_XID}([0-9]{{1,5}})")
-_MOMENTARY: Final = {one.reason: one for one in (DOUBLE_BIT, UNCORRECTABLE)}
+_MOMENTARY: Final = {item.reason: item for item in (DOUBLE_BIT, UNCORRECTABLE)}
 
 
 def xid(code: int) -> DeviceHealthState:

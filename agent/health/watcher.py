@@ -160,7 +160,7 @@ class HealthWatch:
         self._show()
 
     def _show(self) -> None:
-        counts = Counter(one.state for one in self._tracker.states().values())
+        counts = Counter(item.state for item in self._tracker.states().values())
         for state in HealthState:
             DEVICES.labels(state.value).set(counts[state])
 

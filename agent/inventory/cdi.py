@@ -75,7 +75,7 @@ def build_specification(
 
 
 def _instances(instances: "Iterable[NodeInstance] | None") -> list[str]:
-    return [one.uuid for one in instances or ()]
+    return [instance.uuid for instance in instances or ()]
 
 
 def _common(shared: "Sequence[DeviceFile]", driver: "DriverFiles") -> dict[str, Any]:
@@ -85,11 +85,11 @@ def _common(shared: "Sequence[DeviceFile]", driver: "DriverFiles") -> dict[str, 
     if driver.mounts:
         common["mounts"] = [
             {
-                "hostPath": one.host_path,
-                "containerPath": one.container_path,
+                "hostPath": mount.host_path,
+                "containerPath": mount.container_path,
                 "options": list(_MOUNT_OPTIONS),
             }
-            for one in driver.mounts
+            for mount in driver.mounts
         ]
     if driver.hook is not None and driver.has_libraries:
         common["hooks"] = [

@@ -129,7 +129,7 @@ class InventoryCollector:
 
     def bound(self) -> frozenset[str]:
         """Return the addresses of the devices that the kernel's driver is bound to, as of the last reading of the bus."""
-        return frozenset(one.address for one in self._bus or () if one.driver == NVIDIA_DRIVER)
+        return frozenset(item.address for item in self._bus or () if item.driver == NVIDIA_DRIVER)
 
     def trigger(self) -> None:
         """Read the driver at once."""
@@ -144,7 +144,7 @@ class InventoryCollector:
         """Read, write and publish until cancelled."""
         remembered = self._files.remembered()
         if remembered is not None:
-            self._known = {one.address: one.uuid for one in remembered.devices}
+            self._known = {device.address: device.uuid for device in remembered.devices}
         self.read_bus()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_bus(), name="inventory.bus")
@@ -195,21 +195,21 @@ class InventoryCollector:
         return is_new
 
     def _take_bus(self, bus: "tuple[PciDevice, ...] | None") -> None:
-        addresses = None if bus is None else {one.address for one in bus}
+        addresses = None if bus is None else {item.address for item in bus}
         _log.info("devices on the bus", devices=None if bus is None else sorted(addresses or ()))
         if addresses is not None:
             # A device that comes to this address is another one, whatever the driver reports.
-            for gone in {one.address for one in self._bus or ()} - addresses:
+            for gone in {item.address for item in self._bus or ()} - addresses:
                 self._known.pop(gone, None)
         self._bus = bus
 
     def _settled_bus(self, found: "tuple[PciDevice, ...]") -> "tuple[PciDevice, ...]":
         """Return the devices of this reading, and those that are missing for the first time."""
-        addresses = {one.address for one in found}
-        missing = [one for one in self._bus or () if one.address not in addresses]
-        doubted = [one for one in missing if one.address not in self._missed]
-        self._missed = frozenset(one.address for one in doubted)
-        return tuple(sorted((*found, *doubted), key=lambda one: one.address))
+        addresses = {item.address for item in found}
+        missing = [item for item in self._bus or () if item.address not in addresses]
+        doubted = [item for item in missing if item.address not in self._missed]
+        self._missed = frozenset(item.address for item in doubted)
+        return tuple(sorted((*found, *doubted), key=lambda item: item.address))
 
     def _read_driver_marks(self) -> object:
         """Return a value that changes when the kernel's driver is loaded or unloaded."""
@@ -240,7 +240,7 @@ class InventoryCollector:
         on_bus = None
         if bus is not None:
             # A device bound to another driver was unbound from this one, and is not lost.
-            on_bus = {one.address for one in bus if one.driver in {None, NVIDIA_DRIVER}}
+            on_bus = {item.address for item in bus if item.driver in {None, NVIDIA_DRIVER}}
         self._health.observe(look, on_bus=on_bus)
         self._known = known_uuids_after(self._known, look, bus=bus)
         self._problems.clear(SOURCE)
@@ -255,8 +255,8 @@ class InventoryCollector:
         bus = self._seen_bus
         if self._look is not None and bus is not None:
             # The kept snapshot of a driver that hangs loses the devices that leave the bus.
-            present = {one.address for one in bus}
-            devices = tuple(one for one in self._look.devices if one.address in present)
+            present = {item.address for item in bus}
+            devices = tuple(device for device in self._look.devices if device.address in present)
             self._look = replace(self._look, devices=devices)
 
     def settle(self) -> None:
@@ -266,7 +266,8 @@ class InventoryCollector:
         look = self._look
         if look is not None and (partitioning := self.partitioning()):
             devices_now = (
-                _without_instances(one) if one.uuid in partitioning else one for one in look.devices
+                _without_instances(device) if device.uuid in partitioning else device
+                for device in look.devices
             )
             look = replace(look, devices=tuple(devices_now))
         node = DiscoveredNode(bus=self._seen_bus, look=look, known=self._known)

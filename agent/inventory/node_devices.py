@@ -81,7 +81,7 @@ def discovered_devices(
     """Return the node's devices by address; None where neither bus nor driver can be read."""
     if node.bus is None and node.look is None:
         return None
-    bus = {one.address: one for one in node.bus or ()}
+    bus = {item.address: item for item in node.bus or ()}
     reported = _by_address(node.look)
     addresses = {*bus, *reported}
     if node.bus is None:
@@ -128,8 +128,8 @@ def known_uuids_after(
     known: "Mapping[str, str]", look: "DriverSnapshot", *, bus: "Sequence[PciDevice] | None"
 ) -> dict[str, str]:
     """Return the UUIDs by address, after a snapshot."""
-    shown = {address: one.uuid for address, one in _by_address(look).items() if one.uuid}
-    present = None if bus is None else {one.address for one in bus}
+    shown = {address: item.uuid for address, item in _by_address(look).items() if item.uuid}
+    present = None if bus is None else {item.address for item in bus}
     kept = {
         address: uuid
         for address, uuid in known.items()
@@ -229,8 +229,8 @@ def _add_driver_facts(attributes: _Attributes, reported: "DriverDevice") -> None
     attributes.add(AgentDevice.POWER_LIMIT, reported.power_limit_watts, int)
     attributes.add(AgentDevice.MAX_POWER_LIMIT, reported.max_power_limit_watts, int)
     links = [
-        {"peer": one.peer, "type": one.type.value, "count": one.count}
-        for one in sorted(reported.links, key=lambda one: (one.peer, one.type.value))
+        {"peer": item.peer, "type": item.type.value, "count": item.count}
+        for item in sorted(reported.links, key=lambda link: (link.peer, link.type.value))
     ]
     attributes.add(AgentDevice.LINKS, _json(links), parsing.links)
     attributes.add(AgentDevice.MIG_CAPABLE, str(reported.is_mig_capable).lower(), parsing.flag)
@@ -239,13 +239,15 @@ def _add_driver_facts(attributes: _Attributes, reported: "DriverDevice") -> None
     attributes.add(
         AgentDevice.MIG_MODE, "Enabled" if reported.is_mig_enabled else "Disabled", parsing.word
     )
-    profiles = sorted({one.name for one in reported.profiles})
+    profiles = sorted({item.name for item in reported.profiles})
     attributes.add(AgentDevice.MIG_PROFILES, ",".join(profiles), parsing.profiles)
     # An instance without its compute instance has no UUID, and cannot be allocated.
     instances = [
-        {"profile": one.profile, "uuid": one.uuid}
-        for one in sorted(reported.instances, key=lambda one: (one.profile, one.uuid))
-        if one.uuid
+        {"profile": item.profile, "uuid": item.uuid}
+        for item in sorted(
+            reported.instances, key=lambda instance: (instance.profile, instance.uuid)
+        )
+        if item.uuid
     ]
     attributes.add(AgentDevice.MIG_INSTANCES, _json(instances), parsing.partitions)
 
@@ -261,7 +263,7 @@ def node_devices(
     return NodeDevices(
         version="v1",
         devices=[_node_device(device, files) for device in devices if is_nameable(device.uuid)],
-        shared=SharedParts(nodes=[one.host_path for one in files.shared], mounts=list(mounts)),
+        shared=SharedParts(nodes=[item.host_path for item in files.shared], mounts=list(mounts)),
     )
 
 
@@ -279,14 +281,14 @@ def _node_device(device: NodeDeviceFacts, files: "DeviceFiles") -> NodeDevice:
     if reported is not None and reported.is_mig_enabled:
         instances = [
             NodeInstance(
-                uuid=one.uuid,
-                profile=one.profile,
+                uuid=item.uuid,
+                profile=item.profile,
                 nodes=[
-                    file.host_path for file in files.by_uuid.get(one.uuid, ()) if file not in own
+                    file.host_path for file in files.by_uuid.get(item.uuid, ()) if file not in own
                 ],
             )
-            for one in sorted(reported.instances, key=lambda one: one.gpu_instance)
-            if is_nameable(one.uuid)
+            for item in sorted(reported.instances, key=lambda instance: instance.gpu_instance)
+            if is_nameable(item.uuid)
         ]
     return NodeDevice(
         uuid=device.uuid,

@@ -81,7 +81,8 @@ def feature_shows(feature: NodeFeature, published: "PublishedFeatures", node: "N
         feature.metadata.label(NODE_NAME_LABEL) == node
         and agent is not None
         and agent.elements is not None
-        and [one.attributes for one in agent.elements] == [dict(one) for one in published.devices]
+        and [element.attributes for element in agent.elements]
+        == [dict(device) for device in published.devices]
         and attributes is not None
         and attributes.elements == dict(published.node)
     )

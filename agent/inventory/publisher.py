@@ -166,7 +166,7 @@ class FeaturePublisher:
         if feature_shows(shown, wanted, self._node):
             self._stamp, self._written = shown.metadata, wanted
             owners = shown.metadata.owner_references or ()
-            self._owner_uid = next((one.uid for one in owners if one.kind == NODES.kind), "")
+            self._owner_uid = next((owner.uid for owner in owners if owner.kind == NODES.kind), "")
 
     async def _is_alive(self) -> bool:
         """Write the heartbeat where it is due; return whether the object is still the written one."""

@@ -252,7 +252,7 @@ def _relative(raw: str) -> str:
         raise _bad_name(raw, "is not UTF-8") from None
     if len(encoded) > MAX_NAME_BYTES:
         raise _bad_name(raw, f"has {len(encoded)} bytes; at most {MAX_NAME_BYTES} are possible")
-    if any(one < _FIRST_PRINTABLE or one == _DELETE for one in raw):
+    if any(item < _FIRST_PRINTABLE or item == _DELETE for item in raw):
         raise _bad_name(raw, "has control characters")
     if raw.startswith("/"):
         raise _bad_name(raw, "is absolute")

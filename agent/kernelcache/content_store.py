@@ -156,7 +156,7 @@ class ContentStore:
                 start.
         """
         async with self._naming, self._turn_of(digest):
-            bound = [str(name) for name, one in self._names.items() if one == digest]
+            bound = [str(name) for name, item in self._names.items() if item == digest]
             if bound:
                 raise StoreError(
                     StoreFault.BUSY, f"{digest} is not removed: {min(bound)} is bound to it"

@@ -117,8 +117,8 @@ def _extract_entries(
 
 
 _OTHER_MANIFESTS: Final = {
-    one: frozenset(other.manifest_file for other in CacheType if other is not one)
-    for one in CacheType
+    item: frozenset(other.manifest_file for other in CacheType if other is not item)
+    for item in CacheType
 }
 
 

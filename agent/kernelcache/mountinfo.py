@@ -36,7 +36,7 @@ class MountEntry:
 def parse_mountinfo(content: bytes) -> tuple[MountEntry, ...]:
     """Return the mounts in the file's order; lines of another form are left out."""
     found = (_entry(line) for line in content.split(b"\n"))
-    return tuple(one for one in found if one is not None)
+    return tuple(item for item in found if item is not None)
 
 
 def read_mounts(path: Path = MOUNTINFO) -> tuple[MountEntry, ...]:
@@ -68,7 +68,7 @@ def _overlaid(fields: list[bytes]) -> str | None:
     _, _, rest = b" ".join(fields).partition(_SEPARATOR)
     match rest.split(b" "):
         case [b"overlay", _, options]:
-            found = (one for one in options.split(b",") if one.startswith(_LOWER))
+            found = (part for part in options.split(b",") if part.startswith(_LOWER))
             value = _unescaped(next(found, b"").removeprefix(_LOWER))
             first = _FIRST_PATH.match(value)
             return _OVERLAY_ESCAPE.sub(r"\1", first[0]) if first is not None else None

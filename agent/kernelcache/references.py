@@ -65,8 +65,8 @@ class References:
         self._by_target: dict[str, set[VolumeReference]] = {}
         # target -> its references: several where one mount lies on another
         self._removing: set[Digest] = set()
-        for one in found:
-            self._by_target.setdefault(one.target, set()).add(one)
+        for item in found:
+            self._by_target.setdefault(item.target, set()).add(item)
 
     def hold(self, reference: VolumeReference) -> bool:
         """Add a volume before it is mounted; return False where its content is being removed."""
@@ -85,8 +85,8 @@ class References:
         """Take over what `find_references` has found; targets of calls under way keep what they hold besides."""
         held = {target: ones for target, ones in self._by_target.items() if target in under_way}
         self._by_target = {target: set(ones) for target, ones in held.items()}
-        for one in found:
-            self._by_target.setdefault(one.target, set()).add(one)
+        for item in found:
+            self._by_target.setdefault(item.target, set()).add(item)
 
     def all(self) -> "tuple[VolumeReference, ...]":
         """Return all volumes, in order."""
@@ -95,12 +95,14 @@ class References:
     def of(self, digest: "Digest") -> tuple[VolumeReference, ...]:
         """Return the volumes that use a content, in order."""
         return tuple(
-            sorted((one for one in self._all() if one.digest == digest), key=attrgetter("target"))
+            sorted(
+                (item for item in self._all() if item.digest == digest), key=attrgetter("target")
+            )
         )
 
     def digests(self) -> "frozenset[Digest]":
         """Return the contents that are in use."""
-        return frozenset(one.digest for one in self._all())
+        return frozenset(item.digest for item in self._all())
 
     def _all(self) -> "Iterator[VolumeReference]":
         return chain.from_iterable(self._by_target.values())
@@ -129,10 +131,12 @@ def find_references(mounts: "Iterable[MountEntry]", pods: Path) -> tuple[VolumeR
         VolumesUnknownError: kubelet's directory of pods exists, and cannot be read.
     """
     root = _resolved(pods)
-    found = ((one.mount_point, digest_of_content(one.root)) for one in mounts)
+    found = ((mount.mount_point, digest_of_content(mount.root)) for mount in mounts)
     all_ = [_reference(target, digest, root) for target, digest in found if digest is not None]
-    of_pods = {(one.target, one.digest) for one in all_ if one.pod_uid is not None}
-    return tuple(one for one in all_ if one.pod_uid is not None or not _is_seen_again(one, of_pods))
+    of_pods = {(item.target, item.digest) for item in all_ if item.pod_uid is not None}
+    return tuple(
+        item for item in all_ if item.pod_uid is not None or not _is_seen_again(item, of_pods)
+    )
 
 
 def _is_seen_again(reference: VolumeReference, of_pods: "AbstractSet[tuple[str, Digest]]") -> bool:

@@ -63,7 +63,7 @@ class NodeOfKubelet(Model, frozen=True):
     @property
     def url(self) -> str | None:
         """The address of kubelet's port; None where the Node does not have it yet."""
-        found = {one.type: one.address for one in self.status.addresses or ()}
+        found = {item.type: item.address for item in self.status.addresses or ()}
         host, port = found.get("InternalIP", ""), self.status.daemon_endpoints.kubelet_endpoint.port
         if not host or not port:
             return None
@@ -91,8 +91,8 @@ def configured_by_labels(node: NodeOfKubelet) -> KubeletConfiguration | None:
             ),
         )
     except ValueError as error:
-        policies = ", ".join(one.value for one in TopologyManagerPolicy)
-        scopes = ", ".join(one.value for one in TopologyManagerScope)
+        policies = ", ".join(item.value for item in TopologyManagerPolicy)
+        scopes = ", ".join(item.value for item in TopologyManagerScope)
         raise ConfigurationUnknownError(
             f"{error}: label {TOPOLOGY_MANAGER_POLICY_LABEL} of the node is one of {policies}, and"
             f" {TOPOLOGY_MANAGER_SCOPE_LABEL} one of {scopes}"

@@ -69,8 +69,8 @@ class NodePod:
         """Whether its requests say that it uses the driver; claims do not count."""
         return any(
             count and is_of_devices(resource)
-            for one in self.containers
-            for resource, count in one.counts.items()
+            for container in self.containers
+            for resource, count in container.counts.items()
         )
 
     @property
@@ -79,12 +79,12 @@ class NodePod:
         return f"{self.namespace}/{self.name}"
 
     def asks_for(self, resource: str) -> "tuple[ContainerRequest, ...]":
-        return tuple(one for one in self.containers if one.counts.get(resource))
+        return tuple(container for container in self.containers if container.counts.get(resource))
 
     def is_assigned(self, unit: str, resource: str) -> bool:
         """Return whether the annotation names the unit for a container that requests the resource."""
         assigned = self.assigned or {}
-        return any(unit in assigned.get(one.name, ()) for one in self.asks_for(resource))
+        return any(unit in assigned.get(ask.name, ()) for ask in self.asks_for(resource))
 
 
 def node_pod(pod: "Pod") -> NodePod | None:
@@ -92,8 +92,11 @@ def node_pod(pod: "Pod") -> NodePod | None:
     containers = tuple(
         request
         for request in (
-            *(_request(one, _kind_of(one)) for one in pod.spec.init_containers or ()),
-            *(_request(one, ContainerRole.MAIN) for one in pod.spec.containers or ()),
+            *(
+                _request(container, _kind_of(container))
+                for container in pod.spec.init_containers or ()
+            ),
+            *(_request(container, ContainerRole.MAIN) for container in pod.spec.containers or ()),
         )
         if request.counts
     )

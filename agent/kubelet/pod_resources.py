@@ -118,7 +118,7 @@ class PodResources:
             found = AllocatableResourcesResponse.FromString(content)
         except DecodeError as error:
             raise self._malformed(GET_ALLOCATABLE) from error
-        resources = {one.resource_name for one in found.devices if one.topology.nodes}
+        resources = {device.resource_name for device in found.devices if device.topology.nodes}
         if found.cpu_ids:
             resources.add("cpu")
         if found.memory:

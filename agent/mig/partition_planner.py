@@ -196,10 +196,10 @@ def _to_instances(device: "DriverDevice", profile: str) -> Step:
     if not device.is_mig_capable:
         text = f"{device.product} does not support MIG: take it out of the pool, or change the pool's mode"
         return Blocked(BlockReason.NOT_SUPPORTED, text)
-    known = [one for one in device.profiles if one.name == profile and one.capacity > 0]
+    known = [item for item in device.profiles if item.name == profile and item.capacity > 0]
     # A driver that lists no profile at all while MIG is off may list them once it is on.
     if not known and (device.profiles or device.is_mig_enabled):
-        names = listed(one.name for one in device.profiles) or "none"
+        names = listed(item.name for item in device.profiles) or "none"
         return Blocked(
             BlockReason.NO_SUCH_PROFILE,
             f"{device.product} has no profile {profile}; it has {names}",
@@ -213,12 +213,12 @@ def _to_instances(device: "DriverDevice", profile: str) -> Step:
 
 def _partition(instances: "tuple[DriverInstance, ...]", profile: str, *, capacity: int) -> Step:
     """Other profiles go first, since they take the room; an incomplete instance comes before new ones."""
-    for one in instances:
-        if one.profile != profile:
-            return Destroy(one.gpu_instance, one.profile)
-    for one in instances:
-        if not one.uuid:
-            return Complete(one.gpu_instance, one.profile)
+    for instance in instances:
+        if instance.profile != profile:
+            return Destroy(instance.gpu_instance, instance.profile)
+    for instance in instances:
+        if not instance.uuid:
+            return Complete(instance.gpu_instance, instance.profile)
     return Create(profile) if len(instances) < capacity else Done()
 
 
@@ -237,7 +237,7 @@ def _obstacle(
         return Blocked(BlockReason.UNHEALTHY, f"it is not healthy ({health.reason}): {health.text}")
     if in_use is None:
         return Blocked(BlockReason.USE_UNKNOWN, "its users are not known yet")
-    own = {device.uuid, *(one.uuid for one in device.instances)} - {""}
+    own = {device.uuid, *(instance.uuid for instance in device.instances)} - {""}
     used = own & {part_of(unit) for unit in in_use}
     if used:
         return Blocked(

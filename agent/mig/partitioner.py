@@ -83,7 +83,9 @@ class Partitioner:
     @property
     def partitioning(self) -> frozenset[str]:
         """UUIDs of devices with an unfinished layout: their instances are not to be published."""
-        return frozenset(one.target.uuid for one in self._progress.values() if one.is_partitioning)
+        return frozenset(
+            item.target.uuid for item in self._progress.values() if item.is_partitioning
+        )
 
     @property
     def problem(self) -> str:
@@ -262,8 +264,8 @@ class Partitioner:
 
     def _target_of(self, name: str) -> "tuple[GPUDevice | None, PartitionTarget | None]":
         devices = tuple(self._dependencies.objects.devices())
-        device = next((one for one in devices if one.name == name), None)
-        if device is None or [one.status.uuid for one in devices].count(device.status.uuid) > 1:
+        device = next((item for item in devices if item.name == name), None)
+        if device is None or [item.status.uuid for item in devices].count(device.status.uuid) > 1:
             # Of two GPUDevices with one UUID, neither defines the layout.
             return device, None
         wanted = desired_layout(device, self._dependencies.objects.pools())
@@ -278,12 +280,12 @@ class Partitioner:
         return progress
 
     async def _look(self) -> "dict[str, DriverDevice]":
-        return {one.uuid: one for one in (await self._driver.look()).devices}
+        return {device.uuid: device for device in (await self._driver.look()).devices}
 
     def _next_in_s(self) -> float:
         now = self._clock.monotonic()
         return max(
-            0.0, min((one.next_at - now for one in self._progress.values()), default=EVERY_S)
+            0.0, min((item.next_at - now for item in self._progress.values()), default=EVERY_S)
         )
 
     def _update_problem(self) -> None:

@@ -97,7 +97,7 @@ def device_samples(
     processes = None
     if reads_processes:
         # A partitioned device lists those of its instances, too.
-        of_parts = {pid for one in found for pid in one.processes or ()}
+        of_parts = {pid for item in found for pid in item.processes or ()}
         processes = frozenset(processes_on(handle, queries) - of_parts)
     found.insert(0, replace(device, values=values, nvlink_kib=nvlink_kib, processes=processes))
     is_same = queries.ask("", pynvml.nvmlDeviceGetUUID, handle) == device.uuid
@@ -132,7 +132,7 @@ def _values_together(
     """Return the values of `_TOGETHER`, and the data over NVLink."""
     asked = [*_TOGETHER.values(), *_NVLINK_KIB]
     found = queries.ask((), pynvml.nvmlDeviceGetFieldValues, handle, asked)
-    values = [_value(one) for one in found]
+    values = [_value(item) for item in found]
     known = zip(_TOGETHER, values, strict=False)
     of_nvlink = [int(value) for value in values[len(_TOGETHER) :] if value is not None]
     return (

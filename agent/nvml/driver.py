@@ -264,7 +264,7 @@ class NvmlDriver:
         return self._events
 
     def _leave_stuck(self, events: NvmlEvents) -> None:
-        self._stuck = [one for one in self._stuck if not one.has_ended]
+        self._stuck = [item for item in self._stuck if not item.has_ended]
         is_too_soon = self._clock.monotonic() < self._started_at + self._retry_s
         if is_too_soon or len(self._stuck) + 1 >= MAX_STUCK:
             raise _events_hang()

@@ -114,12 +114,14 @@ class MigDevice:
         is_enabled, is_pending = bool(modes[0]), bool(modes[1])
         profiles = profiles_of(self._uuid, self._handle, is_enabled=is_enabled, queries=queries)
         devices = self._mig_devices(queries) if is_enabled else {}
-        handles = [self._handle, *(one.handle for all_ in devices.values() for one in all_)]
+        handles = [self._handle, *(item.handle for all_ in devices.values() for item in all_)]
         return MigState(
             is_capable=True,
             is_enabled=is_enabled,
             is_pending=is_pending if is_pending != is_enabled else None,
-            profiles=tuple(Profile(name=one.name, capacity=one.capacity) for one in profiles),
+            profiles=tuple(
+                Profile(name=profile.name, capacity=profile.capacity) for profile in profiles
+            ),
             instances=self._instances(profiles, devices, queries) if is_enabled else (),
             processes=len(set().union(*(processes_on(handle, queries) for handle in handles))),
         )
@@ -137,9 +139,9 @@ class MigDevice:
             return None
         profiles = profiles_of(self._uuid, self._handle, is_enabled=True, queries=queries)
         devices = self._mig_devices(queries)
-        handles = {one.uuid: one.handle for some in devices.values() for one in some}
+        handles = {item.uuid: item.handle for device in devices.values() for item in device}
         found = self._instances(profiles, devices, queries)
-        return [(one, handles[one.uuid]) for one in found if one.uuid]
+        return [(item, handles[item.uuid]) for item in found if item.uuid]
 
     def set_mode(self, *, is_enabled: bool) -> bool:
         """Set the MIG mode; return whether it is in effect."""
@@ -153,7 +155,7 @@ class MigDevice:
     def create(self, profile: str) -> None:
         """Create a GPU instance and its compute instance; if the second is refused, none of them."""
         matching = [
-            one for one in read_profiles(self._handle, NvmlQueries()) if one.name == profile
+            item for item in read_profiles(self._handle, NvmlQueries()) if item.name == profile
         ]
         if not matching:
             raise self._refused(f"creating {profile}", "the device has no such profile")

@@ -116,7 +116,7 @@ def _by_files(
             DeviceSpec(container_path=path, host_path=path, permissions="rw") for path in unique
         ],
         mounts=[
-            Mount(container_path=one.container_path, host_path=one.host_path, read_only=True)
-            for one in devices.shared.mounts
+            Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=True)
+            for mount in devices.shared.mounts
         ],
     )

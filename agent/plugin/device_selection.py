@@ -89,16 +89,18 @@ def select(
         assigned: the container's units in the annotation; None where it has none.
     """
     must = [
-        one for one in dict.fromkeys(request.must_include_deviceIDs) if one in allocatable.units
+        fromkey
+        for fromkey in dict.fromkeys(request.must_include_deviceIDs)
+        if fromkey in allocatable.units
     ]
-    shared = {one: holder for one in must if (holder := allocatable.held_by(one))}
+    shared = {item: holder for item in must if (holder := allocatable.held_by(item))}
     if shared:
         return SelectionRefused(f"{allocatable.resource}: {_pairs(shared)}")
     whole = _whole_assignment(request, allocatable, assigned)
     if whole is not None:
         return whole
     draft = _Draft(request, allocatable, must)
-    wanted = [one for one in dict.fromkeys(assigned or ()) if one not in must]
+    wanted = [fromkey for fromkey in dict.fromkeys(assigned or ()) if fromkey not in must]
     match allocatable.slice_placement:
         case SlicePlacement.SAME_DEVICE:
             draft.fill_device_by_device(wanted)
@@ -137,10 +139,10 @@ def _whole_assignment(
     ):
         return None
     is_free = set(units) <= set(request.available_deviceIDs) and all(
-        (unit := allocatable.units.get(one)) is not None
+        (unit := allocatable.units.get(item)) is not None
         and unit.is_healthy
-        and not allocatable.held_by(one)
-        for one in units
+        and not allocatable.held_by(item)
+        for item in units
     )
     return AssignedUnits(units) if is_free else None
 
@@ -164,11 +166,11 @@ class _Draft:
 
     def __post_init__(self) -> None:
         self.free = {
-            one
-            for one in self.request.available_deviceIDs
-            if (unit := self.allocatable.units.get(one)) is not None
+            deviceID
+            for deviceID in self.request.available_deviceIDs
+            if (unit := self.allocatable.units.get(deviceID)) is not None
             and unit.is_healthy
-            and not self.allocatable.held_by(one)
+            and not self.allocatable.held_by(deviceID)
         } - set(self.chosen)
         self.left = Counter(map(self.device_of, self.free))
         self.used = Counter(map(self.device_of, self.chosen))
@@ -190,12 +192,12 @@ class _Draft:
 
     def take_assigned(self, wanted: "Sequence[str]") -> None:
         """Take the free ones of the assigned units, and substitutes for the others."""
-        for one in wanted:
-            if one in self.free and self.lacking:
-                self.take(one)
-        lost = [one for one in wanted if one not in self.chosen]
-        for at, one in enumerate(lost):
-            self.replace(one, lost[at + 1 :])
+        for item in wanted:
+            if item in self.free and self.lacking:
+                self.take(item)
+        lost = [item for item in wanted if item not in self.chosen]
+        for at, item in enumerate(lost):
+            self.replace(item, lost[at + 1 :])
 
     def fill_device_by_device(self, wanted: "Collection[str]") -> None:
         """Take the lacking units from as few devices as possible; the assigned ones first on each.
@@ -203,15 +205,15 @@ class _Draft:
         The rest of a container lies on one device if there is one with room for it, the fullest of them;
         reserved units are taken only where the others do not suffice.
         """
-        for some in (self.free - set(self.allocatable.reserved), self.free):
+        for entry in (self.free - set(self.allocatable.reserved), self.free):
             by_device: dict[str, list[str]] = {}
-            for one in sorted(some & self.free):
-                by_device.setdefault(self.device_of(one), []).append(one)
+            for item in sorted(entry & self.free):
+                by_device.setdefault(self.device_of(item), []).append(item)
             while self.lacking > 0 and by_device:
-                device = min(by_device, key=lambda one: self._device_rank(by_device[one], wanted))
-                units = sorted(by_device.pop(device), key=lambda one: one not in wanted)
-                for one in units[: self.lacking]:
-                    self.take(one)
+                device = min(by_device, key=lambda item: self._device_rank(by_device[item], wanted))
+                units = sorted(by_device.pop(device), key=lambda item: item not in wanted)
+                for unit in units[: self.lacking]:
+                    self.take(unit)
 
     def replace(self, lost: str, others: "Sequence[str]") -> None:
         """Take a substitute for a missing unit, on its device if possible, or near it.
@@ -227,7 +229,7 @@ class _Draft:
             room=1 + sum(self.device_of(other) == device for other in others),
             numa_node=self._numa_node() if unit is None else unit.numa_node,
         )
-        best = min(self.free, key=lambda one: self._rank(one, target))
+        best = min(self.free, key=lambda item: self._rank(item, target))
         self.moved[device] = self.device_of(best)
         self.take(best)
 
@@ -235,15 +237,15 @@ class _Draft:
         """Take the lacking units: one of each device before a second of any."""
         while self.lacking > 0 and self.free:
             target = _Target(numa_node=self._numa_node())
-            self.take(min(self.free, key=lambda one: self._rank(one, target)))
+            self.take(min(self.free, key=lambda item: self._rank(item, target)))
 
     def refusal(self) -> str:
         """Return why the selection is refused."""
         advertised = len(self.allocatable.units)
         held = {
-            one: holder
-            for one in self.request.available_deviceIDs
-            if (holder := self.allocatable.held_by(one))
+            deviceID: holder
+            for deviceID in self.request.available_deviceIDs
+            if (holder := self.allocatable.held_by(deviceID))
         }
         text = (
             f"{self.allocatable.resource}: {self.request.allocation_size} requested, and only"
@@ -254,26 +256,26 @@ class _Draft:
     def why_not(self, missing: "Iterable[str]") -> str:
         """Return why assigned units are not selected."""
         reasons: dict[str, str] = {}
-        for one in missing:
-            holder = self.allocatable.held_by(one)
-            unit = self.allocatable.units.get(one)
+        for item in missing:
+            holder = self.allocatable.held_by(item)
+            unit = self.allocatable.units.get(item)
             if unit is None:
-                reasons[one] = "is no longer advertised"
+                reasons[item] = "is no longer advertised"
             elif holder:
-                reasons[one] = f"is held by {holder}"
+                reasons[item] = f"is held by {holder}"
             elif not unit.is_healthy:
-                reasons[one] = "is unhealthy"
-            elif one not in self.request.available_deviceIDs:
-                reasons[one] = "is in use"
+                reasons[item] = "is unhealthy"
+            elif item not in self.request.available_deviceIDs:
+                reasons[item] = "is in use"
             else:
-                reasons[one] = "is replaced by a unit of an init container"
-        return ", ".join(f"{one} {reason}" for one, reason in reasons.items())
+                reasons[item] = "is replaced by a unit of an init container"
+        return ", ".join(f"{item} {reason}" for item, reason in reasons.items())
 
     def _numa_node(self) -> int | None:
         nodes = Counter(
             unit.numa_node
-            for one in self.chosen
-            if (unit := self.allocatable.units.get(one)) is not None and unit.numa_node is not None
+            for item in self.chosen
+            if (unit := self.allocatable.units.get(item)) is not None and unit.numa_node is not None
         )
         return min(nodes, key=lambda node: (-nodes[node], node), default=None)
 
@@ -286,7 +288,7 @@ class _Draft:
         return (
             not self.used[first.device],
             max(0, self.lacking - len(units)),
-            -sum(one in wanted for one in units),
+            -sum(unit in wanted for unit in units),
             None not in {near, first.numa_node} and near != first.numa_node,
             len(units),
             first.device,
@@ -326,4 +328,4 @@ class _Target:
 
 
 def _pairs(held: "Mapping[str, str]") -> str:
-    return ", ".join(f"{one} is held by {holder}" for one, holder in sorted(held.items()))
+    return ", ".join(f"{item} is held by {holder}" for item, holder in sorted(held.items()))

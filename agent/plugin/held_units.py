@@ -102,7 +102,9 @@ class HeldUnits:
                 if pod is not None:
                     self._with_units.add((pod.uid, container, resource))
         self._listed_refs = refs
-        self._with_units = {one for one in self._with_units if self._pods.get(one[0]) is not None}
+        self._with_units = {
+            item for item in self._with_units if self._pods.get(item[0]) is not None
+        }
         self._allocated = {
             key: (ref, ids)
             for key, (ref, ids) in self._allocated.items()
@@ -151,9 +153,9 @@ class HeldUnits:
             # kubelet admits no pod while another of its name is alive, see `forget_namesakes`.
             if admitted is None or hold.holder.ref != admitted.ref:
                 return hold.holder
-        for one in self._reported_holders(unit):
-            if self._is_forgotten(one) and (admitted is None or admitted.uid != one.uid):
-                return _holder_of(one, "whose devices kubelet has forgotten")
+        for item in self._reported_holders(unit):
+            if self._is_forgotten(item) and (admitted is None or admitted.uid != item.uid):
+                return _holder_of(item, "whose devices kubelet has forgotten")
         return self.terminated_holder(unit, admitted)
 
     def terminated_holder(self, unit: str, admitted: "NodePod | None") -> HoldingPod | None:
@@ -161,9 +163,9 @@ class HeldUnits:
 
         The pod being admitted may have its name: it was deleted by force and created again.
         """
-        for one in self._reported_holders(unit):
-            if self._holds_after_end(one) and (admitted is None or admitted.uid != one.uid):
-                return _holder_of(one, "whose processes are still there")
+        for holder in self._reported_holders(unit):
+            if self._holds_after_end(holder) and (admitted is None or admitted.uid != holder.uid):
+                return _holder_of(holder, "whose processes are still there")
         return None
 
     def transient_holder(self, unit: str, admitted: "NodePod | None") -> HoldingPod | None:
@@ -172,10 +174,10 @@ class HeldUnits:
         It has ended and has processes; or the watch shows it running and kubelet does not list it, so that
         one of the two is behind.
         """
-        for one in self._reported_holders(unit):
-            is_admitted = admitted is not None and admitted.uid == one.uid
-            if not is_admitted and (self._holds_after_end(one) or self._is_unlisted(one)):
-                return _holder_of(one)
+        for holder in self._reported_holders(unit):
+            is_admitted = admitted is not None and admitted.uid == holder.uid
+            if not is_admitted and (self._holds_after_end(holder) or self._is_unlisted(holder)):
+                return _holder_of(holder)
         return None
 
     def _is_unlisted(self, one: "NodePodUnits") -> bool:
@@ -190,9 +192,9 @@ class HeldUnits:
 
     def _reported_holders(self, unit: str) -> "Iterator[NodePodUnits]":
         """Yield the pods that have the unit by the agent's file."""
-        for one in self._pods_file.with_part(part_of(unit)) if self._pods_file else ():
-            if any(_is_shared(unit, other) for other in one.units):
-                yield one
+        for item in self._pods_file.with_part(part_of(unit)) if self._pods_file else ():
+            if any(_is_shared(unit, other) for other in item.units):
+                yield item
 
     def _is_forgotten(self, one: "NodePodUnits") -> bool:
         """Return whether kubelet has dropped the devices of a running pod.
@@ -223,9 +225,9 @@ class HeldUnits:
             if hold.holder.uid is None or self._is_shown(hold.holder.uid)
         ]
         holds += (
-            HeldUnit(resource, unit, _holder_of(one), HolderSource.REPORTED)
-            for one in self._reported_holders(unit)
-            if one.is_given and self._is_shown(PodUid(one.uid))
+            HeldUnit(resource, unit, _holder_of(item), HolderSource.REPORTED)
+            for item in self._reported_holders(unit)
+            if item.is_given and self._is_shown(PodUid(item.uid))
         )
         assigned = [
             HeldUnit(resource, unit, HoldingPod(pod.ref, pod.uid), HolderSource.ASSIGNED)

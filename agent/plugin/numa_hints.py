@@ -72,9 +72,9 @@ class NumaHints:
             _log.info("kubelet did not say what it aligns", error=str(error))
             return
         others = tuple(
-            one
-            for one in sorted(found)
-            if not (one.startswith(RESOURCE_PREFIX) or self._is_of_a_pool(one))
+            item
+            for item in sorted(found)
+            if not (item.startswith(RESOURCE_PREFIX) or self._is_of_a_pool(item))
         )
         if others != self.aligned:
             self.aligned = others

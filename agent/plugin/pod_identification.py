@@ -106,13 +106,13 @@ def identify(
         and (container := container_to_allocate(pod, listed, query)) is not None
     ]
     resource, request = query.resource, query.request
-    fresh = [one for one in found if not has_units(one.pod.uid, one.container.name, resource)]
+    fresh = [item for item in found if not has_units(item.pod.uid, item.container.name, resource)]
     if len(fresh) > 1:
         # After a lost checkpoint kubelet lists running pods without units, too.
-        fresh = [one for one in fresh if _is_assignment_free(one, request)]
+        fresh = [item for item in fresh if _is_assignment_free(item, request)]
     if len(fresh) == 1:
         return fresh[0]
-    names = ", ".join(one.pod.ref for one in found)
+    names = ", ".join(item.pod.ref for item in found)
     if len(fresh) > 1:
         return NotIdentified(
             f"kubelet lists several pods that wait for {request.allocation_size}: {names}"
@@ -158,9 +158,9 @@ def container_to_allocate(
 ) -> "ContainerRequest | None":
     """Return the container of a listed pod that the query may be for."""
     resource, request = query.resource, query.request
-    allocated = {one.name for one in listed.containers if one.units.get(resource)}
+    allocated = {item.name for item in listed.containers if item.units.get(resource)}
     near: ContainerRequest | None = None
-    later = [one.name for one in pod.asks_for(resource)]
+    later = [ask.name for ask in pod.asks_for(resource)]
     for container, reused in _in_order(pod, resource):
         later.pop(0)
         is_shown = container.kind is not ContainerRole.INIT
@@ -181,7 +181,7 @@ def container_to_allocate(
 def _in_order(pod: "NodePod", resource: str) -> "Iterator[tuple[ContainerRequest, int]]":
     """Return containers as kubelet allocates, each with the number of units from init containers."""
     containers = list(pod.asks_for(resource))
-    counts = [(one.kind, one.counts[resource]) for one in containers]
+    counts = [(container.kind, container.counts[resource]) for container in containers]
     return zip(containers, reused_units(counts), strict=True)
 
 

@@ -259,13 +259,13 @@ def _waiting(
     pod: "NodePod", resource: str, held_units: "HeldUnits"
 ) -> "Iterable[ContainerRequest]":
     waiting = [
-        one
-        for one in pod.asks_for(resource)
-        if not held_units.has_units(pod.uid, one.name, resource)
+        ask
+        for ask in pod.asks_for(resource)
+        if not held_units.has_units(pod.uid, ask.name, resource)
     ]
-    shown = [one for one in pod.asks_for(resource) if one.kind is not ContainerRole.INIT]
+    shown = [ask for ask in pod.asks_for(resource) if ask.kind is not ContainerRole.INIT]
     # Init containers come first, so that none waits any more once all others have units.
-    return waiting if not shown or any(one in waiting for one in shown) else ()
+    return waiting if not shown or any(item in waiting for item in shown) else ()
 
 
 def _outcome_of(found: IdentifiedContainer | NotIdentified, choice: "UnitSelection") -> str:

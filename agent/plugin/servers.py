@@ -86,7 +86,7 @@ class PluginServers:
         A resource that is not advertised any more is still served, without units: kubelet would keep
         counting the units of a plugin that went away.
         """
-        self._advertised = {one.resource: one for one in advertised}
+        self._advertised = {item.resource: item for item in advertised}
         for resource in self._advertised.keys() - self._served.keys():
             plugin = DevicePluginService(resource, self._clock, allocator=self._allocator)
             plugin.on_stream_end = self._stream_ended.set

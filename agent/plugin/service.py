@@ -164,8 +164,8 @@ class DevicePluginService:
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, text)
         return PreferredAllocationResponse(
             container_responses=[
-                ContainerPreferredAllocationResponse(deviceIDs=await self._preferred(one))
-                for one in requests
+                ContainerPreferredAllocationResponse(deviceIDs=await self._preferred(item))
+                for item in requests
             ]
         )
 
@@ -182,8 +182,8 @@ class DevicePluginService:
         return choice.units
 
     async def _allocate(self, request: AllocateRequest) -> AllocateResponse:
-        containers = [one.devices_ids for one in request.container_requests]
-        everything = [one for ids in containers for one in ids]
+        containers = [item.devices_ids for item in request.container_requests]
+        everything = [id_ for ids in containers for id_ in ids]
         unknown = sorted(set(everything) - self._by_id.keys())
         if unknown:
             self._refuse("unknown", f"{self.resource} has no {', '.join(unknown)} on this node")
@@ -201,7 +201,7 @@ class DevicePluginService:
     def _response(
         self, ids: "dict[str, None]", container: "IdentifiedContainer | None"
     ) -> ContainerAllocateResponse:
-        units = [self._by_id[one] for one in ids]
+        units = [self._by_id[id_] for id_ in ids]
         response = response_for(units, self._terms, self._devices)
         if isinstance(response, UnknownUnits):
             self._refuse("unknown", f"{self.resource}: {response.text}")
@@ -213,10 +213,10 @@ class DevicePluginService:
         if self._allocator is None:
             return
         pod = self._preferred_for.pod if self._preferred_for else None
-        for one in ids:
-            holder = self._allocator.holder(one, self.resource, pod)
+        for id_ in ids:
+            holder = self._allocator.holder(id_, self.resource, pod)
             if holder is not None:
-                self._refuse("held", f"{self.resource}: {one} is held by {holder}")
+                self._refuse("held", f"{self.resource}: {id_} is held by {holder}")
 
     async def _refuse_held(self, ids: "Sequence[str]") -> None:
         """Refuse the units of other pods, where the call's own pod is not known and the List is old."""
@@ -225,7 +225,7 @@ class DevicePluginService:
         last = self._preferred_for.pod if self._preferred_for else None
         held = await self._allocator.holders(ids, self.resource, last)
         if held:
-            found = ", ".join(f"{one} is held by {ref}" for one, ref in sorted(held.items()))
+            found = ", ".join(f"{item} is held by {ref}" for item, ref in sorted(held.items()))
             self._refuse("held", f"{self.resource}: {found}")
 
     def _refuse(self, cause: str, text: str) -> NoReturn:

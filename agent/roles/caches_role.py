@@ -149,7 +149,7 @@ class CachesRole:
     def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
         """Return the tasks by name; each runs until cancelled."""
         informers = {
-            f"caches.{number}": one.run() for number, one in enumerate(self.objects.informers)
+            f"caches.{number}": item.run() for number, item in enumerate(self.objects.informers)
         }
         return {
             **informers,

@@ -74,7 +74,7 @@ class InventoryRole:
             driver_root=settings.driver_root,
             driver_libraries=settings.driver_libraries,
             bus=lambda: frozenset(
-                f"{one.address} {one.driver}" for one in read_devices(settings.sysfs)
+                f"{device.address} {device.driver}" for device in read_devices(settings.sysfs)
             ),
         )
         files = NodeFiles(paths, dependencies.problems)

@@ -44,7 +44,7 @@ class PluginRole:
             problems=dependencies.problems,
         )
         self._numa_hints = NumaHints(
-            dependencies.kubelet, is_of_a_pool=lambda one: one in self._served.resources
+            dependencies.kubelet, is_of_a_pool=lambda item: item in self._served.resources
         )
         self._served = PluginServers(
             settings.plugins_directory,

@@ -67,7 +67,7 @@ class ValidatorRole:
         self._objects = objects
         self._files = ReadyFiles(settings.validations_directory)
         self._steps = KeptSteps(
-            checks_of({ValidationStep(one) for one in settings.steps}, node, clock),
+            checks_of({ValidationStep(step) for step in settings.steps}, node, clock),
             self._files,
             clock=clock,
             times=times or StepTimes(),

@@ -150,8 +150,11 @@ def _fault_of(specification: CdiSpecification) -> str:
         return "it has no device"
     if len(set(names)) != len(names):
         return "it has two devices of one name"
-    edits = [specification.container_edits, *(one.container_edits for one in specification.devices)]
-    hooks = {hook.hook_name for one in edits for hook in one.hooks or ()}
+    edits = [
+        specification.container_edits,
+        *(item.container_edits for item in specification.devices),
+    ]
+    hooks = {hook.hook_name for edit in edits for hook in edit.hooks or ()}
     if unknown := sorted(hooks - _HOOKS):
         return f"hookName {unknown[0]!r} is not known"
     return ""

@@ -96,7 +96,7 @@ class CheckedNode:
         library = self.library()
         names = ("nvidiactl", "nvidia-uvm")
         return (
-            frozenset((one.address, one.driver) for one in self.bus()),
+            frozenset((item.address, item.driver) for item in self.bus()),
             read_bytes(self.procfs / "driver" / "nvidia" / "version"),
             None if library is None else (library, file_identity(library)),
             tuple((self.dev_root / name).exists() for name in names),
@@ -113,7 +113,7 @@ class CheckedNode:
             library=self.nvml_library,
             driver_root=self.driver_root,
             look_s=self.look_s,
-            bus=lambda: frozenset(f"{one.address} {one.driver}" for one in self.bus()),
+            bus=lambda: frozenset(f"{item.address} {item.driver}" for item in self.bus()),
         )
         try:
             found = [await driver.look() for _ in range(looks)]

@@ -121,7 +121,7 @@ class CudaCheck:
 def _targets(device: "DriverDevice") -> list[str]:
     if not device.is_mig_enabled:
         return [device.uuid]
-    return [one.uuid for one in device.instances if one.uuid]
+    return [instance.uuid for instance in device.instances if instance.uuid]
 
 
 async def _read_lines(child: asyncio.subprocess.Process, lines: list[str]) -> None:

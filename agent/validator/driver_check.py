@@ -56,7 +56,7 @@ class DriverCheck:
         if missing := self._missing_files(usable):
             return Failed(f"device files are missing: {listed(missing)}: {_MAKE_FILES}")
         shown = {device.address for device in usable}
-        absent = [one.address for one in self._node.bus() if one.address not in shown]
+        absent = [item.address for item in self._node.bus() if item.address not in shown]
         beside = f"; without {listed(absent)}, which it does not reach" if absent else ""
         return Passed(
             f"driver {second.driver_version}, devices: {len(usable)}{beside}", self._node.roots()
@@ -80,9 +80,9 @@ class DriverCheck:
     def _explain(self, text: str) -> str:
         """Return NVML's failure with what the bus and the kernel's modules show."""
         others = [
-            f"{one.address} has the driver {one.driver}"
-            for one in self._node.bus()
-            if one.driver in _OTHER_DRIVERS
+            f"{item.address} has the driver {item.driver}"
+            for item in self._node.bus()
+            if item.driver in _OTHER_DRIVERS
         ]
         if others:
             return f"{text}; {listed(others)}: unbind it, and load NVIDIA's driver"
@@ -91,7 +91,7 @@ class DriverCheck:
 
     def _bus_text(self) -> str:
         found = self._node.bus()
-        return f" (on the bus: {listed(one.address for one in found)})" if found else ""
+        return f" (on the bus: {listed(item.address for item in found)})" if found else ""
 
 
 def _disagreement(first: "Sequence[DriverDevice]", second: "Sequence[DriverDevice]") -> str | None:

@@ -35,6 +35,6 @@ def missing_units(
 
 def _serves(pool: "GPUPool") -> bool:
     return any(
-        one.type == PoolCondition.READY.value and one.status == "True"
-        for one in pool.status.conditions or ()
+        condition.type == PoolCondition.READY.value and condition.status == "True"
+        for condition in pool.status.conditions or ()
     )

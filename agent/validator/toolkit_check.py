@@ -74,14 +74,14 @@ class ToolkitCheck:
         except DriverUnavailableError as error:
             return Failed(str(error))
         kind = self._node.cdi_kind
-        directories = [list(read_specifications(one)) for one in self._directories()]
+        directories = [list(read_specifications(directory)) for directory in self._directories()]
         resolved = resolve(kind, directories)
         if not resolved:
             faults = [
-                f"{one.path.name}: {one.fault}"
+                f"{file.path.name}: {file.fault}"
                 for files in directories
-                for one in files
-                if one.fault
+                for file in files
+                if file.fault
             ]
             beside = f" ({truncate(listed(faults))})" if faults else ""
             return Failed(
@@ -96,7 +96,7 @@ class ToolkitCheck:
         self, device: "DriverDevice", resolved: "dict[str, ResolvedDevice | None]"
     ) -> str | None:
         """Return why a runtime cannot give a device, or its MIG instances, to a container."""
-        names = [device.uuid, *(one.uuid for one in device.instances if one.uuid)]
+        names = [device.uuid, *(instance.uuid for instance in device.instances if instance.uuid)]
         known = [name for name in names if name in resolved]
         if not known:
             return (
@@ -140,12 +140,12 @@ class ToolkitCheck:
         return None
 
     def _directories(self) -> "list[Path]":
-        found = (self._node.on_host(one) for one in DIRECTORIES)
-        return [one for one in found if one is not None]
+        found = (self._node.on_host(item) for item in DIRECTORIES)
+        return [item for item in found if item is not None]
 
     def _runtime(self) -> "Path | None":
-        found = (self._node.on_host(f"{one}/{RUNTIME}") for one in _RUNTIME_DIRECTORIES)
-        return next((one for one in found if one is not None and one.is_file()), None)
+        found = (self._node.on_host(f"{item}/{RUNTIME}") for item in _RUNTIME_DIRECTORIES)
+        return next((item for item in found if item is not None and item.is_file()), None)
 
     def _look_at_runtime(self) -> Outcome:
         if self._runtime() is None:

@@ -73,7 +73,8 @@ class Affinity(Model, frozen=True):
         required = self.node_affinity.required if self.node_affinity is not None else None
         terms = (required.node_selector_terms or ()) if required is not None else ()
         return bool(terms) and all(
-            any(one.key == label for one in term.match_expressions or ()) for term in terms
+            any(expression.key == label for expression in term.match_expressions or ())
+            for term in terms
         )
 
 
@@ -218,19 +219,19 @@ class Pod(Model, frozen=True):
         A Node of this name that comes later is another one.
         """
         return self.status.phase == "Failed" and any(
-            one.type == "DisruptionTarget"
-            and one.status == "True"
-            and one.reason == "DeletionByPodGC"
-            for one in self.status.conditions or ()
+            condition.type == "DisruptionTarget"
+            and condition.status == "True"
+            and condition.reason == "DeletionByPodGC"
+            for condition in self.status.conditions or ()
         )
 
     @property
     def _shows_running_containers(self) -> bool:
         status = self.status
         return any(
-            one.state.running is not None
+            item.state.running is not None
             for statuses in (status.container_statuses, status.init_container_statuses)
-            for one in statuses or ()
+            for item in statuses or ()
         )
 
 

@@ -44,13 +44,15 @@ def pod_units(pod: "PodResources") -> PodUnits:
     return PodUnits(
         pod.namespace,
         pod.name,
-        tuple(ContainerUnits(one.name, _by_resource(one)) for one in pod.containers),
+        tuple(
+            ContainerUnits(container.name, _by_resource(container)) for container in pod.containers
+        ),
     )
 
 
 def _by_resource(container: "ContainerResources") -> dict[str, tuple[str, ...]]:
     units: dict[str, list[str]] = {}
-    for one in container.devices:
-        if one.device_ids:
-            units.setdefault(one.resource_name, []).extend(one.device_ids)
+    for device in container.devices:
+        if device.device_ids:
+            units.setdefault(device.resource_name, []).extend(device.device_ids)
     return {resource: tuple(sorted(ids)) for resource, ids in units.items()}

@@ -69,7 +69,7 @@ class PoolConfig(Model, frozen=True):
     def units_of(self, device: ConfiguredDevice) -> tuple[UnitId, ...]:
         """Return the ids of the device's units, equal to those of `pool.layout`."""
         if device.instances is not None:
-            return tuple(UnitId(one) for one in device.instances)
+            return tuple(UnitId(instance) for instance in device.instances)
         if self.slices == 1:
             return (UnitId(device.uuid),)
         return slices_of(device.uuid, self.slices)

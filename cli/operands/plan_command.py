@@ -114,7 +114,9 @@ def _plan(known: argparse.Namespace, *, environment: "Mapping[str, str]") -> "Op
     from cli.operands.policy_files import STANDARD_INPUT, read_nodes, read_policies
     from operands.nvidia.operands_plan import OperandSources, plan_operands
 
-    files = [STANDARD_INPUT if str(one) == "-" else one for one in (*known.filename, known.nodes)]
+    files = [
+        STANDARD_INPUT if str(item) == "-" else item for item in (*known.filename, known.nodes)
+    ]
     if files.count(STANDARD_INPUT) > 1:
         raise CommandLineError("only one of the files can be standard input")
     found = read_policies(files[:-1])

@@ -14,8 +14,8 @@ _INDENT: Final = "  "
 
 def text_of(plan: "OperandPlan", *, is_wide: bool) -> str:
     """Return the plan for people: nodes that get the same together, or each by itself."""
-    groups = [[one] for one in plan.nodes] if is_wide else _groups(plan.nodes)
-    faults = frozenset(one.message for one in plan.faults)
+    groups = [[node] for node in plan.nodes] if is_wide else _groups(plan.nodes)
+    faults = frozenset(fault.message for fault in plan.faults)
     parts = [_head(plan), *(_group_text(group, faults) for group in groups)]
     if plan.cluster:
         rows = [(state, ", ".join(objects)) for state, objects in plan.cluster.items()]
@@ -23,10 +23,10 @@ def text_of(plan: "OperandPlan", *, is_wide: bool) -> str:
     if plan.off:
         parts.append("Off:\n" + _table(plan.off.items()))
     if plan.faults:
-        rows = [(one.subject, f"{one.reason}: {one.message}") for one in plan.faults]
+        rows = [(fault.subject, f"{fault.reason}: {fault.message}") for fault in plan.faults]
         parts.append("To be mended:\n" + _table(rows))
     if plan.hints:
-        parts.append("".join(f"Note: {one}\n" for one in plan.hints))
+        parts.append("".join(f"Note: {hint}\n" for hint in plan.hints))
     return "\n".join(parts)
 
 
@@ -37,16 +37,16 @@ def _head(plan: "OperandPlan") -> str:
     ]
     if plan.without_gpu:
         lines.append(f"No label says that there is a GPU: {listed(plan.without_gpu)}")
-    lines += [f"ClusterPolicy {one} is ignored: {plan.policy} is older" for one in plan.ignored]
+    lines += [f"ClusterPolicy {item} is ignored: {plan.policy} is older" for item in plan.ignored]
     return "\n".join(lines) + "\n"
 
 
 def _groups(nodes: "Sequence[NodePlan]") -> "list[list[NodePlan]]":
     """Return the nodes that get the same; where the kernel decides about nothing, it tells none apart."""
     found: dict[object, list[NodePlan]] = defaultdict(list)
-    for one in nodes:
-        software = (one.software.os_tag, one.software.runtime)
-        found[one.workload, software, one.driver, one.states, one.notes].append(one)
+    for node in nodes:
+        software = (node.software.os_tag, node.software.runtime)
+        found[node.workload, software, node.driver, node.states, node.notes].append(node)
     return sorted(found.values(), key=lambda group: (-len(group), group[0].name))
 
 
@@ -54,16 +54,16 @@ def _group_text(group: "Sequence[NodePlan]", faults: frozenset[str]) -> str:
     """Return what the nodes get; what is to be mended for all is said once, at the end."""
     first = group[0]
     software = first.software
-    kernels = sorted({one.software.kernel or "unknown" for one in group})
+    kernels = sorted({item.software.kernel or "unknown" for item in group})
     lines = [
-        f"{_count(len(group))}: {listed(one.name for one in group)}",
+        f"{_count(len(group))}: {listed(item.name for item in group)}",
         f"workload {first.workload.value if first.workload else 'none'},"
         f" system {software.os_tag or 'unknown'}, kernel {listed(kernels)},"
         f" runtime {software.runtime or 'unknown'},"
         f" {f'driver of {first.driver}' if first.driver else 'without a driver'}",
-        *(f"note: {one}" for one in first.notes),
+        *(f"note: {note}" for note in first.notes),
     ]
-    rows = [(one.state, *_state_cells(one, faults)) for one in first.states]
+    rows = [(item.state, *_state_cells(item, faults)) for item in first.states]
     return "\n".join(lines) + "\n" + _table([("STATE", "RUNS", "IMAGE, OR WHY NOT"), *rows])
 
 
@@ -96,13 +96,13 @@ def data_of(plan: "OperandPlan") -> dict[str, Any]:
     return {
         "policy": plan.policy,
         "ignored": list(plan.ignored),
-        "nodes": [_node_data(one) for one in plan.nodes],
+        "nodes": [_node_data(node) for node in plan.nodes],
         "nodesWithoutGPU": list(plan.without_gpu),
         "clusterObjects": {state: list(objects) for state, objects in plan.cluster.items()},
         "switchedOff": dict(plan.off),
         "faults": [
-            {"subject": one.subject, "reason": one.reason, "message": one.message}
-            for one in plan.faults
+            {"subject": fault.subject, "reason": fault.reason, "message": fault.message}
+            for fault in plan.faults
         ],
         "hints": list(plan.hints),
     }
@@ -117,7 +117,7 @@ def _node_data(node: "NodePlan") -> dict[str, Any]:
         "runtime": node.software.runtime,
         "driver": node.driver,
         "notes": list(node.notes),
-        "states": [_state_data(one) for one in node.states],
+        "states": [_state_data(state) for state in node.states],
     }
 
 

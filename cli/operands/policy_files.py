@@ -139,8 +139,8 @@ def _faults(schema: Json, value: object, *, path: str) -> "Iterator[str]":
     if schema.get("x-kubernetes-preserve-unknown-fields") or path == "metadata":
         return
     if isinstance(value, list):
-        for index, one in enumerate(value):
-            yield from _faults(schema.get("items", {}), one, path=f"{path}[{index}]")
+        for index, item in enumerate(value):
+            yield from _faults(schema.get("items", {}), item, path=f"{path}[{index}]")
     if isinstance(value, dict) and schema.get("type") == "object":
         yield from _faults_of_object(schema, value, prefix=f"{path}." if path else "")
 
@@ -150,22 +150,22 @@ def _faults_of_object(schema: Json, value: Json, *, prefix: str) -> "Iterator[st
     for name in schema.get("required", ()):
         if name not in value and "default" not in known.get(name, {}):
             yield f"{prefix}{name}: Required value"
-    for name, one in value.items():
+    for name, item in value.items():
         if name in known:
-            yield from _faults(known[name], one, path=f"{prefix}{name}")
+            yield from _faults(known[name], item, path=f"{prefix}{name}")
         elif others is None:
             meant = nearest(str(name), known)
             yield f'unknown field "{prefix}{name}"{f", did you mean {meant}?" if meant else ""}'
         elif isinstance(others, dict):
-            yield from _faults(others, one, path=f"{prefix}{name}")
+            yield from _faults(others, item, path=f"{prefix}{name}")
 
 
 def without_nulls(value: Any) -> Any:  # noqa: ANN401  # JSON
     """Return JSON without the fields that are null; an item of a list stays."""
     if isinstance(value, dict):
-        return {key: without_nulls(one) for key, one in value.items() if one is not None}
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [without_nulls(one) for one in value]
+        return [without_nulls(item) for item in value]
     return value
 
 

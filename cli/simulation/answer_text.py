@@ -83,7 +83,7 @@ def _choice(placement: "Placement") -> str:
 def _device(device: "ChosenDevice") -> str:
     where = "" if device.numa_node is None else f", NUMA node {device.numa_node}"
     product = f" ({device.product}{where})" if device.product else ""
-    own = [one for one in device.units if "::" in one]
+    own = [unit for unit in device.units if "::" in unit]
     slices = f": {len(own)} of its slices" if own else ""
     return f"{device.name}{product}{slices}"
 
@@ -91,10 +91,10 @@ def _device(device: "ChosenDevice") -> str:
 def _refused(decision: "PodDecision") -> "Iterator[str]":
     shown = decision.refused[:_MOST_REASONS]
     yield "nodes of the pool that do not take it:"
-    width = max(len(str(one.count)) for one in shown)
-    for one in shown:
-        yield f"  {one.count:>{width}}: {one.reason} {_examples(one)}"
-    left = sum(one.count for one in decision.refused[_MOST_REASONS:])
+    width = max(len(str(item.count)) for item in shown)
+    for item in shown:
+        yield f"  {item.count:>{width}}: {item.reason} {_examples(item)}"
+    left = sum(item.count for item in decision.refused[_MOST_REASONS:])
     if left:
         yield f"  {left} further nodes for other reasons (--output json has all)"
 

@@ -108,7 +108,7 @@ def _files(paths: "Sequence[Path]") -> "Iterator[Path]":
         if not path.is_dir():
             yield path
             continue
-        files = sorted(one for one in path.rglob("*") if one.suffix in _SUFFIXES)
+        files = sorted(item for item in path.rglob("*") if item.suffix in _SUFFIXES)
         if not files:
             raise BadInputError(f"directory {path} has no file *.yaml, *.yml or *.json")
         yield from files
@@ -121,7 +121,9 @@ def _named(item: Object) -> str:
 
 
 def _note_faults(found: ClusterObjects, faults: "list[str]") -> None:
-    found.gaps += [f"skipped, as it cannot be decoded: {truncate(one)}" for one in faults[:_FAULTS]]
+    found.gaps += [
+        f"skipped, as it cannot be decoded: {truncate(fault)}" for fault in faults[:_FAULTS]
+    ]
     if len(faults) > _FAULTS:
         found.gaps.append(
             f"{len(faults) - _FAULTS} further objects cannot be decoded and are skipped"

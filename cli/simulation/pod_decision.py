@@ -43,14 +43,14 @@ def decide(asked: "AskedPod", snapshot: "Snapshot", caller: "PodCreator") -> Pod
 @contextmanager
 def _tried(snapshot: "Snapshot", asked: "AskedPod") -> "Iterator[None]":
     """Undo what a decision leaves in the allocation state."""
-    before = {one.id for one in snapshot.state.reader.reservations()}
+    before = {reservation.id for reservation in snapshot.state.reader.reservations()}
     try:
         yield
     finally:
         snapshot.state.discard_pod(PodUid(asked.pod.metadata.uid))
-        for one in list(snapshot.state.reader.reservations()):
-            if one.id not in before:
-                snapshot.state.withdraw(one.id)
+        for reservation in list(snapshot.state.reader.reservations()):
+            if reservation.id not in before:
+                snapshot.state.withdraw(reservation.id)
 
 
 def _denied(denied: Denied, question: "PoolQuestion | None", snapshot: "Snapshot") -> PodDecision:

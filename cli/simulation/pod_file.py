@@ -67,9 +67,9 @@ class AskedPod:
         """Return the pod with this demand of one container in place of its present one."""
         manifest = msgspec.json.decode(self.encoded())
         for key in ("initContainers", "containers"):
-            for one in manifest["spec"].get(key) or ():
-                if one.get("name") == container:
-                    _ask(one["resources"], resource, units, instead_of=instead_of)
+            for item in manifest["spec"].get(key) or ():
+                if item.get("name") == container:
+                    _ask(item["resources"], resource, units, instead_of=instead_of)
         return _asked(manifest, is_template=self.is_template)
 
 
@@ -168,7 +168,7 @@ def _manifest(name: str, namespace: Any, *, labels: Any, spec: "Object") -> "Obj
 
 
 def _ask(resources: "dict[str, Any]", resource: str, units: int, *, instead_of: str) -> None:
-    for some in (resources.get("requests"), resources.get("limits")):
-        if some and instead_of in some:
-            del some[instead_of]
-            some[resource] = str(units)
+    for item in (resources.get("requests"), resources.get("limits")):
+        if item and instead_of in item:
+            del item[instead_of]
+            item[resource] = str(units)

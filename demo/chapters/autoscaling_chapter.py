@@ -55,8 +55,8 @@ async def from_zero_and_back(story: "Story") -> None:
         lambda nodes: (
             not any(
                 taint.key == AGENT_NOT_READY_TAINT
-                for one in nodes
-                for taint in one.spec.taints or ()
+                for item in nodes
+                for taint in item.spec.taints or ()
             )
         ),
     )

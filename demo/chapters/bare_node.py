@@ -71,7 +71,10 @@ async def bare_node(story: Story) -> None:
             story.claim(f"{elapsed_s:4.1f} s  {text}")
     seen = await sight_of(story.cluster, BARE_NODE)
     story.say(f"  $ kubectl describe gni {BARE_NODE}")
-    rows = [(one.type, one.status, one.reason) for one in conditions_of(seen.inventory).values()]
+    rows = [
+        (condition.type, condition.status, condition.reason)
+        for condition in conditions_of(seen.inventory).values()
+    ]
     story.table([("CONDITION", "STATUS", "REASON"), *rows])
     story.check(
         f"the node is ready within {READY_WITHIN_S:g} s, without a label set by hand",

@@ -130,6 +130,6 @@ async def _is_in_state(story: Story, name: str, state: DeviceState) -> "GPUDevic
 
 def _is_in_maintenance(pool: "GPUPool") -> bool:
     return any(
-        (one.type, one.status) == (PoolCondition.MAINTENANCE.value, "True")
-        for one in pool.status.conditions or ()
+        (condition.type, condition.status) == (PoolCondition.MAINTENANCE.value, "True")
+        for condition in pool.status.conditions or ()
     )

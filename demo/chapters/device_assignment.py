@@ -36,7 +36,7 @@ BIG_DEVICES = len(NODES) * DEVICES_PER_NODE - SMALL_DEVICES
 
 async def discovery(story: Story) -> None:
     """Let the other nodes join, and become ready."""
-    known = {one.metadata.name for one in await story.cluster.inventories()}
+    known = {inventory.metadata.name for inventory in await story.cluster.inventories()}
     joining = [node for node in NODES if node not in known]
     story.title(
         f"Nodes {' and '.join(joining)} join in the same way, each with {DEVICES_PER_NODE} GPUs"
@@ -51,18 +51,18 @@ async def discovery(story: Story) -> None:
     devices = await story.until(
         f"there are {len(wanted)} GPUDevices with the right products",
         story.cluster.devices,
-        lambda found: {name: one.status.product for name, one in found.items()} == wanted,
+        lambda found: {name: item.status.product for name, item in found.items()} == wanted,
     )
     story.say("  $ kubectl get gdev")
     _show(story, devices)
     story.check(
         f"{len(devices)} devices, none of them in a pool yet",
-        holds=all(one.status.state is DeviceState.UNASSIGNED for one in devices.values()),
+        holds=all(device.status.state is DeviceState.UNASSIGNED for device in devices.values()),
     )
     await story.until(
         "all nodes are ready for pooling",
         story.cluster.inventories,
-        lambda found: {one.metadata.name for one in found if _is_ready(one)} == set(NODES),
+        lambda found: {item.metadata.name for item in found if _is_ready(item)} == set(NODES),
     )
     story.claim("all nodes are ready for pooling: the GPU software passed three checks in a row")
 
@@ -117,7 +117,7 @@ async def assignment_by_product(story: Story) -> None:
     devices = await story.cluster.devices()
     story.check(
         f"no {SMALL_PRODUCT} is in pool {WHOLE}, no {BIG_PRODUCT} in pool {SLICES}",
-        holds={(_pool_of(one), one.status.product) for one in devices.values()}
+        holds={(_pool_of(device), device.status.product) for device in devices.values()}
         == {(WHOLE, BIG_PRODUCT), (SLICES, SMALL_PRODUCT)},
     )
     for pool, count in ((WHOLE, SLICED_FROM), (SLICES, sizes[SLICES])):
@@ -137,8 +137,8 @@ async def _is_refused(story: Story, device: str, pool: str, *, says: str) -> Non
 def _show(story: Story, devices: "Mapping[str, GPUDevice]") -> None:
     shown = [name_of(device_table(node)[-1], node) for node in (NODES[0], SLICED_NODE)]
     rows = [
-        (name, one.status.node_name, one.status.state.value, one.status.product)
-        for name, one in devices.items()
+        (name, item.status.node_name, item.status.state.value, item.status.product)
+        for name, item in devices.items()
         if name in shown
     ]
     story.table([("NAME", "NODE", "STATE", "PRODUCT"), *rows])
@@ -147,13 +147,13 @@ def _show(story: Story, devices: "Mapping[str, GPUDevice]") -> None:
 
 def _is_ready(inventory: "GPUNodeInventory") -> bool:
     return any(
-        (one.type, one.status) == ("ReadyForPooling", "True")
-        for one in inventory.status.conditions or ()
+        (condition.type, condition.status) == ("ReadyForPooling", "True")
+        for condition in inventory.status.conditions or ()
     )
 
 
 def _in_pool(devices: "Mapping[str, GPUDevice]", pool: str) -> list[str]:
-    return sorted(name for name, one in devices.items() if _pool_of(one) == pool)
+    return sorted(name for name, item in devices.items() if _pool_of(item) == pool)
 
 
 def _pool_of(device: "GPUDevice") -> str | None:

@@ -75,7 +75,9 @@ async def one_policy(story: Story) -> None:
     story.table([("NAME", "STATUS", "NOT-READY"), (POLICY, state.value, first.name)])
     story.quote(_cut(_plain(first.message), 3 * SHOWN))
     story.claim(f"{seconds:.1f} s after it was applied every state is ready:")
-    running = [one for one in ready.status.states or () if one.state is not StateReadiness.DISABLED]
+    running = [
+        item for item in ready.status.states or () if item.state is not StateReadiness.DISABLED
+    ]
     story.table([("STATE", "READY", "OBJECTS", "NODES"), *map(_state_row, running)])
     images = await _drivers(story)
     story.check(
@@ -97,7 +99,7 @@ async def new_driver_version(story: Story) -> None:
     await cluster.client.create(GPU_POOLS, pool())
     await cluster.client.merge_patch(CLUSTER_POLICIES, wait_for_pool(), name=POLICY)
     count = len(NODES) * DEVICES_PER_NODE
-    await story.until_pool("has all units", POOL, lambda one: one.status.capacity.total == count)
+    await story.until_pool("has all units", POOL, lambda item: item.status.capacity.total == count)
     await cluster.create_pod(a_pod(POD, POOL, 1))
     busy = (await story.bind(POD)).spec.node_name
     story.say(f"  Pods of pool {POOL} are not evicted: an upgrade waits for their end.")
@@ -166,7 +168,7 @@ class _Rollout:
         is_withheld = UNITS_WITHHELD_ANNOTATION in (node.metadata.annotations or {})
         is_cordoned = bool(node.spec.unschedulable)
         seen = ["withheld"] * is_withheld + ["cordoned"] * is_cordoned
-        self.order[name] += [one for one in seen if one not in self.order[name]]
+        self.order[name] += [item for item in seen if item not in self.order[name]]
         (self.away.add if seen else self.away.discard)(name)
         is_done = node.metadata.label(UPGRADE_STATE_LABEL) == UpgradeState.UPGRADE_DONE.value
         if is_done and self.order[name] and not seen and name not in self.finished:
@@ -187,7 +189,7 @@ async def _policy(story: Story) -> ClusterPolicy:
 
 
 def _not_ready(policy: ClusterPolicy) -> "list[StateStatus]":
-    return [one for one in policy.status.states or () if one.state is StateReadiness.NOT_READY]
+    return [item for item in policy.status.states or () if item.state is StateReadiness.NOT_READY]
 
 
 def _state_row(one: "StateStatus") -> tuple[str, ...]:
@@ -199,9 +201,9 @@ async def _drivers(story: Story) -> dict[str, str]:
     """Return the image of every DaemonSet of the driver, by name."""
     found = await story.cluster.client.list_(DAEMON_SETS, Json, namespace=DEFAULT_NAMESPACE)
     return {
-        one["metadata"]["name"]: one["spec"]["template"]["spec"]["containers"][0]["image"]
-        for one in found.items
-        if one["metadata"]["name"].startswith(DRIVER_SETS)
+        item["metadata"]["name"]: item["spec"]["template"]["spec"]["containers"][0]["image"]
+        for item in found.items
+        if item["metadata"]["name"].startswith(DRIVER_SETS)
     }
 
 
@@ -222,13 +224,13 @@ async def _agent_nodes(story: Story) -> set[str]:
     found = await story.cluster.client.list_(
         PODS, Pod, namespace=DEFAULT_NAMESPACE, label_selector=f"{NAME_LABEL}={NODE_AGENT}"
     )
-    return {one.spec.node_name for one in found.items}
+    return {item.spec.node_name for item in found.items}
 
 
 def _nodes_ready(policy: ClusterPolicy) -> int:
     """Return the nodes on which the driver is ready."""
     states = policy.status.states or ()
-    return sum(one.nodes_ready for one in states if one.name == state_driver.NAME)
+    return sum(state.nodes_ready for state in states if state.name == state_driver.NAME)
 
 
 def _names_node(policy: ClusterPolicy) -> bool:

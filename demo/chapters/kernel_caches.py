@@ -48,9 +48,9 @@ async def _finish_all(story: "Story") -> None:
     """Let the pods of earlier chapters end on nodes that are of one product."""
     pods = await story.cluster.client.list_(PODS, Pod, namespace=NAMESPACE)
     names = [
-        one.metadata.name
-        for one in pods.items
-        if one.spec.node_name in {NODE, OTHER_NODE} and not one.is_terminal
+        item.metadata.name
+        for item in pods.items
+        if item.spec.node_name in {NODE, OTHER_NODE} and not item.is_terminal
     ]
     if names:
         await story.finish(*names)

@@ -85,7 +85,7 @@ async def switched_off(story: Story) -> None:
     found = await _until_nodes(
         story,
         "GPU feature discovery is no operand of the nodes any more",
-        lambda found: _are_ready(found) and all(one.name != GFD for _, one in _operands(found)),
+        lambda found: _are_ready(found) and all(item.name != GFD for _, item in _operands(found)),
     )
     story.claim("so are its pods; no node needs them any more, and every node stays ready:")
     story.table(operand_rows(found))
@@ -122,8 +122,8 @@ async def _objects(story: Story) -> list[str]:
     live = await read_operands(story.cluster.client, DEFAULT_NAMESPACE)
     return [
         kind
-        for (kind, _), one in live.objects.items()
-        if one["metadata"]["labels"][OPERAND_LABEL] == GFD
+        for (kind, _), item in live.objects.items()
+        if item["metadata"]["labels"][OPERAND_LABEL] == GFD
     ]
 
 
@@ -131,7 +131,7 @@ async def _pods(story: Story) -> "list[str]":
     found = await story.cluster.client.list_(
         PODS, Pod, namespace=DEFAULT_NAMESPACE, label_selector=f"{OPERAND_LABEL}={GFD}"
     )
-    return [one.metadata.name for one in found.items]
+    return [item.metadata.name for item in found.items]
 
 
 async def _until_nodes(
@@ -148,7 +148,9 @@ async def _until_nodes(
 def _operands(
     found: "Sequence[GPUNodeInventory]",
 ) -> "list[tuple[str, OperandStatus]]":
-    return [(one.metadata.name, operand) for one in found for operand in one.status.operands or ()]
+    return [
+        (item.metadata.name, operand) for item in found for operand in item.status.operands or ()
+    ]
 
 
 def _is_broken(found: "Sequence[GPUNodeInventory]") -> bool:
@@ -157,12 +159,12 @@ def _is_broken(found: "Sequence[GPUNodeInventory]") -> bool:
 
 def _waits(found: "Sequence[GPUNodeInventory]") -> bool:
     """Return whether both operands run on every node, and neither is ready on the broken one."""
-    ready = {(node, one.name): one.ready for node, one in _operands(found)}
+    ready = {(node, item.name): item.ready for node, item in _operands(found)}
     broken = found[NODES.index(BROKEN_NODE)]
     return (
         ready
         == {(node, name): node != BROKEN_NODE for node in NODES for name in ("validator", GFD)}
-        and all(one.ready or _has_cause(one) for _, one in _operands(found))
+        and all(item.ready or _has_cause(item) for _, item in _operands(found))
         and is_condition(broken, InventoryCondition.GFD_READY, "False")
         and _is_broken(found)
     )
@@ -174,12 +176,12 @@ def _has_cause(operand: "OperandStatus") -> bool:
 
 
 def _are_ready(found: "Sequence[GPUNodeInventory]") -> bool:
-    return not _not_ready(found) and all(one.ready for _, one in _operands(found))
+    return not _not_ready(found) and all(item.ready for _, item in _operands(found))
 
 
 def _not_ready(found: "Sequence[GPUNodeInventory]") -> list[str]:
     return [
         node
-        for node, one in zip(NODES, found, strict=True)
-        if not is_condition(one, _READY, "True")
+        for node, item in zip(NODES, found, strict=True)
+        if not is_condition(item, _READY, "True")
     ]

@@ -97,4 +97,4 @@ async def fractions(story: Story) -> None:
 
 async def _numa_nodes(story: Story, units: list[str]) -> set[int | None]:
     devices = (await story.cluster.devices()).values()
-    return {one.status.numa_node for one in devices if one.status.uuid in units}
+    return {device.status.numa_node for device in devices if device.status.uuid in units}

@@ -82,5 +82,6 @@ def _shape_of(device: "GPUDevice") -> _Shape:
 def _names_devices(pool: "GPUPool") -> bool:
     selector = pool.spec.device_selector
     return any(
-        one is not None and bool(one.inventory_ids) for one in (selector.include, selector.exclude)
+        item is not None and bool(item.inventory_ids)
+        for item in (selector.include, selector.exclude)
     )

@@ -101,11 +101,11 @@ def decide(view: NodeView, candidates: "PoolCandidates") -> tuple[Decision, ...]
     """Decide on all devices of a node; ordered by name, independent of the order of devices and pools."""
     decisions = _NodeDecisions(view, candidates)
     ordered = sorted(view.devices, key=_position)
-    found = [decisions.owned(one) for one in ordered if one.status.pool_ref is not None]
-    found += [decisions.free(one) for one in ordered if one.status.pool_ref is None]
-    devices = {one.name: one for one in ordered}
-    completed = [decisions.with_contenders(one, devices[one.device]) for one in found]
-    return tuple(sorted(completed, key=lambda one: one.device))
+    found = [decisions.owned(item) for item in ordered if item.status.pool_ref is not None]
+    found += [decisions.free(item) for item in ordered if item.status.pool_ref is None]
+    devices = {item.name: item for item in ordered}
+    completed = [decisions.with_contenders(item, devices[item.device]) for item in found]
+    return tuple(sorted(completed, key=lambda item: item.device))
 
 
 def _position(device: "GPUDevice") -> tuple[str, str]:
@@ -122,9 +122,9 @@ class _NodeDecisions:
         self._open: dict[PoolName, bool] = {}
         # pool -> whether it may take devices of this node
         self._members = Counter(
-            PoolName(one.status.pool_ref.name)
-            for one in view.devices
-            if one.status.pool_ref is not None
+            PoolName(device.status.pool_ref.name)
+            for device in view.devices
+            if device.status.pool_ref is not None
         )
         # pool -> its devices, with those that it takes now; draining devices count until they are released
         self._kept: Counter[PoolName] = Counter()
@@ -164,7 +164,7 @@ class _NodeDecisions:
         if target is not None and not obstacles:
             self._members[target.name] += 1
             return _in_pool(device, target.name, Action.CLAIM)
-        first = min(obstacles, key=lambda one: one.reason.value)
+        first = min(obstacles, key=lambda obstacle: obstacle.reason.value)
         return Decision(
             device=device.name,
             action=Action.NOTHING,

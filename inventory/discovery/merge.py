@@ -64,7 +64,7 @@ class MergedReport:
 
         It stays so while the source that said it is silent.
         """
-        drivers = (one.facts.driver for one in self.by_address.get(address, ()))
+        drivers = (item.facts.driver for item in self.by_address.get(address, ()))
         return "vfio" in next(filter(None, drivers), "")
 
 
@@ -89,10 +89,12 @@ def merge(
         fresh_for: maximum age of a heartbeat; also the maximum distance into the future, since a clock
             that is off by more proves nothing.
     """
-    heartbeat = max((one.heartbeat for one in features if one.heartbeat is not None), default=None)
+    heartbeat = max(
+        (feature.heartbeat for feature in features if feature.heartbeat is not None), default=None
+    )
     is_silent = heartbeat is not None and abs(now - heartbeat) > fresh_for
-    agent = _union([one.agent for one in features])
-    instances = _union([one.instances for one in features])
+    agent = _union([feature.agent for feature in features])
+    instances = _union([feature.instances for feature in features])
     lists = ((Source.AGENT, agent, not is_silent), (Source.INSTANCES, instances, True))
     listed, is_whole = _presence(agent if not is_silent else None, instances, labels)
     reported: dict[str, list[DeviceReport]] = {address: [] for address in sorted({*listed, *known})}
@@ -110,13 +112,15 @@ def merge(
         slots=tuple(labels.slots),
         withheld=labels.withheld,
         has_devices=labels.has_devices
-        or any(one.agent is not None or one.instances is not None for one in features),
-        versions=_first_versions([*(one.versions for one in features), labels.versions]),
-        system=_first_system([*(one.system for one in features), labels.system]),
-        kubelet=next((one.kubelet for one in features if one.kubelet is not None), None),
+        or any(feature.agent is not None or feature.instances is not None for feature in features),
+        versions=_first_versions([*(feature.versions for feature in features), labels.versions]),
+        system=_first_system([*(feature.system for feature in features), labels.system]),
+        kubelet=next(
+            (feature.kubelet for feature in features if feature.kubelet is not None), None
+        ),
         heartbeat=heartbeat,
         is_silent=is_silent,
-        bad=labels.bad.union(*(one.bad for one in features)),
+        bad=labels.bad.union(*(feature.bad for feature in features)),
     )
 
 
@@ -130,17 +134,17 @@ def merged_labels(node: Mapping[str, str], features: Sequence[FeatureReport]) ->
 
 def _union(lists: Sequence[DeviceList | None]) -> DeviceList | None:
     """Return one list of several; the first report on an address wins."""
-    given = [one for one in lists if one is not None]
+    given = [list_ for list_ in lists if list_ is not None]
     if not given:
         return None
     devices: dict[str, ReportedDevice] = {}
-    for one in given:
-        for device in one.devices:
+    for item in given:
+        for device in item.devices:
             if device.address is not None:
                 devices.setdefault(device.address, device)
     return DeviceList(
         devices=tuple(devices[key] for key in sorted(devices)),
-        is_complete=all(one.is_complete for one in given),
+        is_complete=all(item.is_complete for item in given),
     )
 
 
@@ -200,23 +204,23 @@ def _is_of_one_model(reported: Mapping[str, Sequence[DeviceReport]], labels: Lab
 
 
 def _first(reports: Sequence[DeviceReport], field: str) -> str | None:
-    found = (getattr(one.facts, field) for one in reports)
+    found = (getattr(report.facts, field) for report in reports)
     return next((value for value in found if value is not None), None)
 
 
 def _first_versions(reported: Sequence[Versions]) -> Versions:
     return Versions(
-        driver=next((one.driver for one in reported if one.driver is not None), None),
-        cuda=next((one.cuda for one in reported if one.cuda is not None), None),
-        toolkit=next((one.toolkit for one in reported if one.toolkit is not None), None),
+        driver=next((item.driver for item in reported if item.driver is not None), None),
+        cuda=next((item.cuda for item in reported if item.cuda is not None), None),
+        toolkit=next((item.toolkit for item in reported if item.toolkit is not None), None),
     )
 
 
 def _first_system(reported: Sequence[NodeSystem]) -> NodeSystem:
     """Return kernel and operating system; ID and version are of one source, since they belong together."""
-    system = next((one for one in reported if one.os), NodeSystem())
+    system = next((item for item in reported if item.os), NodeSystem())
     return NodeSystem(
-        kernel=next((one.kernel for one in reported if one.kernel), ""),
+        kernel=next((item.kernel for item in reported if item.kernel), ""),
         os=system.os,
         os_version=system.os_version,
     )

@@ -79,7 +79,7 @@ def incompleteness_of(
     changes when another device is pulled, so it identifies no device.
     """
     if refused:
-        claims = listing(f"{one.uuid} at {one.address} (of {one.owner})" for one in refused)
+        claims = listing(f"{item.uuid} at {item.address} (of {item.owner})" for item in refused)
         message = (
             f"reported UUIDs belong to other GPUDevices and are ignored: {claims};"
             " if a device was moved to this node, delete the GPUDevice of its old place"
@@ -103,7 +103,9 @@ def incompleteness_of(
         return IncompleteInventory(reason=IncompleteReason.DEVICES, message=message)
     foreign = passed_through(merged, devices)
     nameless = [
-        one.inventory_id for one in devices if not one.uuid and one.inventory_id not in foreign
+        device.inventory_id
+        for device in devices
+        if not device.uuid and device.inventory_id not in foreign
     ]
     if nameless:
         message = f"no UUID is known of {listing(nameless)}: install or load the driver on the node"
@@ -147,5 +149,5 @@ def has_inventory(
         or merged.has_devices
         or bool(merged.bad)
         or bool(plan.create)
-        or any(is_ours(one) for one in devices)
+        or any(is_ours(device) for device in devices)
     )

@@ -44,8 +44,8 @@ _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}", re.ASCII)
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _RESOURCE: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9._-]{1,63}", re.ASCII)
 _MAX_RESOURCES: Final = 64
-_POLICIES: Final = {one.value: one for one in TopologyManagerPolicy}
-_SCOPES: Final = {one.value: one for one in TopologyManagerScope}
+_POLICIES: Final = {item.value: item for item in TopologyManagerPolicy}
+_SCOPES: Final = {item.value: item for item in TopologyManagerScope}
 _WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -155,7 +155,7 @@ def profile(text: str) -> str | None:
 def profiles(text: str) -> tuple[str, ...] | None:
     """Return the profiles of a comma-separated list; one invalid profile makes the whole list invalid."""
     found = [profile(part.strip()) for part in text.split(",") if part.strip()]
-    known = [one for one in found if one is not None]
+    known = [item for item in found if item is not None]
     return tuple(sorted(set(known))) if len(known) == len(found) else None
 
 
@@ -166,11 +166,11 @@ def links(text: str) -> tuple[PeerLink, ...] | None:
     except UNDECODABLE:
         return None
     found = {}
-    for one in reported:
-        peer = canonical_address(one.peer)
-        if peer is None or word(one.type) is None or not 0 < one.count <= _MAX_INDEX:
+    for item in reported:
+        peer = canonical_address(item.peer)
+        if peer is None or word(item.type) is None or not 0 < item.count <= _MAX_INDEX:
             return None
-        found[peer, one.type] = PeerLink(peer, one.type, one.count)
+        found[peer, item.type] = PeerLink(peer, item.type, item.count)
     return tuple(found[key] for key in sorted(found))
 
 
@@ -181,11 +181,11 @@ def partitions(text: str) -> tuple[MigPartition, ...] | None:
     except UNDECODABLE:
         return None
     found = {}
-    for one in reported:
-        kind = profile(one.profile)
-        if kind is None or uuid(one.uuid) is None:
+    for item in reported:
+        kind = profile(item.profile)
+        if kind is None or uuid(item.uuid) is None:
             return None
-        found[one.uuid] = MigPartition(kind, one.uuid)
+        found[item.uuid] = MigPartition(kind, item.uuid)
     if len(found) > MAX_MIG_INSTANCES:
         return None
-    return tuple(sorted(found.values(), key=lambda one: (one.profile, one.uuid)))
+    return tuple(sorted(found.values(), key=lambda item: (item.profile, item.uuid)))

@@ -82,15 +82,15 @@ def is_ours(device: GPUDevice) -> bool:
 
 def addresses_of(devices: Sequence[GPUDevice]) -> frozenset[str]:
     """Return the addresses of the devices that the inventory has created."""
-    return frozenset(one.status.pci.address for one in devices if is_ours(one)) - {""}
+    return frozenset(device.status.pci.address for device in devices if is_ours(device)) - {""}
 
 
 def uuids_of(devices: Sequence[GPUDevice], merged: MergedReport) -> frozenset[str]:
     """Return the UUIDs of devices and MIG instances that a node's GPUDevices show or its sources report."""
-    facts = [one.facts for reports in merged.by_address.values() for one in reports]
-    reported = (one.uuid or "" for one in facts)
-    instances = (each.uuid for one in facts for each in one.mig_instances or ())
-    shown = (uuid for one in devices for uuid in _uuids(one.status))
+    facts = [report.facts for reports in merged.by_address.values() for report in reports]
+    reported = (fact.uuid or "" for fact in facts)
+    instances = (instance.uuid for fact in facts for instance in fact.mig_instances or ())
+    shown = (uuid for device in devices for uuid in _uuids(device.status))
     return frozenset({*reported, *instances, *shown}) - {""}
 
 
@@ -111,8 +111,8 @@ def plan_inventory(
         is_managed: whether its devices may be in pools; those that a virtual machine has may not.
         claimants: the GPUDevices of all nodes that show each of `uuids_of`, the owner first.
     """
-    by_hand = [one for one in devices if not is_ours(one)]
-    ours = {one.name: one for one in devices if is_ours(one)}
+    by_hand = [item for item in devices if not is_ours(item)]
+    ours = {item.name: item for item in devices if is_ours(item)}
     addresses = {
         device_name(node, address): address
         for address in merged.by_address
@@ -194,7 +194,9 @@ class _UuidOwners:
                 self.refused.add(RejectedDevice(status.pci.address, uuid, owner))
         if not taken:
             return status
-        instances = [one for one in status.mig.instances or () if one.uuid not in taken]
+        instances = [
+            instance for instance in status.mig.instances or () if instance.uuid not in taken
+        ]
         return msgspec.structs.replace(
             status,
             uuid="" if status.uuid in taken else status.uuid,
@@ -204,11 +206,13 @@ class _UuidOwners:
     def _owner(self, uuid: str) -> DeviceName | None:
         """Return the GPUDevice that owns a UUID now; None for a free one."""
         claiming = self._claimants.get(uuid, ())
-        return next((one for one in claiming if one not in self._leaving), None)
+        return next((item for item in claiming if item not in self._leaving), None)
 
 
 def _uuids(status: GPUDeviceStatus) -> Iterator[str]:
-    yield from filter(None, (status.uuid, *(one.uuid for one in status.mig.instances or ())))
+    yield from filter(
+        None, (status.uuid, *(instance.uuid for instance in status.mig.instances or ()))
+    )
 
 
 def _why_gone(device: GPUDevice, address: str | None, merged: MergedReport) -> MissingDevice | None:
@@ -223,18 +227,18 @@ def _why_gone(device: GPUDevice, address: str | None, merged: MergedReport) -> M
 def _is_taken(node: NodeName, address: str, by_hand: Sequence[GPUDevice], *, uuid: str) -> bool:
     """Whether a GPUDevice for this address was created by hand."""
     return any(
-        one.name == device_name(node, address)
-        or canonical_address(one.status.pci.address) == address
-        or one.status.inventory_id.lower() == inventory_id(node, address)
-        or (uuid != "" and one.status.uuid == uuid)
-        for one in by_hand
+        item.name == device_name(node, address)
+        or canonical_address(item.status.pci.address) == address
+        or item.status.inventory_id.lower() == inventory_id(node, address)
+        or (uuid != "" and item.status.uuid == uuid)
+        for item in by_hand
     )
 
 
 def _is_swapped(device: GPUDevice, address: str, merged: MergedReport) -> bool:
     if not device.status.uuid or address not in merged.listed:
         return False
-    fresh = [one for one in merged.by_address[address] if one.is_fresh]
+    fresh = [item for item in merged.by_address[address] if item.is_fresh]
     return present_uuid(fresh) not in {"", device.status.uuid}
 
 

@@ -31,11 +31,11 @@ def has_device(labels: Mapping[str, str], features: "Sequence[FeatureReport]") -
     return (
         any(labels.get(key) == "true" for key in _TRUE_LABELS)
         or any(parsing.count(labels.get(key, "")) for key in _COUNT_LABELS)
-        or any(one.is_on_bus for one in features)
+        or any(feature.is_on_bus for feature in features)
         or any(
             listed is not None and (listed.devices or not listed.is_complete)
-            for one in features
-            for listed in (one.agent, one.instances)
+            for feature in features
+            for listed in (feature.agent, feature.instances)
         )
     )
 

@@ -66,9 +66,9 @@ def resolve_facts(
         withheld: fields whose absence proves nothing now.
     """
     # Only a fresh source may replace a known device by another one.
-    fresh = [one for one in reports if one.is_fresh]
+    fresh = [report for report in reports if report.is_fresh]
     uuid = present_uuid(fresh) or known.uuid or present_uuid(reports)
-    about_it = [one for one in reports if one.facts.uuid in {None, uuid}]
+    about_it = [report for report in reports if report.facts.uuid in {None, uuid}]
     facts = _known_facts(known)
     unreported = set()
     for field in _SHOWN:
@@ -87,9 +87,9 @@ def resolve_facts(
 def present_uuid(reports: Sequence[DeviceReport]) -> str:
     """Return the UUID of the device that is present; a silent source counts only without any other."""
     for is_fresh in (True, False):
-        for one in reports:
-            if one.is_fresh is is_fresh and one.facts.uuid is not None:
-                return one.facts.uuid
+        for report in reports:
+            if report.is_fresh is is_fresh and report.facts.uuid is not None:
+                return report.facts.uuid
     return ""
 
 
@@ -118,7 +118,7 @@ def _known_facts(known: GPUDeviceStatus) -> dict[str, Any]:
 
 
 def _winner(field: str, reports: Sequence[DeviceReport]) -> DeviceReport | None:
-    return next((one for one in reports if getattr(one.facts, field) is not None), None)
+    return next((report for report in reports if getattr(report.facts, field) is not None), None)
 
 
 def _resolved(known: Any, field: str, winner: DeviceReport) -> Any:  # noqa: ANN401  # of the field's type
@@ -171,12 +171,12 @@ def _status(node: NodeName, address: str, facts: Mapping[str, Any]) -> GPUDevice
             address=address,
         ),
         numa_node=facts["numa_node"] if facts["numa_node"] >= 0 else None,
-        links=[_link(node, one) for one in facts["links"]] or None,
+        links=[_link(node, link) for link in facts["links"]] or None,
         mig=MIG(
             capable=facts["mig_capable"],
             mode=facts["mig_mode"],
             profiles=list(facts["mig_profiles"]) or None,
-            instances=[_instance(one) for one in facts["mig_instances"]] or None,
+            instances=[_instance(instance) for instance in facts["mig_instances"]] or None,
         ),
     )
 

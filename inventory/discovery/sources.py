@@ -249,9 +249,9 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
 def _is_on_bus(listed: "PciInstances | None") -> bool:
     elements = (listed.elements if listed is not None else None) or ()
     return any(
-        parsing.hex_id(one.attributes.vendor) == NVIDIA
-        and parsing.pci_class(one.attributes.class_) in GPU_CLASSES
-        for one in elements
+        parsing.hex_id(element.attributes.vendor) == NVIDIA
+        and parsing.pci_class(element.attributes.class_) in GPU_CLASSES
+        for element in elements
     )
 
 

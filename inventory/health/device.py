@@ -148,7 +148,7 @@ def assess_health(
     if not observed:
         return device
     at = max(when for when, _ in observed)
-    fault = next((one for _, one in observed if one is not None), None)
+    fault = next((item for _, item in observed if item is not None), None)
     return replace(
         device,
         is_known=True,

@@ -80,9 +80,10 @@ def spec_warnings(spec: "GPUPoolSpec") -> "Iterator[str]":
 def change_warnings(before: "GPUPoolSpec", after: "GPUPoolSpec") -> "Iterator[str]":
     """Yield what the change of a valid spec does to pods that already run."""
     old, new = (
-        one.allocation.slice_placement or SlicePlacement.DISTINCT_DEVICES for one in (before, after)
+        item.allocation.slice_placement or SlicePlacement.DISTINCT_DEVICES
+        for item in (before, after)
     )
-    is_sliced = all(one.allocation.mode is AllocationMode.TIME_SLICE for one in (before, after))
+    is_sliced = all(item.allocation.mode is AllocationMode.TIME_SLICE for item in (before, after))
     if is_sliced and old is not new:
         yield (
             f"spec.allocation.slicePlacement: {new.value} applies to new pods; running pods keep their slices"

@@ -200,7 +200,7 @@ def _phase(bootstrap: BootstrapState, facts: "NodeSoftwareFacts") -> BootstrapPh
             continue
         phase = _PHASES[check]
         validates = phase is BootstrapPhase.VALIDATING
-        has_failed = any(_PHASES[one] is phase for one in bootstrap.down)
+        has_failed = any(_PHASES[item] is phase for item in bootstrap.down)
         return BootstrapPhase.VALIDATING_FAILED if validates and has_failed else phase
     return BootstrapPhase.READY
 

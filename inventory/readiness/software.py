@@ -196,7 +196,7 @@ def _operand(operand: Operand, facts: NodeSoftwareFacts, terms: BootstrapTerms) 
 
 
 def _monitoring(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
-    found = [_operand(one, facts, terms) for one in (Operand.DCGM, Operand.DCGM_EXPORTER)]
+    found = [_operand(item, facts, terms) for item in (Operand.DCGM, Operand.DCGM_EXPORTER)]
     for finding in found:
         if not finding.is_good:
             return finding

@@ -119,7 +119,7 @@ def payloads_config(layers: list[dict[str, Any]]) -> bytes:
             "created": _EPOCH,
             "config": {},
             "history": [{"created": _EPOCH}] * len(layers),
-            "rootfs": {"type": "layers", "diff_ids": [one.get("digest") for one in layers]},
+            "rootfs": {"type": "layers", "diff_ids": [layer.get("digest") for layer in layers]},
         }
     )
 
@@ -160,7 +160,7 @@ def grown_referrers(present: bytes | None, manifest: "BlobDescriptor") -> bytes:
         SignatureListError: the present list is malformed.
     """
     entries = _listed(present, "manifests", "the list of referrers")
-    if present is not None and any(one.get("digest") == manifest.digest for one in entries):
+    if present is not None and any(item.get("digest") == manifest.digest for item in entries):
         return present
     entry = {
         **descriptor_json(manifest),
@@ -184,7 +184,7 @@ def _listed(present: bytes | None, member: str, noun: str) -> list[dict[str, Any
     except UNDECODABLE as error:
         raise SignatureListError(f"{noun} is malformed: {error}") from None
     entries = found.get(member)
-    if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise SignatureListError(f"{noun} has no {member}: remove it, and sign again")
     return entries
 

@@ -119,7 +119,7 @@ def _problem(bundle: "Bundle", checked: _CheckedCertificate, error: Exception) -
 def _timestamps(bundle: "Bundle") -> "list[dt.datetime]":
     """Return the times that timestamping authorities are said to have confirmed."""
     found = bundle.verification_material.timestamp_verification_data
-    return [one.tst_info.gen_time for one in found.rfc3161_timestamps] if found else []
+    return [timestamp.tst_info.gen_time for timestamp in found.rfc3161_timestamps] if found else []
 
 
 def _one_line(error: Exception) -> str:

@@ -50,7 +50,7 @@ class SignatureProblem(Exception):  # noqa: N818  # a value of every verdict; ra
     def __init__(self, fault: SignatureFault, detail: str) -> None:
         self.fault = fault
         # Names in it are the signer's: they must not break a line of a log or a condition.
-        self.detail = truncate("".join(one if one.isprintable() else "?" for one in detail))
+        self.detail = truncate("".join(item if item.isprintable() else "?" for item in detail))
         super().__init__(self.detail)
 
 

@@ -93,7 +93,7 @@ def check_statement(payload_type: str, payload: bytes, *, digest: "Digest", sign
             SignatureFault.UNSUPPORTED,
             f'{signer} has made an attestation of type "{statement.predicate_type}", not a signature',
         )
-    signed = [f"sha256:{one.digest.get('sha256', '')}" for one in statement.subject]
+    signed = [f"sha256:{item.digest.get('sha256', '')}" for item in statement.subject]
     if digest not in signed:
         check_image(signed[0] if signed else "no image", digest=digest, signer=signer)
 

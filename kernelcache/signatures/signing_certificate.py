@@ -88,7 +88,9 @@ def accepted_signer(certificate: x509.Certificate, policy: "SignaturePolicy") ->
         SignatureProblem: the subject, or the issuer of this subject, is not listed.
     """
     signer = certified_signer(certificate)
-    issuers = [one.issuer for one in policy.identities if one.subject == signer.subject]
+    issuers = [
+        identity.issuer for identity in policy.identities if identity.subject == signer.subject
+    ]
     if signer.issuer in issuers:
         return signer
     if issuers:
@@ -214,7 +216,9 @@ def _check_promise_of_log(
         )
     except x509.ExtensionNotFound:
         promises = ()
-    if not any(_is_promised(one, certificate, issuer, trust_root=trust_root) for one in promises):
+    if not any(
+        _is_promised(promise, certificate, issuer, trust_root=trust_root) for promise in promises
+    ):
         raise SignatureProblem(
             SignatureFault.UNTRUSTED_CERTIFICATE,
             "no certificate transparency log of the trust root knows its certificate",

@@ -162,7 +162,8 @@ def read_trust_root(content: bytes) -> TrustRoot:
 def _authority(authority: _Authority) -> TrustedAuthority:
     try:
         certificates = tuple(
-            read_der_certificate(one.raw_bytes) for one in authority.cert_chain.certificates
+            read_der_certificate(certificate.raw_bytes)
+            for certificate in authority.cert_chain.certificates
         )
     except CertificateUnreadableError:
         raise TrustRootError("a certificate in the trust root cannot be read") from None

@@ -58,7 +58,7 @@ def run_check(arguments: "Sequence[str]", terminal: "Terminal") -> int:
     if given.pre and given.from_dump is not None:
         raise CommandLineError("--pre asks a cluster about rights, which no dump has")
     report = _before(given) if given.pre else _installed(given)
-    subjects = (f"{one.section}/{one.subject}" for one in report.items)
+    subjects = (f"{item.section}/{item.subject}" for item in report.items)
     text = structured(report, subjects, form=given.output)
     if text is None:
         text = text_of_report(report, terminal, shows_all=given.all or given.output == "wide")

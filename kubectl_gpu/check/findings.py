@@ -75,8 +75,8 @@ _ORDER: Final = (Level.FAULT, Level.WARNING, Level.GOOD)
 def report_of(findings: "Iterable[CheckFinding]") -> CheckReport:
     """Return the findings, section by section as they come, with faults first in each."""
     found = list(findings)
-    sections = list(dict.fromkeys(one.section for one in found))
-    found.sort(key=lambda one: (sections.index(one.section), _ORDER.index(one.level)))
+    sections = list(dict.fromkeys(item.section for item in found))
+    found.sort(key=lambda item: (sections.index(item.section), _ORDER.index(item.level)))
     return CheckReport(
-        is_good=all(one.level is not Level.FAULT for one in found), items=tuple(found)
+        is_good=all(item.level is not Level.FAULT for item in found), items=tuple(found)
     )

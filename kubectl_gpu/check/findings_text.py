@@ -28,17 +28,17 @@ def _lines(report: "CheckReport", terminal: "Terminal", *, shows_all: bool) -> "
     section = ""
     shown: Counter[tuple[str, Level]] = Counter()
     left_out: Counter[str] = Counter()
-    for one in report.items:
-        if one.section != section:
+    for item in report.items:
+        if item.section != section:
             yield from _left_out(left_out.pop(section, 0))
             yield from ("",) if section else ()
-            section = one.section
+            section = item.section
             yield paint(section, Tone.STRONG, terminal)
-        shown[section, one.level] += 1
-        if shown[section, one.level] > _MOST and not shows_all:
+        shown[section, item.level] += 1
+        if shown[section, item.level] > _MOST and not shows_all:
             left_out[section] += 1
             continue
-        yield from _row(one, terminal)
+        yield from _row(item, terminal)
     yield from _left_out(left_out.pop(section, 0))
     yield ""
     yield _summary(report, terminal)
@@ -60,7 +60,7 @@ def _left_out(count: int) -> "Iterator[str]":
 
 
 def _summary(report: "CheckReport", terminal: "Terminal") -> str:
-    counts = Counter(one.level for one in report.items)
+    counts = Counter(item.level for item in report.items)
     faults, warnings = counts[Level.FAULT], counts[Level.WARNING]
     if not faults and not warnings:
         return paint("All is well.", Tone.GOOD, terminal)

@@ -89,7 +89,7 @@ def _kinds(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
     if cluster.definitions is None:
         yield unread(cluster, CONTROL_PLANE, "customresourcedefinitions")
         return
-    by_name = {one.metadata.name: one for one in cluster.definitions}
+    by_name = {definition.metadata.name: definition for definition in cluster.definitions}
     are_whole = True
     for resource, model in KINDS:
         name = f"{resource.plural}.{resource.group}"
@@ -104,11 +104,12 @@ def _kinds(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
 
 
 def _fault_of_kind(found: "SeenDefinition", model: "type[Model]") -> str | None:
-    version = next((one for one in found.spec.versions or () if one.name == VERSION), None)
+    version = next((item for item in found.spec.versions or () if item.name == VERSION), None)
     if version is None or not version.served:
         return f"version {VERSION} is not served"
     if not any(
-        one.type == "Established" and one.status == "True" for one in found.status.conditions or ()
+        condition.type == "Established" and condition.status == "True"
+        for condition in found.status.conditions or ()
     ):
         return "the API server has not established it"
     if version.schema is None:
@@ -126,7 +127,7 @@ def _workloads(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
     if cluster.deployments is None:
         yield unread(cluster, CONTROL_PLANE, "deployments")
         return
-    by_name = {one.metadata.name: one for one in cluster.deployments}
+    by_name = {deployment.metadata.name: deployment for deployment in cluster.deployments}
     server = by_name.get(constants.NAME)
     if server is None:
         yield warning(
@@ -193,7 +194,7 @@ def _leader(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
     if cluster.leases is None:
         yield unread(cluster, CONTROL_PLANE, "leases")
         return
-    by_name = {one.metadata.name: one for one in cluster.leases}
+    by_name = {item.metadata.name: item for item in cluster.leases}
     lease = by_name.get(constants.LEASE_NAME)
     subject = f"Lease {constants.LEASE_NAME}"
     found = leader_fault(lease, cluster.now, deployment=constants.NAME, namespace=cluster.namespace)
@@ -242,7 +243,7 @@ def _webhooks(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
         if found is None:
             yield unread(cluster, CONTROL_PLANE, resource)
             continue
-        configuration = next((one for one in found if one.metadata.name == name), None)
+        configuration = next((item for item in found if item.metadata.name == name), None)
         yield _webhook(cluster, f"{resource}/{name}", configuration)
 
 
@@ -255,7 +256,11 @@ def _webhook(
             "it is not there: pods get no reservation, and no check",
             cure="gpu-control-plane render webhooks | kubectl apply --server-side -f -",
         )
-    without = [one.name for one in configuration.webhooks or () if not one.client_config.ca_bundle]
+    without = [
+        webhook.name
+        for webhook in configuration.webhooks or ()
+        if not webhook.client_config.ca_bundle
+    ]
     if without or not configuration.webhooks:
         return fault(
             (CONTROL_PLANE, subject),
@@ -269,14 +274,14 @@ def _agents(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
     if cluster.daemon_sets is None:
         yield unread(cluster, CONTROL_PLANE, "daemonsets")
         return
-    for one in sorted(cluster.daemon_sets, key=lambda one: one.metadata.name):
-        ready, wanted = one.status.number_ready, one.status.desired_number_scheduled
-        subject = f"DaemonSet {one.metadata.name}"
+    for item in sorted(cluster.daemon_sets, key=lambda set_: set_.metadata.name):
+        ready, wanted = item.status.number_ready, item.status.desired_number_scheduled
+        subject = f"DaemonSet {item.metadata.name}"
         if ready < wanted:
             yield warning(
                 (CONTROL_PLANE, subject),
                 f"{ready} of {wanted} pods are ready",
-                cure=f"kubectl -n {cluster.namespace} get pods -o wide | grep {one.metadata.name}",
+                cure=f"kubectl -n {cluster.namespace} get pods -o wide | grep {item.metadata.name}",
             )
         else:
             yield good((CONTROL_PLANE, subject), f"{ready} of {wanted} pods are ready")

@@ -31,8 +31,8 @@ def _paths(info: types.Type, path: str) -> set[str]:
         case types.Metadata(type=inner) | types.ListType(item_type=inner):
             found = _paths(inner, path)
         case types.UnionType(types=several):
-            for one in several:
-                found |= _paths(one, path)
+            for item in several:
+                found |= _paths(item, path)
         case types.StructType(fields=fields):
             for field in fields:
                 name = f"{path}{field.encode_name}"

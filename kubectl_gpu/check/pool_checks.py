@@ -38,7 +38,7 @@ def check_pools(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
         return
     if not cluster.pools:
         yield warning((POOLS, POOLS), "there is none", cure="gpu-control-plane render examples")
-    for pool in sorted(cluster.pools, key=lambda one: one.name):
+    for pool in sorted(cluster.pools, key=lambda item: item.name):
         yield _pool(pool)
 
 
@@ -58,7 +58,7 @@ def check_nodes(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
         return
     findings = [
         of_object((NODES, f"node {inventory.metadata.name}"), found)
-        for inventory in sorted(cluster.inventories, key=lambda one: one.metadata.name)
+        for inventory in sorted(cluster.inventories, key=lambda item: item.metadata.name)
         if (found := node_fault(inventory)) is not None
     ]
     yield from findings
@@ -80,7 +80,7 @@ def check_devices(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
         return
     faults = 0
     unassigned: Counter[str] = Counter()
-    for device in sorted(cluster.devices, key=lambda one: one.name):
+    for device in sorted(cluster.devices, key=lambda item: item.name):
         found = device_fault(device)
         if found is not None:
             faults += 1
@@ -110,7 +110,7 @@ def check_pods(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
         for inventory in cluster.inventories or ()
         for entry in inventory.status.allocations or ()
     }
-    for pod in sorted(cluster.pods, key=lambda one: (one.metadata.namespace, one.metadata.name)):
+    for pod in sorted(cluster.pods, key=lambda item: (item.metadata.namespace, item.metadata.name)):
         if pod.has_ended:
             continue
         count += 1

@@ -68,10 +68,10 @@ def check_rights(
     namespace: str, may_create: "Callable[[Resource], bool]"
 ) -> "Iterator[CheckFinding]":
     """Yield what the user may not create, or one row if all is allowed."""
-    missing = [one for one in INSTALLED if not may_create(one)]
-    for one in missing:
-        kind = f"{one.plural}.{one.group}" if one.group else one.plural
-        where = f" -n {namespace}" if one.namespaced else ""
+    missing = [item for item in INSTALLED if not may_create(item)]
+    for item in missing:
+        kind = f"{item.plural}.{item.group}" if item.group else item.plural
+        where = f" -n {namespace}" if item.namespaced else ""
         yield fault(
             (RIGHTS, f"create {kind}"),
             "this user may not",
@@ -96,7 +96,7 @@ def _definitions(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
     if cluster.definitions is None:
         yield unread(cluster, CLUSTER, CUSTOM_RESOURCE_DEFINITIONS.plural)
         return
-    names = {one.metadata.name for one in cluster.definitions}
+    names = {definition.metadata.name for definition in cluster.definitions}
     features = f"{NODE_FEATURES.plural}.{NODE_FEATURES.group}"
     if features in names:
         yield good((CLUSTER, "NodeFeature"), "its definition is installed")
@@ -106,7 +106,7 @@ def _definitions(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
             "its definition is missing: node agents report devices with it",
             cure="install Node Feature Discovery, or its CRDs: docs/install.md#before-you-begin",
         )
-    ours = sorted(one for one in names if one.endswith(f".{GROUP}"))
+    ours = sorted(item for item in names if item.endswith(f".{GROUP}"))
     if ours:
         yield warning(
             (CLUSTER, f"kinds of {GROUP}"),
@@ -116,12 +116,12 @@ def _definitions(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
 
 
 def _other_installation(cluster: "CheckedCluster") -> "Iterator[CheckFinding]":
-    for one in cluster.deployments or ():
-        if one.metadata.name == NAME and one.metadata.namespace != cluster.namespace:
+    for deployment in cluster.deployments or ():
+        if deployment.metadata.name == NAME and deployment.metadata.namespace != cluster.namespace:
             yield fault(
-                (CLUSTER, f"Deployment {one.metadata.namespace}/{NAME}"),
+                (CLUSTER, f"Deployment {deployment.metadata.namespace}/{NAME}"),
                 "a cluster has one installation",
-                cure=f"install into {one.metadata.namespace}, or uninstall that one first",
+                cure=f"install into {deployment.metadata.namespace}, or uninstall that one first",
             )
 
 
@@ -136,8 +136,8 @@ def _owners(cluster: "CheckedCluster", nodes: "list[Node]") -> "Iterator[CheckFi
                 nodes_by_owner[owner].append(node.metadata.name)
                 resources[owner].add(resource)
     is_installed = any(
-        one.metadata.name == NAME and one.metadata.namespace == cluster.namespace
-        for one in cluster.deployments or ()
+        deployment.metadata.name == NAME and deployment.metadata.namespace == cluster.namespace
+        for deployment in cluster.deployments or ()
     )
     for owner, names in sorted(nodes_by_owner.items()):
         offer = f"nodes {listed(set(names), 3)} offer {listed(resources[owner], 3)}"
@@ -188,4 +188,4 @@ def _devices(nodes: "list[Node]") -> "CheckFinding":
 
 def _shows_device(node: "Node") -> bool:
     labels = node.metadata.labels or {}
-    return COUNT_LABEL in labels or any(labels.get(one) == "true" for one in _DEVICE_LABELS)
+    return COUNT_LABEL in labels or any(labels.get(item) == "true" for item in _DEVICE_LABELS)

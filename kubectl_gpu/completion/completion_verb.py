@@ -113,7 +113,9 @@ def _listed(
             source, query, Pod, keep=lambda pod: None if pod.has_ended else pod.metadata.name
         ).items
     query = ListQuery(_RESOURCES[wanted])
-    return read_list(source, query, PartialObjectMetadata, keep=lambda one: one.metadata.name).items
+    return read_list(
+        source, query, PartialObjectMetadata, keep=lambda item: item.metadata.name
+    ).items
 
 
 def _one_line(line: str) -> str:

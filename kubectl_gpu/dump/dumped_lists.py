@@ -95,7 +95,7 @@ def dumped_lists(namespace: str) -> "tuple[DumpedList, ...]":
         *(DumpedList((ListQuery(resource),)) for resource in whole),
         DumpedList((ListQuery(PODS),), _has_pool),
         DumpedList(
-            tuple(ListQuery(EVENTS, fields=f"reportingController={one}") for one in _REPORTERS),
+            tuple(ListQuery(EVENTS, fields=f"reportingController={item}") for item in _REPORTERS),
             lambda event: event.get("reportingController") in _REPORTERS,
         ),
         DumpedList((ListQuery(LEASES, namespace),)),
@@ -117,13 +117,13 @@ def collect(source: "AnsweringSource", *, namespace: str) -> DumpedCluster:
     files: dict[str, bytes] = {}
     missing: dict[str, str] = {}
     nodes: set[str] = set()
-    for one in dumped_lists(namespace):
-        resource, name = one.resource, list_file(one.resource)
+    for list_ in dumped_lists(namespace):
+        resource, name = list_.resource, list_file(list_.resource)
         try:
             items = [
                 item
-                for query in one.queries
-                for item in read_list(source, query, Json, keep=one.kept).items
+                for query in list_.queries
+                for item in read_list(source, query, Json, keep=list_.kept).items
             ]
         except UnreadableError as error:
             if resource is GPU_POOLS:

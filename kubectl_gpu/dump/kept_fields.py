@@ -196,7 +196,7 @@ def reduced(resource: "Resource", item: Json) -> Json:
 def _kept(value: Any, fields: Fields) -> Any:  # noqa: ANN401  # JSON
     """Return a copy of an object, or of a list of objects, with these fields alone."""
     if isinstance(value, list):
-        return [_kept(one, fields) for one in value]
+        return [_kept(item, fields) for item in value]
     if not isinstance(value, dict):
         # An object is expected: what stands in its place could be anything.
         return None
@@ -285,4 +285,4 @@ def _object(value: object) -> Json:
 
 def _objects(value: object, name: str) -> "list[Json]":
     found = _object(value).get(name)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []

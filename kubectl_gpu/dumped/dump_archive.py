@@ -166,7 +166,7 @@ class _Reader:
 
     def dump(self) -> DumpedCluster:
         contents = self._contents()
-        files = {one.name: self._file(one) for one in contents.files}
+        files = {file.name: self._file(file) for file in contents.files}
         if any(self._take(2 * _BLOCK) + self._padding()):
             raise self._fault("has files that are not in its table of contents")
         return DumpedCluster(
@@ -189,7 +189,7 @@ class _Reader:
                 f" version {truncate(found.version, 32)}; version {VERSION} reads"
                 f" {KIND} {API_VERSION}/{FORMAT}"
             )
-        names = [one.name for one in found.files]
+        names = [file.name for file in found.files]
         if len(names) > self._limits.files or len(set(names)) != len(names):
             raise self._fault("names a file twice, or too many files")
         if found.created_at.tzinfo is None:

@@ -68,7 +68,9 @@ class DumpSource:
     def pages(self, query: "ListQuery") -> "Iterator[bytes]":
         items = self._list(query.resource)
         if query.namespace is not None:
-            items = [one for one in items if metadata_of(one).get("namespace") == query.namespace]
+            items = [
+                item for item in items if metadata_of(item).get("namespace") == query.namespace
+            ]
         for selector, predicate in ((query.labels, labels_match), (query.fields, fields_match)):
             if selector:
                 items = list(filter(predicate(selector), items))

@@ -132,7 +132,7 @@ def run_nodes(arguments: "Sequence[str]", terminal: "Terminal") -> int:
 
 def _answer(lists: "ClusterLists", given: "argparse.Namespace", terminal: "Terminal") -> Shown:
     answer = NodeDevicesList(items=_nodes(lists, given))
-    text = structured(answer, (f"node/{one.name}" for one in answer.items), form=given.output)
+    text = structured(answer, (f"node/{item.name}" for item in answer.items), form=given.output)
     return Shown(text if text is not None else _table(answer, given, terminal), ANSWERED)
 
 
@@ -147,15 +147,15 @@ def _nodes(lists: "ClusterLists", given: "argparse.Namespace") -> tuple[ShownNod
     states = _states(lists, pool=given.pool, labels=given.selector)
     if given.selector:
         # Labels are the Node's: without its list no device can be chosen by them.
-        devices = {name: some for name, some in devices.items() if name in (states or ())}
+        devices = {name: item for name, item in devices.items() if name in (states or ())}
     missing = set(given.nodes) - devices.keys()
     if missing:
         raise NotFoundError(
             f"no device is on node {', '.join(sorted(missing))}; `kubectl gpu nodes` lists the nodes"
         )
     return tuple(
-        shown_node(name, some, state=_state_of(name, states))
-        for name, some in sorted(devices.items())
+        shown_node(name, item, state=_state_of(name, states))
+        for name, item in sorted(devices.items())
         if not given.nodes or name in given.nodes
     )
 
@@ -212,19 +212,21 @@ def shown_device(device: GPUDevice) -> ShownDevice:
 
 
 def shown_node(name: str, devices: "Sequence[ShownDevice]", *, state: str) -> ShownNode:
-    pooled = [one for one in devices if one.pool]
+    pooled = [device for device in devices if device.pool]
     is_open = state in {_READY, "Unknown"}
     return ShownNode(
         name=name,
         state=state,
-        total=sum(one.units for one in pooled),
-        used=sum(one.used for one in pooled),
-        reserved=sum(one.reserved for one in pooled),
-        free=sum(one.units - one.used - one.reserved for one in pooled if one.look in _ALLOCATING)
+        total=sum(item.units for item in pooled),
+        used=sum(item.used for item in pooled),
+        reserved=sum(item.reserved for item in pooled),
+        free=sum(
+            item.units - item.used - item.reserved for item in pooled if item.look in _ALLOCATING
+        )
         if is_open
         else 0,
-        pools=tuple(sorted({one.pool for one in pooled})),
-        devices=tuple(sorted(devices, key=lambda one: (one.address, one.name))),
+        pools=tuple(sorted({item.pool for item in pooled})),
+        devices=tuple(sorted(devices, key=lambda device: (device.address, device.name))),
     )
 
 
@@ -233,24 +235,24 @@ def _table(answer: NodeDevicesList, given: "argparse.Namespace", terminal: "Term
         return "There is no node with a device.\n"
     glyphs = {look.word: DeviceGlyph[look.name].text(terminal) for look in DeviceLook}
     table = Table(_COLUMNS)
-    for one in answer.items:
-        row = "".join(glyphs[device.look] for device in one.devices)
-        products = sorted({device.product for device in one.devices if device.product})
+    for item in answer.items:
+        row = "".join(glyphs[device.look] for device in item.devices)
+        products = sorted({device.product for device in item.devices if device.product})
         table.rows.append(
             (
-                one.name,
+                item.name,
                 row,
-                str(one.total),
-                str(one.used),
-                str(one.reserved),
-                Cell(str(one.free), Tone.GOOD if one.free else Tone.PLAIN),
-                Cell(one.state, Tone.PLAIN if one.state == _READY else Tone.WARNING),
-                ",".join(one.pools) or "-",
+                str(item.total),
+                str(item.used),
+                str(item.reserved),
+                Cell(str(item.free), Tone.GOOD if item.free else Tone.PLAIN),
+                Cell(item.state, Tone.PLAIN if item.state == _READY else Tone.WARNING),
+                ",".join(item.pools) or "-",
                 ", ".join(products),
             )
         )
     layout = TableLayout(is_wide=given.output == "wide", has_header=not given.no_headers)
-    shown = {device.look for one in answer.items for device in one.devices}
+    shown = {device.look for item in answer.items for device in item.devices}
     legend = "  ".join(
         f"{glyphs[look.word]} {look.word}" for look in DeviceLook if look.word in shown
     )

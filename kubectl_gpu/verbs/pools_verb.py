@@ -111,7 +111,7 @@ def run_pools(arguments: "Sequence[str]", terminal: "Terminal") -> int:
 def _answer(lists: "ClusterLists", given: "argparse.Namespace", terminal: "Terminal") -> Shown:
     entries = _with_fits(lists, pools_of(lists, given), is_asked=given.output != "table")
     answer = PoolList(items=entries)
-    names = (f"gpupool.gpu.deckhouse.io/{one.name}" for one in entries)
+    names = (f"gpupool.gpu.deckhouse.io/{entry.name}" for entry in entries)
     text = structured(answer, names, form=given.output)
     return Shown(text if text is not None else _table(answer, given, terminal), ANSWERED)
 
@@ -123,19 +123,19 @@ def pools_of(lists: "ClusterLists", given: "argparse.Namespace") -> "list[GPUPoo
         NotFoundError: there is none of a given name.
     """
     found = read_pools(lists, labels=given.selector)
-    missing = set(given.pools) - {one.name for one in found}
+    missing = set(given.pools) - {item.name for item in found}
     if missing:
         raise NotFoundError(
             f"there is no pool {', '.join(sorted(missing))}; `kubectl gpu pools` lists the pools"
         )
-    return [one for one in found if not given.pools or one.name in given.pools]
+    return [item for item in found if not given.pools or item.name in given.pools]
 
 
 def _with_fits(
     lists: "ClusterLists", pools: "list[GPUPool]", *, is_asked: bool
 ) -> tuple[PoolEntry, ...]:
     entries = tuple(map(pool_entry, pools))
-    if not is_asked and sum(one.total for one in entries) > _MOST_UNITS:
+    if not is_asked and sum(entry.total for entry in entries) > _MOST_UNITS:
         lists.gaps.append(
             f"the pools have more than {_MOST_UNITS} units: -o wide tries how many pods fit"
         )
@@ -145,7 +145,7 @@ def _with_fits(
     except ForbiddenError as error:
         lists.gaps.append(f"how many pods fit is not known: {error}")
         return entries
-    return tuple(msgspec.structs.replace(one, fits=fits.get(one.name)) for one in entries)
+    return tuple(msgspec.structs.replace(entry, fits=fits.get(entry.name)) for entry in entries)
 
 
 def fits_of(lists: "ClusterLists", pools: "list[GPUPool]") -> "dict[str, dict[int, int]]":
@@ -170,7 +170,9 @@ def fits_of(lists: "ClusterLists", pools: "list[GPUPool]") -> "dict[str, dict[in
 def pool_entry(pool: "GPUPool") -> PoolEntry:
     status = pool.status
     capacity = status.capacity
-    ready = next((one for one in status.conditions or () if one.type == _READY), None)
+    ready = next(
+        (condition for condition in status.conditions or () if condition.type == _READY), None
+    )
     return PoolEntry(
         name=pool.name,
         mode=pool.allocation.mode.value,
@@ -193,24 +195,24 @@ def _table(answer: PoolList, given: "argparse.Namespace", terminal: "Terminal") 
     if not answer.items:
         return "There is no pool.\n"
     table = Table(_COLUMNS)
-    for one in answer.items:
+    for item in answer.items:
         table.rows.append(
             (
-                one.name,
-                one.mode,
-                str(one.total),
-                str(one.used),
-                str(one.reserved),
-                Cell(str(one.free), Tone.GOOD if one.free else Tone.PLAIN),
-                str(one.largest_free),
-                Cell(str(one.waiting), Tone.WARNING if one.waiting else Tone.PLAIN),
-                _fits_text(one),
-                Cell(one.phase, Tone.GOOD if one.phase == _READY else Tone.WARNING),
-                Cell(str(one.withheld), Tone.WARNING if one.withheld else Tone.PLAIN),
-                str(one.nodes),
-                one.resource,
-                one.strategy,
-                one.why,
+                item.name,
+                item.mode,
+                str(item.total),
+                str(item.used),
+                str(item.reserved),
+                Cell(str(item.free), Tone.GOOD if item.free else Tone.PLAIN),
+                str(item.largest_free),
+                Cell(str(item.waiting), Tone.WARNING if item.waiting else Tone.PLAIN),
+                _fits_text(item),
+                Cell(item.phase, Tone.GOOD if item.phase == _READY else Tone.WARNING),
+                Cell(str(item.withheld), Tone.WARNING if item.withheld else Tone.PLAIN),
+                str(item.nodes),
+                item.resource,
+                item.strategy,
+                item.why,
             )
         )
     layout = TableLayout(is_wide=given.output == "wide", has_header=not given.no_headers)

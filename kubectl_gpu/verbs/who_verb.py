@@ -96,7 +96,7 @@ def run_who(arguments: "Sequence[str]", terminal: "Terminal") -> int:
 
 def _answer(lists: "ClusterLists", given: "argparse.Namespace", terminal: "Terminal") -> Shown:
     answer = ShareList(items=tuple(shares_of(_pods(lists, given))))
-    names = dict.fromkeys(f"namespace/{one.namespace}" for one in answer.items)
+    names = dict.fromkeys(f"namespace/{item.namespace}" for item in answer.items)
     text = structured(answer, names, form=given.output)
     return Shown(text if text is not None else _table(answer, given, terminal), ANSWERED)
 
@@ -152,12 +152,12 @@ def shares_of(pods: "Iterable[PodShare]") -> "list[NamespaceShare]":
         NamespaceShare(
             namespace=namespace,
             pool=pool,
-            used=sum(pod.used for pod in some),
-            reserved=sum(pod.reserved for pod in some),
-            waiting=sum(pod.waiting for pod in some),
-            pods=tuple(sorted(some, key=lambda pod: (-pod.used, -pod.reserved, pod.name))),
+            used=sum(pod.used for pod in item),
+            reserved=sum(pod.reserved for pod in item),
+            waiting=sum(pod.waiting for pod in item),
+            pods=tuple(sorted(item, key=lambda pod: (-pod.used, -pod.reserved, pod.name))),
         )
-        for (namespace, pool), some in sorted(groups.items())
+        for (namespace, pool), item in sorted(groups.items())
     ]
 
 
@@ -165,11 +165,11 @@ def _table(answer: ShareList, given: "argparse.Namespace", terminal: "Terminal")
     if not answer.items:
         return "No pod has units of a pool, or waits for them.\n"
     table = Table(_COLUMNS)
-    for one in answer.items:
-        figures = (len(one.pods), one.used, one.reserved, one.waiting)
+    for item in answer.items:
+        figures = (len(item.pods), item.used, item.reserved, item.waiting)
         holders = ", ".join(
-            f"{pod.name} ({pod.used + pod.reserved})" for pod in one.pods if not pod.waiting
+            f"{pod.name} ({pod.used + pod.reserved})" for pod in item.pods if not pod.waiting
         )
-        table.rows.append((one.namespace, one.pool, *map(str, figures), holders))
+        table.rows.append((item.namespace, item.pool, *map(str, figures), holders))
     layout = TableLayout(is_wide=given.output == "wide", has_header=not given.no_headers)
     return table_text(table, terminal, layout)

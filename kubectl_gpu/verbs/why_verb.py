@@ -117,7 +117,7 @@ def _answer_list(lists: "ClusterLists", given: "argparse.Namespace", terminal: "
     labels = f"{POOL_LABEL},{given.selector}" if given.selector else POOL_LABEL
     waiting = lists.read(ListQuery(PODS, namespace, labels), Pod, _if_waiting)
     answer = PodExplanationList(items=tuple(waits_of(lists, waiting)))
-    text = structured(answer, (f"pod/{one.name}" for one in answer.items), form=given.output)
+    text = structured(answer, (f"pod/{item.name}" for item in answer.items), form=given.output)
     if text is None:
         layout = TableLayout(is_wide=given.output == "wide", has_header=not given.no_headers)
         text = _table(answer, terminal, lists.source.now(), layout=layout)
@@ -135,18 +135,18 @@ def _table(
     if not answer.items:
         return "No pod waits for units.\n"
     table = Table(_COLUMNS)
-    for one in answer.items:
-        explanation = one.explanation
+    for item in answer.items:
+        explanation = item.explanation
         reason = explanation.reason.value if explanation is not None else ""
         table.rows.append(
             (
-                one.namespace,
-                one.name,
+                item.namespace,
+                item.name,
                 explanation.pool if explanation is not None else "",
                 str(explanation.units) if explanation is not None else "",
-                age_text(one.created, now),
-                Cell(reason or (one.leader.reason if one.leader else "Unknown"), Tone.WARNING),
-                one.message,
+                age_text(item.created, now),
+                Cell(reason or (item.leader.reason if item.leader else "Unknown"), Tone.WARNING),
+                item.message,
             )
         )
     return table_text(table, terminal, layout)

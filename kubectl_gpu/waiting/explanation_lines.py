@@ -65,7 +65,7 @@ def remedy_lines(explanation: "Explanation", terminal: "Terminal") -> "Iterator[
 
 
 def _holders(node: "NodeExplanation", reader: RemedyReader) -> str:
-    names = [_holder(one, reader) for one in node.holders[:_MOST_HOLDERS]]
+    names = [_holder(holder, reader) for holder in node.holders[:_MOST_HOLDERS]]
     further = len(node.holders) - len(names)
     return ", ".join(names) + (f" and {further} more" if further > 0 else "")
 

@@ -106,7 +106,7 @@ def _settled(pod: "Pod", demand: "Demand | Unserved | None") -> tuple[str, str] 
         return "AsksForNoUnits", "it asks for no unit of a pool: no GPU pool keeps it waiting"
     if pod.spec.node_name:
         given = facts.devices if facts is not None else None
-        ids = [unit for some in (given or {}).values() for unit in some]
+        ids = [unit for item in (given or {}).values() for unit in item]
         devices = f" with {listed(ids)}" if ids else "; its devices are unknown"
         return "Bound", f"it does not wait: it is bound to node {pod.spec.node_name}{devices}"
     if not isinstance(demand, Demand):

@@ -98,7 +98,7 @@ def run_what_if(arguments: "Sequence[str]", terminal: "Terminal") -> int:
         trial = try_pods(asked, count, snapshot, caller=caller)
     except BadInputError as error:
         raise UnreadableError(str(error)) from error
-    names = (f"pod/{one.ref}" for one in trial.placed)
+    names = (f"pod/{item.ref}" for item in trial.placed)
     text = structured(_document(trial), names, form=given.output)
     terminal.write(text if text is not None else _text(trial, terminal))
     return ANSWERED if trial.fits else NO
@@ -203,12 +203,12 @@ def _document(trial: "TriedPods") -> WhatIf:
         pods=trial.asked,
         placed=tuple(
             PlacedTrial(
-                pod=one.ref,
-                node=one.placement.node,
-                units=one.units,
-                devices=tuple(device.name for device in one.placement.devices),
+                pod=item.ref,
+                node=item.placement.node,
+                units=item.units,
+                devices=tuple(device.name for device in item.placement.devices),
             )
-            for one in trial.placed
+            for item in trial.placed
         ),
         answer=trial.last,
     )
@@ -221,7 +221,7 @@ def _text(trial: "TriedPods", terminal: "Terminal") -> str:
     lines = [f"{len(trial.placed)} of {trial.asked} pods would be placed now"]
     if trial.placed:
         lines[0] += f", each with {units(trial.placed[0].units)}"
-    pods = Counter(one.placement.node for one in trial.placed)
+    pods = Counter(item.placement.node for item in trial.placed)
     table = Table(_COLUMNS)
     for node, count in sorted(pods.items()):
         table.rows.append((node, str(count), str(count * trial.placed[0].units)))

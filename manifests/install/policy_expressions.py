@@ -24,8 +24,8 @@ def same_but(path: str, keys: "Sequence[str]", *, beside: str = "") -> str:
     """
     # As dyn: the API server's type check knows no key of a map by a variable.
     new, old = (
-        f"dyn({one}).{path}{'.orValue({})' if '?' in path else ''}"
-        for one in ("object", "oldObject")
+        f"dyn({item}).{path}{'.orValue({})' if '?' in path else ''}"
+        for item in ("object", "oldObject")
     )
     allowed = [f"k in {cel_list(keys)}"] if keys else []
     allowed += [beside] if beside else []

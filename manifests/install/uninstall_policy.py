@@ -88,6 +88,6 @@ def _unnamed(rules: "Sequence[PolicyRule]") -> "Iterator[dict[str, Any]]":
         verbs = {"delete": "DELETE", "patch": "UPDATE"}
         operations = [operation for verb, operation in verbs.items() if verb in rule.verbs]
         # Replicas are all that a scale has.
-        resources = [one for one in rule.resources if not one.endswith("/scale")]
+        resources = [resource for resource in rule.resources if not resource.endswith("/scale")]
         if operations and resources and not rule.names:
             yield resource_rule(rule.group, "*", *resources, operations=operations)

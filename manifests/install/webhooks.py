@@ -69,7 +69,7 @@ EVICTING_TAINT_EXPRESSION: Final = f"{_TAINTS.format('object')}.exists(t, t.effe
 
 CACHE_CHANGED_EXPRESSION: Final = (
     f"{SPEC_CHANGED_EXPRESSION}"
-    f" || [{', '.join(repr(one) for one in GKM_ANNOTATIONS)}].exists(k,"
+    f" || [{', '.join(repr(item) for item in GKM_ANNOTATIONS)}].exists(k,"
     f" {_ANNOTATION.format('object')} != {_ANNOTATION.format('oldObject')})"
     f" || !('{MUTATION_SIGNATURE_ANNOTATION}' in object.metadata.?annotations.orValue({{}}))"
 )
@@ -141,8 +141,8 @@ def build_mutating_configuration(settings: WebhookSettings) -> dict[str, Any]:
     webhook = _pods_webhook(settings, constants.MUTATE_PODS_PATH)
     caches = _caches_webhooks(settings, _MUTATING_CACHES)
     # Caches again after Kyverno has written the digest into the image.
-    for one in (webhook, *caches):
-        one["reinvocationPolicy"] = "IfNeeded"
+    for cache in (webhook, *caches):
+        cache["reinvocationPolicy"] = "IfNeeded"
     return _configuration(
         settings,
         "MutatingWebhookConfiguration",

@@ -437,11 +437,11 @@ def build_alert_rules(
         },
         "spec": {
             "groups": [
-                {"name": constants.NAME, "rules": [_rule(one, runbook_page) for one in ALERTS]},
+                {"name": constants.NAME, "rules": [_rule(item, runbook_page) for item in ALERTS]},
                 {
                     "name": f"{constants.NAME}-recording",
                     "rules": [
-                        {"record": one.name, "expr": one.expression} for one in RECORDING_RULES
+                        {"record": item.name, "expr": item.expression} for item in RECORDING_RULES
                     ],
                 },
             ]

@@ -124,14 +124,14 @@ def on_nodes_with_devices(further: "Sequence[SelectorRequirement]") -> Json:
 
     Pods with it hold the driver, so they leave a node while its driver is upgraded.
     """
-    more = [without_upgrade(), *(msgspec.to_builtins(one) for one in further)]
+    more = [without_upgrade(), *(msgspec.to_builtins(item) for item in further)]
     ours = {"key": PRESENT_LABEL, "operator": "In", "values": ["true"]}
     nvidias = {"key": NVIDIA_PRESENT_LABEL, "operator": "In", "values": ["true"]}
     kept_away = {"key": PRESENT_LABEL, "operator": "NotIn", "values": ["false"]}
     terms = [[ours], [nvidias, kept_away]]
     return {
         "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchExpressions": [*one, *more]} for one in terms]
+            "nodeSelectorTerms": [{"matchExpressions": [*term, *more]} for term in terms]
         }
     }
 

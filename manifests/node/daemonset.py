@@ -135,7 +135,7 @@ def build_pod_spec(
         spec["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
     tolerated = dict.fromkeys([*settings.tolerations, *tolerations])
     if tolerated:
-        spec["tolerations"] = [msgspec.to_builtins(one) for one in tolerated]
+        spec["tolerations"] = [msgspec.to_builtins(item) for item in tolerated]
     return spec
 
 

@@ -57,7 +57,7 @@ def build_node_detector(settings: "WorkloadSettings") -> list[Json]:
     }
     expressions = [
         {"key": PRESENT_LABEL, "operator": "NotIn", "values": ["false"]},
-        *(msgspec.to_builtins(one) for one in settings.detector.node_affinity),
+        *(msgspec.to_builtins(item) for item in settings.detector.node_affinity),
     ]
     spec: Json = {
         "serviceAccountName": constants.NODE_DETECTOR,

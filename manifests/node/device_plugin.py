@@ -331,7 +331,7 @@ def _build_list(pool: "GPUPool", config: PoolConfig, settings: WorkloadSettings)
 
 
 def _too_many(config: PoolConfig) -> UnservablePoolError:
-    devices = sum(len(one) for one in config.nodes.values())
+    devices = sum(len(node) for node in config.nodes.values())
     return UnservablePoolError(
         f"the list of {devices:,} devices of pool {config.pool} does not fit a ConfigMap;"
         " set the device plugin's mode to PerNode, or divide the pool"
@@ -374,7 +374,7 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
             container,
             volumes,
             settings.pods,
-            tolerations=[*(_tolerating(one) for one in pool.taints), _STARTING],
+            tolerations=[*(_tolerating(taint) for taint in pool.taints), _STARTING],
         ),
     }
     body = build_daemon_set(

@@ -64,5 +64,5 @@ def build_nvidia_container(image: str, file: str, mounts: "Sequence[Mapping[str,
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
         ],
         "securityContext": {"privileged": True, "runAsUser": 0},
-        "volumeMounts": [dict(one) for one in mounts],
+        "volumeMounts": [dict(mount) for mount in mounts],
     }

@@ -79,8 +79,8 @@ def _template(
     pool: "GPUPool", shapes: "Sequence[ShapeTerms]", node_class: NodeClassRef
 ) -> dict[str, Any]:
     labels, required = _of_selector(pool)
-    requirements = [*_common([one.requirements for one in shapes]), *required]
-    if all(one.key != _OS_LABEL for one in requirements):
+    requirements = [*_common([shape.requirements for shape in shapes]), *required]
+    if all(requirement.key != _OS_LABEL for requirement in requirements):
         requirements.append(_is_in(_OS_LABEL, "linux"))
     # Karpenter copies the value that a signal's node selector has to the NodeClaim and the Node.
     asked = SelectorRequirement(key=SCALE_REQUEST_LABEL, operator=SelectorOperator.EXISTS)
@@ -103,7 +103,7 @@ def _disruption(scaling: "Autoscaling") -> dict[str, Any]:
     return {
         "consolidationPolicy": "WhenEmpty",
         "consolidateAfter": scaling.idle_after,
-        "budgets": [dict(one) for one in _DISRUPTION_BUDGETS],
+        "budgets": [dict(item) for item in _DISRUPTION_BUDGETS],
     }
 
 
@@ -120,14 +120,14 @@ def _common(shapes: "Sequence[Sequence[SelectorRequirement]]") -> list[SelectorR
             continue
         alike = [_values_of(requirement.key, other) for other in (first, *others)]
         if all(alike):
-            values = list(dict.fromkeys(value for some in alike for value in some))
+            values = list(dict.fromkeys(value for item in alike for value in item))
             merged.append(_is_in(requirement.key, *values))
     return merged
 
 
 def _values_of(key: str, requirements: "Sequence[SelectorRequirement]") -> list[str]:
     """Return the values of the only requirement on the key, if it is In; none otherwise."""
-    found = [one for one in requirements if one.key == key]
+    found = [requirement for requirement in requirements if requirement.key == key]
     if len(found) != 1 or found[0].operator is not SelectorOperator.IN:
         return []
     return found[0].values or []
@@ -142,21 +142,21 @@ def _of_selector(pool: "GPUPool") -> tuple[dict[str, str], list[SelectorRequirem
     wanted += selector.match_expressions or []
     labels: dict[str, str] = {}
     required: list[SelectorRequirement] = []
-    for one in wanted:
-        if _is_karpenters(one.key):
-            required.append(one)
-        elif one.operator is SelectorOperator.IN and one.values:
-            labels.setdefault(one.key, one.values[0])
-        elif one.operator is SelectorOperator.EXISTS:
-            labels.setdefault(one.key, "true")
+    for item in wanted:
+        if _is_karpenters(item.key):
+            required.append(item)
+        elif item.operator is SelectorOperator.IN and item.values:
+            labels.setdefault(item.key, item.values[0])
+        elif item.operator is SelectorOperator.EXISTS:
+            labels.setdefault(item.key, "true")
     return labels, required
 
 
 def _is_karpenters(key: str) -> bool:
     domain = key.rpartition("/")[0]
     return any(
-        domain == one or domain.endswith(f".{one}") or domain.startswith(one)
-        for one in _KARPENTER_DOMAINS
+        domain == item or domain.endswith(f".{item}") or domain.startswith(item)
+        for item in _KARPENTER_DOMAINS
     )
 
 

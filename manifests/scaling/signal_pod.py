@@ -179,8 +179,8 @@ def signal_affinity(request: "NodeRequest") -> Json:
 def pool_tolerations(terms: "ScalingTerms") -> list[dict[str, str]]:
     """Return tolerations of the taints of the pool's nodes."""
     return [
-        {"key": one.key, "operator": "Equal", "value": one.value, "effect": one.effect}
-        for one in terms.taints
+        {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
+        for taint in terms.taints
     ]
 
 

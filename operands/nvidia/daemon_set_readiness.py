@@ -109,7 +109,7 @@ def by_pods(
         nodes: those that it selects.
     """
     told, uid = by_status(live), live["metadata"]["uid"]
-    on_node = {one.node: one for one in pods if one.owner == uid}
+    on_node = {pod.node: pod for pod in pods if pod.owner == uid}
     # Nodes that it selects and does not want, as for a taint, miss nothing.
     is_everywhere = 0 < told.nodes_total <= len(on_node)
     looked_at = on_node.keys() if is_everywhere else {*nodes, *on_node}

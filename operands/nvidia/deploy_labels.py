@@ -207,7 +207,7 @@ def _workload(node: LabelledNode, terms: LabelTerms, wish: LabelWish) -> Workloa
     try:
         return WorkloadType(given)
     except ValueError:
-        known = ", ".join(one.value for one in WorkloadType)
+        known = ", ".join(item.value for item in WorkloadType)
         message = (
             f"label {WORKLOAD_CONFIG_LABEL}={truncate(given)} names no workload type: set it to one of {known};"
             f" until then it is {terms.default_workload.value}, of spec.sandboxWorkloads.defaultWorkload"
@@ -224,7 +224,7 @@ def mig_capability(labels: Mapping[str, str]) -> bool | None:
     if capable:
         return capable == _TRUE
     product = labels.get(PRODUCT_LABEL, "").lower()
-    return True if any(one in product for one in _MIG_PRODUCTS) else None
+    return True if any(item in product for item in _MIG_PRODUCTS) else None
 
 
 def _add_mig(node: LabelledNode, terms: LabelTerms, wish: LabelWish) -> None:
@@ -285,11 +285,11 @@ def _owner(
 ) -> str | OwnerConflict | None:
     owner = owners.owner_of(node.labels)
     present = node.labels.get(DRIVER_OWNER_LABEL, "")
-    for one in owners.claims:
+    for claim in owners.claims:
         # The owner of before, whose selector has labels that feature discovery will bring back.
-        if owner_value(one.name) != present or one.name == owner:
+        if owner_value(claim.name) != present or claim.name == owner:
             continue
-        if owners.may_keep(one.name, node.labels) and Hold.OWNER not in expired:
+        if owners.may_keep(claim.name, node.labels) and Hold.OWNER not in expired:
             wish.held.add(Hold.OWNER)
-            return one.name
+            return claim.name
     return owner

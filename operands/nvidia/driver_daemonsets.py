@@ -135,8 +135,8 @@ def _build(operands: DriverOperands) -> list[Json]:
     _set_type(manifest, operands, config_map)
     for group in groups:
         objects.append(_daemon_set(manifest, operands, group))
-    for one in objects:
-        _finish(one, operands)
+    for object_ in objects:
+        _finish(object_, operands)
     return objects
 
 
@@ -181,14 +181,14 @@ def _pods(operands: DriverOperands) -> DaemonsetsSpec:
 
 def _name_accounts(objects: list[Json], name: str, config_map: str) -> None:
     """Give the objects beside the DaemonSets names of this NVIDIADriver."""
-    for one in objects:
-        one["metadata"]["name"] = config_map if one["kind"] == "ConfigMap" else name
-        if one["kind"] == "ClusterRoleBinding":
-            one["roleRef"]["name"] = name
-            for subject in one["subjects"]:
+    for object_ in objects:
+        object_["metadata"]["name"] = config_map if object_["kind"] == "ConfigMap" else name
+        if object_["kind"] == "ClusterRoleBinding":
+            object_["roleRef"]["name"] = name
+            for subject in object_["subjects"]:
                 subject["name"] = name
-        if "app" in one["metadata"].get("labels", {}):
-            one["metadata"]["labels"]["app"] = name
+        if "app" in object_["metadata"].get("labels", {}):
+            object_["metadata"]["labels"]["app"] = name
 
 
 def _set_type(manifest: Json, operands: DriverOperands, config_map: str) -> None:

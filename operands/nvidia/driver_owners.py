@@ -91,9 +91,9 @@ class DriverOwners:
         names = tuple(sorted(unread))
         self._unread = OwnerConflict(drivers=names, is_unread=True) if names else None
         self.claims: Final = tuple(sorted(claims))
-        self._by_name = {one.name: one for one in self.claims}
-        self._selecting = tuple(one for one in self.claims if not one.is_default)
-        defaults = tuple(one.name for one in self.claims if one.is_default)
+        self._by_name = {claim.name: claim for claim in self.claims}
+        self._selecting = tuple(claim for claim in self.claims if not claim.is_default)
+        defaults = tuple(claim.name for claim in self.claims if claim.is_default)
         self._default: str | OwnerConflict | None = None
         if defaults:
             self._default = defaults[0]
@@ -117,7 +117,7 @@ class DriverOwners:
         """
         if self._unread is not None:
             return self._unread
-        found = [one.name for one in self._selecting if one.selects(labels)]
+        found = [item.name for item in self._selecting if item.selects(labels)]
         if len(found) > 1:
             return OwnerConflict(drivers=tuple(found))
         return found[0] if found else self._default
@@ -159,13 +159,13 @@ def driver_owners(
     """
     claims = (
         DriverClaim(
-            name=one.metadata.name,
-            selector=() if one.spec.default else _sorted(one.spec.node_selector),
-            is_default=one.spec.default,
-            upgrades=one.spec.upgrade_policy.auto_upgrade,
+            name=driver.metadata.name,
+            selector=() if driver.spec.default else _sorted(driver.spec.node_selector),
+            is_default=driver.spec.default,
+            upgrades=driver.spec.upgrade_policy.auto_upgrade,
         )
-        for one in drivers
-        if one.metadata.deletion_timestamp is None
+        for driver in drivers
+        if driver.metadata.deletion_timestamp is None
     )
     return DriverOwners(claims, unread=unread)
 
@@ -189,7 +189,7 @@ class DriverSurvey:
     def conflict_of(self, driver: str) -> OwnerConflict | None:
         """Return the conflict of the first node by name that this driver and another one would own."""
         return next(
-            (one for _, one in sorted(self.conflicts.items()) if driver in one.drivers), None
+            (item for _, item in sorted(self.conflicts.items()) if driver in item.drivers), None
         )
 
     def is_idle(self, driver: str) -> bool:
@@ -201,7 +201,7 @@ def survey_drivers(
     owners: DriverOwners, labels_by_node: "Mapping[str, Mapping[str, str]]"
 ) -> DriverSurvey:
     """Return who owns which of the nodes with a GPU."""
-    nodes: dict[str, list[str]] = {one.name: [] for one in owners.claims}
+    nodes: dict[str, list[str]] = {claim.name: [] for claim in owners.claims}
     conflicts: dict[str, OwnerConflict] = {}
     unowned: list[str] = []
     for node, labels in sorted(labels_by_node.items()):

@@ -98,7 +98,7 @@ def _os_tag(labels: "Mapping[str, str]") -> str:
 
 def _runtime(version: str) -> str:
     name = version.partition("://")[0]
-    known = {one.value for one in RuntimeName}
+    known = {item.value for item in RuntimeName}
     return name if name in known else ""
 
 

@@ -146,14 +146,18 @@ def plan_operands(sources: OperandSources) -> OperandPlan:
     built = _built(sources, policy, labelled)
     return OperandPlan(
         policy=policy.metadata.name,
-        ignored=tuple(sorted(one.metadata.name for one in sources.policies if one is not policy)),
-        nodes=tuple(_node_plan(one, policy, built, survey=survey) for one in labelled),
-        without_gpu=tuple(sorted(name for name, one in sources.nodes.items() if not one.has_gpu)),
+        ignored=tuple(
+            sorted(item.metadata.name for item in sources.policies if item is not policy)
+        ),
+        nodes=tuple(_node_plan(item, policy, built, survey=survey) for item in labelled),
+        without_gpu=tuple(sorted(name for name, item in sources.nodes.items() if not item.has_gpu)),
         cluster={
-            one.name: one.objects for one in built if one.is_on and not one.gate and not one.fault
+            item.name: item.objects
+            for item in built
+            if item.is_on and not item.gate and not item.fault
         },
-        off={one.name: one.off for one in built if one.off},
-        faults=(*(one.fault for one in built if one.fault), *_conflicts(survey)),
+        off={item.name: item.off for item in built if item.off},
+        faults=(*(item.fault for item in built if item.fault), *_conflicts(survey)),
         hints=_hints(sources, survey),
     )
 
@@ -218,7 +222,7 @@ def _built(
         spec=policy.spec,
         namespace=sources.namespace,
         environment=sources.environment,
-        software=tuple(sorted({one.software for one in nodes if one.change.workload})),
+        software=tuple(sorted({node.software for node in nodes if node.change.workload})),
         config_keys=sources.config_keys,
     )
     found: list[_BuiltState] = []
@@ -243,15 +247,15 @@ def _drivers(
 ) -> list[_BuiltState]:
     """Return the driver of each NVIDIADriver, for the nodes that its label is on."""
     found: list[_BuiltState] = []
-    for one in sorted(sources.drivers, key=lambda one: one.metadata.name):
-        name = one.metadata.name
+    for item in sorted(sources.drivers, key=lambda driver: driver.metadata.name):
+        name = item.metadata.name
         owned = {n.software for n in nodes if n.labels.get(DRIVER_OWNER_LABEL) == owner_value(name)}
-        if one.metadata.deletion_timestamp is not None or not owned:
+        if item.metadata.deletion_timestamp is not None or not owned:
             continue
         operands = DriverOperands(
             name=name,
-            uid=one.metadata.uid,
-            spec=one.spec,
+            uid=item.metadata.uid,
+            spec=item.spec,
             namespace=sources.namespace,
             environment=sources.environment,
             host_paths=policy.spec.host_paths,
@@ -282,17 +286,17 @@ def _build_state(
         name=state.name,
         owner=owner,
         gate=_gate_of(objects) or gate,
-        daemon_sets=tuple(one for one in objects if one["kind"] == "DaemonSet"),
-        objects=tuple(f"{one['kind']}/{one['metadata']['name']}" for one in objects),
+        daemon_sets=tuple(object_ for object_ in objects if object_["kind"] == "DaemonSet"),
+        objects=tuple(f"{object_['kind']}/{object_['metadata']['name']}" for object_ in objects),
         without=without,
     )
 
 
 def _gate_of(objects: Sequence[Json]) -> str:
     """Return the deploy label by which the DaemonSets select nodes; empty without a DaemonSet."""
-    for one in objects:
-        if one["kind"] == "DaemonSet":
-            selector = pod_spec_of(one).get("nodeSelector", {})
+    for object_ in objects:
+        if object_["kind"] == "DaemonSet":
+            selector = pod_spec_of(object_).get("nodeSelector", {})
             return next((key for key in selector if key.startswith(DEPLOY_LABEL_PREFIX)), "")
     return ""
 
@@ -304,32 +308,32 @@ def _surveyed(
     if not policy.spec.driver.is_left_to_driver_objects:
         return None
     owners = driver_owners(sources.drivers)
-    return survey_drivers(owners, {one.name: one.labels for one in nodes})
+    return survey_drivers(owners, {node.name: node.labels for node in nodes})
 
 
 def _conflicts(survey: DriverSurvey | None) -> tuple[PlanFault, ...]:
     if survey is None:
         return ()
-    distinct = {one.drivers: one for one in survey.conflicts.values()}
+    distinct = {conflict.drivers: conflict for conflict in survey.conflicts.values()}
     return tuple(
         PlanFault(
             subject=f"NVIDIADrivers {', '.join(drivers)}",
             reason=LabelReason.OWNER_CONFLICT.value,
-            message=one.text,
+            message=item.text,
         )
-        for drivers, one in sorted(distinct.items())
+        for drivers, item in sorted(distinct.items())
     )
 
 
 def _hints(sources: OperandSources, survey: DriverSurvey | None) -> tuple[str, ...]:
     if survey is None:
-        names = sorted(one.metadata.name for one in sources.drivers)
+        names = sorted(driver.metadata.name for driver in sources.drivers)
         return tuple(
             f"NVIDIADriver {name} does nothing: spec.driver.useNvidiaDriverCRD of the ClusterPolicy is not set"
             for name in names
         )
     claims = driver_owners(sources.drivers).claims
-    return tuple(idle_text(one) for one in claims if survey.is_idle(one.name))
+    return tuple(idle_text(claim) for claim in claims if survey.is_idle(claim.name))
 
 
 def _node_plan(
@@ -339,15 +343,15 @@ def _node_plan(
     *,
     survey: DriverSurvey | None,
 ) -> NodePlan:
-    found = (_on_node(node, one) for one in built if one.is_on and one.gate)
-    states = [one for one in found if one is not None]
+    found = (_on_node(node, item) for item in built if item.is_on and item.gate)
+    states = [item for item in found if item is not None]
     notes = [
-        one
-        for one in node.change.notes
-        if one.key not in DEPLOY_LABELS or one.reason is LabelReason.FOREIGN
+        note
+        for note in node.change.notes
+        if note.key not in DEPLOY_LABELS or note.reason is LabelReason.FOREIGN
     ]
-    owner = next((one for one in notes if one.key == DRIVER_OWNER_LABEL), None)
-    if owner is not None and all(one.state != state_driver.NAME for one in states):
+    owner = next((note for note in notes if note.key == DRIVER_OWNER_LABEL), None)
+    if owner is not None and all(item.state != state_driver.NAME for item in states):
         notes.remove(owner)
         states.insert(
             0,
@@ -359,7 +363,7 @@ def _node_plan(
         software=node.software,
         driver=_driver_of(node, policy, survey),
         states=tuple(states),
-        notes=tuple(one.message for one in notes),
+        notes=tuple(note.message for note in notes),
     )
 
 
@@ -376,17 +380,19 @@ def _on_node(node: _Labelled, built: _BuiltState) -> StateOnNode | None:
     if built.owner and node.labels.get(DRIVER_OWNER_LABEL) != owner_value(built.owner):
         return None
     if node.labels.get(built.gate) != DEPLOYED:
-        note = next((one for one in node.change.notes if one.key == built.gate), None)
+        note = next((item for item in node.change.notes if item.key == built.gate), None)
         if note is None:
             return None
         return StateOnNode(state=built.name, reason=note.reason.value, message=note.message)
     if built.fault is not None:
         return StateOnNode(state=built.name, reason=built.fault.reason, message=built.fault.message)
-    for one in built.daemon_sets:
-        if _missing(one, node.labels) == {}:
-            spec = pod_spec_of(one)
-            images = tuple((each["name"], each["image"]) for each in spec["containers"])
-            name = one["metadata"]["name"]
+    for set_ in built.daemon_sets:
+        if _missing(set_, node.labels) == {}:
+            spec = pod_spec_of(set_)
+            images = tuple(
+                (container["name"], container["image"]) for container in spec["containers"]
+            )
+            name = set_["metadata"]["name"]
             return StateOnNode(state=built.name, daemon_set=name, images=images)
     return _not_selected(node, built)
 
@@ -401,8 +407,8 @@ def _not_selected(node: _Labelled, built: _BuiltState) -> StateOnNode:
     unknown = PlanReason.SOFTWARE_UNKNOWN.value
     if text := built.without.get(node.software):
         return StateOnNode(state=built.name, reason=unknown, message=text)
-    selected = [_missing(one, node.labels) for one in built.daemon_sets]
-    if not node.software.runtime and all(RUNTIME_LABEL in one for one in selected):
+    selected = [_missing(set_, node.labels) for set_ in built.daemon_sets]
+    if not node.software.runtime and all(RUNTIME_LABEL in item for item in selected):
         text = f"the node's container runtime is not known: set {RUNTIME_LABEL} to containerd, cri-o or docker"
         return StateOnNode(state=built.name, reason=unknown, message=text)
     lacking = min(selected, key=len, default={})

@@ -95,7 +95,7 @@ def state_status(
         now: the time of a change.
     """
     readiness, reason, message = _judged(facts)
-    before = next((one for one in shown or () if one.name == facts.name), None)
+    before = next((item for item in shown or () if item.name == facts.name), None)
     is_same = before is not None and before.state is readiness and before.since
     return StateStatus(
         name=facts.name,
@@ -104,8 +104,8 @@ def state_status(
         message=truncate(message, MAX_MESSAGE_LENGTH),
         since=before.since if before is not None and is_same else format_time(now),
         objects=facts.objects,
-        nodes_ready=sum(one.nodes_ready for one in facts.daemon_sets),
-        nodes_total=sum(one.nodes_total for one in facts.daemon_sets),
+        nodes_ready=sum(set_.nodes_ready for set_ in facts.daemon_sets),
+        nodes_total=sum(set_.nodes_total for set_ in facts.daemon_sets),
     )
 
 
@@ -117,9 +117,9 @@ def _judged(facts: StateFacts) -> tuple[StateReadiness, Enum, str]:
         return StateReadiness.NOT_READY, StateReason.BEING_REMOVED, f"still there: {names}"
     if not facts.is_enabled:
         return StateReadiness.DISABLED, StateReason.DISABLED, ""
-    unready = [one for one in facts.daemon_sets if not one.is_ready]
+    unready = [set_ for set_ in facts.daemon_sets if not set_.is_ready]
     if unready:
-        text = " | ".join(one.text for one in unready)
+        text = " | ".join(item.text for item in unready)
         return StateReadiness.NOT_READY, StateReason.PODS_NOT_READY, text
     return StateReadiness.READY, StateReason.READY, ""
 
@@ -163,9 +163,9 @@ def overall_readiness(
         unlabelled: nodes that have not got the labels yet by which DaemonSets select them.
         upgrading: nodes whose driver, an NVIDIADriver's, is being upgraded.
     """
-    unready = [one for one in states if one.state is StateReadiness.NOT_READY]
+    unready = [item for item in states if item.state is StateReadiness.NOT_READY]
     if unready:
-        names, first = " ".join(one.name for one in unready), unready[0]
+        names, first = " ".join(item.name for item in unready), unready[0]
         detail = f". {first.name}: {first.message}" if first.message else ""
         text = f"{kind} is not ready; states not ready: [{names}]{detail}"
         return OverallReadiness(reason=BadReason.OPERAND_NOT_READY, message=text)

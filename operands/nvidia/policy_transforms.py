@@ -86,8 +86,8 @@ def set_service_monitor(monitor: Json, config: "ServiceMonitorConfig") -> None:
 
 def set_operator_metadata(objects: Sequence[Json], operator: "OperatorSpec") -> None:
     """Add the labels and annotations of `spec.operator` to objects of the operator; labels that they have stay."""
-    for one in objects:
-        metadata = one["metadata"]
+    for object_ in objects:
+        metadata = object_["metadata"]
         metadata["labels"] = {**(operator.labels or {}), **metadata["labels"]}
         if operator.annotations:
             metadata["annotations"] = dict(operator.annotations)
@@ -96,7 +96,7 @@ def set_operator_metadata(objects: Sequence[Json], operator: "OperatorSpec") -> 
 def add_pull_secrets(daemon_set: Json, block: "ImageFields") -> None:
     """Add the block's pull secrets to those of the pod."""
     spec = pod_spec_of(daemon_set)
-    there = [one["name"] for one in spec.get("imagePullSecrets", ())]
+    there = [item["name"] for item in spec.get("imagePullSecrets", ())]
     names = list(dict.fromkeys((*there, *(block.image_pull_secrets or ()))))
     if names:
         spec["imagePullSecrets"] = [{"name": name} for name in names]
@@ -121,19 +121,19 @@ def set_block(
         StateSettingsError: an image is given in half, or nowhere.
     """
     image = image_of(block, field, settings)
-    for one in containers_of(daemon_set):
-        if one["image"] == OPERAND_IMAGE:
-            set_image(one, image, block)
+    for item in containers_of(daemon_set):
+        if item["image"] == OPERAND_IMAGE:
+            set_image(item, image, block)
     add_pull_secrets(daemon_set, block)
     container = container_of(daemon_set, main)
     if block.args:
         container["args"] = list(block.args)
-    set_env(container, {one.name: one.value for one in block.env or ()})
+    set_env(container, {item.name: item.value for item in block.env or ()})
     resources = _builtins(getattr(block, "resources", None))
     if resources:
-        for one in containers_of(daemon_set):
-            if one["image"] != VALIDATOR_IMAGE:
-                one["resources"] = resources
+        for item in containers_of(daemon_set):
+            if item["image"] != VALIDATOR_IMAGE:
+                item["resources"] = resources
     if getattr(block, "host_network", None):
         spec = pod_spec_of(daemon_set)
         spec["hostNetwork"] = True
@@ -148,34 +148,40 @@ def finish_policy(state: str, objects: Sequence[Json], settings: PolicyOperands)
     Raises:
         StateSettingsError: a container waits for the validator, whose image is given in half or nowhere.
     """
-    for one in objects:
-        metadata = one["metadata"]
+    for object_ in objects:
+        metadata = object_["metadata"]
         metadata.setdefault("labels", {})[POLICY_STATE_LABEL] = state
-        if one["kind"] not in _CLUSTER_SCOPED:
+        if object_["kind"] not in _CLUSTER_SCOPED:
             metadata["namespace"] = settings.namespace
-        for subject in one.get("subjects", ()):
+        for subject in object_.get("subjects", ()):
             subject["namespace"] = settings.namespace
-        if one["kind"] == "DaemonSet":
-            _set_validator_image(one, settings)
-            set_pods(one, settings.spec.daemonsets)
-            set_host_paths(one, settings.spec.host_paths)
-    return [one for one in objects if one["kind"] != "DaemonSet" or settings.has_gpu_nodes]
+        if object_["kind"] == "DaemonSet":
+            _set_validator_image(object_, settings)
+            set_pods(object_, settings.spec.daemonsets)
+            set_host_paths(object_, settings.spec.host_paths)
+    return [
+        object_ for object_ in objects if object_["kind"] != "DaemonSet" or settings.has_gpu_nodes
+    ]
 
 
 def _set_validator_image(daemon_set: Json, settings: PolicyOperands) -> None:
-    waiting = [one for one in containers_of(daemon_set) if one["image"] == VALIDATOR_IMAGE]
+    waiting = [
+        container
+        for container in containers_of(daemon_set)
+        if container["image"] == VALIDATOR_IMAGE
+    ]
     if not waiting:
         return
     block = settings.spec.validator
     image = image_of(block, "validator", settings)
     steps = {"driver-validation": block.driver, "toolkit-validation": block.toolkit}
     resources = _builtins(block.resources)
-    for one in waiting:
-        set_image(one, image, block)
-        if one["name"] in steps:
-            set_env(one, {each.name: each.value for each in steps[one["name"]].env or ()})
+    for entry in waiting:
+        set_image(entry, image, block)
+        if entry["name"] in steps:
+            set_env(entry, {item.name: item.value for item in steps[entry["name"]].env or ()})
         if resources:
-            one["resources"] = resources
+            entry["resources"] = resources
     add_pull_secrets(daemon_set, block)
 
 
@@ -242,20 +248,20 @@ def _tell_paths(daemon_set: Json, paths: "HostPaths") -> None:
 
     A container whose manifest says where it mounts the root of the node keeps that.
     """
-    volumes = {one["name"] for one in pod_spec_of(daemon_set).get("volumes", ())}
-    for one in containers_of(daemon_set):
+    volumes = {item["name"] for item in pod_spec_of(daemon_set).get("volumes", ())}
+    for container in containers_of(daemon_set):
         if (
             paths.root != "/"
             and HOST_ROOT_VOLUME in volumes
-            and not _has_variable(one, "HOST_ROOT")
+            and not _has_variable(container, "HOST_ROOT")
         ):
-            set_env(one, {"HOST_ROOT": paths.root})
-        if paths.driver_root != DRIVER_ROOT and one["name"] == "driver-validation":
-            _tell_driver_root(one, paths.driver_root)
+            set_env(container, {"HOST_ROOT": paths.root})
+        if paths.driver_root != DRIVER_ROOT and container["name"] == "driver-validation":
+            _tell_driver_root(container, paths.driver_root)
 
 
 def _has_variable(container: Json, name: str) -> bool:
-    return any(one["name"] == name for one in container.get("env", ()))
+    return any(item["name"] == name for item in container.get("env", ()))
 
 
 def _tell_driver_root(container: Json, root: str) -> None:

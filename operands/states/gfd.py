@@ -28,7 +28,7 @@ _OF_CONFIGURATION: Final = ("available-configs", "config")
 def _build(settings: BootstrapOperands) -> list[dict[str, Any]]:
     gfd, objects = settings.gfd, load_assets(NAME)
     if not gfd.uses_node_feature_api:
-        objects = [one for one in objects if one["kind"] not in {"Role", "RoleBinding"}]
+        objects = [object_ for object_ in objects if object_["kind"] not in {"Role", "RoleBinding"}]
     daemon_set = the(objects, "DaemonSet")
     set_env(container_of(daemon_set, _MAIN), _environment(gfd))
     _set_directories(daemon_set, gfd)

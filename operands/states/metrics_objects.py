@@ -19,4 +19,4 @@ def set_metrics_objects(objects: list[Json], exporter: ExporterSettings) -> list
     if exporter.monitor.annotations:
         metadata["annotations"] = dict(exporter.monitor.annotations)
     monitor["spec"]["endpoints"][0]["interval"] = exporter.monitor.interval
-    return [one for one in objects if exporter.monitor.is_enabled or one is not monitor]
+    return [object_ for object_ in objects if exporter.monitor.is_enabled or object_ is not monitor]

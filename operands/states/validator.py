@@ -32,16 +32,18 @@ def _build(settings: BootstrapOperands) -> list[dict[str, Any]]:
         if not is_wanted:
             without_container(daemon_set, name)
     spec = pod_spec_of(daemon_set)
-    steps = [one["name"].removesuffix(_SUFFIX) for one in spec["initContainers"]]
+    steps = [container["name"].removesuffix(_SUFFIX) for container in spec["initContainers"]]
     container_of(daemon_set, NAME)["args"] += ["--steps", ",".join(steps)]
     for name in (_TOOLKIT, NAME):
         container_of(daemon_set, name)["args"] += validator.hand_out_arguments
     set_options(daemon_set, NAME, validator.options)
     resources = spec["containers"][0].get("resources")
     if resources:
-        for one in spec["initContainers"]:
-            one["resources"] = resources
-    every = frozenset(one["name"] for one in (*spec["initContainers"], *spec["containers"]))
+        for container in spec["initContainers"]:
+            container["resources"] = resources
+    every = frozenset(
+        container["name"] for container in (*spec["initContainers"], *spec["containers"])
+    )
     # Device files of the node are opened, some of which appear while it runs.
     set_security(daemon_set, privileged=every)
     return finish(NAME, objects, settings)

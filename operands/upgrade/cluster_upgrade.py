@@ -64,7 +64,9 @@ class OwnerUpgrade:
 
     def entries(self) -> "list[NodeUpgradeStatus]":
         """Return `status.upgrade` of the owner: nodes that are done, or not looked at, are left out."""
-        return [one.progress.entry() for one in self.nodes if one.progress.state not in _LEFT_OUT]
+        return [
+            node.progress.entry() for node in self.nodes if node.progress.state not in _LEFT_OUT
+        ]
 
 
 def plan_upgrades(
@@ -89,12 +91,12 @@ def plan_upgrades(
 def _plan(
     terms: "UpgradeTerms", members: "list[RecordedNode]", *, owner: str, times: "UpgradeTimes"
 ) -> OwnerUpgrade:
-    wanted = [one for one in members if one.node.is_wanted]
+    wanted = [member for member in members if member.node.is_wanted]
     slots = choose(terms, wanted) if terms.auto_upgrade else {}
     answers: list[NodeUpgrade] = []
-    for one in sorted(members, key=lambda one: one.node.name):
-        slot = slots.get(one.node.name, _NO_SLOT)
-        case = UpgradeCase(owner=owner, terms=terms, one=one, slot=slot, times=times)
+    for item in sorted(members, key=lambda member: member.node.name):
+        slot = slots.get(item.node.name, _NO_SLOT)
+        case = UpgradeCase(owner=owner, terms=terms, one=item, slot=slot, times=times)
         if answer := step(case):
             answers.append(answer)
     counts = _counts(terms, wanted) if terms.auto_upgrade else UpgradeCounts()
@@ -108,7 +110,7 @@ def _owner_of(node: "UpgradeNode", policies: "Mapping[str, UpgradeTerms]") -> st
 
 
 def _counts(terms: "UpgradeTerms", nodes: "Sequence[RecordedNode]") -> UpgradeCounts:
-    states = [one.state for one in nodes if not is_external(one)]
+    states = [node.state for node in nodes if not is_external(node)]
     return UpgradeCounts(
         managed=len(nodes),
         in_progress=sum(map(is_in_progress, nodes)),

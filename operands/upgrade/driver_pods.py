@@ -36,7 +36,7 @@ def waits_for_safe_load(node: "UpgradeNode") -> bool:
 
 def need_of(node: "UpgradeNode") -> tuple[UpgradeReason, str] | None:
     """Return why a node that is at rest needs an upgrade; an orphan needs one only where it is requested."""
-    outdated = [one for one in node.driver_pods if one.revision is DriverRevision.OUTDATED]
+    outdated = [pod for pod in node.driver_pods if pod.revision is DriverRevision.OUTDATED]
     if outdated:
         return UpgradeReason.OUTDATED, f"driver pod {outdated[0].name} is of an older revision"
     if waits_for_safe_load(node):

@@ -85,7 +85,7 @@ def occupants_for_deletion(node: "UpgradeNode", terms: EvictionTerms | None) -> 
 
 
 def _processes(node: "UpgradeNode") -> tuple[str, ...]:
-    return tuple(f"{one.ref}, in no pod: stop it on the node" for one in node.processes)
+    return tuple(f"{process.ref}, in no pod: stop it on the node" for process in node.processes)
 
 
 def occupants_for_drain(node: "UpgradeNode", terms: EvictionTerms) -> Occupants:

@@ -157,5 +157,5 @@ def _is_news(case: "UpgradeCase", move: "UpgradeMove") -> bool:
 def _wait(case: "UpgradeCase", progress: UpgradeProgress) -> WaitUntil | None:
     """Return when time alone changes the answer next."""
     overdue = None if progress.since is None else progress.since + upgrade_deadlines.OVERDUE_AFTER
-    later = [one for one in (progress.deadline, overdue) if one and one > case.times.now]
+    later = [item for item in (progress.deadline, overdue) if item and item > case.times.now]
     return WaitUntil(progress.node, min(later)) if later else None

@@ -113,9 +113,9 @@ def load_driver(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":
 def validate_again(node: "UpgradeNode") -> "tuple[UpgradeAction, ...]":
     """Return what makes validators check the driver that is there now: of a driver pod that restarted alone they know nothing."""
     return tuple(
-        DeletePod(node.name, one.namespace, one.name, one.uid)
-        for one in node.validators
-        if one.is_outdated and one.uid is not None
+        DeletePod(node.name, validator.namespace, validator.name, validator.uid)
+        for validator in node.validators
+        if validator.is_outdated and validator.uid is not None
     )
 
 

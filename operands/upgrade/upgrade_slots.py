@@ -74,17 +74,17 @@ def choose(terms: "UpgradeTerms", nodes: "Sequence[RecordedNode]") -> "dict[Node
     """
     slots: dict[NodeName, UpgradeSlot] = {}
     candidates: list[RecordedNode] = []
-    for one in nodes:
-        if one.state is not UpgradeState.UPGRADE_REQUIRED or is_external(one):
+    for item in nodes:
+        if item.state is not UpgradeState.UPGRADE_REQUIRED or is_external(item):
             continue
-        obstacle = _obstacle(one) or _refusal_of(terms)
+        obstacle = _obstacle(item) or _refusal_of(terms)
         if obstacle is None:
-            candidates.append(one)
+            candidates.append(item)
         else:
-            slots[one.node.name] = obstacle
+            slots[item.node.name] = obstacle
     room = _Room(terms, nodes)
-    for one in sorted(candidates, key=lambda one: _urgency(terms, one)):
-        slots[one.node.name] = room.take(one)
+    for item in sorted(candidates, key=lambda candidate: _urgency(terms, candidate)):
+        slots[item.node.name] = room.take(item)
     return slots
 
 
@@ -151,12 +151,12 @@ class _Room:
     """
 
     def __init__(self, terms: "UpgradeTerms", nodes: "Sequence[RecordedNode]") -> None:
-        nodes = [one for one in nodes if one.node.driver_pods or one.node.desired_revision]
+        nodes = [item for item in nodes if item.node.driver_pods or item.node.desired_revision]
         self._terms = terms
         self._limit = terms.max_unavailable.of(len(nodes))
         self._total = len(nodes)
         self._in_progress = sum(map(is_in_progress, nodes))
-        self._before = [one for one in nodes if is_away(one)]
+        self._before = [item for item in nodes if is_away(item)]
         self._away = len(self._before)
 
     def take(self, one: "RecordedNode") -> UpgradeSlot:
@@ -184,7 +184,7 @@ class _Room:
         details = f" ({', '.join(causes)})" if causes else ""
         away = f"nodes away: {self._away}{details}"
         allowed = f"maxUnavailable of {self._terms.max_unavailable} allows {self._limit}"
-        notes = "".join(f"; {one}" for one in self._terms.notes)
+        notes = "".join(f"; {note}" for note in self._terms.notes)
         return f"{away}; {allowed}, nodes in all: {self._total}{notes}"
 
 

@@ -212,19 +212,19 @@ def _with_files(group: ObjectGroup, tokens: Tokens) -> tuple[list[Json], dict[st
     """Return the objects, and the files for those whose text Helm would take for its own."""
     documents: list[Json] = []
     files: dict[str, str] = {}
-    for one in group.objects:
-        document = one
-        if one["kind"] == "ConfigMap" and "{{" in str(one):
+    for object_ in group.objects:
+        document = object_
+        if object_["kind"] == "ConfigMap" and "{{" in str(object_):
             data = {}
-            for key, text in one["data"].items():
+            for key, text in object_["data"].items():
                 name = f"files/{group.name}/{key}"
                 files[name], given = _with_marks(text, tokens)
                 data[key] = tokens.lines(f'.Files.Get "{name}"{given}')
-            document = {**one, "data": data}
-        elif "{{" in str(one):
+            document = {**object_, "data": data}
+        elif "{{" in str(object_):
             name = f"files/{group.name}.yaml"
-            files[name], given = _with_marks(_yaml_of(json.dumps(one["spec"])), tokens)
-            document = {key: value for key, value in one.items() if key != "spec"}
+            files[name], given = _with_marks(_yaml_of(json.dumps(object_["spec"])), tokens)
+            document = {key: value for key, value in object_.items() if key != "spec"}
             document["spec"] = tokens.mapping(f'.Files.Get "{name}"{given} | fromYaml')
         documents.append(document)
     return documents, files
@@ -243,7 +243,7 @@ def _with_marks(text: str, tokens: Tokens) -> tuple[str, str]:
     }
     for token, expression in expressions.items():
         text = text.replace(token, f"<{expression}>")
-    replaced = (f' | replace "<{one}>" ({one})' for one in expressions.values())
+    replaced = (f' | replace "<{item}>" ({item})' for item in expressions.values())
     return text, "".join(replaced)
 
 
@@ -267,7 +267,7 @@ def _where(conditions: list[str], text: str) -> str:
         case [condition]:
             return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
         case _:
-            return f"{{{{- if and {' '.join(f'({one})' for one in conditions)} }}}}\n{text}{{{{- end }}}}\n"
+            return f"{{{{- if and {' '.join(f'({item})' for item in conditions)} }}}}\n{text}{{{{- end }}}}\n"
 
 
 if __name__ == "__main__":

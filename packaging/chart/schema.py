@@ -53,7 +53,7 @@ def _without_titles(schema: object, *, is_names: bool = False) -> object:
     `is_names` is a map by names of properties.
     """
     if isinstance(schema, list):
-        return [_without_titles(one) for one in schema]
+        return [_without_titles(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     left_out = {"default", "title"} if "$ref" in schema else {"title"}

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 _SHARES: Final = ((0.5, "p50"), (0.99, "p99"))
 _AIMS: Final = {
-    one.name: f"the objective is {float(one.within_s):g} s for {100 * (1 - one.budget):g} %"
-    for one in OBJECTIVES
+    item.name: f"the objective is {float(item.within_s):g} s for {100 * (1 - item.budget):g} %"
+    for item in OBJECTIVES
 }
 _FAILED: Final = "failed"
 """An outcome of requests and reconciles."""
@@ -51,7 +51,7 @@ def _failed_requests() -> str:
         sum_by(increase(counts(histogram, outcome=_FAILED)))
         for histogram in (metrics.ADMISSION_DURATION, metrics.EXTENDER_DURATION)
     )
-    return " + ".join(f"({or_zero(one)})" for one in failed)
+    return " + ".join(f"({or_zero(item)})" for item in failed)
 
 
 def _of_servers(series: Vector) -> Vector:
@@ -147,13 +147,13 @@ _ANSWERS: Final = PanelRow(
                 " days. Alerts are raised at 14.4 over an hour, and at 6 over six.",
                 *(
                     Query(
-                        f"{slow_share(one, RATE_INTERVAL, of=CHOSEN_CLUSTER)} / {one.budget:g}",
-                        one.text,
+                        f"{slow_share(item, RATE_INTERVAL, of=CHOSEN_CLUSTER)} / {item.budget:g}",
+                        item.text,
                     )
-                    for one in OBJECTIVES
+                    for item in OBJECTIVES
                 ),
             ),
-            *(f"{one.name}BurnsFast" for one in OBJECTIVES),
+            *(f"{item.name}BurnsFast" for item in OBJECTIVES),
         ).span(12),
         graph(
             "Answers by outcome",

@@ -133,8 +133,10 @@ def _selected(name: str, known: tuple[str, ...], labels: Mapping[str, str | Matc
     if not labels.keys() <= set(known):
         raise ValueError(f"{name} has no label {', '.join(sorted(labels.keys() - set(known)))}")
     matchers = [
-        f'{label}{one.operator}"{one.value}"' if isinstance(one, Matcher) else f'{label}="{one}"'
-        for label, one in labels.items()
+        f'{label}{item.operator}"{item.value}"'
+        if isinstance(item, Matcher)
+        else f'{label}="{item}"'
+        for label, item in labels.items()
     ]
     selector = ", ".join((CHOSEN_CLUSTER, *matchers))
     return Vector(f"{name}{{{selector}}}", frozenset((*known, TARGET)))

@@ -72,6 +72,8 @@ CPU_SECONDS: Final = ForeignSeries("process_cpu_seconds_total", (), "of the clie
 RESIDENT_BYTES: Final = ForeignSeries("process_resident_memory_bytes", (), "of the client library")
 
 FOREIGN_SERIES: Final = {
-    one.name: one for one in (*globals().values(),) if isinstance(one, ForeignSeries)
+    global_.name: global_
+    for global_ in (*globals().values(),)
+    if isinstance(global_, ForeignSeries)
 }
 DCGM_FIELDS: Final = tuple(name for name in FOREIGN_SERIES if name.startswith("DCGM_"))

@@ -35,7 +35,7 @@ PanelBuilder = timeseries.Panel | stat.Panel | table.Panel
 _Panel = TypeVar("_Panel", timeseries.Panel, stat.Panel, table.Panel)
 
 SOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
-_ALERTS: Final = {one.name: one for one in ALERTS}
+_ALERTS: Final = {item.name: item for item in ALERTS}
 _NUMBER_HEIGHT, _GRAPH_HEIGHT, _TABLE_HEIGHT = 4, 8, 9
 WIDTH: Final = 24
 """Columns of Grafana's grid."""

@@ -53,7 +53,7 @@ def components(root: "Path", libraries: "Path", subject: Subject) -> list[dict[s
             "name": "debian",
             "version": debian.RELEASE,
         },
-        *(_debian_package(one) for one in debian.unpacked(root)),
+        *(_debian_package(item) for item in debian.unpacked(root)),
         *(_wheel(metadata, path) for path, metadata in wheels.installed(libraries).items()),
         {
             "type": "application",
@@ -87,7 +87,7 @@ def write_bill(out: "Path", subject: Subject, found: list[dict[str, Any]]) -> No
             },
         },
         "components": found,
-        "dependencies": [{"ref": image, "dependsOn": [one["bom-ref"] for one in found]}],
+        "dependencies": [{"ref": image, "dependsOn": [item["bom-ref"] for item in found]}],
     }
     out.write_bytes(msgspec.json.format(msgspec.json.encode(bill), indent=2) + b"\n")
 

@@ -118,9 +118,11 @@ def main(arguments: "Sequence[str]") -> int:
     except (ImageBuildError, OSError) as error:
         print(f"image: {error}", file=sys.stderr)  # noqa: T201  # the command line
         return 1
-    for one in images:
-        bill = _bill_file(options.out, one.architecture)
-        say(f"{one.architecture}  {one.size / 1e6:.1f} MB in layers  {one.manifest.digest}  {bill}")
+    for image in images:
+        bill = _bill_file(options.out, image.architecture)
+        say(
+            f"{image.architecture}  {image.size / 1e6:.1f} MB in layers  {image.manifest.digest}  {bill}"
+        )
     name = Project.at(options.project).image_name
     say(f"{options.out}  {options.out.stat().st_size / 1e6:.0f} MB  {name}  {digest}")
     return 0
@@ -186,25 +188,25 @@ class _Assembly:
         native = debian.native()
         needed = sorted({native, *self.options.architectures})
         archive.update(needed)
-        for one in needed:
-            debian.unpack(archive.fetch(one), self._root(one))
+        for item in needed:
+            debian.unpack(archive.fetch(item), self._root(item))
         requirements = self._requirements()
         trees = [(self._ours(), SITE)]
-        for one in self.options.architectures:
-            libraries = self._libraries(one)
+        for item in self.options.architectures:
+            libraries = self._libraries(item)
             wheels.install(
                 requirements,
                 libraries,
                 uv=self.options.uv,
                 python=debian.PYTHON,
-                architecture=one,
+                architecture=item,
             )
-            trees += [(self._root(one) / STDLIB, STDLIB), (libraries, SITE)]
+            trees += [(self._root(item) / STDLIB, STDLIB), (libraries, SITE)]
         say("bytecode")
         self._compile(trees, by=self._root(native))
         say("layers")
         ours = layout.build_layer([layout.Tree(self.work / "ours")])
-        return [self._image(one, ours) for one in self.options.architectures]
+        return [self._image(item, ours) for item in self.options.architectures]
 
     def _image(self, architecture: str, ours: layout.Blob) -> layout.Image:
         """Return one image, and write its bill of materials."""
@@ -245,8 +247,8 @@ class _Assembly:
                 pool.submit(compile_tree, by, directory, python=debian.PYTHON, at=f"/{at}")
                 for directory, at in trees
             ]
-        for one in compiling:
-            one.result()
+        for item in compiling:
+            item.result()
 
     def _root(self, architecture: str) -> Path:
         return self.work / f"root-{architecture}"

@@ -117,16 +117,16 @@ class Archive:
             raise ImageBuildError(
                 f"apt offers {len(packages)} of {len(PACKAGES)} packages for {architecture}. {_LISTS}"
             )
-        missing = [one for one in packages if not _is_there(into, one)]
+        missing = [package for package in packages if not _is_there(into, package)]
         say(f"Debian packages for {architecture}: {len(packages)}, {len(missing)} to be fetched")
         if missing:
             # By name: apt finds the same candidate as a moment ago.
-            names = [one.file.split("_")[0] for one in missing]
+            names = [item.file.split("_")[0] for item in missing]
             call([*apt, "download", *names], cwd=into, cure=_LISTS)
-        for one in missing:
-            if not _is_there(into, one):
-                raise ImageBuildError(f"{into / one.file} is not what apt's lists say. {_LISTS}")
-        return [into / one.file for one in packages]
+        for item in missing:
+            if not _is_there(into, item):
+                raise ImageBuildError(f"{into / item.file} is not what apt's lists say. {_LISTS}")
+        return [into / package.file for package in packages]
 
     def _apt(self, native: str, architectures: "Sequence[str]") -> list[str]:
         """Return a command of apt that knows this archive only, and no installed package."""
@@ -146,8 +146,8 @@ class Archive:
         command = list(_APT)
         for name, value in settings.items():
             command += ["-o", f"{name}={value}"]
-        for one in architectures:
-            command += ["-o", f"APT::Architectures::={one}"]
+        for architecture in architectures:
+            command += ["-o", f"APT::Architectures::={architecture}"]
         return command
 
 
@@ -183,7 +183,7 @@ def packages_of(listed: str) -> list[Package]:
         if kind != "SHA256":
             raise ImageBuildError(f"apt reports no SHA256 of {file}. {_LISTS}")
         packages.append(Package(file, value))
-    return sorted(packages, key=lambda one: one.file)
+    return sorted(packages, key=lambda package: package.file)
 
 
 def unpack(packages: "Sequence[Path]", root: "Path") -> None:
@@ -212,7 +212,7 @@ def unpack(packages: "Sequence[Path]", root: "Path") -> None:
 def unpacked(root: "Path") -> "list[Mapping[str, str]]":
     """Return the fields of each package that was unpacked into a directory, by their names."""
     files = sorted((root / "var/lib/dpkg/status.d").iterdir())
-    return [dict(HeaderParser().parsestr(one.read_text(encoding="utf-8"))) for one in files]
+    return [dict(HeaderParser().parsestr(file.read_text(encoding="utf-8"))) for file in files]
 
 
 def is_wanted(path: str) -> bool:

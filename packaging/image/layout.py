@@ -62,7 +62,7 @@ class Image:
     @property
     def size(self) -> int:
         """Bytes of the layers, which are not compressed."""
-        return sum(len(one.content) for one in self.layers)
+        return sum(len(layer.content) for layer in self.layers)
 
     def platform(self) -> dict[str, str]:
         """Return the platform as an index names it."""
@@ -122,15 +122,15 @@ def build_image(
         "os": "linux",
         "created": created,
         "config": {**run, "Labels": dict(labels)},
-        "rootfs": {"type": "layers", "diff_ids": [one.digest for one in layers.values()]},
-        "history": [{"created": created, "created_by": one} for one in layers],
+        "rootfs": {"type": "layers", "diff_ids": [layer.digest for layer in layers.values()]},
+        "history": [{"created": created, "created_by": layer} for layer in layers],
     }
     described = Blob.of(_CONFIG, msgspec.json.encode(config))
     manifest = {
         "schemaVersion": 2,
         "mediaType": _MANIFEST,
         "config": described.descriptor(),
-        "layers": [one.descriptor() for one in layers.values()],
+        "layers": [layer.descriptor() for layer in layers.values()],
         "annotations": dict(labels),
     }
     return Image(
@@ -146,7 +146,7 @@ def build_index(images: "Sequence[Image]", *, annotations: "Mapping[str, str]") 
     index = {
         "schemaVersion": 2,
         "mediaType": _INDEX,
-        "manifests": [one.manifest.descriptor(platform=one.platform()) for one in images],
+        "manifests": [image.manifest.descriptor(platform=image.platform()) for image in images],
         "annotations": dict(annotations),
     }
     return Blob.of(_INDEX, msgspec.json.encode(index))
@@ -158,7 +158,7 @@ def write_layout(out: "Path", images: "Sequence[Image]", *, name: str) -> Blob:
     Return what the name stands for: the manifest of a single image, or the index of several. The
     index has the annotations of the first image.
     """
-    blobs = [blob for one in images for blob in (one.manifest, one.config, *one.layers)]
+    blobs = [blob for image in images for blob in (image.manifest, image.config, *image.layers)]
     if len(images) == 1:
         named = images[0].manifest
         platform: dict[str, Any] = {"platform": images[0].platform()}
@@ -180,7 +180,7 @@ def write_layout(out: "Path", images: "Sequence[Image]", *, name: str) -> Blob:
     files = {
         "oci-layout": msgspec.json.encode({"imageLayoutVersion": "1.0.0"}),
         "index.json": msgspec.json.encode(index),
-    } | {f"blobs/{one.digest.replace(':', '/')}": one.content for one in blobs}
+    } | {f"blobs/{item.digest.replace(':', '/')}": item.content for item in blobs}
     part = out.with_name(f".{out.name}.part")
     try:
         with tarfile.open(part, mode="w", format=tarfile.PAX_FORMAT) as archive:

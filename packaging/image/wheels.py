@@ -57,7 +57,7 @@ def runtime_requirements(lock: str, project: str) -> str:
     """
     entries, needed_by = _entries(lock)
     direct = tomllib.loads(project)["project"]["dependencies"]
-    wanted = {normal(_SPECIFIER.split(one)[0]) for one in direct}
+    wanted = {normal(_SPECIFIER.split(item)[0]) for item in direct}
     if unlocked := sorted(wanted - entries.keys()):
         raise ImageBuildError(f"{', '.join(unlocked)} is not in requirements.lock: run make lock")
     frontier = set(wanted)
@@ -70,14 +70,14 @@ def runtime_requirements(lock: str, project: str) -> str:
 def _entries(lock: str) -> tuple[dict[str, str], dict[str, set[str]]]:
     """Return the text of each entry, and the packages that require it."""
     starts = list(_BEGINNING.finditer(lock))
-    ends = [one.start() for one in starts[1:]] + [len(lock)]
+    ends = [item.start() for item in starts[1:]] + [len(lock)]
     entries: dict[str, str] = {}
     needed_by: dict[str, set[str]] = {}
     for start, end in zip(starts, ends, strict=True):
         name = normal(start[1])
         text = lock[start.start() : end]
         entries[name] = text
-        needed_by[name] = {normal(one) for one in _VIA.findall(text)}
+        needed_by[name] = {normal(found) for found in _VIA.findall(text)}
     return entries, needed_by
 
 

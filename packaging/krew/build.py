@@ -135,8 +135,10 @@ def write_archive(path: Path, directory: Path) -> None:
         gzip.GzipFile("", "wb", 9, file, mtime=0) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for one in sorted(directory.rglob("*")):
-            archive.add(one, one.relative_to(directory).as_posix(), recursive=False, filter=_plain)
+        for item in sorted(directory.rglob("*")):
+            archive.add(
+                item, item.relative_to(directory).as_posix(), recursive=False, filter=_plain
+            )
 
 
 def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -50,12 +50,12 @@ def plugin_manifest(version: str, archives: "Sequence[PluginArchive]", *, url: s
             "caveats": _CAVEATS,
             "platforms": [
                 {
-                    "selector": {"matchLabels": {"os": "linux", "arch": one.architecture}},
-                    "uri": f"{url}/{one.name}",
-                    "sha256": one.sha256,
+                    "selector": {"matchLabels": {"os": "linux", "arch": archive.architecture}},
+                    "uri": f"{url}/{archive.name}",
+                    "sha256": archive.sha256,
                     "bin": PROGRAM,
                 }
-                for one in archives
+                for archive in archives
             ],
         },
     }

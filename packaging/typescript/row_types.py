@@ -61,7 +61,7 @@ def _kinds() -> "Iterator[type[Enum] | type[msgspec.Struct]]":
 
 def _declaration(kind: type[Enum] | type[msgspec.Struct]) -> str:
     if issubclass(kind, Enum):
-        return _comment(kind.__doc__) + _words(kind.__name__, [str(one.value) for one in kind])
+        return _comment(kind.__doc__) + _words(kind.__name__, [str(item.value) for item in kind])
     return _interface(kind)
 
 
@@ -87,14 +87,14 @@ def _sent(field: msgspec.inspect.Field) -> msgspec.inspect.Type:
     kind = field.type
     if field.default is not None or not isinstance(kind, msgspec.inspect.UnionType):
         return kind
-    left = tuple(one for one in kind.types if not isinstance(one, msgspec.inspect.NoneType))
+    left = tuple(type_ for type_ in kind.types if not isinstance(type_, msgspec.inspect.NoneType))
     return left[0] if len(left) == 1 else msgspec.inspect.UnionType(left)
 
 
 def _type(kind: msgspec.inspect.Type) -> str:
     match kind:
         case msgspec.inspect.UnionType():
-            return " | ".join(_type(one) for one in kind.types)
+            return " | ".join(_type(type_) for type_ in kind.types)
         case msgspec.inspect.VarTupleType():
             return f"readonly {_type(kind.item_type)}[]"
         case msgspec.inspect.DictType():

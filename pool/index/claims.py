@@ -35,9 +35,9 @@ class Claims(Generic[Owner]):
         changed = set(map(part_of, before))
         for part in changed:
             self._drop(owner, part)
-        for part, some in units_by_part(units).items():
+        for part, item in units_by_part(units).items():
             changed.add(part)
-            self._claims_by_part.setdefault(part, {})[owner] = tuple(some)
+            self._claims_by_part.setdefault(part, {})[owner] = tuple(item)
         if units:
             self._units_by_owner[owner] = units
         else:

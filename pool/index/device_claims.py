@@ -65,9 +65,9 @@ class DeviceClaims:
         Another device that claims the UUID may be partitioned otherwise, and there each unit would be all of it.
         """
         masks: dict[DeviceName, int] = {}
-        for part, some in units_by_part(units).items():
+        for part, item in units_by_part(units).items():
             for name in self._devices.with_part(part)[:1]:
-                masks[name] = masks.get(name, 0) | self._devices[name].layout.mask_of(some)
+                masks[name] = masks.get(name, 0) | self._devices[name].layout.mask_of(item)
         return masks
 
     def exclusive_masks(self, reservation: "ReservationId") -> "dict[DeviceName, int]":

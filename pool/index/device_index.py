@@ -523,7 +523,7 @@ class DeviceIndex:
     def _tell_of_devices(self, before: DeviceEntry | None, after: DeviceEntry | None) -> None:
         if self.on_devices is None:
             return
-        homes = [(one.facts.node, set(one.parts)) for one in (before, after) if one is not None]
+        homes = [(item.facts.node, set(item.parts)) for item in (before, after) if item is not None]
         if len(homes) == 1 or homes[0] != homes[1]:
             self.on_devices({node for node, _ in homes})
 

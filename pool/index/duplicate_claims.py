@@ -50,4 +50,4 @@ def _shared(part: str, claims: "Claims[Owner]") -> dict[UnitId, frozenset[Owner]
     whole = owners.get(UnitId(part))
     if whole is not None:
         whole.update(*owners.values())
-    return {unit: frozenset(some) for unit, some in owners.items() if len(some) > 1}
+    return {unit: frozenset(item) for unit, item in owners.items() if len(item) > 1}

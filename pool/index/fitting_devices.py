@@ -21,7 +21,7 @@ def limited(
     """Return the devices of a node, those that do not fit without their units, and why these do not."""
     unfit = {
         capability
-        for capability in {one.facts.compute_capability for one in entries if one.layout.ids}
+        for capability in {entry.facts.compute_capability for entry in entries if entry.layout.ids}
         if not limit.fits(capability)
     }
     if not unfit:
@@ -31,8 +31,8 @@ def limited(
         reason = f"kubelet chooses among them, and not all fit ({reason})"
     misfit = CacheMisfit(subject, reason)
     return [
-        DeviceEntry(one.facts)
-        if one.facts.compute_capability in unfit or rules.is_kubelets_choice
-        else one
-        for one in entries
+        DeviceEntry(entry.facts)
+        if entry.facts.compute_capability in unfit or rules.is_kubelets_choice
+        else entry
+        for entry in entries
     ], misfit

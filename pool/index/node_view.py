@@ -173,11 +173,11 @@ def _room_of(entries: "Sequence[DeviceEntry]", devices: "DeviceRules") -> Room:
     return Room(
         devices,
         free=tuple(
-            (full & ~one.taken).bit_count() for full, one in zip(usable, entries, strict=True)
+            (full & ~item.taken).bit_count() for full, item in zip(usable, entries, strict=True)
         ),
         available=tuple(
-            (full & ~(one.observed | one.confirmed)).bit_count()
-            for full, one in zip(usable, entries, strict=True)
+            (full & ~(item.observed | item.confirmed)).bit_count()
+            for full, item in zip(usable, entries, strict=True)
         ),
         healthy=tuple(full.bit_count() for full in usable),
     )
@@ -313,8 +313,8 @@ class FitView:
     def _intern(self, refusal: NodeRefusal) -> NodeRefusal:
         """Return one object for equal refusals; refusals that no node has any more are dropped in time."""
         if len(self._interned) > _FEW_REFUSALS + 2 * len(self.refusals):
-            shown = (one for one in self.refusals.values() if one is not None)
-            self._interned = {one: one for one in shown}
+            shown = (item for item in self.refusals.values() if item is not None)
+            self._interned = {item: item for item in shown}
         return self._interned.setdefault(refusal, refusal)
 
     def update(self, name: "NodeName", node: PoolNode | None, strategy: Strategy) -> None:

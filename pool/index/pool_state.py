@@ -106,8 +106,8 @@ class PoolState:
     def rank(self, costs: "PlacementCosts") -> None:
         """Order the nodes by what placements cost of their value, until the pool's facts change."""
         self.ranking = NodeRanking(costs)
-        for some in self._limited.values():
-            some.rank(costs)
+        for item in self._limited.values():
+            item.rank(costs)
 
     def add_device(self, device: "DeviceFacts") -> None:
         node = device.node
@@ -133,8 +133,8 @@ class PoolState:
     def mark(self, node: NodeName) -> None:
         """Have the node recomputed by the next reader."""
         self._dirty.add(node)
-        for some in self._limited.values():
-            some.mark(node)
+        for item in self._limited.values():
+            item.mark(node)
 
     def mark_rules(self, node: NodeName) -> None:
         """Have the node recomputed after a change of more than its free units."""

@@ -25,10 +25,10 @@ def complies(
 
     `sets` are the positions of each container's units, one for each unit.
     """
-    if devices.slices and not all(_is_on_same_device(devices, some) for some in sets):
+    if devices.slices and not all(_is_on_same_device(devices, set_) for set_ in sets):
         return False
     if devices.is_required_aligned:
-        mask = sum(1 << at for at in {at for some in sets for at in some})
+        mask = sum(1 << at for at in {at for set_ in sets for at in set_})
         if not is_aligned(devices.topology, mask):
             return False
     return kubelet_admits(devices, containers, sets)
@@ -53,10 +53,10 @@ def kubelet_admits(
         shared = sum(reused_units(containers))
         asked = [(sum(units for _, units in containers) - shared, set().union(*sets))]
     else:
-        asked = [(units, set(some)) for (_, units), some in zip(containers, sets, strict=True)]
-    for units, some in asked:
+        asked = [(units, set(item)) for (_, units), item in zip(containers, sets, strict=True)]
+    for units, item in asked:
         most = most_numa_nodes(kubelet.policy, capacity, units)
-        nodes = {numa[at] for at in some}
+        nodes = {numa[at] for at in item}
         if most is not None and (None in nodes or len(nodes) > most):
             return False
     return True

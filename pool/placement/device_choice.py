@@ -122,8 +122,8 @@ def _on_same_devices(
     preference: "Sequence[int]",
 ) -> "Choice | None":
     """Choose one device for each container's units, or whole devices, that kubelet allows."""
-    for some in _numa_regions(devices):
-        left = [count if some >> at & 1 else 0 for at, count in enumerate(free)]
+    for region in _numa_regions(devices):
+        left = [count if region >> at & 1 else 0 for at, count in enumerate(free)]
         choice = choose_on_same_devices(devices, left, containers, preference=preference)
         if choice is None:
             continue
@@ -156,12 +156,12 @@ class _Search:
 
     def first(self, free: "Counts", idle: int | None) -> "Choice | None":
         mask = sum(1 << at for at, count in enumerate(free) if count)
-        for some in self._small_sets(free, mask, idle):
-            choice = self._divide(free, some)
+        for set_ in self._small_sets(free, mask, idle):
+            choice = self._divide(free, set_)
             if choice is not None and self._is_distinct(choice):
                 return choice
-        for some in self._regions(free, mask):
-            choice = self._divide(free, some)
+        for region in self._regions(free, mask):
+            choice = self._divide(free, region)
             if choice is not None:
                 return choice
         return None
@@ -194,9 +194,12 @@ class _Search:
         """
         if not self._devices.is_required_aligned:
             return (mask,)
-        regions = [*aligned_regions(self._topology, mask), *(1 << one for one in positions(mask))]
-        wide = (some for some in regions if _units_of(free, some) >= self._units)
-        return sorted(wide, key=lambda some: -some.bit_count())
+        regions = [
+            *aligned_regions(self._topology, mask),
+            *(1 << position for position in positions(mask)),
+        ]
+        wide = (region for region in regions if _units_of(free, region) >= self._units)
+        return sorted(wide, key=lambda item: -item.bit_count())
 
     def _divide(self, free: "Counts", some: int) -> "Choice | None":
         """Give every container units of these devices."""

@@ -180,17 +180,17 @@ def _splits(topology: "Topology", count: int, state: _State) -> "Iterator[tuple[
             room -= inside
             most = min(inside, count)
             if members & idle == members:  # most often; the same in less time
-                options = [(some, first[some], first[inside - some]) for some in range(most + 1)]
+                options = [(item, first[item], first[inside - item]) for item in range(most + 1)]
             else:
                 busy = inside - (members & idle).bit_count()
                 options = [
-                    (some, first[some], first[inside - max(some, busy)]) for some in range(most + 1)
+                    (item, first[item], first[inside - max(item, busy)]) for item in range(most + 1)
                 ]
             found = [
-                (lacking - some, mask | taken, left | kept)
+                (lacking - item, mask | taken, left | kept)
                 for lacking, mask, left in found
-                for some, taken, kept in options
-                if 0 <= lacking - some <= room
+                for item, taken, kept in options
+                if 0 <= lacking - item <= room
             ]
         for _, mask, left in found:
             yield mask, left
@@ -276,7 +276,7 @@ def _greedy_set(
 ) -> int | None:
     regions = [node & free for node in topology.numa_nodes if (node & free).bit_count() >= count]
     if not regions:
-        regions = [one for one in islands(topology, free) if one.bit_count() >= count]
+        regions = [island for island in islands(topology, free) if island.bit_count() >= count]
     if not regions and aligned_only and count > 1:
         return None
     region = min(regions, key=int.bit_count) if regions and count > 1 else free

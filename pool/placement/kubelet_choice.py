@@ -49,7 +49,7 @@ def choose_as_kubelet(
         if allowed is None:
             return None
         if devices.slices:
-            left = [one if allowed >> on & 1 else 0 for on, one in enumerate(admission.left)]
+            left = [item if allowed >> on & 1 else 0 for on, item in enumerate(admission.left)]
             planned = choose_on_same_devices(devices, left, [(role, units)], preference=preference)
             fresh = None if planned is None else planned[0]
         else:
@@ -134,8 +134,8 @@ def _with_handed_on_units(
     preference: "Sequence[int]",
 ) -> "Choice | None":
     """Choose for a pod with init containers, whose units and those of later containers are on one device."""
-    for some in _numa_regions(devices):
-        left = [one if some >> at & 1 else 0 for at, one in enumerate(free)]
+    for region in _numa_regions(devices):
+        left = [item if region >> at & 1 else 0 for at, item in enumerate(free)]
         choice = choose_on_same_devices(devices, left, containers, preference=preference)
         if choice is not None and _is_kubelets(choice, _Admission(devices, free, containers)):
             return choice
@@ -180,4 +180,4 @@ def choose_on_same_devices(
     )
     if taken is None:
         return None
-    return [[at for at, count in one for _ in range(count)] for one in taken]
+    return [[at for at, count in item for _ in range(count)] for item in taken]

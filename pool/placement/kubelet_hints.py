@@ -199,12 +199,12 @@ class _Search:
         most = most_numa_nodes(self._policy, self._capacity, units)
         has_any = False
         for number in range(1, len(self._order) + 1 if most is None else most + 1):
-            for some in combinations(places, number):
-                if held and not held <= set(some):
+            for combination in combinations(places, number):
+                if held and not held <= set(combination):
                     continue
-                if sum(left[place] + reusable[place] for place in some) >= units:
+                if sum(left[place] + reusable[place] for place in combination) >= units:
                     has_any = True
-                    yield tuple(sorted(self._order[place] for place in some))
+                    yield tuple(sorted(self._order[place] for place in combination))
         if most is None and not has_any:
             yield None
 

@@ -100,7 +100,9 @@ def _best(ranked: "Sequence[_Device]", devices: "DeviceRules") -> _Device:
     if not best.is_idle or not devices.has_preference:
         return best
     alike = {
-        one.position: one for one in ranked if (one.is_new, one.rank) == (best.is_new, best.rank)
+        item.position: item
+        for item in ranked
+        if (item.is_new, item.rank) == (best.is_new, best.rank)
     }
     mask = sum(1 << position for position in alike)
     chosen = best_set(devices.topology, mask, 1)
@@ -113,19 +115,19 @@ def _choose(
     idle = 0
     if devices.strategy is not Strategy.SPREAD or max(devices.capacity) == 1:
         # Otherwise idle devices come first, not last.
-        for one in ranked:
-            if one.is_idle:
-                idle |= 1 << one.position
-    containers = [(one.role, one.units) for one in demand.containers]
-    preference = [one.position for one in ranked]
+        for item in ranked:
+            if item.is_idle:
+                idle |= 1 << item.position
+    containers = [(container.role, container.units) for container in demand.containers]
+    preference = [item.position for item in ranked]
     attempts: tuple[Sequence[_Device], ...] = (ranked,)
     if ranked[-1].is_new and not ranked[0].is_new and not devices.is_kubelets_choice:
         # kubelet does not tell them apart.
-        attempts = ([one for one in ranked if not one.is_new], ranked)
-    for some in attempts:
+        attempts = ([item for item in ranked if not item.is_new], ranked)
+    for attempt in attempts:
         free = [0] * len(devices.capacity)
-        for one in some:
-            free[one.position] = one.free.bit_count()
+        for item in attempt:
+            free[item.position] = item.free.bit_count()
         choice = choose(devices, tuple(free), containers, preference=preference, idle=idle)
         if choice is not None:
             return choice
@@ -134,7 +136,7 @@ def _choose(
 
 def _named(choice: "Choice", demand: "Demand", ranked: "Sequence[_Device]") -> "Devices":
     """Take the chosen units, the lowest of each device first."""
-    at = {one.position: one for one in ranked}
+    at = {item.position: item for item in ranked}
     named: Devices = {}
     reusable: list[UnitId] = []
     for container, fresh in zip(demand.containers, choice, strict=True):
@@ -188,7 +190,7 @@ def complies_with(
         [position_of[part_of(unit)] for unit in devices.get(container.name, ())]
         for container in demand.containers
     ]
-    return complies(rules, [(one.role, one.units) for one in demand.containers], sets)
+    return complies(rules, [(item.role, item.units) for item in demand.containers], sets)
 
 
 def may_go_to(node: "NodeFacts", constraints: "Constraints") -> bool:

@@ -83,6 +83,6 @@ def most_aligned(devices: "DeviceRules", units: "Counts") -> int:
     mask = sum(1 << at for at, count in enumerate(units) if count)
     regions = aligned_regions(devices.topology, mask)
     return max(
-        (sum(units[at] for at in positions(some)) for some in regions),
+        (sum(units[at] for at in positions(region)) for region in regions),
         default=0,
     ) or max(units, default=0)

@@ -23,4 +23,6 @@ class UnitRequest(msgspec.Struct, frozen=True, cache_hash=True):
 @functools.lru_cache(maxsize=4096)
 def request_by_containers(demand: "Demand") -> UnitRequest:
     """Return the request of a demand on a pool in which the containers decide."""
-    return UnitRequest(demand.units, tuple((one.role, one.units) for one in demand.containers))
+    return UnitRequest(
+        demand.units, tuple((container.role, container.units) for container in demand.containers)
+    )

@@ -22,4 +22,6 @@ def leader_words(pod: "Pod") -> "PodCondition | None":
 
 
 def _condition(pod: "Pod", type_: str) -> "PodCondition | None":
-    return next((one for one in pod.status.conditions or () if one.type == type_), None)
+    return next(
+        (condition for condition in pod.status.conditions or () if condition.type == type_), None
+    )

@@ -104,7 +104,7 @@ def is_complete(pod: "PodFacts", report: "PodReport | None") -> bool:
     """Say whether a report has every container whose units kubelet lists."""
     shown = {entry.container for entry in report or () if entry.resource == pod.demand.resource}
     return shown.issuperset(
-        one.name for one in pod.demand.containers if one.role is not ContainerRole.INIT
+        item.name for item in pod.demand.containers if item.role is not ContainerRole.INIT
     )
 
 

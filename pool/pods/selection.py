@@ -58,7 +58,7 @@ def selection_of(pod: "Pod") -> PodSelection:
     """Return the selection of a pod that admission has mutated."""
     spec = pod.spec
     key = pool_node_label(PoolName(pod.metadata.label(POOL_LABEL) or ""))
-    selector = tuple(sorted(one for one in (spec.node_selector or {}).items() if one[0] != key))
+    selector = tuple(sorted(item for item in (spec.node_selector or {}).items() if item[0] != key))
     peers = list(_peers(pod))
     parts: _Parts = (
         selector,

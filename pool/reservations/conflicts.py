@@ -53,10 +53,12 @@ def units_within_reach(
     gone = {own.id} if own is not None else set()
     unseen = {id_ for entry in entries for id_ in index.claims.unconfirmed_on(entry, entry.assumed)}
     reservations = filter(None, map(ledger.get, unseen - gone))
-    for one in sorted(reservations, key=lambda one: (one.observe_by, one.id)):
+    for item in sorted(
+        reservations, key=lambda reservation: (reservation.observe_by, reservation.id)
+    ):
         if suffice(_free_units(entries, gone, index)):
             break
-        gone.add(one.id)
+        gone.add(item.id)
     return {
         entry.facts.name: entry.assumed & ~index.claims.assumed_without(entry, gone)
         for entry in entries

@@ -159,9 +159,9 @@ class ReservationLedger:
     def _drop_stale_deadlines(self) -> None:
         """Keep one entry for each reservation; most end long before their deadline."""
         self._deadlines = [
-            (_deadline_of(one)[0], one.id)
-            for one in self._by_id.values()
-            if one.phase.is_uncommitted
+            (_deadline_of(item)[0], item.id)
+            for item in self._by_id.values()
+            if item.phase.is_uncommitted
         ]
         heapq.heapify(self._deadlines)
 

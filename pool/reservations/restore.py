@@ -66,7 +66,7 @@ def _is_valid(reservation: Reservation, index: "DeviceIndex") -> bool:
     if reservation.node is None or len(reservation.units) != reservation.demand.units:
         return False
     counts = {name: len(units) for name, units in reservation.devices.items()}
-    if counts != {one.name: one.units for one in reservation.demand.containers}:
+    if counts != {container.name: container.units for container in reservation.demand.containers}:
         return False
     entries = index.devices_on(reservation.pool, reservation.node)
     masks = index.claims.masks_of(reservation.units)

@@ -52,12 +52,12 @@ class DeviceRemedies:
         """Return few devices of a node, all faulted or all draining, whose units would do."""
         best: UnitsReturn | None = None
         nodes = self.index.state_for(self.pool.name, self.demand).nodes()
-        for one, _ in refused(figures):
-            summary = nodes.get(NodeName(one.node))
+        for item, _ in refused(figures):
+            summary = nodes.get(NodeName(item.node))
             if summary is None or not summary.unusable:
                 continue
             for cause in (WithheldBy.FAULTED, WithheldBy.DRAINING):
-                found = self._restored_on(one.node, cause)
+                found = self._restored_on(item.node, cause)
                 if found is not None and (best is None or len(found.devices) < len(best.devices)):
                     best = found
         return best
@@ -67,8 +67,8 @@ class DeviceRemedies:
     ) -> DevicesJoin | None:
         """Return few devices in no pool whose units would do, once they are in the pod's pool."""
         by_node: dict[NodeName, list[JoinableDevice]] = {}
-        for one in joinable:
-            by_node.setdefault(one.device.node, []).append(one)
+        for item in joinable:
+            by_node.setdefault(item.device.node, []).append(item)
         best: DevicesJoin | None = None
         for node, candidates in sorted(by_node.items()):
             facts = self.index.nodes.get(node)
@@ -76,7 +76,7 @@ class DeviceRemedies:
                 continue
             found = self._joining_on(node, candidates)
             if found is not None and (best is None or len(found) < len(best.devices)):
-                names = tuple(one.device.name for one in found)
+                names = tuple(item.device.name for item in found)
                 best = DevicesJoin(node=node, devices=names, obstacle=found[0].obstacle)
         return best
 
@@ -87,8 +87,8 @@ class DeviceRemedies:
             return None
         found = _few(
             devices,
-            lambda some: self.takes(
-                name, NodeChange(restored=frozenset(entry.facts.name for entry in some))
+            lambda device: self.takes(
+                name, NodeChange(restored=frozenset(entry.facts.name for entry in device))
             ),
         )
         if found is None:
@@ -108,20 +108,22 @@ class DeviceRemedies:
             and entry.facts.is_faulted is (cause is WithheldBy.FAULTED)
             and entry.is_draining is (cause is WithheldBy.DRAINING)
         ]
-        return sorted(found, key=lambda one: (-self._idle(one), one.facts.name))
+        return sorted(found, key=lambda item: (-self._idle(item), item.facts.name))
 
     def _joining_on(
         self, node: "NodeName", candidates: "Sequence[JoinableDevice]"
     ) -> "list[JoinableDevice] | None":
         units = sum(
-            layout_of(replace(one.device, pool=self.pool.name), self.pool).count
-            for one in candidates
+            layout_of(replace(candidate.device, pool=self.pool.name), self.pool).count
+            for candidate in candidates
         )
         if not self.could_do(node, units):
             return None
         return _few(
             candidates,
-            lambda some: self.takes(node, NodeChange(joined=tuple(one.device for one in some))),
+            lambda candidate: self.takes(
+                node, NodeChange(joined=tuple(item.device for item in candidate))
+            ),
         )
 
     def could_do(self, node: "NodeName", units: int) -> bool:
@@ -151,12 +153,12 @@ def _few(
     candidates: "Sequence[_Candidate]", suffice: "Callable[[Sequence[_Candidate]], bool]"
 ) -> "list[_Candidate] | None":
     """Return candidates that suffice, none of which can be left out; None where none are found."""
-    for some in itertools.chain(_first_ones(candidates), _small_sets(candidates)):
-        if not suffice(some):
+    for entry in itertools.chain(_first_ones(candidates), _small_sets(candidates)):
+        if not suffice(entry):
             continue
-        needed = list(some)
-        for one in some:
-            rest = [other for other in needed if other is not one]
+        needed = list(entry)
+        for item in entry:
+            rest = [other for other in needed if other is not item]
             if rest and suffice(rest):
                 needed = rest
         return needed

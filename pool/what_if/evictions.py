@@ -97,7 +97,9 @@ def fits_when_empty(
     """Say whether the pod would fit the node if every unit were free and every device healthy."""
     pool, demand = wanted
     devices = index.device_rules(pool.name, node)
-    capacity = tuple(one.layout.count for one in devices_for(index, pool.name, demand, node=node))
+    capacity = tuple(
+        device.layout.count for device in devices_for(index, pool.name, demand, node=node)
+    )
     return fits(devices, capacity, index.state_for(pool.name, demand).request_of(demand))
 
 
@@ -145,7 +147,7 @@ def _sets_from(least: NodeEviction, pods: "list[PodFacts]") -> "Iterator[tuple[P
             NodeEviction(least.node, chosen)
             for chosen in itertools.islice(itertools.combinations(pods, size), left)
         ]
-        yield from (one.pods for one in sorted(sets, key=lambda one: one.cost))
+        yield from (item.pods for item in sorted(sets, key=lambda set_: set_.cost))
         left -= len(sets)
         if left <= 0:
             break

@@ -82,9 +82,9 @@ def explanation_steps(
         reason=reason,
         pool="" if pool is None else pool.name,
         capacity=None if pool is None else index.state(pool.name).capacity(),
-        free=sum(one.free for one in figures),
-        largest_node=max((one.total for one in figures), default=0),
-        largest_free=max((one.free for one in figures), default=0),
+        free=sum(figure.free for figure in figures),
+        largest_node=max((figure.total for figure in figures), default=0),
+        largest_free=max((figure.free for figure in figures), default=0),
         nodes=()
         if pool is None
         else _detailed(reader, index, question, pool=pool, figures=figures),
@@ -108,8 +108,8 @@ def _figures(
         return figures
     refusal = reader.refusal_on(own.node, pool, pod.demand, uid=pod.uid)
     return [
-        msgspec.structs.replace(one, refusal=refusal) if one.node == own.node else one
-        for one in figures
+        msgspec.structs.replace(figure, refusal=refusal) if figure.node == own.node else figure
+        for figure in figures
     ]
 
 
@@ -147,7 +147,8 @@ def _detailed(
 ) -> "tuple[NodeExplanation, ...]":
     return tuple(
         msgspec.structs.replace(
-            one, holders=holders_on(reader, index, pool, node=NodeName(one.node), now=question.now)
+            figure,
+            holders=holders_on(reader, index, pool, node=NodeName(figure.node), now=question.now),
         )
-        for one in figures[: question.most_nodes]
+        for figure in figures[: question.most_nodes]
     )

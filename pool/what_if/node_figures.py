@@ -31,7 +31,7 @@ def figures_of_nodes(
         _figures(index, name, node, request=request, constraints=constraints)
         for name, node in state.nodes().items()
     ]
-    return sorted(found, key=lambda one: (-one.free, bool(one.exclusion), one.node))
+    return sorted(found, key=lambda item: (-item.free, bool(item.exclusion), item.node))
 
 
 def _figures(
@@ -67,9 +67,9 @@ def refused(
     figures: "Iterable[NodeExplanation]",
 ) -> "Iterable[tuple[NodeExplanation, NodeRefusal]]":
     """Yield the nodes that the pod may go to and that have no units for it."""
-    for one in figures:
-        if not one.exclusion and one.refusal is not None:
-            yield one, one.refusal
+    for figure in figures:
+        if not figure.exclusion and figure.refusal is not None:
+            yield figure, figure.refusal
 
 
 def holders_on(
@@ -83,11 +83,11 @@ def holders_on(
     """Return the pods with units of the pool on a node, most units first; holders of unknown devices included."""
     units: dict[PodUid | ReservationId, int] = {}
     for entry in index.devices_on(pool.name, node):
-        for holder, some in index.claims.holders(entry).items():
-            units[holder] = units.get(holder, 0) + len(some)
+        for holder, item in index.claims.holders(entry).items():
+            units[holder] = units.get(holder, 0) + len(item)
     units.update(index.unaccounted.at(pool.resource, node).items())
     found = [units_holder(reader, holder, count, now=now) for holder, count in units.items()]
-    return tuple(sorted(found, key=lambda one: (-one.units, one.ref)))
+    return tuple(sorted(found, key=lambda item: (-item.units, item.ref)))
 
 
 def units_holder(

@@ -134,10 +134,10 @@ class RemedySearch:
         pool, uid = self.pool, self.question.pod.uid
         own = self._own
         at_hand = {
-            NodeName(one.node): one.free
-            + (len(own.units) if own is not None and own.node == one.node else 0)
-            for one in self.figures
-            if not one.exclusion
+            NodeName(figure.node): figure.free
+            + (len(own.units) if own is not None and own.node == figure.node else 0)
+            for figure in self.figures
+            if not figure.exclusion
         }
         checks = 0
         for units in self._sizes_below(max(at_hand.values(), default=0)):
@@ -164,7 +164,9 @@ class RemedySearch:
         """Return the reservations of one node after whose expiry, which comes first of all, the pod is placed."""
         best: tuple[float, int, NodeName, list[Reservation]] | None = None
         for node, reservations in sorted(self._reservations().items()):
-            if not self._devices.could_do(node, sum(len(one.units) for one in reservations)):
+            if not self._devices.could_do(
+                node, sum(len(reservation.units) for reservation in reservations)
+            ):
                 continue
             last = self._last_needed(node, reservations)
             if last is None:
@@ -176,23 +178,25 @@ class RemedySearch:
             return None
         _, _, node, needed = best
         holders = tuple(
-            holder_of_reservation(one, self.reader, units=len(one.units), now=self.question.now)
-            for one in needed
+            holder_of_reservation(item, self.reader, units=len(item.units), now=self.question.now)
+            for item in needed
         )
         within_s = max(0.0, needed[-1].expires_at - self.question.now)
         return ReservationsExpire(node=node, holders=holders, within_s=within_s)
 
     def _reservations(self) -> "dict[NodeName, list[Reservation]]":
         """Return the reservations that expire by nodes that they could open to the pod, the first to expire first."""
-        short = {one.node for one, _ in refused(self.figures) if one.reserved}
+        short = {item.node for item, _ in refused(self.figures) if item.reserved}
         found: dict[NodeName, list[Reservation]] = {}
-        for one in self.reader.reservations():
-            expires = one.phase.is_uncommitted and one.phase.is_confirmed
-            is_other = one.pool == self.pool.name and one.uid != self.question.pod.uid
-            if one.node in short and expires and is_other:
-                found.setdefault(one.node, []).append(one)
-        for some in found.values():
-            some.sort(key=lambda one: (one.expires_at, one.id))
+        for reservation in self.reader.reservations():
+            expires = reservation.phase.is_uncommitted and reservation.phase.is_confirmed
+            is_other = (
+                reservation.pool == self.pool.name and reservation.uid != self.question.pod.uid
+            )
+            if reservation.node in short and expires and is_other:
+                found.setdefault(reservation.node, []).append(reservation)
+        for entry in found.values():
+            entry.sort(key=lambda item: (item.expires_at, item.id))
         return found
 
     def _last_needed(self, node: "NodeName", reservations: "Sequence[Reservation]") -> int | None:
@@ -212,28 +216,30 @@ class RemedySearch:
         self, node: "NodeName", reservations: "Sequence[Reservation]"
     ) -> "list[Reservation]":
         needed = list(reservations)
-        for one in reservations[:-1]:
-            rest = [other for other in needed if other is not one]
+        for reservation in reservations[:-1]:
+            rest = [other for other in needed if other is not reservation]
             if self._takes_without(node, rest):
                 needed = rest
         return needed
 
     def _takes_without(self, node: "NodeName", reservations: "Iterable[Reservation]") -> bool:
-        return self._takes(node, NodeChange(ended=frozenset(one.id for one in reservations)))
+        return self._takes(
+            node, NodeChange(ended=frozenset(reservation.id for reservation in reservations))
+        )
 
     def _schedulable_node(self) -> UnitsReturn | None:
         """Return a node that takes the pod once it is ready, or no longer cordoned; not one that is both."""
-        for one in self.figures:
-            if one.exclusion not in {CORDONED, NOT_READY} or one.refusal is not None:
+        for figure in self.figures:
+            if figure.exclusion not in {CORDONED, NOT_READY} or figure.refusal is not None:
                 continue
-            node = self.index.nodes.get(NodeName(one.node))
+            node = self.index.nodes.get(NodeName(figure.node))
             if node is None:
                 continue
-            is_cordoned = one.exclusion == CORDONED
+            is_cordoned = figure.exclusion == CORDONED
             changed = once_uncordoned(node) if is_cordoned else once_ready(node)
             if self._takes(node.name, NodeChange(node=changed)):
                 cause = WithheldBy.CORDONED if is_cordoned else WithheldBy.NOT_READY
-                return UnitsReturn(node=one.node, cause=cause, units=one.withheld)
+                return UnitsReturn(node=figure.node, cause=cause, units=figure.withheld)
         return None
 
     def _restored_devices(self) -> UnitsReturn | None:
@@ -254,7 +260,7 @@ class RemedySearch:
 
     def _ending_pods(self) -> PodsEnd | None:
         """Return the fewest pods of one node whose end makes room, CPU and memory included."""
-        nodes = (NodeName(one.node) for one in self.figures if _may_change(one))
+        nodes = (NodeName(figure.node) for figure in self.figures if _may_change(figure))
         found = cheapest_eviction(
             self.reader,
             self.index,
@@ -284,9 +290,9 @@ class RemedySearch:
     def _freed_by(self, ended: "Iterable[PodUid | ReservationId]") -> ComputeResources:
         """Return the CPU, memory and places of other pods that these are, or that these reservations are for."""
         cpu = memory = pods = 0
-        for one in ended:
-            reservation = self.reader.reservation(ReservationId(one))
-            uid = PodUid(one) if reservation is None else reservation.uid
+        for item in ended:
+            reservation = self.reader.reservation(ReservationId(item))
+            uid = PodUid(item) if reservation is None else reservation.uid
             pod = self.reader.pod(uid) if uid is not None else None
             if pod is not None and pod.uid != self.question.pod.uid:
                 cpu += pod.requests.cpu_milli
@@ -328,7 +334,7 @@ def remedies_in(
 def other_pools(index: "DeviceIndex", question: "WaitQuestion") -> "Iterator[UsePool]":
     """Yield the further pools that take the pod now for as many units, by name."""
     demand = question.pod.demand
-    for pool in sorted(question.other_pools, key=lambda one: one.name):
+    for pool in sorted(question.other_pools, key=lambda item: item.name):
         if pool.resource == demand.resource or pool.closed is not None:
             continue
         serving = index.pool_of(pool.resource)

@@ -197,7 +197,9 @@ def unweighed(spec: "Mapping[str, Any]") -> "list[str]":
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     ports = [port for container in containers for port in container.get("ports") or ()]
     resources = [container.get("resources") or {} for container in containers]
-    amounts = [one.get(part) or {} for one in resources for part in ("requests", "limits")]
+    amounts = [
+        resource.get(part) or {} for resource in resources for part in ("requests", "limits")
+    ]
     names = {name for quantities in amounts for name in quantities} - {CPU, MEMORY}
     others = sorted(name for name in names if not name.startswith(RESOURCE_PREFIX))
     fields = {

@@ -39,7 +39,7 @@ def usable_pools(
             pod.namespace, service_account
         ):
             found.append((-free, pool.name, pool))
-    found.sort(key=lambda one: one[:2])
+    found.sort(key=lambda item: item[:2])
     return [pool for _, _, pool in found[:_MOST]]
 
 

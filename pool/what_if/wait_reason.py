@@ -41,7 +41,7 @@ _CLOSED: Final = frozenset(
 
 def wait_reason(figures: "Sequence[NodeExplanation]", units: int) -> UnitWaitReason:
     """Return the reason of a pod whose pool is open; the first that holds, in the order of the branches."""
-    if any(one.takes_pod for one in figures):
+    if any(figure.takes_pod for figure in figures):
         return UnitWaitReason.UNITS_AVAILABLE
     judged = list(refused(figures))
     if not judged:
@@ -59,8 +59,8 @@ def _reason_of_refusals(
         return UnitWaitReason.POD_TOO_LARGE
     if reasons & _BY_RULES:
         return UnitWaitReason.UNITS_NOT_ALIGNED
-    if any(refusal.reason in _CLOSED and one.withheld >= units for one, refusal in judged):
+    if any(refusal.reason in _CLOSED and item.withheld >= units for item, refusal in judged):
         return UnitWaitReason.NODES_CLOSED
-    if sum(one.free for one, _ in judged) >= units:
+    if sum(item.free for item, _ in judged) >= units:
         return UnitWaitReason.UNITS_FRAGMENTED
     return UnitWaitReason.UNITS_EXHAUSTED

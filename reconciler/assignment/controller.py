@@ -114,7 +114,7 @@ class DeviceAssignment:
         again_s = self._events.look_for_idle(
             node, self._sources.inventories.by_name.get(node), self._devices_of(node)
         )
-        if any(one.action is Action.DRAIN for one in decisions):
+        if any(decision.action is Action.DRAIN for decision in decisions):
             return min(LOOK_S, again_s or LOOK_S)
         return again_s
 
@@ -124,7 +124,7 @@ class DeviceAssignment:
         Their node's readiness and their health follow, and bring the node here. Conditions written before would be
         written again, and a claim beside the write of a device's health has a Conflict.
         """
-        is_new = not any(shown_condition(one, DeviceCondition.ASSIGNED) for one in devices)
+        is_new = not any(shown_condition(device, DeviceCondition.ASSIGNED) for device in devices)
         if not is_new or not self._sources.awaits_judgement(node, devices):
             self._new_since.pop(node, None)
             return 0.0
@@ -133,16 +133,19 @@ class DeviceAssignment:
 
     def _are_newer(self, devices: "Iterable[GPUDevice]") -> bool:
         """Say whether the watch has shown a newer device while these were written."""
-        stored = ((one, self._sources.devices.get(one.name)) for one in devices)
+        stored = ((device, self._sources.devices.get(device.name)) for device in devices)
         return any(
-            now is not None and now.metadata.resource_version != one.metadata.resource_version
-            for one, now in stored
+            now is not None and now.metadata.resource_version != item.metadata.resource_version
+            for item, now in stored
         )
 
     def _devices_of(self, node: "NodeName") -> "list[GPUDevice]":
         """Return the node's devices by name, with writes that the watch has not shown yet."""
         devices = self._sources.devices.on_node(node)
-        return [self._expected_devices.unseen(one.name, one.metadata) or one for one in devices]
+        return [
+            self._expected_devices.unseen(device.name, device.metadata) or device
+            for device in devices
+        ]
 
     def _current_candidates(self) -> PoolCandidates:
         pools = tuple(self._sources.pools.values())
@@ -155,18 +158,18 @@ class DeviceAssignment:
     def _withhold(self, decisions: "Iterable[Decision]") -> None:
         """Withhold draining devices in the index before anything is written."""
         index = self._sources.index
-        for one in decisions:
-            if one.action in {Action.DRAIN, Action.RELEASE}:
-                index.withhold(one.device)
-            elif one.action is not Action.HOLD:
-                index.readmit(one.device)
+        for decision in decisions:
+            if decision.action in {Action.DRAIN, Action.RELEASE}:
+                index.withhold(decision.device)
+            elif decision.action is not Action.HOLD:
+                index.readmit(decision.device)
 
     def _record_conflicts(self, node: "NodeName", decisions: "Iterable[Decision]") -> None:
         found: dict[PoolName, tuple[Contested, ...]] = {}
-        for one in decisions:
-            for pool in one.contenders:
-                if one.owner is not None:
-                    found[pool] = (*found.get(pool, ()), (one.device, one.owner))
+        for decision in decisions:
+            for pool in decision.contenders:
+                if decision.owner is not None:
+                    found[pool] = (*found.get(pool, ()), (decision.device, decision.owner))
         conflicts = self._conflicts
         has_devices = bool(self._sources.devices.on_node(node))
         for pool in conflicts.replace(node, found) if has_devices else conflicts.discard(node):
@@ -178,8 +181,8 @@ class DeviceAssignment:
         """Write the differences, those of several devices at a time; say whether all devices are now as decided."""
         releases: list[tuple[GPUDevice, Decision]] = []
         others: list[tuple[GPUDevice, Decision]] = []
-        for one in decided:
-            (releases if one[1].action is Action.RELEASE else others).append(one)
+        for item in decided:
+            (releases if item[1].action is Action.RELEASE else others).append(item)
         undone: list[DeviceName] = []
 
         async def carry_out(one: "tuple[GPUDevice, Decision]") -> None:
@@ -241,7 +244,7 @@ class DeviceAssignment:
         unseen = self._expected_members.unseen(node, inventory.metadata)
         shown = unseen or inventory.status.pools
         wanted = membership_of(decisions)
-        pooled = sum(len(one.devices) for one in wanted.assigned or ())
+        pooled = sum(len(item.devices) for item in wanted.assigned or ())
         is_counted = unseen is not None or inventory.status.device_counts.pooled == pooled
         if is_counted and wanted == PoolMembership(
             pending=shown.pending or [], assigned=shown.assigned or []

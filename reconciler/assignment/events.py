@@ -85,15 +85,15 @@ class AssignmentEvents:
     ) -> float | None:
         """Record objects that are idle for `GRACE_S`; return the seconds until the next look, if any."""
         waited = self._waiting.pop(node, {})
-        due = [self._look_at_device(one, waited) for one in devices]
+        due = [self._look_at_device(device, waited) for device in devices]
         if inventory is not None:
             due.append(self._look_at_node(inventory, devices, waited))
-        uids = {one.metadata.uid for one in devices}
+        uids = {device.metadata.uid for device in devices}
         if inventory is not None:
             uids.add(inventory.metadata.uid)
         if waits := {uid: end for uid, end in waited.items() if uid in uids}:
             self._waiting[node] = waits
-        return min((one for one in due if one is not None), default=None)
+        return min((item for item in due if item is not None), default=None)
 
     def _look_at_device(self, device: "GPUDevice", waiting: dict[str, float]) -> float | None:
         condition, unwanted = _assigned(device), DeviceAssigned.NO_POOL_WANTS_IT.value
@@ -122,11 +122,11 @@ class AssignmentEvents:
         waiting: dict[str, float],
     ) -> float | None:
         readiness = readiness_of(inventory)
-        is_without = bool(devices) and all(one.status.pool_ref is None for one in devices)
+        is_without = bool(devices) and all(device.status.pool_ref is None for device in devices)
         if readiness is None or readiness.status != "True" or not is_without:
             waiting.pop(inventory.metadata.uid, None)
             return None
-        conditions = [one for one in map(_assigned, devices) if one is not None]
+        conditions = [item for item in map(_assigned, devices) if item is not None]
         left_s = self._left_s(inventory.metadata.uid, [readiness, *conditions], waiting)
         if left_s == 0:
             text = (
@@ -142,7 +142,7 @@ class AssignmentEvents:
     ) -> float | None:
         """Return the seconds that are left of an idle object's grace period; 0 once when it ends, then None."""
         now = self._now()
-        since = max((_time_of(one, now.utc) for one in conditions), default=now.utc)
+        since = max((_time_of(condition, now.utc) for condition in conditions), default=now.utc)
         left_s = GRACE_S - (now.utc - since).total_seconds()
         if left_s > GRACE_S:  # a clock that was ahead wrote it
             left_s = waiting.get(uid, now.monotonic + GRACE_S) - now.monotonic

@@ -85,7 +85,7 @@ class Conflicts:
 
     def of(self, pool: "PoolName") -> "list[Contested]":
         """Return the devices that the pool wants and other pools have."""
-        return sorted(one for here in self._by_pool.get(pool, {}).values() for one in here)
+        return sorted(item for here in self._by_pool.get(pool, {}).values() for item in here)
 
 
 @final
@@ -177,7 +177,7 @@ _CURE: Final = "change the selectors so that they do not overlap, or annotate th
 
 def _by_owner(contested: "list[Contested]") -> "Iterator[tuple[PoolName, list[DeviceName]]]":
     for owner in sorted({owner for _, owner in contested}):
-        yield owner, [device for device, one in contested if one == owner]
+        yield owner, [device for device, item in contested if item == owner]
 
 
 def _text(contested: "list[Contested]") -> str:

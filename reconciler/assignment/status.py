@@ -30,11 +30,11 @@ def membership_of(decisions: "Iterable[Decision]") -> PoolMembership:
     """
     pending: dict[str, list[str]] = {}
     assigned: dict[str, list[str]] = {}
-    for one in decisions:
-        if one.owner is not None:
-            assigned.setdefault(one.owner, []).append(one.device)
-        if one.meant_for is not None and one.meant_for != one.owner:
-            pending.setdefault(one.meant_for, []).append(one.device)
+    for decision in decisions:
+        if decision.owner is not None:
+            assigned.setdefault(decision.owner, []).append(decision.device)
+        if decision.meant_for is not None and decision.meant_for != decision.owner:
+            pending.setdefault(decision.meant_for, []).append(decision.device)
     return PoolMembership(pending=_by_pool(pending), assigned=_by_pool(assigned))
 
 
@@ -107,5 +107,5 @@ def shown_condition(device: "GPUDevice", kind: DeviceCondition) -> "Condition | 
 
 def our_part(device: "GPUDevice") -> "tuple[PoolRef | None, Sequence[Condition]]":
     """Return the part of a device's status that this controller owns."""
-    found = (find_condition(device.status.conditions, one) for one in _OURS)
-    return device.status.pool_ref, [one for one in found if one is not None]
+    found = (find_condition(device.status.conditions, item) for item in _OURS)
+    return device.status.pool_ref, [item for item in found if item is not None]

@@ -78,7 +78,7 @@ def _device_sight(device: "GPUDevice") -> tuple[object, ...]:
         status.compute_capability,
         status.pci,
         status.mig,
-        tuple(one for one in status.conditions or () if one.type in _CONDITIONS),
+        tuple(condition for condition in status.conditions or () if condition.type in _CONDITIONS),
     )
 
 
@@ -149,7 +149,7 @@ class AssignmentRouter:
         if before == now and was_unread == is_unread:
             return
         takes_by_itself = any(
-            one is not None and not one.assignment.require_annotation for one in (before, now)
+            entry is not None and not entry.assignment.require_annotation for entry in (before, now)
         )
         nodes = (
             self._sources.devices.nodes() if takes_by_itself else self._nodes_by_pool.get(pool, ())

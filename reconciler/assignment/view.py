@@ -74,7 +74,7 @@ class AssignmentSources:
 
     def awaits_judgement(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> bool:
         """Say whether the node's readiness with these devices, or their health, has still to be judged."""
-        found = [one for one in devices if one.metadata.label(DEVICE_NODE_LABEL)]
+        found = [device for device in devices if device.metadata.label(DEVICE_NODE_LABEL)]
         if not found:
             return False
         inventory = self.inventories.by_name.get(node)
@@ -82,7 +82,7 @@ class AssignmentSources:
         if condition is None or condition.reason in _JUDGED_BEFORE:
             return True
         return not all(
-            find_condition(one.status.conditions, DeviceCondition.HEALTHY) for one in found
+            find_condition(item.status.conditions, DeviceCondition.HEALTHY) for item in found
         )
 
     def _users(self, entry: "DeviceEntry") -> frozenset[str]:
@@ -113,7 +113,7 @@ class AssignmentSources:
         inventory = self.inventories.by_name.get(node)
         if inventory is None:
             # Devices made by hand have no inventory; those of the inventory come before it.
-            is_inventoried = any(one.metadata.label(DEVICE_NODE_LABEL) for one in devices)
+            is_inventoried = any(device.metadata.label(DEVICE_NODE_LABEL) for device in devices)
             return "it has no GPUNodeInventory yet" if is_inventoried else ""
         condition = readiness_of(inventory)
         if condition is None:

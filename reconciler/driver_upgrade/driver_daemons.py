@@ -120,26 +120,26 @@ def driver_daemons(
 ) -> dict[str, DriverDaemon]:
     """Return the driver DaemonSets that are not being deleted, by UID."""
     newest: dict[str, ControllerRevision] = {}
-    for one in revisions:
-        for owner in one.metadata.owner_references or ():
+    for item in revisions:
+        for owner in item.metadata.owner_references or ():
             known = newest.get(owner.uid)
-            if owner.controller and (known is None or known.revision < one.revision):
-                newest[owner.uid] = one
-    found = sorted(daemon_sets, key=lambda one: one.metadata.name)
+            if owner.controller and (known is None or known.revision < item.revision):
+                newest[owner.uid] = item
+    found = sorted(daemon_sets, key=lambda set_: set_.metadata.name)
     return {
-        one.metadata.uid: DriverDaemon(
-            name=one.metadata.name,
-            uid=one.metadata.uid,
-            revision=_hash_of(newest.get(one.metadata.uid), one.metadata.name),
-            digest=digest_of(one.spec.template.spec),
+        item.metadata.uid: DriverDaemon(
+            name=item.metadata.name,
+            uid=item.metadata.uid,
+            revision=_hash_of(newest.get(item.metadata.uid), item.metadata.name),
+            digest=digest_of(item.spec.template.spec),
             constraints=Constraints(
-                node_selector=one.spec.template.spec.node_selector,
-                affinity=one.spec.template.spec.affinity,
+                node_selector=item.spec.template.spec.node_selector,
+                affinity=item.spec.template.spec.affinity,
             ),
         )
-        for one in found
-        if one.spec.template.metadata.label(COMPONENT_LABEL) == DRIVER_COMPONENT
-        and one.metadata.deletion_timestamp is None
+        for item in found
+        if item.spec.template.metadata.label(COMPONENT_LABEL) == DRIVER_COMPONENT
+        and item.metadata.deletion_timestamp is None
     }
 
 
@@ -149,14 +149,14 @@ def agent_daemons(daemon_sets: "Iterable[UpgradeDaemonSet]") -> dict[str, AgentD
     Their pods do not show it: the DaemonSet controller puts the name of the node in the place of the affinity's terms.
     """
     return {
-        one.metadata.uid: AgentDaemon(
-            name=one.metadata.name,
-            spec=one.spec.template.spec,
-            is_leaving=one.metadata.deletion_timestamp is not None,
+        set_.metadata.uid: AgentDaemon(
+            name=set_.metadata.name,
+            spec=set_.spec.template.spec,
+            is_leaving=set_.metadata.deletion_timestamp is not None,
         )
-        for one in daemon_sets
-        if one.spec.template.spec.affinity is not None
-        and one.spec.template.spec.affinity.requires(AGENT_DEPLOY_LABEL)
+        for set_ in daemon_sets
+        if set_.spec.template.spec.affinity is not None
+        and set_.spec.template.spec.affinity.requires(AGENT_DEPLOY_LABEL)
     }
 
 
@@ -168,8 +168,8 @@ def daemon_of(
     owners: "Collection[str]",
 ) -> DriverDaemon | None:
     """Return the DaemonSet for a node: the one that selects it, first an owner of a pod there; None where none does."""
-    selecting = [one for one in daemons.values() if one.selects(node, labels)]
-    return min(selecting, key=lambda one: (one.uid not in owners, one.name), default=None)
+    selecting = [daemon for daemon in daemons.values() if daemon.selects(node, labels)]
+    return min(selecting, key=lambda item: (item.uid not in owners, item.name), default=None)
 
 
 def is_wanted(labels: "Mapping[str, str]", daemon: DriverDaemon | None) -> bool:
@@ -195,7 +195,7 @@ def seen_driver(pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]") -> See
 def owner_uid(pod: "UpgradePod") -> str:
     """Return the UID of the pod's controller; empty without one."""
     owners = pod.metadata.owner_references or ()
-    return next((one.uid for one in owners if one.controller), "")
+    return next((owner.uid for owner in owners if owner.controller), "")
 
 
 def node_of(pod: "UpgradePod") -> NodeName | None:
@@ -205,9 +205,9 @@ def node_of(pod: "UpgradePod") -> NodeName | None:
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
     for term in (required.node_selector_terms or ()) if required is not None else ():
-        for one in term.match_fields or ():
-            if one.key == "metadata.name" and one.values:
-                return NodeName(one.values[0])
+        for item in term.match_fields or ():
+            if item.key == "metadata.name" and item.values:
+                return NodeName(item.values[0])
     return None
 
 
@@ -220,10 +220,10 @@ def driver_pod(pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]") -> Driv
         revision=_revision_of(pod, daemons),
         is_ready=pod.status.phase == "Running"
         and bool(statuses)
-        and all(one.ready for one in statuses),
+        and all(item.ready for item in statuses),
         is_scheduled=bool(pod.spec.node_name),
         is_terminating=pod.is_terminating,
-        restarts=max((one.restart_count for one in _unready(pod)), default=0),
+        restarts=max((item.restart_count for item in _unready(pod)), default=0),
         config_digest=digest_of(pod.spec),
         message=_cause_of(pod),
     )
@@ -294,22 +294,22 @@ def _revision_of(pod: "UpgradePod", daemons: "Mapping[str, DriverDaemon]") -> Dr
 def _unready(pod: "UpgradePod") -> "list[ReportedContainer]":
     status = pod.status
     every = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-    return [one for one in every if not one.ready]
+    return [item for item in every if not item.ready]
 
 
 def _cause_of(pod: "UpgradePod") -> str:
     """Return why the pod is not scheduled or not ready, as the scheduler or kubelet says."""
     if not pod.spec.node_name:
         return _line(pod.condition("PodScheduled").message)
-    for one in _unready(pod):
-        state = one.state
+    for item in _unready(pod):
+        state = item.state
         if state.waiting is not None and state.waiting.reason not in {"", "PodInitializing"}:
-            text = f"container {one.name}: {state.waiting.reason} {state.waiting.message}"
+            text = f"container {item.name}: {state.waiting.reason} {state.waiting.message}"
             return _line(text)
         if state.terminated is not None and state.terminated.exit_code:
             ended = state.terminated
             text = (
-                f"container {one.name} ended with {ended.exit_code} {ended.reason} {ended.message}"
+                f"container {item.name} ended with {ended.exit_code} {ended.reason} {ended.message}"
             )
             return _line(text)
     return ""
@@ -322,10 +322,10 @@ def _line(text: str) -> str:
 def _checked_at(pod: "UpgradePod") -> "dt.datetime | None":
     """Return when the first of its checks ended; where it has none, when the pod started."""
     ended = [
-        one.state.terminated.finished_at or ""
-        for one in pod.status.init_container_statuses or ()
-        if one.state.terminated is not None
+        item.state.terminated.finished_at or ""
+        for item in pod.status.init_container_statuses or ()
+        if item.state.terminated is not None
     ]
-    times = [time for one in ended if (time := parse_time(one)) is not None]
+    times = [time for item in ended if (time := parse_time(item)) is not None]
     started = parse_time(pod.status.start_time or pod.metadata.creation_timestamp or "")
     return min(times, default=started)

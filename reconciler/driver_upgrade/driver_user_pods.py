@@ -73,7 +73,7 @@ def pod_on_node(
         agent=agent,
         is_ready=pod.condition("Ready").status == "True",
         deploy_label=label,
-        has_empty_dir=any(one.empty_dir is not None for one in pod.spec.volumes or ()),
+        has_empty_dir=any(volume.empty_dir is not None for volume in pod.spec.volumes or ()),
         priority=pod.spec.priority or 0,
         ends_at=_ends_at(pod),
         eviction=answer,
@@ -83,22 +83,24 @@ def pod_on_node(
 
 def claims_of(pod: "UpgradePod") -> "Iterator[str]":
     """Yield the names of the pod's ResourceClaims, those made of a template included."""
-    for one in (*(pod.spec.resource_claims or ()), *(pod.status.resource_claim_statuses or ())):
-        if one.resource_claim_name:
-            yield one.resource_claim_name
+    for claim in (*(pod.spec.resource_claims or ()), *(pod.status.resource_claim_statuses or ())):
+        if claim.resource_claim_name:
+            yield claim.resource_claim_name
 
 
 def holds_driver(claim: "ResourceClaim") -> bool:
     """Return whether a claim has devices, other than to look at them."""
     allocation = claim.status.allocation
     results = (allocation.devices.results or ()) if allocation is not None else ()
-    return any(one.driver == CLAIM_DRIVER and not one.admin_access for one in results)
+    return any(result.driver == CLAIM_DRIVER and not result.admin_access for result in results)
 
 
 def _owner_of(pod: "UpgradePod") -> PodOwner:
     if pod.metadata.annotation(MIRROR_ANNOTATION) is not None:
         return PodOwner.MIRROR
-    kinds = [one.kind for one in pod.metadata.owner_references or () if one.controller]
+    kinds = [
+        reference.kind for reference in pod.metadata.owner_references or () if reference.controller
+    ]
     if not kinds:
         return PodOwner.NONE
     return PodOwner.DAEMON_SET if kinds[0] == "DaemonSet" else PodOwner.CONTROLLER

@@ -25,11 +25,11 @@ def eviction_answer(
     """Return the answer, and the budget that refuses; `budgets` are those of the pod's namespace."""
     labels = pod.metadata.labels or {}
     # A budget without a selector covers no pod.
-    found = [one for one in budgets if one.spec.selector and one.spec.selector.matches(labels)]
+    found = [item for item in budgets if item.spec.selector and item.spec.selector.matches(labels)]
     if not found or pod.status.phase != "Running" or pod.is_terminating:
         return ALLOWED
     if len(found) > 1:
-        names = listed(sorted(one.metadata.name for one in found))
+        names = listed(sorted(item.metadata.name for item in found))
         text = f"several budgets cover the pod, and Kubernetes evicts none such: {names}"
         return EvictionAnswer.REFUSED, text
     (budget,) = found
@@ -55,7 +55,7 @@ class RefusedEvictions:
         # pod -> text, monotonic time of its end
 
     def note(self, pod: "PodUid", text: str, now: float) -> None:
-        self._refusals = {uid: one for uid, one in self._refusals.items() if one[1] > now}
+        self._refusals = {uid: item for uid, item in self._refusals.items() if item[1] > now}
         self._refusals[pod] = (text, now + REMEMBERED_S)
 
     def answer(self, pod: "PodUid", now: float) -> tuple[EvictionAnswer, str] | None:

@@ -45,13 +45,13 @@ def with_driver_open(
     known = {pod.uid: pod for pod in pods}
     mirrors = {(pod.namespace, pod.name): pod for pod in pods if pod.owner is PodOwner.MIRROR}
     processes: list[HostProcess] = []
-    for one in found:
-        uid = PodUid(one.uid)
+    for item in found:
+        uid = PodUid(item.uid)
         if not uid:
-            processes.append(HostProcess(one.pid, one.command))
+            processes.append(HostProcess(item.pid, item.command))
         elif uid not in drivers:
             # The cgroup of a static pod has another UID than the pod that shows it.
-            pod = known.get(uid) or mirrors.get((one.namespace, one.pod)) or _over(one)
+            pod = known.get(uid) or mirrors.get((item.namespace, item.pod)) or _over(item)
             known[pod.uid] = replace(pod, uses=pod.uses | {DriverUse.OPEN})
     return tuple(known.values()), tuple(processes)
 

@@ -168,7 +168,7 @@ class NodeActions:
             EVICTIONS.labels(Eviction.GONE.value).inc()
         except TooManyRequests as error:
             causes = (error.details.causes or ()) if error.details is not None else ()
-            told = next((one.message for one in causes if one.reason == BUDGET_CAUSE), None)
+            told = next((cause.message for cause in causes if cause.reason == BUDGET_CAUSE), None)
             if told is None:
                 EVICTIONS.labels(Eviction.FAILED.value).inc()
                 raise

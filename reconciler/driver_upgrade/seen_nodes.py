@@ -73,7 +73,7 @@ def seen_node(
     is_held_off = labels.get(DRIVER_DEPLOY_LABEL) == PAUSED_FOR_UPGRADE
     selected = {**labels, DRIVER_DEPLOY_LABEL: DEPLOYED} if is_held_off else labels
     daemon = daemon_of(name, selected, daemons, owners=owners)
-    taints = {one.key for one in node.spec.taints or ()}
+    taints = {taint.key for taint in node.spec.taints or ()}
     fact = UpgradeNode(
         name=name,
         labels=_kept(labels),
@@ -88,7 +88,9 @@ def seen_node(
     )
     state = fact.labels.get(UPGRADE_STATE_LABEL, "")
     if state not in _AT_REST or is_out_of_service(fact):
-        fact = replace(fact, agents=frozenset(one.name for one in agents if one.selects(node)))
+        fact = replace(
+            fact, agents=frozenset(agent.name for agent in agents if agent.selects(node))
+        )
     return UpgradingNode(fact=fact, uid=meta.uid)
 
 

@@ -77,7 +77,7 @@ class UpgradePod(Model, frozen=True):
         return [*(self.spec.init_containers or ()), *(self.spec.containers or ())]
 
     def condition(self, type_: str) -> ReportedCondition:
-        found = (one for one in self.status.conditions or () if one.type == type_)
+        found = (item for item in self.status.conditions or () if item.type == type_)
         return next(found, ReportedCondition())
 
 

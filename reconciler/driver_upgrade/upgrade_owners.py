@@ -47,11 +47,11 @@ def upgrade_owners(
         terms = _terms(policy.spec.driver.upgrade_policy, policy.metadata, path=path, pools=pools)
         return {CLUSTER_POLICY: terms}
     return {
-        owner_value(one.metadata.name): _terms(
-            one.spec.upgrade_policy, one.metadata, path="spec.upgradePolicy", pools=pools
+        owner_value(item.metadata.name): _terms(
+            item.spec.upgrade_policy, item.metadata, path="spec.upgradePolicy", pools=pools
         )
-        for one in drivers
-        if one.metadata.deletion_timestamp is None
+        for item in drivers
+        if item.metadata.deletion_timestamp is None
     }
 
 

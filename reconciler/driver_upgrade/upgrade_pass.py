@@ -176,17 +176,17 @@ class DriverUpgrades:
 
         upgrades = plan()
         unread = [
-            one.progress.node
+            item.progress.node
             for owner, upgrade in upgrades.items()
             if owners.get(owner, OFF).auto_upgrade and upgrade.counts.available
-            for one in upgrade.nodes
-            if _is_waiting(facts[one.progress.node]) and one.progress.node not in pods
+            for item in upgrade.nodes
+            if _is_waiting(facts[item.progress.node]) and item.progress.node not in pods
         ]
         if not unread:
             return upgrades
         waiting = await self._reader.pods(unread[:CANDIDATES], self._refusal)
         read_at = self._now().monotonic
-        self._candidates |= {name: (read_at, some) for name, some in waiting.items()}
+        self._candidates |= {name: (read_at, item) for name, item in waiting.items()}
         pods |= waiting
         return plan()
 
@@ -211,7 +211,7 @@ class DriverUpgrades:
         self, upgrades: "Mapping[str, OwnerUpgrade]", seen: "SeenCluster"
     ) -> "set[NodeName]":
         """Carry out the actions of all nodes, some at a time; return the nodes that are not where they should be."""
-        answers = [one for upgrade in upgrades.values() for one in upgrade.nodes]
+        answers = [item for upgrade in upgrades.values() for item in upgrade.nodes]
         self._pauses = {name: pause for name, pause in self._pauses.items() if name in seen.nodes}
         failed: set[NodeName] = set()
         turns = asyncio.Semaphore(AT_A_TIME)
@@ -223,7 +223,7 @@ class DriverUpgrades:
 
         async with asyncio.TaskGroup() as group:
             for answer in answers:
-                if any(not isinstance(one, WaitUntil) for one in answer.actions):
+                if any(not isinstance(action, WaitUntil) for action in answer.actions):
                     group.create_task(carry_out(answer), name=f"upgrade of {answer.progress.node}")
         return failed
 
@@ -264,7 +264,7 @@ class DriverUpgrades:
         entries = {
             owner: tuple(_entries(upgrade, failed, before)) for owner, upgrade in upgrades.items()
         }
-        answers = [one.progress for upgrade in upgrades.values() for one in upgrade.nodes]
+        answers = [node.progress for upgrade in upgrades.values() for node in upgrade.nodes]
         self._reports.replace_all(
             entries, {owner: upgrade.counts for owner, upgrade in upgrades.items()}
         )
@@ -272,19 +272,19 @@ class DriverUpgrades:
             UpgradeFigures(
                 is_automatic=any(terms.auto_upgrade for terms in owners.values()),
                 counts=tuple(upgrade.counts for upgrade in upgrades.values()),
-                nodes=Counter(one.state for one in answers),
-                overdue=Counter(one.state for one in answers if one.is_overdue),
+                nodes=Counter(answer.state for answer in answers),
+                overdue=Counter(answer.state for answer in answers if answer.is_overdue),
             )
         )
 
     def _next_s(self, upgrades: "Mapping[str, OwnerUpgrade]") -> float:
         now = self._now().utc
-        answers = [one for upgrade in upgrades.values() for one in upgrade.nodes]
-        is_busy = any(one.progress.state in _BUSY for one in answers)
+        answers = [node for upgrade in upgrades.values() for node in upgrade.nodes]
+        is_busy = any(answer.progress.state in _BUSY for answer in answers)
         waits = [
             max(0.0, (action.until - now).total_seconds())
-            for one in answers
-            for action in one.actions
+            for answer in answers
+            for action in answer.actions
             if isinstance(action, WaitUntil)
         ]
         return min((BUSY_S if is_busy else REST_S, *waits))

@@ -112,11 +112,13 @@ class SeenCluster:
         drivers = self.drivers.get(name, ())
         processes: tuple[HostProcess, ...] = ()
         if pods is not None:
-            pods, processes = with_driver_open(pods, found, {one.fact.uid for one in drivers})
+            pods, processes = with_driver_open(pods, found, {driver.fact.uid for driver in drivers})
         return replace(
             self.nodes[name].fact,
-            driver_pods=tuple(one.fact for one in drivers),
-            validators=tuple(validator_pod(one, drivers) for one in self.validators.get(name, ())),
+            driver_pods=tuple(driver.fact for driver in drivers),
+            validators=tuple(
+                validator_pod(validator, drivers) for validator in self.validators.get(name, ())
+            ),
             pods=pods,
             processes=processes,
             reported_reason=reported,
@@ -239,7 +241,7 @@ class UpgradeReader:
             )
             if listing.undecodable:
                 raise Undecodable(f"a node with label {selector} cannot be read")
-            found.update((one.fact.name, one) for one in listing.items)
+            found.update((item.fact.name, item) for item in listing.items)
         for name in sorted(set(drivers) - found.keys()):
             try:
                 found[name] = project(await self._client.get(NODES, Node, name))

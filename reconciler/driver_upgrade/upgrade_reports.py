@@ -36,7 +36,7 @@ class UpgradeReports:
         return self._entries.get(owner_value(driver) if driver else CLUSTER_POLICY, ())
 
     def by_node(self) -> "dict[str, NodeUpgradeStatus]":
-        return {one.node: one for entries in self._entries.values() for one in entries}
+        return {entry.node: entry for entries in self._entries.values() for entry in entries}
 
     def replace_all(
         self,
@@ -45,7 +45,7 @@ class UpgradeReports:
     ) -> None:
         """Take over the outcome of a pass."""
         before, was_known = self._entries, self.is_known
-        self._entries = {owner: some[:MOST_ENTRIES] for owner, some in entries.items() if some}
+        self._entries = {owner: item[:MOST_ENTRIES] for owner, item in entries.items() if item}
         self.counts = dict(counts)
         self.is_known = True
         for owner in sorted(before.keys() | self._entries.keys() | counts.keys()):
@@ -54,7 +54,7 @@ class UpgradeReports:
 
     def seed(self, entries: "Mapping[str, tuple[NodeUpgradeStatus, ...]]") -> None:
         """Take over what an earlier leader wrote, so that no reason is told twice."""
-        self._entries = {owner: some for owner, some in entries.items() if some}
+        self._entries = {owner: item for owner, item in entries.items() if item}
 
 
 def upgrade_reports(_context: "ControllerContext") -> UpgradeReports:

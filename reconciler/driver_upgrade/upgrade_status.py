@@ -83,4 +83,6 @@ class UpgradeStatus:
 def _fitting(entries: "Sequence[NodeUpgradeStatus]") -> "list[NodeUpgradeStatus]":
     if len(entries) <= _MANY:
         return list(entries)
-    return [msgspec.structs.replace(one, message=truncate(one.message, _SHORT)) for one in entries]
+    return [
+        msgspec.structs.replace(entry, message=truncate(entry.message, _SHORT)) for entry in entries
+    ]

@@ -157,7 +157,7 @@ class NodeInventory:
         self._events.silent(metadata, newly_stale(plan))
         self._events.bad(metadata, merged.bad)
         self._events.refused(metadata, plan.refused)
-        wanted = (*(one for _, one in plan.keep), *plan.create)
+        wanted = (*(item for _, item in plan.keep), *plan.create)
         self._events.contradictory_links(metadata, wanted)
 
     def _look(self, node: "NodeFacts", devices: "Sequence[GPUDevice]") -> "MergedReport":
@@ -176,9 +176,9 @@ class NodeInventory:
     ) -> "list[GPUDevice]":
         """Return the devices, and those elsewhere whose name one of this node would get."""
         names = {device_name(node, address) for address in merged.listed}
-        others = names - {one.name for one in devices}
+        others = names - {device.name for device in devices}
         found = (self._known.devices.get(name) for name in sorted(others))
-        return [*devices, *(one for one in found if one is not None)]
+        return [*devices, *(item for item in found if item is not None)]
 
     async def _write_devices(self, node: "NodeFacts", plan: "DevicePlan") -> None:
         now = self._now().utc
@@ -205,7 +205,7 @@ class NodeInventory:
 
         await write_in_order(plan.create, create, at_a_time=DEVICES_AT_A_TIME)
         await write_in_order(plan.keep, update, at_a_time=DEVICES_AT_A_TIME)
-        self._events.detected([made[one.name] for one in plan.create if one.name in made])
+        self._events.detected([made[item.name] for item in plan.create if item.name in made])
 
     async def _write_inventory(
         self,
@@ -226,14 +226,14 @@ class NodeInventory:
         else:
             metadata, shown = inventory.metadata, inventory.status
             await self._writer.disown(GPU_NODE_INVENTORIES, metadata)
-        by_hand = [one for one in devices if not is_ours(one) and one.node == node.name]
-        wanted = [*(one for _, one in plan.keep), *plan.create]
-        statuses = [*(one.status for one in wanted), *(one.status for one in by_hand)]
+        by_hand = [device for device in devices if not is_ours(device) and device.node == node.name]
+        wanted = [*(item for _, item in plan.keep), *plan.create]
+        statuses = [*(item.status for item in wanted), *(item.status for item in by_hand)]
         incomplete = incompleteness_of(merged, statuses, plan.refused)
-        names = [*(one.name for one in wanted), *(one.name for one in by_hand)]
+        names = [*(item.name for item in wanted), *(item.name for item in by_hand)]
         judged = Judged(
             names=names,
-            faulted=sum(one.is_faulted for one in devices if one.name in names),
+            faulted=sum(device.is_faulted for device in devices if device.name in names),
             managed=is_managed(node.labels, self._terms),
             managed_label=self._terms.managed_label,
             kernel=node.kernel,

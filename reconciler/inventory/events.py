@@ -69,7 +69,7 @@ class InventoryEvents:
         """Record many new devices of a node."""
         if len(found) <= _NAMED_ONE_BY_ONE:
             return
-        text = f"found {len(found)} devices: {listing(one.name for one in found)}"
+        text = f"found {len(found)} devices: {listing(item.name for item in found)}"
         self._recorder.normal(
             ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
             EventReason.DEVICE_DETECTED,
@@ -91,7 +91,7 @@ class InventoryEvents:
         """Record that devices became stale."""
         if not found:
             return
-        names = listing(one.name for one in found)
+        names = listing(item.name for item in found)
         text = f"{names}: {found[0].staleness.message}; check that NFD and the node agent run on the node"
         self._recorder.warning(
             ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
@@ -107,8 +107,8 @@ class InventoryEvents:
         self._remember_bad(node, bad)
         if not new:
             return
-        for one in new:
-            BAD_FEATURES.labels(one.source).inc()
+        for item in new:
+            BAD_FEATURES.labels(item.source).inc()
         text = f"malformed values ignored: {listing(map(str, new))}; correct them at their source"
         self._recorder.warning(
             ObjectReference.to(GPU_NODE_INVENTORIES, inventory),
@@ -126,16 +126,16 @@ class InventoryEvents:
     def contradictory_links(self, inventory: ObjectMeta, devices: "Iterable[WantedDevice]") -> None:
         """Record links that only one of two devices reports, or that they report differently, and that are new."""
         node = NodeName(inventory.name)
-        linked = sorted((one for one in devices if one.status.links), key=lambda one: one.name)
+        linked = sorted((item for item in devices if item.status.links), key=lambda item: item.name)
         facts = [
-            device_facts(GPUDevice(metadata=ObjectMeta(name=one.name), status=one.status))
-            for one in linked
+            device_facts(GPUDevice(metadata=ObjectMeta(name=item.name), status=item.status))
+            for item in linked
         ]
         known = self._contradictions.pop(node, frozenset())
         found = frozenset(topology_of(facts).conflicts)
         if found:
             self._contradictions[node] = found
-        new = sorted(found - known, key=lambda one: (one.device, one.link.peer))
+        new = sorted(found - known, key=lambda item: (item.device, item.link.peer))
         if not new:
             return
         text = (
@@ -158,7 +158,7 @@ class InventoryEvents:
         new = sorted(self._refused.get(node, frozenset()) - known)
         if not new:
             return
-        claims = listing(f"{one.uuid} at {one.address} (of {one.owner})" for one in new)
+        claims = listing(f"{item.uuid} at {item.address} (of {item.owner})" for item in new)
         text = (
             f"rejected, because other devices have these UUIDs: {claims};"
             " if a device was moved here, delete the GPUDevice of its former slot"
@@ -169,8 +169,8 @@ class InventoryEvents:
             text,
             action=ACTION,
         )
-        for one in new:
-            self._warn_owner(one.owner, f"node {node} reports {one.uuid} too and is ignored")
+        for item in new:
+            self._warn_owner(item.owner, f"node {node} reports {item.uuid} too and is ignored")
 
     def duplicates(self, devices: "Sequence[GPUDevice]") -> None:
         """Record duplicates on the device that claims a UUID, and on the device that has it."""

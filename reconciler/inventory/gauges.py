@@ -42,14 +42,14 @@ class InventoryGauges:
             self.forget(node)
             return
         INVENTORY_DEVICES.labels(node).set(len(devices))
-        states = Counter(one.status.state.value for one in devices)
+        states = Counter(device.status.state.value for device in devices)
         for state in self._states.get(node, frozenset()) - states.keys():
             INVENTORY_DEVICES_STATE.remove(node, state)
         for state, count in states.items():
             INVENTORY_DEVICES_STATE.labels(node, state).set(count)
         self._states[node] = frozenset(states)
         self._show_conditions(node, inventory)
-        self._show_stale(node, sum(is_stale(one) for one in devices))
+        self._show_stale(node, sum(is_stale(device) for device in devices))
 
     def forget(self, node: "NodeName") -> None:
         """Drop the series of a node that is gone."""
@@ -73,7 +73,7 @@ class InventoryGauges:
 
     def _show_conditions(self, node: "NodeName", inventory: "GPUNodeInventory | None") -> None:
         shown = inventory.status.conditions if inventory is not None else None
-        conditions = {one.type: one.status for one in shown or ()}
+        conditions = {item.type: item.status for item in shown or ()}
         for condition in self._conditions.get(node, frozenset()) - conditions.keys():
             INVENTORY_CONDITION.remove(node, condition)
         for condition, status in conditions.items():

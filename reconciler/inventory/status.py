@@ -153,7 +153,7 @@ def shows_inventory(
         and shown.kubelet == wanted.kubelet
         and shown.managed is wanted.managed
         and (not merged.is_silent or shown.last_heartbeat == wanted.last_heartbeat)
-        and all(one in (shown.conditions or ()) for one in wanted.conditions or ())
+        and all(condition in (shown.conditions or ()) for condition in wanted.conditions or ())
     )
 
 

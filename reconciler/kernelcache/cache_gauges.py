@@ -44,13 +44,13 @@ class CacheGauges:
         self._replace(name, before, None)
 
     def _replace(self, name: "CacheName", before: _Shown | None, now: _Shown | None) -> None:
-        for one, sign in ((before, -1), (now, 1)):
-            if one is None:
+        for item, sign in ((before, -1), (now, 1)):
+            if item is None:
                 continue
-            CACHES.labels(one.state).inc(sign)
-            for state, count in one.nodes.items():
+            CACHES.labels(item.state).inc(sign)
+            for state, count in item.nodes.items():
                 NODES_OF_CACHES.labels(state).inc(sign * count)
-            for state, count in one.pods.items():
+            for state, count in item.pods.items():
                 PODS_OF_CACHES.labels(state).inc(sign * count)
         since = now.outdated_since if now is not None else None
         if since is not None:

@@ -52,10 +52,10 @@ class CacheNodeCleanup:
 
     async def reconcile(self, node: "NodeName") -> float | None:
         """Remove what is left of a node that is gone."""
-        left = [one for one in self._objects.of_node(node) if _is_to_go(one)]
+        left = [item for item in self._objects.of_node(node) if _is_to_go(item)]
         if not left or node in self._index.nodes or await self._exists(node):
             return None
-        again = [one for one in left if not await self._remove(one)]
+        again = [item for item in left if not await self._remove(item)]
         return RETRY_S if again else None
 
     async def _exists(self, node: "NodeName") -> bool:
@@ -71,7 +71,7 @@ class CacheNodeCleanup:
         """Remove the agent's finalizers and the object; return False where another writer was first."""
         namespace, name = found.key.namespace or None, found.key.node
         resource = GKM_CACHE_NODES if namespace else CLUSTER_GKM_CACHE_NODES
-        kept = [one for one in found.finalizers if not _FINALIZER.fullmatch(one)]
+        kept = [finalizer for finalizer in found.finalizers if not _FINALIZER.fullmatch(finalizer)]
         try:
             if len(kept) < len(found.finalizers):
                 patch = [
@@ -92,7 +92,9 @@ class CacheNodeCleanup:
 
 def _is_to_go(found: "CacheNodeFacts") -> bool:
     """Say whether there is something to remove: one that is deleted, and has others' finalizers, waits for them."""
-    return not found.is_deleting or any(_FINALIZER.fullmatch(one) for one in found.finalizers)
+    return not found.is_deleting or any(
+        _FINALIZER.fullmatch(finalizer) for finalizer in found.finalizers
+    )
 
 
 SPEC: Final = ControllerSpec(

@@ -164,7 +164,9 @@ class CacheStatusReconciler:
         """Show what still uses a cache that is being deleted; let it go once no node has it."""
         finalizers, ours = cache.metadata.finalizers or [], _finalizer(cache)
         if ours in finalizers and not self._sources.nodes.of_cache(cache.cache_name):
-            await self._write_finalizers(cache, [one for one in finalizers if one != ours])
+            await self._write_finalizers(
+                cache, [finalizer for finalizer in finalizers if finalizer != ours]
+            )
             return None
         await self._write_status(cache, _kept(self._shown(cache)))
         return None

@@ -84,7 +84,7 @@ def fitting_nodes(
     for node, there in nodes.items():
         verdict = verdicts.get(there)
         if verdict is None:
-            verdict = any(isinstance(device_fit(wanted, one), Fits) for one in there)
+            verdict = any(isinstance(device_fit(wanted, item), Fits) for item in there)
             verdicts[there] = verdict
         if verdict:
             found.add(node)

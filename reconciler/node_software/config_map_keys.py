@@ -39,6 +39,6 @@ class ConfigMapKeys:
                 namespace=self._namespace,
                 field_selector=f"metadata.name={name}",
             )
-            for one in listing.items:
-                found[name] = tuple(sorted({*(one.data or ()), *(one.binary_data or ())}))
+            for item in listing.items:
+                found[name] = tuple(sorted({*(item.data or ()), *(item.binary_data or ())}))
         return found

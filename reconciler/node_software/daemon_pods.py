@@ -86,13 +86,15 @@ class _Revision(Model, frozen=True):
 def daemon_pod(pod: OperandPodShown) -> DaemonPod:
     """Return the facts of a pod."""
     meta, status = pod.metadata, pod.status
-    owner = next((one.uid for one in meta.owner_references or () if one.controller), "")
+    owner = next(
+        (reference.uid for reference in meta.owner_references or () if reference.controller), ""
+    )
     containers = status.container_statuses or ()
     is_ready = (
         meta.deletion_timestamp is None
         and status.phase == "Running"
         and bool(containers)
-        and all(one.ready for one in containers)
+        and all(container.ready for container in containers)
     )
     return DaemonPod(
         node=pod.spec.node_name or _meant_for(pod.spec),
@@ -108,9 +110,9 @@ def _meant_for(spec: _PodSpec) -> str:
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     terms = affinity.required.node_selector_terms if affinity and affinity.required else None
     for term in terms or ():
-        for one in term.match_fields or ():
-            if one.get("key") == "metadata.name" and one.get("values"):
-                return str(one["values"][0])
+        for field in term.match_fields or ():
+            if field.get("key") == "metadata.name" and field.get("values"):
+                return str(field["values"][0])
     return "of a pod that is not bound"
 
 
@@ -118,22 +120,22 @@ def _reason(pod: OperandPodShown) -> str:
     status = pod.status
     if pod.metadata.deletion_timestamp is not None:
         return "its pod is being deleted"
-    for one in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
-        waiting, ended = one.state.waiting, one.state.terminated
-        if one.ready or (ended is not None and ended.exit_code == 0):
+    for item in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
+        waiting, ended = item.state.waiting, item.state.terminated
+        if item.ready or (ended is not None and ended.exit_code == 0):
             continue
-        failed = one.last_state.terminated or ended
+        failed = item.last_state.terminated or ended
         said = " ".join(failed.message.split()) if failed is not None and failed.exit_code else ""
         if waiting is not None and waiting.reason not in _USUAL:
             words = (waiting.reason, said or " ".join(waiting.message.split()))
         else:
             words = (
                 "has not succeeded"
-                if one in (status.init_container_statuses or ())
+                if item in (status.init_container_statuses or ())
                 else "is not ready",
                 said,
             )
-        return ": ".join(filter(None, (f"container {one.name}", *words)))
+        return ": ".join(filter(None, (f"container {item.name}", *words)))
     for condition in status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False":
             return f"its pod cannot be scheduled: {' '.join(condition.message.split())}"
@@ -204,9 +206,9 @@ class DaemonSetRollouts:
             label_selector=selector,
         )
         owned = [
-            one
-            for one in listing.items
-            if any(owner.uid == uid for owner in one.metadata.owner_references or ())
+            item
+            for item in listing.items
+            if any(owner.uid == uid for owner in item.metadata.owner_references or ())
         ]
-        newest = max(owned, key=lambda one: one.revision, default=None)
+        newest = max(owned, key=lambda item: item.revision, default=None)
         return (newest.metadata.label(REVISION_LABEL) or "") if newest is not None else ""

@@ -188,7 +188,9 @@ class DriverController:
     ) -> float:
         name, labels = driver.metadata.name, self._nodes.labels_by_node()
         value = owner_value(name)
-        owned = {node: one for node, one in labels.items() if one.get(DRIVER_OWNER_LABEL) == value}
+        owned = {
+            node: item for node, item in labels.items() if item.get(DRIVER_OWNER_LABEL) == value
+        }
         operands = await self._operands(driver, policy, software_groups(owned))
         live = await of_driver.software.read()
         wanted = wanted_state(

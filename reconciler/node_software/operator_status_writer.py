@@ -108,7 +108,11 @@ class OperatorStatusWriter:
             Conflict: the object changed.
             KubeError: it is not known whether it was written.
         """
-        kept = [one for one in item.metadata.finalizers or () if one != POLICY_FINALIZER]
+        kept = [
+            finalizer
+            for finalizer in item.metadata.finalizers or ()
+            if finalizer != POLICY_FINALIZER
+        ]
         await self._write_finalizers(item, kept)
 
     async def _write_finalizers(self, item: "OperatorObject", finalizers: list[str]) -> None:

@@ -181,18 +181,19 @@ class PolicyController:
             await self._pod_security.reconcile(self._terms.namespace)
         live = await self._software.read()
         wanted = [
-            replace(one, objects=passing_dead_nodes(one.objects, self._nodes.all()))
-            for one in await self._wanted(policy, software_groups(labels), live.served)
+            replace(item, objects=passing_dead_nodes(item.objects, self._nodes.all()))
+            for item in await self._wanted(policy, software_groups(labels), live.served)
         ]
         outcomes = await self._software.apply(
             wanted, live, propagation=lambda state: _propagation(policy, state)
         )
         shown = self._status.shown_states(policy)
         states = [
-            await self._state_status(one, outcomes[one.name], labels, shown=shown) for one in wanted
+            await self._state_status(item, outcomes[item.name], labels, shown=shown)
+            for item in wanted
         ]
         drivers = policy.spec.driver
-        upgrading = [name for name, one in labels.items() if is_upgrading(one)]
+        upgrading = [name for name, item in labels.items() if is_upgrading(item)]
         overall = overall_readiness(
             KIND,
             states,
@@ -239,8 +240,8 @@ class PolicyController:
                 state_vgpu_manager.NAME: state_vgpu_manager.nodes_without_manager(settings),
             }
             wanted = [
-                wanted_state(one, settings, served, without=without.get(one.name, {}))
-                for one in self._states
+                wanted_state(state, settings, served, without=without.get(state.name, {}))
+                for state in self._states
             ]
             self._built = inputs, wanted
         return self._built[1]
@@ -289,7 +290,7 @@ class PolicyController:
             if await self._client.is_not_served(GPU_CLUSTERS):
                 return ""
             raise
-        return next((str(one["metadata"]["name"]) for one in listing.items), "")
+        return next((str(item["metadata"]["name"]) for item in listing.items), "")
 
     async def _refuse(self, policy: "ClusterPolicy", cluster: str) -> float:
         text = (
@@ -355,12 +356,12 @@ class PolicyController:
 
     def _pause_s(self, overall: OverallReadiness, outcomes: "Collection[StateOutcome]") -> float:
         """Return when to look again: after growing pauses while the API server refuses an object."""
-        if any(one.is_refused for one in outcomes):
+        if any(outcome.is_refused for outcome in outcomes):
             return self._refused.fail()
         self._refused.succeed()
         match overall.reason:
             case BadReason.OPERAND_NOT_READY:
-                return REMOVAL_S if any(one.left for one in outcomes) else NOT_READY_S
+                return REMOVAL_S if any(outcome.left for outcome in outcomes) else NOT_READY_S
             case GoodReason.NFD_LABELS_MISSING:
                 return NFD_MISSING_S
             case _:
@@ -373,9 +374,9 @@ class PolicyController:
             gpu_nodes=len(self._nodes.labels_by_node()),
             has_nfd_labels=self._nodes.has_nfd_labels(),
             is_ready_by_state={
-                one.name: one.state is StateReadiness.READY
-                for one in states
-                if one.state is not StateReadiness.DISABLED
+                item.name: item.state is StateReadiness.READY
+                for item in states
+                if item.state is not StateReadiness.DISABLED
             },
         )
         show_policy(figures, now_s=now_s)

@@ -19,7 +19,7 @@ from reconciler.node_software.software_objects import RESOURCES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ASSETS: Final = tuple(one for state in POLICY_STATES for one in load_assets(state.name))
+_ASSETS: Final = tuple(asset for state in POLICY_STATES for asset in load_assets(state.name))
 _OF_POOLS_TOO: Final = frozenset({"ConfigMap", "DaemonSet"})
 """Kinds on which `pool.workloads` has the same rights, for any name."""
 _VERBS: Final = ("create", "delete", "list", "patch")
@@ -32,7 +32,7 @@ def _on_objects(*, namespaced: bool) -> "Iterator[PolicyRule]":
 
 
 def _passed_on(kind: str) -> "tuple[PolicyRule, ...]":
-    rules = [rule for one in _ASSETS if one["kind"] == kind for rule in one["rules"]]
+    rules = [rule for item in _ASSETS if item["kind"] == kind for rule in item["rules"]]
     found = (
         PolicyRule(
             group=group,

@@ -47,8 +47,8 @@ Json = dict[str, Any]
 STATES_AT_A_TIME: Final = 4
 """States do not wait for each other's round trips; objects of one state are written in order."""
 RESOURCES: Final[Mapping[str, Resource]] = {
-    one.kind: one
-    for one in (
+    item.kind: item
+    for item in (
         SERVICE_ACCOUNTS,
         ROLES,
         CLUSTER_ROLES,
@@ -177,7 +177,7 @@ class SoftwareObjects:
         """
         work = _Pass(
             live=live,
-            outcomes={one.name: StateOutcome(fault=one.fault) for one in wanted},
+            outcomes={item.name: StateOutcome(fault=item.fault) for item in wanted},
             propagation=propagation,
             keeps=keeps,
         )
@@ -192,7 +192,7 @@ class SoftwareObjects:
         failures = await write_until_failure(wanted, apply_state, at_a_time=STATES_AT_A_TIME)
         if failures:
             raise failures[0]
-        await self._prune(work, kept={one.name for one in wanted if one.fault is not None})
+        await self._prune(work, kept={item.name for item in wanted if item.fault is not None})
         _note_unreadable(live, wanted, work.outcomes)
         return work.outcomes
 
@@ -205,7 +205,7 @@ class SoftwareObjects:
             KubeError: it is not known whether an object was deleted.
         """
         left, refusals = await self._remove(
-            {name: one for name, one in live.objects.items() if not _is_foreign(one)},
+            {name: item for name, item in live.objects.items() if not _is_foreign(item)},
             propagation=lambda _state: propagation,
         )
         refusals += [Refusal("", kind, "", error) for kind, error in live.unreadable.items()]
@@ -268,7 +268,7 @@ class SoftwareObjects:
         if POLICY_STATE_LABEL in (meta.get("labels") or {}):
             return True
         managers = meta.get("managedFields") or ()
-        return all(one.get("manager") != self._field_manager for one in managers)
+        return all(manager.get("manager") != self._field_manager for manager in managers)
 
     async def _prune(self, work: _Pass, *, kept: set[str]) -> None:
         """Remove what no state wants; what states have that cannot be built stays."""
@@ -299,7 +299,7 @@ class SoftwareObjects:
         """Delete kind by kind; other kinds wait for DaemonSets, whose pods end first."""
         refusals: list[Refusal] = []
         for number, kinds in enumerate(_REMOVAL_STAGES):
-            stage = {name: one for name, one in objects.items() if name[0] in kinds}
+            stage = {name: item for name, item in objects.items() if name[0] in kinds}
             waits = False
             for name, found in stage.items():
                 state = _state_of(found)
@@ -311,7 +311,7 @@ class SoftwareObjects:
             if waits:
                 later = frozenset[str]().union(*_REMOVAL_STAGES[number:])
                 return [" ".join(name) for name in objects if name[0] in later], refusals
-        return [f"{one.kind} {one.name}" for one in refusals], refusals
+        return [f"{item.kind} {item.name}" for item in refusals], refusals
 
 
 def _note_refusal(outcome: StateOutcome, refusal: Refusal) -> None:
@@ -354,7 +354,9 @@ def _state_of(found: Json) -> str:
 
 def _is_foreign(found: Json) -> bool:
     """Say whether another controller owns the object."""
-    return any(one.get("controller") for one in found["metadata"].get("ownerReferences") or ())
+    return any(
+        metadata.get("controller") for metadata in found["metadata"].get("ownerReferences") or ()
+    )
 
 
 def _serves_as_it_is(body: Json, found: Json) -> bool:

@@ -39,6 +39,6 @@ def wanted_state(
     texts = sorted(set(without.values()))
     return WantedState(
         name=state.name,
-        objects=[signed(one) for one in objects],
+        objects=[signed(object_) for object_ in objects],
         fault=(StateFault.OS_UNKNOWN, "; ".join(texts)) if texts else None,
     )

@@ -89,7 +89,7 @@ class NodeOperands:
                 state = found["metadata"]["labels"][OPERAND_LABEL]
                 refusals.append(await self._applier.delete(state, name, found))
                 DAEMON_SET_OUTDATED.remove(name[1])
-        refused = [one for one in refusals if one is not None]
+        refused = [refusal for refusal in refusals if refusal is not None]
         self._report(refused)
         self._note_rollouts(desired, live)
         return RECHECK_S if desired or refused else None
@@ -97,17 +97,17 @@ class NodeOperands:
     def _desired(self, live: LiveObjects) -> dict[ObjectName, tuple[str, Json]]:
         nodes = list(self._nodes.values())
         return {
-            (one["kind"], one["metadata"]["name"]): (state.name, one)
+            (node["kind"], node["metadata"]["name"]): (state.name, node)
             for state in BOOTSTRAP_STATES
-            for one in passing_dead_nodes(
+            for node in passing_dead_nodes(
                 map(signed, state.objects(self._settings, live.served)), nodes
             )
         }
 
     def _report(self, refused: list[Refusal]) -> None:
         """Count every refusal, and report the first one once."""
-        for one in refused:
-            BOOTSTRAP_HANDLER_ERRORS.labels(one.state or KEY).inc()
+        for item in refused:
+            BOOTSTRAP_HANDLER_ERRORS.labels(item.state or KEY).inc()
         text = refused[0].text if refused else ""
         if text == self._reported:
             return

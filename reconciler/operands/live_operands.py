@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
 
 RESOURCES: Final[Mapping[str, Resource]] = {
-    one.kind: one
-    for one in (
+    item.kind: item
+    for item in (
         SERVICE_ACCOUNTS,
         ROLES,
         CLUSTER_ROLES,

@@ -15,7 +15,7 @@ from reconciler.operands.live_operands import RESOURCES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ASSETS: Final = tuple(one for state in BOOTSTRAP_STATES for one in load_assets(state.name))
+_ASSETS: Final = tuple(asset for state in BOOTSTRAP_STATES for asset in load_assets(state.name))
 _OF_POOLS_TOO: Final = frozenset({"ConfigMap", "DaemonSet"})
 """Kinds on which `pool.workloads` has the same rights, for any name."""
 
@@ -23,8 +23,8 @@ _OF_POOLS_TOO: Final = frozenset({"ConfigMap", "DaemonSet"})
 def names_by_kind() -> dict[str, tuple[str, ...]]:
     """Return the names of all objects that operands may have."""
     found: dict[str, set[str]] = defaultdict(set)
-    for one in _ASSETS:
-        found[one["kind"]].add(one["metadata"]["name"])
+    for item in _ASSETS:
+        found[item["kind"]].add(item["metadata"]["name"])
     return {kind: tuple(sorted(names)) for kind, names in sorted(found.items())}
 
 
@@ -41,8 +41,8 @@ def _on_objects(*, namespaced: bool) -> "Iterator[PolicyRule]":
 
 
 def _passed_on(kind: str) -> "Iterator[PolicyRule]":
-    for one in _ASSETS:
-        for rule in one["rules"] if one["kind"] == kind else ():
+    for item in _ASSETS:
+        for rule in item["rules"] if item["kind"] == kind else ():
             for group in rule["apiGroups"]:
                 yield PolicyRule(
                     group=group, resources=tuple(rule["resources"]), verbs=tuple(rule["verbs"])

@@ -60,7 +60,7 @@ class BindingRecovery:
         """Return doubtful bindings, and written ones that the watch has not shown for long."""
         now = self._context.now().monotonic
         unsettled = self._context.reader.unsettled()
-        proven = {one.id: self._proven[one.id] for one in unsettled if one.id in self._proven}
+        proven = {item.id: self._proven[item.id] for item in unsettled if item.id in self._proven}
         self._proven = proven
         return [
             reservation

@@ -87,7 +87,7 @@ class ExplanationTurns:
                 due.append((turn.explained_at, -pod.priority, pod.created, pod.uid, pod))
         for uid in self._turns.keys() - seen:
             self._turns[uid].waits_since = None
-        return [one[-1] for one in heapq.nsmallest(MOST_DUE, due)]
+        return [item[-1] for item in heapq.nsmallest(MOST_DUE, due)]
 
     def stale(
         self, shown: "Callable[[PodUid], PodFacts | None]", now: "Instant"

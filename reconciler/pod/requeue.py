@@ -165,7 +165,7 @@ class SchedulerRequeue:
             elif candidate.is_ready_again(now):
                 again.append((candidate.touched_at, pod))
             yield pod, has_turn
-        for _, pod in sorted(again, key=lambda one: one[0]):
+        for _, pod in sorted(again, key=lambda item: item[0]):
             if pod.demand.units <= left:
                 left -= pod.demand.units
                 del self._candidates[pod.uid]

@@ -170,8 +170,8 @@ class WaitExplanation:
         if self._now().monotonic < self._adopt_at:
             return
         self._adopt_at = self._now().monotonic + ADOPT_EVERY_S
-        for some in steps(list(self._reader.pods()), 1_000):
-            for pod in some:
+        for item in steps(list(self._reader.pods()), 1_000):
+            for pod in item:
                 self._turns.adopt(pod, self._now())
             await asyncio.sleep(0)
 

@@ -95,7 +95,7 @@ def show_capacity(
 
 def show_conditions(pool: "PoolName", conditions: "Iterable[Condition]") -> None:
     """Set the gauges of a pool's conditions; one that is not there is not True."""
-    true = {one.type for one in conditions if one.status == "True"}
+    true = {condition.type for condition in conditions if condition.status == "True"}
     for type_ in PoolCondition:
         POOL_CONDITION.labels(pool, type_.value).set(type_.value in true)
 
@@ -181,8 +181,8 @@ def forget_all() -> None:
 def _showing_devices(index: "DeviceIndex", catalog: "Catalog") -> "Iterator[None]":
     unassigned = 0
     reserved: Counter[PoolName] = Counter()
-    for some in steps(list(index.devices.all()), DEVICES_A_STEP):
-        for entry in some:
+    for device in steps(list(index.devices.all()), DEVICES_A_STEP):
+        for entry in device:
             pool = entry.facts.pool
             if pool is None:
                 unassigned += 1
@@ -196,9 +196,9 @@ def _showing_devices(index: "DeviceIndex", catalog: "Catalog") -> "Iterator[None
 
 def _show_reservations(reader: "AllocationReader", catalog: "Catalog", now: "Instant") -> None:
     phases = dict.fromkeys(ReservationPhase, 0)
-    for one in reader.reservations():
-        if one.has_units:
-            phases[one.phase] += 1
+    for reservation in reader.reservations():
+        if reservation.has_units:
+            phases[reservation.phase] += 1
     for phase, count in phases.items():
         RESERVATIONS.labels(phase.value).set(count)
     oldest = reader.oldest_reservations()

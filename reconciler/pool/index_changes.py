@@ -118,9 +118,9 @@ class IndexChangeDispatcher:
         self._usage.settle(now)
 
     async def _show_devices(self, devices: "Collection[DeviceName]") -> None:
-        for some in steps(list(devices), SERIES_A_TURN):
-            self._device_info.update(some)
-            self._usage.update(some, self._now().monotonic)
+        for device in steps(list(devices), SERIES_A_TURN):
+            self._device_info.update(device)
+            self._usage.update(device, self._now().monotonic)
             await asyncio.sleep(0)
 
     async def _set_gauges(self) -> None:

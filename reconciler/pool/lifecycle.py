@@ -166,7 +166,7 @@ class PoolLifecycle:
                 text = f"being deleted; waiting for {pods_text(usage.pods)}"
                 self._warn(pool, EventReason.POOL_TERMINATING, text)
             return LOOK_S
-        left = [one for one in finalizers if one != POOL_FINALIZER]
+        left = [finalizer for finalizer in finalizers if finalizer != POOL_FINALIZER]
         await self._write_finalizers(pool, left)
         return None
 

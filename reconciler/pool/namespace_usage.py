@@ -60,10 +60,10 @@ class NamespaceUsage:
             before = self._held.get(name, ())
             if held == before:
                 continue
-            for one in before:
-                changes[one.group] -= one.units
-            for one in held:
-                changes[one.group] += one.units
+            for item in before:
+                changes[item.group] -= item.units
+            for item in held:
+                changes[item.group] += item.units
             _show_pods(before, held)
             if held:
                 self._held[name] = held
@@ -116,10 +116,10 @@ def forget_namespace_usage() -> None:
 
 
 def _show_pods(before: "tuple[_Held, ...]", held: "tuple[_Held, ...]") -> None:
-    now_there = {(one.uuid, one.group[1], one.pod): one.units for one in held if one.pod}
-    for one in before:
-        place = (one.uuid, one.group[1], one.pod)
-        if one.pod and place not in now_there:
+    now_there = {(item.uuid, item.group[1], item.pod): item.units for item in held if item.pod}
+    for item in before:
+        place = (item.uuid, item.group[1], item.pod)
+        if item.pod and place not in now_there:
             DEVICE_HOLDER.remove(*place)
     for place, units in now_there.items():
         DEVICE_HOLDER.labels(*place).set(units)

@@ -46,8 +46,8 @@ class NodeValues:
     async def _is_repriced(self, costs: PlacementCosts) -> bool:
         free, rooms = 0, costs.no_room()
         nodes = list(self._index.state(costs.pool.name).nodes().values())
-        for some in steps(nodes, NODES_A_STEP):
-            some_free, some_rooms = free_room(costs, some)
+        for node in steps(nodes, NODES_A_STEP):
+            some_free, some_rooms = free_room(costs, node)
             free += some_free
             rooms = [a + b for a, b in zip(rooms, some_rooms, strict=True)]
             await asyncio.sleep(0)

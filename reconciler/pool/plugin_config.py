@@ -59,8 +59,8 @@ class PluginConfigFacts:
         """
         if self._is_complete:
             return
-        for some in steps(sorted(self._devices.nodes()), NODES_A_STEP):
-            for node in some:
+        for item in steps(sorted(self._devices.nodes()), NODES_A_STEP):
+            for node in item:
                 self.look_at(node)
             yield
         self._is_complete = True
@@ -80,7 +80,7 @@ class PluginConfigFacts:
     def look_at(self, node: "NodeName") -> "set[PoolName]":
         """Read the devices of a node; return the pools whose devices changed."""
         devices = self._devices.on_node(node)
-        wanted = {pool for one in devices if (pool := device_facts(one).pool) is not None}
+        wanted = {pool for device in devices if (pool := device_facts(device).pool) is not None}
         before = self._pools_on.get(node, set())
         changed = {pool for pool in wanted | before if self._refresh(pool, node, devices)}
         if wanted:
@@ -91,8 +91,8 @@ class PluginConfigFacts:
 
     def looking_at_pool(self, pool: "PoolName") -> "Iterator[None]":
         """Read the pool's object, in steps: its devices may have other units now."""
-        for some in steps(tuple(self._gpus.get(pool, ())), NODES_A_STEP):
-            for node in some:
+        for item in steps(tuple(self._gpus.get(pool, ())), NODES_A_STEP):
+            for node in item:
                 self._refresh(pool, node, self._devices.on_node(node))
             yield
 

@@ -56,14 +56,14 @@ _RECORDED_CONDITIONS: Final = {
     PoolCondition.CAPACITY_LOW: EventReason.CAPACITY_LOW,
 }
 """Conditions with an Event when they become True."""
-_OUR_NAMES: Final = frozenset(one.value for one in OURS)
+_OUR_NAMES: Final = frozenset(item.value for item in OURS)
 
 
 def _our_part(status: GPUPoolStatus) -> GPUPoolStatus:
     """Return the part of the status that this controller writes."""
-    ours = [one for one in status.conditions or () if one.type in _OUR_NAMES]
+    ours = [condition for condition in status.conditions or () if condition.type in _OUR_NAMES]
     order = [type_.value for type_ in OURS]
-    ours.sort(key=lambda one: order.index(one.type))
+    ours.sort(key=lambda our: order.index(our.type))
     return msgspec.structs.replace(status, conditions=ours, allocation=None, autoscaling=None)
 
 
@@ -139,11 +139,15 @@ class PoolStatus:
     def _show(self, pool: "GPUPool", state: "PoolState", status: GPUPoolStatus) -> None:
         show_capacity(pool.name, status.capacity, largest_free=status.capacity.largest_free)
         show_assignments(pool.name, sum(map(len, state.devices_by_node.values())))
-        others = [one for one in pool.status.conditions or () if one.type not in _OUR_NAMES]
+        others = [
+            condition
+            for condition in pool.status.conditions or ()
+            if condition.type not in _OUR_NAMES
+        ]
         show_conditions(pool.name, [*others, *(status.conditions or ())])
         moved, before = self._slots.get(pool.name, (-1, {}))
         if moved != state.sizes_moved:
-            after = {node: one.total for node, one in state.nodes().items()}
+            after = {node: item.total for node, item in state.nodes().items()}
             show_slots(pool.name, after, before)
             self._slots[pool.name] = (state.sizes_moved, after)
 
@@ -159,7 +163,7 @@ class PoolStatus:
         if recorded is None:
             recorded = _true_ones(shown)
         now_true = self._recorded[pool.name] = _true_ones(status)
-        for type_ in sorted(now_true - recorded, key=lambda one: one.value):
+        for type_ in sorted(now_true - recorded, key=lambda item: item.value):
             found = find_condition(status.conditions, type_)
             if found is not None:
                 self._recorder.warning(
@@ -172,7 +176,7 @@ class PoolStatus:
 
 def _true_ones(status: GPUPoolStatus) -> frozenset[PoolCondition]:
     return frozenset(
-        one for one in _RECORDED_CONDITIONS if is_condition_true(status.conditions, one)
+        item for item in _RECORDED_CONDITIONS if is_condition_true(status.conditions, item)
     )
 
 

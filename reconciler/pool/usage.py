@@ -21,9 +21,9 @@ def usage_of(reader: "AllocationReader", index: "DeviceIndex", name: "PoolName")
     devices = partitioned = 0
     for node in state.devices_by_node:
         entries = index.devices_on(name, node)
-        whole = [one for one in entries if one.facts.uuid and not one.facts.is_faulted]
+        whole = [item for item in entries if item.facts.uuid and not item.facts.is_faulted]
         devices += len(whole)
-        partitioned += sum(1 for one in whole if one.layout.count)
+        partitioned += sum(1 for item in whole if item.layout.count)
         for entry in entries:
             for uid, units in index.claims.occupants(entry).items():
                 held[uid] = held.get(uid, 0) + len(units)

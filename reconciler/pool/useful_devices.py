@@ -61,8 +61,8 @@ class UsefulDevices:
         free = lost = 0.0
         pods: Counter[tuple[int, str]] = Counter()
         largest = {ANY: 0, ALIGNED: 0}
-        for some in steps(list(state.nodes().items()), NODES_A_STEP):
-            for name, node in some:
+        for item in steps(list(state.nodes().items()), NODES_A_STEP):
+            for name, node in item:
                 if not node.is_reservable or not node.free:
                     continue
                 entries = self._index.devices_on(pool.name, name)

@@ -76,8 +76,8 @@ class PoolValidityCache:
         if (before and before.spec) != (after and after.spec):
             for node in list(self._devices.nodes() | self._answers_by_node.keys()):
                 self._count(node, {pool})
-        for one in sorted(affected):
-            self._validate(one)
+        for item in sorted(affected):
+            self._validate(item)
 
     def node_changed(self, name: str) -> None:
         """Read the devices of a node again."""
@@ -112,7 +112,7 @@ class PoolValidityCache:
         if pool is None:
             self._validity.pop(name, None)
             return
-        rivals = [self._pools[one] for one in self._names_by_resource[pool.resource_name]]
+        rivals = [self._pools[item] for item in self._names_by_resource[pool.resource_name]]
         can, cannot = self._answers.get(name, _NONE)
         known = True if can else (False if cannot else None)
         validity = validate_pool(pool, rivals, can_make_profile=known)

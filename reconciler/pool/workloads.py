@@ -123,7 +123,7 @@ class PoolWorkloads:
         self._client = client
         self._applier = ObjectApplier(
             client,
-            {one.kind: one for one in (CONFIG_MAPS, DAEMON_SETS)},
+            {item.kind: item for item in (CONFIG_MAPS, DAEMON_SETS)},
             field_manager=FIELD_MANAGER,
             recorder=recorder,
             now=now,
@@ -163,7 +163,7 @@ class PoolWorkloads:
             (DAEMON_SETS, self._daemon_sets.of(name)),
         ):
             wanted = {
-                one["metadata"]["name"]: one for one in desired if one["kind"] == resource.kind
+                item["metadata"]["name"]: item for item in desired if item["kind"] == resource.kind
             }
             for key in sorted(wanted.keys() | live.keys()):
                 found = _Found(key, live.get(key))

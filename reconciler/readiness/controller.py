@@ -81,18 +81,18 @@ class NodeSources:
         return NodeSoftwareFacts(
             is_managed=inventory.status.managed,
             devices=len(devices),
-            complete=sum(1 for one in devices if one.status.uuid),
-            faulted=sum(1 for one in devices if one.is_faulted),
-            has_driver=bool(driver.version) or any(one.status.uuid for one in devices),
+            complete=sum(1 for device in devices if device.status.uuid),
+            faulted=sum(1 for device in devices if device.is_faulted),
+            has_driver=bool(driver.version) or any(device.status.uuid for device in devices),
             has_toolkit=bool(driver.toolkit_version),
             operands=self.operands.sights(node),
             heartbeat_age_s=self._heartbeat_age_s(node),
-            has_workloads=any(self._is_in_use(one.name) for one in devices),
+            has_workloads=any(self._is_in_use(device.name) for device in devices),
         )
 
     def _heartbeat_age_s(self, node: NodeName) -> float | None:
         ages = (age_s(node) for age_s in self.heartbeats)
-        return next((one for one in ages if one is not None), None)
+        return next((age for age in ages if age is not None), None)
 
     def _is_in_use(self, name: "DeviceName") -> bool:
         entry = self.index.devices.get(name)
@@ -145,7 +145,7 @@ class NodeBootstrap:
         conditions = conditions_of(
             readiness, shown.conditions, generation=inventory.metadata.generation, now=now.utc
         )
-        operands = (_dated(one, shown.operands, now=now.utc) for one in readiness.operands)
+        operands = (_dated(operand, shown.operands, now=now.utc) for operand in readiness.operands)
         wanted = _Part(
             phase=readiness.phase,
             operands=_by_name(operands),
@@ -173,7 +173,7 @@ class NodeBootstrap:
         """Write our part; return False where the inventory is gone."""
         status: dict[str, object] = {
             "phase": wanted.phase,
-            "operands": [_operand_body(one) for one in wanted.operands],
+            "operands": [_operand_body(operand) for operand in wanted.operands],
             "conditions": wanted.conditions,
         }
         if wanted.monitoring != Monitoring():
@@ -189,7 +189,7 @@ class NodeBootstrap:
         if unseen is not None:
             return unseen
         status = inventory.status
-        ours = (one for one in status.conditions or () if one.type in OURS)
+        ours = (condition for condition in status.conditions or () if condition.type in OURS)
         return _Part(
             phase=status.phase,
             operands=_by_name(status.operands or ()),
@@ -217,18 +217,18 @@ def _dated(
 ) -> "OperandStatus":
     """Return a component with the time from which on it is ready, or is not."""
     as_before = (
-        one.since for one in shown if (one.name, one.ready) == (operand.name, operand.ready)
+        item.since for item in shown if (item.name, item.ready) == (operand.name, operand.ready)
     )
     since = next(as_before, "") or format_time(now)
     return msgspec.structs.replace(operand, since=since)
 
 
 def _by_name(operands: "Iterable[OperandStatus]") -> "tuple[OperandStatus, ...]":
-    return tuple(sorted(operands, key=lambda one: one.name))
+    return tuple(sorted(operands, key=lambda operand: operand.name))
 
 
 def _in_order(conditions: "Iterable[Condition]") -> "tuple[Condition, ...]":
-    return tuple(sorted(conditions, key=lambda one: OURS.index(one.type)))
+    return tuple(sorted(conditions, key=lambda condition: OURS.index(condition.type)))
 
 
 def _operand_body(operand: "OperandStatus") -> dict[str, object]:

@@ -33,7 +33,7 @@ class BootstrapGauges:
             self._forget_phase(node)
             BOOTSTRAP_PHASE.labels(node, phase).set(1)
             self._phases[node] = phase
-        true = frozenset(one.type for one in conditions if one.status == "True")
+        true = frozenset(condition.type for condition in conditions if condition.status == "True")
         before = self._true.get(node, frozenset())
         for type_ in before - true:
             BOOTSTRAP_CONDITION.remove(node, type_)

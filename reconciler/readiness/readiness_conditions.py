@@ -73,7 +73,7 @@ def conditions_of(
 
 def recalled(status: "GPUNodeInventoryStatus") -> BootstrapState:
     """Return the state by a status; a check without a condition is undecided."""
-    shown = {one.type: one for one in status.conditions or ()}
+    shown = {item.type: item for item in status.conditions or ()}
     states = {check: CheckState() for check in Check}
     for check, type_, up in _OF_CHECKS:
         condition = shown.get(type_.value)

@@ -31,13 +31,13 @@ def record_missing(
     written: "Iterable[Condition]",
 ) -> None:
     """Record each part that was just written as not ready, and was not shown so before."""
-    before = {one.type for one in shown if _is_missing(one)}
-    for one in written:
-        if _is_missing(one) and one.type in _REASONS and one.type not in before:
+    before = {item.type for item in shown if _is_missing(item)}
+    for item in written:
+        if _is_missing(item) and item.type in _REASONS and item.type not in before:
             recorder.warning(
                 ObjectReference.to(GPU_NODE_INVENTORIES, inventory.metadata),
-                _REASONS[one.type],
-                one.message,
+                _REASONS[item.type],
+                item.message,
                 action=ACTION,
             )
 

@@ -33,11 +33,12 @@ def _difference(wanted: object, shown: object, path: str) -> str:
             key = _key_of(wanted)
             if key is None:
                 is_same = len(wanted) == len(shown) and not any(
-                    _difference(one, other, "[]") for one, other in zip(wanted, shown, strict=True)
+                    _difference(item, other, "[]")
+                    for item, other in zip(wanted, shown, strict=True)
                 )
                 return "" if is_same else path
-            by_key = {one.get(key): one for one in shown}
-            pairs = [(f"[{one[key]}]", one, by_key.get(one[key])) for one in wanted]
+            by_key = {item.get(key): item for item in shown}
+            pairs = [(f"[{item[key]}]", item, by_key.get(item[key])) for item in wanted]
         case _:
             return "" if wanted == shown else path
     found = (_difference(value, other, path + key) for key, value, other in pairs)
@@ -55,6 +56,6 @@ def _stored(amount: object) -> object:
 def _key_of(items: Sequence[object]) -> str | None:
     """Return the merge key of a list's items; None for an atomic list."""
     for key in ("mountPath", "uid", "name"):
-        if items and all(isinstance(one, dict) and key in one for one in items):
+        if items and all(isinstance(item, dict) and key in item for item in items):
             return key
     return None

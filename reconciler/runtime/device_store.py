@@ -55,7 +55,7 @@ def _shared(device: GPUDevice) -> GPUDevice:
             meta,
             labels=_texts(tuple(meta.labels.items())) if meta.labels else None,
             annotations=_texts(tuple(meta.annotations.items())) if meta.annotations else None,
-            owner_references=[_owner(one) for one in owners] if owners else None,
+            owner_references=[_owner(owner) for owner in owners] if owners else None,
         ),
         status=msgspec.structs.replace(
             status,
@@ -63,10 +63,11 @@ def _shared(device: GPUDevice) -> GPUDevice:
             product=intern(status.product),
             compute_capability=intern(status.compute_capability),
             pci=_pci(status.pci),
-            links=[_link(one) for one in links] if links else links,
+            links=[_link(link) for link in links] if links else links,
             pool_ref=_pool(status.pool_ref) if status.pool_ref is not None else None,
             units=_units(status.units),
-            conditions=[_condition(one) for one in status.conditions or ()] or status.conditions,
+            conditions=[_condition(condition) for condition in status.conditions or ()]
+            or status.conditions,
         ),
     )
 

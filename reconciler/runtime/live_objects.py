@@ -61,7 +61,7 @@ async def list_objects(
             continue
         if kind in OPTIONAL_KINDS:
             served.add(kind)
-        objects |= {(kind, one["metadata"]["name"]): one for one in listing.items}
+        objects |= {(kind, item["metadata"]["name"]): item for item in listing.items}
     return LiveObjects(
         objects=objects, served=ServedKinds(kinds=frozenset(served)), unreadable=unreadable
     )

@@ -63,7 +63,7 @@ class Refusal:
         """Return object and answer; the message of an admission policy, which is its only cause, as a whole."""
         error = self.error
         causes = (error.details.causes if error.details else None) or ()
-        answers = (": ".join(filter(None, (one.field, one.message))) for one in causes)
+        answers = (": ".join(filter(None, (cause.field, cause.message))) for cause in causes)
         answer = "; ".join(filter(None, answers)) or error.message
         reason = error.reason or type(error).__name__
         shown = f"{error.status} {reason}: {answer}"

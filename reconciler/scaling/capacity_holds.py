@@ -88,8 +88,8 @@ class CapacityHolds:
         refused: set[tuple[Demand, int, ComputeResources]] = set()
         # what did not fit: units only become fewer, and pods ahead more
         count = 0
-        for some in steps(waiting):
-            for pod in some:
+        for item in steps(waiting):
+            for pod in item:
                 if not self._gated.is_gated(pod):
                     self._let_go_first(pod, pool, ahead=ahead, fits_since=fits_since)
                     continue
@@ -178,7 +178,7 @@ def request_of(pod: "PodFacts", pool: "PoolFacts", id_: "ReservationId") -> Plac
 def _pools_of_gated_pods(context: ControllerContext) -> "Iterable[PoolName]":
     """Return the pools of gated pods, those without an object among them."""
     resources = {pod.demand.resource for pod in context.reader.pods() if pod.awaits_capacity}
-    served = {one: context.index.pool_of(one) for one in resources}
+    served = {item: context.index.pool_of(item) for item in resources}
     return [
         pool.name if pool is not None else PoolName(resource.removeprefix(RESOURCE_PREFIX))
         for resource, pool in served.items()

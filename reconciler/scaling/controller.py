@@ -173,12 +173,12 @@ class PoolScaler:
 
         An object that is in the way of one node keeps no other from being asked for; silence of the API server does.
         """
-        cancelled = {one.id for one in decided.cancels}
+        cancelled = {item.id for item in decided.cancels}
         refused: Exception | None = None
         try:
-            for one in observed:
-                if one.id in cancelled or _is_left_over(one):
-                    await backend.cancel(one)
+            for item in observed:
+                if item.id in cancelled or _is_left_over(item):
+                    await backend.cancel(item)
             for wanted in decided.requests:
                 try:
                     await backend.ensure(wanted, terms)
@@ -229,7 +229,7 @@ class PoolScaler:
     ) -> None:
         show_requests(name, observed)
         show_waits(name, decided.waits)
-        self._show_leaks(name, sum(len(one.signals) for one in observed if _is_left_over(one)))
+        self._show_leaks(name, sum(len(item.signals) for item in observed if _is_left_over(item)))
 
     def _show_leaks(self, name: PoolName, count: int) -> None:
         before = self._leaks.pop(name, 0)

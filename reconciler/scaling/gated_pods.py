@@ -72,7 +72,7 @@ class GatedPods:
             pod = self._reader.pod(reservation.uid)
             if pod is not None and reservation.has_units and self.is_gated(pod):
                 found.append((pod, reservation))
-        return sorted(found, key=lambda one: order(one[0]))
+        return sorted(found, key=lambda item: order(item[0]))
 
     def is_gated(self, pod: "PodFacts") -> bool:
         """Say whether the pod has our gate and no other one."""

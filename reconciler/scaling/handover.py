@@ -203,7 +203,7 @@ class NodeHandover:
                 return False
             known = self._catalog.pools.get(pool.name)
             if known is not None and any(
-                (one.key, one.effect) not in there for one in known.taints
+                (item.key, item.effect) not in there for item in known.taints
             ):
                 return False
         opened = without_startup_taint(node)
@@ -236,11 +236,11 @@ class NodeHandover:
         """Return the pending pods with reserved units on a node, in order."""
         found = [
             pod
-            for one in self._reader.reservations()
-            if one.node == name
-            and one.phase is ReservationPhase.CONFIRMED
-            and one.uid is not None
-            and (pod := self._reader.pod(one.uid)) is not None
+            for reservation in self._reader.reservations()
+            if reservation.node == name
+            and reservation.phase is ReservationPhase.CONFIRMED
+            and reservation.uid is not None
+            and (pod := self._reader.pod(reservation.uid)) is not None
             and pod.phase is PodPhase.PENDING
         ]
         return sorted(found, key=order)
@@ -255,8 +255,8 @@ class NodeHandover:
             namespace=self._namespace,
             label_selector=f"{COMPONENT_LABEL}={SCALE_SIGNAL},{SCALE_REQUEST_LABEL}={request}",
         )
-        for one in found.items:
-            meta = one.metadata
+        for item in found.items:
+            meta = item.metadata
             with contextlib.suppress(NotFound, Conflict):  # gone, or another one by now
                 await self._client.delete(
                     PODS, meta.name, namespace=self._namespace, uid=meta.uid, grace_period_s=0

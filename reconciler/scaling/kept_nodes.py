@@ -85,7 +85,7 @@ class KeptNodes:
         kept: frozenset[NodeName] = frozenset()
         if scales and scaling is not None:
             permanent = {
-                one.name for one in self._nodes(nodes) if NODE_POOL_LABEL not in one.labels
+                item.name for item in self._nodes(nodes) if NODE_POOL_LABEL not in item.labels
             }
             kept = keep_nodes(scaling.terms, nodes, permanent=permanent) - permanent
         self._kept[name] = kept

@@ -34,7 +34,7 @@ class LeavingNodes:
             return
         ended = self._state.release_on(name)
         if ended:
-            pods = sorted(one.reservation.pod for one in ended)
+            pods = sorted(item.reservation.pod for item in ended)
             _log.info("node leaves: its reservations have ended", node=name, pods=pods)
 
 

@@ -130,7 +130,7 @@ class NodeClaimWatch:
         self._count_duplicate(watched, terms)
         again_s = self._tell_foreign(watched, terms)
         due_s = await self._delete_when_due(watched, terms)
-        return min((one for one in (again_s, due_s) if one is not None), default=None)
+        return min((item for item in (again_s, due_s) if item is not None), default=None)
 
     # --- what it is ---
 
@@ -143,7 +143,9 @@ class NodeClaimWatch:
                 continue
             if claim.request is not None and is_id_of(terms.pool, claim.request):
                 return terms
-            if claim.request is None and claim.node_pool in {one.node_pool for one in terms.shapes}:
+            if claim.request is None and claim.node_pool in {
+                shape.node_pool for shape in terms.shapes
+            }:
                 return terms
         return None
 
@@ -218,7 +220,7 @@ class NodeClaimWatch:
         self._record_on_pool(terms, event)
 
     def _last_facts(self, claim: "ClaimFacts") -> "ClaimFacts":
-        return next((one for one in self._claims.deleted() if one.uid == claim.uid), claim)
+        return next((item for item in self._claims.deleted() if item.uid == claim.uid), claim)
 
     def _tell_foreign(self, watched: _Watched, terms: "ScalingTerms") -> float | None:
         """Record a NodeClaim without a request, once `pool.scaling` has seen it; return when to look again."""
@@ -227,11 +229,11 @@ class NodeClaimWatch:
         if claim.request is None or watched.is_foreign_told:
             return None
         if seen is None or all(
-            one.claim is None or one.claim.uid != claim.uid for one in seen.observed
+            item.claim is None or item.claim.uid != claim.uid for item in seen.observed
         ):
             age_s = self._now().monotonic - watched.seen_at
             return VIEW_AGAIN_S if age_s < VIEW_WITHIN_S else None
-        if claim.uid in {one.uid for one in foreign_claims(seen.observed)}:
+        if claim.uid in {item.uid for item in foreign_claims(seen.observed)}:
             watched.is_foreign_told = True
             self._record_on_pool(terms, foreign_claim(terms.pool.name, claim))
         return None
@@ -302,17 +304,17 @@ class NodeClaimWatch:
         if not claim.node:
             return False
         entries = self._index.devices_on(terms.pool.name, node)
-        if any(one.layout.ids and not one.facts.is_faulted for one in entries):
+        if any(entry.layout.ids and not entry.facts.is_faulted for entry in entries):
             return True
-        return any(self._index.devices[one].taken for one in self._index.devices.on_node(node))
+        return any(self._index.devices[item].taken for item in self._index.devices.on_node(node))
 
 
 def _claims_of_node(context: "ControllerContext", node: NodeName) -> "Iterable[str]":
     """Return the NodeClaims of a node that are on their way."""
     return [
-        one.name
-        for one in context.caches.node_claims
-        if one.node == node and not one.initialized.is_true
+        claim.name
+        for claim in context.caches.node_claims
+        if claim.node == node and not claim.initialized.is_true
     ]
 
 

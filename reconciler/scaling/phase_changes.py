@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _READY: Final = frozenset({RequestPhase.AGENT_READY, RequestPhase.RESERVED})
 _ASKED: Final = frozenset({RequestPhase.PLANNED.value, RequestPhase.SIGNALLED.value})
-_PHASES: Final = {one.value: one for one in RequestPhase}
+_PHASES: Final = {item.value: item for item in RequestPhase}
 
 
 def count_changes(
@@ -32,7 +32,7 @@ def count_changes(
     known: "Sequence[ScaleRequestStatus]",
 ) -> None:
     """Count phases that ended, nodes that came, requests that failed or were withdrawn."""
-    before = {one.id: one for one in known}
+    before = {item.id: item for item in known}
     for request in failures_seen(observed, known):
         if request.failure is not None:
             count_failure(pool, request.failure)
@@ -56,7 +56,7 @@ def _count_end(shown: "ScaleRequestStatus", request: "ObservedRequest") -> None:
 
 def _asked_at(request: "ObservedRequest") -> "dt.datetime":
     """Return when the node was asked for: by its signal, or as far as its NodeClaim shows."""
-    times = [one.created for one in request.signals]
+    times = [signal.created for signal in request.signals]
     if request.claim is not None:
         times.append(request.claim.created)
     return min((*times, request.since))

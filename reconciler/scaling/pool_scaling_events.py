@@ -50,8 +50,8 @@ def record_conditions(
 
 
 def record_cancels(recorder: "EventRecorder", pool: "GPUPool", cancels: "Iterable[Cancel]") -> None:
-    for one in cancels:
-        request_cancelled(one).record(recorder, ObjectReference.to(GPU_POOLS, pool.metadata))
+    for cancel in cancels:
+        request_cancelled(cancel).record(recorder, ObjectReference.to(GPU_POOLS, pool.metadata))
 
 
 def record_short_nodes(

@@ -18,8 +18,8 @@ UNKNOWN_TIME: Final = dt.datetime.max.replace(tzinfo=dt.UTC)
 def requested_nodes(index: "DeviceIndex", pool: "PoolFacts") -> "dict[RequestId, RequestedNode]":
     """Return the nodes of the pool's requests; of two with one id the one that is handed over, else the first by name."""
     found: dict[RequestId, RequestedNode] = {}
-    labelled = (one for one in index.nodes.values() if SCALE_REQUEST_LABEL in one.labels)
-    for facts in sorted(labelled, key=lambda one: one.name):
+    labelled = (item for item in index.nodes.values() if SCALE_REQUEST_LABEL in item.labels)
+    for facts in sorted(labelled, key=lambda item: item.name):
         node = requested_node(index, pool, facts)
         if node is None or not is_id_of(pool, node.request):
             continue
@@ -51,7 +51,7 @@ def node_of_request(
         created=UNKNOWN_TIME,
         is_ready=node.is_ready,
         is_leaving=node.is_leaving,
-        has_startup_taint=any(one.key == AGENT_NOT_READY_TAINT for one in node.taints),
+        has_startup_taint=any(taint.key == AGENT_NOT_READY_TAINT for taint in node.taints),
         indexed_units=indexed,
         allocatable_units=allocatable,
         reserved_units=figures.reserved if figures is not None else 0,

@@ -155,7 +155,7 @@ def _node_pool(facts: ScalingFacts) -> tuple[NodePoolValid, str]:
         return NodePoolValid.INVALID, "; ".join(faults[name] for name in sorted(faults))
     if facts.spec_faults:
         return NodePoolValid.SPEC, "; ".join(facts.spec_faults)
-    foreign = sorted(one.name for one in foreign_claims(facts.observed))
+    foreign = sorted(claim.name for claim in foreign_claims(facts.observed))
     if foreign:
         text = (
             f"NodeClaims with the label of a request that this control plane did not make: {listed(foreign)}; remove"
@@ -171,10 +171,10 @@ def _node_pool(facts: ScalingFacts) -> tuple[NodePoolValid, str]:
 def _shapes_text(history: "Iterable[ShapeHistory]", generation: int) -> str:
     """Return which shapes are left alone, though no pod waits for it."""
     parts = [
-        f"shape {one.shape}{f' in zone {one.zone}' if one.zone else ''} "
-        + ("is left out" if one.excluded_at == generation else f"failed lately ({one.reason})")
-        + (f": {one.message}" if one.message else "")
-        for one in history
-        if one.excluded_at == generation or one.retry_after is not None
+        f"shape {item.shape}{f' in zone {item.zone}' if item.zone else ''} "
+        + ("is left out" if item.excluded_at == generation else f"failed lately ({item.reason})")
+        + (f": {item.message}" if item.message else "")
+        for item in history
+        if item.excluded_at == generation or item.retry_after is not None
     ]
     return "; ".join(parts) or "every shape can be asked for"

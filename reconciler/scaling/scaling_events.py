@@ -137,7 +137,9 @@ def budget_exhausted(message: str) -> ScalingEvent:
 
 def claim_details(claim: "ClaimFacts") -> str:
     """Return instance type, zone and capacity type, as far as they are known."""
-    return ", ".join(one for one in (claim.instance_type, claim.zone, claim.capacity_type) if one)
+    return ", ".join(
+        item for item in (claim.instance_type, claim.zone, claim.capacity_type) if item
+    )
 
 
 def _node_of(request: "ObservedRequest") -> str:

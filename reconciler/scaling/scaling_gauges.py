@@ -58,18 +58,22 @@ def show_requests(pool: "PoolName", requests: "Iterable[ObservedRequest]") -> No
     for failure in Failure:
         SCALE_FAILURES.labels(pool, failure.value)
     SCALE_REQUESTS.remove_by_labels({"pool": pool})
-    for phase, count in Counter(one.phase.value for one in requests).items():
+    for phase, count in Counter(request.phase.value for request in requests).items():
         SCALE_REQUESTS.labels(pool, phase).set(count)
-    SMART_PODS_ACTIVE.labels(pool).set(sum(len(one.signals) for one in requests))
+    SMART_PODS_ACTIVE.labels(pool).set(sum(len(request.signals) for request in requests))
     SCALE_INFLIGHT_DEVICES.labels(pool).set(
-        sum(one.shape.devices for one in requests if one.is_in_flight and one.shape is not None)
+        sum(
+            request.shape.devices
+            for request in requests
+            if request.is_in_flight and request.shape is not None
+        )
     )
 
 
 def show_waits(pool: "PoolName", waits: "Mapping[PodUid, PodWait]") -> None:
     """Set the number of pods that no node comes for."""
     SCALE_WAITING_PODS.remove_by_labels({"pool": pool})
-    for reason, count in Counter(one.reason.value for one in waits.values()).items():
+    for reason, count in Counter(wait.reason.value for wait in waits.values()).items():
         SCALE_WAITING_PODS.labels(pool, reason).set(count)
 
 

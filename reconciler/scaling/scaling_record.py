@@ -108,7 +108,7 @@ class ScalingRecord:
             known=self.known(pool),
             now=now,
         )
-        names = sorted({one.node_pool for one in terms.shapes})
+        names = sorted({shape.node_pool for shape in terms.shapes})
         found = {name: facts for name in names if (facts := self._caches.node_pools.get(name))}
         checks = {name: node_pool_fault(terms, name, found.get(name)) for name in names}
         return CountedPool(
@@ -188,7 +188,7 @@ class ScalingRecord:
         totals = self._totals.pop(name, None)
         if totals is not None:
             day = self._now().utc.date()
-            self._former = {key: one for key, one in self._former.items() if one.day == day}
+            self._former = {key: item for key, item in self._former.items() if item.day == day}
             self._former[name] = totals
         self._counters.pop(name, None)
 
@@ -220,10 +220,14 @@ class ScalingRecord:
         claims, nodes = self._caches.node_claims, self._index.nodes.values()
         return frozenset(
             (
-                *(one.id for one in observed),
-                *(one.request for one in claims if one.request is not None),
-                *(one.request for one in claims.deleted() if one.request is not None),
-                *(RequestId(id_) for one in nodes if (id_ := one.labels.get(SCALE_REQUEST_LABEL))),
+                *(item.id for item in observed),
+                *(claim.request for claim in claims if claim.request is not None),
+                *(item.request for item in claims.deleted() if item.request is not None),
+                *(
+                    RequestId(id_)
+                    for node in nodes
+                    if (id_ := node.labels.get(SCALE_REQUEST_LABEL))
+                ),
             )
         )
 

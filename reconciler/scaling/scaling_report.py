@@ -56,11 +56,11 @@ def _plan(plan: "ScalingPlan", pod_name: "PodName") -> dict[str, Any]:
         "new": _listed(
             [
                 {
-                    "id": one.id,
-                    "shape": one.shape.name,
-                    "pods": pods(one.pods),
+                    "id": request.id,
+                    "shape": request.shape.name,
+                    "pods": pods(request.pods),
                 }
-                for one in plan.requests
+                for request in plan.requests
             ]
         ),
         "assigned": _listed(

@@ -97,7 +97,7 @@ def write_after_s(shown: AutoscalingStatus | None, status: AutoscalingStatus) ->
 
 
 def _phase(look: ScalingLook) -> str:
-    if look.plan.requests or any(one.is_in_flight for one in look.observed):
+    if look.plan.requests or any(item.is_in_flight for item in look.observed):
         return "Scaling"
     is_blocked = look.plan.waits or look.plan.warm_wait is not None
     return "Blocked" if is_blocked else "Idle"
@@ -107,15 +107,15 @@ def _requests(
     look: ScalingLook, known: "Sequence[ScaleRequestStatus]", now: dt.datetime
 ) -> "Iterator[ScaleRequestStatus]":
     assigned = look.plan.assigned
-    ids = {one.id for one in look.observed}
-    by_id = {one.id: one for one in known}
+    ids = {item.id for item in look.observed}
+    by_id = {item.id: item for item in known}
     for request in look.observed:
         yield request_status(request, assigned, known=by_id.get(request.id))
     for planned in look.plan.requests:
         if planned.id not in ids:
             shown = by_id.get(planned.id)
             yield _planned(planned, shown.since if shown is not None else format_time(now))
-    ids |= {one.id for one in look.plan.requests}
+    ids |= {item.id for item in look.plan.requests}
     for before in known:
         if before.id not in ids and before.phase in _UNANSWERED and not before.node_claim:
             was_withdrawn = before.phase == RequestPhase.SUPERSEDED.value
@@ -156,7 +156,7 @@ def request_status(
 
 def _former_shape(request: "ObservedRequest", known: ScaleRequestStatus | None) -> str:
     """Return the name of a shape that is not in the spec any more: it may come back."""
-    named = next((one.shape for one in request.signals if one.shape), "")
+    named = next((signal.shape for signal in request.signals if signal.shape), "")
     return named or (known.shape if known is not None else "")
 
 
@@ -173,15 +173,17 @@ def _planned(request: "NodeRequest", since: str) -> ScaleRequestStatus:
 
 
 def _without_figures(status: AutoscalingStatus) -> AutoscalingStatus:
-    conditions = [msgspec.structs.replace(one, message="") for one in status.conditions or ()]
+    conditions = [
+        msgspec.structs.replace(condition, message="") for condition in status.conditions or ()
+    ]
     return msgspec.structs.replace(
         status, usage=None, other_day=None, day="", spent="", counted_at="", conditions=conditions
     )
 
 
 def _messages(status: AutoscalingStatus) -> list[str]:
-    return [one.message for one in status.conditions or ()]
+    return [condition.message for condition in status.conditions or ()]
 
 
 def _devices(status: AutoscalingStatus) -> dict[str, int]:
-    return {one.state: one.devices for one in status.usage or ()}
+    return {item.state: item.devices for item in status.usage or ()}

@@ -49,9 +49,9 @@ class ScalingView:
     def awaited_units(self, request: "RequestId") -> int:
         """Return how many units a node is to have before it is handed over; 0 where it failed, or nothing is known."""
         for pool in self.pools.values():
-            for one in pool.observed:
-                if one.id == request and one.shape is not None and one.is_in_flight:
-                    return one.shape.units
+            for item in pool.observed:
+                if item.id == request and item.shape is not None and item.is_in_flight:
+                    return item.shape.units
         return 0
 
 

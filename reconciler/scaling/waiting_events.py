@@ -68,8 +68,8 @@ def _news(
     plan: "ScalingPlan", observed: "Sequence[ObservedRequest]"
 ) -> "Iterator[tuple[PodUid, tuple[str, ScalingEvent]]]":
     """Yield for each pod what distinguishes its state, and its Event."""
-    events = {one.id: node_awaited(one) for one in observed}
-    events |= {one.id: node_requested(one) for one in plan.requests}
+    events = {item.id: node_awaited(item) for item in observed}
+    events |= {request.id: node_requested(request) for request in plan.requests}
     for id_, pods in plan.assigned.items():
         if id_ in events:
             for uid in pods:

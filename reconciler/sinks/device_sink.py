@@ -57,8 +57,8 @@ class DeviceSink:
             for name in gone:
                 self._forget(name)
             yield
-        for some in steps(items):
-            for item in some:
+        for entry in steps(items):
+            for item in entry:
                 self._take_over(item, is_event=False)
             yield
 

@@ -132,7 +132,7 @@ class GKMCacheNodeSink:
             self._of_node.setdefault(key.node, set()).add(key)
         elif before is not None:
             self._forget(key)
-        then, caches = (one.caches if one is not None else {} for one in (before, now))
+        then, caches = (item.caches if item is not None else {} for item in (before, now))
         changed = [name for name in {**then, **caches} if then.get(name) != caches.get(name)]
         for name in changed:
             self._put(CacheName(namespace=key.namespace, name=name), key.node, caches.get(name))

@@ -61,7 +61,7 @@ def record_mismatch(found: "AllocationMismatch", recorder: "EventRecorder") -> N
     )
     if found.pool is not None and not recorder.is_muted:
         ALLOCATION_MISMATCHES.labels(found.pool).inc()
-    assigned = sorted({unit for some in (pod.devices or {}).values() for unit in some})
+    assigned = sorted({unit for device in (pod.devices or {}).values() for unit in device})
     note = (
         f"kubelet on node {pod.node} allocated {', '.join(sorted(found.unassigned))} instead of"
         f" {', '.join(assigned)}; accounting follows kubelet"
@@ -95,8 +95,8 @@ class InventorySink:
             for name in gone:
                 self.discard(self.store.by_name[name])
             yield
-        for some in steps(items):
-            for item in some:
+        for entry in steps(items):
+            for item in entry:
                 self.upsert(item)
             yield
 

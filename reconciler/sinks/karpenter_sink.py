@@ -56,7 +56,7 @@ _REMEMBERED: Final = 1024
 
 def observe_claim(claim: "NodeClaim") -> ClaimFacts:
     meta, status = claim.metadata, claim.status
-    by_type = {one.type: one for one in status.conditions or ()}
+    by_type = {condition.type: condition for condition in status.conditions or ()}
     request = meta.label(SCALE_REQUEST_LABEL)
     return ClaimFacts(
         name=meta.name,
@@ -77,7 +77,9 @@ def observe_claim(claim: "NodeClaim") -> ClaimFacts:
 
 def observe_node_pool(pool: "NodePool") -> NodePoolFacts:
     spec, template = pool.spec, pool.spec.template
-    ready = next((one for one in pool.status.conditions or () if one.type == "Ready"), None)
+    ready = next(
+        (condition for condition in pool.status.conditions or () if condition.type == "Ready"), None
+    )
     return NodePoolFacts(
         name=pool.metadata.name,
         labels=template.metadata.labels or {},
@@ -174,8 +176,8 @@ class NodeClaimSink:
     def replacing(self, items: "Sequence[ClaimFacts]") -> "Iterator[None]":
         """Take over a full list in steps; removals come first."""
         uids = {item.uid for item in items}
-        for some in steps(sorted(self._store.keys())):
-            for name in some:
+        for key in steps(sorted(self._store.keys())):
+            for name in key:
                 known = self._store.get(name)
                 if known is not None and known.uid not in uids:
                     self.discard(known)

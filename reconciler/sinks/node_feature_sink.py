@@ -100,7 +100,8 @@ class NodeFeatureSink:
     def heartbeat(self, node: NodeName) -> dt.datetime | None:
         """Return the time of the latest heartbeat, if there is one."""
         return max(
-            (one.heartbeat for one in self.on_node(node) if one.heartbeat is not None), default=None
+            (item.heartbeat for item in self.on_node(node) if item.heartbeat is not None),
+            default=None,
         )
 
     def health(self, node: NodeName) -> "Mapping[str, tuple[str, str]]":

@@ -36,8 +36,8 @@ class NodeSink:
             for name in gone:
                 self._forget(name)
             yield
-        for some in steps(items):
-            for node in some:
+        for item in steps(items):
+            for node in item:
                 self.upsert(node)
             yield
 

@@ -155,14 +155,17 @@ def projection(terms: OperandTerms) -> "Callable[[OperandPodObject], OperandPod 
 def _operand_pod(pod: OperandPodObject, operand: Operand, terms: OperandTerms) -> OperandPod:
     inits = pod.status.init_container_statuses or ()
     is_ready = pod.metadata.deletion_timestamp is None and any(
-        one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ()
+        condition.type == "Ready" and condition.status == "True"
+        for condition in pod.status.conditions or ()
     )
     is_exporter = operand is Operand.DCGM_EXPORTER
-    waits_for = next((one for one in inits if not _has_passed(one)), None)
+    waits_for = next((init for init in inits if not _has_passed(init)), None)
     held_up = [waits_for] if waits_for else pod.status.container_statuses or ()
     # A pod that is ready has no cause: a difference in it would be a change of the node.
     cause = (
-        "" if is_ready else next((one.cause for one in held_up if not one.ready and one.cause), "")
+        ""
+        if is_ready
+        else next((item.cause for item in held_up if not item.ready and item.cause), "")
     )
     # The validator checks its steps again while it runs, and names the one that has failed since.
     failed = f"{cause.partition(':')[0]}{STEP_SUFFIX}"
@@ -174,7 +177,7 @@ def _operand_pod(pod: OperandPodObject, operand: Operand, terms: OperandTerms) -
         waits_for=waits_for.name if waits_for else "",
         cause=cause,
         passed=frozenset(
-            intern(one.name) for one in inits if _has_passed(one) and one.name != failed
+            intern(init.name) for init in inits if _has_passed(init) and init.name != failed
         ),
         ip=pod.status.pod_ip if is_exporter else "",
         port=_metrics_port(pod.spec, terms) if is_exporter else 0,

@@ -50,8 +50,8 @@ class OperandPodSink:
 
     def replacing(self, items: "Sequence[OperandPod]") -> "Iterator[None]":
         """Take over a full list in steps; removals come last, since an operand may only have moved."""
-        for some in steps(items):
-            for item in some:
+        for entry in steps(items):
+            for item in entry:
                 self.upsert(item)
             yield
         refs = {item.ref for item in items}
@@ -93,8 +93,8 @@ class OperandPodSink:
 
     def _best(self, operand: Operand, node: "NodeName") -> "OperandPod | None":
         """Return the node's pod of an operand: a ready one first, since a rollout may have two."""
-        pods = [one for one in self._store.of(node).values() if one.operand is operand]
-        return min(pods, key=lambda one: (not one.is_ready, one.ref), default=None)
+        pods = [item for item in self._store.of(node).values() if item.operand is operand]
+        return min(pods, key=lambda pod: (not pod.is_ready, pod.ref), default=None)
 
     def _sight(self, operand: Operand, node: "NodeName") -> OperandFacts:
         pod = self._best(operand, node)

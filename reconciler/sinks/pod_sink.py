@@ -65,28 +65,30 @@ class PodSink:
 
         Earlier ones free units that later ones may use.
         """
-        yield from self._replacing_unitless([one for one in items if isinstance(one, UnitlessPod)])
-        pods = [one for one in items if not isinstance(one, UnitlessPod)]
+        yield from self._replacing_unitless(
+            [item for item in items if isinstance(item, UnitlessPod)]
+        )
+        pods = [item for item in items if not isinstance(item, UnitlessPod)]
         uids = {facts.uid for facts in pods}
         for gone in steps([pod.uid for pod in self._reader.pods() if pod.uid not in uids]):
             for uid in gone:
                 self._allocation_state.discard_pod(uid)
             yield
-        for some in steps(sorted(pods, key=lambda pod: pod.phase.turn)):
-            for facts in some:
+        for item in steps(sorted(pods, key=lambda pod: pod.phase.turn)):
+            for facts in item:
                 self._observe(facts)
             yield
 
     def _replacing_unitless(self, items: "Sequence[UnitlessPod]") -> "Iterator[None]":
         uids = {pod.uid for pod in items}
         for gone in steps(
-            [one for one in self._allocation_state.unitless_pods() if one not in uids]
+            [item for item in self._allocation_state.unitless_pods() if item not in uids]
         ):
             for uid in gone:
                 self._allocation_state.discard_unitless(uid)
             yield
-        for some in steps(items):
-            for pod in some:
+        for item in steps(items):
+            for pod in item:
                 self._allocation_state.observe_unitless(pod)
             yield
 

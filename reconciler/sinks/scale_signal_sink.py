@@ -62,7 +62,10 @@ def observe_signal(pod: SignalPod) -> SignalFacts | None:
     devices = meta.annotation(SCALE_DEVICES_ANNOTATION) or ""
     pool, shape = meta.label(SCALING_POOL_LABEL) or "", meta.annotation(SHAPE_ANNOTATION) or ""
     is_named = bool(request) and meta.name == f"scale-{request}"
-    marked = next((one for one in pod.status.conditions or () if _is_unschedulable(one)), None)
+    marked = next(
+        (condition for condition in pod.status.conditions or () if _is_unschedulable(condition)),
+        None,
+    )
     # Deadlines begin when the autoscaler was asked, and the clock of that time is the one that they are compared with.
     asked_at = parse_time(marked.last_transition_time) if marked is not None else None
     return SignalFacts(

@@ -216,7 +216,7 @@ class Removal:
 
     def _overdue_text(self, plan: RemovalPlan, cause: str) -> str:
         left = [*(step.target for step in plan.steps), *plan.going]
-        finalizers = sorted({name for one in plan.going for name in one.finalizers})
+        finalizers = sorted({name for item in plan.going for name in item.finalizers})
         texts = [
             f"{len(left)} objects are left after {self._options.timeout_s:g} s, first {left[0].text}",
             f"finalizers of others hold some back: {', '.join(finalizers)}" if finalizers else "",
@@ -336,7 +336,7 @@ class Removal:
             )
             if not listing.items:
                 break
-            names = ", ".join(one.metadata.name for one in listing.items[:3])
+            names = ", ".join(item.metadata.name for item in listing.items[:3])
             if self._clock.monotonic() > until:
                 self._report(f"server: {len(listing.items)} pods have not ended, first {names}")
                 break

@@ -209,17 +209,17 @@ def plan_removal(found: Found, *, keeps_lease: bool = False) -> RemovalPlan:
     by_stage: dict[Stage, list[Step]] = {stage: [] for stage in Stage}
     going: list[FoundObject] = []
     for stage in Stage:
-        for one in sorted(found.of(stage), key=_rank):
-            if one.helm_release and stage in {Stage.APPLIED, Stage.NAMESPACE}:
+        for item in sorted(found.of(stage), key=_rank):
+            if item.helm_release and stage in {Stage.APPLIED, Stage.NAMESPACE}:
                 continue
-            if keeps_lease and (one.resource == LEASES or stage is Stage.NAMESPACE):
+            if keeps_lease and (item.resource == LEASES or stage is Stage.NAMESPACE):
                 continue
             if stage is Stage.FINALIZERS:
-                by_stage[stage] += _without_our_finalizers(one)
-            elif one.is_being_deleted:
-                going.append(one)
+                by_stage[stage] += _without_our_finalizers(item)
+            elif item.is_being_deleted:
+                going.append(item)
             else:
-                by_stage[stage].append(Step(stage=stage, action=RemovalAction.DELETE, target=one))
+                by_stage[stage].append(Step(stage=stage, action=RemovalAction.DELETE, target=item))
     if found.of(Stage.OBJECTS):
         # A definition would wait for its objects, and could then not be made again meanwhile.
         by_stage[Stage.DEFINITIONS] = []
@@ -257,11 +257,11 @@ def _rank(one: FoundObject) -> tuple[int, str, str]:
 
 def _stopping(found: Found) -> "Iterator[Step]":
     if found.lease is not None and found.lease.holder != HOLDER:
-        for one in found.of(Stage.STATE):
-            if one.resource == LEASES and one.name != constants.SCHEDULER_LEASE_NAME:
-                yield Step(stage=Stage.SERVER, action=RemovalAction.HOLD, target=one)
-    for one in found.running_deployments:
-        yield Step(stage=Stage.SERVER, action=RemovalAction.SCALE, target=one)
+        for item in found.of(Stage.STATE):
+            if item.resource == LEASES and item.name != constants.SCHEDULER_LEASE_NAME:
+                yield Step(stage=Stage.SERVER, action=RemovalAction.HOLD, target=item)
+    for deployment in found.running_deployments:
+        yield Step(stage=Stage.SERVER, action=RemovalAction.SCALE, target=deployment)
 
 
 def _without_our_finalizers(one: FoundObject) -> "Iterator[Step]":
@@ -411,16 +411,16 @@ def left_texts(found: Found, *, now: "dt.datetime") -> "Iterator[str]":
             " them: a pod that is deleted then stays Terminating until a control plane is installed again"
         )
     if found.kept:
-        kinds = sorted({one.resource.kind for one in found.kept})
+        kinds = sorted({item.resource.kind for item in found.kept})
         counts = (
-            f"{sum(one.resource.kind == kind for one in found.kept)} {kind}s" for kind in kinds
+            f"{sum(item.resource.kind == kind for item in found.kept)} {kind}s" for kind in kinds
         )
         yield f"{', '.join(counts)}: --delete-crds deletes them"
     by_release: dict[str, int] = {}
     for stage in Stage:
-        for one in found.of(stage):
-            if one.helm_release and stage in {Stage.APPLIED, Stage.NAMESPACE}:
-                by_release[one.helm_release] = by_release.get(one.helm_release, 0) + 1
+        for item in found.of(stage):
+            if item.helm_release and stage in {Stage.APPLIED, Stage.NAMESPACE}:
+                by_release[item.helm_release] = by_release.get(item.helm_release, 0) + 1
     for release, count in sorted(by_release.items()):
         yield f"{count} objects of the Helm release {release}: helm uninstall deletes them"
 

@@ -203,7 +203,7 @@ class _PodWithVolumes(Model, frozen=True):
 
 def _mounting_pod(pod: _PodWithVolumes) -> str | None:
     """Return a pod that is on a node and has a volume of a kernel cache, as namespace/name."""
-    drivers = {one.csi.driver for one in pod.spec.volumes or () if one.csi is not None}
+    drivers = {volume.csi.driver for volume in pod.spec.volumes or () if volume.csi is not None}
     is_over = not pod.spec.node_name or pod.status.phase in {"Failed", "Succeeded"}
     if is_over or DRIVER_NAME not in drivers:
         return None
@@ -241,17 +241,17 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
         ),
         Stage.AGENTS: [*await _agents(reading, own.namespace), *software],
         Stage.NODE_FEATURES: [
-            one
-            for one in await reading.all_of(NODE_FEATURES, namespace=own.namespace)
-            if one.name.startswith(
+            item
+            for item in await reading.all_of(NODE_FEATURES, namespace=own.namespace)
+            if item.name.startswith(
                 (constants.AGENT_FEATURE_PREFIX, constants.DETECTOR_FEATURE_PREFIX)
             )
         ],
         Stage.FINALIZERS: [
-            one
+            item
             for kind in with_finalizers
-            for one in await reading.all_of(kind)
-            if any(is_our_finalizer(name) for name in one.finalizers)
+            for item in await reading.all_of(kind)
+            if any(is_our_finalizer(name) for name in item.finalizers)
         ],
         Stage.POLICIES: await reading.policies(*_POLICIES_OF_OTHERS),
         Stage.STATE: [*await _state(reading, own), *secrets],
@@ -272,7 +272,9 @@ async def survey(client: "KubeClient", scope: RemovalScope) -> Found:
         objects_by_stage={stage: tuple(found) for stage, found in objects.items()},
         nodes=tuple(await reading.projected(NODES, Node, _found_node)),
         running_deployments=tuple(
-            _found(DEPLOYMENTS, one.metadata) for one in deployments if one.spec.replicas
+            _found(DEPLOYMENTS, deployment.metadata)
+            for deployment in deployments
+            if deployment.spec.replicas
         ),
         lease=await reading.lease(own),
         namespace=await reading.labelled_namespace(own.namespace),
@@ -351,7 +353,7 @@ class _Reading:
         objects = await self.listed(
             resource, _Object, namespace=namespace, label_selector=label_selector
         )
-        return [_found(resource, one.metadata) for one in objects]
+        return [_found(resource, object_.metadata) for object_ in objects]
 
     async def named(
         self, resource: "Resource", *names: str, namespace: str | None = None
@@ -433,9 +435,9 @@ async def _agents(reading: _Reading, namespace: str) -> list[FoundObject]:
 async def _node_software(reading: _Reading, namespace: str) -> list[FoundObject]:
     """Return the objects of ClusterPolicies and NVIDIADrivers."""
     return [
-        one
+        item
         for resource in SOFTWARE_RESOURCES.values()
-        for one in await reading.all_of(
+        for item in await reading.all_of(
             resource,
             namespace=namespace if resource.namespaced else None,
             label_selector=POLICY_STATE_LABEL,
@@ -454,8 +456,8 @@ async def _secrets(reading: _Reading, own: "OwnObjects") -> tuple[list[FoundObje
         namespace=own.namespace,
     )
     return (
-        [one for one in found if not one.is_issued],
-        [one for one in found if one.is_issued],
+        [item for item in found if not item.is_issued],
+        [item for item in found if item.is_issued],
     )
 
 
@@ -472,7 +474,7 @@ async def _state(reading: _Reading, own: "OwnObjects") -> list[FoundObject]:
 async def _kinds(reading: _Reading) -> tuple[list[FoundObject], list[FoundObject]]:
     """Return the definitions of our kinds, and the objects; the term is the server's state."""
     definitions = await reading.named(
-        CUSTOM_RESOURCE_DEFINITIONS, *(f"{one.plural}.{one.group}" for one in _DEFINED)
+        CUSTOM_RESOURCE_DEFINITIONS, *(f"{item.plural}.{item.group}" for item in _DEFINED)
     )
     objects: list[FoundObject] = []
     for resource in _DEFINED:
@@ -491,7 +493,7 @@ async def _applied(reading: _Reading, namespace: str) -> list[FoundObject]:
         selector = f"{PART_OF_US},!{POOL_LABEL},!{OPERAND_LABEL}"
         found += await reading.all_of(resource, namespace=namespace, label_selector=selector)
     secrets = await reading.named(SECRETS, *_ISSUED_SECRETS, namespace=namespace)
-    found += [one for one in secrets if one.is_issued]
+    found += [secret for secret in secrets if secret.is_issued]
     found += await reading.all_of(
         ROLE_BINDINGS, namespace=_SYSTEM_NAMESPACE, label_selector=PART_OF_US
     )
@@ -504,7 +506,7 @@ async def _applied(reading: _Reading, namespace: str) -> list[FoundObject]:
 async def _namespace(reading: _Reading, namespace: str) -> list[FoundObject]:
     """Return our Namespace if it was applied with the control plane and has no pods of others."""
     rendered = await reading.all_of(NAMESPACES, label_selector=PART_OF_US)
-    ours = [one for one in rendered if one.name == namespace]
+    ours = [item for item in rendered if item.name == namespace]
     if not ours:
         return []
     others = await reading.all_of(

@@ -173,7 +173,7 @@ def _bootstrap_terms(settings: "Settings") -> BootstrapTerms:
             Operand.DCGM: terms.dcgm.requirement,
             Operand.DCGM_EXPORTER: terms.dcgm_exporter.requirement,
         },
-        installed=frozenset(one for one, is_run in runs.items() if is_run),
+        installed=frozenset(item for item, is_run in runs.items() if is_run),
         debounce=DebounceTerms(
             good_samples=terms.good_samples,
             bad_samples=terms.bad_samples,
@@ -210,7 +210,7 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
             driver_libraries=agent.driver_libraries or "",
             exports_metrics=settings.bootstrap.exports_nvml,
             node_selector={**plugin.node_selector, **agent.node_selector},
-            node_affinity=tuple(_requirement(one) for one in agent.node_affinity),
+            node_affinity=tuple(_requirement(item) for item in agent.node_affinity),
             caches=_node_cache_settings(settings),
             pods=_pod_settings(agent),
         ),
@@ -218,7 +218,7 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
             is_enabled=detector.enabled,
             image=detector.image,
             node_selector=detector.node_selector,
-            node_affinity=tuple(_requirement(one) for one in detector.node_affinity),
+            node_affinity=tuple(_requirement(item) for item in detector.node_affinity),
             pods=_pod_settings(detector),
         ),
     )
@@ -272,7 +272,9 @@ def bootstrap_operands(settings: "Settings") -> BootstrapOperands:
         placement=PlacementTerms(
             affinity={"nodeAffinity": on_nodes_with_devices(agent.node_affinity)},
             node_selector=agent.node_selector,
-            tolerations=tuple(msgspec.to_builtins(one) for one in agent.pods.tolerations),
+            tolerations=tuple(
+                msgspec.to_builtins(toleration) for toleration in agent.pods.tolerations
+            ),
             priority_class=agent.pods.priority_class,
         ),
         validator=ValidatorSettings(
@@ -353,7 +355,9 @@ def _pod_settings(
         image_pull_secrets=settings.image_pull_secrets,
         requests=settings.resources.requests,
         limits=settings.resources.limits,
-        tolerations=tuple(Toleration(**one.model_dump()) for one in settings.tolerations),
+        tolerations=tuple(
+            Toleration(**toleration.model_dump()) for toleration in settings.tolerations
+        ),
         priority_class=settings.priority_class,
     )
 
@@ -373,10 +377,10 @@ def check_images(settings: "Settings") -> None:
         BadSettingsError: one does not; container runtimes would take it from docker.io.
     """
     images = operand_images(settings)
-    unnamed = [one for one in images if not names_registry(one)]
+    unnamed = [image for image in images if not names_registry(image)]
     if unnamed:
         raise BadSettingsError(
-            f"device_plugin.image, node_agent.image, node_detector.image, bootstrap: {', '.join(repr(one) for one in unnamed)} names no"
+            f"device_plugin.image, node_agent.image, node_detector.image, bootstrap: {', '.join(repr(item) for item in unnamed)} names no"
             " registry, and privileged DaemonSets are made of it: set them to what `make image` built, as"
             " registry.example.com/gpu-control-plane@sha256:..., or make no DaemonSets"
             " (device_plugin.mode None, node_agent.enabled false, bootstrap.operands External)"

@@ -23,7 +23,7 @@ async def open_listeners(host: str, port: int) -> list[socket.socket]:
     listeners: list[socket.socket] = []
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, address in dict.fromkeys((one[0], one[4]) for one in found):
+        for family, address in dict.fromkeys((item[0], item[4]) for item in found):
             listeners.append(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
     except BaseException as error:
         for listener in listeners:

@@ -65,6 +65,7 @@ def _policy(settings: "CacheVerificationSettings") -> SignaturePolicy | None:
     if not settings.keys and not settings.identities:
         return None
     identities = [
-        SignerIdentity(subject=one.subject, issuer=one.issuer) for one in settings.identities
+        SignerIdentity(subject=identity.subject, issuer=identity.issuer)
+        for identity in settings.identities
     ]
     return read_signature_policy(Verification(keys=list(settings.keys), identities=identities))

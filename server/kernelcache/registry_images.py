@@ -52,7 +52,7 @@ AT_A_TIME: Final = 16
 """Questions that are asked at once; more wait, within their time."""
 OF_A_NAMESPACE: Final = 4
 """Of them, those of one namespace, and those of ClusterGKMCaches: a registry that hangs keeps no others out."""
-_PLATFORMS: Final = tuple(ImagePlatform(architecture=one) for one in ("amd64", "arm64"))
+_PLATFORMS: Final = tuple(ImagePlatform(architecture=item) for item in ("amd64", "arm64"))
 """Of an index: nodes take the image of their own, and the facts are those of the first that there is."""
 _UNKNOWN: Final = "unknown namespaces"
 """No namespace has such a name."""
@@ -97,7 +97,7 @@ class RegistryImages:
         self._slots = asyncio.Semaphore(AT_A_TIME)
         # Namespace -> its slots, while a question has or awaits one.
         self._slots_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        for outcome in (*(one.value for one in VerificationOutcome), _FAILED):
+        for outcome in (*(item.value for item in VerificationOutcome), _FAILED):
             VERIFICATIONS.labels(outcome)
 
     async def run(self) -> NoReturn:
@@ -171,8 +171,8 @@ class RegistryImages:
             text = f"{question.reference}: gpu-control-plane is starting; try again"
             return ImageFault(text=text, is_transient=True)
         # All of them are of one namespace.
-        namespace = next((one.namespace for one in question.pull_secrets), "")
-        names = [one.name for one in question.pull_secrets]
+        namespace = next((secret.namespace for secret in question.pull_secrets), "")
+        names = [secret.name for secret in question.pull_secrets]
         credentials = parse_docker_configs(await self._secrets.read(namespace, names))
         client = RegistryClient(self._connections, credentials, self._clock)
         reference = question.reference

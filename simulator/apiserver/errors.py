@@ -92,7 +92,7 @@ def wrong_type(field: str, value: object, detail: str) -> InvalidField:
 
 
 def unsupported_value(field: str, value: object, supported: "Iterable[object]") -> InvalidField:
-    listed = ", ".join(show(each) for each in supported)
+    listed = ", ".join(show(item) for item in supported)
     return InvalidField(
         field,
         "FieldValueNotSupported",

@@ -196,7 +196,7 @@ def _validate_deleting(metadata: Json, before: Json) -> "Iterator[InvalidField]"
         return
     added = set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ())
     if added:
-        listed = ", ".join(f'"{each}"' for each in sorted(added))
+        listed = ", ".join(f'"{item}"' for item in sorted(added))
         yield forbidden_field(
             "metadata.finalizers",
             "no new finalizers can be added if the object is being deleted, found new finalizers "

@@ -47,9 +47,9 @@ class RequestLog:
     def writes(self, *, user: str | None = None, path: str = "") -> list[LoggedRequest]:
         """Return the write requests of one user or of all, whose path contains the text."""
         return [
-            each
-            for each in self._requests
-            if each.is_write and path in each.path and user in {None, each.user}
+            request
+            for request in self._requests
+            if request.is_write and path in request.path and user in {None, request.user}
         ]
 
     def clear(self) -> None:

@@ -150,7 +150,7 @@ class InMemoryApiServer:
 
     def stored(self, resource: "ResourceType") -> list[Json]:
         """Return the objects of a kind, without a request; not to be changed."""
-        return [each.body for each in self._store.collection(resource).all()]
+        return [item.body for item in self._store.collection(resource).all()]
 
     def snapshot(self) -> StoreBackup:
         """Return a backup of all objects."""

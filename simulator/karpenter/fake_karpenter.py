@@ -73,7 +73,7 @@ class FakeKarpenter:
     ) -> None:
         self._client = client
         self._clock = clock
-        self._types = {one.name: one for one in types}
+        self._types = {type_.name: type_ for type_ in types}
         self._times = times or KarpenterTimes()
         self._faults = faults or CloudFaults()
         self._changed = asyncio.Event()

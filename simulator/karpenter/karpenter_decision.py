@@ -32,7 +32,9 @@ def decide(look: "Look") -> "list[Action]":
     if _is_batch_complete(look):
         memory.batch_from = memory.batch_until = None
         # until the next batch, where a NodeClaim is not launched yet
-        if not memory.awaited and all(one.is_launched or one.is_going for one in claims.values()):
+        if not memory.awaited and all(
+            item.is_launched or item.is_going for item in claims.values()
+        ):
             written += _provision(look)
     return written
 
@@ -106,8 +108,8 @@ def _node_pool_status(look: "Look", pool: "SeenNodePool") -> "list[Action]":
     )
     claims = look.sight.claims_of(pool.name)
     used = total_of(
-        {name: parse_milli(str(text)) for name, text in (one.status.allocatable or {}).items()}
-        for one in claims
+        {name: parse_milli(str(text)) for name, text in (claim.status.allocatable or {}).items()}
+        for claim in claims
     )
     add(used, {NODES_LIMIT: 1000 * len(claims)})
     shown = {name: parse_milli(str(text)) for name, text in (pool.status.resources or {}).items()}

@@ -79,7 +79,7 @@ def with_conditions(
     without: "Iterable[str]" = (),
 ) -> list[Json] | None:
     """Return conditions with changes of type, status, reason and message; None where nothing changes."""
-    by_type = {one.type: one for one in shown or ()}
+    by_type = {item.type: item for item in shown or ()}
     before = dict(by_type)
     for type_ in without:
         by_type.pop(type_, None)
@@ -96,7 +96,7 @@ def with_conditions(
         )
     if by_type == before:
         return None
-    return [_json(one) for one in by_type.values()]
+    return [_json(item) for item in by_type.values()]
 
 
 def _json(condition: Condition) -> Json:

@@ -64,8 +64,8 @@ class LabelValues:
 
     def and_(self, other: "LabelValues") -> "LabelValues":
         """Return the values that both allow."""
-        above = [one for one in (self.above, other.above) if one is not None]
-        below = [one for one in (self.below, other.below) if one is not None]
+        above = [item for item in (self.above, other.above) if item is not None]
+        below = [item for item in (self.below, other.below) if item is not None]
         both = functools.partial(
             LabelValues,
             above=max(above, default=None),
@@ -75,7 +75,7 @@ class LabelValues:
         if self.is_complement and other.is_complement:
             return both(self.values | other.values)
         listed, rest = (other, self) if self.is_complement else (self, other)
-        kept = frozenset(one for one in listed.values if rest.allows(one))
+        kept = frozenset(value for value in listed.values if rest.allows(value))
         return both(kept, is_complement=False)
 
     @property
@@ -94,9 +94,9 @@ class LabelRequirements:
     def of(cls, expressions: "Iterable[Mapping[str, Any]]") -> Self:
         """Return those of a list of expressions, which must all hold."""
         found: dict[str, LabelValues] = {}
-        for one in expressions:
-            wanted = LabelValues.of(one["operator"], one.get("values") or ())
-            key = one["key"]
+        for expression in expressions:
+            wanted = LabelValues.of(expression["operator"], expression.get("values") or ())
+            key = expression["key"]
             found[key] = found[key].and_(wanted) if key in found else wanted
         return cls(found)
 

@@ -54,7 +54,7 @@ _EPHEMERAL: Final = (
 
 def hash_of(node_pool: "SeenNodePool") -> str:
     """Return the hash of what of a NodePool's template makes its nodes drift when it changes."""
-    spec = {key: one for key, one in node_pool.node_spec.items() if key != "requirements"}
+    spec = {key: item for key, item in node_pool.node_spec.items() if key != "requirements"}
     content = json.dumps([node_pool.spec.template.get("metadata"), spec], sort_keys=True)
     return str(int(hashlib.sha256(content.encode()).hexdigest()[:15], 16))
 
@@ -69,8 +69,12 @@ def create(new: "NewClaim", memory: "Memory") -> Write:
     template = pool.spec.template.get("metadata") or {}
     labels = dict(new.requirements.custom_labels(str(int(digest[:12], 16))))
     in_types = {"key": INSTANCE_TYPE_LABEL, "operator": "In", "values": [t.name for t in new.types]}
-    others = [one for one in new.requirements.expressions() if one["key"] != INSTANCE_TYPE_LABEL]
-    if CAPACITY_TYPE_LABEL not in {one["key"] for one in others}:
+    others = [
+        expression
+        for expression in new.requirements.expressions()
+        if expression["key"] != INSTANCE_TYPE_LABEL
+    ]
+    if CAPACITY_TYPE_LABEL not in {other["key"] for other in others}:
         offered = {o.capacity_type for type_ in new.types for o in type_.offerings}
         others.append({"key": CAPACITY_TYPE_LABEL, "operator": "In", "values": sorted(offered)})
     owner = {
@@ -80,7 +84,7 @@ def create(new: "NewClaim", memory: "Memory") -> Write:
         "uid": pool.metadata.uid,
         "blockOwnerDeletion": True,
     }
-    spec = {key: one for key, one in pool.node_spec.items() if key != "requirements"}
+    spec = {key: item for key, item in pool.node_spec.items() if key != "requirements"}
     requests = {key: f"{amount}m" for key, amount in new.requests.items()}
     body = {
         "apiVersion": NODE_CLAIMS.api_version,
@@ -140,17 +144,17 @@ def _launch(look: "Look", claim: SeenClaim) -> "list[Action]":
         if requirements.allow({**labels, **type_.all_labels, **offering.labels})
     ]
     there = [
-        one
-        for one in found
-        if not faults.lacks(claim.node_pool, one[1], one[3].zone)
-        and memory.unavailable.get(_key(one[2], one[3]), now) <= now
+        item
+        for item in found
+        if not faults.lacks(claim.node_pool, item[1], item[3].zone)
+        and memory.unavailable.get(_key(item[2], item[3]), now) <= now
     ]
     if not there:
         for _, name, type_, offering in found:
             if faults.lacks(name, offering.zone):
                 memory.unavailable[_key(type_, offering)] = look.after(look.times.offering_cache_s)
         return [_insufficient(claim), delete_claim(claim)]
-    _, _, type_, offering = min(there, key=lambda one: one[:2])
+    _, _, type_, offering = min(there, key=lambda item: item[:2])
     return _launched(look, claim, type_, offering=offering)
 
 
@@ -226,7 +230,7 @@ def _start_kubelet(claim: SeenClaim) -> "list[Action]":
     """Return the Node as an instance makes it."""
     resources = claim.status.allocatable or {}
     # kubelet knows nothing of a device plugin's resources before the plugin has registered
-    own = {key: one for key, one in resources.items() if "/" not in key}
+    own = {key: item for key, item in resources.items() if "/" not in key}
     body = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -249,13 +253,13 @@ def _start_kubelet(claim: SeenClaim) -> "list[Action]":
 def _sync_node(claim: SeenClaim, node: SeenNode) -> "Action":
     """Give a Node the labels, annotations and taints of its NodeClaim; this ends its registration."""
     shown = [
-        {"key": one.key, "value": one.value, "effect": one.effect}
-        for one in node.spec.taints or ()
-        if one.key != UNREGISTERED_TAINT
+        {"key": taint.key, "value": taint.value, "effect": taint.effect}
+        for taint in node.spec.taints or ()
+        if taint.key != UNREGISTERED_TAINT
     ]
-    known = {(one["key"], one["effect"]) for one in shown}
+    known = {(item["key"], item["effect"]) for item in shown}
     added = [*(claim.spec.get("taints") or ()), *(claim.spec.get("startupTaints") or ())]
-    taints = shown + [one for one in added if (one["key"], one.get("effect")) not in known]
+    taints = shown + [item for item in added if (item["key"], item.get("effect")) not in known]
     annotations = dict(claim.metadata.annotations or {})
     owner = {
         "apiVersion": NODE_CLAIMS.api_version,
@@ -296,7 +300,7 @@ def _initialize(look: "Look", claim: SeenClaim, node: SeenNode) -> "list[Action]
 def _why_uninitialized(claim: SeenClaim, node: SeenNode) -> tuple[str, str]:
     if not node.is_ready:
         return "NodeNotReady", "Node status is NotReady"
-    startup = {(one["key"], one.get("effect")) for one in claim.spec.get("startupTaints") or ()}
+    startup = {(item["key"], item.get("effect")) for item in claim.spec.get("startupTaints") or ()}
     for taint in node.spec.taints or ():
         if (taint.key, taint.effect) in startup:
             text = f'StartupTaint "{taint.key}:{taint.effect}" still exists'
@@ -336,7 +340,11 @@ def _note_pods(look: "Look", claim: SeenClaim, node: SeenNode) -> "list[Action]"
 def _terminate(look: "Look", claim: SeenClaim, node: SeenNode | None) -> "list[Action]":
     """Taint and delete the Node, evict its pods, end the instance, let the NodeClaim go."""
     if node is None:
-        others = [one for one in claim.metadata.finalizers or () if one != TERMINATION_FINALIZER]
+        others = [
+            finalizer
+            for finalizer in claim.metadata.finalizers or ()
+            if finalizer != TERMINATION_FINALIZER
+        ]
         return [patch_claim(claim, {"metadata": {"finalizers": others}})]
     meta = node.metadata
     if meta.deletion_timestamp is None:
@@ -353,16 +361,19 @@ def _terminate(look: "Look", claim: SeenClaim, node: SeenNode | None) -> "list[A
     deleted = dt.datetime.fromisoformat(meta.deletion_timestamp)
     if not look.has_passed(deleted, look.times.termination_s):
         return []
-    others = [one for one in meta.finalizers or () if one != TERMINATION_FINALIZER]
+    others = [
+        finalizer for finalizer in meta.finalizers or () if finalizer != TERMINATION_FINALIZER
+    ]
     return [patch_node(meta.name, {"metadata": {"finalizers": others}})]
 
 
 def disrupt_node(node: SeenNode) -> "list[Action]":
     """Keep new pods away from a node that is about to go."""
     taints = [
-        {"key": one.key, "value": one.value, "effect": one.effect} for one in node.spec.taints or ()
+        {"key": taint.key, "value": taint.value, "effect": taint.effect}
+        for taint in node.spec.taints or ()
     ]
-    if any(one["key"] == DISRUPTED_TAINT for one in taints):
+    if any(taint["key"] == DISRUPTED_TAINT for taint in taints):
         return []
     taints.append({"key": DISRUPTED_TAINT, "value": "", "effect": "NoSchedule"})
     version = {"resourceVersion": node.metadata.resource_version}

@@ -68,18 +68,18 @@ def disrupt(look: "Look") -> "list[Action]":
             return []
         memory.validating = None
         still = [sight.claims[name] for name in names if name in sight.claims]
-        return _end(sight, [one for one in still if _is_to_go(look, one)], EMPTY)
+        return _end(sight, [item for item in still if _is_to_go(look, item)], EMPTY)
     if memory.looked and not look.has_passed(memory.looked, look.times.disruption_poll_s):
         return []
     memory.looked = look.now
-    drifted = [one for one in _disruptable(look) if one.has(DRIFTED)]
-    empty = [one for one in drifted if _is_empty(sight, one)]
+    drifted = [item for item in _disruptable(look) if item.has(DRIFTED)]
+    empty = [item for item in drifted if _is_empty(sight, item)]
     if ended := _end(sight, _within_budgets(sight, empty, DRIFTED), DRIFTED):
         return ended
-    if moved := [action for one in drifted for action in _move(look, one)]:
+    if moved := [action for item in drifted for action in _move(look, item)]:
         return moved
-    found = [one for one in _disruptable(look) if _is_to_go(look, one)]
-    allowed = tuple(one.name for one in _within_budgets(sight, found, EMPTY))
+    found = [item for item in _disruptable(look) if _is_to_go(look, item)]
+    allowed = tuple(budget.name for budget in _within_budgets(sight, found, EMPTY))
     if allowed:
         memory.validating = (look.after(look.times.validation_s), allowed)
     return []
@@ -142,7 +142,7 @@ def _is_to_go(look: "Look", claim: "SeenClaim") -> bool:
     return (
         claim.has(CONSOLIDATABLE)
         and _is_empty(look.sight, claim)
-        and any(one.name == claim.name for one in _disruptable(look))
+        and any(item.name == claim.name for item in _disruptable(look))
     )
 
 
@@ -156,7 +156,7 @@ def _within_budgets(
         name = claim.node_pool
         if name not in left:
             of_pool = sight.claims_of(name)
-            going = sum(one.is_going for one in of_pool)
+            going = sum(item.is_going for item in of_pool)
             left[name] = _budget(sight.node_pools[name], len(of_pool), reason) - going
         if left[name] > 0:
             left[name] -= 1
@@ -167,9 +167,9 @@ def _within_budgets(
 def _budget(pool: "SeenNodePool", nodes: int, reason: str) -> int:
     budgets = pool.spec.disruption.budgets
     least = nodes
-    for one in budgets if budgets is not None else ({"nodes": "10%"},):
-        if reason in (one.get("reasons") or (reason,)):
-            text = str(one.get("nodes", "10%"))
+    for budget in budgets if budgets is not None else ({"nodes": "10%"},):
+        if reason in (budget.get("reasons") or (reason,)):
+            text = str(budget.get("nodes", "10%"))
             share = math.ceil(nodes * int(text[:-1]) / 100) if text.endswith("%") else int(text)
             least = min(least, share)
     return least
@@ -181,7 +181,7 @@ def _move(look: "Look", claim: "SeenClaim") -> "list[Action]":
     node = sight.node_of(claim)
     if node is None or _is_empty(sight, claim):
         return []
-    pods = [one for one in sight.pods_on(node.metadata.name) if one.keeps_node]
+    pods = [pod for pod in sight.pods_on(node.metadata.name) if pod.keeps_node]
     results = pack(sight, pods, unavailable=frozenset(), leaving_out={claim.name})
     if not results.failed and not results.new:
         return _end(sight, _within_budgets(sight, [claim], DRIFTED), DRIFTED)

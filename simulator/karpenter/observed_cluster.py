@@ -41,8 +41,8 @@ class SeenPod(Pod, frozen=True):
         """Return whether Karpenter counts the pod as demand."""
         return (
             any(
-                (one.type, one.reason) == ("PodScheduled", "Unschedulable")
-                for one in self.status.conditions or ()
+                (condition.type, condition.reason) == ("PodScheduled", "Unschedulable")
+                for condition in self.status.conditions or ()
             )
             and not self.spec.node_name
             and not self.status.nominated_node_name
@@ -113,7 +113,7 @@ class SeenClaim(Model, frozen=True):
         return self.metadata.deletion_timestamp is not None
 
     def condition(self, type_: str) -> Condition | None:
-        return next((one for one in self.status.conditions or () if one.type == type_), None)
+        return next((item for item in self.status.conditions or () if item.type == type_), None)
 
     def has(self, type_: str) -> bool:
         found = self.condition(type_)
@@ -183,13 +183,13 @@ class ClusterSight:
         wanted = claim.status.provider_id
         if not wanted:
             return None
-        return next((one for one in self.nodes.values() if one.spec.provider_id == wanted), None)
+        return next((node for node in self.nodes.values() if node.spec.provider_id == wanted), None)
 
     def claims_of(self, node_pool: str) -> list[SeenClaim]:
-        return [one for one in self.claims.values() if one.node_pool == node_pool]
+        return [claim for claim in self.claims.values() if claim.node_pool == node_pool]
 
     def pods_on(self, node: str) -> list[SeenPod]:
-        return [one for one in self.pods.values() if one.spec.node_name == node]
+        return [pod for pod in self.pods.values() if pod.spec.node_name == node]
 
 
 @final
@@ -246,15 +246,19 @@ def amounts(quantities: "Mapping[str, str | int | float] | None") -> Amounts:
 def requests_of(pod: Pod) -> Amounts:
     """Return the requests of a pod's containers together, or of its largest init container."""
     containers: Amounts = {}
-    for one in pod.spec.containers or ():
-        if one.resources is not None:
+    for container in pod.spec.containers or ():
+        if container.resources is not None:
             add(
                 containers,
-                amounts({**(one.resources.limits or {}), **(one.resources.requests or {})}),
+                amounts(
+                    {**(container.resources.limits or {}), **(container.resources.requests or {})}
+                ),
             )
-    for one in pod.spec.init_containers or ():
-        if one.resources is not None:
-            own = amounts({**(one.resources.limits or {}), **(one.resources.requests or {})})
+    for container in pod.spec.init_containers or ():
+        if container.resources is not None:
+            own = amounts(
+                {**(container.resources.limits or {}), **(container.resources.requests or {})}
+            )
             for name, amount in own.items():
                 containers[name] = max(containers.get(name, 0), amount)
     return containers
@@ -272,6 +276,6 @@ def fits(requested: "Mapping[str, int]", available: "Mapping[str, int]") -> bool
 
 def total_of(many: "Iterable[Mapping[str, int]]") -> Amounts:
     total: Amounts = {}
-    for one in many:
-        add(total, one)
+    for item in many:
+        add(total, item)
     return total

@@ -111,7 +111,7 @@ def template_of(node_pool: "SeenNodePool") -> LabelRequirements:
 
 def lasting_taints(claim: "SeenClaim", taints: "Iterable[Any]") -> list[Any]:
     """Return the taints of a node that will not go by themselves."""
-    startup = {(one["key"], one.get("effect")) for one in claim.spec.get("startupTaints") or ()}
+    startup = {(item["key"], item.get("effect")) for item in claim.spec.get("startupTaints") or ()}
     return [
         taint
         for taint in taints
@@ -133,8 +133,12 @@ def _alternatives(pod: "SeenPod") -> "Iterator[LabelRequirements]":
     terms = required.node_selector_terms if required else None
     for term in terms or ():
         expressions = [
-            {"key": one.key, "operator": one.operator.value, "values": one.values or []}
-            for one in term.match_expressions or ()
+            {
+                "key": expression.key,
+                "operator": expression.operator.value,
+                "values": expression.values or [],
+            }
+            for expression in term.match_expressions or ()
         ]
         yield selector.and_(LabelRequirements.of(expressions))
     if not terms:
@@ -189,7 +193,7 @@ def _remaining(sight: "ClusterSight", pool: "SeenNodePool") -> Amounts:
 
 def _tolerates(pod: "SeenPod", taints: "Iterable[Any]") -> bool:
     tolerated = Tolerations(pod.spec.tolerations or ())
-    return all(one.effect == "PreferNoSchedule" or tolerated.cover(one) for one in taints)
+    return all(taint.effect == "PreferNoSchedule" or tolerated.cover(taint) for taint in taints)
 
 
 def _onto_existing(
@@ -261,7 +265,8 @@ def _new_claim(
 
 def _is_usable(pool: "SeenNodePool") -> bool:
     is_ready = any(
-        one.type == "Ready" and one.status == "True" for one in pool.status.conditions or ()
+        condition.type == "Ready" and condition.status == "True"
+        for condition in pool.status.conditions or ()
     )
     return is_ready and pool.spec.replicas is None and pool.metadata.deletion_timestamp is None
 
@@ -287,24 +292,24 @@ def _fitting(
 ) -> "list[InstanceType]":
     """Return the instance types that requests fit on, with an offering that requirements allow."""
     known = LabelRequirements(
-        {key: one for key, one in requirements.by_key.items() if key in WELL_KNOWN}
+        {key: item for key, item in requirements.by_key.items() if key in WELL_KNOWN}
     )
     return [
-        one
-        for one in types
-        if fits(requests, one.allocatable_milli)
+        type_
+        for type_ in types
+        if fits(requests, type_.allocatable_milli)
         and any(
-            known.allow(one.all_labels | offering.labels)
-            and (one.name, offering.zone, offering.capacity_type) not in unavailable
-            for offering in one.offerings
+            known.allow(type_.all_labels | offering.labels)
+            and (type_.name, offering.zone, offering.capacity_type) not in unavailable
+            for offering in type_.offerings
         )
     ]
 
 
 def _why_no_type(sight: "ClusterSight", requirements: LabelRequirements, one: _Placing) -> str:
     listed = (
-        f"{each['key']} {each['operator']} {each.get('values', [])}"
-        for each in requirements.expressions()
+        f"{expression['key']} {expression['operator']} {expression.get('values', [])}"
+        for expression in requirements.expressions()
     )
     resources = ", ".join(f"{name}={amount / 1000:g}" for name, amount in one.requests.items())
     has_type = any(fits(one.requests, type_.allocatable_milli) for type_ in sight.types.values())

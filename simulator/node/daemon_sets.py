@@ -59,15 +59,15 @@ class _DaemonPod(Model, frozen=True):
     def is_ready(self) -> bool:
         conditions = self.status.conditions or ()
         return not self.is_going and any(
-            (one.type, one.status) == ("Ready", "True") for one in conditions
+            (condition.type, condition.status) == ("Ready", "True") for condition in conditions
         )
 
     @property
     def owner(self) -> str:
         """Uid of its DaemonSet; empty of a pod that is none's."""
-        for one in self.metadata.owner_references or ():
-            if one.kind == DAEMON_SETS.kind and one.controller:
-                return one.uid
+        for reference in self.metadata.owner_references or ():
+            if reference.kind == DAEMON_SETS.kind and reference.controller:
+                return reference.uid
         return ""
 
 
@@ -127,9 +127,9 @@ class FakeDaemonSets:
 
     async def _reconcile(self) -> None:
         live = {
-            one.metadata.uid: one
-            for _, one in sorted(self._sets.by_name.items())
-            if one.metadata.deletion_timestamp is None
+            item.metadata.uid: item
+            for _, item in sorted(self._sets.by_name.items())
+            if item.metadata.deletion_timestamp is None
         }
         await self._keep_revisions(live)
         wanted = self._wanted(live)
@@ -142,10 +142,10 @@ class FakeDaemonSets:
         for name, pod in sorted(self._pods.by_name.items()):
             if name in wanted:
                 pods[pod.owner].append(pod)
-        for uid, one in live.items():
+        for uid, item in live.items():
             total = sum(owner.metadata.uid == uid for owner, _ in wanted.values())
-            await self._replace_one(one, pods[uid])
-            await self._tell(one, pods[uid], total)
+            await self._replace_one(item, pods[uid])
+            await self._tell(item, pods[uid], total)
 
     async def _keep_revisions(self, live: dict[str, DaemonSet]) -> None:
         for uid in self._revisions.keys() - live.keys():
@@ -153,11 +153,11 @@ class FakeDaemonSets:
             self._told.pop(uid, None)
             for hash_ in revisions.numbers:
                 await self._delete_revision(f"{name}-{hash_}")
-        for uid, one in live.items():
-            name, revisions = self._revisions.setdefault(uid, (one.metadata.name, _Revisions({})))
-            hash_ = revision_hash(one.spec["template"])
+        for uid, item in live.items():
+            name, revisions = self._revisions.setdefault(uid, (item.metadata.name, _Revisions({})))
+            hash_ = revision_hash(item.spec["template"])
             if hash_ != revisions.newest:
-                await self._add_revision(one, revisions, hash_)
+                await self._add_revision(item, revisions, hash_)
                 revisions.newest = hash_
 
     async def _add_revision(self, owner: DaemonSet, revisions: _Revisions, hash_: str) -> None:
@@ -178,9 +178,9 @@ class FakeDaemonSets:
     def _wanted(self, live: dict[str, DaemonSet]) -> dict[str, tuple[DaemonSet, str]]:
         """Return DaemonSet and node of every pod that should be there, by the pod's name."""
         return {
-            f"{one.metadata.name}-{node}": (one, node)
-            for one in live.values()
-            for node in self._nodes_of(one)
+            f"{item.metadata.name}-{node}": (item, node)
+            for item in live.values()
+            for node in self._nodes_of(item)
         }
 
     def _nodes_of(self, found: DaemonSet) -> list[str]:
@@ -238,14 +238,14 @@ class FakeDaemonSets:
     async def _replace_one(self, owner: DaemonSet, pods: "Sequence[_DaemonPod]") -> None:
         """Roll a changed template out: delete one pod of an older one, unless another one is away."""
         strategy = (owner.spec.get("updateStrategy") or {}).get("type")
-        outdated = [one for one in pods if not self._is_updated(owner, one)]
+        outdated = [pod for pod in pods if not self._is_updated(owner, pod)]
         if strategy == "OnDelete" or not outdated:
             return
         # A pod that is not ready goes first: nothing is lost with it.
-        broken = [one for one in outdated if not one.is_ready]
+        broken = [item for item in outdated if not item.is_ready]
         if broken:
             await self._delete(broken[0])
-        elif all(one.is_ready for one in pods):
+        elif all(pod.is_ready for pod in pods):
             await self._delete(outdated[0])
 
     def _is_updated(self, owner: DaemonSet, pod: _DaemonPod) -> bool:
@@ -255,13 +255,13 @@ class FakeDaemonSets:
     async def _tell(self, owner: DaemonSet, pods: "Sequence[_DaemonPod]", total: int) -> None:
         """Write the status where it has changed."""
         meta = owner.metadata
-        ready = sum(one.is_ready for one in pods)
+        ready = sum(pod.is_ready for pod in pods)
         status = {
             "observedGeneration": meta.generation,
             "desiredNumberScheduled": total,
             "currentNumberScheduled": len(pods),
             "numberMisscheduled": 0,
-            "updatedNumberScheduled": sum(self._is_updated(owner, one) for one in pods),
+            "updatedNumberScheduled": sum(self._is_updated(owner, pod) for pod in pods),
             "numberReady": ready,
             "numberAvailable": ready,
             "numberUnavailable": max(0, total - ready),

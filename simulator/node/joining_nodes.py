@@ -135,9 +135,9 @@ class JoiningNodes:
         node = await self._client.get(NODES, Node, name)
         shown = node.spec.taints or ()
         kept = [
-            {"key": one.key, "value": one.value, "effect": one.effect}
-            for one in shown
-            if one.key != NOT_READY_TAINT
+            {"key": item.key, "value": item.value, "effect": item.effect}
+            for item in shown
+            if item.key != NOT_READY_TAINT
         ]
         if len(kept) < len(shown):
             version = {"resourceVersion": node.metadata.resource_version}
@@ -159,7 +159,7 @@ class JoiningNodes:
 def devices_of(node: Node, behaviour: NodeBehaviour) -> list[FakeDevice]:
     """Return the GPUs that a node's instance type has."""
     type_ = node.metadata.label(INSTANCE_TYPE_LABEL)
-    gpus = next((one.gpus for one in INSTANCE_TYPES if one.name == type_), 0)
+    gpus = next((item.gpus for item in INSTANCE_TYPES if item.name == type_), 0)
     return [
         FakeDevice(
             # As long as NVML's, however long the node's name is.

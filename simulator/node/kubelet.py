@@ -162,13 +162,13 @@ class FakeKubelet:
         """Return once all containers run."""
         uid = pod.metadata.uid
         await self._mount(pod)
-        inits = [one.name for one in pod.spec.init_containers or ()]
+        inits = [container.name for container in pod.spec.init_containers or ()]
         for name in inits:
             if name not in self._passed[uid]:
                 await self._start_container(pod, name)
                 self._passed[uid][name] = self._now()
                 await self._write(pod, {"initContainerStatuses": self._of_inits(pod)})
-        names = [one.name for one in pod.spec.containers or ()]
+        names = [container.name for container in pod.spec.containers or ()]
         for name in names:
             await self._start_container(pod, name)
         status = {"phase": "Running", "conditions": _ready("True")}
@@ -240,7 +240,7 @@ class FakeKubelet:
 
     def _failed(self, pod: Pod, name: str, message: str) -> Json:
         ended = {name: message}
-        names = [one.name for one in pod.spec.containers or ()]
+        names = [container.name for container in pod.spec.containers or ()]
         if name in names:
             return {
                 "phase": "Running",
@@ -253,7 +253,7 @@ class FakeKubelet:
         }
 
     def _of_inits(self, pod: Pod, *, ended: "Mapping[str, str] | None" = None) -> list[Json]:
-        names = [one.name for one in pod.spec.init_containers or ()]
+        names = [container.name for container in pod.spec.init_containers or ()]
         passed = {
             name: {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": time}}
             for name, time in self._passed[pod.metadata.uid].items()

@@ -38,7 +38,8 @@ class InMemoryRegistry:
     def pulls_of(self, digest: str) -> int:
         """Return how often a blob was read."""
         return sum(
-            one.method == "GET" and one.path.endswith(f"/blobs/{digest}") for one in self.requests
+            request.method == "GET" and request.path.endswith(f"/blobs/{digest}")
+            for request in self.requests
         )
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -79,7 +79,7 @@ class ExtenderClient:
             "preempt", {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": meta}
         )
         kept = answer["NodeNameToMetaVictims"] or {}
-        return {node: [pod["UID"] for pod in one["Pods"]] for node, one in kept.items()}
+        return {node: [pod["UID"] for pod in item["Pods"]] for node, item in kept.items()}
 
     async def bind(self, *, namespace: str, name: str, uid: str, node: str) -> None:
         await self._call(

@@ -267,7 +267,7 @@ class FakeScheduler:
         if not candidates:
             return
         kept = await self._extender.preempt(
-            raw, {name: [one.metadata.uid for one in pods] for name, pods in candidates.items()}
+            raw, {name: [item.metadata.uid for item in pods] for name, pods in candidates.items()}
         )
         if not kept:
             return

@@ -89,7 +89,7 @@ def _eligible(
         name: node
         for name, node in nodes.items()
         if may_go_to(replace(node, taints=()), wanted)
-        and all(one.key in node.labels for one in spreads)
+        and all(spread.key in node.labels for spread in spreads)
     }
 
 
@@ -103,11 +103,11 @@ def _constraints_of(pod: "Pod") -> list[_Spread]:
     given: list[dict[str, Any]] = pod.spec.topology_spread_constraints or []
     return [
         _Spread(
-            one["topologyKey"],
-            one.get("maxSkew", 1),
-            msgspec.convert(one.get("labelSelector") or {}, LabelSelector),
-            one.get("nodeTaintsPolicy") == "Honor",
+            item["topologyKey"],
+            item.get("maxSkew", 1),
+            msgspec.convert(item.get("labelSelector") or {}, LabelSelector),
+            item.get("nodeTaintsPolicy") == "Honor",
         )
-        for one in given
-        if one.get("whenUnsatisfiable", STRICT) == STRICT
+        for item in given
+        if item.get("whenUnsatisfiable", STRICT) == STRICT
     ]

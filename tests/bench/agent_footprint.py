@@ -26,7 +26,9 @@ class Footprint(NamedTuple):
 def footprint(pid: int) -> Footprint:
     """Return the memory of a process now."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()[1:]
-    fields = {name: int(rest.split()[0]) for name, _, rest in (one.partition(":") for one in lines)}
+    fields = {
+        name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)
+    }
     rss, pss, anonymous = (fields[name] * KIB / MIB for name in ("Rss", "Pss", "Anonymous"))
     return Footprint(rss, pss, anonymous)
 
@@ -34,4 +36,4 @@ def footprint(pid: int) -> Footprint:
 def cpu_s(pid: int) -> float:
     """Return the processor time of all threads that live, to the nanosecond."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(one.read_text("ascii").split()[0]) for one in tasks) / 1e9
+    return sum(int(task.read_text("ascii").split()[0]) for task in tasks) / 1e9

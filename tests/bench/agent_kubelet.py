@@ -113,7 +113,9 @@ class Asking:
         (response,) = AllocateResponse.FromString(answer).container_responses
         assert response.envs["GPU_UNITS"] == ",".join(sorted(ids)), response
         devices = {unit.partition("::")[0] for unit in ids}
-        assert {one.name.partition("=")[2] for one in response.cdi_devices} == devices, response
+        assert {device.name.partition("=")[2] for device in response.cdi_devices} == devices, (
+            response
+        )
         checked("allocation")
         return took_s
 

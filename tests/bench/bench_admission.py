@@ -46,7 +46,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
             served(directory, *options) as (port, pid),
             served(directory, *options, *waiting) as (other_port, _),
         ):
-            kinds = [await _learn(one, context) for one in (port, other_port)]
+            kinds = [await _learn(item, context) for item in (port, other_port)]
             times: list[float] = []
             other_times: list[float] = []
             seconds = other_s = 0.0

@@ -184,7 +184,9 @@ async def _admissions(
                 gone = alive.popleft()
                 del node.allocation_state.given[gone]
                 await client.delete(PODS, gone, namespace=NAMESPACE)
-            units = [one.ID for one in node.kubelet.devices[RESOURCE] if one.health == HEALTHY]
+            units = [
+                device.ID for device in node.kubelet.devices[RESOURCE] if device.health == HEALTHY
+            ]
             free = sorted(set(units) - node.allocation_state.in_use())
             assigned = tuple(sorted(chance.sample(free, chance.randint(1, most_units))))
             name = f"p{number}"
@@ -210,8 +212,8 @@ def _results_of(
 ) -> list[Result]:
     p50_ms, p99_ms = in_ms(allocations)
     base_ms = statistics.median(others) * 1e3
-    within_p50, within_p99 = in_ms([one.allocate_s for one in times])
-    whole_p50, whole_p99 = in_ms([sum(one) for one in times])
+    within_p50, within_p99 = in_ms([time_.allocate_s for time_ in times])
+    whole_p50, whole_p99 = in_ms([sum(time_) for time_ in times])
     return [
         Result(
             subject=SUBJECT,
@@ -295,10 +297,10 @@ async def _faults(node: "Node", agent: "AgentProcess", form: Form) -> Result:
         wanted = (number + 1) * form.slices
         node.driver.emit_xid(device.uuid, XID)
         took.append(await agent.wait(lambda: node.faulty() >= wanted, "told of the fault"))  # noqa: B023
-        unhealthy = [one.ID for one in node.kubelet.devices[RESOURCE] if one.health != HEALTHY]
-        faulty = {one.uuid for one in node.devices[: number + 1]}
+        unhealthy = [item.ID for item in node.kubelet.devices[RESOURCE] if item.health != HEALTHY]
+        faulty = {item.uuid for item in node.devices[: number + 1]}
         assert len(unhealthy) == wanted
-        assert {one.partition("::")[0] for one in unhealthy} == faulty
+        assert {item.partition("::")[0] for item in unhealthy} == faulty
         checked("fault")
     p50_ms, p99_ms = in_ms(took)
     return Result(

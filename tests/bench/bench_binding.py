@@ -56,8 +56,8 @@ async def measure(sizes: "Sizes") -> list[Result]:
             samples=len(times),
             p50_ms=p50,
             p99_ms=p99,
-            writes_per_pod=sum(api.requests[one] for one in _WRITES) / len(times),
-            reads_per_pod=sum(api.requests[one] for one in _READS) / len(times),
+            writes_per_pod=sum(api.requests[item] for item in _WRITES) / len(times),
+            reads_per_pod=sum(api.requests[item] for item in _READS) / len(times),
             aims=(at_most("writes_per_pod", 1), at_most("reads_per_pod", 0)),
         )
     ]

@@ -89,10 +89,10 @@ class _Console:
         caches = self._feed.state.caches
         caches.pool_sink.replace_all(list(_decoded(world.pools(), GPUPool)))
         caches.device_sink.replace_all(
-            [observe_device(one) for one in _decoded(world.devices(), GPUDevice)]
+            [observe_device(item) for item in _decoded(world.devices(), GPUDevice)]
         )
         caches.node_sink.replace_all(
-            [node_facts(one) for one in _decoded(world.node_objects(), Node)]
+            [node_facts(item) for item in _decoded(world.node_objects(), Node)]
         )
         self._feed.state.pods.replace_all(self._pods)
 
@@ -197,7 +197,7 @@ class _Console:
             answer = try_pods(state, rows.explanations, trial, viewer=viewer)
             trials.append(time.thread_time() - began)
             free = self._feed.section("pools")[WHOLE].free
-            assert sum(one.pods for one in answer.placed) == min(MOST_TIMES, free)
+            assert sum(item.pods for item in answer.placed) == min(MOST_TIMES, free)
         checked("answers")
         return [
             self._result("why a pod waits", details),
@@ -262,11 +262,11 @@ def _discarding_port() -> Iterator[int]:
 
 def _discard(listener: socket.socket) -> None:
     peers = [listener.accept()[0] for _ in range(STREAMS)]
-    threads = [threading.Thread(target=_drain, args=(one,)) for one in peers]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    threads = [threading.Thread(target=_drain, args=(peer,)) for peer in peers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def _drain(peer: socket.socket) -> None:

@@ -132,8 +132,8 @@ def replay_one(replay: Replay) -> Replayed:
         replay,
         allocation_at(outcome, 130),
         100 * (outcome.first_refusal or DEMAND),
-        {size: one.asked for size, one in outcome.refused.items()},
-        {size: one.refused for size, one in outcome.refused.items()},
+        {size: item.asked for size, item in outcome.refused.items()},
+        {size: item.refused for size, item in outcome.refused.items()},
         len(workload.pods),
         cpu_s,
         _peak_mib(),
@@ -187,16 +187,18 @@ def _published(folder: Path, sizes: "Sizes") -> list[Result]:
         [Replay(str(folder), DEFAULT, name, seed) for name in STRATEGIES for seed in seeds]
     )
     for name, wanted in PUBLISHED.items():
-        got = tuple(round(one.allocation_pct, 2) for one in found if one.replay.strategy == name)
+        got = tuple(round(item.allocation_pct, 2) for item in found if item.replay.strategy == name)
         # One curve of fifty differs in the last digit: floats are added in another order.
         near = [abs(mine - theirs) < 0.015 for mine, theirs in zip(got, wanted, strict=False)]
         assert all(near), (name, got, wanted)
         assert len(near) == len(seeds)
         checked("published allocation of a policy")
-    mean = statistics.mean(one.allocation_pct for one in found if one.replay.strategy == "Random")
+    mean = statistics.mean(
+        item.allocation_pct for item in found if item.replay.strategy == "Random"
+    )
     assert abs(mean - PUBLISHED_RANDOM[0]) < PUBLISHED_RANDOM[1], mean
     checked("published allocation of Random")
-    fgd = [one for one in found if one.replay.strategy == "FGD"]
+    fgd = [item for item in found if item.replay.strategy == "FGD"]
     return [_result(found, name, DEFAULT, fgd) for name in STRATEGIES]
 
 
@@ -218,15 +220,15 @@ def _variants(folder: Path, sizes: "Sizes") -> list[Result]:
     ]
     found = replay_all(replays)
     results = []
-    for variant in dict.fromkeys(one.replay.workload.partition(" derived ")[0] for one in found):
+    for variant in dict.fromkeys(item.replay.workload.partition(" derived ")[0] for item in found):
         for is_derived in (False, True):
             mine = [
-                one
-                for one in found
-                if one.replay.workload.partition(" derived ")[0] == variant
-                and (" derived " in one.replay.workload) is is_derived
+                item
+                for item in found
+                if item.replay.workload.partition(" derived ")[0] == variant
+                and (" derived " in item.replay.workload) is is_derived
             ]
-            fgd = [one for one in mine if one.replay.strategy == "FGD"]
+            fgd = [item for item in mine if item.replay.strategy == "FGD"]
             label = f"{variant}, derived" if is_derived else variant
             results += [_result(mine, name, label, fgd) for name in ("FGD", OURS) if mine]
     return results
@@ -235,21 +237,21 @@ def _variants(folder: Path, sizes: "Sizes") -> list[Result]:
 def _result(
     found: "Sequence[Replayed]", name: str, workload: str, fgd: "Sequence[Replayed] | None"
 ) -> Result:
-    mine = [one for one in found if one.replay.strategy == name]
-    allocations = [one.allocation_pct for one in mine]
+    mine = [item for item in found if item.replay.strategy == name]
+    allocations = [item.allocation_pct for item in mine]
     allocation = statistics.mean(allocations)
     aims = [at_most("rss_mib", 200)]
     if name in ("FGD", OURS) and workload == DEFAULT:
         aims.append(at_most("cpu_s", 8 if name == "FGD" else 4))
         aims.append(at_most("cpu_ms", 0.5))
-    base = None if fgd is None else statistics.mean(one.allocation_pct for one in fgd)
+    base = None if fgd is None else statistics.mean(item.allocation_pct for item in fgd)
     if name == OURS and fgd is not None:
         if workload == DEFAULT:
             aims.append(at_least("allocation_pct", 96.1))
             aims.append(at_least("first_refusal_pct", 94))
         aims.append(at_least("over_fgd_pct", 0))
-        asked = sum(one.asked.get("8", 0) for one in fgd)
-        allowed = sum(one.refused.get("8", 0) for one in fgd)
+        asked = sum(item.asked.get("8", 0) for item in fgd)
+        allowed = sum(item.refused.get("8", 0) for item in fgd)
         more = 0 if workload == DEFAULT else 0.05 * asked
         aims.append(at_most("refused_8", (allowed + more) / len(fgd)))
     return Result(
@@ -259,15 +261,15 @@ def _result(
         allocation_pct=allocation,
         allocation_sd=statistics.pstdev(allocations),
         over_fgd_pct=None if base is None or name == "FGD" else allocation - base,
-        first_refusal_pct=statistics.mean(one.first_refusal_pct for one in mine),
-        refused_8=statistics.mean(one.refused.get("8", 0) for one in mine),
+        first_refusal_pct=statistics.mean(item.first_refusal_pct for item in mine),
+        refused_8=statistics.mean(item.refused.get("8", 0) for item in mine),
         refused=" · ".join(
-            f"{statistics.mean(one.refused.get(size, 0) for one in mine):.0f}"
-            f"/{statistics.mean(one.asked.get(size, 0) for one in mine):.0f}"
+            f"{statistics.mean(item.refused.get(size, 0) for item in mine):.0f}"
+            f"/{statistics.mean(item.asked.get(size, 0) for item in mine):.0f}"
             for size in SIZES
         ),
-        cpu_s=statistics.mean(one.cpu_s for one in mine),
-        cpu_ms=statistics.mean(one.cpu_s / one.pods * 1e3 for one in mine),
-        rss_mib=max(one.rss_mib for one in mine),
+        cpu_s=statistics.mean(item.cpu_s for item in mine),
+        cpu_ms=statistics.mean(item.cpu_s / item.pods * 1e3 for item in mine),
+        rss_mib=max(item.rss_mib for item in mine),
         aims=tuple(aims),
     )

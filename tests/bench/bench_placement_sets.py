@@ -91,14 +91,14 @@ def _plans(
     pool = a_pool()
     facts = wirings.sixteen_bridged()
     rules = device_rules(pool, facts, (1,) * len(facts))
-    layouts = [layout_of(one, pool) for one in facts]
+    layouts = [layout_of(fact, pool) for fact in facts]
     demand = a_demand(units)
     found = []
     for _ in range(count):
         taken = set(rng.sample(range(len(facts)), rng.randint(0, len(facts) - units)))
         entries = [
-            DeviceEntry(one, layout, observed=int(at in taken))
-            for at, (one, layout) in enumerate(zip(facts, layouts, strict=True))
+            DeviceEntry(item, layout, observed=int(at in taken))
+            for at, (item, layout) in enumerate(zip(facts, layouts, strict=True))
         ]
         found.append((entries, demand, rules))
     return found
@@ -128,7 +128,7 @@ def _same_device(count: int, rng: random.Random) -> list[float]:
         found = plan_same_device(groups, free, strategy=Strategy.BIN_PACK, topology=topology)
         samples.append(time.thread_time() - began)
         wanted, whole = (units, 1) if units <= SLICES else (SLICES, units // SLICES)
-        assert (found is not None) is (sum(one >= wanted for one in free) >= whole)
+        assert (found is not None) is (sum(item >= wanted for item in free) >= whole)
         checked("devices of a SameDevice pod")
     return samples
 

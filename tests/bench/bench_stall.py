@@ -84,8 +84,8 @@ def _result(
         subject="stall",
         case=case,
         samples=len(turns) * TURNS_A_SECOND,
-        stall_ms=max(one.gap_ms for one in turns),
-        stall_cpu_ms=max(one.cpu_ms for one in turns),
+        stall_ms=max(turn.gap_ms for turn in turns),
+        stall_cpu_ms=max(turn.cpu_ms for turn in turns),
         rss_mib=memory,
         aims=(at_most("stall_ms", 20),) if is_aimed else (),
     )

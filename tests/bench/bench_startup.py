@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def measure(sizes: "Sizes") -> list[Result]:
     """Start a server at every size."""
     largest = sizes.startups[-1]
-    return [await _at(one, is_largest=one == largest) for one in sizes.startups]
+    return [await _at(startup, is_largest=startup == largest) for startup in sizes.startups]
 
 
 async def _at(size: "ClusterSize", *, is_largest: bool) -> Result:

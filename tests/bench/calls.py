@@ -194,6 +194,6 @@ def _none_fits(answer: bytes, asked: list[str]) -> None:
 
 def _scores(answer: bytes, asked: list[str]) -> None:
     scores = msgspec.json.decode(answer)
-    assert [one["Host"] for one in scores] == asked
-    assert all(isinstance(one["Score"], int) and 0 <= one["Score"] <= 10 for one in scores)
+    assert [score["Host"] for score in scores] == asked
+    assert all(isinstance(score["Score"], int) and 0 <= score["Score"] <= 10 for score in scores)
     checked("prioritize")

@@ -23,9 +23,11 @@ def read_cpu() -> CpuReading:
     """Read all of the machine."""
     me = psutil.Process()
     own = 0.0
-    for one in (me, *me.children(recursive=True)):
+    for child in (me, *me.children(recursive=True)):
         try:
-            own += sum(one.cpu_times()[:4])  # its own, and those of the children that it waited for
+            own += sum(
+                child.cpu_times()[:4]
+            )  # its own, and those of the children that it waited for
         except psutil.NoSuchProcess:
             continue  # ended between the two looks: its parent has its time
     times = psutil.cpu_times()._asdict()

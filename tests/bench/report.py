@@ -140,8 +140,8 @@ def read(path: Path) -> tuple[str, list[Result]]:
     """Return the machine and the results of a subject's file."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content["machine"], [
-        Result(**{**one, "aims": tuple(Aim(**aim) for aim in one["aims"])})
-        for one in content["results"]
+        Result(**{**result, "aims": tuple(Aim(**aim) for aim in result["aims"])})
+        for result in content["results"]
     ]
 
 

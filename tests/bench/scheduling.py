@@ -42,7 +42,7 @@ class Way:
         if len(fitting) == 1:
             return str(fitting[0])
         scores = await self._ask("prioritize", _arguments(pod, fitting))
-        return str(max(scores, key=lambda one: one["Score"])["Host"])
+        return str(max(scores, key=lambda score: score["Score"])["Host"])
 
     async def bind(self, name: str, node: str) -> float | None:
         """Bind; return the seconds it took, or None where the units were held for another by then."""

@@ -111,12 +111,12 @@ def filled_plane(options: argparse.Namespace) -> ControlPlane:
     )
     PoolSink(index, plane.catalog).replace_all(list(_as(GPUPool, world.pools())))
     devices = _as(GPUDevice, world.devices())
-    plane.caches.device_sink.replace_all([observe_device(one) for one in devices])
+    plane.caches.device_sink.replace_all([observe_device(device) for device in devices])
     nodes = _as(Node, world.node_objects())
-    NodeSink(index).replace_all([node_facts(one) for one in nodes])
-    pods = (pod_facts(one) for one in _as(Pod, world.bound_pods()))
+    NodeSink(index).replace_all([node_facts(node) for node in nodes])
+    pods = (pod_facts(item) for item in _as(Pod, world.bound_pods()))
     PodSink(plane.allocation_state, clock.instant).replace_all(
-        [one for one in pods if one is not None]
+        [pod for pod in pods if pod is not None]
     )
     NamespaceSink(plane.catalog).replace_all([])
     for number in range(options.waiting):
@@ -159,25 +159,25 @@ async def show_pods(plane: ControlPlane) -> None:
     allocation_state.tie = tie_and_note  # type: ignore[method-assign]  # instead of a whole watch
     while True:
         await asyncio.sleep(SHOWN_EVERY_S)
-        for one in admitted:
-            if one.uid is None:
+        for item in admitted:
+            if item.uid is None:
                 continue
             pod = PodFacts(
-                uid=one.uid,
-                namespace=one.namespace,
-                name=one.name,
-                demand=one.demand,
+                uid=item.uid,
+                namespace=item.namespace,
+                name=item.name,
+                demand=item.demand,
                 phase=PodPhase.PENDING,
             )
             allocation_state.observe_pod(pod, now())
-            shown.append((now().monotonic + GONE_AFTER_S, one.uid))
+            shown.append((now().monotonic + GONE_AFTER_S, item.uid))
         admitted.clear()
         while shown and shown[0][0] <= now().monotonic:
             allocation_state.discard_pod(shown.popleft()[1])
 
 
 def _as(kind: type[T], objects: "Iterable[dict[str, Any]]") -> "Iterable[T]":
-    return (msgspec.convert(one, kind) for one in objects)
+    return (msgspec.convert(object_, kind) for object_ in objects)
 
 
 def echo_app() -> web.Application:

@@ -43,7 +43,7 @@ class World:
 
     def whole_nodes(self) -> list[str]:
         """Return the nodes of the pool of whole devices."""
-        return [node_name(one) for one in range(self.nodes) if self.pool_of(one) == WHOLE]
+        return [node_name(item) for item in range(self.nodes) if self.pool_of(item) == WHOLE]
 
     def units(self) -> int:
         """Return how many units all pools have."""

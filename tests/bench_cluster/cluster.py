@@ -62,8 +62,10 @@ class BenchCluster:
         await self.api.create(objects.POOLS, objects.a_pool_object(POOL.name, reservation=_LONG))
         targets = [["webhooks", "--url", self.system.url], ["policy"]]
         rendered = await asyncio.gather(*(self.system.render(*target) for target in targets))
-        documents = [one for text in rendered for one in yaml.safe_load_all(text) if one]
-        self.admission = yaml.safe_dump_all(one for one in documents if not _has_parameter(one))
+        documents = [item for text in rendered for item in yaml.safe_load_all(text) if item]
+        self.admission = yaml.safe_dump_all(
+            document for document in documents if not _has_parameter(document)
+        )
         await self.system.scheduler.stop()
         await self.system.server.terminate()
         await self.take_away(self.admission)
@@ -116,7 +118,7 @@ class BenchCluster:
         listing = await self.api.get(nodes.NODES, labelSelector=_LABEL)
         assert len(listing["items"]) == len(self.gpus), f"{len(listing['items'])} nodes labelled"
         listing = await self.api.get(objects.DEVICES)
-        bare = sum("state" not in one["status"] for one in listing["items"])
+        bare = sum("state" not in item["status"] for item in listing["items"])
         assert bare == 0, f"{bare} devices have no state"
         return True
 

@@ -58,7 +58,7 @@ class CpuMeter:
 
     def __init__(self, pids: "Mapping[str, int]") -> None:
         self._processes = {name: psutil.Process(pid) for name, pid in pids.items()}
-        self._before = {name: _cpu_s(one) for name, one in self._processes.items()}
+        self._before = {name: _cpu_s(item) for name, item in self._processes.items()}
 
     def follow(self, name: str, pid: int) -> None:
         """Count this process too, which has started since; one that is counted already stays so."""
@@ -69,8 +69,8 @@ class CpuMeter:
     def per_pod(self, count: int) -> dict[str, float]:
         """Return milliseconds of each process."""
         return {
-            name: (_cpu_s(one) - self._before[name]) / count * 1e3
-            for name, one in self._processes.items()
+            name: (_cpu_s(item) - self._before[name]) / count * 1e3
+            for name, item in self._processes.items()
         }
 
 
@@ -114,24 +114,24 @@ def median_turn(turns: "Sequence[Turn]") -> Turn:
         return statistics.median(values)
 
     def middles(maps: "Sequence[Mapping[str, float]]") -> dict[str, float]:
-        keys = dict.fromkeys(key for one in maps for key in one)
-        return {key: middle(one.get(key, 0.0) for one in maps) for key in keys}
+        keys = dict.fromkeys(key for map_ in maps for key in map_)
+        return {key: middle(map_.get(key, 0.0) for map_ in maps) for key in keys}
 
     return Turn(
-        rate_per_s=middle(one.rate_per_s for one in turns),
-        bound_p50_ms=middle(one.bound_p50_ms for one in turns),
-        bound_p99_ms=middle(one.bound_p99_ms for one in turns),
-        algorithm_ms=middle(one.algorithm_ms for one in turns),
-        attempts_per_pod=middle(one.attempts_per_pod for one in turns),
-        points_ms=middles([one.points_ms for one in turns]),
-        cpu_ms=middles([one.cpu_ms for one in turns]),
-        writes=middles([one.writes for one in turns]),
+        rate_per_s=middle(turn.rate_per_s for turn in turns),
+        bound_p50_ms=middle(turn.bound_p50_ms for turn in turns),
+        bound_p99_ms=middle(turn.bound_p99_ms for turn in turns),
+        algorithm_ms=middle(turn.algorithm_ms for turn in turns),
+        attempts_per_pod=middle(turn.attempts_per_pod for turn in turns),
+        points_ms=middles([turn.points_ms for turn in turns]),
+        cpu_ms=middles([turn.cpu_ms for turn in turns]),
+        writes=middles([turn.writes for turn in turns]),
         share_as_held=None
-        if any(one.share_as_held is None for one in turns)
-        else middle(one.share_as_held or 0.0 for one in turns),
+        if any(turn.share_as_held is None for turn in turns)
+        else middle(turn.share_as_held or 0.0 for turn in turns),
         share_taken_over=None
-        if any(one.share_taken_over is None for one in turns)
-        else middle(one.share_taken_over or 0.0 for one in turns),
+        if any(turn.share_taken_over is None for turn in turns)
+        else middle(turn.share_taken_over or 0.0 for turn in turns),
     )
 
 

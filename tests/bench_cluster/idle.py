@@ -70,9 +70,9 @@ def configurations(base_url: str, ca_bundle: bytes) -> str:
     """Return the manifests that have pods of a pool sent to the webhooks of this module."""
     settings = WebhookSettings(client=UrlClient(base_url=base_url), ca_bundle=ca_bundle)
     built = [build_mutating_configuration(settings), build_validating_configuration(settings)]
-    for one in built:
-        one["webhooks"] = [
-            webhook for webhook in one["webhooks"] if "pods" in webhook["rules"][0]["resources"]
+    for item in built:
+        item["webhooks"] = [
+            webhook for webhook in item["webhooks"] if "pods" in webhook["rules"][0]["resources"]
         ]
     return render(built)
 

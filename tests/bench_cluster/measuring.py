@@ -44,7 +44,7 @@ async def measure(
     progress: "Callable[[str], None]",
 ) -> dict[str, figures.Turn]:
     """Give every setup its turn in every round; return name -> the median of its turns."""
-    turns: dict[str, list[figures.Turn]] = {one.name: [] for one in setups}
+    turns: dict[str, list[figures.Turn]] = {item.name: [] for item in setups}
     for round_ in range(rounds):
         # Who comes first meets an API server that has just had a pause: let it be another each time.
         first = round_ % len(setups)

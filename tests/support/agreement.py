@@ -54,11 +54,15 @@ def agree_on_figures(
     }
     for demand in DEMANDS:
         view = allocation_state.index.view(PoolName(pool), demand)
-        containers = [(one.name, one.role, one.units) for one in demand.containers]
+        containers = [
+            (container.name, container.role, container.units) for container in demand.containers
+        ]
         reasons = {
             name: model.reason((pool, name), node, containers) for name, node in want.items()
         }
-        refusals = {name: one.reason.value if one else None for name, one in view.refusals.items()}
+        refusals = {
+            name: item.reason.value if item else None for name, item in view.refusals.items()
+        }
         assert refusals == reasons
         split = split_nodes(allocation_state, pool, demand)
         assert split <= preferring.keys()
@@ -84,23 +88,23 @@ def split_nodes(allocation_state: AllocationState, pool: str, demand: Demand) ->
 
 def agree_on_reservations(allocation_state: AllocationState, model: NaiveAllocationState) -> None:
     got = {
-        str(one.id): (one.uid, one.pool, one.node, list(one.units), one.phase.value)
-        for one in allocation_state.ledger.all()
+        str(item.id): (item.uid, item.pool, item.node, list(item.units), item.phase.value)
+        for item in allocation_state.ledger.all()
     }
     assert got == {
-        id_: (one["uid"], one["pool"], one["node"], one["units"], one["phase"])
-        for id_, one in model.reservations.items()
+        id_: (item["uid"], item["pool"], item["node"], item["units"], item["phase"])
+        for id_, item in model.reservations.items()
     }
-    for one in allocation_state.ledger.all():
-        assert allocation_state.ledger.get(one.id) is one
-        assert one.uid is None or allocation_state.ledger.of_pod(one.uid) is one
-        assert allocation_state.index.claims.assumed.units(one.id) == one.units
-        is_unconfirmed = one.has_units and one.phase.value in UNCONFIRMED
-        assert (one.id in allocation_state.index.claims.unconfirmed) is is_unconfirmed
+    for item in allocation_state.ledger.all():
+        assert allocation_state.ledger.get(item.id) is item
+        assert item.uid is None or allocation_state.ledger.of_pod(item.uid) is item
+        assert allocation_state.index.claims.assumed.units(item.id) == item.units
+        is_unconfirmed = item.has_units and item.phase.value in UNCONFIRMED
+        assert (item.id in allocation_state.index.claims.unconfirmed) is is_unconfirmed
     deadline, want = allocation_state.ledger.next_deadline(), model.next_deadline()
     assert want is None or (deadline is not None and deadline <= want)
-    late = {id_ for id_, one in model.reservations.items() if one["phase"] in LATE}
-    assert {one.id for one in allocation_state.reader.unsettled()} == late
+    late = {id_ for id_, item in model.reservations.items() if item["phase"] in LATE}
+    assert {item.id for item in allocation_state.reader.unsettled()} == late
 
 
 def agree_on_pods(
@@ -143,9 +147,11 @@ def no_unit_has_two_of_our_owners(
         if states[-1]["phase"] == "bound" and states[-1]["is_ours"]:
             for unit in set(units_of(states[-1]["devices"])) - besides:
                 assert given.setdefault(unit, uid) == uid
-    for one in model.reservations.values():
-        for unit in set(one["units"]) - besides if one["phase"] not in UNCOMMITTED else ():
-            assert given.setdefault(unit, one["uid"]) == one["uid"]
+    for reservation in model.reservations.values():
+        for unit in (
+            set(reservation["units"]) - besides if reservation["phase"] not in UNCOMMITTED else ()
+        ):
+            assert given.setdefault(unit, reservation["uid"]) == reservation["uid"]
 
 
 def nothing_is_left(allocation_state: AllocationState, now: float) -> None:

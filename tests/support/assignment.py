@@ -97,7 +97,9 @@ def decided(
 ) -> dict[str, Decision]:
     """Decide on the devices of n1; by name."""
     given: dict[str, Any] = {"node": NODE, "labels": {}, **view}
-    return {one.device: one for one in decide(NodeView(devices=list(devices), **given), candidates)}
+    return {
+        item.device: item for item in decide(NodeView(devices=list(devices), **given), candidates)
+    }
 
 
 def decided_one(device: GPUDevice, candidates: PoolCandidates, **view: Any) -> Decision:
@@ -106,7 +108,9 @@ def decided_one(device: GPUDevice, candidates: PoolCandidates, **view: Any) -> D
 
 def carried_out(device: GPUDevice, decision: Decision) -> GPUDevice:
     """The device once the API server has what was decided: poolRef, and whether it says that it drains."""
-    conditions = [one for one in device.status.conditions or () if one.type != "Draining"]
+    conditions = [
+        condition for condition in device.status.conditions or () if condition.type != "Draining"
+    ]
     if decision.action in {Action.DRAIN, Action.RELEASE}:
         conditions.append(Condition(type="Draining", status="True"))
     ref = PoolRef(name=decision.owner) if decision.owner is not None else None

@@ -74,13 +74,13 @@ class HandMadeImages:
         digest = question.reference.digest or self.tags[str(question.reference)]
         return ResolvedImage(
             image=AdmittedImage(digest=digest, facts=FACTS),
-            verdicts=tuple(self._verdict(digest, one.policy) for one in question.signers),
+            verdicts=tuple(self._verdict(digest, signer.policy) for signer in question.signers),
         )
 
     def _verdict(self, digest: Digest, policy: SignaturePolicy) -> SignatureVerdict:
         for name in sorted(self.signed.get(digest, ())):
             key = VerificationKey.from_pem(SIGNERS[name])
-            if key.fingerprint in {one.fingerprint for one in policy.keys}:
+            if key.fingerprint in {item.fingerprint for item in policy.keys}:
                 return SignatureVerified(digest=digest, signer=KeySigner(fingerprint=name))
         return refusal(
             digest, [SignatureProblem(SignatureFault.NONE_AT_ALL, "it has no signature")]

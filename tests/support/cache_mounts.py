@@ -56,13 +56,13 @@ def a_target(directory: Path, pod: str = "pod", name: str = "cache") -> Path:
 def references(directory: Path) -> list[VolumeReference]:
     """Return those of the directory; a node's tests that run beside this have others."""
     found = find_references(read_mounts(), directory / "pods")
-    return [one for one in found if one.target.startswith(f"{directory}/")]
+    return [item for item in found if item.target.startswith(f"{directory}/")]
 
 
 def options_at(target: Path) -> list[set[str]]:
     """Return the options of each mount at the target, as the kernel lists them."""
-    lines = [one.split(" ") for one in Path("/proc/self/mountinfo").read_text().splitlines()]
-    return [set(one[5].split(",")) for one in lines if one[4] == str(target)]
+    lines = [line.split(" ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return [set(line[5].split(",")) for line in lines if line[4] == str(target)]
 
 
 def refused(call: Callable[[], object]) -> str:
@@ -149,7 +149,7 @@ def case_names_with_separators(directory: Path) -> None:
         MOUNTER.mount(volume, target)
         assert next(target.rglob("*.ptx")).read_bytes() == b"kernel"
         found = references(below)
-        assert [one.digest for one in found if one.target == str(target)] == [DIGEST], name
+        assert [item.digest for item in found if item.target == str(target)] == [DIGEST], name
         MOUNTER.unmount(target)
 
 
@@ -193,7 +193,7 @@ def case_busy(directory: Path) -> None:
     text = refused(lambda: MOUNTER.unmount(target))
     assert text.endswith("Device or resource busy; a process still uses it; it is tried again")
     assert MOUNTER.state(target) is MountState.PROTECTED
-    assert [one.digest for one in references(directory)] == [DIGEST]
+    assert [reference.digest for reference in references(directory)] == [DIGEST]
     os.close(inside)
     MOUNTER.unmount(target)
 
@@ -201,14 +201,16 @@ def case_busy(directory: Path) -> None:
 def case_many_mounts_of_one_content(directory: Path) -> None:
     _, volume = a_volume(directory)
     targets = [a_target(directory, f"pod{number}") for number in range(20)]
-    for one in targets:
-        MOUNTER.mount(volume, one)
-        (one.parent / "vol_data.json").write_text(
-            json.dumps({"driverName": "csi.gkm.io", "volumeHandle": f"csi-{one.parts[-5]}"})
+    for item in targets:
+        MOUNTER.mount(volume, item)
+        (item.parent / "vol_data.json").write_text(
+            json.dumps({"driverName": "csi.gkm.io", "volumeHandle": f"csi-{item.parts[-5]}"})
         )
     found = references(directory)
-    assert {(one.target, one.digest) for one in found} == {(str(one), DIGEST) for one in targets}
-    assert {(one.pod_uid, one.volume_id) for one in found} == {
+    assert {(item.target, item.digest) for item in found} == {
+        (str(item), DIGEST) for item in targets
+    }
+    assert {(item.pod_uid, item.volume_id) for item in found} == {
         (f"pod{number}", f"csi-pod{number}") for number in range(20)
     }
     MOUNTER.unmount(targets[0])
@@ -220,7 +222,7 @@ def case_removed_content_stays_a_reference(directory: Path) -> None:
     target = a_target(directory)
     MOUNTER.mount(volume, target)
     asyncio.run(store.remove(DIGEST))
-    assert [one.digest for one in references(directory)] == [DIGEST]
+    assert [reference.digest for reference in references(directory)] == [DIGEST]
 
 
 def case_store_on_a_full_disk(directory: Path) -> None:

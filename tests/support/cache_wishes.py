@@ -28,14 +28,14 @@ def set_warm(
     index: CacheIndex, warm: "dict[CacheName, Iterable[str]]", *, digest: Digest = DIGEST
 ) -> None:
     """Let these nodes have the caches extracted, and nothing else."""
-    nodes = {node for some in warm.values() for node in some}
+    nodes = {node for item in warm.values() for node in item}
     namespaces = {name.namespace for name in warm}
     for node in nodes:
         for namespace in namespaces:
             extracted = frozenset(
                 (name, digest)
-                for name, some in warm.items()
-                if name.namespace == namespace and node in some
+                for name, item in warm.items()
+                if name.namespace == namespace and node in item
             )
             index.set_node(NodeName(node), namespace, extracted)
 

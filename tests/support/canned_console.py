@@ -145,8 +145,8 @@ class ServedConsole:
 
     async def ask(self, path: str, *, method: str = "GET", **headers: str) -> Heard:
         """Make a request; a header Some-Name is given as Some_Name, and left out where it is empty."""
-        given = self.headers | {name.replace("_", "-"): one for name, one in headers.items()}
-        sent = {name: one for name, one in given.items() if one}
+        given = self.headers | {name.replace("_", "-"): item for name, item in headers.items()}
+        sent = {name: item for name, item in given.items() if item}
         async with self.session.request(
             method, yarl.URL(f"{self.url}{path}", encoded=True), headers=sent
         ) as reply:

@@ -108,13 +108,15 @@ class CannedRows:
 
     def _remedies(self, pod: CannedPod, largest: int) -> Iterator[str]:
         node = next(
-            one for one, devices in self.cluster.by_node.items() if devices[0].kind.name == pod.pool
+            item
+            for item, devices in self.cluster.by_node.items()
+            if devices[0].kind.name == pod.pool
         )
         if largest:
             units = "1 unit" if largest == 1 else f"{largest} units"
             yield f"ask for {units}: node {node} would take the pod now"
         holders = list(
-            dict.fromkeys(name for one in self.cluster.by_node[node] for name in one.used)
+            dict.fromkeys(name for item in self.cluster.by_node[node] for name in item.used)
         )
         if holders:
             yield f"when {holders[0]} ends, the pod fits on {node}"
@@ -126,7 +128,9 @@ class CannedRows:
     def _waiting_rows(self, names: Iterable[str]) -> dict[str, WaitingRow]:
         positions: Counter[str] = Counter()
         place: dict[str, int] = {}
-        for pod in sorted(self.cluster.waiting.values(), key=lambda one: (one.created, one.name)):
+        for pod in sorted(
+            self.cluster.waiting.values(), key=lambda item: (item.created, item.name)
+        ):
             positions[pod.pool] += 1
             place[pod.name] = positions[pod.pool]
         return {name: self.waiting_row(self.cluster.waiting[name], place[name]) for name in names}
@@ -251,7 +255,7 @@ class CannedRows:
             at=tuple(at),
             used=tuple(used),
             reserved=tuple(reserved),
-            free=tuple(room - one - other for one, other in zip(used, reserved, strict=True)),
+            free=tuple(room - item - other for item, other in zip(used, reserved, strict=True)),
             withheld=(row.withheld,) * len(used),
             waiting=tuple(max(0, row.waiting - place // 20) for place in range(len(at), 0, -1)),
         )
@@ -278,7 +282,7 @@ class CannedRows:
             holders.append(
                 HolderEntry(pod=pod, units=units, is_reserved=True, expires=iso(created + TTL))
             )
-        peers = [one for one in self.cluster.by_node[device.node] if one is not device]
+        peers = [item for item in self.cluster.by_node[device.node] if item is not device]
         kind = (
             "NVLink, 18 links" if device.kind.product in {"NVIDIA-H200", SPARE.product} else "PIX"
         )
@@ -290,7 +294,7 @@ class CannedRows:
             compute_capability="9.0",
             numa_node=0 if device.address < "0000:7" else 1,
             mig="enabled: 7 of 1g.10gb" if device.kind.mode == "MIG" else "",
-            links=tuple(LinkEntry(peer=one.name, kind=kind) for one in peers),
+            links=tuple(LinkEntry(peer=item.name, kind=kind) for item in peers),
             conditions=(healthy,),
             holders=tuple(holders),
         )
@@ -302,9 +306,9 @@ class CannedRows:
             return None
         free = self.cluster.free_of[pod.pool]
         ours = [
-            one
-            for one in self.cluster.by_node
-            if self.cluster.by_node[one][0].kind.name == pod.pool
+            item
+            for item in self.cluster.by_node
+            if self.cluster.by_node[item][0].kind.name == pod.pool
         ]
         ours.sort(key=lambda node: (-free[node], node))
         return PodDetail(

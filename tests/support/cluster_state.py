@@ -176,7 +176,7 @@ class ClusterState:
             "ns": pick(("ns", "ns", "other")),
             "resource": resource,
             "containers": containers,
-            "size": distinct_units(ContainerDemand(*one) for one in containers),
+            "size": distinct_units(ContainerDemand(*container) for container in containers),
             "priority": pick((0, 1)),
             "created": f"{number // 2:06}",
             "phase": "pending",
@@ -198,8 +198,8 @@ class ClusterState:
         self.check_ended(ended, want)
 
     def check_ended(self, got: list[Ended], want: set[str]) -> None:
-        assert sorted(one.reservation.id for one in got) == sorted(want)
-        self.ended += [one.reservation.id for one in got]
+        assert sorted(item.reservation.id for item in got) == sorted(want)
+        self.ended += [item.reservation.id for item in got]
 
     def note_taken_over(self) -> None:
         self.ended += self.model.taken_over

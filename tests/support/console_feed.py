@@ -56,8 +56,8 @@ class ConsoleFeed:
         self.state = ClusterState(self.clock, scope)
         self.rows = ClusterRows(self.state)
         self.hub = StreamHub(self.state, self.rows, origin="objects of the test")
-        for one in objects:
-            self.put(one)
+        for object_ in objects:
+            self.put(object_)
         self.settle()
 
     def put(self, content: Object) -> None:
@@ -75,8 +75,8 @@ class ConsoleFeed:
 
     def list_pods(self, pods: Iterable[Object]) -> None:
         """Let these be all pods, as after a new list."""
-        items = [see_pod(msgspec.convert(one, Pod, strict=False)) for one in pods]
-        for _ in self.state.pods.replacing([one for one in items if one is not None]):
+        items = [see_pod(msgspec.convert(pod, Pod, strict=False)) for pod in pods]
+        for _ in self.state.pods.replacing([item for item in items if item is not None]):
             pass
 
     def tick(self) -> None:

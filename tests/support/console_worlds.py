@@ -59,7 +59,7 @@ class ConsoleWorld:
 
     @property
     def pods(self) -> list[Object]:
-        return [one for (kind, _), one in self.objects.items() if kind == "Pod"]
+        return [item for (kind, _), item in self.objects.items() if kind == "Pod"]
 
     def put(self, content: Object) -> None:
         self.objects[_key(content)] = content
@@ -152,21 +152,21 @@ class ConsoleWorld:
         pool = _pool_of(pod)
         count = int(limits[f"gpu.deckhouse.io/{pool}"])
         there = [
-            one
-            for (kind, _), one in self.objects.items()
+            item
+            for (kind, _), item in self.objects.items()
             if kind == "GPUDevice"
-            and one["status"]["nodeName"] == node
-            and one["status"].get("poolRef", {}).get("name") == pool
+            and item["status"]["nodeName"] == node
+            and item["status"].get("poolRef", {}).get("name") == pool
         ]
-        whole = [one["status"]["uuid"] for one in there]
+        whole = [item["status"]["uuid"] for item in there]
         units = (
-            whole if pool != "slices" else [f"{one}::{n}" for one in whole for n in range(SLICES)]
+            whole if pool != "slices" else [f"{item}::{n}" for item in whole for n in range(SLICES)]
         )
         self._chance.shuffle(units)
         return units[:count]
 
     def _end_pod(self) -> None:
-        bound = [one for one in self.pods if "nodeName" in one["spec"]]
+        bound = [item for item in self.pods if "nodeName" in item["spec"]]
         if bound:
             pod = copy.deepcopy(self._one(bound))
             pod["status"] = {"phase": self._one(("Succeeded", "Failed"))}
@@ -230,7 +230,7 @@ class ConsoleWorld:
 
     def _change_inventory(self) -> None:
         """Let an agent name a pod in what it says of its node."""
-        pods = [one["metadata"]["name"] for one in self.pods] or ["none"]
+        pods = [pod["metadata"]["name"] for pod in self.pods] or ["none"]
         text = f"processes of {self._one(pods)} are left"
         status = {"conditions": [condition("AgentDegraded", self._one(("True", "False")), text)]}
         node = self._one(NODES)

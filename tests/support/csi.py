@@ -69,7 +69,7 @@ def some_attributes(
         "pod_uid": POD_UID,
         "ephemeral": EPHEMERAL,
     }
-    attributes |= {keys[one]: value for one, value in changed.items()}
+    attributes |= {keys[item]: value for item, value in changed.items()}
     return {key: value for key, value in attributes.items() if value is not None}
 
 

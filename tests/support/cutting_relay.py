@@ -36,8 +36,8 @@ class CuttingRelay:
         trace: TracebackType | None,
     ) -> None:
         self._server.close()
-        for one in self._connections:
-            one.cancel()
+        for connection in self._connections:
+            connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -56,8 +56,8 @@ class CuttingRelay:
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in ends:
-                one.cancel()
+            for end in ends:
+                end.cancel()
             for transport in (upstream.transport, writer.transport):
                 transport.abort()
             await asyncio.gather(*ends, return_exceptions=True)

@@ -8,10 +8,10 @@ from manifests.monitoring.dashboards.config_maps import dashboard_names, dashboa
 ELSE_ZERO: Final = " or vector(0)"
 _BOARDS: Final = {name: json.loads(dashboard_text(name)) for name in dashboard_names()}
 CHOICES: Final[dict[str, str]] = {
-    f"${one['name']}": one.get("allValue", "")
+    f"${item['name']}": item.get("allValue", "")
     for board in _BOARDS.values()
-    for one in board["templating"]["list"]
-    if one["type"] == "query"
+    for item in board["templating"]["list"]
+    if item["type"] == "query"
 }
 """Grafana's choice `All` of each variable; of one without it what Grafana takes where nothing can be chosen."""
 PRICE: Final = {"$price": "2"}

@@ -75,7 +75,7 @@ def a_node(state: str = "", **fields: Any) -> UpgradeNode:
     labels: dict[str, str] = {UPGRADE_STATE_LABEL: state} if state else {}
     annotations: dict[str, str] = {}
     seconds, record = fields.pop("seconds", 0), fields.pop("record", {})
-    if record is not None and state in {one.value for one in UpgradeState}:
+    if record is not None and state in {item.value for item in UpgradeState}:
         known = {"since": NOW - dt.timedelta(seconds=seconds), "attempt": 1} | record
         text = UpgradeRecord(UpgradeState(state), **known).encode()
         annotations[UPGRADE_RECORD_ANNOTATION] = text
@@ -126,8 +126,8 @@ def outcome(node: UpgradeNode, terms: UpgradeTerms | None = None) -> tuple[str, 
 
 
 def writes(answer: NodeUpgrade) -> list[UpgradeAction]:
-    return [one for one in answer.actions if not isinstance(one, WaitUntil | ReportReason)]
+    return [action for action in answer.actions if not isinstance(action, WaitUntil | ReportReason)]
 
 
 def names(answer: NodeUpgrade) -> list[str]:
-    return [type(one).__name__ for one in writes(answer)]
+    return [type(write).__name__ for write in writes(answer)]

@@ -215,8 +215,8 @@ async def serving_all_kinds(
         served.state = state
         yield served
         served.finish.set()
-        for one in served.connections:
-            one.transport.close()
+        for connection in served.connections:
+            connection.transport.close()
         await asyncio.sleep(0.01)
         assert state.connections == set()
         assert len(state.limiter) == 0

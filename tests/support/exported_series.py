@@ -66,6 +66,6 @@ OF_NODE_STATUS_EXPORTER: Final[dict[str, frozenset[str]]] = {
 }
 """NVIDIA's, in an image of NVIDIA's, which a ClusterPolicy runs: alerts of nodes ask for them."""
 KNOWN: Final[dict[str, frozenset[str]]] = OURS | {
-    name: OF_TARGETS.union(one.labels) for name, one in FOREIGN_SERIES.items()
+    name: OF_TARGETS.union(item.labels) for name, item in FOREIGN_SERIES.items()
 }
 """With those of other programs that dashboards show."""

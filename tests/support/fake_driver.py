@@ -99,10 +99,10 @@ class Device:
     @property
     def layout(self) -> list[str]:
         """The profiles of complete instances, sorted."""
-        return sorted(one.profile for one in self.instances if one.uuid)
+        return sorted(instance.profile for instance in self.instances if instance.uuid)
 
     def instance(self, number: int) -> GpuInstance:
-        return next(one for one in self.instances if one.id == number)
+        return next(item for item in self.instances if item.id == number)
 
     def reset(self) -> None:
         """What `nvidia-smi --gpu-reset` does."""
@@ -130,17 +130,19 @@ class Device:
             is_mig_capable=bool(self.profiles),
             is_mig_enabled=self.is_mig_enabled,
             is_mig_pending=self.is_mig_pending,
-            profiles=tuple(Profile(name=one.name, capacity=one.capacity) for one in self.profiles),
+            profiles=tuple(
+                Profile(name=item.name, capacity=item.capacity) for item in self.profiles
+            ),
             instances=tuple(
                 DriverInstance(
-                    gpu_instance=one.id,
-                    profile=one.profile,
-                    uuid=one.uuid,
-                    compute_instance=0 if one.uuid else None,
+                    gpu_instance=item.id,
+                    profile=item.profile,
+                    uuid=item.uuid,
+                    compute_instance=0 if item.uuid else None,
                 )
-                for one in sorted(self.instances, key=lambda one: one.id)
+                for item in sorted(self.instances, key=lambda instance: instance.id)
             ),
-            processes=self.processes + sum(one.processes for one in self.instances),
+            processes=self.processes + sum(instance.processes for instance in self.instances),
             temperature_celsius=self.temperature_celsius,
             shutdown_temperature_celsius=self.shutdown_temperature_celsius,
             uncorrectable_errors=self.uncorrectable_errors,
@@ -290,7 +292,7 @@ class FakeDriver:
         device = await self._reached(uuid)
         if not device.profiles:
             raise PartitioningError(f"{uuid}: Not Supported")
-        if device.processes or any(one.processes for one in device.instances):
+        if device.processes or any(instance.processes for instance in device.instances):
             raise PartitioningError(f"{uuid}: In use by another client")
         if not is_enabled and device.instances:
             raise PartitioningError(f"{uuid}: In use by another client: it has GPU instances")
@@ -308,32 +310,32 @@ class FakeDriver:
         device = await self._reached(uuid)
         if not device.is_mig_enabled:
             raise PartitioningError(f"{uuid}: MIG is not enabled")
-        form = next((one for one in device.profiles if one.name == profile), None)
+        form = next((item for item in device.profiles if item.name == profile), None)
         if form is None:
             raise PartitioningError(f"{uuid}: no profile {profile}")
         taken = [
-            one for at in device.instances for one in device.profiles if one.name == at.profile
+            item for at in device.instances for item in device.profiles if item.name == at.profile
         ]
         if (
-            sum(one.compute for one in taken) + form.compute > COMPUTE_SLICES
-            or sum(one.memory for one in taken) + form.memory > MEMORY_SLICES
+            sum(item.compute for item in taken) + form.compute > COMPUTE_SLICES
+            or sum(item.memory for item in taken) + form.memory > MEMORY_SLICES
         ):
             raise PartitioningError(f"{uuid}: Insufficient Resources for {profile}")
         self._change(Change("create_gpu_instance", uuid, profile))
-        used = {one.id for one in device.instances}
+        used = {instance.id for instance in device.instances}
         number = next(free for free in range(1, 99) if free not in used)
         device.instances.append(GpuInstance(number, profile))
         self._complete(device, number)
 
     async def complete_instance(self, uuid: str, gpu_instance: int) -> None:
         device = await self._reached(uuid)
-        if not any(one.id == gpu_instance for one in device.instances):
+        if not any(instance.id == gpu_instance for instance in device.instances):
             raise PartitioningError(f"{uuid}: no GPU instance {gpu_instance}")
         self._complete(device, gpu_instance)
 
     async def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
         device = await self._reached(uuid)
-        one = next((one for one in device.instances if one.id == gpu_instance), None)
+        one = next((instance for instance in device.instances if instance.id == gpu_instance), None)
         if one is None:
             raise PartitioningError(f"{uuid}: no GPU instance {gpu_instance}")
         # The hook may start something on it: NVML looks when it is asked to destroy, not before.
@@ -360,7 +362,7 @@ class FakeDriver:
 
     async def _reached(self, uuid: str) -> Device:
         await self._answer()
-        device = next((one for one in self.devices if one.uuid == uuid and one.is_listed), None)
+        device = next((item for item in self.devices if item.uuid == uuid and item.is_listed), None)
         if device is None or device.is_lost:
             raise PartitioningError(f"{uuid}: GPU is lost")
         return device

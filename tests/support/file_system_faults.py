@@ -26,7 +26,7 @@ from api.image_reference import Digest
 from kernelcache.image_format import CacheType
 from tests.support.cache_layers import LayerSource, SetClock, a_triton_layer
 
-OLD, NEW = (Digest("sha256:" + one * 64) for one in "ab")
+OLD, NEW = (Digest("sha256:" + item * 64) for item in "ab")
 NAME = CacheName(namespace="team", name="cache")
 _EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod", "os.utime"}
 _OPEN_FLAGS = 2

@@ -104,15 +104,18 @@ class Trace:
         self.claim_spec = {
             # That of the provider's own node class is left out.
             "requirements": sorted(
-                one.key for one in spec.requirements or () if not one.key.endswith("nodeclass")
+                requirement.key
+                for requirement in spec.requirements or ()
+                if not requirement.key.endswith("nodeclass")
             ),
-            "startupTaints": [one.key for one in spec.startup_taints or ()],
+            "startupTaints": [taint.key for taint in spec.startup_taints or ()],
             "requests": sorted(spec.resources.requests or ()),
         }
-        for one in claim.status.conditions or ():
-            if one.type in CONDITIONS and (one.type, _reason(one)) not in PASSING:
+        for condition in claim.status.conditions or ():
+            if condition.type in CONDITIONS and (condition.type, _reason(condition)) not in PASSING:
                 _grow(
-                    self.conditions.setdefault(one.type, []), f"{one.status} {_reason(one)}".strip()
+                    self.conditions.setdefault(condition.type, []),
+                    f"{condition.status} {_reason(condition)}".strip(),
                 )
         if claim.metadata.deletion_timestamp:
             self.ends.add("claim is deleted")
@@ -120,7 +123,7 @@ class Trace:
     def node(self, node: Node) -> None:
         labels = node.metadata.labels or {}
         self.labels |= {key for key in LABELS if key in labels}
-        taints = sorted(one.key for one in node.spec.taints or () if one.key in NODE_TAINTS)
+        taints = sorted(taint.key for taint in node.spec.taints or () if taint.key in NODE_TAINTS)
         _grow(self.taints, taints)
         if node.metadata.deletion_timestamp:
             self.ends.add("node is deleted")
@@ -154,16 +157,16 @@ async def recorded(client: KubeClient, clock: Clock, node_pool: str) -> AsyncIte
             NODE_CLAIMS,
             NodeClaim,
             _Sink(
-                lambda one: trace.claim(one) if is_ours(one) else None,
-                lambda one: trace.ends.add("claim is gone") if is_ours(one) else None,
+                lambda item: trace.claim(item) if is_ours(item) else None,
+                lambda item: trace.ends.add("claim is gone") if is_ours(item) else None,
             ),
         ),
         (
             NODES,
             Node,
             _Sink(
-                lambda one: trace.node(one) if is_ours(one) else None,
-                lambda one: trace.ends.add("node is gone") if is_ours(one) else None,
+                lambda item: trace.node(item) if is_ours(item) else None,
+                lambda item: trace.ends.add("node is gone") if is_ours(item) else None,
             ),
         ),
         (EVENTS, SeenEvent, _Sink(event, lambda _: None)),
@@ -173,9 +176,9 @@ async def recorded(client: KubeClient, clock: Clock, node_pool: str) -> AsyncIte
             Informer(client, resource, type_, sink=sink, clock=clock)
             for resource, type_, sink in sinks
         ]
-        tasks = [group.create_task(one.run()) for one in informers]
-        for one in informers:
-            await one.synced.wait()
+        tasks = [group.create_task(informer.run()) for informer in informers]
+        for informer in informers:
+            await informer.synced.wait()
         yield trace
         for task in tasks:
             task.cancel()
@@ -221,9 +224,9 @@ async def release(cluster: ScalingCluster, node: str) -> None:
     while True:
         shown = await cluster.client.get(NODES, Node, node)
         kept = [
-            msgspec.to_builtins(one)
-            for one in shown.spec.taints or ()
-            if one.key != AGENT_NOT_READY_TAINT
+            msgspec.to_builtins(taint)
+            for taint in shown.spec.taints or ()
+            if taint.key != AGENT_NOT_READY_TAINT
         ]
         body: Json = {
             "metadata": {"resourceVersion": shown.metadata.resource_version},

@@ -75,20 +75,20 @@ class Kubelet:
         given: dict[str, set[str]] = {}
         for_the_pod = None
         if self.policy != NONE and self.scope == "pod":
-            mains = sum(one.role is not ContainerRole.INIT for one in containers)
+            mains = sum(container.role is not ContainerRole.INIT for container in containers)
             hints = self._cpu_hints(cpus, Counter(), mains * self.cpus_each)
             for_the_pod = self._merge(self._hints(set(), distinct_units(containers)), hints)
-        for one in containers:
+        for container in containers:
             hint = for_the_pod
             if self.policy != NONE and self.scope == "container":
                 hints = self._cpu_hints(cpus, reusable_cpus, self.cpus_each)
-                hint = self._merge(self._hints(reusable, one.units), hints)
+                hint = self._merge(self._hints(reusable, container.units), hints)
             nodes = None if hint is None else hint.nodes
-            self.affinity[one.name] = nodes
-            self._take_cpus(one, nodes, cpus, reusable_cpus)
-            devices = self._allocate(one, nodes, reusable)
-            given[one.name] = devices
-            if one.role is ContainerRole.INIT:
+            self.affinity[container.name] = nodes
+            self._take_cpus(container, nodes, cpus, reusable_cpus)
+            devices = self._allocate(container, nodes, reusable)
+            given[container.name] = devices
+            if container.role is ContainerRole.INIT:
                 reusable |= devices
             else:
                 reusable -= devices
@@ -103,16 +103,16 @@ class Kubelet:
         smallest = len(nodes)
         masks: list[Mask] = []
         for size in range(1, len(nodes) + 1):
-            for some in combinations(nodes, size):
-                mask = frozenset(some)
+            for combination in combinations(nodes, size):
+                mask = frozenset(combination)
                 if sum(node in mask for node in self.numa.values()) >= request:
                     smallest = min(smallest, size)
                 if any(
-                    self.numa[one] is not None and self.numa[one] not in mask for one in reusable
+                    self.numa[item] is not None and self.numa[item] not in mask for item in reusable
                 ):
                     continue
-                matching = sum(self.numa[one] is not None for one in reusable)
-                matching += sum(self.numa[one] in mask for one in self.free)
+                matching = sum(self.numa[item] is not None for item in reusable)
+                matching += sum(self.numa[item] in mask for item in self.free)
                 if matching >= request:
                     masks.append(mask)
         return [Hint(mask, len(mask) == smallest) for mask in masks]
@@ -125,8 +125,8 @@ class Kubelet:
         smallest = len(self.machine)
         masks: list[Mask] = []
         for size in range(1, len(self.machine) + 1):
-            for some in combinations(sorted(self.machine), size):
-                mask = frozenset(some)
+            for combination in combinations(sorted(self.machine), size):
+                mask = frozenset(combination)
                 if self.cpus_of_node * size >= request:
                     smallest = min(smallest, size)
                 is_whole = all(node in mask for node, count in reusable.items() if count)
@@ -166,22 +166,22 @@ class Kubelet:
         if self.policy == SINGLE:
             found = [
                 [
-                    one
-                    for one in hints
-                    if one.preferred and (one.nodes is None or len(one.nodes) == 1)
+                    hint
+                    for hint in hints
+                    if hint.preferred and (hint.nodes is None or len(hint.nodes) == 1)
                 ]
                 for hints in found
             ]
         fewest = max(
-            min((len(one.nodes) for one in hints if one.nodes is not None), default=0)
+            min((len(hint.nodes) for hint in hints if hint.nodes is not None), default=0)
             for hints in found
         )
         best: Hint | None = None
-        for some in product(*found):
-            named = [one.nodes for one in some if one.nodes is not None]
+        for entry in product(*found):
+            named = [item.nodes for item in entry if item.nodes is not None]
             candidate = Hint(
                 self.machine.intersection(*named),
-                all(one.preferred for one in some) and len(set(named)) <= 1,
+                all(item.preferred for item in entry) and len(set(named)) <= 1,
             )
             if candidate.nodes:
                 best = candidate if best is None else _better(best, candidate, fewest)
@@ -203,7 +203,7 @@ class Kubelet:
             raise RejectedError("requested number of devices unavailable")
         has_topology = any(node is not None for node in self.numa.values())
         aligned = (
-            {one for one in self.free if self.numa[one] in nodes}
+            {item for item in self.free if self.numa[item] in nodes}
             if nodes is not None and has_topology
             else set[str]()
         )
@@ -216,9 +216,9 @@ class Kubelet:
                 return taken
             available = set(self.free)
             pools = [self._prefer(container, available | taken, taken) & available, available]
-        for some in pools:
-            for one in sorted(some - taken)[: container.units - len(taken)]:
-                taken.add(one)
+        for pool in pools:
+            for item in sorted(pool - taken)[: container.units - len(taken)]:
+                taken.add(item)
         self.free -= taken
         return taken
 

@@ -123,10 +123,10 @@ class NaiveAllocationState:
             - {(container, resource) for container, resource, _ in reports.get(uid, ())}
         }
         return bound | {
-            one["uid"]
-            for one in self.reservations.values()
-            if one["phase"] not in UNCOMMITTED
-            and {unit.split("::")[0] for unit in one["units"]} & parts
+            reservation["uid"]
+            for reservation in self.reservations.values()
+            if reservation["phase"] not in UNCOMMITTED
+            and {unit.split("::")[0] for unit in reservation["units"]} & parts
         }
 
     def is_on(self, unit: str, node: str) -> bool:
@@ -140,11 +140,11 @@ class NaiveAllocationState:
         return self.slots(device, itertools.chain(*units))
 
     def assumed_slots(self, device: dict[str, Any], without: Any = ()) -> set[int]:
-        units = (one["units"] for id_, one in self.reservations.items() if id_ not in without)
+        units = (item["units"] for id_, item in self.reservations.items() if id_ not in without)
         return self.slots(device, itertools.chain(*units))
 
     def confirmed_slots(self, device: dict[str, Any], without: Any = ()) -> set[int]:
-        seen = (id_ for id_, one in self.reservations.items() if one["phase"] not in UNCONFIRMED)
+        seen = (id_ for id_, item in self.reservations.items() if item["phase"] not in UNCONFIRMED)
         return self.assumed_slots(device, self.reservations.keys() - (set(seen) - set(without)))
 
     def is_usable(self, device: dict[str, Any]) -> bool:
@@ -165,7 +165,11 @@ class NaiveAllocationState:
         return [(device, [unit]) for device, unit in found if device is not None]
 
     def devices_on(self, pool: str, node: str) -> list[dict[str, Any]]:
-        return [one for one in self.devices.values() if one["pool"] == pool and one["node"] == node]
+        return [
+            device
+            for device in self.devices.values()
+            if device["pool"] == pool and device["node"] == node
+        ]
 
     def free_slots(self, device: dict[str, Any], without: Any = ()) -> set[int]:
         """Slots that the owner of `without` may get."""
@@ -205,8 +209,8 @@ class NaiveAllocationState:
         if len(devices) < 2 or (len(nodes) == 1 and None not in nodes):
             return True
         return all(
-            one["links"].get(other["name"], 0) > 0 and other["links"].get(one["name"], 0) > 0
-            for one, other in itertools.combinations(devices, 2)
+            item["links"].get(other["name"], 0) > 0 and other["links"].get(item["name"], 0) > 0
+            for item, other in itertools.combinations(devices, 2)
         )
 
     def prefers_aligned(self, pool: str, node: str) -> bool:
@@ -248,10 +252,10 @@ class NaiveAllocationState:
         ]
         is_required = (topology or spec["topology"]) == "Required"
         for number in range(len(devices), 0, -1):
-            for some in itertools.combinations(devices, number):
-                if is_required and not self.is_aligned([device for device, _ in some]):
+            for combination in itertools.combinations(devices, number):
+                if is_required and not self.is_aligned([device for device, _ in combination]):
                     continue
-                counts = tuple(count for _, count in some)
+                counts = tuple(count for _, count in combination)
                 if spec["placement"] == "SameDevice":
                     if naive_same_device.serves(asked, counts, spec["slices"]):
                         return True
@@ -276,8 +280,8 @@ class NaiveAllocationState:
             if (pod["phase"], pod["node"]) != ("bound", node):
                 continue
             asked = {
-                each: count - len({unit for _, what, unit in self.told_of(pod) if what == each})
-                for each, count in pod["astray"]
+                item: count - len({unit for _, what, unit in self.told_of(pod) if what == item})
+                for item, count in pod["astray"]
             } or {pod["resource"]: pod["size"] - len(self.observed_units(pod))}
             if asked.get(resource, 0) > 0:
                 found[uid] = asked[resource]
@@ -378,10 +382,10 @@ class NaiveAllocationState:
         """End the uncommitted reservations with units that are as given."""
         over = {
             id_
-            for id_, one in self.reservations.items()
-            if about.items() <= one.items()
-            and one["phase"] in UNCOMMITTED
-            and one["node"] is not None
+            for id_, item in self.reservations.items()
+            if about.items() <= item.items()
+            and item["phase"] in UNCOMMITTED
+            and item["node"] is not None
         }
         for id_ in over:
             del self.reservations[id_]
@@ -504,9 +508,10 @@ class NaiveAllocationState:
         if self.would_be_passed(pod, [self.room(node) for node in nodes.values()]):
             return "waiting_pods"
         held = sum(
-            len(one["units"])
-            for one in self.reservations.values()
-            if (one["pool"], one["ns"]) == (pool, pod["ns"]) and one["phase"] in UNCONFIRMED
+            len(reservation["units"])
+            for reservation in self.reservations.values()
+            if (reservation["pool"], reservation["ns"]) == (pool, pod["ns"])
+            and reservation["phase"] in UNCONFIRMED
         )
         if held and held + size > sum(node["total"] for node in nodes.values()) // 2:
             return "share"
@@ -515,13 +520,13 @@ class NaiveAllocationState:
     def would_be_passed(self, pod: dict[str, Any], rooms: list[int]) -> bool:
         """Whether a pod that waits and comes first might not fit beside the incoming any more."""
         sizes = [
-            one["size"]
-            for one in (self.pods[uid] for uid in self.waiting(pod["resource"]))
-            if one["priority"] >= pod["priority"] and any(room >= one["size"] for room in rooms)
+            item["size"]
+            for item in (self.pods[uid] for uid in self.waiting(pod["resource"]))
+            if item["priority"] >= pod["priority"] and any(room >= item["size"] for room in rooms)
         ]
         for size in set(sizes):
             places = sum(room // size for room in rooms) - math.ceil(pod["size"] / size)
-            if places < sizes.count(size) + sum(one for one in sizes if one != size):
+            if places < sizes.count(size) + sum(item for item in sizes if item != size):
                 return True
         return False
 
@@ -534,7 +539,14 @@ class NaiveAllocationState:
         return min(claims)[1] if claims else None
 
     def reservation_of(self, uid: str) -> dict[str, Any] | None:
-        return next((one for one in self.reservations.values() if one["uid"] == uid), None)
+        return next(
+            (
+                reservation
+                for reservation in self.reservations.values()
+                if reservation["uid"] == uid
+            ),
+            None,
+        )
 
     def waiting(self, resource: str) -> list[str]:
         pods = [
@@ -553,19 +565,19 @@ class NaiveAllocationState:
         return float(min(one["expires"], one["observe_by"]))
 
     def next_deadline(self) -> float | None:
-        deadlines = [self.deadline(one) for one in self.reservations.values()]
-        return min((one for one in deadlines if one is not None), default=None)
+        deadlines = [self.deadline(reservation) for reservation in self.reservations.values()]
+        return min((item for item in deadlines if item is not None), default=None)
 
     def expire(self, now: float) -> set[str]:
         over = set()
-        for id_, one in list(self.reservations.items()):
-            deadline = self.deadline(one)
+        for id_, item in list(self.reservations.items()):
+            deadline = self.deadline(item)
             if deadline is not None and deadline <= now:
                 del self.reservations[id_]
-                if one["node"] is not None:
+                if item["node"] is not None:
                     over.add(id_)
-                    if one["phase"] in UNCONFIRMED and one["observe_by"] < one["expires"]:
-                        self.note_absence(one, now)
+                    if item["phase"] in UNCONFIRMED and item["observe_by"] < item["expires"]:
+                        self.note_absence(item, now)
         return over
 
     def note_absence(self, one: dict[str, Any], now: float) -> None:
@@ -574,16 +586,16 @@ class NaiveAllocationState:
 
     def take_over(self, units: list[str], own: str, now: float) -> None:
         """End what nobody has seen and has any of these units."""
-        for id_, one in sorted(self.reservations.items()):
-            if id_ == own or one["phase"] not in UNCONFIRMED:
+        for id_, item in sorted(self.reservations.items()):
+            if id_ == own or item["phase"] not in UNCONFIRMED:
                 continue
             if any(
-                self.slots(device, owned) & self.slots(device, one["units"])
+                self.slots(device, owned) & self.slots(device, item["units"])
                 for device, owned in self.owners(units)
             ):
                 del self.reservations[id_]
                 self.taken_over.append(id_)
-                self.note_absence(one, now)
+                self.note_absence(item, now)
 
     def release_reservations(self, pool: str) -> set[str]:
         return self.release({"pool": pool})
@@ -693,8 +705,8 @@ class NaiveAllocationState:
     ) -> bool:
         if self.pools[pool]["closed"]:
             return False
-        gone = [self.reservation_of(one) for one in {*victims, *([uid] if uid else [])}]
-        ids = {one["id"] for one in gone if one is not None}
+        gone = [self.reservation_of(victim) for victim in {*victims, *([uid] if uid else [])}]
+        ids = {item["id"] for item in gone if item is not None}
         free = []
         for device in self.devices_on(pool, node):
             taken = self.observed_slots(device, victims) | self.confirmed_slots(device, ids)

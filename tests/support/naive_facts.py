@@ -22,7 +22,7 @@ from tests.support.builders import EPOCH, a_node, a_pool
 
 
 def demand_of(pod: dict[str, Any]) -> Demand:
-    containers = tuple(ContainerDemand(*one) for one in pod["containers"])
+    containers = tuple(ContainerDemand(*container) for container in pod["containers"])
     return Demand(pod["resource"], containers, pod["size"])
 
 

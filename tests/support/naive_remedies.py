@@ -33,14 +33,14 @@ class NaivePlacement:
     def model(self) -> NaiveAllocationState:
         world = self.world
         found = NaiveAllocationState()
-        found.pools = {name: _pool(one) for name, one in world.pools.items()}
-        found.nodes = {name: _node(one) for name, one in world.nodes.items()}
+        found.pools = {name: _pool(item) for name, item in world.pools.items()}
+        found.nodes = {name: _node(item) for name, item in world.nodes.items()}
         found.devices = {
-            name: _device(one, is_withheld=name in world.withheld)
-            for name, one in sorted(world.devices.items())
+            name: _device(item, is_withheld=name in world.withheld)
+            for name, item in sorted(world.devices.items())
         }
-        found.pods = {uid: _bound(one) for uid, one in world.bound.items()}
-        found.reservations = {one.id: _reservation(one) for one in world.reserved.values()}
+        found.pods = {uid: _bound(item) for uid, item in world.bound.items()}
+        found.reservations = {item.id: _reservation(item) for item in world.reserved.values()}
         return found
 
     def takes(self, node: str) -> bool:
@@ -55,7 +55,7 @@ class NaivePlacement:
         world, facts = self.world, self.world.nodes.get(node)
         if facts is None:
             return False
-        keys = {one.key for one in facts.taints if one.effect != "PreferNoSchedule"}
+        keys = {taint.key for taint in facts.taints if taint.effect != "PreferNoSchedule"}
         keys |= {CORDON.key} if facts.is_cordoned else set()
         keys |= {UNREADY.key} if not facts.is_ready else set()
         is_in_zone = world.zones is None or facts.labels["zone"] in world.zones
@@ -66,9 +66,9 @@ class NaivePlacement:
         pool, demand = self.world.pool, self.world.pod.demand
         if pool is None or node not in self.world.nodes:
             return False
-        own = {one.id for one in self.world.reserved.values() if self._is_own(one)}
+        own = {item.id for item in self.world.reserved.values() if self._is_own(item)}
         mine = {
-            one.id for one in self.world.reserved.values() if one.id in own and one.node == node
+            item.id for item in self.world.reserved.values() if item.id in own and item.node == node
         }
         figures = self.model.figures(pool.name, node)
         if figures is None or self.model.closed(pool.name, node, mine) is not None:
@@ -91,14 +91,14 @@ class NaivePlacement:
 
     def has_cpu_and_memory(self, node: str) -> bool:
         facts, world = self.world.nodes[node], self.world
-        pods = [one for one in world.bound.values() if one.node == node]
+        pods = [item for item in world.bound.values() if item.node == node]
         pods += [
-            one.pod
-            for one in world.reserved.values()
-            if one.node == node and one.is_stored and not self._is_own(one)
+            item.pod
+            for item in world.reserved.values()
+            if item.node == node and item.is_stored and not self._is_own(item)
         ]
-        cpu = sum(one.requests.cpu_milli for one in [*pods, world.pod])
-        memory = sum(one.requests.memory_mib for one in [*pods, world.pod])
+        cpu = sum(item.requests.cpu_milli for item in [*pods, world.pod])
+        memory = sum(item.requests.memory_mib for item in [*pods, world.pod])
         wanted = world.pod.requests
         return (facts.cpu_milli is None or not wanted.cpu_milli or cpu <= facts.cpu_milli) and (
             facts.memory_mib is None or not wanted.memory_mib or memory <= facts.memory_mib
@@ -108,7 +108,9 @@ class NaivePlacement:
         return one.pod.uid == self.world.pod.uid
 
     def _fits(self, pool: PoolFacts, node: str, free: list[int], demand: Demand) -> bool:
-        containers = [(one.name, one.role, one.units) for one in demand.containers]
+        containers = [
+            (container.name, container.role, container.units) for container in demand.containers
+        ]
         if not self.model.fits(pool.name, node, free, containers):
             return False
         kubelet = self.world.kubelets.get(node)
@@ -123,24 +125,29 @@ class NaivePlacement:
             sum(
                 count
                 for count, device in zip(free, self.model.devices_on(pool.name, node), strict=True)
-                if device["numa"] in some
+                if device["numa"] in combination
             )
             >= demand.units
             for size in range(1, limit + 1)
-            for some in itertools.combinations(range(4), size)
+            for combination in itertools.combinations(range(4), size)
         )
 
     def _most_numa_nodes(self, pool: PoolFacts, node: str, units: int) -> int | None:
         """How many NUMA nodes kubelet allows the pod; None for any."""
         policy = self.world.kubelets[node].policy.value
         devices = self.model.devices_on(pool.name, node)
-        if policy in {"none", "best-effort"} or all(one["numa"] is None for one in devices):
+        if policy in {"none", "best-effort"} or all(device["numa"] is None for device in devices):
             return None
         fewest = [
             size
             for size in range(1, 5)
-            for some in itertools.combinations(range(4), size)
-            if sum(len(self.model.units_of(one)) for one in devices if one["numa"] in some) >= units
+            for combination in itertools.combinations(range(4), size)
+            if sum(
+                len(self.model.units_of(device))
+                for device in devices
+                if device["numa"] in combination
+            )
+            >= units
         ]
         limit = min(fewest, default=0)
         return 0 if policy == "single-numa-node" and limit > 1 else limit
@@ -188,16 +195,16 @@ class NaiveSearch:
         for node in self.world.nodes:
             names = [
                 name
-                for name, one in self.world.reserved.items()
-                if one.node == node
-                and one.phase is ReservationPhase.CONFIRMED
-                and one.pod.uid != self.world.pod.uid
+                for name, item in self.world.reserved.items()
+                if item.node == node
+                and item.phase is ReservationPhase.CONFIRMED
+                and item.pod.uid != self.world.pod.uid
                 and self.world.pool is not None
-                and one.pool == self.world.pool.name
+                and item.pool == self.world.pool.name
             ]
-            for some in subsets(names):
-                if NaivePlacement(without_reservations(self.world, some)).takes(node):
-                    yield max(self.world.reserved[one].expires_at for one in some), some, node
+            for subset in subsets(names):
+                if NaivePlacement(without_reservations(self.world, subset)).takes(node):
+                    yield max(self.world.reserved[item].expires_at for item in subset), subset, node
 
     def other_pools(self) -> Iterator[tuple[str, str]]:
         """Pools that the pod may use for as many units, and the nodes that take it."""
@@ -227,19 +234,19 @@ class NaiveSearch:
                 and (device.is_faulted is not draining)
                 and ((device.is_draining or name in self.world.withheld) is draining)
             ]
-            for some in subsets(names):
-                if NaivePlacement(restored(self.world, some)).takes(node):
-                    yield some
+            for subset in subsets(names):
+                if NaivePlacement(restored(self.world, subset)).takes(node):
+                    yield subset
 
     def joining_devices(self) -> Iterator[tuple[str, ...]]:
         pool = self.world.pool
         if pool is None:
             return
         for node in self.world.nodes:
-            names = [one.name for one in self.world.joinable if one.node == node]
-            for some in subsets(names):
-                if NaivePlacement(joined(self.world, some)).takes(node):
-                    yield some
+            names = [item.name for item in self.world.joinable if item.node == node]
+            for subset in subsets(names):
+                if NaivePlacement(joined(self.world, subset)).takes(node):
+                    yield subset
 
     def ending_pods(self) -> Iterator[tuple[str, ...]]:
         """Bound pods of one node that have units of the pool, or units that are not known."""
@@ -252,18 +259,18 @@ class NaiveSearch:
                 for uid, pod in self.world.bound.items()
                 if pod.node == node and self._has_units_of(pool, pod)
             ]
-            for some in subsets(uids):
-                if NaivePlacement(without_pods(self.world, some)).takes(node):
-                    yield some
+            for subset in subsets(uids):
+                if NaivePlacement(without_pods(self.world, subset)).takes(node):
+                    yield subset
 
     def _has_units_of(self, pool: PoolFacts, pod: PodFacts) -> bool:
         if pod.devices is None:
             return pod.demand.resource == pool.resource
         parts = {unit.split("::")[0] for units in pod.devices.values() for unit in units}
         return any(
-            parts & {one.uuid, *(uuid for _, uuid in one.mig_instances)}
-            for one in self.world.devices.values()
-            if (one.pool, one.node) == (pool.name, pod.node)
+            parts & {device.uuid, *(uuid for _, uuid in device.mig_instances)}
+            for device in self.world.devices.values()
+            if (device.pool, device.node) == (pool.name, pod.node)
         )
 
 
@@ -292,12 +299,12 @@ def asking_pool(world: WaitingWorld, pool: PoolFacts) -> WaitingWorld:
 
 
 def without_reservations(world: WaitingWorld, names: Collection[str]) -> WaitingWorld:
-    left = {name: one for name, one in world.reserved.items() if name not in names}
+    left = {name: item for name, item in world.reserved.items() if name not in names}
     return replace(world, reserved=left)
 
 
 def without_pods(world: WaitingWorld, uids: Collection[str]) -> WaitingWorld:
-    return replace(world, bound={uid: one for uid, one in world.bound.items() if uid not in uids})
+    return replace(world, bound={uid: item for uid, item in world.bound.items() if uid not in uids})
 
 
 def with_node(world: WaitingWorld, node: NodeFacts) -> WaitingWorld:
@@ -306,12 +313,12 @@ def with_node(world: WaitingWorld, node: NodeFacts) -> WaitingWorld:
 
 def schedulable(node: NodeFacts) -> NodeFacts:
     """The node after `kubectl uncordon`."""
-    taints = tuple(one for one in node.taints if one.key != CORDON.key)
+    taints = tuple(taint for taint in node.taints if taint.key != CORDON.key)
     return replace(node, is_cordoned=False, taints=taints)
 
 
 def ready(node: NodeFacts) -> NodeFacts:
-    taints = tuple(one for one in node.taints if one.key != UNREADY.key)
+    taints = tuple(taint for taint in node.taints if taint.key != UNREADY.key)
     return replace(node, is_ready=True, taints=taints)
 
 
@@ -329,8 +336,8 @@ def joined(world: WaitingWorld, names: Collection[str]) -> WaitingWorld:
     pool = world.pool
     assert pool is not None
     changed = {
-        name: replace(one, pool=pool.name)
-        for name, one in restored(world, names).devices.items()
+        name: replace(item, pool=pool.name)
+        for name, item in restored(world, names).devices.items()
         if name in names
     }
     return replace(

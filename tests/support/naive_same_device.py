@@ -29,7 +29,9 @@ def _serves(
     rest = tuple(others)
     if len(handed_on) > units:
         # kubelet takes any of them, so each choice must be right.
-        picks = {tuple(sorted(some)) for some in itertools.combinations(handed_on, units)}
+        picks = {
+            tuple(sorted(combination)) for combination in itertools.combinations(handed_on, units)
+        }
         return all(
             is_valid(pick, slices) and _serves(rest, free, _left(handed_on, pick, role), slices)
             for pick in picks

@@ -23,11 +23,11 @@ def fewest_new_nodes(
         if at == len(pods):
             return 0
         best: int | None = None
-        for some in set(left):
-            rest = _minus(some, pods[at])
+        for item in set(left):
+            rest = _minus(item, pods[at])
             if rest is not None:
                 others = list(left)
-                others.remove(some)
+                others.remove(item)
                 best = _less(best, search(at + 1, tuple(sorted([*others, rest]))))
         for shape in set(shapes):
             rest = _minus(shape, pods[at])

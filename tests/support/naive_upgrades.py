@@ -81,12 +81,12 @@ class NaiveUpgrades:
 
     def expect(self, numbers: Numbers, now: int, leading_since: int) -> dict[str, Memory]:
         """Return what each node is to remember after the pass."""
-        before = {name: self._before(one, now) for name, one in self.world.machines.items()}
+        before = {name: self._before(item, now) for name, item in self.world.machines.items()}
         starting = self._starting(numbers, before)
         clock = (now, leading_since)
         after = {}
-        for name, one in self.world.machines.items():
-            node = _Node(one, before[name], self.world, numbers)
+        for name, item in self.world.machines.items():
+            node = _Node(item, before[name], self.world, numbers)
             state = node.next(name in starting, clock)
             after[name] = node.remembered(state, now)
         return after
@@ -109,9 +109,9 @@ class NaiveUpgrades:
 
     def _starting(self, numbers: Numbers, before: dict[str, Memory]) -> set[str]:
         nodes = [
-            _Node(one, before[name], self.world, numbers)
-            for name, one in self.world.machines.items()
-            if one.is_wanted
+            _Node(item, before[name], self.world, numbers)
+            for name, item in self.world.machines.items()
+            if item.is_wanted
         ]
         limit = numbers.limit(len(nodes))
         if not numbers.is_on or limit is None:
@@ -140,14 +140,16 @@ class _Node:
     ) -> None:
         self.machine, self.memory, self.world, self.numbers = machine, memory, world, numbers
         self.stale = [
-            one
-            for one in machine.drivers
-            if one.is_orphan
-            or one.revision not in {None, world.revision}
-            or one.uid == memory.replaces
+            driver
+            for driver in machine.drivers
+            if driver.is_orphan
+            or driver.revision not in {None, world.revision}
+            or driver.uid == memory.replaces
         ]
         self.newest = [
-            one for one in machine.drivers if not one.is_orphan and one.revision == world.revision
+            driver
+            for driver in machine.drivers
+            if not driver.is_orphan and driver.revision == world.revision
         ]
         self.is_held_off = machine.labels.get(DRIVER) == "paused-for-driver-upgrade"
         self.waits_to_load = bool(machine.annotations.get(SAFE_LOAD)) or self.is_held_off
@@ -156,7 +158,8 @@ class _Node:
         self.is_external = memory.state in EXTERNAL or REQUESTOR in machine.annotations
         self.is_needed = bool(self.stale) or self.waits_to_load or self.is_requested
         working = all(
-            one.is_ready and one.is_scheduled and not one.is_terminating for one in machine.drivers
+            driver.is_ready and driver.is_scheduled and not driver.is_terminating
+            for driver in machine.drivers
         )
         works = bool(machine.drivers) and working and not self.waits_to_load
         self.old_serves = works and len(self.stale) == len(machine.drivers)
@@ -180,11 +183,11 @@ class _Node:
             and not self.waits_to_load
             and not self.is_requested
             and all(
-                one.digest == world.digest and not one.is_orphan and one.uid != memory.replaces
-                for one in self.stale
+                item.digest == world.digest and not item.is_orphan and item.uid != memory.replaces
+                for item in self.stale
             )
         )
-        self.users = [one for one in machine.pods.values() if one.uses]
+        self.users = [pod for pod in machine.pods.values() if pod.uses]
 
     # Whose turn it is
 
@@ -210,18 +213,18 @@ class _Node:
             and not self.is_external
             and not self.is_skipped
             and self.machine.is_ready
-            and (self.is_held_off or any(one.is_scheduled for one in self.machine.drivers))
+            and (self.is_held_off or any(driver.is_scheduled for driver in self.machine.drivers))
         )
 
     @property
     def turn(self):
-        ends = [float("inf") if one.ends is None else one.ends for one in self.users]
+        ends = [float("inf") if user.ends is None else user.ends for user in self.users]
         return (
             self.memory.attempt,
             0 if self.is_away else 1,
             1 if self.holders() else 0,
             max(ends, default=float("-inf")),
-            max([one.priority for one in self.users], default=-(2**31)),
+            max([user.priority for user in self.users], default=-(2**31)),
             len(self.users),
             self.machine.name,
         )
@@ -230,21 +233,21 @@ class _Node:
         """Return whether something holds the driver for good."""
         if self.machine.processes:
             return True
-        for one in self.users:
-            if one.is_terminating:
+        for user in self.users:
+            if user.is_terminating:
                 continue
-            if one.owner in {"daemon", "mirror"}:
+            if user.owner in {"daemon", "mirror"}:
                 return True
             if self.numbers.deletion is None:
                 continue
-            if (one.owner == "none" and not self.numbers.force) or one.empty_dir:
+            if (user.owner == "none" and not self.numbers.force) or user.empty_dir:
                 return True
         return False
 
     def holds_for_good(self) -> bool:
         """Return whether something holds the driver that a drain leaves there."""
         return bool(self.machine.processes) or any(
-            one.owner in {"daemon", "mirror"} and not one.is_terminating for one in self.users
+            user.owner in {"daemon", "mirror"} and not user.is_terminating for user in self.users
         )
 
     # Where it goes
@@ -274,8 +277,8 @@ class _Node:
     def _from_rest(self) -> str:
         state = self.memory.state
         is_outdated = any(
-            not one.is_orphan and one.revision not in {None, self.world.revision}
-            for one in self.machine.drivers
+            not driver.is_orphan and driver.revision not in {None, self.world.revision}
+            for driver in self.machine.drivers
         )
         if is_outdated or self.waits_to_load or self.is_requested:
             return "upgrade-required"
@@ -283,9 +286,9 @@ class _Node:
             return "upgrade-done" if self.is_validated else "upgrade-failed"
         if state == "upgrade-done":
             return state
-        if not any(one.is_scheduled for one in self.machine.drivers):
+        if not any(driver.is_scheduled for driver in self.machine.drivers):
             return ""
-        known = self.newest or any(one.is_orphan for one in self.machine.drivers)
+        known = self.newest or any(driver.is_orphan for driver in self.machine.drivers)
         return "upgrade-done" if known else ""
 
     def _from_required(self, starts: bool) -> str:
@@ -300,8 +303,8 @@ class _Node:
             return "upgrade-done"
         is_new = self.memory.revision not in {"", str(self.world.revision)}
         is_outdated = any(
-            not one.is_orphan and one.revision not in {None, self.world.revision}
-            for one in self.machine.drivers
+            not driver.is_orphan and driver.revision not in {None, self.world.revision}
+            for driver in self.machine.drivers
         )
         if self.is_requested or (is_new and (is_outdated or self.waits_to_load)):
             return "upgrade-required"
@@ -321,7 +324,7 @@ class _Node:
     def _from_wait_for_jobs_required(self, clock: tuple[int, int]) -> str:
         if not self.numbers.wait and self.numbers.deletion is None:
             return "drain-required"
-        awaited = self.numbers.wait and any(one.job for one in self.machine.pods.values())
+        awaited = self.numbers.wait and any(pod.job for pod in self.machine.pods.values())
         if awaited and not self._over(clock, self.numbers.wait_s):
             return "wait-for-jobs-required"
         return "pod-deletion-required"
@@ -343,20 +346,20 @@ class _Node:
         if self.holds_for_good():
             return "upgrade-failed"
         pods = [
-            one
-            for one in self.machine.pods.values()
-            if one.owner not in {"daemon", "mirror"} and not one.keeps
+            pod
+            for pod in self.machine.pods.values()
+            if pod.owner not in {"daemon", "mirror"} and not pod.keeps
         ]
         if not pods:
             return "pod-restart-required"
-        living = [one for one in pods if not one.is_terminating]
-        held = any(one.owner == "none" or one.empty_dir for one in living)
+        living = [pod for pod in pods if not pod.is_terminating]
+        held = any(item.owner == "none" or item.empty_dir for item in living)
         return (
             "upgrade-failed" if held or self._over(clock, self.numbers.drain) else "drain-required"
         )
 
     def _from_pod_restart_required(self, clock: tuple[int, int]) -> str:
-        if self.waits_to_load or any(not one.is_terminating for one in self.stale):
+        if self.waits_to_load or any(not item.is_terminating for item in self.stale):
             if not self.restarts_only:
                 if self.memory.restarts_only and self.users:
                     return "cordon-required"
@@ -409,7 +412,7 @@ class _Node:
             "pod-restart-required",
         }
         if starts:
-            uids = sorted(one.uid for one in self.machine.drivers)
+            uids = sorted(driver.uid for driver in self.machine.drivers)
             return replace(
                 after,
                 restarts_only=state == "pod-restart-required",
@@ -435,7 +438,7 @@ class _Node:
             self.is_requested
             or self.waits_to_load
             or any(
-                not one.is_orphan and one.revision not in {None, self.world.revision}
-                for one in self.machine.drivers
+                not driver.is_orphan and driver.revision not in {None, self.world.revision}
+                for driver in self.machine.drivers
             )
         )

@@ -22,12 +22,12 @@ def labels_of(
 ) -> dict[str, str]:
     """Return the labels that a NodeFeatureRule gives a node with these features."""
     found: dict[str, str] = {}
-    for one in rule["spec"]["rules"]:
+    for item in rule["spec"]["rules"]:
         known = {**attributes, **{key: dict.fromkeys(names, "") for key, names in flags.items()}}
         known["rule.matched"] = found
         matched: dict[str, list[dict[str, str]]] = {}
-        if all(_matches(term, instances, known, matched) for term in one["matchFeatures"]):
-            labels = {**_expanded(one.get("labelsTemplate", ""), matched), **one["labels"]}
+        if all(_matches(term, instances, known, matched) for term in item["matchFeatures"]):
+            labels = {**_expanded(item.get("labelsTemplate", ""), matched), **item["labels"]}
             found |= {key: _value(text, attributes) for key, text in labels.items()}
     return found
 
@@ -40,14 +40,14 @@ def _matches(
 ) -> bool:
     feature, expressions = term["feature"], term["matchExpressions"]
     if feature in instances:
-        fitting = [one for one in instances[feature] if _all_hold(expressions, one)]
+        fitting = [instance for instance in instances[feature] if _all_hold(expressions, instance)]
         matched[feature] = fitting
         return bool(fitting)
     return feature in known and _all_hold(expressions, known[feature])
 
 
 def _all_hold(expressions: Json, elements: dict[str, str]) -> bool:
-    return all(_holds(one, elements.get(name)) for name, one in expressions.items())
+    return all(_holds(item, elements.get(name)) for name, item in expressions.items())
 
 
 def _holds(expression: Json, value: str | None) -> bool:

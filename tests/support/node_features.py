@@ -37,7 +37,7 @@ def a_node_feature(
         "flags": {},
         "attributes": {key: {"elements": value} for key, value in (attributes or {}).items()},
         "instances": {
-            key: {"elements": [{"attributes": one} for one in value]}
+            key: {"elements": [{"attributes": item} for item in value]}
             for key, value in (instances or {}).items()
         },
     }

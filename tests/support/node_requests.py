@@ -34,7 +34,7 @@ def a_shape(name: str = "two", devices: int = 2, **changes: Any) -> ShapeTerms:
 def some_terms(*shapes: ShapeTerms, pool: str = "training", **changes: Any) -> ScalingTerms:
     found = shapes or (a_shape(),)
     fields: dict[str, Any] = {
-        "pool": a_pool(pool, largest_shape=max(one.units for one in found)),
+        "pool": a_pool(pool, largest_shape=max(item.units for item in found)),
         "generation": 1,
         "backend": ScalingBackend.KARPENTER_SIGNAL,
         "shapes": found,

@@ -26,7 +26,7 @@ class ObjectSource:
         answers: Mapping[str, bytes] | None = None,
     ):
         self._objects = list(objects)
-        self._forbidden = {one.plural for one in forbidden}
+        self._forbidden = {item.plural for item in forbidden}
         self._answers = answers or {}
         self.queries: list[ListQuery] = []
 
@@ -68,4 +68,4 @@ class ObjectSource:
             yield json.dumps({"metadata": {"resourceVersion": "7"}, "items": page}).encode()
 
     def _of(self, resource: Resource) -> list[dict[str, Any]]:
-        return [one for one in self._objects if one.get("kind") == resource.kind]
+        return [object_ for object_ in self._objects if object_.get("kind") == resource.kind]

@@ -39,7 +39,7 @@ def an_operand_pod(
             "podIP": ip,
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
             "initContainerStatuses": [
-                _init(one, code) | _failed(messages.get(one)) for one, code in inits.items()
+                _init(item, code) | _failed(messages.get(item)) for item, code in inits.items()
             ],
             "containerStatuses": [
                 {"name": "main", "ready": ready, "state": {"running": {}}}

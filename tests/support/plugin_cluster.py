@@ -177,18 +177,18 @@ class ListedCluster:
         return None
 
     def _list(self, seen: Seen, parts: list[str]) -> Answer:
-        found = [one for one in self.objects if one["kind"] == PLURALS[parts[-1]]]
+        found = [object_ for object_ in self.objects if object_["kind"] == PLURALS[parts[-1]]]
         if "namespaces" in parts[:-1]:
             namespace = parts[parts.index("namespaces") + 1]
-            found = [one for one in found if one["metadata"].get("namespace") == namespace]
-        found = [one for one in found if _is_selected(one, seen.query)]
-        return a_list(*({key: one[key] for key in one if key != "kind"} for one in found))
+            found = [item for item in found if item["metadata"].get("namespace") == namespace]
+        found = [item for item in found if _is_selected(item, seen.query)]
+        return a_list(*({key: item[key] for key in item if key != "kind"} for item in found))
 
     def _object(self, parts: list[str]) -> Answer:
         plural, name = parts[-2:]
-        for one in self.objects:
-            if (one["kind"], one["metadata"]["name"]) == (PLURALS[plural], name):
-                return Json(one)
+        for object_ in self.objects:
+            if (object_["kind"], object_["metadata"]["name"]) == (PLURALS[plural], name):
+                return Json(object_)
         text = f'{plural} "{name}" not found'
         return Json(status(404, "NotFound", text, details={"name": name}), status=404)
 

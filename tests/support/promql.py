@@ -116,7 +116,7 @@ def _of_selector(selector: promql.VectorSelector, known: Mapping[str, Labels]) -
     name = selector.name or ""
     if name not in known:
         raise UnknownNameError(f"no series {name}")
-    _check({one.name for one in selector.matchers.matchers}, known[name], selector)
+    _check({matcher.name for matcher in selector.matchers.matchers}, known[name], selector)
     return known[name]
 
 
@@ -130,7 +130,7 @@ def _of_aggregation(aggregation: promql.AggregateExpr, known: Mapping[str, Label
 
 
 def _of_call(call: promql.Call, known: Mapping[str, Labels]) -> Labels:
-    inner = NONE.union(*(labels_in(one, known) for one in call.args))
+    inner = NONE.union(*(labels_in(arg, known) for arg in call.args))
     match call.func.name:
         case "histogram_quantile":
             _check({"le"}, inner, call)
@@ -144,7 +144,7 @@ def _of_call(call: promql.Call, known: Mapping[str, Labels]) -> Labels:
 
 
 def _of_operation(operation: promql.BinaryExpr, known: Mapping[str, Labels]) -> Labels:
-    left, right = (labels_in(one, known) for one in (operation.lhs, operation.rhs))
+    left, right = (labels_in(item, known) for item in (operation.lhs, operation.rhs))
     modifier = operation.modifier
     if modifier is None or modifier.matching is None:
         return left | right

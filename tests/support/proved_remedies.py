@@ -29,7 +29,7 @@ def explained(world: WaitingWorld, state: AllocationState | None = None) -> Expl
     question = WaitQuestion(
         pod=world.pod,
         other_pools=world.usable_pools,
-        joinable=[JoinableDevice(device=one, obstacle="no pool") for one in world.joinable],
+        joinable=[JoinableDevice(device=item, obstacle="no pool") for item in world.joinable],
         now=NOW,
     )
     return explain(state.reader, state.index, question)
@@ -57,12 +57,12 @@ def carried_out(remedy: AnyRemedy, world: WaitingWorld) -> WaitingWorld:
         case DevicesJoin(devices=devices):
             return naive_remedies.joined(world, devices)
         case PodsEnd(holders=holders):
-            return naive_remedies.without_pods(world, [one.uid for one in holders])
+            return naive_remedies.without_pods(world, [holder.uid for holder in holders])
 
 
 def reservations_of(holders: Iterable[UnitsHolder], world: WaitingWorld) -> list[str]:
-    uids = {one.uid for one in holders}
-    return [name for name, one in world.reserved.items() if one.pod.uid in uids]
+    uids = {holder.uid for holder in holders}
+    return [name for name, item in world.reserved.items() if item.pod.uid in uids]
 
 
 def is_placed(world: WaitingWorld, node: str) -> bool:

@@ -24,7 +24,7 @@ def _facts(name: str) -> dict[str, Any]:
 def faults(body: dict[str, Any], crd: dict[str, Any]) -> list[str]:
     """Return the fields of an object that strict validation by the definition's schema rejects."""
     version = body["apiVersion"].rpartition("/")[2]
-    schema = next(one for one in crd["spec"]["versions"] if one["name"] == version)["schema"]
+    schema = next(item for item in crd["spec"]["versions"] if item["name"] == version)["schema"]
     shown = {key: value for key, value in body.items() if key != "metadata"}
     return list(_faults(shown, schema["openAPIV3Schema"], ""))
 

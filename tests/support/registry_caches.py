@@ -87,19 +87,19 @@ class CacheRegistry:
         self.add_simple_signing(
             digest,
             *(
-                SimpleSigning(payload=content, signature=b64(sign(one.key, content)))
-                for one in signers
+                SimpleSigning(payload=content, signature=b64(sign(signer.key, content)))
+                for signer in signers
             ),
         )
 
     def add_simple_signing(self, digest: Digest, *signatures: SimpleSigning) -> None:
         layers = []
-        for one in signatures:
-            blob = self.double.add_blob(one.payload, SIMPLE_SIGNING)
-            annotations = {"dev.cosignproject.cosign/signature": one.signature}
-            if one.certificate:
-                annotations["dev.sigstore.cosign/certificate"] = one.certificate
-                annotations["dev.sigstore.cosign/bundle"] = one.log_bundle
+        for item in signatures:
+            blob = self.double.add_blob(item.payload, SIMPLE_SIGNING)
+            annotations = {"dev.cosignproject.cosign/signature": item.signature}
+            if item.certificate:
+                annotations["dev.sigstore.cosign/certificate"] = item.certificate
+                annotations["dev.sigstore.cosign/bundle"] = item.log_bundle
             layers.append({**_described(blob), "annotations": annotations})
         self.double.add_manifest(
             self.manifest(b"{}", layers=layers),

@@ -163,11 +163,11 @@ class RegistryDouble:
 
     def clear(self) -> None:
         """Forget what is stored, what was planned, and what was seen."""
-        for one in (self.blobs, self.manifests, self._planned, self.seen):
-            one.clear()
+        for item in (self.blobs, self.manifests, self._planned, self.seen):
+            item.clear()
 
     def count(self, method: str, part: str) -> int:
-        return sum(one.method == method and part in one.path for one in self.seen)
+        return sum(item.method == method and part in item.path for item in self.seen)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         seen = await received_request(request)
@@ -187,10 +187,10 @@ class RegistryDouble:
                 return await _give(request, response, fault)
 
     def _fault_of(self, seen: ReceivedRequest) -> Fault | None:
-        for one in self._planned:
-            if one.times and one.method == seen.method and one.part in seen.path:
-                one.times -= 1
-                return one.fault
+        for item in self._planned:
+            if item.times and item.method == seen.method and item.part in seen.path:
+                item.times -= 1
+                return item.fault
         return None
 
     def _answer(self, seen: ReceivedRequest, *, in_full: bool) -> web.Response:

@@ -54,7 +54,7 @@ def rights_of_operands(namespace: str = constants.DEFAULT_NAMESPACE) -> set[Righ
 def rights_of_autoscaling(namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
     """Return the rights on signals, on volumes of waiting pods, and on NodeClaims that never became useful."""
     of = (node_claim_watch.RBAC, place_reader.RBAC)
-    return rights_of([*((one, "*") for one in of), (signal_pods.NAMESPACED_RBAC, namespace)])
+    return rights_of([*((item, "*") for item in of), (signal_pods.NAMESPACED_RBAC, namespace)])
 
 
 def rights_of_kernel_caches(_namespace: str = constants.DEFAULT_NAMESPACE) -> set[Right]:
@@ -115,4 +115,6 @@ def allows(granted: Right, asked: Right) -> bool:
 
 
 def asked_in(requests: Iterable[LoggedRequest]) -> set[Right]:
-    return {right for one in requests if one.user == SERVER_USER for right in asked_by(one)}
+    return {
+        right for request in requests if request.user == SERVER_USER for right in asked_by(request)
+    }

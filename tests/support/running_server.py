@@ -124,7 +124,9 @@ class Cluster:
             (VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION),
         ):
             found = await self.client.get(resource, dict[str, Any], name)
-            if any(one["clientConfig"].get("caBundle") != trusted for one in found["webhooks"]):
+            if any(
+                webhook["clientConfig"].get("caBundle") != trusted for webhook in found["webhooks"]
+            ):
                 return False
         return True
 

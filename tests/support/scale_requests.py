@@ -126,7 +126,7 @@ class Looks:
             self.terms,
             signals=signals,
             claims=claims,
-            nodes={one.request: one for one in nodes},
+            nodes={node.request: node for node in nodes},
             now=after(at_s),
             known=self.known,
             deleted=deleted,

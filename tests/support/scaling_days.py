@@ -64,8 +64,8 @@ class DayFigures:
     """NodeClaims that no node came of."""
 
     def add(self, other: "DayFigures") -> None:
-        for one in dataclasses.fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
 class _Named(Protocol):
@@ -127,7 +127,9 @@ class NodeTally:
     @property
     def is_empty(self) -> bool:
         watched = self._watched
-        return not any(one.of(self._pool) for one in (watched.pods, watched.claims, watched.nodes))
+        return not any(
+            item.of(self._pool) for item in (watched.pods, watched.claims, watched.nodes)
+        )
 
     def look(self, units_of: dict[str, int]) -> None:
         """Judge the requests that are new, and count NodeClaims; the units are those of the pods by name."""
@@ -143,12 +145,12 @@ class NodeTally:
             for pod in self._watched.pods.of(self._pool).values()
             if _is_signal(pod) and pod.metadata.deletion_timestamp is None
         }
-        new = sorted(signals.keys() - self._units.keys(), key=lambda one: (-signals[one], one))
+        new = sorted(signals.keys() - self._units.keys(), key=lambda item: (-signals[item], item))
         self._units |= signals
         if new:
             coming = (signals.keys() | self._launched()) - set(new)
-            others = free + [self._units[one] for one in coming]
-            count = surplus(waiting, [signals[one] for one in new], others)
+            others = free + [self._units[item] for item in coming]
+            count = surplus(waiting, [signals[item] for item in new], others)
             self._surplus |= set(new[len(new) - count :])
 
     def _launched(self) -> set[str]:
@@ -165,13 +167,13 @@ class NodeTally:
         """Yield the free units of each node that pods may use."""
         for name, node in self._watched.nodes.of(self._pool).items():
             if node.metadata.deletion_timestamp is None and _has_no_taint(node):
-                bound = (one for one, pod in pods.items() if pod.spec.node_name == name)
-                yield self._units[_request_of(node)] - sum(units_of[one] for one in bound)
+                bound = (item for item, pod in pods.items() if pod.spec.node_name == name)
+                yield self._units[_request_of(node)] - sum(units_of[item] for item in bound)
 
     def _count(self) -> None:
         figures = self._figures
         there = self._watched.claims.of(self._pool)
-        live = {one.metadata.uid: one for one in there.values()}
+        live = {item.metadata.uid: item for item in there.values()}
         for uid in self._claims.keys() - live.keys():
             _, node = self._claims.pop(uid)
             figures.failed += not node
@@ -218,10 +220,12 @@ class LivedDay:
 
     async def _open(self) -> str:
         pool, devices = self._pool, [units // SLICES for units in self._day.shapes]
-        types = {one: f"gpu-{one}x" for one in devices}
+        types = {device: f"gpu-{device}x" for device in devices}
         after = f"{EMPTY_NODE_S}s"
         node_pool = await pool.create_node_pool("any", *types.values(), consolidate_after=after)
-        shapes = [shape(f"s{one}", one, types[one], nodePool=node_pool) for one in devices]
+        shapes = [
+            shape(f"s{device}", device, types[device], nodePool=node_pool) for device in devices
+        ]
         await pool.create(shapes, allocation={"mode": "TimeSlice", "slicesPerDevice": SLICES})
         return node_pool
 
@@ -254,7 +258,7 @@ class LivedDay:
     def _start_pods(self, now_s: float) -> None:
         """Note the pods that are bound by now."""
         pods = self._tally.pods
-        bound = {one for one, pod in pods.items() if pod.spec.node_name} & self._lives.keys()
+        bound = {item for item, pod in pods.items() if pod.spec.node_name} & self._lives.keys()
         if bound - self._bound:
             check_units(pods.values())
         for name in bound - self._bound:

@@ -197,8 +197,8 @@ async def least_units(cluster: ScalingCluster) -> None:
     await pool.create([shape("two", 2, "gpu-2x", nodePool=node_pool)], minUnits=3)
     sight = await pool.until("two nodes are there", lambda seen: seen.units == 4)
     await asyncio.sleep(60)
-    assert {one.metadata.name for one in (await pool.sight()).nodes} == {
-        one.metadata.name for one in sight.nodes
+    assert {node.metadata.name for node in (await pool.sight()).nodes} == {
+        node.metadata.name for node in sight.nodes
     }
     await pool.patch({"spec": {"autoscaling": {"minUnits": 0}}})
     await pool.ends_clean(within_s=900)

@@ -114,7 +114,7 @@ class Sight:
     @property
     def shapes_of_requests(self) -> list[str]:
         """Shapes of nodes that are on their way, or failed."""
-        return sorted(one.shape for one in self.scaling.requests or ())
+        return sorted(request.shape for request in self.scaling.requests or ())
 
     @property
     def units(self) -> int:
@@ -122,7 +122,8 @@ class Sight:
 
     def has_condition(self, type_: str, status: str) -> bool:
         return any(
-            (one.type, one.status) == (type_, status) for one in self.scaling.conditions or ()
+            (condition.type, condition.status) == (type_, status)
+            for condition in self.scaling.conditions or ()
         )
 
     def instance_types(self) -> list[str]:
@@ -134,15 +135,17 @@ class Sight:
             for name, pod in self.pods.items()
         }
         claims = {
-            one.metadata.name: {
-                each.type: f"{each.status}/{each.reason}" for each in one.status.conditions or ()
+            claim.metadata.name: {
+                condition.type: f"{condition.status}/{condition.reason}"
+                for condition in claim.status.conditions or ()
             }
-            for one in self.claims
+            for claim in self.claims
         }
         nodes = {
-            one.metadata.name: [taint.key for taint in one.spec.taints or ()] for one in self.nodes
+            node.metadata.name: [taint.key for taint in node.spec.taints or ()]
+            for node in self.nodes
         }
-        signals = [one.metadata.name for one in self.signals]
+        signals = [signal.metadata.name for signal in self.signals]
         return (
             f"pods {pods}; signals {signals}; NodeClaims {claims}; Nodes {nodes};"
             f" capacity {self.pool.status.capacity}; autoscaling {self.scaling}"
@@ -185,7 +188,7 @@ class ScalingPool:
         nodes = await client.list_(NODES, Node, label_selector=label)
         return Sight(
             pool=GPUPool(),
-            pods={one.metadata.name: one for one in pods.items},
+            pods={item.metadata.name: item for item in pods.items},
             signals=tuple(signals.items),
             claims=tuple(claims.items),
             nodes=tuple(nodes.items),
@@ -326,9 +329,9 @@ class ScalingPool:
         for namespace in {self.cluster.namespace, "default"}:
             listed = await self.cluster.client.list_(EVENTS, _Event, namespace=namespace)
             found += [
-                one.note
-                for one in listed.items
-                if one.reason == reason and one.regarding.name.startswith(self.name)
+                item.note
+                for item in listed.items
+                if item.reason == reason and item.regarding.name.startswith(self.name)
             ]
         return found
 

@@ -23,7 +23,7 @@ from tests.support.scaling_stories import (
 
 def is_registered(sight: Sight) -> bool:
     """Say whether Karpenter has registered a node: it leaves an instance alone that it never did."""
-    return any(one.metadata.label(REGISTERED_LABEL) for one in sight.nodes)
+    return any(node.metadata.label(REGISTERED_LABEL) for node in sight.nodes)
 
 
 async def no_capacity_for_the_first_shape(cluster: ScalingCluster) -> None:
@@ -44,7 +44,7 @@ async def no_capacity_for_the_first_shape(cluster: ScalingCluster) -> None:
     await pool.until_told("GPUNodeFailed", "scarce")
     await pool.until(
         "the shape rests",
-        lambda seen: any(one.name == "first" for one in seen.scaling.shapes or ()),
+        lambda seen: any(item.name == "first" for item in seen.scaling.shapes or ()),
     )
     await cluster.set_capacity(scarce, is_available=True)
     await pool.ends_clean()
@@ -79,7 +79,7 @@ async def a_node_lost_before_its_devices(cluster: ScalingCluster) -> None:
     name = sight.claims[0].metadata.name
     await insist(functools.partial(cluster.client.delete, NODE_CLAIMS, name))
     sight = await pool.until_bound("lost-a", within_s=600)
-    assert name not in [one.metadata.name for one in sight.claims]
+    assert name not in [claim.metadata.name for claim in sight.claims]
     await pool.ends_clean()
 
 
@@ -112,7 +112,9 @@ async def demand_that_vanishes_after_the_launch(cluster: ScalingCluster) -> None
     )
     await pool.create_pod("late-b")
     after = await pool.until_bound("late-b")
-    assert [one.metadata.uid for one in after.nodes] == [one.metadata.uid for one in sight.nodes]
+    assert [node.metadata.uid for node in after.nodes] == [
+        node.metadata.uid for node in sight.nodes
+    ]
     await pool.ends_clean(within_s=300)
 
 
@@ -143,7 +145,9 @@ async def drift_under_running_pods(cluster: ScalingCluster) -> None:
     )
     await asyncio.sleep(30)
     after = await pool.sight()
-    assert [one.metadata.uid for one in after.nodes] == [one.metadata.uid for one in before.nodes]
+    assert [node.metadata.uid for node in after.nodes] == [
+        node.metadata.uid for node in before.nodes
+    ]
     await cluster.finish("drift-a")
     await pool.until("the node is gone", lambda seen: not seen.nodes)
     await pool.ends_clean()

@@ -97,14 +97,14 @@ class ScalingWorld:
 
     def serve(self) -> None:
         """Give free units to waiting pods in their order, on the fullest node that takes them."""
-        coming = {one.node.name for one in self.in_flight if one.node is not None}
+        coming = {item.node.name for item in self.in_flight if item.node is not None}
         summaries = self.state.index.state(self.terms.pool.name)
         for pod in sorted(
-            self.waiting.values(), key=lambda one: (-one.priority, one.created, one.ref)
+            self.waiting.values(), key=lambda item: (-item.priority, item.created, item.ref)
         ):
             nodes = [name for name in self.units if name not in coming]
-            free = {name: one.free for name, one in summaries.nodes().items()}
-            for name in sorted(nodes, key=lambda one: (free[one], one)):
+            free = {name: item.free for name, item in summaries.nodes().items()}
+            for name in sorted(nodes, key=lambda item: (free[item], item)):
                 if free[name] >= pod.demand.units and self._bind(pod, name):
                     break
 
@@ -116,7 +116,7 @@ class ScalingWorld:
 
     def empty_nodes(self) -> set[NodeName]:
         busy = {pod.node for pod in self.running.values()}
-        coming = {one.node.name for one in self.in_flight if one.node is not None}
+        coming = {item.node.name for item in self.in_flight if item.node is not None}
         return {name for name in self.units if name not in busy and name not in coming}
 
     def remove(self, name: NodeName) -> None:

@@ -66,9 +66,9 @@ class SeededObjects:
             return {key: self.value(inner, f"{path}[]") for key in keys}
         required = schema.get("required", ())
         found: dict[str, Any] = {}
-        for key, each in schema.get("properties", {}).items():
+        for key, item in schema.get("properties", {}).items():
             if key in required or self.rng.random() < self.likelihood:
-                found[key] = self.value(each, f"{path}.{key}" if path else key)
+                found[key] = self.value(item, f"{path}.{key}" if path else key)
             elif self.rng.random() < self.nulls:
                 found[key] = None
         return found
@@ -109,7 +109,7 @@ REMOVED = object()
 def damages(schema: Schema, value: Any, path: tuple[str | int, ...] = ()) -> Iterator[Damage]:
     """Yield every change of one kind at one place: another type, an unknown or missing field, beyond a limit."""
     if path:
-        yield from (Damage(path=path, value=one) for one in _bad_values(schema))
+        yield from (Damage(path=path, value=item) for item in _bad_values(schema))
     if isinstance(value, dict) and "properties" in schema:
         yield Damage(path=(*path, "unknownField"), value="text")
         for key in schema.get("required", ()):

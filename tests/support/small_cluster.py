@@ -410,7 +410,7 @@ class SmallCluster(ClusterState):
             *(states[-1] for states in self.stored.values()),
             *self.model.reservations.values(),
         )
-        taken = [{"c0": units_of(one["devices"])[:2]} for one in holders if one["devices"]]
+        taken = [{"c0": units_of(holder["devices"])[:2]} for holder in holders if holder["devices"]]
         astray = ((RESOURCES[0], 1), (RESOURCES[1], 2))
         devices = pick([None, {}, *taken[-4:]])
         if pick(range(4)):
@@ -437,8 +437,8 @@ class SmallCluster(ClusterState):
         pod = self.truth(uid)
         units = [
             unit
-            for _, one in sorted(self.model.devices.items())
-            for unit in self.model.units_of(one)
+            for _, item in sorted(self.model.devices.items())
+            for unit in self.model.units_of(item)
         ]
         resource = pick((pod["resource"],) * 6 + tuple(RESOURCES))
         what = []
@@ -451,7 +451,7 @@ class SmallCluster(ClusterState):
             what.append((name, resource, sorted(promised)))
         self.say(node, {**said, uid: what})
         promised = units_of(pod["devices"] or {})
-        given = {unit for _, _, some in what for unit in some}
+        given = {unit for _, _, item in what for unit in item}
         if given - set(promised):
             self.moved.setdefault(uid, set()).update(given, promised)
 
@@ -464,7 +464,7 @@ class SmallCluster(ClusterState):
         victims = {pick(uids) for _ in range(pick(range(4)))}
         uid, units = pick([None, *uids]), pick(range(1, 5))
         got = self.allocation_state.reader.fits_without(
-            [PodUid(one) for one in sorted(victims)],
+            [PodUid(victim) for victim in sorted(victims)],
             NodeName(node),
             (facts, Demand(facts.resource, (), units)),
             uid=PodUid(uid) if uid else None,

@@ -92,7 +92,7 @@ def _containers(pool: str) -> st.SearchStrategy[list[dict[str, Any]]]:
         {"image": st.just("busybox")}, optional={"resources": _maybe(resources)}
     )
     return st.lists(container, min_size=1, max_size=3).map(
-        lambda found: [{"name": f"c{n}", **one} for n, one in enumerate(found)]
+        lambda found: [{"name": f"c{n}", **item} for n, item in enumerate(found)]
     )
 
 

@@ -134,7 +134,7 @@ class UpgradeHistory:
         return upgrade, expected
 
     def _agree(self, upgrade: OwnerUpgrade, expected: dict[str, Memory]) -> None:
-        answered = {str(one.progress.node): one.progress for one in upgrade.nodes}
+        answered = {str(item.progress.node): item.progress for item in upgrade.nodes}
         for name, memory in expected.items():
             progress = answered.pop(name, None)
             if progress is None:
@@ -152,19 +152,23 @@ class UpgradeHistory:
         """Count once more, from the world alone: what starts now leaves both limits as they are promised."""
         machines = self.world.machines
         started = {
-            str(one.progress.node)
-            for one in upgrade.nodes
-            if machines[one.progress.node].state == "upgrade-required"
-            and one.progress.state.value in MOVING
+            str(item.progress.node)
+            for item in upgrade.nodes
+            if machines[item.progress.node].state == "upgrade-required"
+            and item.progress.state.value in MOVING
         }
         if not started:
             return
-        moving = started | {one.name for one in machines.values() if self._is_moving(one)}
+        moving = started | {
+            machine.name for machine in machines.values() if self._is_moving(machine)
+        }
         assert not self.numbers.parallel or len(moving) <= self.numbers.parallel
-        wanted = [one for one in machines.values() if one.is_wanted]
-        gone = {one.name for one in wanted if one.cordoner or not one.is_ready or one.is_withheld}
-        more = started - gone - {one.name for one in wanted if self._is_moving(one)}
-        total = gone | {one.name for one in wanted if self._is_moving(one)} | started
+        wanted = [machine for machine in machines.values() if machine.is_wanted]
+        gone = {
+            item.name for item in wanted if item.cordoner or not item.is_ready or item.is_withheld
+        }
+        more = started - gone - {item.name for item in wanted if self._is_moving(item)}
+        total = gone | {item.name for item in wanted if self._is_moving(item)} | started
         assert not more or len(total) <= (self.numbers.limit(len(wanted)) or 0)
 
     def numbers_without_limits(self) -> Numbers:
@@ -207,9 +211,9 @@ class UpgradeHistory:
         """The leader dies after some of its writes; another one begins."""
         upgrade, expected = self.planned()
         actions = [
-            one
-            for one in _all_actions(upgrade)
-            if not isinstance(one, acts.WaitUntil | acts.ReportReason)
+            action
+            for action in _all_actions(upgrade)
+            if not isinstance(action, acts.WaitUntil | acts.ReportReason)
         ]
         self._apply(actions[: pick(range(len(actions) + 1))], expected)
         self.leading_since = self.clock
@@ -433,7 +437,7 @@ class UpgradeHistory:
             if quiet == QUIET_PASSES:
                 break
         else:
-            raise AssertionError([one.progress for one in upgrade.nodes if one.actions])
+            raise AssertionError([node.progress for node in upgrade.nodes if node.actions])
         for machine in self.world.machines.values():
             assert machine.state == "upgrade-done"
             (driver,) = machine.drivers
@@ -444,7 +448,7 @@ class UpgradeHistory:
             assert not machine.is_withheld
             assert machine.cordoner in {"", "other"}
         assert away(self.world.machines.values()) == sum(
-            1 for one in self.world.machines.values() if one.cordoner == "other"
+            1 for item in self.world.machines.values() if item.cordoner == "other"
         )
 
     def _heal(self) -> None:
@@ -475,7 +479,7 @@ class UpgradeHistory:
 
 
 def _all_actions(upgrade: OwnerUpgrade) -> list[acts.UpgradeAction]:
-    return [action for one in upgrade.nodes for action in one.actions]
+    return [action for node in upgrade.nodes for action in node.actions]
 
 
 def _set(values: dict[str, str], key: str, value: str) -> None:

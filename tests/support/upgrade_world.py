@@ -131,7 +131,7 @@ class UpgradeWorld:
     def serves(self, machine: Machine) -> bool:
         """Return whether a driver is there and stays: of whatever revision."""
         return bool(machine.drivers) and all(
-            one.is_ready and not one.is_terminating for one in machine.drivers
+            driver.is_ready and not driver.is_terminating for driver in machine.drivers
         )
 
     # Actions
@@ -233,7 +233,7 @@ class UpgradeWorld:
                 if pod.owner in {"daemon", "mirror"} or not pod.budget:
                     raise BrokenPromiseError(f"{pod.uid} is not to be evicted")
             case acts.DeletePod():
-                (driver,) = (one for one in machine.drivers if one.uid == action.uid)
+                (driver,) = (item for item in machine.drivers if item.uid == action.uid)
                 users = [pod.uid for pod in machine.pods.values() if pod.uses]
                 is_used = users or machine.has_agent or machine.has_operand or machine.processes
                 if is_used and (driver.digest != self.digest or driver.is_orphan):
@@ -253,9 +253,9 @@ class UpgradeWorld:
         if not machine.is_ready:
             return
         is_held_off = machine.labels.get(DRIVER_DEPLOY_LABEL) == PAUSED_FOR_UPGRADE
-        for one in machine.drivers:
-            one.is_terminating |= is_held_off and not one.is_orphan
-        machine.drivers = [one for one in machine.drivers if not one.is_terminating]
+        for driver in machine.drivers:
+            driver.is_terminating |= is_held_off and not driver.is_orphan
+        machine.drivers = [driver for driver in machine.drivers if not driver.is_terminating]
         if not machine.drivers and machine.is_wanted and not is_held_off:
             machine.drivers.append(
                 Driver(
@@ -266,8 +266,8 @@ class UpgradeWorld:
                 )
             )
         else:
-            for one in machine.drivers:
-                self._start(machine, one)
+            for driver in machine.drivers:
+                self._start(machine, driver)
         machine.pods = {
             uid: pod
             for uid, pod in machine.pods.items()
@@ -296,7 +296,7 @@ class UpgradeWorld:
     # Facts
 
     def facts(self) -> list[UpgradeNode]:
-        return [self._facts_of(one) for one in self.machines.values()]
+        return [self._facts_of(machine) for machine in self.machines.values()]
 
     def now(self, offset_s: int = 0) -> dt.datetime:
         return START + dt.timedelta(seconds=self.seconds + offset_s)
@@ -313,12 +313,12 @@ class UpgradeWorld:
             owns_cordon=machine.cordoner == "us",
             is_ready=machine.is_ready,
             is_wanted=machine.is_wanted,
-            driver_pods=tuple(self._driver_facts(one) for one in machine.drivers),
+            driver_pods=tuple(self._driver_facts(driver) for driver in machine.drivers),
             desired_revision=str(self.revision),
             desired_digest=self.digest,
             validators=(ValidatorPod(name="validator", is_ready=machine.is_validated),),
             pods=(*own, *map(self._pod_facts, machine.pods.values())),
-            processes=tuple(HostProcess(one, "nvtop") for one in range(machine.processes)),
+            processes=tuple(HostProcess(item, "nvtop") for item in range(machine.processes)),
         )
 
     @staticmethod
@@ -386,4 +386,4 @@ _EVICTING = {"pod-deletion-required", "drain-required", "pod-restart-required"}
 
 def away(machines: Iterable[Machine]) -> int:
     """Count the nodes that cannot take pods, from what is true: for an observer beside everything."""
-    return sum(1 for one in machines if one.cordoner or not one.is_ready)
+    return sum(1 for machine in machines if machine.cordoner or not machine.is_ready)

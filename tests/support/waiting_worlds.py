@@ -90,12 +90,12 @@ class WaitingWorld:
 
     @property
     def joinable(self) -> list[DeviceFacts]:
-        return [one for one in self.devices.values() if one.pool is None]
+        return [device for device in self.devices.values() if device.pool is None]
 
     def serving(self, resource: str) -> PoolFacts | None:
         """The oldest pool with a resource."""
-        claims = [one for one in self.pools.values() if one.resource == resource]
-        return min(claims, key=lambda one: (one.created, one.name), default=None)
+        claims = [pool for pool in self.pools.values() if pool.resource == resource]
+        return min(claims, key=lambda claim: (claim.created, claim.name), default=None)
 
     def built(self) -> AllocationState:
         """Return a new state that has observed all of this world."""
@@ -115,8 +115,8 @@ class WaitingWorld:
             state.index.withhold(DeviceName(name))
         for pod in self.bound.values():
             state.observe_pod(pod, at(0))
-        for one in self.reserved.values():
-            self._reserve(state, one)
+        for item in self.reserved.values():
+            self._reserve(state, item)
         state.observe_pod(self.pod, at(NOW))
         return state
 
@@ -181,7 +181,9 @@ class _Drawing:
         pools = self._pools()
         main = pools["main"]
         nodes = {f"n{number}": self._node(number) for number in range(self._one_of((1, 2, 2, 3)))}
-        devices = {str(one.name): one for node in nodes for one in self._devices(node, pools)}
+        devices = {
+            str(device.name): device for node in nodes for device in self._devices(node, pools)
+        }
         if self._is(0.03):
             del nodes[self._one_of(sorted(nodes))]
         world = WaitingWorld(
@@ -245,11 +247,11 @@ class _Drawing:
         return a_pool(name, strategy=strategy, created=created, **{**self._one_of(kinds), **closed})
 
     def _usable(self, pools: Mapping[str, PoolFacts]) -> tuple[PoolFacts, ...]:
-        return tuple(one for name, one in pools.items() if name != "main" and self._is(0.75))
+        return tuple(item for name, item in pools.items() if name != "main" and self._is(0.75))
 
     def _node(self, number: int) -> NodeFacts:
         node = a_node(f"n{number}", labels={"zone": self._one_of(("a", "b"))})
-        taints = [one for one in (TEAM, RATHER_NOT) if self._is(0.1)]
+        taints = [item for item in (TEAM, RATHER_NOT) if self._is(0.1)]
         if self._is(0.12):
             node = replace(node, is_cordoned=True)
             taints += [CORDON] if self._is(0.8) else []
@@ -316,7 +318,7 @@ class _Drawing:
 
     def _with_waiting_pod(self, world: WaitingWorld, pool: PoolFacts) -> WaitingWorld:
         zones = frozenset({self._one_of(("a", "b"))}) if self._is(0.2) else None
-        tolerated = frozenset(one.key for one in (TEAM, CORDON, UNREADY) if self._is(0.08))
+        tolerated = frozenset(item.key for item in (TEAM, CORDON, UNREADY) if self._is(0.08))
         terms: tuple[NodeSelectorTerm, ...] = ()
         selector: tuple[tuple[str, str], ...] = ()
         if zones is not None and self._is(0.5):
@@ -358,7 +360,7 @@ class _Drawing:
     def _with_holders(self, world: WaitingWorld) -> WaitingWorld:
         bound: dict[str, PodFacts] = {}
         reserved: dict[str, ReservedUnits] = {}
-        places = sorted({one.node for one in world.devices.values()})
+        places = sorted({item.node for item in world.devices.values()})
         seen: set[str] = set()
         for node, pool in itertools.product(places, world.pools.values()):
             pods: dict[str, list[str]] = {}
@@ -417,8 +419,8 @@ class _Drawing:
         """Let a reservation that is not committed be the waiting pod's own."""
         mine = [
             name
-            for name, one in world.reserved.items()
-            if one.phase is ReservationPhase.CONFIRMED and one.pool == pool.name
+            for name, item in world.reserved.items()
+            if item.phase is ReservationPhase.CONFIRMED and item.pool == pool.name
         ]
         if not mine or world.pod.is_gated:
             return world

@@ -27,7 +27,7 @@ def texts() -> dict[str, str]:
 def files_by_lesson() -> dict[int, list[str]]:
     found: dict[int, list[str]] = defaultdict(list)
     for file, text in texts().items():
-        named = {int(one) for match in MENTION.findall(text) for one in re.findall(r"\d+", match)}
+        named = {int(item) for match in MENTION.findall(text) for item in re.findall(r"\d+", match)}
         for number in named:
             found[number].append(file)
     return found

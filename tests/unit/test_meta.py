@@ -124,16 +124,16 @@ def circles_in(imports: dict[str, set[str]]) -> dict[str, list[str]]:
     left = dict(imports)
     while True:
         imported = set().union(*left.values()) if left else set()
-        ends = [one for one in left if one not in imported or not left[one] & left.keys()]
+        ends = [item for item in left if item not in imported or not left[item] & left.keys()]
         if not ends:
-            return {one: sorted(left[one] & left.keys()) for one in sorted(left)}
-        left = {one: found for one, found in left.items() if one not in ends}
+            return {item: sorted(left[item] & left.keys()) for item in sorted(left)}
+        left = {item: found for item, found in left.items() if item not in ends}
 
 
 def test_every_module_can_be_imported_first():
     """Without a circle of imports no order matters; so it is enough that each can be imported."""
-    assert circles_in({one: imports_of(one, with_types=False) for one in MODULES}) == {}
-    modules = [one for one in MODULES if not one.endswith("__main__")]
+    assert circles_in({item: imports_of(item, with_types=False) for item in MODULES}) == {}
+    modules = [item for item in MODULES if not item.endswith("__main__")]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", IMPORT_ALL.format(modules=modules[::-1])],
         cwd=ROOT,
@@ -151,7 +151,7 @@ def test_no_two_modules_of_a_package_name_each_other():
     for module in MODULES:
         imports[module.partition(".")[0]][module] = imports_of(module, with_types=True)
     circles = {
-        package: circles_in({one: found & ours.keys() for one, found in ours.items()})
+        package: circles_in({item: found & ours.keys() for item, found in ours.items()})
         for package, ours in imports.items()
         if package not in WITH_CIRCLES
     }
@@ -166,7 +166,7 @@ def test_circles_for_types_are_none_at_run_time_and_stay_in_two_packages():
 def test_no_folder_is_too_large():
     sizes = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
     too_large = {
-        name_of(one): size for one, size in sizes.items() if size > MOST_MODULES_IN_A_FOLDER
+        name_of(item): size for item, size in sizes.items() if size > MOST_MODULES_IN_A_FOLDER
     }
     assert too_large == {}
 
@@ -216,7 +216,7 @@ def test_every_module_says_what_it_is_for():
 
 
 def test_reasons_are_written_in_their_one_home_only():
-    reasons = {one.value for kind in (EventReason, RefusalReason, PoolReady) for one in kind}
+    reasons = {item.value for kind in (EventReason, RefusalReason, PoolReady) for item in kind}
     # Kubernetes has words of its own; a condition of its kinds may be called like our reason.
     reasons -= {"Terminating", "NotReady"}
     # Alerts are called as the events that they are about.

@@ -35,7 +35,9 @@ def imports_in(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
                 (alias.asname or alias.name.partition(".")[0], alias.name) for alias in node.names
             ]
         elif isinstance(node, ast.ImportFrom):
-            found = [(one.asname or one.name, f"{node.module}.{one.name}") for one in node.names]
+            found = [
+                (item.asname or item.name, f"{node.module}.{item.name}") for item in node.names
+            ]
         else:
             continue
         yield from ((bound, name) for bound, name in found if name.partition(".")[0] not in OURS)

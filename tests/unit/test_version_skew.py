@@ -92,7 +92,7 @@ def test_server_reads_the_allocations_that_an_agent_reports(release: Path):
     (entries,) = reports_of(inventory).values()
     (uid,) = reports_of(inventory)
     assert uid == PodUid("uid-train")
-    assert [(one.resource, one.units) for one in entries] == [
+    assert [(entry.resource, entry.units) for entry in entries] == [
         ("gpu.deckhouse.io/training", ["GPU-1", "GPU-2"])
     ]
 

@@ -38,10 +38,10 @@ def labels_of(test: str) -> set[str]:
     for node in nodes_of(ROOT / file) if (ROOT / file).exists() else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
             strings = (
-                one.value
+                item.value
                 for decorator in node.decorator_list
-                for one in ast.walk(decorator)
-                if isinstance(one, ast.Constant) and isinstance(one.value, str)
+                for item in ast.walk(decorator)
+                if isinstance(item, ast.Constant) and isinstance(item.value, str)
             )
             said = [node.name.replace("_", " "), ast.get_docstring(node) or "", *strings]
             return {label.upper() for text in said for label in LABEL.findall(text)}

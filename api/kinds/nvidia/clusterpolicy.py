@@ -127,6 +127,6 @@ def active_policy(policies: "Iterable[ClusterPolicy]") -> ClusterPolicy | None:
     # metav1.Time is UTC to the second, so that its text is in the order of time.
     return min(
         policies,
-        key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name),
+        key=lambda policy: (policy.metadata.creation_timestamp or "", policy.metadata.name),
         default=None,
     )

@@ -72,7 +72,7 @@ class FreeDevices:
     def free_milli_on(self, node: "NodeName", pool: str | None = None) -> int:
         """Return the free milli of a node's devices, of one pool or of all."""
         rests = self._rests(node)
-        return sum(sum(some) for name, some in rests.items() if pool in {None, name})
+        return sum(sum(item) for name, item in rests.items() if pool in {None, name})
 
     def sizes(self) -> list[PoolSize]:
         """Return the size of each pool."""
@@ -109,8 +109,8 @@ class FreeDevices:
 
     def _size(self, pool: "PoolFacts") -> PoolSize:
         by_node = [self._of_pool(pool, name) for name in self.nodes]
-        entries = [entry for some in by_node for entry in some]
-        units = [sum(entry.layout.count for entry in some) for some in by_node]
+        entries = [entry for item in by_node for entry in item]
+        units = [sum(entry.layout.count for entry in item) for item in by_node]
         return PoolSize(
             name=pool.name,
             units_per_device=most_units_of_a_device(pool),

@@ -111,14 +111,14 @@ def report_of(
         strategy=result.strategy,
         seed=result.seed,
         pods=len(pods),
-        not_placed=sum(one.refused for one in result.refused.values()),
+        not_placed=sum(item.refused for item in result.refused.values()),
         allocated=_mean(result, curve.allocated_milli) if is_time else result.allocation,
         peak_allocated=max(curve.allocated_milli, default=0) / capacity,
         fragmented=_mean(result, lost) if is_time else (lost[-1] if lost else 0.0) / capacity,
         first_refusal=result.first_refusal,
         by_size={
-            size: SizeReport(asked=one.asked, not_placed=one.refused)
-            for size, one in result.refused.items()
+            size: SizeReport(asked=item.asked, not_placed=item.refused)
+            for size, item in result.refused.items()
         },
         refusal_causes={cause.value: count for cause, count in result.refusal_causes.items()},
         idle={cause.value: milli / capacity for cause, milli in result.idle_milli.items()},

@@ -85,7 +85,7 @@ def _tables(report: "RunReport") -> "Iterator[list[list[str]]]":
     yield _by_size(report)
     if report.axis is Axis.ARRIVED:
         yield _idle(report)
-    if any(one.hours_by_pool for one in report.strategies):
+    if any(strategy.hours_by_pool for strategy in report.strategies):
         yield _hours(report)
 
 
@@ -97,29 +97,29 @@ def _summary(report: "RunReport") -> list[list[str]]:
     else:
         head = ["strategy", "allocated", "fragmented", "not placed", "first refusal at"]
     rows = [head]
-    for one in report.strategies:
-        row = [one.strategy, _percent(one.allocated)]
-        row += [_percent(one.peak_allocated)] if is_time else []
-        row += [_percent(one.fragmented), f"{one.not_placed} of {one.pods}"]
+    for item in report.strategies:
+        row = [item.strategy, _percent(item.allocated)]
+        row += [_percent(item.peak_allocated)] if is_time else []
+        row += [_percent(item.fragmented), f"{item.not_placed} of {item.pods}"]
         if is_time:
-            row += [str(one.waited), _duration(one.mean_wait_s), _duration(one.longest_wait_s)]
+            row += [str(item.waited), _duration(item.mean_wait_s), _duration(item.longest_wait_s)]
         else:
-            row.append("never" if one.first_refusal is None else _percent(one.first_refusal))
+            row.append("never" if item.first_refusal is None else _percent(item.first_refusal))
         rows.append(row)
     return rows
 
 
 def _by_size(report: "RunReport") -> list[list[str]]:
-    sizes = {size for one in report.strategies for size in one.by_size}
+    sizes = {size for item in report.strategies for size in item.by_size}
     ordered = [size for size in _FIRST_SIZES if size in sizes]
     ordered += sorted(sizes - set(_FIRST_SIZES), key=int)
     rows = [["not placed, by devices", *ordered]]
-    for one in report.strategies:
-        found = (one.by_size.get(size) for size in ordered)
+    for entry in report.strategies:
+        found = (entry.by_size.get(size) for size in ordered)
         rows.append(
             [
-                one.strategy,
-                *(f"{each.not_placed} of {each.asked}" if each else "" for each in found),
+                entry.strategy,
+                *(f"{item.not_placed} of {item.asked}" if item else "" for item in found),
             ]
         )
     return rows
@@ -127,37 +127,37 @@ def _by_size(report: "RunReport") -> list[list[str]]:
 
 def _idle(report: "RunReport") -> list[list[str]]:
     causes = [
-        cause for cause in IDLE_TEXTS if any(one.idle.get(cause) for one in report.strategies)
+        cause for cause in IDLE_TEXTS if any(item.idle.get(cause) for item in report.strategies)
     ]
     rows = [["idle at the end, by cause", *(IDLE_TEXTS[cause] for cause in causes)]]
     rows += [
-        [one.strategy, *(_percent(one.idle.get(cause, 0.0)) for cause in causes)]
-        for one in report.strategies
+        [item.strategy, *(_percent(item.idle.get(cause, 0.0)) for cause in causes)]
+        for item in report.strategies
     ]
     return rows
 
 
 def _hours(report: "RunReport") -> list[list[str]]:
-    pools = sorted({pool for one in report.strategies for pool in one.hours_by_pool})
-    names = sorted({name for one in report.strategies for name in one.hours_by_namespace})
+    pools = sorted({pool for item in report.strategies for pool in item.hours_by_pool})
+    names = sorted({name for item in report.strategies for name in item.hours_by_namespace})
     head = ["device-hours"]
     head += [f"pool {pool} busy / idle" for pool in pools]
     head += [f"namespace {name}" for name in names]
     rows = [head]
-    for one in report.strategies:
-        row = [one.strategy]
+    for item in report.strategies:
+        row = [item.strategy]
         for pool in pools:
-            hours = one.hours_by_pool.get(pool)
+            hours = item.hours_by_pool.get(pool)
             row.append(f"{hours.busy:.1f} / {hours.idle or 0.0:.1f}" if hours else "")
         for name in names:
-            hours = one.hours_by_namespace.get(name)
+            hours = item.hours_by_namespace.get(name)
             row.append(f"{hours.busy:.1f}" if hours else "")
         rows.append(row)
     return rows
 
 
 def _zoomed(report: "RunReport") -> "Iterator[chart.Panel]":
-    ends = [one.curve[-1].x for one in report.strategies if one.curve]
+    ends = [strategy.curve[-1].x for strategy in report.strategies if strategy.curve]
     if report.axis is Axis.TIME or not ends or max(ends) <= _ZOOM_FROM:
         return
     yield _panel(
@@ -176,8 +176,11 @@ def _panel(
     x_from: float = 0.0,
 ) -> chart.Panel:
     lines = [
-        chart.Line(_name(one, report.strategies), [(point.x, value(point)) for point in one.curve])
-        for one in report.strategies
+        chart.Line(
+            _name(strategy, report.strategies),
+            [(point.x, value(point)) for point in strategy.curve],
+        )
+        for strategy in report.strategies
     ]
     return chart.Panel(
         title=title,
@@ -190,7 +193,7 @@ def _panel(
 
 
 def _name(report: "StrategyReport", all_: "Sequence[StrategyReport]") -> str:
-    alike = sum(one.strategy == report.strategy for one in all_)
+    alike = sum(item.strategy == report.strategy for item in all_)
     return f"{report.strategy}, seed {report.seed}" if alike > 1 else report.strategy
 
 

@@ -42,14 +42,14 @@ def mig_text(mig: "MIG") -> str:
     """Return mode and instances; empty for a device without MIG."""
     if not mig.capable:
         return ""
-    profiles = Counter(one.profile for one in mig.instances or ())
+    profiles = Counter(instance.profile for instance in mig.instances or ())
     instances = ", ".join(f"{count} of {profile}" for profile, count in sorted(profiles.items()))
     return f"{mig.mode or 'mode unknown'}, {instances or 'no instance'}"
 
 
 def _links(cluster: "ClusterState", device: "GPUDevice") -> "Iterator[LinkEntry]":
     entry = cluster.index.devices.get(device.name)
-    names = [one.peer for one in entry.facts.links] if entry is not None else []
+    names = [item.peer for item in entry.facts.links] if entry is not None else []
     for link, name in zip(device.status.links or (), names, strict=False):
         is_known = cluster.index.devices.get(name) is not None
         kind = link.type if link.count == 1 else f"{link.type} x{link.count}"
@@ -77,5 +77,5 @@ def _holders(
         units_holder(cluster.reader, holder, len(units), now=now)
         for holder, units in cluster.index.claims.holders(entry).items()
     ]
-    for one in sorted(found, key=lambda one: (-one.units, one.ref)):
-        yield viewer.holder(one, now)
+    for element in sorted(found, key=lambda item: (-item.units, item.ref)):
+        yield viewer.holder(element, now)

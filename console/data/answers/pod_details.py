@@ -42,7 +42,7 @@ def pod_detail(
     return PodDetail(
         name=ref,
         row=row,
-        nodes=tuple(_figures(one, pool, viewer=viewer, at=at) for one in explanation.nodes),
+        nodes=tuple(_figures(node, pool, viewer=viewer, at=at) for node in explanation.nodes),
         nodes_total=explanation.nodes_total,
     )
 
@@ -59,5 +59,5 @@ def _figures(node: "NodeExplanation", pool: str, *, viewer: "RowViewer", at: flo
         reserved=node.reserved,
         withheld=node.withheld,
         because=because,
-        holders=tuple(viewer.holder(one, at) for one in node.holders),
+        holders=tuple(viewer.holder(item, at) for item in node.holders),
     )

@@ -43,19 +43,19 @@ class ClusterInformers:
 
     async def wait_until_synced(self) -> None:
         """Return once every list has been read."""
-        for one in self._all().values():
-            await one.synced.wait()
+        for item in self._all().values():
+            await item.synced.wait()
 
     def unread(self) -> "list[str]":
         """Return the resources whose first list has not been read yet."""
-        return [name for name, one in self._all().items() if not one.synced.is_set()]
+        return [name for name, item in self._all().items() if not item.synced.is_set()]
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled; raises what a sink raises."""
         async with asyncio.TaskGroup() as group:
-            start_all(group, {name: one.run() for name, one in self._first.items()})
-            for one in self._first.values():
-                await one.synced.wait()
+            start_all(group, {name: item.run() for name, item in self._first.items()})
+            for item in self._first.values():
+                await item.synced.wait()
             if self._pods is not None:
                 start_all(group, {PODS.plural: self._pods.run()})
         raise AssertionError("informers do not return")
@@ -63,8 +63,8 @@ class ClusterInformers:
     def interrupted(self) -> "list[str]":
         """Return the resources of which nothing is heard: what is known of them may be old."""
         now = self._clock.monotonic()
-        for name, one in self._all().items():
-            if one.is_watching:
+        for name, item in self._all().items():
+            if item.is_watching:
                 self._silent_since.pop(name, None)
             else:
                 self._silent_since.setdefault(name, now)
@@ -74,7 +74,7 @@ class ClusterInformers:
 
     def unreadable(self) -> "dict[str, int]":
         """Return the numbers of objects that cannot be decoded, by resource."""
-        counts = {name: one.unreadable for name, one in self._all().items()}
+        counts = {name: item.unreadable for name, item in self._all().items()}
         return {name: count for name, count in sorted(counts.items()) if count}
 
     def _all(self) -> "dict[str, Informer[Any]]":

@@ -107,7 +107,7 @@ class ClusterState:
         self.changed.pods.add(pod.uid)
         if pod.node is not None and len(self.index.unaccounted):
             self.changed.nodes.add(pod.node)
-        units = [unit for some in (pod.devices or {}).values() for unit in some]
+        units = [unit for device in (pod.devices or {}).values() for unit in device]
         units += self.index.claims.observed.units(pod.uid)
         reservation = self.reader.reservation_of(pod.uid)
         if reservation is not None:

@@ -31,8 +31,8 @@ class WatchedDevices:
     def replacing(self, items: "Sequence[ObservedDevice]") -> "Iterator[None]":
         """Take over a full list in steps."""
         news: list[ObservedDevice] = []
-        for some in steps(items):
-            news += filter(self._is_news, some)
+        for entry in steps(items):
+            news += filter(self._is_news, entry)
             yield
         yield from self._sink.replacing(items)
         for item in news:

@@ -93,9 +93,9 @@ class WatchedPods:
         pods = [item for item in items if isinstance(item, WatchedPod)]
         unitless = [item for item in items if isinstance(item, UnitlessPod)]
         listed = {item.facts.uid for item in pods}
-        gone = [one for uid, one in self._seen.items() if uid not in listed]
-        for some in steps(gone):
-            for item in some:
+        gone = [entry for uid, entry in self._seen.items() if uid not in listed]
+        for entry in steps(gone):
+            for item in entry:
                 self.discard(item)
             yield
         kept = {pod.uid for pod in unitless}
@@ -105,8 +105,8 @@ class WatchedPods:
             for pod in some_unitless:
                 self.upsert(pod)
             yield
-        for some in steps(sorted(pods, key=lambda item: item.facts.phase.turn)):
-            for item in some:
+        for entry in steps(sorted(pods, key=lambda item: item.facts.phase.turn)):
+            for item in entry:
                 self.upsert(item)
             yield
 

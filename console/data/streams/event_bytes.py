@@ -56,8 +56,8 @@ async def snapshot_parts(
     for section in SECTIONS:
         is_whole = viewer.sees_whole(section)
         opening = b',"%b":{' % section.encode()
-        for some in steps(list(rows[section].items()), ROWS_A_PART):
-            part = _encode(dict(some if is_whole else _seen(some, viewer)))[1:-1]
+        for row in steps(list(rows[section].items()), ROWS_A_PART):
+            part = _encode(dict(row if is_whole else _seen(row, viewer)))[1:-1]
             if part:
                 yield opening + part
                 opening = b","

@@ -96,9 +96,9 @@ class StreamHub:
     def _keep_snapshot(self, group: ViewerGroup) -> None:
         """Keep the snapshots that were made last."""
         self._with_snapshot = [
-            *(one for one in self._with_snapshot if one is not group and one.streams),
+            *(item for item in self._with_snapshot if item is not group and item.streams),
             group,
         ]
-        for one in self._with_snapshot[:-MOST_SNAPSHOTS]:
-            one.forget_snapshot()
+        for item in self._with_snapshot[:-MOST_SNAPSHOTS]:
+            item.forget_snapshot()
         del self._with_snapshot[:-MOST_SNAPSHOTS]

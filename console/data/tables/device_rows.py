@@ -55,8 +55,8 @@ def node_row(cluster: "ClusterState", name: "NodeName") -> NodeRow | None:
     names = cluster.index.devices.on_node(name)
     if not names:
         return None
-    pools = {cluster.index.devices[one].facts.pool for one in names}
-    products = {device.status.product for one in names if (device := cluster.devices.get(one))}
+    pools = {cluster.index.devices[item].facts.pool for item in names}
+    products = {device.status.product for item in names if (device := cluster.devices.get(item))}
     return NodeRow(
         state=node_state(cluster, name),
         products=tuple(sorted(filter(None, products))),

@@ -33,7 +33,10 @@ class PoolRows:
         if pool is None:
             self._fitting.pop(name, None)
             return None
-        ready = next((one for one in pool.status.conditions or () if one.type == _READY), None)
+        ready = next(
+            (condition for condition in pool.status.conditions or () if condition.type == _READY),
+            None,
+        )
         capacity = self._capacity(pool)
         return PoolRow(
             mode=pool.allocation.mode.value,
@@ -104,7 +107,7 @@ def _rules(access: "Access") -> "Iterator[str]":
 
 def _selected(selector: "LabelSelector") -> str:
     labels = [f"{key}={value}" for key, value in (selector.match_labels or {}).items()]
-    for one in selector.match_expressions or ():
-        values = f" ({', '.join(one.values)})" if one.values else ""
-        labels.append(f"{one.key} {one.operator.value}{values}")
+    for expression in selector.match_expressions or ():
+        values = f" ({', '.join(expression.values)})" if expression.values else ""
+        labels.append(f"{expression.key} {expression.operator.value}{values}")
     return listed(labels) or "of any kind"

@@ -74,7 +74,7 @@ class RowViewer:
         """Return the row with the holders that are seen."""
         if self._sees_all or not row.holders:
             return row
-        seen = tuple(one for one in row.holders if self.sees_pod(one))
+        seen = tuple(holder for holder in row.holders if self.sees_pod(holder))
         return row if len(seen) == len(row.holders) else msgspec.structs.replace(row, holders=seen)
 
     def wait(self, entry: WaitEntry) -> "WaitingRow | None":
@@ -103,7 +103,9 @@ class RowViewer:
             moment=lambda within_s: f"by {self._moments.time_of_day(at + within_s)}",
         )
         return tuple(
-            remedy_text(one, reader) for one in remedies if self.visibility.nodes or not _tells(one)
+            remedy_text(remedy, reader)
+            for remedy in remedies
+            if self.visibility.nodes or not _tells(remedy)
         )
 
     def holder(self, holder: "UnitsHolder", at: float) -> HolderEntry:

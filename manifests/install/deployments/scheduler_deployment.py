@@ -33,7 +33,7 @@ _CONFIGURATION_KEY: Final = "config.yaml"
 _CHECKSUM_ANNOTATION: Final = "checksum/configuration"
 _PORT: Final = 10259
 _CA_FILE, _CERT_FILE, _KEY_FILE = "ca.crt", "scheduler.crt", "scheduler.key"
-_FILES: Final = {one: one for one in (_CA_FILE, _CERT_FILE, _KEY_FILE)}
+_FILES: Final = {item: item for item in (_CA_FILE, _CERT_FILE, _KEY_FILE)}
 ENVIRONMENT: Final = {"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5", "HTTP2_PING_TIMEOUT_SECONDS": "5"}
 """kube-scheduler makes its calls on one connection. If the node behind it loses power, no packet says so, and
 by default kube-scheduler finds it out after 45 s."""

@@ -30,10 +30,12 @@ class MigProduct:
     @property
     def balanced(self) -> dict[str, int]:
         """Two instances of one compute slice, and one each of two and of three, as far as the product has them."""
-        plain = [one for one in self.instances if "+" not in one and "-" not in one]
+        plain = [
+            instance for instance in self.instances if "+" not in instance and "-" not in instance
+        ]
         found: dict[str, int] = {}
         for size, count in (("1g.", 2), ("2g.", 1), ("3g.", 1)):
-            first = next((one for one in plain if one.startswith(size)), None)
+            first = next((item for item in plain if item.startswith(size)), None)
             if first is not None:
                 found[first] = count
         return found
@@ -109,11 +111,11 @@ def layouts_text() -> str:
 def build_layouts() -> dict[str, list[dict[str, Any]]]:
     """Return the layouts by name."""
     products = PRODUCTS.values()
-    profiles = dict.fromkeys(profile for one in products for profile in one.instances)
+    profiles = dict.fromkeys(profile for product in products for profile in product.instances)
     return {
         "all-disabled": [{"devices": "all", "mig-enabled": False}],
         "all-enabled": [_enabled({})],
-        "all-balanced": [_enabled(one.balanced, one.devices) for one in products],
+        "all-balanced": [_enabled(product.balanced, product.devices) for product in products],
         **{_name(profile): _entries(profile) for profile in profiles},
     }
 
@@ -126,9 +128,9 @@ def _name(profile: str) -> str:
 def _entries(profile: str) -> list[dict[str, Any]]:
     """Return one entry for all devices, or one for each number of instances that products have of the profile."""
     devices_by_count: dict[int, list[str]] = {}
-    for one in PRODUCTS.values():
-        if profile in one.instances:
-            devices_by_count.setdefault(one.instances[profile], []).extend(one.devices)
+    for item in PRODUCTS.values():
+        if profile in item.instances:
+            devices_by_count.setdefault(item.instances[profile], []).extend(item.devices)
     if len(devices_by_count) == 1:
         return [_enabled({profile: count}) for count in devices_by_count]
     return [_enabled({profile: count}, devices) for count, devices in devices_by_count.items()]
@@ -136,7 +138,7 @@ def _entries(profile: str) -> list[dict[str, Any]]:
 
 def _enabled(instances: Mapping[str, int], devices: Iterable[str] = ()) -> dict[str, Any]:
     """Return an entry for all devices of a node, or for those of the given ids."""
-    only = [f"0x{one}{_VENDOR}" for one in devices]
+    only = [f"0x{device}{_VENDOR}" for device in devices]
     return {
         **({"device-filter": only} if only else {}),
         "devices": "all",

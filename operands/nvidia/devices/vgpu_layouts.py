@@ -70,7 +70,7 @@ def _graphics(gigabytes: int, *devices: str, fewer: Mapping[str, int] | None = N
         devices=devices,
         gigabytes=gigabytes,
         workstation=sizes,
-        compute=tuple(one for one in sizes if one >= _COMPUTE_FROM),
+        compute=tuple(size for size in sizes if size >= _COMPUTE_FROM),
         fewer=fewer,
     )
 

@@ -28,8 +28,8 @@ PROBE_VOLUME: Final = "driver-startup-probe-script"
 def config_digest(daemon_set: Json) -> str:
     """Return the digest of the pods of a DaemonSet, in its final form."""
     spec = pod_spec_of(daemon_set)
-    sources = {one["name"]: _source(one) for one in spec.get("volumes", ())}
-    content = [_installed(one, sources) for one in spec["containers"]]
+    sources = {item["name"]: _source(item) for item in spec.get("volumes", ())}
+    content = [_installed(container, sources) for container in spec["containers"]]
     encoded = msgspec.json.encode(content, order="sorted")
     return hashlib.sha256(encoded).hexdigest()
 
@@ -38,14 +38,14 @@ def set_config_digest(daemon_set: Json, containers: "Collection[str]") -> None:
     """Tell the containers, init containers among them, the digest."""
     spec = pod_spec_of(daemon_set)
     digest = config_digest(daemon_set)
-    for one in (*spec.get("initContainers", ()), *spec["containers"]):
-        if one["name"] in containers:
-            set_env(one, {DIGEST_VARIABLE: digest})
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        if container["name"] in containers:
+            set_env(container, {DIGEST_VARIABLE: digest})
 
 
 def _installed(container: Json, sources: Mapping[str, list[str]]) -> Json:
-    mounts = (one for one in container.get("volumeMounts", ()) if one["name"] != PROBE_VOLUME)
-    secrets = (one.get("secretRef", {}).get("name", "") for one in container.get("envFrom", ()))
+    mounts = (item for item in container.get("volumeMounts", ()) if item["name"] != PROBE_VOLUME)
+    secrets = (item.get("secretRef", {}).get("name", "") for item in container.get("envFrom", ()))
     return {
         "name": container["name"],
         "image": container["image"],
@@ -54,16 +54,17 @@ def _installed(container: Json, sources: Mapping[str, list[str]]) -> Json:
         "env": _plain(container.get("env", ())),
         "secrets": sorted(secrets),
         "mounts": sorted(
-            [one["mountPath"], one.get("subPath", ""), *sources[one["name"]]] for one in mounts
+            [mount["mountPath"], mount.get("subPath", ""), *sources[mount["name"]]]
+            for mount in mounts
         ),
     }
 
 
 def _plain(variables: Iterable[Json]) -> list[list[str]]:
     return sorted(
-        [one["name"], one.get("value", "")]
-        for one in variables
-        if "valueFrom" not in one and one["name"] != DIGEST_VARIABLE
+        [variable["name"], variable.get("value", "")]
+        for variable in variables
+        if "valueFrom" not in variable and variable["name"] != DIGEST_VARIABLE
     )
 
 

@@ -102,13 +102,13 @@ def config_maps_of(driver: "DriverDescription") -> frozenset[str]:
 
 def add_config_files(daemon_set: Json, files: Iterable[ConfigFiles]) -> None:
     """Add volumes and mounts to the pods of a DaemonSet; an empty ConfigMap has no file."""
-    for one in files:
-        if not one.mounts:
+    for file in files:
+        if not file.mounts:
             continue
-        pod_spec_of(daemon_set)["volumes"].append(dict(one.volume))
+        pod_spec_of(daemon_set)["volumes"].append(dict(file.volume))
         for container in containers_of(daemon_set):
-            if container["name"] in one.containers:
-                container["volumeMounts"] += [dict(mount) for mount in one.mounts]
+            if container["name"] in file.containers:
+                container["volumeMounts"] += [dict(mount) for mount in file.mounts]
 
 
 def driver_files(driver: "DriverDescription", group: "DriverGroup") -> list[ConfigFiles]:
@@ -154,7 +154,7 @@ def _repositories(driver: "DriverDescription", group: "DriverGroup") -> list[Con
         ("repo-config", _named(driver, driver.repo_config, "repoConfig")),
         ("cert-config", _named(driver, driver.spec.cert_config.name, "certConfig")),
     )
-    wanted = [(place, volume, one) for place, (volume, one) in enumerate(named) if one.name]
+    wanted = [(place, volume, item) for place, (volume, item) in enumerate(named) if item.name]
     directories = _DIRECTORIES.get(group.system)
     if wanted and directories is None:
         raise StateSettingsError(
@@ -163,8 +163,8 @@ def _repositories(driver: "DriverDescription", group: "DriverGroup") -> list[Con
             f" of {', '.join(sorted(_DIRECTORIES))} have them: leave the field out, and put them into the image",
         )
     return [
-        one.files(volume, directories[place], _BUILDING)
-        for place, volume, one in wanted
+        item.files(volume, directories[place], _BUILDING)
+        for place, volume, item in wanted
         if directories is not None
     ]
 

@@ -32,15 +32,15 @@ _IS_LOADED: Final = {"exec": {"command": ["sh", "-c", "test -f /sys/module/nvidi
 
 
 def variables(env: "Iterable[EnvVar] | None") -> dict[str, str]:
-    return {one.name: one.value for one in env or ()}
+    return {item.name: item.value for item in env or ()}
 
 
 def set_pod_fields(daemon_set: Json, block: "PodFields") -> None:
     """Set resources on every container, and the network."""
     resources = msgspec.to_builtins(block.resources)
     if resources:
-        for one in containers_of(daemon_set):
-            one["resources"] = resources
+        for container in containers_of(daemon_set):
+            container["resources"] = resources
     if block.host_network:
         spec = pod_spec_of(daemon_set)
         spec["hostNetwork"] = True
@@ -101,7 +101,9 @@ def set_peermem(daemon_set: Json, driver: "DriverDescription", group: "DriverGro
     if rdma.use_host_mofed:
         set_env(container, {"USE_HOST_MOFED": _ON})
         (source,) = (
-            one for one in pod_spec_of(daemon_set)["volumes"] if one["name"] == "mlnx-ofed-usr-src"
+            volume
+            for volume in pod_spec_of(daemon_set)["volumes"]
+            if volume["name"] == "mlnx-ofed-usr-src"
         )
         source["hostPath"]["path"] = "/usr/src"
 

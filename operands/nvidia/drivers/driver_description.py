@@ -104,7 +104,7 @@ class DriverDescription:
             StateSettingsError: fields contradict each other.
         """
         beside = [
-            name for name, one in (("gds", self.gds), ("gdrcopy", self.gdrcopy)) if one.is_enabled
+            name for name, item in (("gds", self.gds), ("gdrcopy", self.gdrcopy)) if item.is_enabled
         ]
         if self.is_precompiled and beside:
             raise StateSettingsError(
@@ -128,7 +128,7 @@ class DriverDescription:
         found = _VERSION.match(self.gds.version)
         if found is None:
             return False
-        return tuple(int(one or 0) for one in found.groups()) >= _OPEN_MODULES_ONLY
+        return tuple(int(group or 0) for group in found.groups()) >= _OPEN_MODULES_ONLY
 
 
 def image(block: "ImageFields", *, where: str, environment: Mapping[str, str]) -> str:

@@ -69,7 +69,7 @@ class DriverGroup:
     def name_parts(self) -> tuple[str, ...]:
         """Return what tells its DaemonSet from those of the other groups."""
         runtime = "" if self.runtime == RuntimeName.CONTAINERD.value else self.runtime
-        return tuple(one for one in (self.kernel, self.os_tag, runtime) if one)
+        return tuple(item for item in (self.kernel, self.os_tag, runtime) if item)
 
 
 def why_without_driver(software: "HostSoftware", grouping: DriverGrouping) -> str:
@@ -100,8 +100,8 @@ def software_without_driver(
     software: "Iterable[HostSoftware]", grouping: DriverGrouping
 ) -> "dict[HostSoftware, str]":
     """Return which of the nodes' software gets no driver, and why, with the cure."""
-    reasons = {one: why_without_driver(one, grouping) for one in software}
-    return {one: reason for one, reason in sorted(reasons.items()) if reason}
+    reasons = {item: why_without_driver(item, grouping) for item in software}
+    return {item: reason for item, reason in sorted(reasons.items()) if reason}
 
 
 def driver_groups(
@@ -113,7 +113,7 @@ def driver_groups(
         StateSettingsError: there are nodes, and all of them are in no group; the message begins with `where`.
     """
     without = software_without_driver(software, grouping)
-    groups = {_group(one, grouping) for one in software if one not in without}
+    groups = {_group(item, grouping) for item in software if item not in without}
     if without and not groups:
         raise StateSettingsError(
             StateFault.OS_UNKNOWN, f"{where}: no node gets it: {next(iter(without.values()))}"

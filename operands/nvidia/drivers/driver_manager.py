@@ -37,4 +37,4 @@ def put_driver_manager(daemon_set: dict[str, Any], block: "DriverManager", image
     container = container_of(daemon_set, CONTAINER)
     set_image(container, image, block)
     add_pull_secrets(daemon_set, block)
-    set_env(container, {one.name: one.value for one in block.env or ()})
+    set_env(container, {item.name: item.value for item in block.env or ()})

@@ -21,7 +21,7 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     objects = [main]
     if settings.spec.cdi.is_enabled:
         # The policy may give its class the name of one of these.
-        objects += [one for one in of_cdi if one["metadata"]["name"] != name]
+        objects += [item for item in of_cdi if item["metadata"]["name"] != name]
     set_operator_metadata(objects, settings.spec.operator)
     return finish_policy(NAME, objects, settings)
 

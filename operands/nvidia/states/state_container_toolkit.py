@@ -89,7 +89,7 @@ def _build(settings: PolicyOperands) -> list[Json]:
     daemon_set = the(objects, "DaemonSet")
     objects.remove(daemon_set)
     set_content_hash(daemon_set, the(objects, "ConfigMap"))
-    runtimes = {one.runtime for one in settings.software}
+    runtimes = {item.runtime for item in settings.software}
     for runtime in RuntimeName:
         if runtime.value in runtimes:
             objects.append(_for_runtime(copy.deepcopy(daemon_set), runtime, settings))
@@ -194,7 +194,7 @@ def _source(text: str) -> str:
 
 def _value(container: Json, variable: str) -> str:
     found: str = next(
-        (one.get("value", "") for one in container["env"] if one["name"] == variable), ""
+        (item.get("value", "") for item in container["env"] if item["name"] == variable), ""
     )
     return found
 

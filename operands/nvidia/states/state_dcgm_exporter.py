@@ -39,7 +39,7 @@ _JOBS: Final = "/var/lib/dcgm-exporter/job-mapping"
 def _build(settings: PolicyOperands) -> list[Json]:
     exporter, objects = settings.spec.dcgm_exporter, load_assets(NAME)
     if not _reads_pods(exporter):
-        objects = [one for one in objects if one["kind"] not in _OF_PODS]
+        objects = [object_ for object_ in objects if object_["kind"] not in _OF_PODS]
     daemon_set = the(objects, "DaemonSet")
     _set_engine(daemon_set, settings)
     _set_pods(daemon_set, exporter)
@@ -58,7 +58,7 @@ def _build(settings: PolicyOperands) -> list[Json]:
 
 
 def _variables(exporter: "DCGMExporterSpec") -> dict[str, str]:
-    return {one.name: one.value for one in exporter.env or ()}
+    return {item.name: item.value for item in exporter.env or ()}
 
 
 def _reads_pods(exporter: "DCGMExporterSpec") -> bool:

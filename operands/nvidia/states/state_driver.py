@@ -83,8 +83,8 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
         for group in groups
     ]
     found = finish_policy(NAME, [*objects, *daemon_sets], settings)
-    for one in daemon_sets:
-        finish_driver(one)
+    for set_ in daemon_sets:
+        finish_driver(set_)
     return found
 
 

@@ -30,10 +30,10 @@ _DIRECTORY: Final = "/mig-parted-config"
 def _build(settings: PolicyOperands) -> list[Json]:
     manager = settings.spec.mig_manager
     left_out = _given_otherwise(manager)
-    objects = [one for one in load_assets(NAME) if one["metadata"]["name"] not in left_out]
-    for one in objects:
-        if one["metadata"]["name"] == _LAYOUTS:
-            one["data"] = {LAYOUTS_KEY: layouts_text()}
+    objects = [asset for asset in load_assets(NAME) if asset["metadata"]["name"] not in left_out]
+    for object_ in objects:
+        if object_["metadata"]["name"] == _LAYOUTS:
+            object_["data"] = {LAYOUTS_KEY: layouts_text()}
     daemon_set = the(objects, "DaemonSet")
     main = container_of(daemon_set, _MAIN)
     set_env(main, _layouts_file(left_out))
@@ -72,7 +72,9 @@ def _set_volumes(daemon_set: Json, manager: "MIGManagerSpec") -> None:
 
 def _set_content_hash(daemon_set: Json, objects: list[Json]) -> None:
     brought = {
-        one["metadata"]["name"]: one["data"] for one in objects if one["kind"] == "ConfigMap"
+        object_["metadata"]["name"]: object_["data"]
+        for object_ in objects
+        if object_["kind"] == "ConfigMap"
     }
     set_content_hash(daemon_set, {"data": brought})
 

@@ -65,7 +65,7 @@ def _set_steps(daemon_set: Json, settings: PolicyOperands) -> None:
         of_step = dict(workload) if name in _WITH_WORKLOAD else {}
         if name == _PLUGIN:
             of_step["MIG_STRATEGY"] = strategy.value if strategy else ""
-        given = {one.name: one.value for one in step.env or ()}
+        given = {item.name: item.value for item in step.env or ()}
         set_env(container_of(daemon_set, name), {**of_step, **given})
 
 
@@ -99,7 +99,7 @@ def _tell_apart(daemon_set: Json, checks_plugin: str, terms: list[list[Json]]) -
     pod_spec_of(daemon_set)["affinity"] = {
         "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [{"matchExpressions": one} for one in terms]
+                "nodeSelectorTerms": [{"matchExpressions": term} for term in terms]
             }
         }
     }

@@ -33,7 +33,7 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
         without_container(daemon_set, _CC_STEP)
     workload = settings.spec.sandbox_workloads.default_workload.value
     for name, step in _steps(validator).items():
-        variables = {one.name: one.value for one in step.env or ()}
+        variables = {item.name: item.value for item in step.env or ()}
         container = container_of(daemon_set, name)
         set_env(container, {"DEFAULT_GPU_WORKLOAD_CONFIG": workload, **variables})
     set_block(daemon_set, _MAIN, validator, field="validator", settings=settings)

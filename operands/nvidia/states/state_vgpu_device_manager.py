@@ -20,7 +20,7 @@ def _build(settings: PolicyOperands) -> list[dict[str, Any]]:
     block, objects = settings.spec.vgpu_device_manager, load_assets(NAME)
     config = block.config
     if config.name and config.name != _DEFAULT_CONFIG:
-        objects = [one for one in objects if one["kind"] != "ConfigMap"]
+        objects = [object_ for object_ in objects if object_["kind"] != "ConfigMap"]
     else:
         the(objects, "ConfigMap")["data"][LAYOUTS_KEY] = layouts_text()
     daemon_set = the(objects, "DaemonSet")

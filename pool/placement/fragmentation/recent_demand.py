@@ -134,8 +134,8 @@ class RecentDemands:
 def _workload(pool: "PoolFacts", asked: "Iterable[tuple[AskedShape, float]]") -> TargetWorkload:
     """Return the shapes with their shares, in the pool's devices."""
     shapes: dict[TargetShape, float] = {}
-    for one, weight in asked:
-        shape = target_shape(pool, one)
+    for entry, weight in asked:
+        shape = target_shape(pool, entry)
         shapes[shape] = shapes.get(shape, 0.0) + weight
     total = sum(shapes.values())
     in_order = sorted(shapes.items(), key=lambda item: (item[1], item[0]), reverse=True)

@@ -51,14 +51,14 @@ class BalloonPods:
     def observe(
         self, terms: "ScalingTerms", *, now: dt.datetime, known: "Sequence[ScaleRequestStatus]"
     ) -> tuple[ObservedRequest, ...]:
-        before: dict[str, ScaleRequestStatus] = {one.id: one for one in known}
+        before: dict[str, ScaleRequestStatus] = {item.id: item for item in known}
         signals = self._caches.scale_signals.of(terms.pool.name).values()
         found = [
-            self._request(terms, one, known=before.get(one.request), now=now)
-            for one in signals
-            if not one.is_terminating
+            self._request(terms, signal, known=before.get(signal.request), now=now)
+            for signal in signals
+            if not signal.is_terminating
         ]
-        return tuple(sorted(found, key=lambda one: one.id))
+        return tuple(sorted(found, key=lambda item: item.id))
 
     def is_caught_up(self, pool: "PoolName") -> bool:
         return self._pods.is_caught_up(pool)

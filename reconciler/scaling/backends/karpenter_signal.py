@@ -64,7 +64,7 @@ class KarpenterSignal:
         unseen = self._unseen.get(pool)
         if not unseen:
             return True
-        shown = {one.request for one in self._caches.scale_signals.of(pool).values()}
+        shown = {item.request for item in self._caches.scale_signals.of(pool).values()}
         now = self._now().monotonic
         left = {id_: until for id_, until in unseen.items() if id_ not in shown and now < until}
         self._unseen[pool] = left
@@ -93,7 +93,7 @@ class KarpenterSignal:
     async def withdraw(self, pool: "PoolName") -> None:
         self._unseen.pop(pool, None)
         signals = [
-            one for one in self._caches.scale_signals.of(pool).values() if not one.is_terminating
+            item for item in self._caches.scale_signals.of(pool).values() if not item.is_terminating
         ]
         for signal in signals:
             await self._signals.delete(signal)

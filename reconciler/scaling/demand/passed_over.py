@@ -119,8 +119,8 @@ class PassedOverNodes:
             for key, values in sorted(known.left_out.items())
         ]
         told = tuple(
-            f"nodes with {one.key} {listed(one.values or ())}, where units are free and kube-scheduler does not bind the pod"
-            for one in excluded
+            f"nodes with {item.key} {listed(item.values or ())}, where units are free and kube-scheduler does not bind the pod"
+            for item in excluded
         )
         narrowed = with_terms(selection, [NodeSelectorTerm(match_expressions=excluded)])
         return dataclasses.replace(

@@ -92,9 +92,12 @@ class PlaceReader:
         """Return the zones in which volumes are, or may be made."""
         places = [found for _, found in self._known.values() if isinstance(found, Place)]
         terms = [term for place in places for term in place.terms]
-        expressions = [one for term in terms for one in term.match_expressions or ()]
+        expressions = [expression for term in terms for expression in term.match_expressions or ()]
         return frozenset(
-            zone for one in expressions if one.key == ZONE_LABEL for zone in one.values or ()
+            zone
+            for expression in expressions
+            if expression.key == ZONE_LABEL
+            for zone in expression.values or ()
         )
 
     def narrowed(self, pool: "PoolFacts", waiting: "Iterable[PodFacts]") -> "list[PodFacts]":

@@ -65,8 +65,8 @@ def place_of_class(claim: str, topologies: "Iterable[TopologyTerm]") -> Place:
         [
             NodeSelectorTerm(
                 match_expressions=[
-                    _requirement(one.key, SelectorOperator.IN, one.values or ())
-                    for one in topology.match_label_expressions or ()
+                    _requirement(expression.key, SelectorOperator.IN, expression.values or ())
+                    for expression in topology.match_label_expressions or ()
                 ]
             )
             for topology in topologies
@@ -152,15 +152,21 @@ def _place(key: str, operator: SelectorOperator, values: "Collection[str]") -> P
 
 def _known(term: NodeSelectorTerm) -> NodeSelectorTerm:
     """Return what an autoscaler can be asked for of a term."""
-    known = [one for one in _with_zones(term).match_expressions or () if _can_be_asked_for(one.key)]
+    known = [
+        expression
+        for expression in _with_zones(term).match_expressions or ()
+        if _can_be_asked_for(expression.key)
+    ]
     return NodeSelectorTerm(match_expressions=known)
 
 
 def _with_zones(term: NodeSelectorTerm) -> NodeSelectorTerm:
     """Return a term with the one label of zones."""
     expressions = [
-        structs.replace(one, key=ZONE_LABEL) if one.key in _ZONES_OF_DRIVERS else one
-        for one in term.match_expressions or ()
+        structs.replace(expression, key=ZONE_LABEL)
+        if expression.key in _ZONES_OF_DRIVERS
+        else expression
+        for expression in term.match_expressions or ()
     ]
     return NodeSelectorTerm(match_expressions=expressions, match_fields=term.match_fields)
 

@@ -247,7 +247,7 @@ class OutboundBodies:
 
     def remove(self, stream: Stream) -> None:
         """Forget an answer that nobody waits for. Idempotent."""
-        self._rests = deque(one for one in self._rests if one[0] is not stream)
+        self._rests = deque(rest for rest in self._rests if rest[0] is not stream)
 
     def send(self) -> "Iterator[tuple[Stream, int, bool]]":
         """Send what the peer's windows let through, in parts that are worth a frame.

@@ -67,14 +67,14 @@ def apply(application: Application, live: Json, owners: Ownership) -> tuple[Json
 
 def without_nulls(value: Json) -> Json:
     """Return a copy in which no field is null, at any depth."""
-    return {key: _strip(each) for key, each in value.items() if each is not None}
+    return {key: _strip(item) for key, item in value.items() if item is not None}
 
 
 def _strip(value: object) -> object:
     if isinstance(value, dict):
         return without_nulls(value)
     if isinstance(value, list):
-        return [_strip(each) for each in value]
+        return [_strip(item) for item in value]
     return value
 
 
@@ -88,17 +88,17 @@ def _merge(live: object, wanted: object, shape: "Mapping[str, Any]") -> object:
         if keys := shapes.list_keys(shape):
             return _merge_keyed(live, wanted, keys, item_shape=shapes.item(shape))
         if shapes.is_set(shape):
-            return live + [each for each in wanted if each not in live]
+            return live + [entry for entry in wanted if entry not in live]
     return wanted
 
 
 def _merge_keyed(
     live: list[Any], wanted: list[Any], keys: tuple[str, ...], *, item_shape: "Mapping[str, Any]"
 ) -> list[Any]:
-    merged = {fields.item_element(each, keys, item_shape): each for each in live}
-    for each in wanted:
-        element = fields.item_element(each, keys, item_shape)
-        merged[element] = _merge(merged.get(element), each, item_shape)
+    merged = {fields.item_element(item, keys, item_shape): item for item in live}
+    for item in wanted:
+        element = fields.item_element(item, keys, item_shape)
+        merged[element] = _merge(merged.get(element), item, item_shape)
     return list(merged.values())
 
 
@@ -133,8 +133,10 @@ def _position(parent: object, element: str, shape: "Mapping[str, Any]") -> str |
     if not isinstance(parent, list):
         return None
     keys, item_shape = shapes.list_keys(shape), shapes.item(shape)
-    for index, each in enumerate(parent):
-        found = fields.item_element(each, keys, item_shape) if keys else fields.member_element(each)
+    for index, entry in enumerate(parent):
+        found = (
+            fields.item_element(entry, keys, item_shape) if keys else fields.member_element(entry)
+        )
         if found == element:
             return index
     return None

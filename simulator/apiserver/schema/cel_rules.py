@@ -65,8 +65,8 @@ class CelRules:
         rules = tuple(schema.get("x-kubernetes-validations") or ())
         inner = {
             key: found
-            for key, each in (schema.get("properties") or {}).items()
-            if (found := cls.from_schema(each)) is not None
+            for key, item in (schema.get("properties") or {}).items()
+            if (found := cls.from_schema(item)) is not None
         }
         values = _rules_of(schema.get("additionalProperties"))
         items = _rules_of(schema.get("items"))
@@ -115,17 +115,17 @@ def _validate(
             yield _error(rule, at or "<nil>", shown=rules.type_name, fault=fault)
     if isinstance(value, dict):
         before = old if isinstance(old, dict) else {}
-        for key, each in value.items():
+        for key, item in value.items():
             inner = rules.properties.get(key, rules.values)
-            if inner is not None and each is not None:
+            if inner is not None and item is not None:
                 at = f"{path}.{key}" if path else key
-                yield from _validate(inner, each, before.get(key, _ABSENT), path=at)
+                yield from _validate(inner, item, before.get(key, _ABSENT), path=at)
     elif isinstance(value, list) and rules.items is not None:
         older = old if isinstance(old, list) and rules.keys else []
-        by_key = {rules.key_of(each): each for each in older}
-        for index, each in enumerate(value):
-            known = by_key.get(rules.key_of(each), _ABSENT)
-            yield from _validate(rules.items, each, known, path=f"{path}[{index}]")
+        by_key = {rules.key_of(item): item for item in older}
+        for index, item in enumerate(value):
+            known = by_key.get(rules.key_of(item), _ABSENT)
+            yield from _validate(rules.items, item, known, path=f"{path}[{index}]")
 
 
 def _fault(rule: "Mapping[str, Any]", value: object, old: object) -> str | None:

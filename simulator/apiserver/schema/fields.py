@@ -62,20 +62,20 @@ def leaves(value: object, shape: "Mapping[str, Any]", path: Path = ()) -> list[P
 def _collect(value: object, shape: "Mapping[str, Any]", path: Path, *, found: list[Path]) -> None:
     # Runs for every write: a list that grows costs half of what nested generators do.
     if value and isinstance(value, dict) and shapes.is_granular_map(shape):
-        for key, each in value.items():
+        for key, entry in value.items():
             at = (*path, "f:" + key)
-            if isinstance(each, dict | list):
-                _collect(each, shapes.child(shape, key), at, found=found)
+            if isinstance(entry, dict | list):
+                _collect(entry, shapes.child(shape, key), at, found=found)
             else:
                 found.append(at)
     elif value and isinstance(value, list) and (keys := shapes.list_keys(shape)):
         item_shape = shapes.item(shape)
-        for each in value:
-            at = (*path, item_element(each, keys, item_shape))
+        for entry in value:
+            at = (*path, item_element(entry, keys, item_shape))
             found.append(at)
-            _collect(each, item_shape, at, found=found)
+            _collect(entry, item_shape, at, found=found)
     elif value and isinstance(value, list) and shapes.is_set(shape):
-        found += [(*path, member_element(each)) for each in value]
+        found += [(*path, member_element(entry)) for entry in value]
     else:
         found.append(path)
 
@@ -108,8 +108,8 @@ class Difference:
             keyed_new = {item_element(i, keys, item_shape): (i, item_shape) for i in new}
             self._compare_parts(keyed_old, keyed_new, path, items=True)
         elif isinstance(old, list) and isinstance(new, list) and shapes.is_set(shape):
-            members_old = {(*path, member_element(each)) for each in old}
-            members_new = {(*path, member_element(each)) for each in new}
+            members_old = {(*path, member_element(entry)) for entry in old}
+            members_new = {(*path, member_element(entry)) for entry in new}
             self.changed |= members_new - members_old
             self.removed |= members_old - members_new
         else:

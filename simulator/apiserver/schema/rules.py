@@ -105,7 +105,7 @@ def _type_fault(value: object, schema: "Mapping[str, Any]", path: str) -> Invali
         wanted = ["integer", "string"]
     else:
         wanted = [schema["type"]] if "type" in schema else []
-    if not wanted or any(_has_type(value, each) for each in wanted):
+    if not wanted or any(_has_type(value, item) for item in wanted):
         return None
     name = _type_name(value)
     return wrong_type(path, name, f'{path} in body must be of type {",".join(wanted)}: "{name}"')
@@ -148,10 +148,10 @@ def _validate_object(
     for key in schema.get("required", ()):
         if key not in value:
             yield required(f"{path}.{key}" if path else key)
-    for key, each in value.items():
+    for key, item in value.items():
         inner = allowed_field(schema, key)
         if inner is not None:
-            yield from validate(each, inner, f"{path}.{key}" if path else key)
+            yield from validate(item, inner, f"{path}.{key}" if path else key)
 
 
 def _validate_list(
@@ -162,8 +162,8 @@ def _validate_list(
     if (limit := schema.get("minItems")) is not None and len(value) < limit:
         yield invalid_value(path, len(value), f"{path} in body should have at least {limit} items")
     items = schema.get("items", {})
-    for index, each in enumerate(value):
-        yield from validate(each, items, f"{path}[{index}]")
+    for index, item in enumerate(value):
+        yield from validate(item, items, f"{path}[{index}]")
     for index, duplicate in _duplicates(value, schema):
         yield duplicate_value(f"{path}[{index}]", duplicate)
 
@@ -173,8 +173,8 @@ def _duplicates(value: list[Any], schema: "Mapping[str, Any]") -> "Iterator[tupl
     if not keys and not shapes.is_set(schema):
         return
     seen: set[str] = set()
-    for index, each in enumerate(value):
-        element = fields.item_element(each, keys, items) if keys else fields.member_element(each)
+    for index, item in enumerate(value):
+        element = fields.item_element(item, keys, items) if keys else fields.member_element(item)
         if element in seen:
             yield index, msgspec.json.decode(element[2:])
         seen.add(element)
@@ -225,13 +225,15 @@ def _validate_number(
 def _validate_combined(
     value: object, schema: "Mapping[str, Any]", path: str
 ) -> "Iterator[InvalidField]":
-    for each in schema.get("allOf", ()):
-        yield from validate(value, each, path)
+    for item in schema.get("allOf", ()):
+        yield from validate(value, item, path)
     alternatives = schema.get("anyOf") or ()
-    if alternatives and all(list(validate(value, each, path)) for each in alternatives):
+    if alternatives and all(
+        list(validate(value, alternative, path)) for alternative in alternatives
+    ):
         yield invalid_value(path, "", f'"{path}" must validate at least one schema (anyOf)')
     if alternatives := schema.get("oneOf"):
-        fitting = sum(not list(validate(value, each, path)) for each in alternatives)
+        fitting = sum(not list(validate(value, alternative, path)) for alternative in alternatives)
         if fitting != 1:
             found = "none valid" if not fitting else f"{fitting} valid"
             yield invalid_value(
@@ -260,12 +262,12 @@ def typed_faults(value: object, schema: "Mapping[str, Any]", path: str) -> "Iter
     if not _has_type(value, wanted) and not {found, wanted} <= {"integer", "number"}:
         yield f"{path}: expected {_TYPED[wanted]}, got {found}"
     elif isinstance(value, dict):
-        for key, each in value.items():
+        for key, item in value.items():
             inner = allowed_field(schema, key)
             if inner is None:
                 yield f"{path}.{key}: field not declared in schema"
             else:
-                yield from typed_faults(each, inner, f"{path}.{key}")
+                yield from typed_faults(item, inner, f"{path}.{key}")
     elif isinstance(value, list):
         yield from _untyped_list(value, schema, path)
 
@@ -273,9 +275,9 @@ def typed_faults(value: object, schema: "Mapping[str, Any]", path: str) -> "Iter
 def _untyped_list(value: list[Any], schema: "Mapping[str, Any]", path: str) -> "Iterator[str]":
     items = schema.get("items", {})
     keys = shapes.list_keys(schema)
-    for index, each in enumerate(value):
-        yield from typed_faults(each, items, f"{path}[{index}]")
-        if keys and fields.item_element(each, keys, items) == "k:{}":
+    for index, item in enumerate(value):
+        yield from typed_faults(item, items, f"{path}[{index}]")
+        if keys and fields.item_element(item, keys, items) == "k:{}":
             names = msgspec.json.encode(list(keys)).decode()
             yield (
                 f"{path}: element {index}: associative list with keys has an element that omits all "

@@ -102,8 +102,8 @@ def _prune(value: object, schema: "Mapping[str, Any]", path: str, *, unknown: li
             else:
                 _prune(value[key], inner, at, unknown=unknown)
     elif isinstance(value, list):
-        for index, each in enumerate(value):
-            _prune(each, _items(schema), f"{path}[{index}]", unknown=unknown)
+        for index, item in enumerate(value):
+            _prune(item, _items(schema), f"{path}[{index}]", unknown=unknown)
 
 
 def _default(value: object, schema: "Mapping[str, Any]") -> None:
@@ -113,8 +113,8 @@ def _default(value: object, schema: "Mapping[str, Any]") -> None:
         if isinstance(more, dict):
             _default(list(value.values()), {"items": more})
     elif isinstance(value, list):
-        for each in value:
-            _default(each, schema.get("items", {}))
+        for item in value:
+            _default(item, schema.get("items", {}))
 
 
 def _default_fields(value: Json, schema: "Mapping[str, Any]") -> None:

@@ -105,9 +105,9 @@ class WatchStream:
             return b""
         stored = sorted(self._collection.all(self._request.selection.namespace), key=_key_of)
         lines = [
-            event_line("ADDED", each.encoded)
-            for each in stored
-            if self._request.selection.matches(each.body)
+            event_line("ADDED", item.encoded)
+            for item in stored
+            if self._request.selection.matches(item.body)
         ]
         self._version = self._revision.current
         if self._request.sends_initial_events:

@@ -134,11 +134,11 @@ def _validate_structure(schema: "Mapping[str, Any]", path: str) -> "Iterator[Inv
 def to_resource(body: Json) -> ResourceType | None:
     """Return the resource type of a valid definition, or None without a served version."""
     spec = body["spec"]
-    version = next((each for each in spec["versions"] if each.get("served")), None)
+    version = next((item for item in spec["versions"] if item.get("served")), None)
     if version is None:
         return None
     schema = StructuralSchema(version["schema"]["openAPIV3Schema"])
-    paths = [each["jsonPath"].lstrip(".") for each in version.get("selectableFields") or ()]
+    paths = [item["jsonPath"].lstrip(".") for item in version.get("selectableFields") or ()]
     return ResourceType(
         group=spec["group"],
         version=version["name"],

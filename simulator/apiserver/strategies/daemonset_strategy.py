@@ -52,9 +52,9 @@ def _default_container(container: Json) -> None:
     container.setdefault("resources", {})
     tag = container.get("image", "").rpartition("/")[2].partition(":")[2]
     container.setdefault("imagePullPolicy", "Always" if tag in {"", "latest"} else "IfNotPresent")
-    for one in container.get("env") or ():
-        if "fieldRef" in (one.get("valueFrom") or {}):
-            one["valueFrom"]["fieldRef"].setdefault("apiVersion", "v1")
+    for item in container.get("env") or ():
+        if "fieldRef" in (item.get("valueFrom") or {}):
+            item["valueFrom"]["fieldRef"].setdefault("apiVersion", "v1")
     for probe in (container[name] for name in _PROBES if name in container):
         for field, value in (
             ("timeoutSeconds", 1),

@@ -113,7 +113,7 @@ def begin(body: Json, now: str) -> None:
 def _quality(spec: Json) -> str:
     """Return the class of service; only cpu and memory count."""
     guaranteed, any_set = True, False
-    for container in (each for name in _CONTAINER_LISTS for each in spec.get(name) or ()):
+    for container in (item for name in _CONTAINER_LISTS for item in spec.get(name) or ()):
         resources = container.get("resources") or {}
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
         for name in ("cpu", "memory"):
@@ -222,7 +222,7 @@ def _fixed_part(spec: Json, before: Json, *, is_gated: bool) -> Json:
 
 
 def _extends(tolerations: list[Json], before: list[Json]) -> bool:
-    return all(each in tolerations for each in before)
+    return all(item in tolerations for item in before)
 
 
 def deletion_grace_s(body: Json, requested_s: int | None) -> int:

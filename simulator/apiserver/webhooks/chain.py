@@ -179,7 +179,7 @@ class AdmissionChain:
     ) -> "Iterator[Json]":
         if attributes.resource.plural in _UNGUARDED:
             return
-        stored = sorted(self._store.collection(configurations).all(), key=lambda each: each.key)
+        stored = sorted(self._store.collection(configurations).all(), key=lambda item: item.key)
         for configuration in stored:
             for webhook in configuration.body.get("webhooks") or ():
                 if matching.matches_rules(
@@ -197,10 +197,10 @@ class AdmissionChain:
         ):
             return False
         selector = webhook.get("objectSelector")
-        bodies = [each for each in (body, attributes.old) if each is not None]
-        if not any(matching.webhook_matches(selector, _labels(each)) for each in bodies):
+        bodies = [item for item in (body, attributes.old) if item is not None]
+        if not any(matching.webhook_matches(selector, _labels(item)) for item in bodies):
             return False
-        conditions = [each["expression"] for each in webhook.get("matchConditions") or ()]
+        conditions = [item["expression"] for item in webhook.get("matchConditions") or ()]
         return not conditions or _meets_all(conditions, webhook, attributes, body=body)
 
     def _namespace_labels(

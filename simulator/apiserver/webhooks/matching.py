@@ -25,7 +25,7 @@ def matches_rules(
         and _has(rule.get("apiGroups"), resource.group)
         and _has(rule.get("apiVersions"), resource.version)
         and rule.get("scope", "*") in {"*", scope}
-        and any(_is_path(each, path) for each in rule.get("resources") or ())
+        and any(_is_path(item, path) for item in rule.get("resources") or ())
         for rule in webhook.get("rules") or ()
     )
 

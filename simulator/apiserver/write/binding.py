@@ -93,7 +93,7 @@ class PodBinder:
             "lastTransitionTime": metadata.timestamp(self._clock.utc_now()),
         }
         body["status"]["conditions"] = [
-            *(each for each in conditions if each.get("type") != "PodScheduled"),
+            *(condition for condition in conditions if condition.get("type") != "PodScheduled"),
             scheduled,
         ]
         return body

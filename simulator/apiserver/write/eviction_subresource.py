@@ -131,7 +131,10 @@ def _is_harmless(pod: "Stored") -> bool:
 
 def _is_ready(pod: "Stored") -> bool:
     conditions = pod.body["status"].get("conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in conditions
+    )
 
 
 def _has_enough(status: Json) -> bool:

@@ -366,7 +366,9 @@ class Writer:
         if name:
             found = classes.get("", name)
             return found.body if found else None
-        return next((each.body for each in classes.all() if each.body.get("globalDefault")), None)
+        return next(
+            (class_.body for class_ in classes.all() if class_.body.get("globalDefault")), None
+        )
 
     def _check_rules(self, body: Json, resource: "ResourceType", old: Json | None) -> None:
         errors = [

@@ -219,7 +219,7 @@ def drop_unknown_fields(body: Json, resource: "ResourceType", caller: Caller) ->
             f'{resource.kind} in version "{resource.version}" cannot be handled as a '
             f"{resource.kind}: strict decoding error: {', '.join(unknown)}"
         )
-    caller.warnings.extend(each for each in unknown if each not in caller.warnings)
+    caller.warnings.extend(item for item in unknown if item not in caller.warnings)
 
 
 def check_version_is_named(body: Json, resource: "ResourceType", name: str) -> None:

@@ -21,7 +21,7 @@ def _drawn(
     groups: Sequence[tuple[Sequence[TracePod], float]], count: int, rng: random.Random
 ) -> list[TracePod]:
     """Draw pods from groups by their shares; names give the order of the draws."""
-    chosen = rng.choices([one for one, _ in groups], [share for _, share in groups], k=count)
+    chosen = rng.choices([item for item, _ in groups], [share for _, share in groups], k=count)
     return [
         msgspec.structs.replace(rng.choice(group), name=f"derived-{number:05}")
         for number, group in enumerate(chosen)
@@ -97,7 +97,7 @@ def _models(share: float) -> Made:
     def made(pods: Sequence[TracePod], rng: random.Random) -> list[TracePod]:
         derived = []
         for pod in _drawn([(pods, 1)], len(pods), rng):
-            models = rng.choices([one for one, _ in _MODELS], [many for _, many in _MODELS])[0]
+            models = rng.choices([item for item, _ in _MODELS], [many for _, many in _MODELS])[0]
             is_picky = pod.devices > 0 and rng.random() < share
             # Only G2, G3 and V100 nodes have 8 devices, only G3's have CPU for the largest pods.
             if pod.devices > 2 and not {"G2", "G3"} & set(models):

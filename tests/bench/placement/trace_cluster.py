@@ -66,14 +66,14 @@ class Cluster(msgspec.Struct, frozen=True):
             [device for device in node.devices if device.pool == pool.name] for node in self.nodes
         ]
         units = [sum(device.capacity for device in devices) for devices in by_node]
-        devices = [device for some in by_node for device in some]
+        devices = [device for item in by_node for device in item]
         return PoolSize(
             name=pool.name,
             units_per_device=pool.units_per_device,
             devices=len(devices),
             units=sum(units),
             largest_node=max(units, default=0),
-            taken_devices=sum(1 - one.free / one.capacity for one in devices if one.capacity),
+            taken_devices=sum(1 - item.free / item.capacity for item in devices if item.capacity),
         )
 
 

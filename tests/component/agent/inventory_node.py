@@ -95,7 +95,7 @@ class FakeNodeFiles:
     def versions(self) -> tuple[object, ...]:
         """Which versions of both files there are."""
         found = [path.stat() for path in (self.devices_path, self.cdi_path)]
-        return tuple((one.st_ino, one.st_mtime_ns) for one in found)
+        return tuple((item.st_ino, item.st_mtime_ns) for item in found)
 
 
 class InventoryNode:
@@ -193,7 +193,7 @@ class InventoryNode:
         elements = self.api.feature(FEATURE)["spec"]["features"]["instances"][AGENT_INSTANCES][
             "elements"
         ]
-        return {one["attributes"]["pci.address"]: one["attributes"] for one in elements}
+        return {element["attributes"]["pci.address"]: element["attributes"] for element in elements}
 
     def condition_shown(self) -> str:
         (one,) = self.api.objects["gpunodeinventories", "n1"]["status"]["conditions"]

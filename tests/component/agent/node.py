@@ -156,7 +156,8 @@ class Agent:
     def events(self) -> list[tuple[str, EventReason, str]]:
         """Pod, reason and note."""
         return [
-            (one.regarding.name, EventReason(one.reason), one.note) for one in self.recorder.events
+            (event.regarding.name, EventReason(event.reason), event.note)
+            for event in self.recorder.events
         ]
 
     def show(self, pod: Pod) -> None:
@@ -186,9 +187,9 @@ class Agent:
         """As the node's agent does: pods, and what they have until their processes are gone."""
         pods = [
             NodePodUnits(
-                uid=f"uid-{name}", namespace="default", name=name, units=some.split(), is_given=True
+                uid=f"uid-{name}", namespace="default", name=name, units=item.split(), is_given=True
             )
-            for name, some in units.items()
+            for name, item in units.items()
         ]
         replace_file(self.pods_file, msgspec.json.encode(NodePodsFile(version="v1", pods=pods)))
 
@@ -204,7 +205,9 @@ class Agent:
             task = group.create_task(self.served.run())
             plugins = self.kubelet.plugins
             await until(
-                lambda: all(plugins.capacity(one.resource) == len(one.units) for one in advertised)
+                lambda: all(
+                    plugins.capacity(item.resource) == len(item.units) for item in advertised
+                )
             )
             yield self
             task.cancel()

@@ -90,10 +90,10 @@ class PartitioningNode:
     @property
     def events(self) -> list[tuple[str, str, str]]:
         """Device, reason and note."""
-        for one in self.recorder.events:
-            is_good = one.reason == EventReason.DEVICE_PARTITIONED.value
-            assert one.type == ("Normal" if is_good else "Warning")
-        return [(one.regarding.name, one.reason, one.note) for one in self.recorder.events]
+        for event in self.recorder.events:
+            is_good = event.reason == EventReason.DEVICE_PARTITIONED.value
+            assert event.type == ("Normal" if is_good else "Warning")
+        return [(event.regarding.name, event.reason, event.note) for event in self.recorder.events]
 
     def reasons(self) -> list[tuple[str, str]]:
         return [(device, reason) for device, reason, _ in self.events]

@@ -37,8 +37,8 @@ def a_node_pod(
         name=name,
         is_ended=is_ended,
         containers=tuple(
-            ContainerRequest(one, kinds.get(one[:4], ContainerRole.MAIN), {WHOLE: count})
-            for one, count in (containers or {"main": 1}).items()
+            ContainerRequest(item, kinds.get(item[:4], ContainerRole.MAIN), {WHOLE: count})
+            for item, count in (containers or {"main": 1}).items()
         ),
         assigned=None,
     )
@@ -122,14 +122,15 @@ class ReportingNode:
         """What is reported: container of a pod's uid -> its units."""
         try:
             return {
-                f"{one.uid}/{one.container}": " ".join(one.units) for one in await self.entries()
+                f"{entry.uid}/{entry.container}": " ".join(entry.units)
+                for entry in await self.entries()
             }
         except KubeError as error:
             return {"error": type(error).__name__}
 
     def writes(self) -> int:
         """Writes of reports."""
-        return sum("agent-allocations" in one.query for one in self.api.requests.writes())
+        return sum("agent-allocations" in write.query for write in self.api.requests.writes())
 
 
 @asynccontextmanager

@@ -35,7 +35,7 @@ async def an_agent(cluster: Cluster, kubelet: PluginsOfKubelet) -> AsyncIterator
     work = [ClusterSource(objects, served).run(), served.run()]
     work += [informer.run() for informer in objects.informers]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one) for one in work]
+        tasks = [group.create_task(item) for item in work]
         yield served
         for task in tasks:
             task.cancel()
@@ -57,7 +57,10 @@ async def test_every_pool_of_the_node_is_served_and_followed(
         await cluster.report("n1-1", poolRef={"name": "slices"})
         await until(lambda: ids(kubelet, WHOLE) == ["GPU-n1-0"])
         await until(lambda: ids(kubelet, SLICES) == ["GPU-n1-1::0", "GPU-n1-1::1"])
-        assert [one.resource_name for one in kubelet.registrations] == [WHOLE, SLICES]
+        assert [registration.resource_name for registration in kubelet.registrations] == [
+            WHOLE,
+            SLICES,
+        ]
 
 
 async def test_a_pool_that_is_gone_has_no_units_left(cluster: Cluster, kubelet: PluginsOfKubelet):

@@ -85,7 +85,7 @@ class History:
 
     async def _start(self) -> None:
         await self._running.enter_async_context(self.agent.running(*self.advertised()))
-        await until(lambda: all(self.kubelet.plugins.capacity(one.resource) for one in OFFERS))
+        await until(lambda: all(self.kubelet.plugins.capacity(item.resource) for item in OFFERS))
 
     async def _show(self) -> None:
         """The watch: in order, and late."""
@@ -122,7 +122,7 @@ class History:
         name = f"p{self._number % 7}-{self._number}"
         offer = self.chance.choice(OFFERS)
         shape = self.chance.choice(SHAPES)
-        taken = {u for one in self.live.values() for units in one.units.values() for u in units}
+        taken = {u for item in self.live.values() for units in item.units.values() for u in units}
         free = [unit.id for unit in offer.units if unit.id not in taken]
         if self.chance.random() < 0.1:
             free = [unit.id for unit in offer.units]
@@ -163,13 +163,13 @@ class History:
             if uid != bound.pod.metadata.uid
             for u in self.kubelet.units_of(uid)
         }
-        units = {unit for some in bound.units.values() for unit in some}
+        units = {unit for item in bound.units.values() for unit in item}
         sick = {unit for unit in units if unit.partition("::")[0] in self.unhealthy}
         return bool(units) and units.isdisjoint(held) and not sick
 
     @staticmethod
     def _assert_kept(bound: BoundPod, got: dict[str, AdmittedContainer]) -> None:
-        given = {name: one.units[bound.resource] for name, one in got.items()}
+        given = {name: item.units[bound.resource] for name, item in got.items()}
         inits = set().union(*(bound.units[name] for name in bound.shape.get("init", {})))
         for name, units in bound.units.items():
             if name not in bound.shape.get("init", {}) and inits > set(units):
@@ -223,9 +223,9 @@ class History:
     async def _registered(self) -> None:
         def is_shown() -> bool:
             return not self.agent.served.missing and all(
-                self.kubelet.plugins.devices.get(one.resource)
-                == tuple(u.to_message() for u in one.units)
-                for one in self.advertised()
+                self.kubelet.plugins.devices.get(item.resource)
+                == tuple(u.to_message() for u in item.units)
+                for item in self.advertised()
             )
 
         await until(is_shown)

@@ -419,7 +419,7 @@ async def test_what_an_object_does_not_hold_is_left_out_and_that_is_said_once(
             node.kubelet.give("r", main="G-r")
             node.pods.upsert(a_node_pod("r"))
             await passes(5)
-            assert [one.pod for one in await node.entries()] == ["p"]
+            assert [entry.pod for entry in await node.entries()] == ["p"]
     told = [line for line in logs if line["event"].startswith("allocations truncated")]
     assert [(line["reported"], line["known"]) for line in told] == [(1, 2)]
 
@@ -478,4 +478,4 @@ async def test_an_object_holds_so_many(count: int, size: int, fits: int) -> None
 async def test_what_etcd_would_refuse_is_left_out() -> None:
     entries = tuple(an_entry(number, 900) for number in range(2000))
     fits = fitting(entries)
-    assert 0.99 * MAX_BYTES < sum(len(one.pod) + 130 for one in fits) < 1.01 * MAX_BYTES
+    assert 0.99 * MAX_BYTES < sum(len(fit.pod) + 130 for fit in fits) < 1.01 * MAX_BYTES

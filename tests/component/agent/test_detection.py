@@ -50,7 +50,7 @@ async def report(cluster: Cluster, sysfs: Path) -> list[str]:
     """Report once; return the writes."""
     cluster.api.requests.clear()
     await write_report(cluster.client, read_devices(sysfs), node="n1", namespace=DEFAULT_NAMESPACE)
-    return [one.method for one in cluster.api.requests.writes()]
+    return [write.method for write in cluster.api.requests.writes()]
 
 
 async def test_device_is_told_once_and_forgotten_with_it(cluster: Cluster, tmp_path: Path):

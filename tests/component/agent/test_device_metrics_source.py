@@ -236,7 +236,7 @@ async def test_pod_that_has_just_been_admitted_is_not_accused(
     pods.run(7, "new", UUID)
     await asyncio.sleep(PROCESSES_EVERY_S / 2)
     pages.append(await page(metrics))
-    assert [unaccounted(one) for one in pages] == [[], [], []]
+    assert [unaccounted(item) for item in pages] == [[], [], []]
     assert pods.reported == []
 
 

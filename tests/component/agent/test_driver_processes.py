@@ -67,7 +67,7 @@ async def shown(node: ReportingNode) -> list[DriverProcess] | None:
 
 
 def writes(node: ReportingNode) -> int:
-    return sum("agent-driver-processes" in one.query for one in node.api.requests.writes())
+    return sum("agent-driver-processes" in write.query for write in node.api.requests.writes())
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ async def test_restarted_agent_keeps_the_name_of_a_pod_that_is_gone(
     node.pods.discard(pod)
     async with reporting(node, search):
         await asyncio.sleep(MINUTE)
-    assert [one.pod for one in await shown(node) or ()] == ["train"]
+    assert [item.pod for item in await shown(node) or ()] == ["train"]
 
 
 async def test_more_than_fit_are_counted(node: ReportingNode, search: Search):
@@ -189,7 +189,7 @@ async def test_report_stays_while_the_kernel_does_not_answer(node: ReportingNode
         with capture_logs() as logs:
             await asyncio.sleep(10 * MINUTE)
         assert await shown(node) == [SHOWN]
-        assert [one["error"] for one in logs] == ["it hangs"]
+        assert [log["error"] for log in logs] == ["it hangs"]
         search.error, search.reading = None, {}
         await asyncio.sleep(MINUTE)
         assert await shown(node) is None
@@ -206,7 +206,7 @@ async def test_where_processes_are_hidden_nothing_is_reported_and_the_log_says_s
         async with reporting(node, search):
             await asyncio.sleep(10 * MINUTE)
     assert await shown(node) is None
-    said = [one["error"] for one in logs if one["log_level"] == "warning"]
+    said = [log["error"] for log in logs if log["log_level"] == "warning"]
     assert said == ["set hostPID"]
 
 

@@ -142,7 +142,7 @@ async def test_a_device_that_the_node_calls_unhealthy_is_shown_so_within_a_secon
         (folder / "fresh").rename(folder / DEVICES_FILE)
 
     def healthy() -> list[str]:
-        return [one.ID for one in node.plugins.devices[RESOURCE] if one.health == HEALTHY]
+        return [device.ID for device in node.plugins.devices[RESOURCE] if device.health == HEALTHY]
 
     devices = '{"version": "v1", "cards": [{"uuid": "GPU-0", "address": "a", "isHealthy": %s}]}'
     async with agent.running(whole_devices(2)):

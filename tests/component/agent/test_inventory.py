@@ -23,16 +23,16 @@ async def test_devices_are_in_the_files_and_published(node: InventoryNode):
         first = node.published()[FIRST]
         assert (first["uuid"], first["pci.device"], first["health"]) == ("GPU-1", "2335", "Healthy")
         file = node.files.devices()
-        assert [(one.uuid, one.is_healthy) for one in file.devices] == [
+        assert [(device.uuid, device.is_healthy) for device in file.devices] == [
             ("GPU-1", True),
             ("GPU-2", True),
         ]
         assert file.devices[0].nodes == [str(node.files.paths.dev / "nvidia0")]
-        assert [one.container_path for one in file.shared.mounts] == [
+        assert [mount.container_path for mount in file.shared.mounts] == [
             "/usr/local/nvidia/lib64/libcuda.so.1"
         ]
         assert file.shared.mounts[0].host_path == "/usr/lib64/libcuda.so.1"
-        assert [one["name"] for one in node.files.cdi()["devices"]] == ["GPU-1", "GPU-2"]
+        assert [device["name"] for device in node.files.cdi()["devices"]] == ["GPU-1", "GPU-2"]
         await asyncio.sleep(3)
         assert node.condition_shown() == "AsExpected"
 
@@ -71,7 +71,7 @@ async def test_a_device_that_is_plugged_in_is_published_within_two_seconds(node:
         node.driver.plug(a_device("GPU-3", address=third, minor=2))
         await asyncio.sleep(2)
         assert node.published()[third]["uuid"] == "GPU-3"
-        assert [one["name"] for one in node.files.cdi()["devices"]][-1] == "GPU-3"
+        assert [device["name"] for device in node.files.cdi()["devices"]][-1] == "GPU-3"
 
 
 async def test_a_device_that_is_taken_out_is_gone_within_three_seconds(node: InventoryNode):
@@ -81,7 +81,7 @@ async def test_a_device_that_is_taken_out_is_gone_within_three_seconds(node: Inv
         node.driver.unplug("GPU-2")
         await asyncio.sleep(3)
         assert list(node.published()) == [FIRST]
-        assert [one.uuid for one in node.files.devices().devices] == ["GPU-1"]
+        assert [device.uuid for device in node.files.devices().devices] == ["GPU-1"]
 
 
 async def test_a_device_that_cannot_be_read_for_a_moment_is_not_gone(node: InventoryNode):
@@ -146,4 +146,4 @@ async def test_a_device_that_is_given_to_another_driver_is_neither_ours_nor_lost
         assert "uuid" not in node.published()[SECOND]
         assert "health" not in node.published()[SECOND]
         assert node.watch.health("GPU-2").is_healthy
-        assert [one.uuid for one in node.files.devices().devices] == ["GPU-1"]
+        assert [item.uuid for item in node.files.devices().devices] == ["GPU-1"]

@@ -158,7 +158,7 @@ async def test_a_partitioned_device_is_published_when_the_inventory_is_triggered
         assert node.published()[FIRST]["mig.instances"] == (
             '[{"profile":"1g.10gb","uuid":"MIG-1"}]'
         )
-        names = [one["name"] for one in node.files.cdi()["devices"]]
+        names = [item["name"] for item in node.files.cdi()["devices"]]
         assert names == ["GPU-1", "MIG-1", "GPU-2"]
 
 

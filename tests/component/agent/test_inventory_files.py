@@ -27,7 +27,7 @@ async def test_the_files_come_before_what_is_published(tmp_path: Path):
     class Publisher:
         def publish(self, published: PublishedFeatures) -> None:
             assert published.devices
-            names.append({one["name"] for one in tested.files.cdi()["devices"]})
+            names.append({device["name"] for device in tested.files.cdi()["devices"]})
             assert len(tested.files.devices().devices) == len(published.devices)
 
     tested = InventoryNode(tmp_path, *two_devices(), publisher=Publisher())
@@ -89,7 +89,7 @@ async def test_a_missing_device_file_is_a_problem_and_its_device_is_not_in_the_s
     (node.files.paths.dev / "nvidia1").unlink()
     async with node.running():
         await asyncio.sleep(3)
-        assert [one["name"] for one in node.files.cdi()["devices"]] == ["GPU-1"]
+        assert [device["name"] for device in node.files.cdi()["devices"]] == ["GPU-1"]
         assert node.condition_shown() == "NotPublished"
         assert "nvidia1 of device GPU-2" in node.problems.summary().text
         node.files.make_device("nvidia1")
@@ -131,5 +131,5 @@ async def test_libraries_are_looked_for_where_a_directory_of_theirs_changed(tmp_
         mounts = node.files.devices().shared.mounts
         assert "libnvidia-ml.so.1" in mounts[-1].container_path
         assert any(
-            "libnvidia-ml" in str(one) for one in node.files.cdi()["containerEdits"]["mounts"]
+            "libnvidia-ml" in str(mount) for mount in node.files.cdi()["containerEdits"]["mounts"]
         )

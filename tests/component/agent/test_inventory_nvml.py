@@ -28,7 +28,7 @@ class NvmlInventory:
 
     @property
     def uuids(self) -> dict[str, str]:
-        return {at: one.get("uuid", "") for at, one in self.node.published().items()}
+        return {at: item.get("uuid", "") for at, item in self.node.published().items()}
 
     @property
     def reason(self) -> AgentDegraded:
@@ -83,7 +83,7 @@ async def test_facts_from_nvml_are_published_and_in_the_files(opened: NvmlInvent
         "Disabled",
         "[]",
     )
-    assert [one["name"] for one in opened.node.files.cdi()["devices"]] == UUIDS[:2]
+    assert [item["name"] for item in opened.node.files.cdi()["devices"]] == UUIDS[:2]
 
 
 async def test_a_device_that_is_plugged_in_is_found(opened: NvmlInventory):

@@ -59,8 +59,8 @@ class Agent:
         await self.node.publisher.settle()
         await self.node.condition.settle()
         return [
-            f"{one.method} {one.path.rpartition('/')[2]}"
-            for one in self.caches.api.requests.writes()
+            f"{write.method} {write.path.rpartition('/')[2]}"
+            for write in self.caches.api.requests.writes()
         ]
 
     def pass_time(self, seconds: float) -> None:
@@ -197,7 +197,7 @@ async def test_instances_are_seen_once_they_are_complete(agent: Agent, caches: I
     await agent.step()
     await caches.settle()
     mig = (await caches.gpu("n1-0000-17-00.0")).status.mig
-    assert [one.uuid for one in mig.instances or ()] == ["MIG-1"]
+    assert [instance.uuid for instance in mig.instances or ()] == ["MIG-1"]
 
 
 async def test_the_condition_stands_beside_those_of_the_control_plane(

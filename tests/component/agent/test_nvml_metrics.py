@@ -113,8 +113,8 @@ async def test_processes_are_read_where_that_is_asked_for(tmp_path: Path):
         node.nvml.set(FIRST.uuid, processes="7,8", graphics_processes="8,9", mps_processes="10")
         plain = await node.driver.measure(LIMIT_S)
         found = await node.driver.measure(LIMIT_S, reads_processes=True)
-    assert [one.processes for one in plain.samples] == [None, None]
-    assert [one.processes for one in found.samples] == [{7, 8, 9, 10}, frozenset()]
+    assert [sample.processes for sample in plain.samples] == [None, None]
+    assert [sample.processes for sample in found.samples] == [{7, 8, 9, 10}, frozenset()]
 
 
 async def test_process_of_an_instance_is_not_one_of_the_rest_of_its_device(tmp_path: Path):
@@ -123,7 +123,7 @@ async def test_process_of_an_instance_is_not_one_of_the_rest_of_its_device(tmp_p
         parts = {"gi.7": "0 4", "ci.7.0": "1 MIG-a", "gi.8": "2 5", "ci.8.0": "1 MIG-b"}
         node.nvml.set(device.uuid, **parts, **{"busy.7": "7", "processes": "7,9"})
         found = await node.driver.measure(LIMIT_S, reads_processes=True)
-    shown = {one.unit or one.uuid: one.processes for one in found.samples}
+    shown = {sample.unit or sample.uuid: sample.processes for sample in found.samples}
     assert shown == {device.uuid: {9}, "MIG-a": {7}, "MIG-b": frozenset()}
 
 
@@ -163,7 +163,7 @@ async def test_lost_device_is_left_out(tmp_path: Path):
         await node.driver.measure(LIMIT_S)
         node.nvml.lose(FIRST.uuid)
         found = await node.driver.measure(LIMIT_S)
-    assert [one.uuid for one in found.samples] == [SECOND.uuid]
+    assert [sample.uuid for sample in found.samples] == [SECOND.uuid]
     assert found.changed == 0
 
 
@@ -171,7 +171,7 @@ async def test_device_whose_uuid_changes_meanwhile_is_left_out_and_counted(tmp_p
     async with nvml_node(tmp_path, FIRST, SECOND) as node:
         node.nvml.set(FIRST.uuid, other_uuid="GPU-another")
         found = await node.driver.measure(LIMIT_S)
-    assert [one.uuid for one in found.samples] == [SECOND.uuid]
+    assert [sample.uuid for sample in found.samples] == [SECOND.uuid]
     assert found.changed == 1
 
 
@@ -188,7 +188,7 @@ async def test_call_that_hangs_is_given_up_and_no_other_call_waits(tmp_path: Pat
         with pytest.raises(DriverUnavailableError, match="overdue"):
             await node.driver.measure(0.05)
         if "Processes" not in function:  # A look counts the processes, too.
-            assert [one.uuid for one in (await node.driver.look()).devices] == [FIRST.uuid]
+            assert [device.uuid for device in (await node.driver.look()).devices] == [FIRST.uuid]
         node.nvml.unhang()
 
 

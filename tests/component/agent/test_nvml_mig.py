@@ -72,9 +72,9 @@ async def test_instances_fill_a_device_and_no_more(tmp_path: Path) -> None:
         for _ in range(7):
             await node.driver.create_instance(UUID, "1g.10gb")
         found = await instances(node)
-        assert [one.profile for one in found] == ["1g.10gb"] * 7
-        assert len({one.uuid for one in found}) == 7
-        assert all(one.uuid.startswith("MIG-") and one.compute_instance == 0 for one in found)
+        assert [item.profile for item in found] == ["1g.10gb"] * 7
+        assert len({item.uuid for item in found}) == 7
+        assert all(item.uuid.startswith("MIG-") and item.compute_instance == 0 for item in found)
         with pytest.raises(PartitioningError, match=f"creating 1g.10gb on {UUID} was refused"):
             await node.driver.create_instance(UUID, "1g.10gb")
         await node.driver.destroy_instance(UUID, found[3].gpu_instance)
@@ -130,7 +130,7 @@ async def test_agent_killed_between_the_two_steps_leaves_an_instance_that_can_be
 async def test_instances_of_an_agent_before_are_there(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, DEVICE) as node:
         assert await run_agent(node, f"driver.create_instance({UUID!r}, '3g.40gb')") == 0
-        assert [one.profile for one in await instances(node)] == ["3g.40gb"]
+        assert [instance.profile for instance in await instances(node)] == ["3g.40gb"]
 
 
 async def run_agent(node: NvmlNode, call: str) -> int:

@@ -79,25 +79,25 @@ async def test_quiet_devices_have_no_events(driver: NvmlDriver) -> None:
 async def test_metrics_of_every_device_are_plausible(driver: NvmlDriver) -> None:
     look = await driver.look()
     found = await driver.measure(10.0, reads_processes=True)
-    whole = [one for one in found.samples if one.gpu_instance is None]
+    whole = [sample for sample in found.samples if sample.gpu_instance is None]
     assert found.changed == 0
-    assert {one.uuid for one in whole} == {one.uuid for one in look.devices}
+    assert {item.uuid for item in whole} == {device.uuid for device in look.devices}
     every_device = {DeviceField.GPU_TEMP, DeviceField.SM_CLOCK, DeviceField.MEM_CLOCK}
-    for one in whole:
-        assert every_device <= one.values.keys()
+    for item in whole:
+        assert every_device <= item.values.keys()
     page = page_of(found.samples, {}, pools={}, node="n1")
     assert page.implausible == []
-    memory = {one.uuid: one.memory_mib or 0 for one in look.devices}
-    for one in found.samples:
-        if DeviceField.FB_USED in one.values:
-            size = one.values[DeviceField.FB_USED] + one.values[DeviceField.FB_FREE]
-            assert 0 < size <= memory[one.uuid]
+    memory = {device.uuid: device.memory_mib or 0 for device in look.devices}
+    for sample in found.samples:
+        if DeviceField.FB_USED in sample.values:
+            size = sample.values[DeviceField.FB_USED] + sample.values[DeviceField.FB_FREE]
+            assert 0 < size <= memory[sample.uuid]
 
 
 async def test_processes_of_devices_are_processes_of_the_machine(driver: NvmlDriver) -> None:
     """As far as this PID namespace has them."""
     found = await driver.measure(10.0, reads_processes=True)
-    pids = {pid for one in found.samples for pid in one.processes or ()}
-    assert all(one.processes is not None for one in found.samples)
+    pids = {pid for sample in found.samples for pid in sample.processes or ()}
+    assert all(sample.processes is not None for sample in found.samples)
     assert os.getpid() not in pids
     assert pods_of_processes(pids).keys() <= pids

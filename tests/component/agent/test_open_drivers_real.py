@@ -46,8 +46,8 @@ def library() -> Path:
 @pytest.fixture
 def majors(library: Path) -> frozenset[int]:
     """Of all device files of the driver."""
-    files = [one for one in Path("/dev").glob("nvidia*") if one.is_char_device()]
-    return driver_majors() | {os.major(one.stat().st_rdev) for one in files}
+    files = [path for path in Path("/dev").glob("nvidia*") if path.is_char_device()]
+    return driver_majors() | {os.major(file.stat().st_rdev) for file in files}
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def a_user(program: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
 
 
 def with_driver(majors: frozenset[int], pid: int) -> list[OpenProcess]:
-    return [one for one in processes_with_driver(majors) if one.pid == pid]
+    return [process for process in processes_with_driver(majors) if process.pid == pid]
 
 
 def test_the_kernel_names_the_numbers_of_the_device_files(majors: frozenset[int]) -> None:

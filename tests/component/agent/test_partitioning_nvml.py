@@ -40,7 +40,7 @@ async def test_a_device_is_partitioned_repartitioned_and_whole_again(tmp_path: P
             assert nvml.nvml.instances(UUID) == expected
             device = await nvml.device(UUID)
             assert device.is_mig_enabled == bool(profile)
-            assert all(one.uuid for one in device.instances)
+            assert all(instance.uuid for instance in device.instances)
     assert [reason for _, reason in node.reasons()] == ["GPUPartitioned"] * 3
 
 
@@ -52,8 +52,10 @@ async def test_an_instance_of_the_right_profile_is_not_touched(tmp_path: Path):
         )
         await node.partitioner.work()
         device = await nvml.device(UUID)
-    assert [one.profile for one in device.instances] == SEVEN
-    assert ("MIG-right", 7) in {(one.uuid, one.gpu_instance) for one in device.instances}
+    assert [instance.profile for instance in device.instances] == SEVEN
+    assert ("MIG-right", 7) in {
+        (instance.uuid, instance.gpu_instance) for instance in device.instances
+    }
 
 
 async def test_an_instance_without_its_compute_instance_is_completed(tmp_path: Path):
@@ -62,9 +64,9 @@ async def test_an_instance_without_its_compute_instance_is_completed(tmp_path: P
         nvml.nvml.set(UUID, **{"gi.7": "0 4"})
         await node.partitioner.work()
         device = await nvml.device(UUID)
-    assert [one.profile for one in device.instances] == SEVEN
-    assert 7 in {one.gpu_instance for one in device.instances}
-    assert all(one.uuid for one in device.instances)
+    assert [instance.profile for instance in device.instances] == SEVEN
+    assert 7 in {instance.gpu_instance for instance in device.instances}
+    assert all(instance.uuid for instance in device.instances)
 
 
 CUT_IN_A_PROCESS = """
@@ -108,8 +110,8 @@ async def test_an_agent_that_is_killed_in_a_call_goes_on_with_the_next_one(
         assert nvml.nvml.instances(UUID) != SEVEN
         await node.partitioner.work()
         device = await nvml.device(UUID)
-    assert [one.profile for one in device.instances] == SEVEN
-    assert all(one.uuid for one in device.instances)
+    assert [instance.profile for instance in device.instances] == SEVEN
+    assert all(instance.uuid for instance in device.instances)
 
 
 async def test_a_process_on_an_instance_blocks_the_device(tmp_path: Path):

@@ -19,7 +19,7 @@ class Sink:
         self.calls: list[list[str]] = []
 
     def advertise(self, advertised: Iterable[AdvertisedUnits]) -> None:
-        self.calls.append([unit.id for one in advertised for unit in one.units])
+        self.calls.append([unit.id for item in advertised for unit in item.units])
 
 
 async def test_a_change_is_advertised_within_a_second_and_an_unchanged_file_is_not(folder: Path):

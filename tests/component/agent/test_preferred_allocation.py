@@ -32,7 +32,7 @@ async def test_each_of_ten_pods_at_once_gets_its_assigned_units(agent: Agent):
     pods = [a_bound_pod(name, assigned={"main": units}) for name, units in assigned.items()]
     async with agent.running(whole_devices(16)):
         got = await asyncio.gather(*(agent.admit(pod) for pod in reversed(pods)))
-    assert [one["main"] for one in got] == [set(one) for one in reversed(assigned.values())]
+    assert [item["main"] for item in got] == [set(item) for item in reversed(assigned.values())]
     assert agent.events == []
 
 
@@ -319,7 +319,7 @@ async def test_init_and_main_containers_have_the_same_again_after_a_restart_of_k
         for pod in reversed(pods):
             got = await node.admit(pod)
             given = shapes[pod.metadata.name][1]
-            assert {name: set(one.units[RESOURCE]) for name, one in got.items()} == {
+            assert {name: set(item.units[RESOURCE]) for name, item in got.items()} == {
                 name: set(units) for name, units in given.items()
             }
     assert agent.events == []

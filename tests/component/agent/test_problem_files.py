@@ -282,4 +282,4 @@ async def test_a_long_name_of_a_pool_makes_a_file_name(node: Node):
 
 
 def test_reasons_of_plugins_are_in_the_order_of_all():
-    assert list(PLUGIN_REASONS) == [one for one in AgentDegraded if one in PLUGIN_REASONS]
+    assert list(PLUGIN_REASONS) == [item for item in AgentDegraded if item in PLUGIN_REASONS]

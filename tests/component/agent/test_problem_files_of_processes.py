@@ -22,9 +22,9 @@ from tests.support.running_server import Cluster, a_cluster
 async def condition(cluster: Cluster) -> tuple[str, str]:
     """Reason and message of AgentDegraded."""
     shown = await cluster.client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, "n1")
-    for one in shown.status.conditions or ():
-        if one.type == "AgentDegraded":
-            return one.reason, one.message
+    for item in shown.status.conditions or ():
+        if item.type == "AgentDegraded":
+            return item.reason, item.message
     return "", ""
 
 

@@ -67,7 +67,7 @@ async def test_the_agent_itself_does_not_count(kernel: Kernel):
     kernel.start(7, "agent")
     kernel.start(8, "nvtop")
     (kernel.procfs / "self").symlink_to("7")
-    assert [one.pid for one in await kernel.search().find()] == [8]
+    assert [item.pid for item in await kernel.search().find()] == [8]
 
 
 async def test_process_that_ends_meanwhile_does_not_count(kernel: Kernel):

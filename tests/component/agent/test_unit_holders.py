@@ -55,7 +55,7 @@ class Node:
         if not self.path.exists():
             return {}
         said = msgspec.json.decode(self.path.read_bytes(), type=NodePodsFile)
-        return {one.name: one for one in said.pods}
+        return {pod.name: pod for pod in said.pods}
 
     def occupants(self) -> UnitHolders:
         return UnitHolders(
@@ -230,7 +230,7 @@ async def a_reporter_beside(node: ReportingNode, folder: Path) -> AsyncIterator[
         reporter.follow,
     )
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one.run()) for one in (reporter, occupants)]
+        tasks = [group.create_task(item.run()) for item in (reporter, occupants)]
         yield beside
         for task in tasks:
             task.cancel()

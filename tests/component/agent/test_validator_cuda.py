@@ -153,7 +153,7 @@ def environments_with(uuid: str) -> list[bytes]:
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             found.append(path.read_bytes())
-    return [one for one in found if f"CUDA_VISIBLE_DEVICES={uuid}".encode() in one]
+    return [item for item in found if f"CUDA_VISIBLE_DEVICES={uuid}".encode() in item]
 
 
 async def test_without_a_driver_nothing_is_tried(node: ValidatedNode):

@@ -84,8 +84,8 @@ async def running(
     )
     try:
         async with asyncio.TaskGroup() as group:
-            works = [*(one.run() for one in objects.informers), *role.tasks().values()]
-            tasks = [group.create_task(one) for one in works]
+            works = [*(informer.run() for informer in objects.informers), *role.tasks().values()]
+            tasks = [group.create_task(work) for work in works]
             yield role
             for task in tasks:
                 task.cancel()
@@ -229,7 +229,7 @@ async def test_the_command_serves_until_sigterm(
         "validations_directory",
         "termination_log",
     )
-    flags = [f"--{one.replace('_', '-')}={getattr(settings, one)}" for one in paths]
+    flags = [f"--{path.replace('_', '-')}={getattr(settings, path)}" for path in paths]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-W", "error", "-m", "cli", "agent", "--node=n1", "--roles=validator"),
         *(*flags, f"--kubeconfig={cluster.kubeconfig()}", "--host=127.0.0.1"),

@@ -57,13 +57,13 @@ IN_EVERY_RUN = {"binding"}
 
 def every_subject() -> list[Any]:
     return [
-        pytest.param(one, marks=[] if one in IN_EVERY_RUN else [pytest.mark.long])
-        for one in SUBJECTS
+        pytest.param(item, marks=[] if item in IN_EVERY_RUN else [pytest.mark.long])
+        for item in SUBJECTS
     ]
 
 
 def figures_of(result: "Result") -> dict[str, float]:
-    found = {one.name: getattr(result, one.name) for one in fields(result)}
+    found = {field.name: getattr(result, field.name) for field in fields(result)}
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
@@ -73,8 +73,8 @@ async def test_a_subject_checks_what_it_measures_and_finds_its_figures(subject: 
     async with asyncio.timeout(WITHIN_S):
         results = await measure(subject, QUICK)
     assert set(report.CHECKS - before) == CHECKS[subject]
-    assert {one.subject for one in results} == {subject}
-    found = {one.case: figures_of(one) for one in results}
+    assert {result.subject for result in results} == {subject}
+    found = {result.case: figures_of(result) for result in results}
     assert len(found) == len(results), "a case is there twice"
     odd = {
         (case, name): value
@@ -85,9 +85,11 @@ async def test_a_subject_checks_what_it_measures_and_finds_its_figures(subject: 
         or (name not in MAY_BE_ZERO and value == 0)
     }
     assert odd == {}
-    aimed = [one for one in results if one.aims]
+    aimed = [result for result in results if result.aims]
     for figure in FIGURES[subject]:
-        assert any(figure in found[one.case] for one in aimed), figure
-    assert [one for one in aimed if "was not measured" in page.outcome_of(one)] == []
+        assert any(figure in found[item.case] for item in aimed), figure
+    assert [item for item in aimed if "was not measured" in page.outcome_of(item)] == []
     for figure, expected in EXACT.get(subject, {}).items():
-        assert {found[one.case][figure] for one in aimed if figure in found[one.case]} <= expected
+        assert {
+            found[item.case][figure] for item in aimed if figure in found[item.case]
+        } <= expected

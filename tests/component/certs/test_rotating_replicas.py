@@ -129,8 +129,8 @@ async def test_years_of_passes_in_any_order_never_serve_what_is_not_trusted(seed
                 await replica.rotation.check()
             store.fail_next.clear()
             store.then_fail_next.clear()
-            for each in replicas:
-                assert is_believed(each, store.injected or b"", now)
+            for item in replicas:
+                assert is_believed(item, store.injected or b"", now)
     assert isinstance(needs_renewal(store.bundle, WANTED, now), StillGood)
 
 

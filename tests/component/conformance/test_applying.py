@@ -162,7 +162,7 @@ async def test_conditions_of_two_managers_live_together(api: Api, widgets: Widge
     path = f"{widgets.path}/w/status"
     await api.apply(path, _ready(widgets, "True"), "one")
     answer = await api.apply(path, _ready(widgets, "True", "Other"), "two")
-    kinds = {each["type"] for each in answer.body["status"]["conditions"]}
+    kinds = {condition["type"] for condition in answer.body["status"]["conditions"]}
     assert kinds == {"Ready", "Other"}
     answer = await api.apply(path, _ready(widgets, "False"), "two")
     assert answer.message == (
@@ -170,7 +170,7 @@ async def test_conditions_of_two_managers_live_together(api: Api, widgets: Widge
         '.status.conditions[type="Ready"].status'
     )
     answer = await api.apply(path, widgets.make("w", status={"phase": "x"}), "one")
-    assert [each["type"] for each in answer.body["status"]["conditions"]] == ["Other"]
+    assert [condition["type"] for condition in answer.body["status"]["conditions"]] == ["Other"]
 
 
 async def test_an_apply_of_status_leaves_the_spec_alone(api: Api, widgets: Widgets) -> None:

@@ -12,7 +12,9 @@ Json = dict[str, Any]
 
 async def test_a_definition_becomes_established(api: Api, widgets: Widgets) -> None:
     body = (await api.get(f"{CRDS}/widgets.{widgets.group}")).body
-    conditions = {each["type"]: each["status"] for each in body["status"]["conditions"]}
+    conditions = {
+        condition["type"]: condition["status"] for condition in body["status"]["conditions"]
+    }
     assert conditions["NamesAccepted"] == conditions["Established"] == "True"
     assert body["spec"]["names"]["listKind"] == "WidgetList"
     assert body["spec"]["names"]["singular"] == "widget"

@@ -22,7 +22,7 @@ FAILS = "object.metadata.labels['missing'] == ''"
 
 
 def conditions(*expressions: str) -> list[Json]:
-    return [{"name": f"c{index}", "expression": each} for index, each in enumerate(expressions)]
+    return [{"name": f"c{index}", "expression": item} for index, item in enumerate(expressions)]
 
 
 async def guard(api: Api, hooks: Hooks, path: str, body: Json, **changes: object) -> None:

@@ -32,7 +32,7 @@ async def test_events_carry_whole_objects_with_growing_versions(api: Api, config
     assert added["object"] == created.body
     assert deleted["object"]["data"] == {"a": "b"}
     assert deleted["object"]["kind"] == "ConfigMap"
-    versions = [int(each["object"]["metadata"]["resourceVersion"]) for each in (added, deleted)]
+    versions = [int(item["object"]["metadata"]["resourceVersion"]) for item in (added, deleted)]
     assert int(version) < versions[0] < versions[1]
 
 

@@ -78,11 +78,11 @@ async def test_a_console_lives_from_its_start_to_the_last_event_of_its_streams(
             console.process.send_signal(signal.SIGTERM)
             assert b"\nevent: end\ndata: " in b"\n" + await reply.content.read()
         assert (await console.ended())[0] == OK
-    of_the_console = [one for one in api.requests if one.user == CONSOLE]
-    asked = {right for one in of_the_console for right in asked_by(one)}
+    of_the_console = [request for request in api.requests if request.user == CONSOLE]
+    asked = {right for item in of_the_console for right in asked_by(item)}
     granted = rights_of([(CONSOLE_RBAC, "*"), (CONSOLE_NAMESPACED_RBAC, DEFAULT_NAMESPACE)])
-    assert [one for one in asked if not any(allows(right, one) for right in granted)] == []
-    assert [one for one in granted if not any(allows(one, right) for right in asked)] == []
+    assert [item for item in asked if not any(allows(right, item) for right in granted)] == []
+    assert [item for item in granted if not any(allows(item, right) for right in asked)] == []
 
 
 async def test_tokens_pass_under_tls(kubeconfig: Path, tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ async def a_cluster() -> AsyncIterator[tuple[InMemoryApiServer, KubeClient]]:
         await client.create(
             NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
         )
-        for one in a_fragmented_cluster():
-            await put(client, one)
+        for item in a_fragmented_cluster():
+            await put(client, item)
         yield api, client
 
 
@@ -113,7 +113,7 @@ class LivePage(ShownPage):
 
     def shows(self, section: str, key: str, **fields: object) -> bool:
         row = self.sections[section].get(key)
-        return row is not None and all(getattr(row, name) == one for name, one in fields.items())
+        return row is not None and all(getattr(row, name) == item for name, item in fields.items())
 
 
 async def test_a_page_shows_the_cluster_and_what_changes_in_it():
@@ -173,7 +173,7 @@ async def test_an_api_server_that_goes_away_is_told_and_comes_back():
         await page.until_shown("health", "watch of gpudevices", state=RowHealth.WARNING)
         await api.start()
         async with asyncio.timeout(LIMIT_S):
-            while any(one.startswith("watch of") for one in page.sections["health"]):
+            while any(item.startswith("watch of") for item in page.sections["health"]):
                 await page.read()
         await client.merge_patch(NODES, {"spec": {"unschedulable": True}}, name="gpu-0")
         await page.until_shown("health", "Node gpu-0", state=RowHealth.WARNING)

@@ -32,12 +32,12 @@ async def test_the_page_shows_what_happens_on_the_cluster(tmp_path: Path):
         async with session.get(f"{url}/api/v1/stream") as stream:
             page = ShownPage()
             shown = await until(stream, page, lambda shown: len(shown["devices"]) == 8 * len(NODES))
-            assert {name: one.total for name, one in shown["pools"].items()} == {
-                one.name: one.units for one in POOLS
+            assert {name: item.total for name, item in shown["pools"].items()} == {
+                item.name: item.units for item in POOLS
             }
-            assert {one.phase for one in shown["pools"].values()} == {"Ready"}
-            assert sum(not one.pool for one in shown["devices"].values()) == 4
-            assert {one.state for one in shown["health"].values()} == {RowHealth.GOOD}
+            assert {item.phase for item in shown["pools"].values()} == {"Ready"}
+            assert sum(not item.pool for item in shown["devices"].values()) == 4
+            assert {item.state for item in shown["health"].values()} == {RowHealth.GOOD}
             pod = await next_pod(living)
             await until(stream, page, lambda shown: is_shown(pod, shown))
             device = await next_fault(living)

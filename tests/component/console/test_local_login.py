@@ -117,7 +117,7 @@ OTHER_SITES = [
 async def test_a_page_of_another_site_is_refused(headers: dict[str, str], path: str) -> None:
     async with local_console() as (console, token):
         await log_in(console, token)
-        sent = {name: one.replace("PORT", str(console.port)) for name, one in headers.items()}
+        sent = {name: item.replace("PORT", str(console.port)) for name, item in headers.items()}
         heard = await console.ask(path, **sent)
         assert heard.status == 403
         assert "of another site" in heard.error

@@ -99,8 +99,8 @@ async def test_a_namespace_that_is_not_allowed_is_as_one_that_is_not_there() -> 
             await console.ask(f"/api/v1/pods/{namespace}/big", **bearer("bob"))
             for namespace in ("secret", "no-such")
         ]
-        assert {one.status for one in answers} == {404}
-        assert len({one.error.replace("no-such", "secret") for one in answers}) == 1
+        assert {answer.status for answer in answers} == {404}
+        assert len({answer.error.replace("no-such", "secret") for answer in answers}) == 1
 
 
 async def test_a_token_is_reviewed_once_a_minute() -> None:

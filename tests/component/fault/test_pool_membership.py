@@ -21,10 +21,14 @@ class Story:
         self, version: int, thing: Thing, *, is_gone: bool = False, is_exact: bool = True
     ) -> None:
         sight = Sight(at=self.at, version=version, is_gone=is_gone, thing=thing, is_exact=is_exact)
-        self.seen += [one.rule for one in self.oracle.see(sight) if one.rule == TWO_POOLS]
+        self.seen += [item.rule for item in self.oracle.see(sight) if item.rule == TWO_POOLS]
 
     def in_the_end(self, rule: str = TAKEN_AWAY) -> list[str]:
-        return [one.rule for one in self.oracle.expectations() if one.rule == rule]
+        return [
+            expectation.rule
+            for expectation in self.oracle.expectations()
+            if expectation.rule == rule
+        ]
 
 
 def a_device(pool: str, uuid: str = "GPU-0", assigned: str | None = None) -> Device:

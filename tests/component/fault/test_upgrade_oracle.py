@@ -71,7 +71,7 @@ class Story:
         sight = Sight(
             at=self.at, version=round(self.at), is_gone=is_gone, thing=thing, is_exact=is_exact
         )
-        self.seen += [one.rule for one in self.oracle.see(sight) if one.rule in RULES]
+        self.seen += [item.rule for item in self.oracle.see(sight) if item.rule in RULES]
 
     def mark(self, name: str, marks: UpgradeMarks, **how) -> None:
         self.show(Node(name=name, upgrade=marks), **how)
@@ -83,11 +83,15 @@ class Story:
         self.show(dataclasses.replace(a_driver(name), is_deleted=True), **how)
 
     def in_the_end(self) -> list[str]:
-        return [one.rule for one in self.oracle.expectations() if one.rule in RULES]
+        return [
+            expectation.rule
+            for expectation in self.oracle.expectations()
+            if expectation.rule in RULES
+        ]
 
     def unfinished(self, *, may_have_failed: bool = False) -> list[str]:
         found = self.oracle.unfinished_upgrades(may_have_failed=may_have_failed)
-        return [one.rule for one in found]
+        return [item.rule for item in found]
 
 
 def a_driver(node: str, version: str = "580.2") -> DriverPod:

@@ -116,7 +116,7 @@ async def serving_caches(
         )
         app = ServedApp(authority, token_file, caches=admission.context)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in admission.tasks().values()]
+            tasks = [group.create_task(item) for item in admission.tasks().values()]
             await until(lambda: admission.keys.is_loaded() and admission.images.is_open())
             async with on_a_port(app):
                 yield AdmittedCaches(app, client, admission)
@@ -133,7 +133,7 @@ def a_catalog(*namespaces: str) -> Catalog:
 def cache_settings(
     *registries: CacheRegistry, timeout_s: float, **sections: Any
 ) -> KernelCacheSettings:
-    plain = [one.double.host for one in registries]
+    plain = [item.double.host for item in registries]
     return KernelCacheSettings.model_validate(
         {
             "registries": {"plain_http": plain, "private": plain, "timeout_s": timeout_s},

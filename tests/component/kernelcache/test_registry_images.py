@@ -38,13 +38,13 @@ NAME = CacheName(namespace="team-a", name="cache")
 
 
 def a_question(registry: CacheRegistry, *signers: Signer) -> ImageQuestion:
-    policies = [read_signature_policy(Verification(keys=[one.pem])) for one in signers]
+    policies = [read_signature_policy(Verification(keys=[signer.pem])) for signer in signers]
     return ImageQuestion(
         cache=NAME,
         reference=parse_image_reference(registry.image),
         signers=tuple(
-            RequiredSigners(policy=one, is_enforced=True, source="spec.verification")
-            for one in policies
+            RequiredSigners(policy=item, is_enforced=True, source="spec.verification")
+            for item in policies
         ),
         pull_secrets=(),
     )
@@ -108,11 +108,15 @@ async def test_a_burst_is_bounded_and_the_rest_is_told_to_try_again(
     registry.push()
     registry.double.will_fail(Hang(), "HEAD", "/manifests/1", times=AT_A_TIME)
     async with images_of(registry) as images:
-        asked = [one for team in TEAMS for one in questions_of(registry, team, OF_A_NAMESPACE)]
+        asked = [
+            question for team in TEAMS for question in questions_of(registry, team, OF_A_NAMESPACE)
+        ]
         found = await asyncio.gather(*map(images.resolve, asked))
         assert registry.double.count("HEAD", "/manifests/1") == AT_A_TIME < len(asked)
-        assert all(isinstance(one, ImageFault) and one.is_transient for one in found)
-        assert [BUSY in one.text for one in found if isinstance(one, ImageFault)].count(True) == 4
+        assert all(isinstance(item, ImageFault) and item.is_transient for item in found)
+        assert [BUSY in item.text for item in found if isinstance(item, ImageFault)].count(
+            True
+        ) == 4
         assert isinstance(await images.resolve(a_question(registry)), ResolvedImage)
 
 
@@ -124,14 +128,14 @@ async def test_a_namespace_whose_registry_hangs_takes_no_slot_of_another(
     registry.double.will_fail(Hang(), "HEAD", "/manifests/1", times=OF_A_NAMESPACE)
     async with images_of(registry) as images, asyncio.TaskGroup() as group:
         hanging = [
-            group.create_task(images.resolve(one))
-            for one in questions_of(registry, "team-b", 2 * AT_A_TIME)
+            group.create_task(images.resolve(question))
+            for question in questions_of(registry, "team-b", 2 * AT_A_TIME)
         ]
         await until(lambda: registry.double.count("HEAD", "/manifests/1") == OF_A_NAMESPACE)
         assert isinstance(await images.resolve(a_question(registry)), ResolvedImage)
         found = await asyncio.gather(*hanging)
-    assert [BUSY in one.text for one in found if isinstance(one, ImageFault)].count(False) == 4
-    assert len(found) == len([one for one in found if isinstance(one, ImageFault)])
+    assert [BUSY in item.text for item in found if isinstance(item, ImageFault)].count(False) == 4
+    assert len(found) == len([item for item in found if isinstance(item, ImageFault)])
 
 
 @pytest.mark.looptime

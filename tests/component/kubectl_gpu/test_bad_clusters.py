@@ -192,7 +192,7 @@ async def test_who_may_not_read_the_pool_reads_the_leader_s_words(cluster: Liste
     said = sentence_of(await cluster.run("why", "big", "-n", "ml-team"))
     assert "gpupools is forbidden" in said
     assert f"the pod has no condition {UNITS_CONDITION} either" in said
-    big = next(one for one in cluster.objects if one["metadata"]["name"] == "big")
+    big = next(object_ for object_ in cluster.objects if object_["metadata"]["name"] == "big")
     big["status"]["conditions"].append(
         {
             "type": UNITS_CONDITION,
@@ -232,7 +232,7 @@ async def test_without_pods_pools_are_shown_and_no_fits(cluster: ListedCluster):
 
 
 async def test_who_shows_the_own_namespace_where_others_may_not_be_read(cluster: ListedCluster):
-    pods = a_list(*(one for one in cluster.objects if one["kind"] == "Pod"))
+    pods = a_list(*(object_ for object_ in cluster.objects if object_["kind"] == "Pod"))
     cluster.forbidden = {"pods"}
     cluster.answers["/api/v1/namespaces/default/pods"] = pods
     done = await cluster.run("who")

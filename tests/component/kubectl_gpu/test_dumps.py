@@ -65,14 +65,14 @@ def comparable(text: str) -> object:
 
     def without(value: object) -> object:
         if isinstance(value, dict):
-            return {key: without(one) for key, one in value.items() if key not in ignored}
-        return [without(one) for one in value] if isinstance(value, list) else value
+            return {key: without(item) for key, item in value.items() if key not in ignored}
+        return [without(item) for item in value] if isinstance(value, list) else value
 
     found = json.loads(text)
     if found["kind"] == "CheckReport":
         # Lists of kinds that this API server does not have are missing in the dump for that reason.
         found["isGood"] = None
-        found["items"] = [one for one in found["items"] if one["section"] != "control plane"]
+        found["items"] = [item for item in found["items"] if item["section"] != "control plane"]
     return without(found)
 
 
@@ -144,7 +144,7 @@ async def test_pre_asks_the_api_server_for_rights(allowed: bool, cluster: Listed
     done = await cluster.run("check", "--pre", "-o", "json")
     assert done.stderr == ""
     levels = {
-        one["level"] for one in json.loads(done.stdout)["items"] if one["section"] == "rights"
+        item["level"] for item in json.loads(done.stdout)["items"] if item["section"] == "rights"
     }
     assert levels == {"Good" if allowed else "Fault"}
 

@@ -66,7 +66,7 @@ async def test_why_in_a_pool_of_8_000_devices(cluster: ListedCluster):
     assert (explanation["reason"], explanation["largestFree"]) == ("UnitsFragmented", 3)
     assert explanation["capacity"]["total"] == 8 * NODES
     assert explanation["free"] == NODES - 2 + 3
-    remedies = {one["type"]: one for one in explanation["remedies"]}
+    remedies = {remedy["type"]: remedy for remedy in explanation["remedies"]}
     assert (remedies["AskFewerUnits"]["units"], remedies["AskFewerUnits"]["node"]) == (3, "gpu-003")
     assert remedies["UnitsReturn"]["node"] == "gpu-004"
     assert int(said) <= MOST_MIB

@@ -64,7 +64,9 @@ async def test_why_without_a_pod_lists_those_that_wait(cluster: ListedCluster):
     assert one.stdout.split()[:4] == ["ml-team", "big", "training", "4"]
     assert len(one.stdout.splitlines()) == 1
     every = await cluster.run("why", "-A", "-o", "json")
-    reasons = [(one["name"], one["explanation"]["reason"]) for one in document_of(every)["items"]]
+    reasons = [
+        (item["name"], item["explanation"]["reason"]) for item in document_of(every)["items"]
+    ]
     assert reasons == [("big", "UnitsFragmented"), ("small", "UnitsAvailable")]
 
 

@@ -43,7 +43,7 @@ def connect() -> Connect:
     async def opened(
         *plain: RegistryDouble, **changes: object
     ) -> AsyncIterator[RegistryConnections]:
-        hosts = frozenset(one.host for one in plain)
+        hosts = frozenset(item.host for item in plain)
         settings = replace(SETTINGS, plain_http_hosts=hosts, **changes)  # type: ignore[arg-type]
         async with RegistryConnections(settings) as connections:
             yield connections

@@ -21,7 +21,7 @@ async def a_registry(registry: RegistryDouble, auth: str) -> RegistryDouble:
 
 
 def authorizations(registry: RegistryDouble) -> list[str]:
-    return [one.headers.get("Authorization", "").partition(" ")[0] for one in registry.seen]
+    return [item.headers.get("Authorization", "").partition(" ")[0] for item in registry.seen]
 
 
 async def test_basic_is_shown_once_it_is_asked_for_and_then_at_once(
@@ -44,7 +44,7 @@ async def test_a_token_serves_until_it_expires(
         await client.resolve(registry.reference())
         await client.resolve(registry.reference())
         assert registry.count("GET", "/token") == 1
-        (asked,) = [one for one in registry.seen if one.path == "/token"]
+        (asked,) = [item for item in registry.seen if item.path == "/token"]
         assert asked.query == {"service": "the, registry", "scope": "repository:team/cache:pull"}
         assert asked.headers["Authorization"].startswith("Basic ")
         clock.offset_s += TOKEN_LIFE_S
@@ -73,7 +73,7 @@ async def test_a_registry_that_refuses_its_own_tokens_is_asked_once_more_only(
         client = RegistryClient(connections, a_login(registry.host), clock)
         with pytest.raises(AccessDenied, match="pull secret of a user who has the right"):
             await client.resolve(registry.reference())
-    assert [one.path for one in registry.seen].count("/token") == 1
+    assert [item.path for item in registry.seen].count("/token") == 1
     assert registry.count("HEAD", "/manifests/") == 2
 
 

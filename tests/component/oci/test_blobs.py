@@ -28,7 +28,7 @@ CONTENT = random.Random(1).randbytes(300_000)  # the same each time
 async def read(
     client: RegistryClient, registry: RegistryDouble, descriptor: BlobDescriptor
 ) -> bytes:
-    return b"".join([one async for one in client.blob(registry.reference(), descriptor)])
+    return b"".join([item async for item in client.blob(registry.reference(), descriptor)])
 
 
 async def test_a_blob_is_read(registry: RegistryDouble, client: RegistryClient) -> None:

@@ -65,7 +65,7 @@ async def test_what_is_pushed_is_read_back(
         config = await client.small_blob(reference, config_descriptor(manifest.content))
         image = read_cache_image(manifest.content, config)
         assert (image.type, image.targets, image.entry_count) == (CacheType.TRITON, (H200,), 1)
-        layer = b"".join([one async for one in client.blob(reference, image.layer)])
+        layer = b"".join([item async for item in client.blob(reference, image.layer)])
     names = names_in(layer)
     assert f"io.triton.cache/{KERNEL}/add_kernel.cubin" in names
     assert "io.triton.manifest/manifest.json" in names
@@ -108,9 +108,9 @@ def files_of(layout: Path) -> dict[str, bytes]:
         }
     with tarfile.open(layout) as tar:
         return {
-            one.name: content.read()
-            for one in tar.getmembers()
-            if (content := tar.extractfile(one)) is not None
+            getmember.name: content.read()
+            for getmember in tar.getmembers()
+            if (content := tar.extractfile(getmember)) is not None
         }
 
 
@@ -121,10 +121,10 @@ def test_the_layer_has_modes_times_and_owners_of_its_own(cache: Path, tmp_path: 
     layer = max(files_of(out).values(), key=len)
     with tarfile.open(fileobj=io.BytesIO(layer), mode="r:gz") as tar:
         members = tar.getmembers()
-    assert [one.name for one in members] == sorted(one.name for one in members)
-    assert {(one.uid, one.gid, one.mtime) for one in members} == {(0, 0, 0)}
-    assert {one.mode for one in members if one.isfile()} == {0o644}
-    assert {one.mode for one in members if one.isdir()} == {0o755}
+    assert [member.name for member in members] == sorted(member.name for member in members)
+    assert {(member.uid, member.gid, member.mtime) for member in members} == {(0, 0, 0)}
+    assert {member.mode for member in members if member.isfile()} == {0o644}
+    assert {member.mode for member in members if member.isdir()} == {0o755}
 
 
 def test_the_target_can_be_said(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_the_target_can_be_said(tmp_path: Path) -> None:
 def test_a_command_line_that_cannot_be_used_has_one_line(
     cache: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    given = [str(cache) if one == "DIR" else one for one in arguments]
+    given = [str(cache) if argument == "DIR" else argument for argument in arguments]
     assert run(["cache", "pack", *given]) == MISUSED
     out = capsys.readouterr()
     assert message in out.err
@@ -191,7 +191,7 @@ def test_a_layout_is_not_written_over_files(
     arguments = ["cache", "pack", str(cache), "--image", "a:1", "--output", str(tmp_path)]
     assert run(arguments) == FAILED
     assert "is there and has files" in capsys.readouterr().err
-    assert [one.name for one in tmp_path.iterdir()] == ["cache"]
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
 async def test_a_registry_that_refuses_is_named(

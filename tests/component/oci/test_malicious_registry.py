@@ -190,7 +190,7 @@ WAYS: st.SearchStrategy[Callable[[bytes], bytes]] = st.one_of(
     ),
     st.builds(partial, st.just(replaced), by=st.binary(max_size=64)),
     st.builds(
-        partial, st.just(replaced), by=json_values().map(lambda one: json.dumps(one).encode())
+        partial, st.just(replaced), by=json_values().map(lambda item: json.dumps(item).encode())
     ),
     st.builds(
         partial,

@@ -36,16 +36,16 @@ def an_index(*entries: tuple[BlobDescriptor, str]) -> dict[str, object]:
         "mediaType": OCI_INDEX,
         "manifests": [
             {
-                "mediaType": one.media_type,
-                "digest": one.digest,
-                "size": one.size,
+                "mediaType": item.media_type,
+                "digest": item.digest,
+                "size": item.size,
                 **(
                     {"platform": dict(zip(("os", "architecture"), text.split("/"), strict=True))}
                     if text
                     else {}
                 ),
             }
-            for one, text in entries
+            for item, text in entries
         ],
     }
 
@@ -55,7 +55,7 @@ async def test_a_tag_is_resolved_by_head_alone(
 ) -> None:
     expected = registry.add_manifest(IMAGE)
     assert await client.resolve(registry.reference()) == expected
-    assert [one.method for one in registry.seen] == ["HEAD"]
+    assert [item.method for item in registry.seen] == ["HEAD"]
 
 
 @pytest.mark.parametrize(

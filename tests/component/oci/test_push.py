@@ -38,7 +38,7 @@ async def test_the_manifest_comes_after_its_blobs(
     pushed = await push.push(registry.reference(), [LAYER], MANIFEST)
     assert pushed == MANIFEST.descriptor
     assert is_there(registry)
-    assert [one.method for one in registry.seen] == ["HEAD", "POST", "PUT", "PUT"]
+    assert [item.method for item in registry.seen] == ["HEAD", "POST", "PUT", "PUT"]
     assert registry.seen[2].headers["Content-Length"] == "5000"
     assert registry.seen[2].query["state"] == "x"
 
@@ -49,7 +49,7 @@ async def test_a_second_push_sends_the_manifest_alone(
     await push.push(registry.reference(), [LAYER], MANIFEST)
     registry.seen.clear()
     await push.push(registry.reference(), [LAYER], MANIFEST)
-    assert [one.method for one in registry.seen] == ["HEAD", "PUT"]
+    assert [item.method for item in registry.seen] == ["HEAD", "PUT"]
 
 
 async def test_a_blob_that_the_registry_finds_by_its_digest_is_not_sent(
@@ -59,7 +59,7 @@ async def test_a_blob_that_the_registry_finds_by_its_digest_is_not_sent(
     registry.will_fail(Status(404), "HEAD", "/blobs/")
     registry.add_blob(b"layer" * 1000)
     await push.push(registry.reference(), [LAYER], MANIFEST)
-    assert [one.method for one in registry.seen] == ["HEAD", "POST", "PUT"]
+    assert [item.method for item in registry.seen] == ["HEAD", "POST", "PUT"]
     assert registry.seen[1].query == {"mount": LAYER.descriptor.digest}
 
 

@@ -22,7 +22,7 @@ def redirect(to: str) -> Status:
 
 async def read(client: RegistryClient, registry: RegistryDouble) -> bytes:
     blob = registry.add_blob(CONTENT)
-    return b"".join([one async for one in client.blob(registry.reference(), blob)])
+    return b"".join([item async for item in client.blob(registry.reference(), blob)])
 
 
 async def test_a_blob_store_gets_no_credentials(
@@ -77,7 +77,7 @@ async def test_a_store_that_wants_a_password_does_not_get_ours(
         registry.will_fail(redirect(f"{store.url}/v2/x/blobs/y"))
         with pytest.raises(Exception, match="401"):
             await read(client, registry)
-        assert ["Authorization" in one.headers for one in store.seen] == [False]
+        assert ["Authorization" in item.headers for item in store.seen] == [False]
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,12 @@ def listed(*descriptors: BlobDescriptor) -> dict[str, Any]:
         "schemaVersion": 2,
         "manifests": [
             {
-                "mediaType": one.media_type,
-                "digest": one.digest,
-                "size": one.size,
+                "mediaType": descriptor.media_type,
+                "digest": descriptor.digest,
+                "size": descriptor.size,
                 "artifactType": BUNDLE,
             }
-            for one in descriptors
+            for descriptor in descriptors
         ],
     }
 
@@ -61,7 +61,7 @@ async def test_all_pages_are_read(
     registry.content.page_size = 3
     expected = {refer(registry, image, number).digest for number in range(8)}
     found = await client.referrers(registry.reference(), image.digest)
-    assert {one.descriptor.digest for one in found} == expected
+    assert {item.descriptor.digest for item in found} == expected
     assert registry.count("GET", "/referrers/") == 3
 
 

@@ -94,7 +94,7 @@ async def test_a_good_one_counts_beside_broken_ones(
     add_bundle(registry, image.digest, b"no bundle")
     shown = await shown_by(registry, client, image)
     assert isinstance(verdict_of(shown, image), SignatureVerified)
-    assert [one.fault for one in shown.problems] == [SignatureFault.MALFORMED] * 3
+    assert [problem.fault for problem in shown.problems] == [SignatureFault.MALFORMED] * 3
 
 
 async def test_what_could_not_be_read_is_in_the_refusal(
@@ -125,7 +125,7 @@ async def test_a_manifest_of_signatures_that_is_none_is_one_problem(
 ) -> None:
     registry.add_manifest(content, tag=signature_tag(image.digest))
     shown = await shown_by(registry, client, image)
-    assert [one.fault for one in shown.problems] == [SignatureFault.MALFORMED]
+    assert [problem.fault for problem in shown.problems] == [SignatureFault.MALFORMED]
     assert "cannot be read" in shown.problems[0].detail
 
 
@@ -134,7 +134,7 @@ async def test_a_list_of_referrers_that_is_none_is_one_problem(
 ) -> None:
     registry.will_fail(Lie(content=b'{"manifests": 1}'), "GET", "/referrers/")
     shown = await shown_by(registry, client, image)
-    assert [one.fault for one in shown.problems] == [SignatureFault.MALFORMED]
+    assert [problem.fault for problem in shown.problems] == [SignatureFault.MALFORMED]
 
 
 async def test_other_referrers_are_not_read(
@@ -146,8 +146,8 @@ async def test_other_referrers_are_not_read(
     quiet = registry.add_manifest({"artifactType": "quiet", "layers": []}, tag=None)
     bundle = add_bundle(registry, image.digest, b"{}")
     entries = [
-        {"mediaType": "", "digest": one.digest, "size": one.size, "artifactType": kind}
-        for one, kind in [(scan, "scan"), (quiet, ""), (bundle, "")]
+        {"mediaType": "", "digest": item.digest, "size": item.size, "artifactType": kind}
+        for item, kind in [(scan, "scan"), (quiet, ""), (bundle, "")]
     ]
     registry.add_manifest(
         {"manifests": entries}, tag=referrers_tag(image.digest), media_type=OCI_INDEX
@@ -185,4 +185,4 @@ async def test_only_so_many_are_read(
     shown = await shown_by(registry, client, image)
     assert len(shown.materials) == MAX_SIGNATURES
     assert registry.count("GET", "/blobs/") == MAX_SIGNATURES
-    assert SignatureFault.TOO_MANY in {one.fault for one in shown.problems}
+    assert SignatureFault.TOO_MANY in {problem.fault for problem in shown.problems}

@@ -128,7 +128,7 @@ async def test_signing_again_adds_nothing(
     either.seen.clear()
     assert await sign(either.reference(), signer.private) == OK
     assert either.manifests == before
-    assert {one.method for one in either.seen} <= {"GET", "HEAD"}
+    assert {item.method for item in either.seen} <= {"GET", "HEAD"}
     assert capsys.readouterr().out.endswith(", as it was before\n")
 
 
@@ -153,14 +153,14 @@ async def test_signatures_of_others_stay(
     index = {"schemaVersion": 2, "manifests": [scan]}
     if not either.content.has_referrers:
         either.add_manifest(index, tag=referrers_tag(image.digest), media_type=OCI_INDEX)
-    for one in (*others, signer):
-        assert await sign(reference, one.private) == OK
-    for one in (*others, signer):
-        assert await verify(reference, one.public) == OK
+    for other in (*others, signer):
+        assert await sign(reference, other.private) == OK
+    for other in (*others, signer):
+        assert await verify(reference, other.public) == OK
     assert len(layers_of(either, image)) == 4
     without_payloads(either, image)
-    for one in (*others, signer):
-        assert await verify(reference, one.public) == OK
+    for other in (*others, signer):
+        assert await verify(reference, other.public) == OK
     if not either.content.has_referrers:
         _, listed = either.manifests["team/cache", referrers_tag(image.digest)]
         assert json.loads(listed)["manifests"][0] == scan
@@ -204,7 +204,7 @@ async def test_what_another_client_overwrites_is_written_again(
     registry.will_fail(Lie(headers=headers, content=content), "GET", f"/manifests/{tag}")
     registry.seen.clear()
     assert await sign(registry.reference(), signer.private) == OK
-    writes = [one.method for one in registry.seen if one.path.endswith(tag)].count("PUT")
+    writes = [item.method for item in registry.seen if item.path.endswith(tag)].count("PUT")
     assert writes == 2
     assert await verify(registry.reference(), signer.public) == OK
 
@@ -355,7 +355,9 @@ def test_a_command_line_that_cannot_be_used_has_one_line(
         "ENCRYPTED": encrypted,
         "DIR": write_triton_cache(tmp_path / "cache"),
     }
-    assert run(["cache", *(str(files.get(one, one)) for one in arguments)]) == MISUSED
+    assert (
+        run(["cache", *(str(files.get(argument, argument)) for argument in arguments)]) == MISUSED
+    )
     out = capsys.readouterr()
     assert message in out.err
     assert (out.out, out.err.count("\n")) == ("", 1)

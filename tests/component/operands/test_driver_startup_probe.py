@@ -26,9 +26,9 @@ def a_program(node: Path, script: str) -> None:
 
 def run(node: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     (text,) = (
-        one["data"]["startup-probe.sh"]
-        for one in load_assets("state-driver")
-        if one["kind"] == "ConfigMap"
+        asset["data"]["startup-probe.sh"]
+        for asset in load_assets("state-driver")
+        if asset["kind"] == "ConfigMap"
     )
     validations = node / "validations"
     text = text.replace("/run/nvidia/validations", str(validations))
@@ -58,7 +58,7 @@ def test_the_validator_reads_which_features_the_driver_was_started_with(node: Pa
 
 def test_the_file_is_whole_or_absent(node: Path):
     run(node)
-    assert [one.name for one in (node / "validations").iterdir()] == [".driver-ctr-ready"]
+    assert [path.name for path in (node / "validations").iterdir()] == [".driver-ctr-ready"]
 
 
 def test_a_driver_that_is_not_loaded_is_not_ready(node: Path):

@@ -38,9 +38,9 @@ def a_node(tmp_path: Path) -> Path:
 def run(state: str, node: Path, *arguments: str, **variables: str) -> list[str]:
     """Run the entrypoint of a state on the node, and return the lines that it and its program print."""
     (text,) = (
-        one["data"]["entrypoint.sh"]
-        for one in load_assets(state)
-        if one["kind"] == "ConfigMap" and "entrypoint.sh" in one["data"]
+        asset["data"]["entrypoint.sh"]
+        for asset in load_assets(state)
+        if asset["kind"] == "ConfigMap" and "entrypoint.sh" in asset["data"]
     )
     script = node / "entrypoint.sh"
     text = text.replace("/run/nvidia/validations", str(node)).replace("/proc", str(node))
@@ -62,7 +62,7 @@ def test_the_program_gets_the_arguments_of_the_policy_and_where_the_driver_is(
     state: str, node: Path
 ):
     found = run(state, node, "--verbose", "two words")
-    assert [one for one in found if one.startswith("argument=")] == [
+    assert [item for item in found if item.startswith("argument=")] == [
         "argument=--verbose",
         "argument=two words",
     ]
@@ -98,7 +98,7 @@ def test_the_program_waits_until_the_driver_is_validated(state: str, node: Path)
 def test_the_device_plugin_offers_modules_of_the_node(node: Path, modules, given, expected):
     (node / "modules").write_text(modules, encoding="utf-8")
     found = run("state-device-plugin", node, **given)
-    assert {one for one in found if one.startswith(("GDRCOPY", "GDS", "MOFED"))} == expected
+    assert {item for item in found if item.startswith(("GDRCOPY", "GDS", "MOFED"))} == expected
 
 
 def test_the_mig_manager_stops_clients_of_the_node_with_a_driver_of_the_node(node: Path):

@@ -22,7 +22,7 @@ from tests.support.recorded_events import RecordedEvents
 class Heard(RecordedEvents):
     def take(self) -> list[tuple[str, str]]:
         """Return object and reason of every Event since the last call."""
-        return [(one.regarding.name, one.reason) for one in self.taken()]
+        return [(item.regarding.name, item.reason) for item in self.taken()]
 
 
 class AssignmentRun:
@@ -101,7 +101,7 @@ class AssignmentRun:
     async def owners(self) -> dict[str, str | None]:
         """Return whose each device is at the API server."""
         listing = await self.client.list_(GPU_DEVICES, GPUDevice)
-        refs = {one.metadata.name: one.status.pool_ref for one in listing.items}
+        refs = {item.metadata.name: item.status.pool_ref for item in listing.items}
         return {name: ref.name if ref is not None else None for name, ref in refs.items()}
 
     async def assigned(self, name: str = "n1-0") -> tuple[str, str]:
@@ -171,4 +171,4 @@ class AssignmentRun:
 
 
 def _condition(conditions: Iterable[Json], type_: str) -> Json:
-    return next((one for one in conditions if one["type"] == type_), {})
+    return next((condition for condition in conditions if condition["type"] == type_), {})

@@ -191,7 +191,7 @@ class CacheWorld:
         raise AssertionError("it does not come to rest")
 
     def events(self) -> list[tuple[str, str]]:
-        return [(one.type, one.reason) for one in self.process.recorder.taken()]
+        return [(item.type, item.reason) for item in self.process.recorder.taken()]
 
     # --- what others do --------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class CacheWorld:
             *(await self.admin.list_(GKM_CACHE_NODES, GKMCacheNode)).items,
             *(await self.admin.list_(CLUSTER_GKM_CACHE_NODES, GKMCacheNode)).items,
         ]
-        return [f"{one.metadata.namespace}/{one.metadata.name}" for one in found]
+        return [f"{item.metadata.namespace}/{item.metadata.name}" for item in found]
 
     async def forget_node_object(self, node: str, namespace: str = "team") -> None:
         await self.report(node, {}, namespace=namespace, finalizers=[])
@@ -387,7 +387,7 @@ async def a_cache_world() -> AsyncIterator[CacheWorld]:
         a_client(api, clock, token="admin") as admin,
         a_client(api, clock, token=LEADER) as client,
     ):
-        definitions = {one["metadata"]["name"]: one for one in (*build_crds(), *build_cache_crds())}
+        definitions = {crd["metadata"]["name"]: crd for crd in (*build_crds(), *build_cache_crds())}
         for definition in definitions.values():
             await admin.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}

@@ -100,7 +100,7 @@ class Cluster:
 
     def events(self) -> list[tuple[str, str]]:
         """Return reason and note of the events since the last call."""
-        return [(one.reason, one.note) for one in self.recorder.taken()]
+        return [(item.reason, item.note) for item in self.recorder.taken()]
 
     def validity_of(self, name: PoolName) -> PoolValidity:
         return self.rules.validity_of(name)
@@ -149,7 +149,7 @@ class Cluster:
 
     def writes(self) -> list[tuple[str, str]]:
         """Return method and path of every write since the last call."""
-        found = [(one.method, one.path) for one in self.api.requests.writes()]
+        found = [(write.method, write.path) for write in self.api.requests.writes()]
         self.api.requests.clear()
         return found
 

@@ -107,7 +107,7 @@ class History:
         if not nodes:
             return
         node = self.pick(nodes)
-        taints = [one for one in node["spec"].get("taints", []) if one["key"] != LEAVES["key"]]
+        taints = [item for item in node["spec"].get("taints", []) if item["key"] != LEAVES["key"]]
         name = node["metadata"]["name"]
         patch = {"spec": {"taints": [*taints, LEAVES]}}
         await self.run.admin.merge_patch(NODES, patch, name=name)
@@ -115,7 +115,7 @@ class History:
     async def node_goes(self) -> None:
         for node in await self.nodes():
             name = node["metadata"]["name"]
-            keys = [one["key"] for one in node["spec"].get("taints", [])]
+            keys = [item["key"] for item in node["spec"].get("taints", [])]
             if LEAVES["key"] in keys and self.pick((True, False)):
                 for pod in (await self.run.pods()).values():
                     if pod.spec.node_name == name:
@@ -184,7 +184,7 @@ class History:
         waiting = [pod for pod in self.process.waiting() if pod.awaits_capacity]
         index = self.process.cluster.allocation_state.index
         assigned: dict[RequestId, tuple[PodUid, ...]] = {}
-        for node in sorted(index.nodes.values(), key=lambda one: one.name):
+        for node in sorted(index.nodes.values(), key=lambda item: item.name):
             if not node.is_starting or node.is_leaving:
                 continue
             figures = index.state(POOL).node(node.name)
@@ -241,15 +241,15 @@ class History:
     async def no_unit_is_given_twice(self) -> None:
         """Bound pods and reservations have each unit once."""
         state = self.process.cluster.allocation_state
-        taken = [unit for one in state.ledger.all() for unit in one.units]
+        taken = [unit for item in state.ledger.all() for unit in item.units]
         bound = {}
         for pod in (await self.run.pods()).values():
             if pod.spec.node_name:
                 devices = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
                 bound[pod.metadata.uid] = [unit for units in devices.values() for unit in units]
-        for one in state.ledger.all():
-            if one.uid in bound:
-                taken = [unit for unit in taken if unit not in one.units]
+        for item in state.ledger.all():
+            if item.uid in bound:
+                taken = [unit for unit in taken if unit not in item.units]
         given = [*taken, *(unit for units in bound.values() for unit in units)]
         assert len(given) == len(set(given)), given
 
@@ -277,20 +277,20 @@ class History:
         signals = await self.run.signals()
         for node in await self.nodes():
             name = NodeName(node["metadata"]["name"])
-            keys = [one["key"] for one in node["spec"].get("taints", [])]
+            keys = [item["key"] for item in node["spec"].get("taints", [])]
             facts = index.nodes[name]
             figures = index.state(POOL).node(name)
             units = figures.total if figures is not None else 0
             is_told = 0 < units <= dict(facts.pool_units).get(f"{RESOURCE_PREFIX}{POOL}", 0)
             if LEAVES["key"] in keys:
-                assert [one for one in state.ledger.all() if one.node == name] == []
+                assert [item for item in state.ledger.all() if item.node == name] == []
                 continue
             assert (AGENT_NOT_READY_TAINT in keys) is not is_told
             assert (f"scale-{request_of(name)}" in signals) is not is_told
         pool = index.pool(POOL)
         assert pool is not None
         for pod in (await self.run.pods()).values():
-            if any(one.name == CAPACITY_GATE for one in pod.spec.scheduling_gates or ()):
+            if any(gate.name == CAPACITY_GATE for gate in pod.spec.scheduling_gates or ()):
                 facts_of_pod = pod_facts(pod)
                 assert facts_of_pod is not None
                 fits = index.view(POOL, facts_of_pod.demand).scores

@@ -216,15 +216,15 @@ class ScalingRun:
 
     async def pods(self) -> dict[str, Pod]:
         found = await self.admin.list_(PODS, Pod, namespace="default")
-        return {one.metadata.name: one for one in found.items}
+        return {item.metadata.name: item for item in found.items}
 
     async def signals(self) -> list[str]:
         found = await self.admin.list_(PODS, Pod, namespace=DEFAULT_NAMESPACE)
-        return [one.metadata.name for one in found.items]
+        return [item.metadata.name for item in found.items]
 
     async def taints(self) -> list[str]:
         node = await self.admin.get(NODES, Json, N1)
-        return [one["key"] for one in node["spec"].get("taints", [])]
+        return [item["key"] for item in node["spec"].get("taints", [])]
 
     async def gates(self) -> dict[str, list[str]]:
         return {

@@ -92,7 +92,7 @@ class AdmissionSetup:
 
     def no_commitment_is_forgotten(self) -> None:
         """With no call under way, every commitment is one that settling will look at."""
-        phases = {one.phase for one in self.context.allocation_state.ledger.all()}
+        phases = {item.phase for item in self.context.allocation_state.ledger.all()}
         assert ReservationPhase.COMMITTED not in phases
 
     async def is_true(self) -> None:

@@ -125,7 +125,7 @@ class InventoryRun:
         raise AssertionError(f"still writing after {ROUNDS} rounds: {self.writes()}")
 
     def writes(self) -> Counter[str]:
-        return Counter(f"{one.method} {one.path}" for one in self.api.requests.writes())
+        return Counter(f"{write.method} {write.path}" for write in self.api.requests.writes())
 
     def now(self) -> dt.datetime:
         return self.time.now().utc
@@ -162,7 +162,7 @@ class InventoryRun:
     async def gpus(self) -> dict[str, GPUDevice]:
         """All devices by name."""
         found = await self.client.list_(GPU_DEVICES, GPUDevice)
-        return {one.name: one for one in found.items}
+        return {item.name: item for item in found.items}
 
     async def gpu(self, name: str) -> GPUDevice:
         return await self.client.get(GPU_DEVICES, GPUDevice, name)
@@ -184,7 +184,7 @@ async def an_inventory_run() -> AsyncIterator[InventoryRun]:
 
 def condition(holder: GPUDevice | GPUNodeInventory, type_: str) -> tuple[str, str, str]:
     """Status, reason and message of a condition."""
-    for one in holder.status.conditions or ():
-        if one.type == type_:
-            return one.status, one.reason, one.message
+    for item in holder.status.conditions or ():
+        if item.type == type_:
+            return item.status, item.reason, item.message
     raise AssertionError(f"no condition {type_}: {holder.status.conditions}")

@@ -69,7 +69,7 @@ class LabelWorld:
 
     def writes(self) -> list[str]:
         """Return the paths of the writes since the last call."""
-        found = [one.path for one in self.api.requests.writes()]
+        found = [write.path for write in self.api.requests.writes()]
         self.api.requests.clear()
         return found
 
@@ -79,7 +79,7 @@ class LabelWorld:
         return self.writes()
 
     def events(self) -> list[tuple[str, str]]:
-        return [(one.reason, one.note) for one in self.recorder.taken()]
+        return [(item.reason, item.note) for item in self.recorder.taken()]
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
@@ -104,7 +104,7 @@ class LabelWorld:
             ),
         ]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one.run()) for one in informers]
+            tasks = [group.create_task(item.run()) for item in informers]
             for informer in informers:
                 await informer.synced.wait()
             yield

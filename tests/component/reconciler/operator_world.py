@@ -170,7 +170,7 @@ class OperatorWorld:
 
     def writes(self) -> list[tuple[str, str]]:
         """Return method and path of every write since the last call."""
-        found = [(one.method, one.path) for one in self.api.requests.writes()]
+        found = [(write.method, write.path) for write in self.api.requests.writes()]
         self.api.requests.clear()
         return found
 
@@ -190,9 +190,9 @@ class OperatorWorld:
     async def names(self) -> set[tuple[str, str]]:
         """Return kind and name of every object of the node software."""
         return {
-            (kind, one["metadata"]["name"])
+            (kind, object_["metadata"]["name"])
             for kind, resource in RESOURCES.items()
-            for one in await self.objects_of(resource)
+            for object_ in await self.objects_of(resource)
         }
 
     async def objects_of(self, resource: Resource) -> list[Json]:
@@ -218,7 +218,7 @@ class OperatorWorld:
     async def state_of(self, state: str, policy: str = "gpus") -> Json:
         """Return the status of a state."""
         status = await self.status_of(policy)
-        (found,) = [one for one in status["states"] if one["name"] == state]
+        (found,) = [item for item in status["states"] if item["name"] == state]
         return dict(found)
 
     async def conditions_of(self, name: str = "gpus") -> dict[str, tuple[str, str]]:
@@ -303,12 +303,12 @@ class OperatorWorld:
     async def roll_out(self, *, missing: Mapping[str, int] = {}) -> None:
         """Give every DaemonSet the status of pods that are ready, but for some nodes of those named."""
         await self.observe()
-        labels = [one.labels for one in self.node_sink._index.nodes.values()]
-        for one in await self.found(DAEMON_SETS):
-            meta, pod = one["metadata"], one["spec"]["template"]["spec"]
+        labels = [node.labels for node in self.node_sink._index.nodes.values()]
+        for item in await self.found(DAEMON_SETS):
+            meta, pod = item["metadata"], item["spec"]["template"]["spec"]
             selector = pod.get("nodeSelector") or {}
             total = sum(
-                all(each.get(key) == value for key, value in selector.items()) for each in labels
+                all(label.get(key) == value for key, value in selector.items()) for label in labels
             )
             ready = total - missing.get(meta["name"], 0)
             status = {
@@ -375,7 +375,10 @@ class OperatorWorld:
 
 
 def conditions_in(status: Json) -> dict[str, tuple[str, str]]:
-    return {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
+    return {
+        condition["type"]: (condition["status"], condition["reason"])
+        for condition in status["conditions"]
+    }
 
 
 @asynccontextmanager

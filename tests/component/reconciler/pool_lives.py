@@ -48,7 +48,7 @@ async def allocation(cluster: Cluster) -> Json | None:
 
 async def maintenance(cluster: Cluster) -> Json:
     conditions = (await pool(cluster))["status"]["conditions"]
-    (found,) = [one for one in conditions if one["type"] == "Maintenance"]
+    (found,) = [condition for condition in conditions if condition["type"] == "Maintenance"]
     return dict(found)
 
 
@@ -94,7 +94,9 @@ async def running(cluster: Cluster) -> list[str]:
     """Return the pods that nobody has deleted."""
     pods = await cluster.client.list_(PODS, dict[str, Any])
     return sorted(
-        one["metadata"]["name"] for one in pods.items if "deletionTimestamp" not in one["metadata"]
+        item["metadata"]["name"]
+        for item in pods.items
+        if "deletionTimestamp" not in item["metadata"]
     )
 
 

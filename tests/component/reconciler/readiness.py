@@ -52,7 +52,7 @@ DEVICES = ("n1-0", "n1-1")
 class Recorder(RecordedEvents):
     def seen(self) -> list[tuple[str, str, str]]:
         """Return reason, kind and name of each Event since the last call."""
-        return [(one.reason, one.regarding.kind, one.regarding.name) for one in self.taken()]
+        return [(item.reason, item.regarding.kind, item.regarding.name) for item in self.taken()]
 
 
 class Process:
@@ -160,7 +160,8 @@ class World:
     def writes(self) -> list[tuple[str, str]]:
         """Return method and name of what was written since the last call."""
         found = [
-            (one.method, one.path.rpartition("/v1alpha1/")[2]) for one in self.api.requests.writes()
+            (write.method, write.path.rpartition("/v1alpha1/")[2])
+            for write in self.api.requests.writes()
         ]
         self.api.requests.clear()
         return found
@@ -223,13 +224,13 @@ class World:
     async def conditions(self) -> dict[str, tuple[str, str]]:
         """Return status and reason of each condition of the inventory."""
         found = (await self.inventory()).get("conditions", [])
-        return {one["type"]: (one["status"], one["reason"]) for one in found}
+        return {item["type"]: (item["status"], item["reason"]) for item in found}
 
     async def healthy(self, name: str = "n1-0") -> Json | None:
         """Return a device's condition Healthy."""
         seen = await self.client.get(GPU_DEVICES, dict[str, Any], name)
         found = seen.get("status", {}).get("conditions", [])
-        return next((one for one in found if one["type"] == "Healthy"), None)
+        return next((item for item in found if item["type"] == "Healthy"), None)
 
 
 @asynccontextmanager

@@ -136,7 +136,7 @@ class ScalingRun:
 
     async def ids(self) -> list[str]:
         return sorted(
-            one["metadata"]["labels"][SCALE_REQUEST_LABEL] for one in await self.signals()
+            signal["metadata"]["labels"][SCALE_REQUEST_LABEL] for signal in await self.signals()
         )
 
     async def status(self) -> Json:
@@ -146,11 +146,11 @@ class ScalingRun:
 
     def notes(self) -> list[tuple[str, str]]:
         """Return reason and note of the Events since the last call."""
-        return [(one.reason, one.note) for one in self.recorder.taken()]
+        return [(item.reason, item.note) for item in self.recorder.taken()]
 
     def writes(self) -> list[str]:
         """Return method and path of the process' writes since the last call."""
-        found = [f"{one.method} {one.path}" for one in self.api.requests.writes()]
+        found = [f"{write.method} {write.path}" for write in self.api.requests.writes()]
         self.api.requests.clear()
         return found
 

@@ -300,7 +300,7 @@ async def test_ready_node_without_a_pool_is_told_once(run):
     await run.step()
     await run.step()
 
-    told = [one for one in run.heard.take() if one[0] == "n1"]
+    told = [item for item in run.heard.take() if item[0] == "n1"]
     assert told == [("n1", "GPUNodeWithoutPool")]
 
 

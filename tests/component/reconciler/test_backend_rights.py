@@ -52,20 +52,20 @@ STORIES: dict[ScalingBackend, Callable[[ScalingRun], Awaitable[set[Right]]]] = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKEND_RULES, ids=lambda one: one.value)
+@pytest.mark.parametrize("backend", BACKEND_RULES, ids=lambda item: item.value)
 async def test_rights_of_a_backend_are_those_that_it_uses(backend: ScalingBackend):
     granted: set[Right] = set().union(
         *(
-            granted_by(one)
-            for one in build_backend_roles(OwnObjects(), backend)
-            if one["kind"] in {"ClusterRole", "Role"}
+            granted_by(role)
+            for role in build_backend_roles(OwnObjects(), backend)
+            if role["kind"] in {"ClusterRole", "Role"}
         )
     )
     async with a_scaling_run() as run:
         run.start(autoscaling=ALL)
         found = await STORIES[backend](run)
     forbidden = {
-        right for right in found if not any(allows(one, right) for one in granted | our_rights())
+        right for right in found if not any(allows(item, right) for item in granted | our_rights())
     }
-    unused = {one for one in granted if not any(allows(one, right) for right in found)}
+    unused = {item for item in granted if not any(allows(item, right) for right in found)}
     assert (forbidden, unused) == (set(), set())

@@ -48,7 +48,7 @@ async def bind(run: ScalingRun, node: str) -> None:
 
 
 async def phases(run: ScalingRun) -> list[str]:
-    return [one["phase"] for one in (await run.status())["requests"]]
+    return [request["phase"] for request in (await run.status())["requests"]]
 
 
 def test_a_balloon_is_a_valid_pod_that_keeps_away_from_the_pools_nodes():
@@ -63,8 +63,8 @@ def test_a_balloon_is_a_valid_pod_that_keeps_away_from_the_pools_nodes():
     check_object(pod, "1.30")
     terms = pod["spec"]["affinity"]["podAntiAffinity"]
     labels = [
-        one["labelSelector"]["matchLabels"]
-        for one in terms["requiredDuringSchedulingIgnoredDuringExecution"]
+        item["labelSelector"]["matchLabels"]
+        for item in terms["requiredDuringSchedulingIgnoredDuringExecution"]
     ]
     assert {"gpu.deckhouse.io/pool": "training"} in labels
 

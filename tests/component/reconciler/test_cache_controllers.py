@@ -62,7 +62,7 @@ class Replica:
             ),
             *build_cache_informers(self.caches, client, clock=clock).values(),
         ]
-        self.tasks = [self.group.create_task(one.run()) for one in informers]
+        self.tasks = [self.group.create_task(item.run()) for item in informers]
         for informer in informers:
             await informer.synced.wait()
 
@@ -180,7 +180,7 @@ async def test_devices_that_come_later_are_seen(world: CacheWorld):
         await world.add_node("a", devices=2)
 
         async def has_pools() -> bool:
-            return [one.nodes for one in (await world.cache()).status.pools or ()] == [1]
+            return [pool.nodes for pool in (await world.cache()).status.pools or ()] == [1]
 
         await until_true(has_pools)
 

@@ -60,7 +60,7 @@ async def test_a_node_that_the_watch_has_not_shown_yet_keeps_its_objects(world: 
     world.api.requests.clear()
     assert await world.process.cleanup.reconcile(NodeName("b")) is None
     assert not world.api.requests.writes(user=LEADER)
-    assert any(one.path.endswith("/nodes/b") for one in world.api.requests)
+    assert any(request.path.endswith("/nodes/b") for request in world.api.requests)
 
 
 async def test_a_404_that_names_no_node_removes_nothing(world: CacheWorld):

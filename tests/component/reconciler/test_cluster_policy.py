@@ -70,7 +70,7 @@ async def test_every_object_is_written_once_and_the_policy_becomes_ready(world: 
     assert status["state"] == "ready"
     assert status["namespace"] == NAMESPACE
     assert conditions_in(status) == READY
-    assert [one["name"] for one in status["states"]] == list(STATE_NAMES)
+    assert [state["name"] for state in status["states"]] == list(STATE_NAMES)
     assert await world.step() == RECHECK_S
     driver = await world.state_of("state-driver")
     assert (driver["nodesReady"], driver["nodesTotal"]) == (1, 1)
@@ -95,13 +95,13 @@ async def test_two_hundred_nodes_cost_one_write_an_object(world: OperatorWorld, 
     await world.add_policy()
     world.writes()
     await world.settle()
-    written = [one["metadata"]["name"] for one in await world.found(DAEMON_SETS)]
+    written = [item["metadata"]["name"] for item in await world.found(DAEMON_SETS)]
     assert {"nvidia-driver-daemonset-ubuntu24.04", "nvidia-driver-daemonset-rhel9-cri-o"} <= set(
         written
     )
     names = await world.names()
-    for one in await world.found(DAEMON_SETS):
-        assert one["metadata"]["generation"] == 1
+    for item in await world.found(DAEMON_SETS):
+        assert item["metadata"]["generation"] == 1
     assert len(names) > 40
 
 
@@ -127,7 +127,7 @@ async def test_drift_is_put_back_and_told_once(world: OperatorWorld):
     await world.client.delete(DAEMON_SETS, "nvidia-dcgm-exporter", namespace=NAMESPACE)
     await world.settle()
     await world.daemon_set("nvidia-dcgm-exporter")
-    assert [one.note.split()[2] for one in world.recorder.taken()] == ["deleted"]
+    assert [item.note.split()[2] for item in world.recorder.taken()] == ["deleted"]
 
 
 async def test_a_dead_node_holds_no_rollout_up(world: OperatorWorld):
@@ -316,18 +316,18 @@ async def test_a_prometheus_rule_of_an_earlier_version_is_pruned(world: Operator
     await world.add_policy()
     await world.settle()
     listing = await world.client.list_(PROMETHEUS_RULES, dict[str, Any], namespace=NAMESPACE)
-    assert [one["metadata"]["name"] for one in listing.items] == ["theirs"]
+    assert [item["metadata"]["name"] for item in listing.items] == ["theirs"]
 
 
 async def test_roles_are_not_written_again_while_nothing_changes(world: OperatorWorld):
     """Lesson 45."""
     await world.add_policy()
     await world.settle()
-    roles = {one["metadata"]["name"]: one for one in await world.found(CLUSTER_ROLES)}
+    roles = {item["metadata"]["name"]: item for item in await world.found(CLUSTER_ROLES)}
     for _ in range(10):
         assert await world.step() == NOT_READY_S
     assert world.writes() == []
-    assert roles == {one["metadata"]["name"]: one for one in await world.found(CLUSTER_ROLES)}
+    assert roles == {item["metadata"]["name"]: item for item in await world.found(CLUSTER_ROLES)}
 
 
 async def test_a_service_monitor_is_made_once_its_kind_is_served(world: OperatorWorld):
@@ -359,7 +359,7 @@ async def test_an_image_in_half_stops_one_state_and_takes_nothing_away(
         "nvidia-dcgm-exporter"
     }
     status = await world.status_of()
-    (error,) = [one for one in status["conditions"] if one["type"] == "Error"]
+    (error,) = [condition for condition in status["conditions"] if condition["type"] == "Error"]
     assert error["message"].startswith("ClusterPolicy is not ready; states not ready: [state-mig")
     assert "MIG_MANAGER_IMAGE" in error["message"]
 
@@ -395,7 +395,9 @@ async def test_the_policy_waits_for_the_labels_of_nodes_with_a_gpu(world: Operat
     await world.settle()
     assert (await world.conditions_of())["Error"] == ("True", "OperandNotReady")
     status = await world.status_of()
-    assert any("no labels of it yet: n2" in one["message"] for one in status["conditions"])
+    assert any(
+        "no labels of it yet: n2" in condition["message"] for condition in status["conditions"]
+    )
     await world.label("n2", {NVIDIA_PRESENT_LABEL: "true", **UBUNTU.labels()})
     await world.ready()
     assert (await world.conditions_of())["Ready"] == ("True", "Reconciled")
@@ -405,10 +407,10 @@ async def test_a_group_that_joins_changes_no_other_groups_objects(world: Operato
     """NVIDIA's operator installs drivers anew on all nodes (#328, #433)."""
     await world.add_policy()
     await world.ready()
-    before = {one["metadata"]["name"]: one for one in await world.found(DAEMON_SETS)}
+    before = {item["metadata"]["name"]: item for item in await world.found(DAEMON_SETS)}
     await world.add_node("r1", software=RHEL)
     await world.settle()
-    after = {one["metadata"]["name"]: one for one in await world.found(DAEMON_SETS)}
+    after = {item["metadata"]["name"]: item for item in await world.found(DAEMON_SETS)}
     assert {"nvidia-driver-daemonset-rhel9-cri-o"} <= after.keys() - before.keys()
     assert {name: after[name] for name in before} == before
 
@@ -426,7 +428,9 @@ async def test_of_two_policies_the_older_one_counts_and_the_other_says_so(
         "Ready": ("False", "Error"),
         "Error": ("True", "ReconcileFailed"),
     }
-    assert any("ClusterPolicy gpus is older" in one["message"] for one in status["conditions"])
+    assert any(
+        "ClusterPolicy gpus is older" in condition["message"] for condition in status["conditions"]
+    )
     assert (await world.status_of("gpus"))["state"] == "ready"
     await world.client.delete(CLUSTER_POLICIES, "gpus")
     await world.ready()

@@ -57,15 +57,17 @@ async def test_the_end_takes_labels_then_daemon_sets_then_what_pods_needed():
         assert await world.names() == before
         status = await world.status_of()
         assert status["state"] == "notReady"
-        assert any("labels on nodes n1" in one["message"] for one in status["conditions"])
+        assert any(
+            "labels on nodes n1" in condition["message"] for condition in status["conditions"]
+        )
         world.labelled = []
         await world.settle()
         left = await world.names()
-        assert {one for one in left if one[0] == "DaemonSet"} == {
+        assert {item for item in left if item[0] == "DaemonSet"} == {
             ("DaemonSet", "nvidia-dcgm-exporter")
         }
-        assert {one for one in left if one[0] != "DaemonSet"} == {
-            one for one in before if one[0] != "DaemonSet"
+        assert {item for item in left if item[0] != "DaemonSet"} == {
+            item for item in before if item[0] != "DaemonSet"
         }
         await world.client.merge_patch(
             DAEMON_SETS,
@@ -100,7 +102,9 @@ async def test_the_end_waits_for_what_drivers_have_but_not_for_what_no_driver_ha
         await world.client.delete(CLUSTER_POLICIES, "gpus")
         await world.settle()
         status = await world.status_of()
-        assert any(f"DaemonSet {name}" in one["message"] for one in status["conditions"])
+        assert any(
+            f"DaemonSet {name}" in condition["message"] for condition in status["conditions"]
+        )
         forgotten = {"metadata": {"labels": {POLICY_DRIVER_LABEL: "forgotten"}}}
         await world.client.merge_patch(DAEMON_SETS, forgotten, name=name, **place)
         await world.settle()

@@ -232,7 +232,7 @@ async def test_nothing_is_written_twice_while_the_watch_is_behind(world: World):
 async def test_only_our_condition_is_owned(world: World):
     await show(world, FATAL)
     seen = await world.client.get(GPU_DEVICES, dict[str, Any], "n1-0")
-    managers = {one["manager"]: one["fieldsV1"] for one in seen["metadata"]["managedFields"]}
+    managers = {field["manager"]: field["fieldsV1"] for field in seen["metadata"]["managedFields"]}
     assert list(managers[FIELD_MANAGER]["f:status"]) == ["f:conditions"]
 
 

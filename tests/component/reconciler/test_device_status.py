@@ -238,6 +238,8 @@ async def test_a_refused_write_raises_and_the_next_attempt_succeeds(
 async def test_only_state_and_units_are_ours(cluster: Cluster):
     await cluster.reconcile_device()
     seen = await cluster.client.get(GPU_DEVICES, dict[str, Any], "n1-0")
-    (ours,) = [one for one in seen["metadata"]["managedFields"] if one["manager"] == FIELD_MANAGER]
+    (ours,) = [
+        field for field in seen["metadata"]["managedFields"] if field["manager"] == FIELD_MANAGER
+    ]
     assert ours["subresource"] == "status"
     assert ours["fieldsV1"]["f:status"].keys() == {"f:state", "f:units"}

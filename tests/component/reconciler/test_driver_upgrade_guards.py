@@ -96,7 +96,7 @@ async def test_pods_stay_where_the_revision_that_follows_has_the_same_configurat
         await run.step()
         await run.until("upgrade-done")
         assert await run.driver_revisions() == {"n0": "r3"}
-        assert [one["metadata"]["name"] for one in await run.pods(TEAM)] == [pod]
+        assert [item["metadata"]["name"] for item in await run.pods(TEAM)] == [pod]
 
 
 async def test_a_node_whose_clock_is_behind_gets_its_driver_and_loses_one_validator_at_most():

@@ -13,7 +13,7 @@ CPU = "cpu"
 
 async def the_pod(run: UpgradeRun, name: str) -> DriverProcess:
     (uid,) = [
-        one["metadata"]["uid"] for one in await run.pods(TEAM) if one["metadata"]["name"] == name
+        item["metadata"]["uid"] for item in await run.pods(TEAM) if item["metadata"]["name"] == name
     ]
     return DriverProcess(command="python3", namespace=TEAM, pod=name, uid=uid)
 
@@ -26,9 +26,9 @@ async def test_pod_without_a_device_that_has_the_driver_open_leaves_first():
         await run.until("pod-deletion-required")
         await run.step()
         staying = [
-            one for one in await run.pods(TEAM) if "deletionTimestamp" not in one["metadata"]
+            pod for pod in await run.pods(TEAM) if "deletionTimestamp" not in pod["metadata"]
         ]
-        assert [one["metadata"]["name"] for one in staying] == [idle]
+        assert [item["metadata"]["name"] for item in staying] == [idle]
         assert run.reports.by_node()["n0"].message == f"evicts {TEAM}/{user}"
 
 
@@ -74,7 +74,7 @@ async def test_process_that_comes_once_the_pods_are_gone_keeps_the_agent_and_the
         run.found["n0"] = [DriverProcess(command="nvidia-smi")]
         await run.until("upgrade-failed")
         assert await run.driver_revisions() == {"n0": "r1"}
-        assert any("agent" in one["metadata"]["name"] for one in await run.pods(NAMESPACE))
+        assert any("agent" in pod["metadata"]["name"] for pod in await run.pods(NAMESPACE))
 
 
 async def test_pod_of_a_daemon_set_without_a_deploy_label_is_named():

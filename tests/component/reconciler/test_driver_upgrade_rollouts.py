@@ -42,7 +42,7 @@ async def test_devices_are_withheld_first_and_the_agent_leaves_before_the_driver
         await run.until("upgrade-done")
         seen = run.observer.order["n0"]
         assert seen.index("withheld") < seen.index("cordon-required") < seen.index("cordoned")
-        assert [one for one in seen if one.endswith("required")] == [
+        assert [item for item in seen if item.endswith("required")] == [
             "upgrade-required",
             "cordon-required",
             "wait-for-jobs-required",
@@ -51,10 +51,10 @@ async def test_devices_are_withheld_first_and_the_agent_leaves_before_the_driver
             "validation-required",
             "uncordon-required",
         ]
-        names = sorted(one["metadata"]["name"].partition("-")[0] for one in await run.pods())
+        names = sorted(pod["metadata"]["name"].partition("-")[0] for pod in await run.pods())
         await run.tick()
         await run.tick()
-        names = sorted(one["metadata"]["name"].partition("-")[0] for one in await run.pods())
+        names = sorted(pod["metadata"]["name"].partition("-")[0] for pod in await run.pods())
         assert names == ["agent", "driver", "validator"]
         assert AGENT_DEPLOY_LABEL not in (await run.node("n0"))["metadata"]["labels"]
 
@@ -82,8 +82,8 @@ async def test_a_budget_that_refuses_holds_its_node_up_until_it_allows():
         assert (entry.node, entry.state) == ("n0", "pod-deletion-required")
         assert entry.reason == "EvictionRefused"
         assert f"{TEAM}/{pod}: budget train allows no disruption now: 1 healthy" in entry.message
-        assert [one["metadata"]["name"] for one in await run.pods(TEAM)] == [pod]
-        told = [one.note for one in run.recorder.taken() if "EvictionRefused" in one.note]
+        assert [item["metadata"]["name"] for item in await run.pods(TEAM)] == [pod]
+        told = [item.note for item in run.recorder.taken() if "EvictionRefused" in item.note]
         assert len(told) == 1
         await run.allow(1)
         await run.until("upgrade-done")
@@ -114,10 +114,10 @@ async def test_two_pods_of_one_budget_leave_one_after_the_other():
         await run.until("pod-deletion-required", node="n0")
         await run.look()
         pods = await run.pods(TEAM)
-        leaving = [one for one in pods if one["metadata"].get("deletionTimestamp")]
+        leaving = [pod for pod in pods if pod["metadata"].get("deletionTimestamp")]
         assert (len(pods), len(leaving)) == (2, 1)
         await run.step()
-        assert [one.reason for one in run.reports.entries()] == ["EvictionRefused"]
+        assert [entry.reason for entry in run.reports.entries()] == ["EvictionRefused"]
         await run.allow(1)
         await run.until("upgrade-done")
 
@@ -135,8 +135,8 @@ async def test_a_node_that_failed_takes_no_slot_and_recovers():
         (entry,) = run.reports.entries()
         assert entry.reason == "DriverCrashes"
         assert "no module for this kernel" in entry.message
-        warnings = [one for one in run.recorder.taken() if one.type == "Warning"]
-        assert [one.reason for one in warnings] == ["GPUDriverUpgradeFailed"]
+        warnings = [item for item in run.recorder.taken() if item.type == "Warning"]
+        assert [warning.reason for warning in warnings] == ["GPUDriverUpgradeFailed"]
         assert run.observer.most_away == 2
         run.broken.clear()
         await run.until("upgrade-done")
@@ -156,9 +156,11 @@ async def test_a_driver_pod_without_a_place_concerns_its_node_only():
         for _ in range(60):
             await run.step()
         revisions = {
-            one["metadata"]["labels"]["for"]: one["metadata"]["labels"]["controller-revision-hash"]
-            for one in await run.pods(NAMESPACE)
-            if "for" in one["metadata"]["labels"]
+            item["metadata"]["labels"]["for"]: item["metadata"]["labels"][
+                "controller-revision-hash"
+            ]
+            for item in await run.pods(NAMESPACE)
+            if "for" in item["metadata"]["labels"]
         }
         assert revisions == {"n0": "r2", "n1": "r1", "n2": "r2"}
         (entry,) = run.reports.entries()
@@ -239,18 +241,18 @@ async def test_a_node_with_the_label_to_skip_it_is_left_alone():
         await run.step()
         await run.until("upgrade-done", node="n1")
         assert (await run.driver_revisions())["n0"] == "r1"
-        assert [one.reason for one in run.reports.entries()] == ["UpgradeSkipped"]
+        assert [entry.reason for entry in run.reports.entries()] == ["UpgradeSkipped"]
 
 
 async def test_an_upgrade_that_is_requested_replaces_a_driver_that_is_up_to_date():
     async with an_upgrade_run(1) as run:
-        before = [one["metadata"]["uid"] for one in await run.pods(NAMESPACE)]
+        before = [pod["metadata"]["uid"] for pod in await run.pods(NAMESPACE)]
         patch = {"metadata": {"annotations": {UPGRADE_REQUESTED_ANNOTATION: "true"}}}
         await run.client.merge_patch(NODES, patch, name="n0")
         await run.step()
         await run.until("upgrade-done")
         await run.tick()
-        after = [one["metadata"]["uid"] for one in await run.pods(NAMESPACE)]
+        after = [pod["metadata"]["uid"] for pod in await run.pods(NAMESPACE)]
         assert not set(before) & set(after)
 
 
@@ -258,14 +260,14 @@ async def test_where_only_the_driver_pod_changes_it_restarts_and_pods_stay():
     """The validator has passed with the driver pod before, so it checks again."""
     async with an_upgrade_run(1) as run:
         pod = await run.add_pod("n0")
-        before = {one["metadata"]["name"] for one in await run.pods(NAMESPACE)}
+        before = {item["metadata"]["name"] for item in await run.pods(NAMESPACE)}
         await run.roll_out(2, digest="d1")
         await run.step()
         await run.until("upgrade-done")
         assert await run.driver_revisions() == {"n0": "r2"}
-        assert [one["metadata"]["name"] for one in await run.pods(TEAM)] == [pod]
-        stayed = before & {one["metadata"]["name"] for one in await run.pods(NAMESPACE)}
-        assert [one.partition("-")[0] for one in stayed] == ["agent"]
+        assert [item["metadata"]["name"] for item in await run.pods(TEAM)] == [pod]
+        stayed = before & {item["metadata"]["name"] for item in await run.pods(NAMESPACE)}
+        assert [item.partition("-")[0] for item in stayed] == ["agent"]
         assert await run.marks("n0") == set()
 
 
@@ -295,7 +297,7 @@ async def test_a_pod_with_a_claim_of_a_device_leaves_too():
         await run.client.merge_patch(NODES, patch, name="n0")
         await run.step()
         await run.until("upgrade-done")
-        left = [one["metadata"]["name"] for one in await run.pods(TEAM)]
+        left = [item["metadata"]["name"] for item in await run.pods(TEAM)]
         assert (pod in left, left) == (False, [other])
 
 
@@ -340,7 +342,7 @@ async def test_each_driver_has_its_own_numbers_and_entries():
         await run.roll_out(2)
         for _ in range(3):
             await run.step()
-        assert {one.node for one in run.reports.entries("a")} == {"n0", "n1"}
+        assert {entry.node for entry in run.reports.entries("a")} == {"n0", "n1"}
         assert run.reports.entries("b") == run.reports.entries() == ()
         assert (run.reports.counts["a"].managed, run.reports.counts["a"].in_progress) == (2, 1)
         await run.until("upgrade-done", "")
@@ -386,7 +388,7 @@ async def test_a_node_that_cannot_be_written_holds_no_other_up():
         assert (await run.driver_revisions())["n0"] == "r1"
         for _ in range(60):
             await run.step()
-        tried = [one for one in run.api.requests.writes() if one.path.endswith("nodes/n0")]
+        tried = [write for write in run.api.requests.writes() if write.path.endswith("nodes/n0")]
         assert len(tried) < 20
         run.api.faults.clear()
         await run.until("upgrade-required", node="n0")

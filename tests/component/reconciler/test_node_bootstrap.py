@@ -55,7 +55,7 @@ async def test_operands_are_waited_for_and_shown_where_they_exist(world: World):
     status = await world.inventory()
     assert status["phase"] == "Monitoring"
     message = "pod gpu-operator/nvidia-dcgm-exporter-n1 is not ready"
-    operands = {one["name"]: one for one in status["operands"]}
+    operands = {operand["name"]: operand for operand in status["operands"]}
     since = operands["gfd"].pop("since")
     assert operands["gfd"] == {"name": "gfd", "ready": True, "reason": "Ready"}
     assert operands["dcgm-exporter"] == {
@@ -72,7 +72,7 @@ async def test_operands_are_waited_for_and_shown_where_they_exist(world: World):
     status = await world.inventory()
     assert status["phase"] == "Ready"
     # Since when it is as it is; a look that finds no change keeps the time.
-    times = {one["name"]: one["since"] for one in status["operands"]}
+    times = {operand["name"]: operand["since"] for operand in status["operands"]}
     assert times["gfd"] == since
     assert times["dcgm-exporter"] > since
 
@@ -283,7 +283,9 @@ async def test_only_our_fields_are_written(world: World):
     await world.process.look(times=3)
     seen = await world.client.get(GPU_NODE_INVENTORIES, dict[str, object], "n1")
     assert isinstance(seen["metadata"], dict)
-    (ours,) = [one for one in seen["metadata"]["managedFields"] if one["manager"] == FIELD_MANAGER]
+    (ours,) = [
+        field for field in seen["metadata"]["managedFields"] if field["manager"] == FIELD_MANAGER
+    ]
     assert ours["fieldsV1"]["f:status"].keys() == {"f:phase", "f:conditions", "f:operands"}
     assert seen["status"]["devices"] == ["n1-0", "n1-1"]  # type: ignore[index]  # JSON
 
@@ -302,11 +304,11 @@ async def test_after_a_restart_a_ready_node_stays_ready_and_nothing_is_written(w
 async def test_the_times_of_conditions_move_with_their_status_only(world: World):
     await world.run_operand(GFD)
     await world.process.look(times=3)
-    before = {one["type"]: one for one in (await world.inventory())["conditions"]}
+    before = {condition["type"]: condition for condition in (await world.inventory())["conditions"]}
     world.time.seconds += 1000
     await world.run_operand(GFD, ready=False)
     await world.process.look(times=3)
-    after = {one["type"]: one for one in (await world.inventory())["conditions"]}
+    after = {condition["type"]: condition for condition in (await world.inventory())["conditions"]}
     moved = {
         type_
         for type_ in before

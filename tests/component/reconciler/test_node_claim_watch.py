@@ -129,7 +129,7 @@ class Run:
 
     def reasons(self) -> list[tuple[str, str]]:
         """Return kind and reason of the Events since the last call."""
-        return [(one.regarding.kind, one.reason) for one in self.recorder.taken()]
+        return [(item.regarding.kind, item.reason) for item in self.recorder.taken()]
 
     async def lose(self, claim: ClaimFacts) -> None:
         """Show that a NodeClaim, whose last state this is, was deleted."""

@@ -30,7 +30,9 @@ async def test_the_pods_get_their_units_before_the_taint_goes_and_their_gates_go
     async with a_scaling_run("p", "q") as run:
         assert await run.process.hand_over() is None
         writes = [
-            (one.method, one.path) for one in run.api.requests.writes() if one.method != "GET"
+            (write.method, write.path)
+            for write in run.api.requests.writes()
+            if write.method != "GET"
         ]
         pods = [("PATCH", f"/api/v1/namespaces/default/pods/{name}") for name in ("p", "q")]
         signal = f"/api/v1/namespaces/gpu-control-plane/pods/scale-{REQUEST}"
@@ -252,7 +254,9 @@ async def test_a_reservation_that_is_nearly_over_is_extended_before_the_taint_go
         run.api.faults.fail("PATCH", "/nodes/n1", 500)
         with pytest.raises(KubeError):
             await run.process.hand_over()
-        ((uid, before),) = [(one.uid, one) for one in run.process.reader.reservations()]
+        ((uid, before),) = [
+            (reservation.uid, reservation) for reservation in run.process.reader.reservations()
+        ]
         ttl_s = before.expires_at - before.created_at
         run.process.clock.offset_s += ttl_s * 0.7
         await run.process.settle()

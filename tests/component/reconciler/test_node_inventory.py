@@ -59,7 +59,7 @@ async def test_the_condition_that_matters_most_is_the_first_one_from_the_start(
     await caches.settle()
     conditions = (await caches.inventory()).status.conditions or []
     types = ["ReadyForPooling", "ManagedDisabled", "InventoryIncomplete"]
-    assert [one.type for one in conditions] == types
+    assert [item.type for item in conditions] == types
     assert (conditions[0].status, conditions[0].reason) == ("Unknown", "Validating")
 
     judged = {"status": "True", "reason": "Ready", "message": "ready"}
@@ -80,7 +80,7 @@ async def test_the_condition_that_matters_most_is_the_first_one_from_the_start(
     await caches.label_all({"gpu.deckhouse.io/enabled": "false"})
     await caches.settle()
     conditions = (await caches.inventory()).status.conditions or []
-    assert [one.type for one in conditions] == [*types, "DriverMissing"]
+    assert [item.type for item in conditions] == [*types, "DriverMissing"]
     assert (conditions[0].status, conditions[0].reason) == ("True", "Ready")
 
 
@@ -158,7 +158,7 @@ async def test_links_lead_to_the_other_devices_of_the_node(caches: InventoryRun)
     await caches.publish(agent_feature("n1", devices, heartbeat=caches.now()))
     await caches.settle()
     links = (await caches.gpu("n1-0000-18-00.0")).status.links or []
-    assert [(one.peer, one.type, one.count) for one in links] == [
+    assert [(link.peer, link.type, link.count) for link in links] == [
         ("n1-0000:17:00.0", "NVLink", 18),
         ("n1-0000:19:00.0", "NVLink", 18),
     ]
@@ -350,5 +350,8 @@ async def test_long_node_names_give_distinct_devices(caches: InventoryRun):
     await caches.settle(*names)
     devices = await caches.gpus()
     assert len(devices) == 4
-    assert {one.status.node_name for one in devices.values()} == set(names)
-    assert {one.status.pci.address for one in devices.values()} == {address_of(0), address_of(1)}
+    assert {device.status.node_name for device in devices.values()} == set(names)
+    assert {device.status.pci.address for device in devices.values()} == {
+        address_of(0),
+        address_of(1),
+    }

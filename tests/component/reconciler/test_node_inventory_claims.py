@@ -36,7 +36,7 @@ def claims(node: str, *uuids: str) -> dict[str, Any]:
 
 
 def usable(caches: InventoryRun) -> dict[str, bool]:
-    return {str(one.facts.name): one.is_usable for one in caches.index.devices.all()}
+    return {str(device.facts.name): device.is_usable for device in caches.index.devices.all()}
 
 
 def duplicates_told(caches: InventoryRun) -> list[tuple[str, str]]:
@@ -44,11 +44,11 @@ def duplicates_told(caches: InventoryRun) -> list[tuple[str, str]]:
 
 
 async def shown(caches: InventoryRun) -> dict[str, str]:
-    return {name: one.status.uuid for name, one in (await caches.gpus()).items()}
+    return {name: item.status.uuid for name, item in (await caches.gpus()).items()}
 
 
 def instances_of(device: GPUDevice) -> list[str]:
-    return [one.uuid for one in device.status.mig.instances or ()]
+    return [instance.uuid for instance in device.status.mig.instances or ()]
 
 
 async def test_node_that_tells_of_all_uuids_of_another_takes_nothing_away(caches: InventoryRun):

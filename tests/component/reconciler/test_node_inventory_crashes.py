@@ -39,8 +39,11 @@ async def test_a_node_that_was_half_taken_in_is_taken_in(
     await die_at(caches, write, is_carried_out=is_carried_out)
     await caches.settle()
     devices = await caches.gpus()
-    assert {one.status.uuid for one in devices.values()} == {uuid_of("n1", 0), uuid_of("n1", 1)}
-    assert all(condition(one, "Stale")[0] == "False" for one in devices.values())
+    assert {device.status.uuid for device in devices.values()} == {
+        uuid_of("n1", 0),
+        uuid_of("n1", 1),
+    }
+    assert all(condition(device, "Stale")[0] == "False" for device in devices.values())
     assert (await caches.inventory()).status.devices == sorted(devices)
 
 
@@ -61,7 +64,7 @@ async def test_devices_half_exchanged_are_exchanged(
     await die_at(caches, write, is_carried_out=is_carried_out)
     await caches.settle()
     devices = await caches.gpus()
-    assert {name: one.status.uuid for name, one in devices.items()} == {
+    assert {name: item.status.uuid for name, item in devices.items()} == {
         "n1-0000-17-00.0": "GPU-new",
         "n1-0000-19-00.0": uuid_of("n1", 2),
     }

@@ -30,7 +30,7 @@ async def taken_in(caches: InventoryRun) -> None:
 
 async def inventories(caches: InventoryRun) -> list[str]:
     listed = await caches.client.list_(GPU_NODE_INVENTORIES, dict[str, Any])
-    return [one["metadata"]["name"] for one in listed.items]
+    return [item["metadata"]["name"] for item in listed.items]
 
 
 async def test_node_that_is_gone_takes_its_devices_with_it_after_a_grace(caches: InventoryRun):
@@ -82,10 +82,10 @@ async def test_node_that_is_made_again_keeps_its_devices(caches: InventoryRun):
     caches.time.seconds += GRACE_S
     assert await caches.settle() == 0
     after = await caches.gpus()
-    uids = {name: one.metadata.uid for name, one in before.items()}
-    assert {name: one.metadata.uid for name, one in after.items()} == uids
+    uids = {name: item.metadata.uid for name, item in before.items()}
+    assert {name: item.metadata.uid for name, item in after.items()} == uids
     assert after[DEVICE].assignment == "a"
-    assert all(one.metadata.owner_references is None for one in after.values())
+    assert all(item.metadata.owner_references is None for item in after.values())
 
 
 async def test_grace_begins_again_when_the_node_goes_again(caches: InventoryRun):
@@ -126,6 +126,8 @@ async def test_objects_that_a_node_owns_are_taken_from_it(caches: InventoryRun):
         await caches.client.create(resource, body)
     await taken_in(caches)
     for holder in (await caches.gpu(DEVICE), await caches.inventory()):
-        owners = [(one.kind, one.name) for one in holder.metadata.owner_references or ()]
+        owners = [
+            (reference.kind, reference.name) for reference in holder.metadata.owner_references or ()
+        ]
         assert owners == [("ConfigMap", "mine")]
     assert await caches.settle() == 0

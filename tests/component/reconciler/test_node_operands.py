@@ -66,7 +66,7 @@ class Cluster:
 
 def names_of(settings: BootstrapOperands, *kinds: str) -> set[tuple[str, str]]:
     objects = build_operands(settings, ServedKinds(kinds=frozenset(kinds)))
-    return {(one["kind"], one["metadata"]["name"]) for one in objects}
+    return {(object_["kind"], object_["metadata"]["name"]) for object_ in objects}
 
 
 @pytest.fixture
@@ -83,18 +83,19 @@ async def test_every_object_is_written_once(cluster: Cluster):
     assert not cluster.events.events
 
 
-@pytest.mark.parametrize("settings", [pytest.param(one, id=name) for name, one in CASES.items()])
+@pytest.mark.parametrize("settings", [pytest.param(item, id=name) for name, item in CASES.items()])
 async def test_a_change_of_settings_is_one_write_an_object(
     cluster: Cluster, settings: BootstrapOperands
 ):
     """Among the writes are deletions of what the settings no longer ask for."""
     await cluster.lead(ALL_ON)
     before = {
-        (one["kind"], one["metadata"]["name"]): one for one in build_operands(ALL_ON, ServedKinds())
+        (operand["kind"], operand["metadata"]["name"]): operand
+        for operand in build_operands(ALL_ON, ServedKinds())
     }
     after = {
-        (one["kind"], one["metadata"]["name"]): one
-        for one in build_operands(settings, ServedKinds())
+        (operand["kind"], operand["metadata"]["name"]): operand
+        for operand in build_operands(settings, ServedKinds())
     }
     changes = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     assert await cluster.lead(settings) == len(changes)
@@ -207,7 +208,7 @@ async def test_a_namespace_that_is_missing_is_told_once_and_stops_nothing(cluste
         dict[str, Any],
         label_selector=OPERAND_LABEL,
     )
-    assert {one["metadata"]["name"] for one in live.items} == {
+    assert {item["metadata"]["name"] for item in live.items} == {
         "gpu-node-validator",
         "gpu-feature-discovery",
     }

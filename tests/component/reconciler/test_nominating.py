@@ -52,7 +52,7 @@ def deciding(
 
 
 def names(nominating: NominationWriter) -> list[str]:
-    return [one.pod.name for one in nominating.due()]
+    return [item.pod.name for item in nominating.due()]
 
 
 def held(allocation_state: AllocationState, count: int) -> list[PodFacts]:
@@ -72,7 +72,7 @@ def test_all_but_the_head_of_a_long_queue_are_nominated_to_the_node_of_their_res
     held(allocation_state, 4)
     due = deciding(allocation_state, head=1).due()
     want = [("p003", "n2"), ("p002", "n2"), ("p001", "n1")]
-    assert [(one.pod.name, one.node) for one in due] == want
+    assert [(item.pod.name, item.node) for item in due] == want
 
 
 def test_the_head_of_the_queue_are_the_pods_of_the_highest_priority():

@@ -27,7 +27,7 @@ async def world() -> AsyncIterator[OperatorWorld]:
 
 
 async def daemon_sets(world: OperatorWorld) -> set[str]:
-    return {one["metadata"]["name"] for one in await world.found(DAEMON_SETS)}
+    return {item["metadata"]["name"] for item in await world.found(DAEMON_SETS)}
 
 
 async def test_each_driver_has_daemon_sets_for_its_own_nodes(world: OperatorWorld):
@@ -37,7 +37,7 @@ async def test_each_driver_has_daemon_sets_for_its_own_nodes(world: OperatorWorl
     await world.add_driver("blue", nodeSelector={"pool": "blue"})
     await world.add_driver("red", nodeSelector={"pool": "red"})
     await world.settle()
-    assert {one.split("-")[3] for one in await daemon_sets(world)} == {"blue", "red"}
+    assert {set_.split("-")[3] for set_ in await daemon_sets(world)} == {"blue", "red"}
     status = await world.driver_status("blue")
     assert status["state"] == "notReady"
     assert conditions_in(status)["Error"] == ("True", "OperandNotReady")
@@ -57,7 +57,9 @@ async def test_a_driver_waits_for_the_owner_label_of_its_nodes(world: OperatorWo
     await world.ready()
     status = await world.driver_status("blue")
     assert conditions_in(status)["Error"] == ("True", "OperandNotReady")
-    assert any("no labels of it yet: u2" in one["message"] for one in status["conditions"])
+    assert any(
+        "no labels of it yet: u2" in condition["message"] for condition in status["conditions"]
+    )
     await world.label_node("u2", **{DRIVER_OWNER_LABEL: "blue"})
     await world.ready()
     assert conditions_in(await world.driver_status("blue"))["Ready"] == ("True", "Reconciled")
@@ -76,7 +78,7 @@ async def test_without_the_policys_word_a_driver_is_switched_off_and_has_nothing
     assert await world.names() == set()
     status = await world.driver_status("blue")
     assert status["state"] == "disabled"
-    assert any("useNvidiaDriverCRD" in one["message"] for one in status["conditions"])
+    assert any("useNvidiaDriverCRD" in condition["message"] for condition in status["conditions"])
 
 
 async def test_two_that_select_one_node_say_so_and_touch_nothing(world: OperatorWorld):
@@ -92,7 +94,7 @@ async def test_two_that_select_one_node_say_so_and_touch_nothing(world: Operator
         status = await world.driver_status(name)
         assert status["state"] == "notReady"
         assert conditions_in(status)["Error"] == ("True", "ConflictingNodeSelector")
-        assert any("blue, green" in one["message"] for one in status["conditions"])
+        assert any("blue, green" in condition["message"] for condition in status["conditions"])
     # gpu-operator#2259: the conflict of two stopped a third one, too.
     await world.add_node("r1", owner="red", pool="red")
     await world.add_driver("red", nodeSelector={"pool": "red"})
@@ -129,7 +131,7 @@ async def test_a_driver_without_a_node_says_why(world: OperatorWorld):
     await world.settle()
     status = await world.driver_status("blue")
     assert conditions_in(status)["Ready"] == ("True", "NoGPUNodes")
-    assert any("selects no node" in one["message"] for one in status["conditions"])
+    assert any("selects no node" in condition["message"] for condition in status["conditions"])
 
 
 async def test_a_missing_secret_is_named_by_the_pod_that_waits_for_it(world: OperatorWorld):
@@ -165,7 +167,7 @@ async def test_a_deleted_driver_leaves_nothing_and_no_other_drivers_objects_go(
     assert left
     assert not [name for _, name in left if "blue" in name]
     listing = await world.found(NVIDIA_DRIVERS, selector=None)
-    assert [one["metadata"]["name"] for one in listing] == ["red"]
+    assert [item["metadata"]["name"] for item in listing] == ["red"]
 
 
 async def test_pods_of_the_policys_driver_stay_for_the_drivers_that_take_over(
@@ -189,7 +191,9 @@ async def test_pods_of_the_policys_driver_stay_for_the_drivers_that_take_over(
         assert propagations["nvidia-driver-daemonset-ubuntu24.04"] == "Orphan"
         await world.ready()
         assert (await world.status_of())["state"] == "ready"
-        assert [one for one in await daemon_sets(world) if one.startswith("nvidia-gpu-driver-blue")]
+        assert [
+            set_ for set_ in await daemon_sets(world) if set_.startswith("nvidia-gpu-driver-blue")
+        ]
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ class World:
         client: Any = self.admitting
         self.applier = ObjectApplier(
             client,
-            {one.kind: one for one in (DAEMON_SETS, SERVICE_MONITORS)},
+            {item.kind: item for item in (DAEMON_SETS, SERVICE_MONITORS)},
             field_manager="test",
             recorder=self.events,
             now=self.clock.instant,

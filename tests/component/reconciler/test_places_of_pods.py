@@ -73,10 +73,15 @@ def rule(key: str = ZONE, **changes) -> Json:
 
 async def required(run: ScalingRun) -> list[list[tuple[str, str, list[str]]]]:
     """Return the required terms of the only signal."""
-    (signal,) = [one for one in await run.signals() if one["metadata"]["name"].startswith("scale-")]
+    (signal,) = [
+        item for item in await run.signals() if item["metadata"]["name"].startswith("scale-")
+    ]
     affinity = signal["spec"].get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED, {})
     return [
-        [(one["key"], one["operator"], one.get("values", [])) for one in term["matchExpressions"]]
+        [
+            (expression["key"], expression["operator"], expression.get("values", []))
+            for expression in term["matchExpressions"]
+        ]
         for term in affinity.get("nodeSelectorTerms", [])
     ]
 
@@ -203,7 +208,9 @@ async def test_a_bound_claim_is_read_once_while_its_pod_waits(run: ScalingRun):
     for _ in range(3):
         await run.look()
     reads = [
-        one for one in run.api.requests if "persistentvolume" in one.path and one.method == "GET"
+        request
+        for request in run.api.requests
+        if "persistentvolume" in request.path and request.method == "GET"
     ]
     assert len(reads) == 2
 

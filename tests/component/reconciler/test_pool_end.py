@@ -89,7 +89,7 @@ async def test_pods_that_still_run_are_named_once_and_hold_it_up(cluster: Cluste
     await cluster.pool_status.reconcile(WHOLE)
     status = await cluster.status_of()
     assert status["phase"] == "Terminating"
-    (ready,) = [one for one in status["conditions"] if one["type"] == "Ready"]
+    (ready,) = [condition for condition in status["conditions"] if condition["type"] == "Ready"]
     assert (ready["status"], ready["reason"], ready["message"]) == ("False", "Terminating", text)
     await end_pod(cluster, "a")
     await release_devices(cluster)

@@ -27,7 +27,7 @@ async def test_three_pods_of_a_unit_get_two_nodes_of_two_devices(run: ScalingRun
     status = await run.status()
     assert (status["phase"], status["backend"]) == ("Scaling", "karpenter-signal")
     await run.look()
-    assert {one["phase"] for one in (await run.status())["requests"]} == {"Signalled"}
+    assert {request["phase"] for request in (await run.status())["requests"]} == {"Signalled"}
 
 
 async def test_another_look_asks_for_nothing_more(run: ScalingRun):

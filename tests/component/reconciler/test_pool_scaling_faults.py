@@ -44,7 +44,7 @@ async def goes_on(run: ScalingRun) -> None:
     for _ in range(3):
         await run.look()
     assert len(await run.ids()) == 2
-    assert all(one["status"].get("conditions") for one in await run.signals())
+    assert all(signal["status"].get("conditions") for signal in await run.signals())
     await run.delete_pods("a", "b", "c")
     await run.look()
     await run.look()

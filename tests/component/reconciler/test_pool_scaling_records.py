@@ -31,7 +31,7 @@ def metric(name: str, **labels: str) -> float:
 
 async def shapes_in_status(run: ScalingRun) -> list[tuple[str, int]]:
     shapes = (await run.status()).get("shapes", [])
-    return [(one["name"], one.get("failures", 0)) for one in shapes]
+    return [(shape["name"], shape.get("failures", 0)) for shape in shapes]
 
 
 async def a_launch_fails(run: ScalingRun) -> str:
@@ -52,11 +52,11 @@ async def test_weak_point_15_the_next_shape_is_taken_at_once_and_the_failed_one_
     await run.look()
     (id_,) = await run.ids()
     assert id_ != failed
-    requests = {one["id"]: one for one in (await run.status())["requests"]}
+    requests = {request["id"]: request for request in (await run.status())["requests"]}
     assert (requests[id_]["shape"], requests[id_]["phase"]) == ("other", "Planned")
     assert await shapes_in_status(run) == [("two", 1)]
     await run.look()
-    assert failed not in {one["id"] for one in (await run.status())["requests"]}
+    assert failed not in {request["id"] for request in (await run.status())["requests"]}
     assert await shapes_in_status(run) == [("two", 1)]
     grown = metric("gpu_scale_failures_total", reason="InsufficientCapacityError") - failures
     assert grown == 1
@@ -80,7 +80,10 @@ async def test_a_pod_whose_shapes_all_pause_says_so_on_pool_and_pod(run: Scaling
         await a_launch_fails(run)
         await run.look()
     status = await run.status()
-    conditions = {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
+    conditions = {
+        condition["type"]: (condition["status"], condition["reason"])
+        for condition in status["conditions"]
+    }
     assert conditions["ShapesAvailable"] == ("False", "BackingOff")
     assert (status["phase"], await run.ids()) == ("Blocked", [])
     assert metric("gpu_scale_waiting_pods", reason="BackingOff") == 1
@@ -93,9 +96,11 @@ async def test_a_signal_that_is_answered_within_a_minute_or_not(run: ScalingRun)
     await run.look()
     await run.look()
     shapes = (await run.status())["shapes"]
-    assert [(one["name"], one["reason"]) for one in shapes] == [("two", "NotAnswered")]
+    assert [(shape["name"], shape["reason"]) for shape in shapes] == [("two", "NotAnswered")]
     requests = (await run.status())["requests"]
-    assert [one["shape"] for one in requests if one["phase"] == "Signalled"] == ["other"]
+    assert [request["shape"] for request in requests if request["phase"] == "Signalled"] == [
+        "other"
+    ]
 
 
 async def add_node(run: ScalingRun) -> None:
@@ -116,8 +121,10 @@ async def add_node(run: ScalingRun) -> None:
 async def figures(run: ScalingRun) -> tuple[str, dict[str, tuple[int, str]]]:
     """Return what was spent, and devices and hours by state, of those that have any."""
     status = await run.status()
-    usage = {one["state"]: (one.get("devices", 0), one["deviceHours"]) for one in status["usage"]}
-    return status.get("spent", ""), {state: one for state, one in usage.items() if one[0]}
+    usage = {
+        item["state"]: (item.get("devices", 0), item["deviceHours"]) for item in status["usage"]
+    }
+    return status.get("spent", ""), {state: item for state, item in usage.items() if item[0]}
 
 
 async def test_a_node_is_counted_by_the_hour_and_a_new_process_goes_on(run: ScalingRun):
@@ -160,7 +167,7 @@ async def test_a_pool_at_rest_is_written_every_five_minutes_and_an_empty_one_nev
     for _ in range(30):
         await asyncio.sleep(60)
         await run.look()
-    assert 4 <= len([one for one in run.writes() if one.endswith("/status")]) <= 7
+    assert 4 <= len([write for write in run.writes() if write.endswith("/status")]) <= 7
 
 
 async def test_nodes_of_the_last_hour_outlast_their_claims_and_the_leader(run: ScalingRun):

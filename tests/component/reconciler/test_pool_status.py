@@ -24,7 +24,7 @@ GAUGES = [
 
 
 def ready(status: dict[str, Any]) -> dict[str, Any]:
-    (condition,) = [one for one in status["conditions"] if one["type"] == "Ready"]
+    (condition,) = [item for item in status["conditions"] if item["type"] == "Ready"]
     found: dict[str, Any] = condition
     return found
 
@@ -233,7 +233,7 @@ async def test_a_condition_of_somebody_else_stays_and_causes_no_writes(cluster: 
     assert cluster.writes() == []
     commit_to(cluster.allocation_state, a_pod_facts("c"))
     await cluster.reconcile_pool()
-    types = {one["type"] for one in (await cluster.status_of())["conditions"]}
+    types = {condition["type"] for condition in (await cluster.status_of())["conditions"]}
     assert types == {"Audited", "Ready", "Supported", "Misconfigured", "CapacityLow"}
 
 
@@ -270,9 +270,9 @@ async def test_only_our_field_manager_owns_what_we_write(cluster: Cluster):
     await cluster.reconcile_pool()
     seen = await cluster.client.get(GPU_POOLS, dict[str, Any], "whole")
     managers = {
-        one["manager"]
-        for one in seen["metadata"]["managedFields"]
-        if one.get("subresource") == "status"
+        field["manager"]
+        for field in seen["metadata"]["managedFields"]
+        if field.get("subresource") == "status"
     }
     assert managers == {FIELD_MANAGER}
 

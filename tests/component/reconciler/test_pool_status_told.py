@@ -18,7 +18,10 @@ async def change(cluster: Cluster, **spec: Any) -> None:
 
 
 async def conditions(cluster: Cluster) -> dict[str, str]:
-    return {one["type"]: one["status"] for one in (await cluster.status_of())["conditions"]}
+    return {
+        condition["type"]: condition["status"]
+        for condition in (await cluster.status_of())["conditions"]
+    }
 
 
 def shown(condition: str) -> float | None:

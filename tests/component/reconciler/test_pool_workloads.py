@@ -299,7 +299,7 @@ async def test_the_list_is_of_the_units_that_are_accounted_for(workloads: Worklo
     await workloads.cluster.add_pool("parts", allocation=allocation)
     for number, count in enumerate((3, 1)):
         instances = [
-            {"profile": "1g.10gb", "uuid": f"MIG-{number}-{one}"} for one in range(count)
+            {"profile": "1g.10gb", "uuid": f"MIG-{number}-{item}"} for item in range(count)
         ] + [{"profile": "2g.20gb", "uuid": f"MIG-{number}-other"}]
         await workloads.cluster.add_device(
             f"n1-{number + 2}", pool="parts", mig={"capable": True, "instances": instances}
@@ -328,7 +328,7 @@ async def test_a_device_that_is_still_partitioned_has_no_units_until_its_agent_m
         await cluster.report("n1-0", mig={"capable": True, "instances": None, **mig})
         await workloads.settle()
         config = await workloads.config()
-        assert [one for device in config.nodes["n1"] for one in config.units_of(device)] == units
+        assert [unit for device in config.nodes["n1"] for unit in config.units_of(device)] == units
         state = cluster.allocation_state.index.state(WHOLE)
         assert state.capacity().total == len(units)
 

@@ -41,7 +41,7 @@ class Cluster:
 
     async def addresses(self) -> list[str]:
         endpoints = (await self.slice())["endpoints"]
-        return [address for one in endpoints for address in one["addresses"]]
+        return [address for endpoint in endpoints for address in endpoint["addresses"]]
 
     def writes(self) -> int:
         found = len(self.api.requests.writes())
@@ -85,7 +85,7 @@ async def test_change_of_the_port_is_written(cluster: Cluster):
     await cluster.create_service()
     await cluster.lead(FIRST)
     await cluster.lead(replace(FIRST, port=9443))
-    assert [one["port"] for one in (await cluster.slice())["ports"]] == [9443]
+    assert [item["port"] for item in (await cluster.slice())["ports"]] == [9443]
 
 
 async def test_slice_is_found_by_its_service_and_goes_with_it(cluster: Cluster):

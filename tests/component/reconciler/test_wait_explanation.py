@@ -103,7 +103,9 @@ async def add_pod(
 
 async def condition(cluster: Cluster, name: str = "p") -> Json | None:
     pod = await cluster.client.get(PODS, Json, name, namespace="default")
-    found = [one for one in pod["status"].get("conditions", ()) if one["type"] == UNITS_CONDITION]
+    found = [
+        item for item in pod["status"].get("conditions", ()) if item["type"] == UNITS_CONDITION
+    ]
     assert len(found) <= 1
     return found[0] if found else None
 
@@ -224,7 +226,7 @@ async def test_new_figures_are_written_without_an_event_and_not_within_the_pause
     gaps = [after - before for before, after in itertools.pairwise(writes)]
     assert len(writes) >= 2
     assert min(gaps) >= PAUSE_S - 0.5, "they are noticed a quarter of a second late"
-    assert [one.reason for one in cluster.recorder.taken()] == ["GPUPodWaits"]
+    assert [item.reason for item in cluster.recorder.taken()] == ["GPUPodWaits"]
 
 
 async def test_all_pods_together_are_written_ten_times_a_second_at_most(cluster: Cluster):
@@ -330,7 +332,7 @@ async def test_other_conditions_of_the_pod_stay(cluster: Cluster):
     async with a_leader(cluster):
         await asyncio.sleep(SOON_S)
     pod = await cluster.client.get(PODS, Json, "p", namespace="default")
-    assert {one["type"] for one in pod["status"]["conditions"]} == {
+    assert {item["type"] for item in pod["status"]["conditions"]} == {
         "PodScheduled",
         UNITS_CONDITION,
     }
@@ -394,7 +396,7 @@ async def test_a_pod_that_is_gone_or_has_another_uid_by_now_is_left_alone(cluste
         await asyncio.sleep(SOON_S)
     assert (await said(cluster, "other"), await said(cluster)) == (None, ("False", "PodTooLarge"))
     assert failures() == before
-    assert [one.regarding.name for one in cluster.recorder.taken()] == ["p"]
+    assert [item.regarding.name for item in cluster.recorder.taken()] == ["p"]
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])

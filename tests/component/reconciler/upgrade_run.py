@@ -89,7 +89,10 @@ class Observer:
         meta = node["metadata"]
         name, annotations = meta["name"], meta.get("annotations") or {}
         conditions = (node.get("status") or {}).get("conditions") or ()
-        is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        is_ready = any(
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for condition in conditions
+        )
         is_cordoned = bool(node.get("spec", {}).get("unschedulable"))
         is_withheld = UNITS_WITHHELD_ANNOTATION in annotations
         is_away = kind != "DELETED" and (is_cordoned or is_withheld or not is_ready)
@@ -97,7 +100,7 @@ class Observer:
         self.most_away = max(self.most_away, len(self.away))
         seen = [(meta.get("labels") or {}).get(UPGRADE_STATE_LABEL, "")]
         seen += ["withheld"] * is_withheld + ["cordoned"] * is_cordoned
-        self.order[name] += [one for one in seen if one and one not in self.order[name]]
+        self.order[name] += [item for item in seen if item and item not in self.order[name]]
 
 
 @dataclass
@@ -210,7 +213,7 @@ class UpgradeRun:
 
     async def nodes(self) -> dict[str, Json]:
         listing = await self.client.list_(NODES, Json)
-        return {one["metadata"]["name"]: one for one in listing.items}
+        return {item["metadata"]["name"]: item for item in listing.items}
 
     async def pods(self, namespace: str | None = None) -> list[Json]:
         return (await self.client.list_(PODS, Json, namespace=namespace)).items
@@ -223,9 +226,9 @@ class UpgradeRun:
 
     async def driver_revisions(self) -> dict[str, str]:
         return {
-            one["spec"]["nodeName"]: one["metadata"]["labels"]["controller-revision-hash"]
-            for one in await self.pods(NAMESPACE)
-            if is_driver(one)
+            pod["spec"]["nodeName"]: pod["metadata"]["labels"]["controller-revision-hash"]
+            for pod in await self.pods(NAMESPACE)
+            if is_driver(pod)
         }
 
     def writes(self) -> int:
@@ -450,7 +453,7 @@ class UpgradeRun:
         meta, node = pod["metadata"], pod["spec"].get("nodeName")
         if is_driver(pod):
             self.loaded[node] = digest_of(pod)
-            self._unload(node, [one for one in pods if one["spec"].get("nodeName") == node])
+            self._unload(node, [item for item in pods if item["spec"].get("nodeName") == node])
         with contextlib.suppress(NotFound):
             await self.client.delete(
                 PODS, meta["name"], namespace=meta["namespace"], grace_period_s=0
@@ -459,13 +462,13 @@ class UpgradeRun:
     def _unload(self, node: str, pods: list[Json]) -> None:
         """Load a driver of another configuration than the one before: it is to come alone."""
         if self.loaded.get(node, self.digest) != self.digest:
-            holders = [one["metadata"]["name"] for one in pods if not is_driver(one)]
+            holders = [pod["metadata"]["name"] for pod in pods if not is_driver(pod)]
             assert not holders, f"the driver of {node} is unloaded, and {holders} hold it"
 
     async def _tick_node(self, node: Json, pods: list[Json]) -> None:
         name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
-        drivers = [one for one in pods if is_driver(one)]
-        is_loaded = any(is_ready(one) for one in drivers)
+        drivers = [pod for pod in pods if is_driver(pod)]
+        is_loaded = any(is_ready(item) for item in drivers)
         if not drivers and _runs_driver(node):
             self._unload(name, pods)
             await self._create_driver(name)
@@ -481,16 +484,16 @@ class UpgradeRun:
             "agent": labels.get(AGENT_DEPLOY_LABEL) != PAUSED_FOR_UPGRADE,
         }
         for kind, is_wanted in wanted.items():
-            found = [one for one in pods if one["metadata"]["name"].startswith(kind)]
+            found = [pod for pod in pods if pod["metadata"]["name"].startswith(kind)]
             if is_wanted and not found and (kind != "agent" or name not in self.unstaffed):
                 await self._create_own(kind, name)
-            for one in found:
+            for item in found:
                 if not is_wanted:
-                    await self.client.delete(PODS, one["metadata"]["name"], namespace=NAMESPACE)
-                elif not is_ready(one) and (
+                    await self.client.delete(PODS, item["metadata"]["name"], namespace=NAMESPACE)
+                elif not is_ready(item) and (
                     is_loaded if kind != "agent" else name not in self.agentless
                 ):
-                    await self._set_ready(NAMESPACE, one["metadata"]["name"])
+                    await self._set_ready(NAMESPACE, item["metadata"]["name"])
 
     async def _create_driver(self, node: str) -> None:
         meta = {
@@ -600,7 +603,9 @@ def digest_of(driver: Json) -> str:
 
 def is_ready(pod: Json) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
 
 
 @asynccontextmanager

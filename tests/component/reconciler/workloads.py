@@ -28,7 +28,7 @@ Json = dict[str, Any]
 class Recorded(RecordedEvents):
     def take(self) -> list[tuple[str, str, str]]:
         """Return object, reason and note of the Events since the last call."""
-        return [(one.regarding.name, one.reason, one.note) for one in self.taken()]
+        return [(item.regarding.name, item.reason, item.note) for item in self.taken()]
 
 
 class Workloads:

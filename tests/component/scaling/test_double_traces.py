@@ -14,7 +14,7 @@ RECORD = Path(__file__).parents[2] / "data" / "karpenter-traces.json"
 pytestmark = pytest.mark.looptime(noop_cycles=10)
 
 
-@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda item: item.name)
 async def test_a_trace_is_that_of_karpenter(tmp_path: Path, situation: Situation):
     async with a_scaling_cluster(tmp_path) as cluster:
         found = await trace_of(cluster, LoopClock(), situation)

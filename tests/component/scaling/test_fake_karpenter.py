@@ -101,7 +101,7 @@ class World:
 
     async def events(self, reason: str) -> list[Json]:
         found = (await self.client.list_(EVENTS, Json)).items
-        return [one for one in found if one["reason"] == reason]
+        return [item for item in found if item["reason"] == reason]
 
     async def remove_startup_taint(self, node: str) -> None:
         await self.client.merge_patch(NODES, {"spec": {"taints": None}}, name=node)
@@ -116,9 +116,13 @@ class World:
 
         async def is_so() -> bool:
             conditions = [
-                one for claim in await self.claims() for one in claim.status.conditions or ()
+                condition
+                for claim in await self.claims()
+                for condition in claim.status.conditions or ()
             ]
-            return any((one.type, one.status) == (what, "True") for one in conditions)
+            return any(
+                (condition.type, condition.status) == (what, "True") for condition in conditions
+            )
 
         await until_async(is_so, within_s=within_s)
         return self.clock.monotonic() - since
@@ -175,7 +179,7 @@ async def test_e24_a_signal_of_a_scheduler_that_nobody_is_gets_a_node_of_its_id(
     assert node.metadata.label(NODE_POOL_LABEL) == POOL
     assert node.metadata.label(INSTANCE_TYPE_LABEL) == "gpu-1x"
     assert [taint.key for taint in node.spec.taints or ()] == [AGENT_NOT_READY_TAINT]
-    notes = [one["note"] for one in await world.events("Nominated")]
+    notes = [event["note"] for event in await world.events("Nominated")]
     assert notes[0].startswith("Pod should schedule on: nodeclaim/gpus-")
 
 
@@ -266,7 +270,7 @@ async def test_e5_a_node_that_never_has_the_resource_stays_for_ever(world: World
     await world.remove_startup_taint(node.metadata.name)
     await asyncio.sleep(600)
     (claim,) = await world.claims()
-    reasons = {one.type: one.reason for one in claim.status.conditions or ()}
+    reasons = {condition.type: condition.reason for condition in claim.status.conditions or ()}
     assert reasons["Initialized"] == "ResourceNotRegistered"
 
 
@@ -277,7 +281,7 @@ async def test_a_startup_taint_keeps_the_node(world: World):
     await world.end_signals()
     await asyncio.sleep(300)
     (claim,) = await world.claims()
-    reasons = {one.type: one.reason for one in claim.status.conditions or ()}
+    reasons = {condition.type: condition.reason for condition in claim.status.conditions or ()}
     assert reasons["Initialized"] == "StartupTaintsExist"
 
 

@@ -44,7 +44,7 @@ def requests(draw: st.DrawFn) -> bytes:
     if version == "1.1" and draw(st.booleans()):
         sizes = draw(st.lists(st.integers(1, 40), max_size=3))
         chunks = [body[at : at + size] for at, size in enumerate(sizes) if body[at : at + size]]
-        framed = b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in chunks) + b"0\r\n\r\n"
+        framed = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
         headers = [*headers, "Transfer-Encoding: chunked"]
     else:
         framed = body
@@ -155,7 +155,7 @@ def test_each_valid_request_has_one_answer(is_long: bool) -> None:
     @settings(max_examples=5_000 if is_long else 250, deadline=None)
     @given(st.lists(requests(), min_size=1, max_size=8))
     def hold(sent: list[bytes]) -> None:
-        heads = [one.partition(b"\r\n\r\n")[0] for one in sent]
+        heads = [item.partition(b"\r\n\r\n")[0] for item in sent]
         ends = [
             number
             for number, head in enumerate(heads, start=1)

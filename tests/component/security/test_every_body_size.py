@@ -139,7 +139,9 @@ def run(
     with capture_logs() as lines, asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())
     assert [line for line in lines if line["log_level"] in {"error", "warning"}] == []
-    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
+    assert [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
+    ] == []
 
 
 @LOOPS

@@ -319,6 +319,6 @@ async def test_tls_1_2_takes_authenticated_encryption_only(served: ServedApp) ->
     context = served.tls()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("ECDHE:!AESGCM:!CHACHA20:@SECLEVEL=0")
-    assert [one["name"] for one in context.get_ciphers() if "SHA384" in one["name"]]
+    assert [cipher["name"] for cipher in context.get_ciphers() if "SHA384" in cipher["name"]]
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await tls(served, context)

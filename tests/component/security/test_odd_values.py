@@ -157,7 +157,9 @@ READERS: dict[str, Callable[[str, Path], object]] = {
     "garbled configuration": lambda text, at: a_file(text, garbled_config, "plain", at),
     "node's GPUs": lambda text, at: a_file(text, node_file, DEVICES_FILE, at),
     "GPUs before a restart": lambda text, at: a_file(text, remembered_devices, DEVICES_FILE, at),
-    "plugin's problem": lambda text, at: a_file(text, lambda one: read_problem(one / "p"), "p", at),
+    "plugin's problem": lambda text, at: a_file(
+        text, lambda item: read_problem(item / "p"), "p", at
+    ),
 }
 REFUSALS = (Undecodable, BadPoolConfigError, ValueError)
 """What a decoder may raise by its contract; each caller of these has a case for it."""

@@ -83,7 +83,7 @@ SPELLINGS = (
 async def test_path_is_a_way_in_by_no_spelling(served: ServedApp, path: str, method: str) -> None:
     served.extender_setup.pending()
     others = (path.upper(), path.replace("s", "%73", 1), path.replace("/", "%2F"))
-    for written in (*(one.format(path) for one in SPELLINGS), *others):
+    for written in (*(item.format(path) for item in SPELLINGS), *others):
         request = post(written, BINDING).replace(b"POST", method.encode(), 1)
         assert_nothing_bound(served, await answers(served, request))
 

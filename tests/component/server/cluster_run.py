@@ -164,7 +164,7 @@ class ClusterRun:
     async def has_all_devices(self) -> bool:
         """Say whether both pools have their devices, and can give them out."""
         pools = await objects(self._client, GPU_POOLS)
-        totals = {name: at(one, "status", "capacity", "available") for name, one in pools.items()}
+        totals = {name: at(item, "status", "capacity", "available") for name, item in pools.items()}
         return totals == {"whole": len(WHOLE_DEVICES), "slow": 64}
 
     async def is_in_state(self, gpu: FakeDevice, state: str) -> bool:

@@ -111,7 +111,7 @@ class Replica:
         client = KubeClient(StaticConnection(""), clock, make_transport=lambda *_, **__: self.wire)
         self._client = client
         self.allocation_state = some_allocation_state(
-            devices=[one for node in NODES for one in some_devices(DEVICES, node)]
+            devices=[device for node in NODES for device in some_devices(DEVICES, node)]
         )
         bound = BoundPods(client, PodSink(self.allocation_state, self._now))
         self.informer = Informer(
@@ -260,7 +260,7 @@ class World:
             replica.wire.drop_watches()
 
     def leader(self) -> Replica | None:
-        leader = next((one for one in self.replicas if one.takeover.decides()), None)
+        leader = next((replica for replica in self.replicas if replica.takeover.decides()), None)
         if leader is not None and leader is not self._leader:
             self._leader = leader
             self.takeovers[leader.name] += 1
@@ -363,7 +363,7 @@ class World:
         await self._until(lambda: not self._are_listing())
 
     def _are_listing(self) -> int:
-        return sum(one.wire.pages_under_way > 0 for one in self.replicas)
+        return sum(replica.wire.pages_under_way > 0 for replica in self.replicas)
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         with contextlib.suppress(TimeoutError):
@@ -430,9 +430,9 @@ class World:
 
     def _waiting(self) -> list[str]:
         return [
-            one.metadata.name
-            for one in self.stored()
-            if not (one.spec.node_name or one.is_terminal)
+            item.metadata.name
+            for item in self.stored()
+            if not (item.spec.node_name or item.is_terminal)
         ]
 
 

@@ -91,7 +91,9 @@ async def agent_tells(run: MetricsRun, *, health: str) -> None:
 async def is_ready_for_pooling(run: MetricsRun) -> bool:
     found = (await run.cluster.client.list_(GPU_NODE_INVENTORIES, GPUNodeInventory)).items
     ready = InventoryCondition.READY_FOR_POOLING.value
-    return any(one.metadata.name == N2 and ready in true_of(one.status.conditions) for one in found)
+    return any(
+        item.metadata.name == N2 and ready in true_of(item.status.conditions) for item in found
+    )
 
 
 async def is_in_state(run: MetricsRun, name: str, state: DeviceState) -> bool:
@@ -137,30 +139,30 @@ def of_devices(devices: list[GPUDevice]) -> dict[str, Figures]:
         {(reason.value,): 0 for reason in DeviceHealthy if reason is not DeviceHealthy.HEALTHY}
     )
     faults.update(
-        (one.reason,)
+        (condition.reason,)
         for device in devices
-        for one in device.status.conditions or ()
-        if (one.type, one.status) == (healthy, "False")
+        for condition in device.status.conditions or ()
+        if (condition.type, condition.status) == (healthy, "False")
     )
     return {
-        "gpu_inventory_devices_total": Counter((one.node,) for one in devices),
+        "gpu_inventory_devices_total": Counter((item.node,) for item in devices),
         "gpu_inventory_devices_state": Counter(
-            (one.node, one.status.state.value) for one in devices
+            (item.node, item.status.state.value) for item in devices
         ),
         "gpu_device_faulted_total": dict(faults),
         "gpu_device_info": {
             (
-                one.name,
-                one.node,
-                one.status.pool_ref.name if one.status.pool_ref is not None else "",
-                one.status.product,
-                one.status.uuid,
+                item.name,
+                item.node,
+                item.status.pool_ref.name if item.status.pool_ref is not None else "",
+                item.status.product,
+                item.status.uuid,
             ): 1
-            for one in devices
-            if one.status.uuid
+            for item in devices
+            if item.status.uuid
         },
         "gpu_device_stale_total": {
-            (): sum(stale in true_of(one.status.conditions) for one in devices)
+            (): sum(stale in true_of(item.status.conditions) for item in devices)
         },
     }
 
@@ -171,28 +173,30 @@ def of_inventories(inventories: list[GPUNodeInventory]) -> dict[str, Figures]:
         InventoryCondition.MANAGED_DISABLED.value,
         InventoryCondition.INVENTORY_INCOMPLETE.value,
     }
-    true = {one.metadata.name: true_of(one.status.conditions) for one in inventories}
+    true = {
+        inventory.metadata.name: true_of(inventory.status.conditions) for inventory in inventories
+    }
     return {
         "gpu_node_inventory_condition": {
-            (condition.type, one.metadata.name): condition.status == "True"
-            for one in inventories
-            for condition in one.status.conditions or ()
+            (condition.type, inventory.metadata.name): condition.status == "True"
+            for inventory in inventories
+            for condition in inventory.status.conditions or ()
         },
         "gpu_bootstrap_condition": {
             (type_, node): 1 for node, types in true.items() for type_ in types - of_facts
         },
         "gpu_bootstrap_ready": {(node,): ready in types for node, types in true.items()},
         "gpu_bootstrap_node_phase": {
-            (one.metadata.name, one.status.phase.value): 1
-            for one in inventories
-            if one.status.phase is not None
+            (inventory.metadata.name, inventory.status.phase.value): 1
+            for inventory in inventories
+            if inventory.status.phase is not None
         },
     }
 
 
 def of_pools(pools: list[GPUPool], devices: list[GPUDevice]) -> dict[str, Figures]:
     slots: Counter[tuple[str, ...]] = Counter()
-    assigned: Counter[tuple[str, ...]] = Counter({(one.name,): 0 for one in pools})
+    assigned: Counter[tuple[str, ...]] = Counter({(pool.name,): 0 for pool in pools})
     for device in devices:
         if device.status.pool_ref is not None:
             slots[device.node, device.status.pool_ref.name] += device.status.units.capacity
@@ -201,12 +205,12 @@ def of_pools(pools: list[GPUPool], devices: list[GPUDevice]) -> dict[str, Figure
         "gpupool_assignments": dict(assigned),
         "gpupool_node_slots": slots,
         "gpupool_condition": {
-            (type_.value, one.name): type_.value in true_of(one.status.conditions)
-            for one in pools
+            (type_.value, pool.name): type_.value in true_of(pool.status.conditions)
+            for pool in pools
             for type_ in PoolCondition
         },
     }
 
 
 def true_of(conditions: Iterable[Condition] | None) -> set[str]:
-    return {one.type for one in conditions or () if one.status == "True"}
+    return {condition.type for condition in conditions or () if condition.status == "True"}

@@ -119,11 +119,13 @@ class MetricsRun:
         return (await self.cluster.client.list_(PODS, Pod)).items
 
     def written_events(self) -> int:
-        return sum(one.method == "POST" for one in self.cluster.api.requests.writes(path="/events"))
+        return sum(
+            write.method == "POST" for write in self.cluster.api.requests.writes(path="/events")
+        )
 
     def requests(self) -> Counter[str]:
         """Requests by method: of the server, and of the operator, whose client is in this process too."""
-        return Counter(one.method for one in self.cluster.api.requests)
+        return Counter(request.method for request in self.cluster.api.requests)
 
 
 async def the_world_begins(run: MetricsRun) -> None:

@@ -192,7 +192,7 @@ class PodLifecycles:
 
     def _schedule(self, stored: Json) -> Json:
         meta, context, binder = stored["metadata"], self.leader.scheduling, self.leader.binder
-        names = [one.name for one in self.leader.allocation_state.index.nodes.values()]
+        names = [item.name for item in self.leader.allocation_state.index.nodes.values()]
         args = msgspec.json.encode({"Pod": stored, "NodeNames": names})
         fitting = msgspec.json.decode(filter_nodes(args, context).body)["NodeNames"]
         if not fitting:
@@ -218,11 +218,11 @@ class PodLifecycles:
 def sizes() -> Counter[str]:
     """Return the number of items in every container of the product's objects, by class and attribute."""
     found: Counter[str] = Counter()
-    for one in gc.get_objects():
+    for object_ in gc.get_objects():
         # Of some built-in types it is no text.
-        if str(type(one).__module__).partition(".")[0] in PRODUCT:
-            for attribute, value in _attributes(one):
-                found[f"{type(one).__name__}.{attribute}"] += _length(value)
+        if str(type(object_).__module__).partition(".")[0] in PRODUCT:
+            for attribute, value in _attributes(object_):
+                found[f"{type(object_).__name__}.{attribute}"] += _length(value)
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in PRODUCT:
             for attribute, value in list(vars(module).items()):
@@ -248,8 +248,8 @@ def _length(value: object, inside: frozenset[int] = frozenset()) -> int:
     within = inside | {id(value)}
     match value:
         case dict():
-            return len(value) + sum(_length(one, within) for one in list(value.values()))
+            return len(value) + sum(_length(item, within) for item in list(value.values()))
         case list() | set() | deque() | frozenset():
-            return len(value) + sum(_length(one, within) for one in list(value))
+            return len(value) + sum(_length(item, within) for item in list(value))
         case _:
             return 0

@@ -32,7 +32,7 @@ def kind_of(request: LoggedRequest) -> str:
     if verb == "GET" and not name:
         verb = "WATCH" if "watch=" in request.query else "LIST"
         if resource == "pods":
-            which = next(one for one, query in _OF_PODS.items() if re.match(query, request.query))
+            which = next(item for item, query in _OF_PODS.items() if re.match(query, request.query))
     if resource == "secrets":
         which = name
     if (manager := _BY.search(request.query)) is not None:
@@ -44,7 +44,7 @@ def kind_of(request: LoggedRequest) -> str:
 
 def requests_of_ours(cluster: Cluster) -> list[LoggedRequest]:
     """Return every request that our server made so far."""
-    return [one for one in cluster.api.requests if one.user == SERVER_USER]
+    return [request for request in cluster.api.requests if request.user == SERVER_USER]
 
 
 def breaking(kind: str, breakage: Breakage, *, nth: int = 1, times: int = 1) -> InjectedError:

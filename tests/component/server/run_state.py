@@ -67,21 +67,21 @@ async def state_of(cluster: Cluster, server: RunningServer) -> Json:
 async def _pools(client: KubeClient) -> Json:
     pools = await objects(client, GPU_POOLS)
     return {
-        "pools": {name: one["status"].get("capacity") for name, one in pools.items()},
-        "modes": {name: at(one, "status", "allocation", "mode") for name, one in pools.items()},
-        "finalized": {name for name, one in pools.items() if one["metadata"].get("finalizers")},
-        "said of pools": {name: true_ones(one) for name, one in pools.items()},
+        "pools": {name: item["status"].get("capacity") for name, item in pools.items()},
+        "modes": {name: at(item, "status", "allocation", "mode") for name, item in pools.items()},
+        "finalized": {name for name, item in pools.items() if item["metadata"].get("finalizers")},
+        "said of pools": {name: true_ones(item) for name, item in pools.items()},
     }
 
 
 async def _devices(client: KubeClient) -> Json:
     devices = await objects(client, GPU_DEVICES)
-    by_uuid = {one["status"].get("uuid", name): one for name, one in devices.items()}
+    by_uuid = {item["status"].get("uuid", name): item for name, item in devices.items()}
     return {
         "devices": len(devices),
-        "units": {uuid: at(one, "status", "units") for uuid, one in by_uuid.items()},
-        "owners": {uuid: at(one, "status", "poolRef", "name") for uuid, one in by_uuid.items()},
-        "said of devices": {uuid: true_ones(one) for uuid, one in by_uuid.items()},
+        "units": {uuid: at(item, "status", "units") for uuid, item in by_uuid.items()},
+        "owners": {uuid: at(item, "status", "poolRef", "name") for uuid, item in by_uuid.items()},
+        "said of devices": {uuid: true_ones(item) for uuid, item in by_uuid.items()},
     }
 
 
@@ -92,12 +92,12 @@ async def _nodes(client: KubeClient) -> Json:
     return {
         "labels": {label for label in labels if label.startswith(POOL_NODE_LABEL_PREFIX)},
         "is a device present": labels.get(PRESENT_LABEL),
-        "taints": {one["key"] for one in node["spec"].get("taints") or ()},
+        "taints": {item["key"] for item in node["spec"].get("taints") or ()},
         "our taints": at(node, "metadata", "annotations", POOL_TAINTS_ANNOTATION),
-        "phases": {name: one["status"].get("phase") for name, one in inventories.items()},
-        "said of nodes": {name: true_ones(one) for name, one in inventories.items()},
+        "phases": {name: item["status"].get("phase") for name, item in inventories.items()},
+        "said of nodes": {name: true_ones(item) for name, item in inventories.items()},
         "members": {
-            name: {one["pool"]: len(one["devices"]) for one in at(found, *_MEMBERS) or ()}
+            name: {item["pool"]: len(item["devices"]) for item in at(found, *_MEMBERS) or ()}
             for name, found in inventories.items()
         },
     }
@@ -116,7 +116,7 @@ async def _installation(client: KubeClient, authority: bytes) -> Json:
     return {
         "is our namespace privileged": constants.POD_SECURITY_LABELS.items()
         <= namespace["metadata"]["labels"].items(),
-        "does the Service lead here": [one["addresses"] for one in leads_to["endpoints"]]
+        "does the Service lead here": [endpoint["addresses"] for endpoint in leads_to["endpoints"]]
         == [["127.0.0.1"]],
         "does the scheduler trust us": template == hash_of(authority),
     }
@@ -124,25 +124,25 @@ async def _installation(client: KubeClient, authority: bytes) -> Json:
 
 async def _workloads(client: KubeClient) -> Json:
     lists = {
-        _pool_of(one): json.loads(one["data"][CONFIG_KEY])
-        for one in (await objects(client, CONFIG_MAPS)).values()
+        _pool_of(object_): json.loads(object_["data"][CONFIG_KEY])
+        for object_ in (await objects(client, CONFIG_MAPS)).values()
     }
     return {
         "lists": {
-            pool: {one["uuid"] for one in _on_n1(config) if not one.get("isWithheld")}
+            pool: {item["uuid"] for item in _on_n1(config) if not item.get("isWithheld")}
             for pool, config in lists.items()
         },
         "plugins": {
-            _pool_of(one)
-            for one in (await objects(client, DAEMON_SETS)).values()
-            if POOL_LABEL in one["metadata"]["labels"]
+            _pool_of(object_)
+            for object_ in (await objects(client, DAEMON_SETS)).values()
+            if POOL_LABEL in object_["metadata"]["labels"]
         },
     }
 
 
 async def objects(client: KubeClient, resource: Resource) -> dict[str, Json]:
     found = (await client.list_(resource, Json)).items
-    return {one["metadata"]["name"]: {"status": {}, **one} for one in found}
+    return {item["metadata"]["name"]: {"status": {}, **item} for item in found}
 
 
 async def _ca_bundles(client: KubeClient) -> list[bytes]:
@@ -166,7 +166,7 @@ def at(found: Any, *path: str) -> Any:
 
 def true_ones(found: Json) -> set[str]:
     conditions = found["status"].get("conditions") or ()
-    return {one["type"] for one in conditions if one["status"] == "True"}
+    return {condition["type"] for condition in conditions if condition["status"] == "True"}
 
 
 def _pool_of(found: Json) -> str:

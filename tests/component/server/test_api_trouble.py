@@ -38,12 +38,12 @@ async def test_lists_that_are_refused_are_told_counted_and_asked_for_again(
     refusals = dict(zip(LISTS, codes, strict=True))
     for resource, code in refusals.items():
         cluster.api.faults.fail("GET", f"/{resource}$", code)
-    counted = {each: failed_requests(*each) for each in refusals.items()}
+    counted = {refusal: failed_requests(*refusal) for refusal in refusals.items()}
     with capture_logs() as logs:
         async with a_server(cluster) as server:
             await server.until_ready()
-    assert {each: failed_requests(*each) for each in refusals.items()} == {
-        each: count + 1 for each, count in counted.items()
+    assert {refusal: failed_requests(*refusal) for refusal in refusals.items()} == {
+        item: count + 1 for item, count in counted.items()
     }
     told = [log for log in logs if log.get("resource") in refusals and "error" in log]
     assert sorted(log["resource"] for log in told) == sorted(LISTS)

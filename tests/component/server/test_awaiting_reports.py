@@ -67,7 +67,10 @@ def report(setup: ExtenderSetup, **units_by_pod: str) -> None:
 
 def devices_of(setup: ExtenderSetup) -> dict[str, str]:
     """The Bindings in the order in which they were sent: pod -> its device."""
-    bound = {one.name: setup.binder.bound[one.uid].devices or {} for one in setup.binder.bindings}
+    bound = {
+        binding.name: setup.binder.bound[binding.uid].devices or {}
+        for binding in setup.binder.bindings
+    }
     return {name: devices["c0"][0] for name, devices in bound.items()}
 
 

@@ -89,7 +89,7 @@ async def test_binding_puts_node_and_devices_into_the_pod_with_one_request(
 ) -> None:
     api.requests.clear()
     assert await binder.bind(to_n1(pod)) == BindWritten()
-    assert [(each.method, each.path) for each in api.requests] == [
+    assert [(request.method, request.path) for request in api.requests] == [
         ("POST", "/api/v1/namespaces/default/pods/p/binding")
     ]
     stored = await client.get(PODS, Pod, "p", namespace="default")

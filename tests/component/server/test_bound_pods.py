@@ -150,7 +150,7 @@ async def test_full_list_during_the_read_has_it_read_again(cluster: Cluster) -> 
 
     shown = await read_during(cluster, relist)
 
-    reads = [one for one in cluster.api.requests if one.path == "/api/v1/pods"]
+    reads = [request for request in cluster.api.requests if request.path == "/api/v1/pods"]
     assert len(reads) == 2
     assert set(shown.pods) == {"bound"}
 

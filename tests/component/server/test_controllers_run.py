@@ -60,7 +60,7 @@ async def test_cluster_that_does_not_change_is_not_written_to(cluster: Cluster) 
         cluster.api.requests.clear()
         await until_async(lambda: renewals_seen(cluster, 4))
         others = [
-            each.path for each in cluster.api.requests.writes() if "/leases/" not in each.path
+            write.path for write in cluster.api.requests.writes() if "/leases/" not in write.path
         ]
         assert others == []
 

@@ -231,7 +231,7 @@ async def test_the_run_makes_every_kind_of_request(tmp_path: Path) -> None:
     elsewhere = rights_of_operands() | rights_of_autoscaling() | rights_of_kernel_caches()
     elsewhere |= rights_of_reviews()
     ours = our_rights() - elsewhere
-    assert [right for right in ours if not any(allows(right, one) for one in asked)] == []
+    assert [right for right in ours if not any(allows(right, item) for item in asked)] == []
 
 
 FAILURES: tuple[tuple[str, int, Scenario], ...] = (

@@ -137,8 +137,8 @@ def flood_of(name: str) -> tuple[bytes, bytes]:
     """Return what comes first, and then so many bytes."""
     begin, frames = (FLOODS | REQUESTS)[name]
     flood = bytearray()
-    for one in frames():
-        flood += one
+    for item in frames():
+        flood += item
         if len(flood) >= SENT:
             break
     return begin, bytes(flood)

@@ -82,7 +82,7 @@ async def test_bodies_that_take_turns_on_one_connection_end_with_it() -> None:
         with capture_logs() as logs:
             await peer.send(frame(SETTINGS, stream=1))
         assert peer.transport.is_closed
-        assert [one["event"] for one in logs] == ["malformed HTTP request"]
+        assert [log["event"] for log in logs] == ["malformed HTTP request"]
 
 
 async def test_large_bodies_of_strangers_take_turns() -> None:

@@ -91,7 +91,7 @@ async def test_awaited_answer_delays_no_other() -> None:
         assert peer.answered[first].status == 0
         served.finish.set()
         await peer.exchange()
-        assert [peer.answered[one].body for one in (first, second)] == [b"first", b"second"]
+        assert [peer.answered[item].body for item in (first, second)] == [b"first", b"second"]
 
 
 async def test_body_in_many_frames_and_windows_arrives() -> None:

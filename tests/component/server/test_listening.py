@@ -63,7 +63,7 @@ async def test_what_is_no_request_is_refused_and_told_in_one_line(
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert b"\r\nConnection: close\r\n" in answer
     assert b"Traceback" not in answer
-    (line,) = [one for one in logs if one["log_level"] != "info" and "error" in one]
+    (line,) = [log for log in logs if log["log_level"] != "info" and "error" in log]
     assert (line["event"], line["log_level"]) == ("malformed HTTP request", "warning")
     assert "exc_info" not in line
 
@@ -168,10 +168,10 @@ async def test_requests_sent_at_once_are_answered_in_their_order() -> None:
 async def assert_answered_in_order(number: int) -> None:
     reader, writer = await connect(number)
     head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"
-    writer.write("".join(f"{head}{one}" for one in range(8)).encode())
-    for one in range(8):
+    writer.write("".join(f"{head}{item}" for item in range(8)).encode())
+    for item in range(8):
         await reader.readuntil(b"\r\n\r\n")
-        assert await reader.readexactly(1) == str(one).encode()
+        assert await reader.readexactly(1) == str(item).encode()
     await end(writer)
 
 

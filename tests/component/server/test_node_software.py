@@ -52,7 +52,7 @@ async def test_the_documented_cluster_policy_becomes_ready(cluster: Cluster):
         a_server(cluster, clock=clock, node_software=software, bootstrap=external) as server,
         asyncio.TaskGroup() as group,
     ):
-        doubles = [group.create_task(one.run()) for one in (kubelet, sets)]
+        doubles = [group.create_task(item.run()) for item in (kubelet, sets)]
         await server.until_ready()
 
         status: Json = {}
@@ -60,17 +60,17 @@ async def test_the_documented_cluster_policy_becomes_ready(cluster: Cluster):
         for _ in range(LOOKS):
             found = await cluster.client.get(CLUSTER_POLICIES, Json, name)
             status = found.get("status", {})
-            states = {one["name"]: one for one in status.get("states", ())}
+            states = {item["name"]: item for item in status.get("states", ())}
             # Before it knows the node the policy is ready, since no node has a GPU.
             if status.get("state") == "ready" and states["state-driver"].get("nodesReady"):
                 break
             await asyncio.sleep(1)
         assert status["state"] == "ready"
-        assert {one["state"] for one in states.values()} == {"ready", "disabled"}
+        assert {state["state"] for state in states.values()} == {"ready", "disabled"}
         assert states["state-operator-metrics"]["state"] == "ready"
         assert states["state-driver"]["nodesReady"] == states["state-driver"]["nodesTotal"] == 1
-        for one in doubles:
-            one.cancel()
+        for double in doubles:
+            double.cancel()
 
 
 async def test_without_the_setting_no_request_for_its_kinds_is_made(cluster: Cluster):
@@ -78,6 +78,6 @@ async def test_without_the_setting_no_request_for_its_kinds_is_made(cluster: Clu
     async with a_server(cluster) as server:
         await server.until_ready()
         await cluster.settled()
-        asked = [one.path for one in cluster.api.requests if one.user == SERVER_USER]
+        asked = [request.path for request in cluster.api.requests if request.user == SERVER_USER]
         assert asked
-        assert [one for one in asked if "nvidia.com" in one] == []
+        assert [item for item in asked if "nvidia.com" in item] == []

@@ -39,18 +39,20 @@ async def test_a_pod_goes_to_a_warm_node_whose_devices_fit_and_is_counted(
         " arch 90 of the cache, device has 80"
     }
     scored = (await scheduler.post(PRIORITIZE_PATH, extender_args(a_pod(), "cold", "warm"))).json
-    scores = {one["Host"]: one["Score"] for one in scored}
+    scores = {item["Host"]: item["Score"] for item in scored}
     assert scores["warm"] == scores["cold"] + 2
     for name, node in (("p", "warm"), ("q", "cold")):
         await scheduler.post(FILTER_PATH, extender_args(a_pod(name), *NODES))
         before = {
-            one: sample("gpu_kernel_cache_placements_total", warmth=one) for one in ("warm", "cold")
+            item: sample("gpu_kernel_cache_placements_total", warmth=item)
+            for item in ("warm", "cold")
         }
         reply = await scheduler.post(BIND_PATH, binding_args(name, node))
         assert reply.json == {"Error": ""}
         before[node] += 1
         after = {
-            one: sample("gpu_kernel_cache_placements_total", warmth=one) for one in ("warm", "cold")
+            item: sample("gpu_kernel_cache_placements_total", warmth=item)
+            for item in ("warm", "cold")
         }
         assert after == before
 
@@ -61,10 +63,12 @@ async def test_a_pod_without_a_cache_goes_anywhere_and_is_not_counted(
     with_caches(scheduler)
     pod = extender_args(a_wire_pod(whole=1), *NODES)
     assert (await scheduler.post(FILTER_PATH, pod)).json["NodeNames"] == list(NODES)
-    counted = [sample("gpu_kernel_cache_placements_total", warmth=one) for one in ("warm", "cold")]
+    counted = [
+        sample("gpu_kernel_cache_placements_total", warmth=item) for item in ("warm", "cold")
+    ]
     assert (await scheduler.post(BIND_PATH, binding_args("p", "old"))).json == {"Error": ""}
     assert counted == [
-        sample("gpu_kernel_cache_placements_total", warmth=one) for one in ("warm", "cold")
+        sample("gpu_kernel_cache_placements_total", warmth=item) for item in ("warm", "cold")
     ]
 
 

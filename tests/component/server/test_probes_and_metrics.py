@@ -194,6 +194,6 @@ async def test_page_that_cannot_be_written_fails_its_caller_alone() -> None:
 
 def families_in(page: bytes) -> list[tuple[str, str, str, list[Sample]]]:
     return [
-        (one.name, one.type, one.documentation, one.samples)
-        for one in text_string_to_metric_families(page.decode())
+        (item.name, item.type, item.documentation, item.samples)
+        for item in text_string_to_metric_families(page.decode())
     ]

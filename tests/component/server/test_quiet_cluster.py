@@ -27,7 +27,7 @@ async def test_a_quiet_cluster_is_neither_written_to_nor_looked_at(tmp_path: Pat
         run.cluster.api.requests.clear()
         counted = Counted()
         await asyncio.sleep(QUIET_S)
-        asked = {kind_of(one) for one in requests_of_ours(run.cluster)}
+        asked = {kind_of(request) for request in requests_of_ours(run.cluster)}
         reconciles = {
             key: times
             for key, times in counted.growth("gpu_reconciles_total").items()

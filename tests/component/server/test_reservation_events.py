@@ -80,7 +80,7 @@ class Written:
             await self.recorder.flush(5.0)
             task.cancel()
         items = (await self._client.list_(EVENTS, StoredEvent)).items
-        return [one for one in items if kind in {None, one.regarding.kind}]
+        return [item for item in items if kind in {None, item.regarding.kind}]
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ async def test_the_leader_records_and_counts_a_mismatch(
     pod = a_bound_pod("p", "GPU-1", "GPU-2")
     found = AllocationMismatch(pod, PoolName("whole"), (UnitId("GPU-9"),), ())
     record_mismatch(found, written.recorder)
-    notes = [(one.reason, one.regarding.name, one.note) for one in await written.events()]
+    notes = [(event.reason, event.regarding.name, event.note) for event in await written.events()]
     text = "kubelet on node n1 allocated GPU-9 instead of GPU-1, GPU-2; accounting follows kubelet"
     assert notes == ([("GPUAllocationMismatch", "p", text)] if is_leading else [])
     grown = counted.growth("gpu_allocation_mismatches_total")

@@ -151,7 +151,7 @@ async def test_reviews_under_way_are_bounded() -> None:
         await asyncio.sleep(0.01)
         assert len(setup.reviews.asked) == MAX_UNDER_WAY
         setup.reviews.gate.set()
-    verdicts = [one.result() for one in asked]
+    verdicts = [item.result() for item in asked]
     assert verdicts.count(TokenRefusal.UNAVAILABLE) == BURST - MAX_UNDER_WAY
     await asyncio.sleep(10)
     assert await setup.verdict("reader") == USER

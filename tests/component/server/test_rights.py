@@ -137,7 +137,7 @@ async def until_written(cluster: Cluster, method: str, path: str) -> None:
 
     def is_written() -> bool:
         writes = cluster.api.requests.writes(user=SERVER_USER, path=path)
-        return any(one.method == method for one in writes)
+        return any(write.method == method for write in writes)
 
     await until(is_written)
 
@@ -354,8 +354,8 @@ async def delete_claim(cluster: Cluster, client: KubeClient) -> None:
 async def serve_caches(cluster: Cluster, client: KubeClient) -> None:
     """Caches of both scopes are resolved, and the objects of a node that is gone go."""
     for resource in (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS):
-        for one in (await cluster.client.list_(resource, PartialObjectMetadata)).items:
-            await cluster.client.delete(resource, one.metadata.name)
+        for item in (await cluster.client.list_(resource, PartialObjectMetadata)).items:
+            await cluster.client.delete(resource, item.metadata.name)
     world = CacheWorld(cluster.api, cluster.client, client)
     shared = CacheName(namespace="", name="shared")
     for name in (CacheName(namespace="default", name="llama"), shared):
@@ -414,8 +414,8 @@ async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster
         await tell_twice(client)
         await review(client)
     granted, asked = our_rights(), asked_in(cluster.api.requests)
-    forbidden = [one for one in asked if not any(allows(right, one) for right in granted)]
-    used = (one for one in granted if any(allows(one, right) for right in asked))
+    forbidden = [item for item in asked if not any(allows(right, item) for right in granted)]
+    used = (item for item in granted if any(allows(item, right) for right in asked))
     unused = sorted(granted - {*used} - passed_on())
     assert (forbidden, unused) == ([], [])
 

@@ -56,7 +56,7 @@ async def pools_on_page(server: RunningServer) -> list[str] | None:
     status, text = await server.get(SCALING_PATH)
     assert status == 200
     page = msgspec.json.decode(text)
-    return [one["name"] for one in page["pools"]] if page["leading"] else None
+    return [pool["name"] for pool in page["pools"]] if page["leading"] else None
 
 
 @pytest.mark.looptime

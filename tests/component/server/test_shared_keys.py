@@ -46,8 +46,8 @@ async def replicas(cluster: Cluster, count: int) -> AsyncIterator[list[MutationK
     async with KubeClient(configuration, LoopClock()) as client:
         made = [MutationKeySecret(client, NAMESPACE) for _ in range(count)]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one.run()) for one in made]
-            await until(lambda: all(one.is_loaded() for one in made))
+            tasks = [group.create_task(item.run()) for item in made]
+            await until(lambda: all(item.is_loaded() for item in made))
             yield made
             for task in tasks:
                 task.cancel()
@@ -55,7 +55,7 @@ async def replicas(cluster: Cluster, count: int) -> AsyncIterator[list[MutationK
 
 async def test_replicas_that_start_together_have_one_key(cluster: Cluster) -> None:
     async with replicas(cluster, 3) as made:
-        keys = [one.keys() for one in made]
+        keys = [item.keys() for item in made]
         assert keys == [keys[0]] * 3
         assert keys[0] == MutationKeys(current=(await stored(cluster))["current"], previous=None)
 
@@ -67,13 +67,13 @@ async def test_a_rotation_leaves_no_replica_without_the_key_of_another(cluster: 
         old = (await stored(cluster))["current"]
         await patch(cluster, previous=new)
         await asyncio.sleep(2 * CHECK_INTERVAL_S)
-        assert [one.keys() for one in made] == [MutationKeys(current=old, previous=new)] * 2
+        assert [item.keys() for item in made] == [MutationKeys(current=old, previous=new)] * 2
         await patch(cluster, current=new, previous=old)
         await asyncio.sleep(2 * CHECK_INTERVAL_S)
-        assert [one.keys() for one in made] == [MutationKeys(current=new, previous=old)] * 2
+        assert [item.keys() for item in made] == [MutationKeys(current=new, previous=old)] * 2
         await patch(cluster, previous=None)
         await asyncio.sleep(2 * CHECK_INTERVAL_S)
-        assert [one.keys() for one in made] == [MutationKeys(current=new, previous=None)] * 2
+        assert [item.keys() for item in made] == [MutationKeys(current=new, previous=None)] * 2
 
 
 async def test_a_deleted_secret_is_written_again_with_both_keys(cluster: Cluster) -> None:

@@ -269,7 +269,7 @@ async def test_request_in_flight_is_finished_before_the_end(cluster: Cluster) ->
             bind = group.create_task(
                 server.call("POST", constants.BIND_PATH, binding_args("p", PodUID=uid))
             )
-            await until(lambda: any("/binding" in each.path for each in cluster.api.requests))
+            await until(lambda: any("/binding" in request.path for request in cluster.api.requests))
             signal.raise_signal(signal.SIGTERM)
         assert bind.result() == (200, '{"Error":""}')
         await until(lambda: server.is_over)

@@ -42,7 +42,7 @@ def leads() -> bool:
 
 
 def writes(cluster: Cluster) -> list[str]:
-    return [one.method for one in cluster.api.requests.writes(path=f"/{PLURAL}")]
+    return [write.method for write in cluster.api.requests.writes(path=f"/{PLURAL}")]
 
 
 async def test_each_takeover_has_a_higher_number(cluster: Cluster, client: KubeClient) -> None:
@@ -114,7 +114,7 @@ async def test_of_two_replicas_that_create_the_first_term_one_gets_a_conflict(
             group.create_task(raised(Fence(client, NAME, name))) for name in ("first", "second")
         ]
     refused = [one for attempt in attempts if (one := attempt.result()) is not None]
-    assert [type(one) for one in refused] == [AlreadyExists]
+    assert [type(item) for item in refused] == [AlreadyExists]
     assert (await stored(cluster))[1] == 1
 
 

@@ -288,12 +288,12 @@ async def what_is_in_the_cluster_is_shown(run: MetricsRun) -> None:
         await comes_to(functools.partial(shown, name), counts)
     # What only earlier servers of this process watched is shown as 0.
     await comes_to(
-        lambda: {one: synced for one, synced in shown("gpu_informer_synced").items() if synced},
+        lambda: {item: synced for item, synced in shown("gpu_informer_synced").items() if synced},
         {(resource,): 1 for resource in (*WATCHED, *NOT_SERVED)},
     )
     placeable = {("1", "slow", topology): 2 for topology in ("any", "aligned")}
     await comes_to(
-        lambda: {one: pods for one, pods in shown("gpupool_placeable_pods").items() if pods},
+        lambda: {item: pods for item, pods in shown("gpupool_placeable_pods").items() if pods},
         placeable,
     )
     fitting = shown("gpupool_fitting_pods")

@@ -29,8 +29,8 @@ def some_usage() -> Iterator[None]:
     NAMESPACE_UNIT_SECONDS.labels("whole", "team", "used").inc(7)
     DEVICE_HOLDER.labels("GPU-1", "team", "trainer").set(1)
     yield
-    for one in OURS:
-        one.clear()
+    for item in OURS:
+        item.clear()
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def test_a_reader_sees_namespaces_and_pods_and_nothing_of_the_open_page(
 ) -> None:
     reply = await ask(page, "reader")
     assert (reply.status, reply.content_type) == (200, "text/plain")
-    families = {one.name: one for one in text_string_to_metric_families(reply.text)}
+    families = {item.name: item for item in text_string_to_metric_families(reply.text)}
     assert set(families) == {
         "gpupool_namespace_units",
         "gpupool_namespace_unit_seconds",
@@ -139,7 +139,7 @@ async def test_a_review_is_two_requests_and_a_bad_token_is_one() -> None:
     async with some_reviews() as (api, reviews):
         groups = ("monitoring", "system:authenticated")
         assert await reviews.review("reader") == TokenUser(username="prometheus", groups=groups)
-        assert [one.path.rsplit("/", 1)[1] for one in api.requests] == [
+        assert [request.path.rsplit("/", 1)[1] for request in api.requests] == [
             "tokenreviews",
             "subjectaccessreviews",
         ]

@@ -32,10 +32,10 @@ async def reports(cluster: Cluster, **units: list[str]) -> None:
             pod=name,
             container="main",
             resource=WHOLE,
-            units=some,
+            units=item,
             uid=(await cluster.stored_pod(name)).metadata.uid,
         )
-        for name, some in units.items()
+        for name, item in units.items()
     ]
     body = {"apiVersion": API_VERSION, "kind": "GPUNodeInventory", "metadata": {"name": "n1"}}
     with contextlib.suppress(AlreadyExists):
@@ -60,7 +60,7 @@ async def fails(cluster: Cluster, name: str) -> None:
 
 async def mismatches(cluster: Cluster) -> list[str]:
     events = (await cluster.client.list_(EVENTS, dict[str, Any])).items
-    return [one["note"] for one in events if one["reason"] == "GPUAllocationMismatch"]
+    return [event["note"] for event in events if event["reason"] == "GPUAllocationMismatch"]
 
 
 def capacity() -> dict[str, float]:

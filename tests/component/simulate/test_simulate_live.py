@@ -49,8 +49,8 @@ class Cluster:
             return Json(status(403, "Forbidden", "may not"), status=403)
         if plural in self.not_served or plural in OPTIONAL:
             return Json(status(404, "NotFound", "no such resource"), status=404)
-        found = [one for one in self.objects if one["kind"] == PLURALS[plural]]
-        return a_list(*({key: one[key] for key in one if key != "kind"} for one in found))
+        found = [object_ for object_ in self.objects if object_["kind"] == PLURALS[plural]]
+        return a_list(*({key: item[key] for key in item if key != "kind"} for item in found))
 
     async def ask(self, pod: Object, *flags: str) -> int:
         asked = a_list_file(self._directory / "pod.json", pod)

@@ -54,7 +54,7 @@ class Nodes:
 
     async def names(self) -> list[str]:
         found = await self.client.list_(PODS, Pod, namespace=NAMESPACE)
-        return sorted(one.metadata.name for one in found.items)
+        return sorted(item.metadata.name for item in found.items)
 
     async def daemon_set(self) -> Json:
         return await self.client.get(DAEMON_SETS, Json, "tool", namespace=NAMESPACE)
@@ -65,11 +65,11 @@ class Nodes:
     async def hashes(self) -> list[str]:
         """Return the revision of each pod."""
         found = await self.client.list_(PODS, Pod, namespace=NAMESPACE)
-        return [one.metadata.label(REVISION_LABEL) or "" for one in found.items]
+        return [item.metadata.label(REVISION_LABEL) or "" for item in found.items]
 
     async def newest_revision(self) -> str:
         found = await self.client.list_(CONTROLLER_REVISIONS, Json, namespace=NAMESPACE)
-        newest = max(found.items, key=lambda one: int(one["revision"]))
+        newest = max(found.items, key=lambda item: int(item["revision"]))
         return str(newest["metadata"]["labels"][REVISION_LABEL])
 
     async def is_ready(self) -> bool:
@@ -94,7 +94,7 @@ async def nodes(server: InMemoryApiServer) -> AsyncIterator[Nodes]:
         kubelet = FakeKubelet(client, clock, runtime)
         sets = FakeDaemonSets(client, clock, namespace=NAMESPACE)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one.run()) for one in (kubelet, sets)]
+            tasks = [group.create_task(item.run()) for item in (kubelet, sets)]
             yield Nodes(client, kubelet, runtime)
             for task in tasks:
                 task.cancel()
@@ -229,12 +229,12 @@ async def test_init_containers_succeed_one_after_the_other(nodes: Nodes):
     await apply_daemon_set(nodes.client)
     await nodes.label("n1", "yes")
     await eventually(nodes.is_ready)
-    assert nodes.runtime.started == [f"{POD}/{one}" for one in ("first", "second", "main")]
+    assert nodes.runtime.started == [f"{POD}/{item}" for item in ("first", "second", "main")]
     status = (await nodes.pod())["status"]
     assert status["phase"] == "Running"
     shown = status["initContainerStatuses"]
-    assert [(one["name"], one["ready"]) for one in shown] == [("first", True), ("second", True)]
-    assert all(one["state"]["terminated"]["exitCode"] == 0 for one in shown)
+    assert [(item["name"], item["ready"]) for item in shown] == [("first", True), ("second", True)]
+    assert all(item["state"]["terminated"]["exitCode"] == 0 for item in shown)
 
 
 async def test_an_init_container_that_fails_holds_up_those_after_it(nodes: Nodes):

@@ -93,7 +93,7 @@ async def test_writes_are_counted_and_dry_runs_are_not(server: InMemoryApiServer
     await api.merge(f"{CONFIGMAPS}/c", {"data": {"a": "b"}}, dryRun="All")
     await api.get(f"{CONFIGMAPS}/c")
     await api.delete(f"{CONFIGMAPS}/c")
-    writes = [(each.method, each.path) for each in server.requests.writes()]
+    writes = [(write.method, write.path) for write in server.requests.writes()]
     assert writes == [("POST", CONFIGMAPS), ("DELETE", f"{CONFIGMAPS}/c")]
     assert len(server.requests) == 4
 

@@ -106,7 +106,7 @@ class Node:
 
     async def notes(self) -> list[str]:
         found = (await self.client.list_(EVENTS, dict[str, Any], namespace=NAMESPACE)).items
-        return [one["note"] for one in found if one["reason"] == "FailedMount"]
+        return [item["note"] for item in found if item["reason"] == "FailedMount"]
 
 
 @pytest.fixture
@@ -144,8 +144,8 @@ async def test_a_pod_starts_once_its_cache_is_there_and_sees_its_files(node: Nod
         await until_async(node.is_running)
         assert driver.is_registered
         mounted = node.volumes.mount_of(await node.pod(), "cache")
-        assert [one.name for one in mounted.iterdir()] == ["kernel.cubin"]
-        assert [one.mount_point for one in node.links.mounts()] == [str(mounted)]
+        assert [path.name for path in mounted.iterdir()] == ["kernel.cubin"]
+        assert [mount.mount_point for mount in node.links.mounts()] == [str(mounted)]
         await node.client.delete(PODS, "worker", namespace=NAMESPACE)
         await until_async(lambda: _is_gone(node))
         assert list(node.pods.iterdir()) == []

@@ -52,7 +52,7 @@ async def test_users_come_from_tokens_and_strangers_are_refused() -> None:
             assert (answer.status, answer.reason) == (401, "Unauthorized")
             assert (await Api(session, server.url).get("/readyz")).status == 200
         assert (await Api(alice, server.url).get(CONFIGMAPS)).status == 200
-        assert [each.user for each in server.requests] == ["alice"]
+        assert [request.user for request in server.requests] == ["alice"]
 
 
 async def test_https_is_served_with_the_context_given() -> None:

@@ -52,7 +52,7 @@ async def test_a_label_that_a_node_gets_wakes_the_pod_that_asks_for_it(
 
         async def is_refused() -> bool:
             status = (await client.get(PODS, dict[str, Any], "p", namespace="default"))["status"]
-            return any(one["type"] == "PodScheduled" for one in status.get("conditions", ()))
+            return any(item["type"] == "PodScheduled" for item in status.get("conditions", ()))
 
         async def is_bound() -> bool:
             return await node_of() == "n1"
@@ -92,7 +92,7 @@ async def test_what_the_scheduler_says_of_a_pod_leaves_the_conditions_of_others(
 
         async def types() -> set[str]:
             status = (await client.get(PODS, dict[str, Any], "p", namespace="default"))["status"]
-            return {one["type"] for one in status.get("conditions", ())}
+            return {item["type"] for item in status.get("conditions", ())}
 
         async def is_refused() -> bool:
             return "PodScheduled" in await types()

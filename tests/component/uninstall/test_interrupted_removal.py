@@ -30,7 +30,7 @@ def what_is_left(cluster: InstalledCluster) -> dict[str, Json]:
 async def undisturbed() -> tuple[list[tuple[str, str]], dict[str, Json]]:
     async with an_installed_cluster() as cluster:
         await cluster.removal().run()
-        writes = [(one.method, one.path) for one in cluster.api.requests.writes()]
+        writes = [(write.method, write.path) for write in cluster.api.requests.writes()]
         return list(dict.fromkeys(writes)), what_is_left(cluster)
 
 
@@ -59,7 +59,7 @@ async def test_every_read_of_later_surveys_may_fail_once():
     _, expected = await undisturbed()
     async with an_installed_cluster() as cluster:
         await cluster.removal(is_dry_run=True).run()
-        reads = Counter(one.path for one in cluster.api.requests if one.method == "GET")
+        reads = Counter(request.path for request in cluster.api.requests if request.method == "GET")
         for path, count in reads.items():
             # An error in the first survey ends the command.
             cluster.api.faults.fail("GET", f"^{path}$", 500, nth=count + 1)

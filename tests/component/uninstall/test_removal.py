@@ -72,7 +72,7 @@ KEPT_KINDS = {
     "GPUDevice /n1-0",
     f"GPUPool /{POOL}",
 }
-CACHE_OBJECTS = {one for one in KEPT_KINDS if one.partition(" ")[0] in OF_CACHES}
+CACHE_OBJECTS = {item for item in KEPT_KINDS if item.partition(" ")[0] in OF_CACHES}
 NODE_OF_THE_OPERATOR = "Node /n2"
 """Has a label that the operator set."""
 
@@ -81,8 +81,8 @@ async def test_nothing_of_ours_is_left_but_definitions_and_their_objects(cluster
     await cluster.removal().run()
     assert cluster.ours() == {*KEPT_KINDS, NODE_OF_THE_OPERATOR}
     world = cluster.world()
-    for one in (f"GPUPool /{POOL}", *CACHE_OBJECTS):
-        assert world[one]["metadata"]["finalizers"] == ["example.com/theirs"], one
+    for item in (f"GPUPool /{POOL}", *CACHE_OBJECTS):
+        assert world[item]["metadata"]["finalizers"] == ["example.com/theirs"], item
 
 
 async def test_what_others_have_is_as_before(cluster: InstalledCluster):
@@ -122,7 +122,11 @@ async def _take_away_the_finalizers_of_others(cluster: InstalledCluster) -> None
         for key, body in cluster.world().items():
             if key.startswith(f"{resource.kind} "):
                 metadata = body["metadata"]
-                left = [one for one in metadata["finalizers"] if one != "example.com/theirs"]
+                left = [
+                    finalizer
+                    for finalizer in metadata["finalizers"]
+                    if finalizer != "example.com/theirs"
+                ]
                 await cluster.client.merge_patch(
                     resource,
                     {"metadata": {"finalizers": left}},
@@ -137,7 +141,9 @@ async def test_pods_that_have_a_kernel_cache_are_named_and_keep_it(cluster: Inst
     await cluster.add_cache_pod("done", phase="Succeeded")
     before = cluster.world()
     await cluster.removal(with_crds=False).run()
-    (line,) = [one for one in cluster.lines if "kernel caches" in one and one.startswith("left")]
+    (line,) = [
+        item for item in cluster.lines if "kernel caches" in item and item.startswith("left")
+    ]
     assert line.startswith(
         "left: 2 pods keep their kernel caches mounted: default/other, default/serve. Without a node"
     )
@@ -151,7 +157,7 @@ async def test_webhooks_are_gone_before_finalizers_and_those_before_the_policies
 ):
     """An admission of caches that nobody answers would refuse each of these writes."""
     await cluster.removal().run()
-    paths = [one.path for one in cluster.api.requests.writes()]
+    paths = [write.path for write in cluster.api.requests.writes()]
     places = [index for index, path in enumerate(paths) if "/gkm.io/" in path]
     webhooks = [index for index, path in enumerate(paths) if "webhookconfigurations" in path]
     policies = [index for index, path in enumerate(paths) if constants.AGENT_POLICY in path]
@@ -161,7 +167,7 @@ async def test_webhooks_are_gone_before_finalizers_and_those_before_the_policies
 
 async def test_pods_that_no_webhook_mutates_are_validated_by_none(cluster: InstalledCluster):
     await cluster.removal().run()
-    paths = [one.path for one in cluster.api.requests.writes()]
+    paths = [write.path for write in cluster.api.requests.writes()]
     assert [path.rpartition("/")[2] for path in paths if "webhookconfigurations" in path] == [
         constants.VALIDATING_CONFIGURATION,
         constants.MUTATING_CONFIGURATION,
@@ -258,7 +264,8 @@ async def test_forced_removal_leaves_pods_as_they_are_and_names_them(cluster: In
 async def test_policy_of_pods_goes_first_and_webhooks_before_the_server(cluster: InstalledCluster):
     await cluster.removal().run()
     writes = [
-        (one.method, one.path.rpartition("/apis/")[2]) for one in cluster.api.requests.writes()
+        (write.method, write.path.rpartition("/apis/")[2])
+        for write in cluster.api.requests.writes()
     ]
     paths = [path for method, path in writes if method in {"DELETE", "PUT", "PATCH"}]
     order = [
@@ -407,7 +414,7 @@ async def test_taint_of_another_owner_under_the_same_key_stays(cluster: Installe
     await cluster.client.merge_patch(NODES, body, name="n1")
     await cluster.removal().run()
     taints = cluster.world()["Node /n1"]["spec"]["taints"]
-    assert [one["key"] for one in taints] == ["example.com/other", "gpu.deckhouse.io/only"]
+    assert [taint["key"] for taint in taints] == ["example.com/other", "gpu.deckhouse.io/only"]
 
 
 async def _without_webhooks(cluster: InstalledCluster) -> None:
@@ -444,12 +451,12 @@ async def test_the_console_goes_and_its_certificate_where_cert_manager_issued_it
     values = ChartValues.model_validate({"console": console})
     groups = build_groups(build_installation(values, namespace=NAMESPACE))
     made = [
-        one
+        object_
         for group in groups
         if group.name.startswith("console") and group.is_wanted(values)
-        for one in group.objects
+        for object_ in group.objects
     ]
-    assert {"Deployment", "Service", "ClusterRole", "Role"} <= {one["kind"] for one in made}
+    assert {"Deployment", "Service", "ClusterRole", "Role"} <= {item["kind"] for item in made}
     await _without_webhooks(cluster)
     await cluster.create(*made)
     annotation = {"cert-manager.io/certificate-name": constants.CONSOLE_SECRET}

@@ -33,7 +33,7 @@ def granted(own: OwnObjects = OWN) -> set[tuple[str, str, str, str, str]]:
     documents = build_account_with_rights(
         "x", cluster_rules(own), namespaced_rules=namespaced_rules(own), namespace=own.namespace
     )
-    roles = [one for one in documents if one["kind"] in {"ClusterRole", "Role"}]
+    roles = [document for document in documents if document["kind"] in {"ClusterRole", "Role"}]
     return set().union(*map(granted_by, roles))
 
 
@@ -44,15 +44,18 @@ async def test_rights_are_enough_where_there_is_node_software(cluster: Installed
     rights = granted(WITH_NODE_SOFTWARE)
     asked = {
         right
-        for one in cluster.api.requests
-        if "selfsubjectaccessreviews" not in one.path
-        for right in asked_by(one)
+        for request in cluster.api.requests
+        if "selfsubjectaccessreviews" not in request.path
+        for right in asked_by(request)
         if right[4] != "watch"
     }
-    assert {one for one in asked if not any(allows(have, one) for have in rights)} == set()
+    assert {item for item in asked if not any(allows(have, item) for have in rights)} == set()
     further = rights - granted()
-    assert {one[2] for one in further if one[4] == "patch"} == {"clusterpolicies", "nvidiadrivers"}
-    assert not {one for one in further if one[4] in {"create", "update"}}
+    assert {item[2] for item in further if item[4] == "patch"} == {
+        "clusterpolicies",
+        "nvidiadrivers",
+    }
+    assert not {item for item in further if item[4] in {"create", "update"}}
 
 
 async def test_rights_are_those_that_are_used(cluster: InstalledCluster):
@@ -64,15 +67,15 @@ async def test_rights_are_those_that_are_used(cluster: InstalledCluster):
     await cluster.removal(with_applied=False).run()
     asked = {
         right
-        for one in cluster.api.requests
-        if "selfsubjectaccessreviews" not in one.path  # any user may ask for their own
-        for right in asked_by(one)
+        for request in cluster.api.requests
+        if "selfsubjectaccessreviews" not in request.path  # any user may ask for their own
+        for right in asked_by(request)
         if right[4] != "watch"
     }
     rights = granted()
-    lacking = {one for one in asked if not any(allows(have, one) for have in rights)}
+    lacking = {item for item in asked if not any(allows(have, item) for have in rights)}
     assert lacking == set()
-    idle = {have for have in rights if not any(allows(have, one) for one in asked)}
+    idle = {have for have in rights if not any(allows(have, item) for item in asked)}
     assert {(name, verb) for _, _, _, name, verb in idle} == UNUSED
 
 

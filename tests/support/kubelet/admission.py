@@ -150,7 +150,7 @@ class KubeletOfNode:
     def allocatable(self) -> dict[str, list[str]]:
         """Return the healthy units."""
         return {
-            resource: [one.ID for one in devices if one.health == HEALTHY]
+            resource: [device.ID for device in devices if device.health == HEALTHY]
             for resource, devices in self.plugins.devices.items()
         }
 
@@ -219,17 +219,17 @@ class KubeletOfNode:
             allocation_size=count,
         )
         preferred = await self._prefer(resource, request)
-        for some in (preferred & offered, offered):
-            chosen.update(self._shuffled(some - chosen)[: count - len(chosen)])
+        for item in (preferred & offered, offered):
+            chosen.update(self._shuffled(item - chosen)[: count - len(chosen)])
         in_use |= chosen
         return chosen
 
     def _aligned(self, resource: str, available: set[str], count: int) -> set[str]:
         """Return the free units of the first NUMA node that has enough, or of all nodes."""
         nodes: dict[int, set[str]] = {}
-        for one in self.plugins.devices[resource]:
-            for node in one.topology.nodes if one.ID in available else ():
-                nodes.setdefault(node.ID, set()).add(one.ID)
+        for device in self.plugins.devices[resource]:
+            for node in device.topology.nodes if device.ID in available else ():
+                nodes.setdefault(node.ID, set()).add(device.ID)
         fitting = [nodes[number] for number in sorted(nodes) if len(nodes[number]) >= count]
         return fitting[0] if fitting else {unit for units in nodes.values() for unit in units}
 

@@ -82,7 +82,7 @@ class PluginWatcher:
         if info.type != CSI_PLUGIN:
             return f"RegisterPlugin error -- no handler registered for plugin type: {info.type}"
         if not info.supported_versions or any(
-            not one.startswith("1.") for one in info.supported_versions
+            not version.startswith("1.") for version in info.supported_versions
         ):
             return f"None of the versions specified {info.supported_versions} are supported"
         if info.name in self.nodes:

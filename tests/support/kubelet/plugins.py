@@ -173,7 +173,9 @@ class PluginsOfKubelet:
             grpc.aio.AioRpcError: it refused, or does not live.
         """
         endpoint = next(
-            one.endpoint for one in reversed(self.registrations) if one.resource_name == resource
+            registration.endpoint
+            for registration in reversed(self.registrations)
+            if registration.resource_name == resource
         )
         async with self._dial(endpoint) as channel:
             calling: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = channel.unary_unary(

@@ -108,9 +108,9 @@ class PodResourcesServer:
     async def _all(self, _content: bytes, context: Context) -> bytes:
         await self._admit(GET_ALLOCATABLE, context)
         devices = _devices(self._pods.allocatable())
-        for one in devices:
-            numa = self.numa_nodes.get(one.resource_name, ())
-            one.topology.nodes.extend(NUMANode(ID=node) for node in numa)
+        for device in devices:
+            numa = self.numa_nodes.get(device.resource_name, ())
+            device.topology.nodes.extend(NUMANode(ID=node) for node in numa)
         memory = [ContainerMemory(memory_type="memory", size=1)] if self.manages_memory else []
         return AllocatableResourcesResponse(
             devices=devices, cpu_ids=self.cpus, memory=memory
@@ -139,7 +139,8 @@ def pod_message(pod: PodUnits) -> PodResources:
         namespace=pod.namespace,
         name=pod.name,
         containers=[
-            ContainerResources(name=one.name, devices=_devices(one.units)) for one in pod.containers
+            ContainerResources(name=container.name, devices=_devices(container.units))
+            for container in pod.containers
         ],
     )
 

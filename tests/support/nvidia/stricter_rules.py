@@ -97,7 +97,7 @@ def needs_open_modules(body: Json) -> bool:
     if version.startswith("sha256"):
         return True
     found = re.fullmatch(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:[-+].*)?", version)
-    return found is not None and tuple(int(one or 0) for one in found.groups()) >= (2, 17, 5)
+    return found is not None and tuple(int(group or 0) for group in found.groups()) >= (2, 17, 5)
 
 
 def policy_of(body: Json) -> Json:
@@ -136,7 +136,7 @@ def has_modules(body: Json) -> bool:
 
 
 def repeats_conditions(body: Json) -> bool:
-    types = [one["type"] for one in body.get("status", {}).get("conditions", ())]
+    types = [item["type"] for item in body.get("status", {}).get("conditions", ())]
     return len(types) != len(set(types))
 
 

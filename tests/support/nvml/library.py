@@ -211,7 +211,10 @@ class NvmlDevice:
                 f"gpu.{number}.mig.pending": str(int(self.is_mig_enabled)),
                 f"gpu.{number}.mig.needs_reset": str(int(self.mig_needs_reset)),
             }
-            lines |= {f"gpu.{number}.profile.{one.number}": one.line() for one in self.profiles}
+            lines |= {
+                f"gpu.{number}.profile.{profile.number}": profile.line()
+                for profile in self.profiles
+            }
         return lines
 
 
@@ -408,7 +411,7 @@ class FakeNvml:
             for key, value in lines.items()
             if key.startswith(f"{prefix}gi.")
         }
-        return [lines[f"{prefix}profile.{made[one]}"].split()[-1] for one in sorted(made)]
+        return [lines[f"{prefix}profile.{made[item]}"].split()[-1] for item in sorted(made)]
 
 
 def _number(lines: Mapping[str, str], uuid: str) -> int:

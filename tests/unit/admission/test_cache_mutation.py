@@ -264,7 +264,7 @@ def test_a_key_that_is_taken_off_is_noticed_at_that_change(setup: CacheAdmission
         setup.store(changed(stored, verification=a_verification("bob")), stored)
     again = setup.store(changed(stored, verification=a_verification("alice")), stored)
     assert ours(again)[RESOLVED_DIGEST_ANNOTATION] == a_digest()
-    assert [one.reference.digest for one in setup.images.asked] == [None, a_digest(), a_digest()]
+    assert [item.reference.digest for item in setup.images.asked] == [None, a_digest(), a_digest()]
 
 
 def test_a_namespace_can_add_to_what_the_cluster_demands_and_take_nothing_from_it(
@@ -289,7 +289,7 @@ def test_a_namespace_can_add_to_what_the_cluster_demands_and_take_nothing_from_i
 def test_a_cluster_that_only_warns_leaves_the_namespace_its_own_mode(setup: CacheAdmissionSetup):
     setup.demand(signers=a_policy("alice"), is_enforced=False)
     reply = setup.mutate(a_cache(verification=a_verification("bob", mode="Warn")))
-    assert [one.partition(":")[0] for one in reply.warnings] == [
+    assert [warning.partition(":")[0] for warning in reply.warnings] == [
         "kernel_caches.verification",
         "spec.verification",
     ]
@@ -303,7 +303,7 @@ def test_w6_pull_secrets_are_those_of_the_namespace(setup: CacheAdmissionSetup):
     secrets = [{"name": "regcred"}]
     setup.mutate(a_cache(pullSecrets=secrets))
     setup.mutate(a_cache(namespace=None, pullSecrets=secrets))
-    asked = [str(secret) for one in setup.images.asked for secret in one.pull_secrets]
+    asked = [str(secret) for item in setup.images.asked for secret in item.pull_secrets]
     assert asked == ["team-a/regcred", "gpu-control-plane/regcred"]
 
 

@@ -54,12 +54,12 @@ def answers(body: bytes) -> list[Reply]:
     validated = [
         validate(body, context) for validate in (validate_gkmcache, validate_clustergkmcache)
     ]
-    return [Reply(one) for one in (*mutated, *validated)]
+    return [Reply(item) for item in (*mutated, *validated)]
 
 
 @given(body=st.binary(max_size=64) | json_values.map(lambda value: a_review(value, kind=GKMCACHE)))
 def test_any_bytes_are_answered(body: bytes):
-    assert {one.answer.status for one in answers(body)} <= {200, 400}
+    assert {item.answer.status for item in answers(body)} <= {200, 400}
 
 
 @given(
@@ -71,12 +71,12 @@ def test_any_bytes_are_answered(body: bytes):
 def test_nothing_unproven_is_validated(new: Any, old: Any, kind: dict[str, str], namespace: str):
     operation = "CREATE" if old is None else "UPDATE"
     body = a_review(new, kind=kind, old=old, namespace=namespace, operation=operation)
-    validated = [one for one in answers(body)[2:] if one.answer.status == 200]
+    validated = [item for item in answers(body)[2:] if item.answer.status == 200]
     is_deleting = old is not None and "deletionTimestamp" in old["metadata"]
-    assert all(is_deleting or not one.allowed for one in validated)
+    assert all(is_deleting or not item.allowed for item in validated)
 
 
 @pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
 def test_other_operations_are_let_pass(operation: str):
     body = a_review({}, kind=GKMCACHE, operation=operation)
-    assert [one.allowed for one in answers(body) if one.answer.status == 200] == [True, True]
+    assert [item.allowed for item in answers(body) if item.answer.status == 200] == [True, True]

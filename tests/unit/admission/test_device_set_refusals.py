@@ -85,7 +85,7 @@ def test_a_pod_waits_for_an_aligned_set_that_is_taken() -> None:
     assert reply.warnings == [
         "the pod waits: no node of GPU pool whole that it may go to has 2 free on devices that it may have together"
     ]
-    assert [one.has_units for one in setup.allocation_state.ledger.all()] == [False]
+    assert [item.has_units for item in setup.allocation_state.ledger.all()] == [False]
 
 
 def test_a_node_whose_topology_is_unknown_may_align_them_once_it_is_reported() -> None:

@@ -53,4 +53,4 @@ def test_a_pod_that_was_mutated_before_is_created_and_waits():
     setup.allocation_state.release_reservations(pool.name)
 
     assert setup.ask(validate_pod, stored(pod)).allowed
-    assert not any(one.has_units for one in setup.allocation_state.ledger.all())
+    assert not any(item.has_units for item in setup.allocation_state.ledger.all())

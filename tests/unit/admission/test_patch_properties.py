@@ -64,20 +64,20 @@ def without_ours(pod: dict[str, Any]) -> dict[str, Any]:
     for toleration in spec.get("tolerations") or []:
         toleration["ours"] = False
     spec["tolerations"] = [
-        one
-        for one in spec.get("tolerations") or []
-        if {k: v for k, v in one.items() if k != "ours"}
+        item
+        for item in spec.get("tolerations") or []
+        if {k: v for k, v in item.items() if k != "ours"}
         not in (
             {"key": "gpu", "operator": "Equal", "value": "a", "effect": "NoSchedule"},
             {"key": "team", "operator": "Exists", "effect": "NoExecute"},
         )
     ]
     spec["topologySpreadConstraints"] = [
-        one for one in spec.get("topologySpreadConstraints") or [] if "labelSelector" not in one
+        item for item in spec.get("topologySpreadConstraints") or [] if "labelSelector" not in item
     ]
     if spec.get("schedulerName") in {"gpu-scheduler", "default-scheduler"}:
         spec["schedulerName"] = ""
-    gates = [one for one in spec.pop("schedulingGates", None) or [] if one != CAPACITY]
+    gates = [item for item in spec.pop("schedulingGates", None) or [] if item != CAPACITY]
     if gates:
         spec["schedulingGates"] = gates
     spec["affinity"] = without_our_affinity(spec.get("affinity") or {})
@@ -91,9 +91,9 @@ def without_our_affinity(affinity: dict[str, Any]) -> dict[str, Any]:
         {
             **term,
             "matchExpressions": [
-                one
-                for one in term.get("matchExpressions") or []
-                if not (one["key"].startswith("pool.gpu") and set(one) == {"key", "operator"})
+                item
+                for item in term.get("matchExpressions") or []
+                if not (item["key"].startswith("pool.gpu") and set(item) == {"key", "operator"})
             ],
         }
         for term in required.get("nodeSelectorTerms") or []
@@ -129,7 +129,7 @@ def test_an_admitted_pool_pod_carries_all_that_its_pool_needs(pod):
     assert affinity.node_affinity is not None
     assert affinity.node_affinity.required is not None
     for term in affinity.node_affinity.required.node_selector_terms or ():
-        keys = [one.key for one in term.match_expressions or ()]
+        keys = [expression.key for expression in term.match_expressions or ()]
         assert f"pool.gpu.deckhouse.io/{pool}" in keys or not (keys or term.match_fields)
 
 
@@ -147,4 +147,4 @@ def test_any_key_survives_its_journey_through_a_json_pointer(key):
 def test_operations_never_test_and_never_replace():
     reply = an_admission_setup().ask(mutate_pod, a_pod_object())
 
-    assert {one["op"] for one in reply.patch} <= {"add", "remove"}
+    assert {item["op"] for item in reply.patch} <= {"add", "remove"}

@@ -244,7 +244,10 @@ def test_spread_selects_the_very_label_that_the_pod_gets():
 
 def whens(setup: AdmissionSetup) -> list[str]:
     mutated = setup.ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
-    return [one["whenUnsatisfiable"] for one in mutated["spec"]["topologySpreadConstraints"]]
+    return [
+        constraint["whenUnsatisfiable"]
+        for constraint in mutated["spec"]["topologySpreadConstraints"]
+    ]
 
 
 def test_spread_is_strict_where_every_node_of_the_pool_has_the_key():
@@ -310,7 +313,9 @@ def test_spread_is_added_to_constraints_on_other_keys():
 
     mutated = an_admission_setup(scheduling=SPREAD).ask(mutate_pod, pod).applied_to(pod)
 
-    assert [one["topologyKey"] for one in mutated["spec"]["topologySpreadConstraints"]] == [
+    assert [
+        constraint["topologyKey"] for constraint in mutated["spec"]["topologySpreadConstraints"]
+    ] == [
         "rack",
         "zone",
     ]

@@ -239,7 +239,7 @@ def test_a_reservation_that_was_taken_over_before_validation_leaves_its_pod_with
     setup.allocation_state.commit(request, plan, uid=other.uid, now=setup.now)
 
     assert setup.ask(validate_pod, pod).allowed
-    assert [str(one.id) for one in setup.allocation_state.ledger.all()] == ["b"]
+    assert [str(item.id) for item in setup.allocation_state.ledger.all()] == ["b"]
 
 
 def test_figures_name_the_unhealthy():
@@ -296,7 +296,7 @@ class TestComingAgain:
 
         reply = setup.ask(mutate_pod, once)
 
-        assert [one["path"] for one in reply.patch] == ["/metadata/labels"]
+        assert [item["path"] for item in reply.patch] == ["/metadata/labels"]
 
     def test_a_changed_demand_is_planned_again_and_the_old_reservation_is_free_again(self):
         setup = an_admission_setup()
@@ -307,7 +307,7 @@ class TestComingAgain:
 
         assert note_of(again).id != note_of(once).id
         assert note_of(again).devices == {"main": ("GPU-n1-0", "GPU-n1-1")}
-        assert [one.id for one in setup.allocation_state.ledger.all()] == [note_of(again).id]
+        assert [item.id for item in setup.allocation_state.ledger.all()] == [note_of(again).id]
 
     def test_a_changed_pool_is_planned_again(self):
         setup = an_admission_setup()

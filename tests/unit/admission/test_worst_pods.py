@@ -32,9 +32,9 @@ def setup() -> AdmissionSetup:
 @pytest.fixture(autouse=True)
 def _nothing_stays_held(setup: AdmissionSetup) -> Any:
     yield
-    for one in list(setup.allocation_state.ledger.all()):
-        assert one.phase is ReservationPhase.HELD
-        setup.allocation_state.withdraw(one.id)
+    for item in list(setup.allocation_state.ledger.all()):
+        assert item.phase is ReservationPhase.HELD
+        setup.allocation_state.withdraw(item.id)
 
 
 def calls_of(decide: Callable[[], AdmissionResult]) -> tuple[AdmissionResult, int]:

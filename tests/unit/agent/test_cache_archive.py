@@ -22,7 +22,7 @@ def entries_of(
 ) -> list[tuple[str, EntryKind, int]]:
     chunks = (layer[at : at + chunk_bytes] for at in range(0, len(layer), chunk_bytes))
     stream = GzipStream(chunks, limits)
-    return [(one.name, one.kind, one.size) for one in read_entries(stream, limits)]
+    return [(entry.name, entry.kind, entry.size) for entry in read_entries(stream, limits)]
 
 
 def refusal_of(layer: bytes, limits: ExtractionLimits = LIMITS) -> tuple[LayerFault, str]:

@@ -14,7 +14,7 @@ BOTH = "inventory,caches,csi"
 
 
 def settings(roles: str, **changes: Any) -> AgentSettings:
-    chosen = frozenset(AgentRole(one) for one in roles.split(","))
+    chosen = frozenset(AgentRole(part) for part in roles.split(","))
     return AgentSettings(node="n1", roles=chosen, namespace="gpu", **changes)
 
 

@@ -24,7 +24,7 @@ def device(name: str, minor: int, host: str = "/dev") -> DeviceFile:
 
 
 def devices(*uuids: str) -> NodeDevices:
-    return NodeDevices(version="v1", devices=[NodeDevice(uuid=one, address="") for one in uuids])
+    return NodeDevices(version="v1", devices=[NodeDevice(uuid=item, address="") for item in uuids])
 
 
 def specification(kind: str, reported: NodeDevices, **files) -> dict[str, Any] | None:
@@ -71,14 +71,14 @@ def test_a_name_that_cdi_refuses_is_left_out(uuid):
     nodes = (device("nvidia0", 0),)
     made = specification(KIND, devices(uuid, "GPU-1"), by_uuid={uuid: nodes, "GPU-1": nodes})
     assert made is not None
-    assert [one["name"] for one in made["devices"]] == ["GPU-1"]
+    assert [item["name"] for item in made["devices"]] == ["GPU-1"]
 
 
 def test_a_device_without_its_files_is_left_out_and_none_is_written_twice():
     nodes = (device("nvidia0", 0),)
     made = specification(KIND, devices("GPU-1", "GPU-2", "GPU-1"), by_uuid={"GPU-1": nodes})
     assert made is not None
-    assert [one["name"] for one in made["devices"]] == ["GPU-1"]
+    assert [item["name"] for item in made["devices"]] == ["GPU-1"]
 
 
 def test_without_any_device_there_is_no_specification():

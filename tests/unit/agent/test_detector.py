@@ -31,7 +31,7 @@ class Node:
         self._detector = Detector(lambda: tuple(self.devices), self._report, jitter=lambda: 1.0)
 
     def _report(self, devices: tuple[PciDevice, ...]) -> bool:
-        self.reports.append((self.now, [one.address for one in devices]))
+        self.reports.append((self.now, [device.address for device in devices]))
         return not self.fails
 
     def poll(self, times: int = 1) -> list[list[str]]:
@@ -102,7 +102,7 @@ def test_failed_report_that_succeeds_later_is_not_repeated():
 def test_inventory_reads_the_labels():
     labels = detected_labels([FIRST, SECOND])
     report = label_report(labels)
-    assert [(one.vendor, one.device, one.class_) for one in report.slots.values()] == [
+    assert [(slot.vendor, slot.device, slot.class_) for slot in report.slots.values()] == [
         ("10de", "2330", "0302"),
         ("10de", "20b0", "0302"),
     ]

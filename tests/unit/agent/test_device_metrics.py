@@ -189,9 +189,9 @@ def test_unaccounted_processes_have_the_labels_of_device_and_pod():
     }
     page = a_page(a_sample(), instance, unaccounted=counts)
     [family] = [
-        one
-        for one in text_string_to_metric_families(page.content.decode())
-        if one.name == "gpu_process_unaccounted"
+        item
+        for item in text_string_to_metric_families(page.content.decode())
+        if item.name == "gpu_process_unaccounted"
     ]
     host, pod = family.samples
     assert (host.labels["pool"], host.value) == ("whole", 1)

@@ -35,7 +35,7 @@ whole_numbers = st.none() | st.integers(0, 2000)
 links = st.lists(
     st.builds(DriverLink, addresses, st.sampled_from(LinkType), st.integers(1, 64)),
     max_size=4,
-    unique_by=lambda one: (one.peer, one.type),
+    unique_by=lambda build: (build.peer, build.type),
 ).map(tuple)
 driver_devices = st.builds(
     DriverDevice,
@@ -59,7 +59,7 @@ driver_devices = st.builds(
             uuid=st.just("") | st.uuids().map("MIG-{}".format),
         ),
         max_size=3,
-        unique_by=lambda one: one.uuid,
+        unique_by=lambda build: build.uuid,
     ).map(tuple),
     is_lost=st.booleans(),
 )
@@ -75,7 +75,7 @@ pci_devices = st.builds(
 
 
 def unique(devices: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
-    return st.lists(devices, max_size=4, unique_by=lambda one: one.address).map(tuple)
+    return st.lists(devices, max_size=4, unique_by=lambda device: device.address).map(tuple)
 
 
 @st.composite
@@ -85,7 +85,7 @@ def discovered(draw):
     if bus and draw(st.booleans()):
         # Most devices are on both.
         seen = tuple(
-            replace(one, address=other.address) for one, other in zip(seen, bus, strict=False)
+            replace(item, address=other.address) for item, other in zip(seen, bus, strict=False)
         )
     known = draw(st.dictionaries(addresses, uuids, max_size=2))
     if bus and draw(st.booleans()):
@@ -112,7 +112,7 @@ def test_published_attributes_are_read_back_as_the_same_facts(discovered, health
     assert not reported.report.bad
     assert reported.report.kubelet == kubelet
     assert reported.agent.is_complete
-    assert [one.address for one in reported.agent.devices] == [one.address for one in devices]
+    assert [item.address for item in reported.agent.devices] == [item.address for item in devices]
     for device, facts in zip(devices, reported.agent.devices, strict=True):
         assert facts == expected_facts(device)
         if device.uuid and device.health is not None:

@@ -107,7 +107,7 @@ async def test_a_change_is_one_write_and_puts_the_heartbeat_off(api, problems):
         publisher.publish(TWO)
         await asyncio.sleep(1)
         elements = api.feature(NAME)["spec"]["features"]["instances"]["gpu.deckhouse.io/device"]
-        assert [one["attributes"] for one in elements["elements"]] == list(TWO.devices)
+        assert [element["attributes"] for element in elements["elements"]] == list(TWO.devices)
         await asyncio.sleep(50)
     assert api.writes == [("apply", FEATURES), ("apply", FEATURES)]
 
@@ -211,7 +211,7 @@ FAILURES = [
 ]
 
 
-@pytest.fixture(params=FAILURES, ids=lambda one: type(one).__name__)
+@pytest.fixture(params=FAILURES, ids=lambda item: type(item).__name__)
 def failing(request, api: AgentApi) -> AgentApi:
     """Every write fails, until the list is emptied."""
     api.fail = [request.param] * 1000
@@ -272,4 +272,4 @@ async def test_a_write_with_an_unknown_result_is_not_trusted(api, problems):
         publisher.publish(ONE)
         await asyncio.sleep(31)
         elements = api.feature(NAME)["spec"]["features"]["instances"]["gpu.deckhouse.io/device"]
-        assert [one["attributes"] for one in elements["elements"]] == list(ONE.devices)
+        assert [element["attributes"] for element in elements["elements"]] == list(ONE.devices)

@@ -71,9 +71,9 @@ def test_a_device_that_was_never_seen_is_healthy():
 
 def test_an_xid_counts_against_its_device_alone(tracker: HealthTracker):
     changes = tracker.record(xid(79), 1.0)
-    assert [(one.uuid, one.address, one.before, one.after.reason) for one in changes] == [
-        ("GPU-1", "0000:01:00.0", HEALTHY, "Xid79")
-    ]
+    assert [
+        (change.uuid, change.address, change.before, change.after.reason) for change in changes
+    ] == [("GPU-1", "0000:01:00.0", HEALTHY, "Xid79")]
     assert tracker.health("GPU-1").state is HealthState.UNHEALTHY
     assert tracker.health("GPU-2") == HEALTHY
 
@@ -97,7 +97,7 @@ def test_ignored_codes_are_those_of_xids_only():
 
 
 def test_an_event_of_no_device_is_every_devices(tracker: HealthTracker):
-    assert {one.uuid for one in tracker.record(xid(79, ""), 1.0)} == {"GPU-1", "GPU-2"}
+    assert {item.uuid for item in tracker.record(xid(79, ""), 1.0)} == {"GPU-1", "GPU-2"}
 
 
 def test_an_event_may_come_before_the_first_snapshot():
@@ -153,7 +153,7 @@ def test_a_double_bit_error_is_a_fault(tracker: HealthTracker):
 
 def test_a_device_that_the_driver_does_not_reach_is_lost(tracker: HealthTracker):
     changes = tracker.observe(a_look(lost_device(1), a_device(2)), 1.0)
-    assert [(one.uuid, one.after) for one in changes] == [("GPU-1", LOST)]
+    assert [(change.uuid, change.after) for change in changes] == [("GPU-1", LOST)]
 
 
 def test_a_lost_device_without_its_uuid_is_known_by_its_address(tracker: HealthTracker):
@@ -218,7 +218,7 @@ def test_a_momentary_fault_is_over_after_a_quiet_time_and_a_snapshot(tracker: He
     # Time alone does not heal: the device is looked at.
     assert reason(tracker) == "Xid79"
     changes = tracker.observe(a_look(a_device(1), a_device(2)), 1.0 + QUIET_S)
-    assert [(one.before.reason, one.after) for one in changes] == [("Xid79", HEALTHY)]
+    assert [(change.before.reason, change.after) for change in changes] == [("Xid79", HEALTHY)]
 
 
 def test_the_quiet_time_begins_with_the_last_event(tracker: HealthTracker):
@@ -391,7 +391,7 @@ def test_a_device_that_is_known_is_not_taken_up(tracker: HealthTracker):
 )
 def test_the_control_plane_knows_each_reason(tracker: HealthTracker, happens: Any, kind: FaultKind):
     """`inventory.health.device` tells faults apart by how their reason begins."""
-    (change,) = [one for one in happens(tracker) if one.uuid == "GPU-1"]
+    (change,) = [happen for happen in happens(tracker) if happen.uuid == "GPU-1"]
     assert isinstance(change, HealthChange)
     report = HealthReport(change.after.state.value, change.after.reason)
     tracked = assess_health(

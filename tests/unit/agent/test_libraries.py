@@ -49,7 +49,7 @@ def test_the_directory_that_an_operator_names_is_searched_first(tmp_path: Path):
 
 
 def mounts(found: DriverFiles) -> dict[str, str]:
-    return {one.container_path: one.host_path for one in found.mounts}
+    return {mount.container_path: mount.host_path for mount in found.mounts}
 
 
 def test_a_library_is_seen_under_its_own_name_and_those_of_its_links(tmp_path: Path):

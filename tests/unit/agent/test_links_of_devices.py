@@ -32,8 +32,8 @@ def bridged_pairs(own: str) -> tuple[DriverLink, ...]:
     return links_between(
         own,
         to_devices={
-            one: {other: NVLINK for pair in pairs if one in pair for other in pair - {one}}
-            for one in ADDRESSES
+            item: {other: NVLINK for pair in pairs if item in pair for other in pair - {item}}
+            for item in ADDRESSES
         },
         to_switches={},
         levels={
@@ -47,11 +47,11 @@ def bridged_pairs(own: str) -> tuple[DriverLink, ...]:
 def facts_on(node: str) -> list[DeviceFacts]:
     """The facts of the devices of a node, in the order of their names."""
     discovered = DiscoveredNode(
-        bus=tuple(pci(one, numa_node=at // 2) for at, one in enumerate(ADDRESSES)),
+        bus=tuple(pci(item, numa_node=at // 2) for at, item in enumerate(ADDRESSES)),
         look=look(
             *(
-                said(one, uuid=f"GPU-{at}00", links=bridged_pairs(one))
-                for at, one in enumerate(ADDRESSES)
+                said(item, uuid=f"GPU-{at}00", links=bridged_pairs(item))
+                for at, item in enumerate(ADDRESSES)
             )
         ),
         known={},
@@ -68,22 +68,22 @@ def facts_on(node: str) -> list[DeviceFacts]:
     )
     plan = plan_inventory(NodeName(node), [], merged, is_managed=True)
     return [
-        device_facts(GPUDevice(metadata=ObjectMeta(name=one.name), status=one.status))
-        for one in plan.create
+        device_facts(GPUDevice(metadata=ObjectMeta(name=item.name), status=item.status))
+        for item in plan.create
     ]
 
 
 def test_links_of_nvml_are_links_between_devices_of_the_index():
     devices = facts_on("gpu-1.example.com")
-    names = [device_name(NodeName("gpu-1.example.com"), one) for one in ADDRESSES]
-    assert [one.name for one in devices] == names
-    assert [one.numa_node for one in devices] == [0, 0, 1, 1]
+    names = [device_name(NodeName("gpu-1.example.com"), item) for item in ADDRESSES]
+    assert [device.name for device in devices] == names
+    assert [device.numa_node for device in devices] == [0, 0, 1, 1]
     assert devices[0].links == (
         DeviceLink(names[1], LinkType.NVLINK.value, NVLINK),
         DeviceLink(names[2], LinkType.SYS.value),
         DeviceLink(names[3], LinkType.SYS.value),
     )
-    pairs = {(one.name, link.peer, link.type) for one in devices for link in one.links}
+    pairs = {(device.name, link.peer, link.type) for device in devices for link in device.links}
     assert len(pairs) == 12
     assert {(peer, name, type_) for name, peer, type_ in pairs} == pairs
 
@@ -91,7 +91,7 @@ def test_links_of_nvml_are_links_between_devices_of_the_index():
 def test_devices_of_one_node_share_the_links_to_a_device():
     """40,000 devices of 8 a node have 280,000 links."""
     devices = facts_on("n1")
-    to_last = {id(link) for one in devices[:2] for link in one.links if link.type == "SYS"}
+    to_last = {id(link) for device in devices[:2] for link in device.links if link.type == "SYS"}
     assert len(to_last) == 2
 
 

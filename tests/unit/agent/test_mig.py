@@ -182,7 +182,11 @@ def test_no_step_is_taken_while_the_device_is_in_use(device: DriverDevice, wante
         ({"in_use": None}, BlockReason.USE_UNKNOWN),
         ({"health": xid(79)}, BlockReason.UNHEALTHY),
     ]
-    uses += [({"in_use": {one.uuid}}, BlockReason.IN_USE) for one in device.instances if one.uuid]
+    uses += [
+        ({"in_use": {instance.uuid}}, BlockReason.IN_USE)
+        for instance in device.instances
+        if instance.uuid
+    ]
     for given, expected in uses:
         assert blocked_by(step_of(device, wanted, **given)) is expected, given
     assert blocked_by(step_of(replace(device, processes=1), wanted)) is BlockReason.RUNNING

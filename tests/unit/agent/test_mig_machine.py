@@ -101,18 +101,23 @@ class Cutting(RuleBasedStateMachine):
     @precondition(lambda self: self.device.is_mig_enabled)
     @rule(profile=st.sampled_from(NAMES), is_complete=st.booleans())
     def somebody_makes_an_instance(self, profile: str, is_complete: bool) -> None:
-        taken = sum(MEMORY_SLICES // CAPACITY[one.profile] for one in self.device.instances)
+        taken = sum(
+            MEMORY_SLICES // CAPACITY[instance.profile] for instance in self.device.instances
+        )
         if taken + MEMORY_SLICES // CAPACITY[profile] > MEMORY_SLICES:
             return
-        if sum(one.profile == profile for one in self.device.instances) == CAPACITY[profile]:
+        if (
+            sum(instance.profile == profile for instance in self.device.instances)
+            == CAPACITY[profile]
+        ):
             return
-        number = max([one.id for one in self.device.instances], default=20) + 1
+        number = max([instance.id for instance in self.device.instances], default=20) + 1
         uuid = f"MIG-by-hand-{number}" if is_complete else ""
         self.device.instances.append(GpuInstance(number, profile, uuid))
 
     @rule(pick=st.integers(0, 9))
     def a_pod_comes(self, pick: int) -> None:
-        units = [UUID, *(one.uuid for one in self.device.instances if one.uuid)]
+        units = [UUID, *(instance.uuid for instance in self.device.instances if instance.uuid)]
         self.in_use.add(units[pick % len(units)])
 
     @rule(pick=st.integers(0, 9))
@@ -124,15 +129,17 @@ class Cutting(RuleBasedStateMachine):
     def all_users_go(self) -> None:
         self.in_use.clear()
         self.device.processes = 0
-        for one in self.device.instances:
-            one.processes = 0
+        for instance in self.device.instances:
+            instance.processes = 0
 
     # --- what is to be shown ---------------------------------------------------------------------
 
     @property
     def is_used(self) -> bool:
-        own = {UUID, *(one.uuid for one in self.device.instances)}
-        running = self.device.processes + sum(one.processes for one in self.device.instances)
+        own = {UUID, *(instance.uuid for instance in self.device.instances)}
+        running = self.device.processes + sum(
+            instance.processes for instance in self.device.instances
+        )
         return bool(own & self.in_use) or running > 0
 
     @property
@@ -143,7 +150,9 @@ class Cutting(RuleBasedStateMachine):
     def it_is_cut(self, crash_at: int | None) -> None:
         was_used, before = self.is_used, self.seen
         right = {
-            one.uuid for one in before.instances if one.uuid and one.profile == self.wanted.profile
+            instance.uuid
+            for instance in before.instances
+            if instance.uuid and instance.profile == self.wanted.profile
         }
         done = len(self.driver.changes)
         if crash_at is not None:
@@ -158,7 +167,9 @@ class Cutting(RuleBasedStateMachine):
             assert self.seen == before, "a device that is in use was touched"
             assert len(self.driver.changes) == done
         if self.wanted.profile:
-            assert right <= {one.uuid for one in self.device.instances}, "a right instance is gone"
+            assert right <= {instance.uuid for instance in self.device.instances}, (
+                "a right instance is gone"
+            )
         if end is None:
             assert not was_used
         elif isinstance(end, Done):
@@ -190,7 +201,8 @@ class Cutting(RuleBasedStateMachine):
                 is_mig_enabled=self.device.is_mig_enabled,
                 is_mig_pending=self.device.is_mig_pending,
                 instances=[
-                    GpuInstance(one.id, one.profile, one.uuid) for one in self.device.instances
+                    GpuInstance(instance.id, instance.profile, instance.uuid)
+                    for instance in self.device.instances
                 ],
             )
         )

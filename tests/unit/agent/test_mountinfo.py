@@ -27,12 +27,12 @@ def test_a_removed_directory_keeps_its_name():
 
 def test_bytes_that_are_no_text_do_not_hide_other_mounts():
     content = b"1 2 0:1 /\xff /\xfe rw - ext4 none rw\nnonsense\n\n1 2 0:1 / /b rw - ext4 none rw\n"
-    assert [one.mount_point for one in parse_mountinfo(content)] == ["/\udcfe", "/b"]
+    assert [item.mount_point for item in parse_mountinfo(content)] == ["/\udcfe", "/b"]
 
 
 def test_the_order_is_the_files():
-    content = b"".join(b"1 2 0:1 /%d /same rw - ext4 none rw\n" % one for one in range(3))
-    assert [one.root for one in parse_mountinfo(content)] == ["/0", "/1", "/2"]
+    content = b"".join(b"1 2 0:1 /%d /same rw - ext4 none rw\n" % item for item in range(3))
+    assert [item.root for item in parse_mountinfo(content)] == ["/0", "/1", "/2"]
 
 
 def test_an_overlay_has_its_first_lower_directory():

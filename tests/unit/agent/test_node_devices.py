@@ -160,7 +160,7 @@ def test_an_instance_without_its_compute_instance_is_not_published():
         (MigPartition("1g.18gb", "MIG-1"),),
     )
     (in_file,) = node_devices(devices, NO_FILES, ()).devices
-    assert [one.uuid for one in in_file.instances or ()] == ["MIG-1"]
+    assert [instance.uuid for instance in in_file.instances or ()] == ["MIG-1"]
 
 
 def test_power_limits_are_published():

@@ -39,7 +39,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path):
     (path / "in the way").touch()
     with pytest.raises(OSError, match="directory"):
         replace_file(path, b"one")
-    assert [one.name for one in tmp_path.iterdir()] == ["cards.json"]
+    assert [item.name for item in tmp_path.iterdir()] == ["cards.json"]
 
 
 def test_where_no_directory_can_be_made_the_error_names_it(tmp_path: Path):

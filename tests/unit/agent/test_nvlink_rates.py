@@ -12,7 +12,7 @@ def a_sample(kib: int | None, uuid: str = "GPU-0") -> DeviceSample:
 
 def bandwidth(rates: NvlinkRates, now: float, *samples: DeviceSample) -> list[float | None]:
     field = DeviceField.NVLINK_BANDWIDTH_TOTAL
-    return [one.values.get(field) for one in rates.added_to(samples, now)]
+    return [item.values.get(field) for item in rates.added_to(samples, now)]
 
 
 def test_rate_is_that_since_the_last_reading():

@@ -40,7 +40,7 @@ def a_process(procfs: Path, pid: int, *files: str, maps: str = "", command: str 
 
 
 def found(procfs: Path) -> list[int]:
-    return [one.pid for one in processes_with_driver(MAJORS, procfs)]
+    return [process.pid for process in processes_with_driver(MAJORS, procfs)]
 
 
 def test_the_kernel_names_the_numbers(tmp_path: Path):
@@ -97,4 +97,4 @@ def test_search_ends_after_the_most_files(tmp_path: Path, most_files: int, count
 
 def test_name_of_a_process_has_no_control_characters(tmp_path: Path):
     a_process(tmp_path, 7, "/dev/null", command="a\x1bb\nc")
-    assert [one.command for one in processes_with_driver(MAJORS, tmp_path)] == ["a?b?c"]
+    assert [process.command for process in processes_with_driver(MAJORS, tmp_path)] == ["a?b?c"]

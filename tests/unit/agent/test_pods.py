@@ -29,7 +29,7 @@ def test_containers_that_ask_are_kept_in_kubelets_order():
             assigned={"b": ("GPU-1",)},
         )
     )
-    asking = [(one.name, one.kind, one.counts[RESOURCE]) for one in pod.asks_for(RESOURCE)]
+    asking = [(ask.name, ask.kind, ask.counts[RESOURCE]) for ask in pod.asks_for(RESOURCE)]
     assert asking == [
         ("i", ContainerRole.INIT, 1),
         ("s", ContainerRole.SIDECAR, 2),

@@ -103,7 +103,7 @@ def test_processes_that_come_and_go_are_reported_without_an_id():
 
 def test_pod_whose_processes_come_and_go_is_reported():
     found = reported({OpenProcess(81, "b"): UID}, {PYTHON: UID}, pod=a_pod())
-    assert [one.pod for one in found] == ["p"]
+    assert [item.pod for item in found] == ["p"]
 
 
 def test_entry_stays_as_long_as_it_is_true():
@@ -123,4 +123,4 @@ def test_pod_that_nobody_knows_is_reported_with_its_uid():
 
 def test_processes_in_no_pod_come_first_and_then_pods_by_name():
     shown = reported({PYTHON: UID, NVTOP: None}, pod=a_pod())
-    assert [one.command for one in shown] == ["nvtop", "python3"]
+    assert [item.command for item in shown] == ["nvtop", "python3"]

@@ -43,7 +43,7 @@ def the_file() -> FileDescriptorProto:
 @pytest.mark.parametrize("message", NUMBERS)
 def test_fields_have_the_numbers_of_the_specification(message: str):
     found = csi_pb2.DESCRIPTOR.message_types_by_name[message]
-    assert {one.name: one.number for one in found.fields} == NUMBERS[message]
+    assert {field.name: field.number for field in found.fields} == NUMBERS[message]
 
 
 def numbers_of(messages: "list[DescriptorProto]", prefix: str = "") -> dict[str, object]:
@@ -51,7 +51,7 @@ def numbers_of(messages: "list[DescriptorProto]", prefix: str = "") -> dict[str,
     found: dict[str, object] = {}
     for message in messages:
         name = f"{prefix}{message.name}."
-        found |= {name + one.name: shape_of(one) for one in message.field}
+        found |= {name + item.name: shape_of(item) for item in message.field}
         for kind in message.enum_type:
             found |= values_of(kind, name)
         found |= numbers_of(list(message.nested_type), name)
@@ -63,7 +63,7 @@ def shape_of(field: FieldDescriptorProto) -> tuple[int, int, int, str]:
 
 
 def values_of(kind: EnumDescriptorProto, prefix: str) -> dict[str, object]:
-    return {f"{prefix}{kind.name}.{one.name}": one.number for one in kind.value}
+    return {f"{prefix}{kind.name}.{item.name}": item.number for item in kind.value}
 
 
 def test_every_name_is_in_the_specifications_own_file(tmp_path: Path):

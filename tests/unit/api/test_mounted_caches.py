@@ -17,7 +17,7 @@ def mounted(*volumes: dict[str, Any], namespace: str = "default") -> tuple[Cache
 
 
 def test_caches_of_the_namespace_and_of_the_cluster_count_once():
-    volumes = [a_cache_volume(one) for one in (MISTRAL, LLAMA, SHARED, LLAMA)]
+    volumes = [a_cache_volume(item) for item in (MISTRAL, LLAMA, SHARED, LLAMA)]
     assert mounted(*volumes) == (SHARED, LLAMA, MISTRAL)
 
 

@@ -92,7 +92,7 @@ def test_every_operand_has_a_variable_for_its_image_and_an_nvidiadriver_has_none
     }
     assert len(blocks) == 18
     variables = {name: type(block).image_variable for name, block in blocks.items()}
-    assert all(one.endswith("_IMAGE") for one in variables.values())
+    assert all(variable.endswith("_IMAGE") for variable in variables.values())
     # The exporter of the node's state is a part of the validator's image.
     assert len(set(variables.values())) == len(blocks) - 1
     assert variables["validator"] == variables["node_status_exporter"] == "VALIDATOR_IMAGE"
@@ -136,7 +136,7 @@ def test_driver_image_that_cannot_be_tagged_is_refused(image, kernel, error):
 
 
 def snake(name: str) -> str:
-    return "".join(f"_{one.lower()}" if one.isupper() else one for one in name)
+    return "".join(f"_{item.lower()}" if item.isupper() else item for item in name)
 
 
 @pytest.mark.parametrize("name", sorted(ON_BY_DEFAULT | OFF_BY_DEFAULT | {"driver"}))
@@ -226,7 +226,7 @@ def test_other_probes_exist_where_the_object_has_them():
 )
 @pytest.mark.parametrize("step", [1, -1])
 def test_oldest_policy_counts_whatever_the_order(policies, expected, step):
-    found = active_policy([a_policy_of(*one) for one in policies][::step])
+    found = active_policy([a_policy_of(*policy) for policy in policies][::step])
     assert (found and found.metadata.name) == expected
 
 

@@ -147,14 +147,16 @@ def test_names_scope_and_columns_are_the_published_ones(kind):
         their_version["subresources"],
     )
     shown = [
-        [(one["name"], one["jsonPath"]) for one in columns if not one.get("priority")]
+        [(column["name"], column["jsonPath"]) for column in columns if not column.get("priority")]
         for columns in (
             version["additionalPrinterColumns"],
             their_version["additionalPrinterColumns"],
         )
     ]
     assert shown[0] == shown[1]
-    wide = [one["name"] for one in version["additionalPrinterColumns"] if one.get("priority")]
+    wide = [
+        column["name"] for column in version["additionalPrinterColumns"] if column.get("priority")
+    ]
     assert wide == ["Not-Ready", "Missing", "Why"]
 
 

@@ -49,7 +49,7 @@ def an_index(devices: int = 8, used: int = 0, **node: Any) -> DeviceIndex:
     for number in range(devices):
         index.replace_device(a_device("n1", number))
     if used:
-        index.set_observed(PodUid("p"), tuple(UnitId(f"GPU-n1-{one}") for one in range(used)))
+        index.set_observed(PodUid("p"), tuple(UnitId(f"GPU-n1-{item}") for item in range(used)))
     return index
 
 
@@ -135,7 +135,7 @@ def test_without_a_price_there_is_no_money():
     usage = a_usage(an_index(), the_terms(shapes=shapes))
     totals = advanced(UsageTotals(day=START.date(), counted_at=START), usage, after(3600))
     assert usage.micro == {}
-    assert {one.state: one.cost for one in usage_statuses(totals, usage)} == dict.fromkeys(
+    assert {status.state: status.cost for status in usage_statuses(totals, usage)} == dict.fromkeys(
         ("busy", "idle", "inFlight", "stranded"), ""
     )
 
@@ -147,8 +147,8 @@ def test_an_hour_of_eight_devices():
     totals = advanced(UsageTotals(day=START.date(), counted_at=START), USAGE, START + HOUR)
     assert totals.spent_micro == 8_000_000
     shown = {
-        one.state: (one.devices, one.device_hours, one.cost)
-        for one in usage_statuses(totals, USAGE)
+        status.state: (status.devices, status.device_hours, status.cost)
+        for status in usage_statuses(totals, USAGE)
     }
     assert shown["busy"] == (2, "2", "2")
     assert shown["idle"] == (6, "6", "6")

@@ -16,8 +16,8 @@ def selecting(key: str, value: str) -> PodSelection:
 
 def test_kinds_that_no_shape_can_serve_keep_no_pod_from_a_node():
     odd = [
-        a_waiting_pod(f"odd-{one:03}", selection=selecting("example.com/x", f"v{one}"))
-        for one in range(MANY)
+        a_waiting_pod(f"odd-{item:03}", selection=selecting("example.com/x", f"v{item}"))
+        for item in range(MANY)
     ]
     honest = a_waiting_pod("honest", created="2026-01-02T00:00:00Z")
     plan = planned(some_terms(), [*odd, honest])
@@ -27,8 +27,10 @@ def test_kinds_that_no_shape_can_serve_keep_no_pod_from_a_node():
 
 def test_kinds_of_one_namespace_keep_no_pod_of_another_from_a_node():
     varied = [
-        a_waiting_pod(f"varied-{one:03}", selection=selecting(ZONE, f"z{one}"), namespace="greedy")
-        for one in range(MANY)
+        a_waiting_pod(
+            f"varied-{item:03}", selection=selecting(ZONE, f"z{item}"), namespace="greedy"
+        )
+        for item in range(MANY)
     ]
     honest = a_waiting_pod("honest", created="2026-01-02T00:00:00Z", namespace="honest")
     plan = planned(some_terms(max_in_flight=1_000), [*varied, honest])
@@ -40,7 +42,7 @@ def test_kinds_of_one_namespace_keep_no_pod_of_another_from_a_node():
 def test_zones_that_do_not_exist_ask_for_nothing():
     index = an_index()
     index.replace_node(a_node("n1", labels={ZONE: "a"}))
-    pods = [a_waiting_pod(f"p{one}", selection=selecting(ZONE, f"v{one}")) for one in range(16)]
+    pods = [a_waiting_pod(f"p{item}", selection=selecting(ZONE, f"v{item}")) for item in range(16)]
     real = a_waiting_pod("real", selection=selecting(ZONE, "a"))
     plan = planned(some_terms(max_in_flight=100), [*pods, real], index)
     assert [request.pods for request in plan.requests] == [(real.uid,)]

@@ -161,7 +161,7 @@ def test_slices_are_packed_by_unit():
     pool = a_slice_pool(slices=4)
     terms = some_terms(a_shape("two", 2, units_per_device=4), pool=pool)
     waiting = [a_waiting_pod(f"p{number}", units=1, pool="slices") for number in range(9)]
-    assert [len(one.pods) for one in planned(terms, waiting).requests] == [8, 1]
+    assert [len(request.pods) for request in planned(terms, waiting).requests] == [8, 1]
 
 
 def test_in_flight_nodes_serve_new_pods():
@@ -174,7 +174,7 @@ def test_in_flight_nodes_serve_new_pods():
 def test_demand_that_has_vanished_before_launch_is_cancelled():
     first = planned(some_terms(), pods(8, 8))
     plan = planned(some_terms(), pods(8), in_flight=applied(first))
-    assert [(one.id, one.phase) for one in plan.cancels] == [
+    assert [(cancel.id, cancel.phase) for cancel in plan.cancels] == [
         (first.requests[1].id, RequestPhase.SUPERSEDED)
     ]
     assert not plan.requests
@@ -191,7 +191,7 @@ def test_a_failed_request_is_cancelled_and_asked_for_again(phase: RequestPhase):
     first = planned(some_terms(), pods(8))
     failed = signalled(first.requests[0], phase=phase, message="no capacity")
     plan = planned(some_terms(), pods(8), in_flight=(failed,), used_ids=frozenset({failed.id}))
-    assert [(one.id, one.phase, one.message) for one in plan.cancels] == [
+    assert [(cancel.id, cancel.phase, cancel.message) for cancel in plan.cancels] == [
         (failed.id, phase, "no capacity")
     ]
     assert len(plan.requests) == 1
@@ -231,7 +231,7 @@ def test_a_pool_that_is_closed_asks_for_nothing_and_cancels_what_is_not_launched
     terms = some_terms(pool=a_pool(is_in_maintenance=True))
     on_their_way = (signalled(first.requests[0]), launched(first.requests[1]))
     plan = planned(terms, pods(8), in_flight=on_their_way)
-    assert [one.id for one in plan.cancels] == [first.requests[0].id]
+    assert [cancel.id for cancel in plan.cancels] == [first.requests[0].id]
     assert [wait.reason for wait in plan.waits.values()] == [WaitReason.POOL_CLOSED]
     assert not plan.requests
 
@@ -240,7 +240,7 @@ def test_requests_of_a_shape_that_is_gone_from_the_spec_are_cancelled():
     first = planned(some_terms(), pods(8))
     gone = dataclasses.replace(signalled(first.requests[0]), shape=None)
     plan = planned(some_terms(a_shape("other", 8)), pods(8), in_flight=(gone,))
-    assert [one.id for one in plan.cancels] == [gone.id]
+    assert [cancel.id for cancel in plan.cancels] == [gone.id]
     assert packed(plan) == [("other", ("p00",))]
 
 
@@ -249,7 +249,7 @@ def test_clocks_that_jump_change_no_plan(days: int):
     waiting = pods(3, 5, 4)
     created = NOW + dt.timedelta(days=days)
     first = planned(some_terms(), waiting)
-    on_their_way = tuple(signalled(one, created=created) for one in first.requests)
+    on_their_way = tuple(signalled(request, created=created) for request in first.requests)
     assert not planned(some_terms(), waiting, in_flight=on_their_way).requests
 
 

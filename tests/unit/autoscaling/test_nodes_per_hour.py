@@ -47,7 +47,7 @@ def test_no_more_than_the_limit_are_kept():
 
 
 def bought(number: int) -> dict[str, dt.datetime]:
-    return {f"claim-{one}": NOW - dt.timedelta(minutes=30) for one in range(number)}
+    return {f"claim-{item}": NOW - dt.timedelta(minutes=30) for item in range(number)}
 
 
 def test_no_node_is_asked_for_beyond_those_of_an_hour():

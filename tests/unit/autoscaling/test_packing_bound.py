@@ -52,7 +52,7 @@ class Case:
 
     @property
     def shapes(self) -> list[Room]:
-        return [(one.units, one.cpu_milli or AMPLE) for one in self.terms.shapes]
+        return [(shape.units, shape.cpu_milli or AMPLE) for shape in self.terms.shapes]
 
     def plan(self, **supply: Any) -> ScalingPlan:
         return planned(self.terms, self.pods, self.state.index, **supply)
@@ -124,8 +124,8 @@ def test_never_fewer_nodes_than_needed_and_never_more_than_the_bound(case: Case)
     assert least is not None
     assert len(plan.requests) >= least
     for shape in case.terms.shapes:
-        some = [one for one in plan.requests if one.shape == shape]
-        on_it = case.needs(uid for one in some for uid in one.pods)
+        some = [request for request in plan.requests if request.shape == shape]
+        on_it = case.needs(uid for item in some for uid in item.pods)
         fewest = fewest_new_nodes(on_it, [], [(shape.units, shape.cpu_milli or AMPLE)])
         assert fewest is not None
         if shape.cpu_milli is None:
@@ -157,8 +157,8 @@ def test_equal_inputs_give_equal_plans_and_a_plan_that_is_carried_out_asks_for_n
     shuffled = list(case.pods)
     random.shuffle(shuffled)
     assert Case(case.terms, shuffled, case.free).plan() == plan
-    on_their_way = tuple(form(one) for one in plan.requests)
-    again = case.plan(in_flight=on_their_way, used_ids=frozenset(one.id for one in on_their_way))
+    on_their_way = tuple(form(request) for request in plan.requests)
+    again = case.plan(in_flight=on_their_way, used_ids=frozenset(item.id for item in on_their_way))
     assert not again.requests
     assert again.waits == plan.waits
     assert sorted(uid for uids in again.assigned.values() for uid in uids) == sorted(

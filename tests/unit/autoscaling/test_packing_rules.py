@@ -145,7 +145,7 @@ def test_the_devices_of_a_ready_node_decide_not_its_shape():
     came = ready(first.requests[0], "n1", 8)
     plan = planned(terms, slices(4, 2), state.index, in_flight=(came,))
     assert plan.assigned[came.id] == ("uid-p01",)
-    assert [one.pods for one in plan.requests] == [("uid-p00",)]
+    assert [request.pods for request in plan.requests] == [("uid-p00",)]
 
 
 def in_zone(zone: str) -> PodSelection:
@@ -165,7 +165,7 @@ def test_the_zone_of_a_launched_node_is_known():
     ]
     plan = planned(some_terms(), waiting, in_flight=(came,))
     assert plan.assigned[came.id] == ("uid-p0",)
-    assert [one.pods for one in plan.requests] == [("uid-p1",)]
+    assert [request.pods for request in plan.requests] == [("uid-p1",)]
 
 
 def test_labels_of_the_node_are_known_once_it_exists():

@@ -112,14 +112,14 @@ class PlansInTime(RuleBasedStateMachine):
     def units_are_within_the_limit(self) -> None:
         most = self.world.terms.max_units
         coming = [
-            one.shape.units
-            for one in self.world.in_flight
-            if one.node is None and one.is_in_flight and one.shape is not None
+            item.shape.units
+            for item in self.world.in_flight
+            if item.node is None and item.is_in_flight and item.shape is not None
         ]
         assert most is None or sum(self.world.units.values()) + sum(coming) <= most
 
     def ids(self, phases: set[RequestPhase]) -> list[RequestId]:
-        return sorted(id_ for id_, one in self.world.requests.items() if one.phase in phases)
+        return sorted(id_ for id_, item in self.world.requests.items() if item.phase in phases)
 
     def change(self, data: st.DataObject, phases: set[RequestPhase], how: str) -> None:
         ids = self.ids(phases)
@@ -130,15 +130,15 @@ class PlansInTime(RuleBasedStateMachine):
         world = self.world
         for cancel in plan.cancels:
             assert world.requests[cancel.id].claim is None
-        in_flight = [one for one in world.in_flight if one.is_in_flight]
+        in_flight = [item for item in world.in_flight if item.is_in_flight]
         if plan.requests:
             assert len(in_flight) + len(plan.requests) <= world.terms.max_in_flight
         self.check_pods(plan)
         if plan.warm_wait is None and not plan.waits and not world.terms.warm_units:
-            rooms = [(one.free, 0) for one in self.existing()]
-            rooms += [(self.room_of(one.id), 0) for one in in_flight]
+            rooms = [(item.free, 0) for item in self.existing()]
+            rooms += [(self.room_of(item.id), 0) for item in in_flight]
             needs = [(pod.demand.units, 0) for pod in world.waiting.values()]
-            shapes = [(one.units, 0) for one in world.terms.shapes]
+            shapes = [(shape.units, 0) for shape in world.terms.shapes]
             least = fewest_new_nodes(needs, rooms, shapes)
             assert least is not None
             assert len(plan.requests) >= least
@@ -149,28 +149,28 @@ class PlansInTime(RuleBasedStateMachine):
         assigned = [uid for uids in plan.assigned.values() for uid in uids]
         assert len(assigned) == len(set(assigned))
         assert not set(assigned) & plan.waits.keys()
-        shapes = {one.id: one.shape.units for one in plan.requests}
+        shapes = {request.id: request.shape.units for request in plan.requests}
         for id_, uids in plan.assigned.items():
             pods = [world.waiting[uid] for uid in uids]
             units = sum(pod.demand.units for pod in pods)
             assert units <= (shapes[id_] if id_ in shapes else self.room_of(id_))
             assert len({_zone(pod) for pod in pods} - {""}) <= 1
         here = [pod for uid, pod in world.waiting.items() if uid not in {*assigned, *plan.waits}]
-        rooms = [(one.free, 0) for one in self.existing()]
+        rooms = [(item.free, 0) for item in self.existing()]
         assert all_fit([(pod.demand.units, 0) for pod in here], rooms)
         assert not [pod for pod in here if _zone(pod)], "no node that exists has a zone"
-        largest = max(one.units for one in world.terms.shapes)
+        largest = max(item.units for item in world.terms.shapes)
         for uid, wait in plan.waits.items():
             is_too_large = world.waiting[uid].demand.units > largest
             assert (wait.reason is WaitReason.TOO_LARGE) is is_too_large or wait.reason in LIMITS
 
     def existing(self) -> list[PoolNode]:
-        coming = {one.node.name for one in self.world.in_flight if one.node is not None}
+        coming = {item.node.name for item in self.world.in_flight if item.node is not None}
         nodes = self.world.state.index.state(self.world.terms.pool.name).nodes()
-        return [one for name, one in nodes.items() if name not in coming]
+        return [item for name, item in nodes.items() if name not in coming]
 
     def room_of(self, id_: str) -> int:
-        one = next(one for one in self.world.in_flight if one.id == id_)
+        one = next(item for item in self.world.in_flight if item.id == id_)
         assert one.shape is not None
         return one.shape.units
 

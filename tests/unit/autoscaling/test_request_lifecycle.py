@@ -329,7 +329,7 @@ def test_of_two_claims_the_known_one_counts_and_the_other_is_told():
 def test_weak_point_11_nodes_are_told_apart_by_the_id_of_their_request():
     other = a_signal(name=f"scale-{OTHER_ID}", request=OTHER_ID)
     found = Looks().look(5, signals=[other, a_signal()], claims=[a_claim()])
-    assert {one.id: one.phase for one in found} == {
+    assert {item.id: item.phase for item in found} == {
         ID: RequestPhase.LAUNCHED,
         OTHER_ID: RequestPhase.SIGNALLED,
     }
@@ -375,7 +375,7 @@ def test_a_phase_never_goes_back_whatever_is_seen_first(data: st.DataObject):
     nodes = [(), (a_requested_node(),), (a_requested_node(units=8),)]
     claim = node = 0
     looks, last = Looks(), -1
-    order = [one.value for one in RequestPhase]
+    order = [item.value for item in RequestPhase]
     for at_s in range(1, 9):
         claim = data.draw(st.integers(claim, len(claims) - 1))
         node = data.draw(st.integers(node, len(nodes) - 1))

@@ -41,7 +41,7 @@ def test_max_units_counts_what_is_there_on_its_way_and_asked_for():
     assert outcome(first) == (2, {WaitReason.MAX_UNITS})
     (message,) = {wait.message for wait in first.waits.values()}
     assert "24" in message
-    on_their_way = tuple(signalled(one) for one in first.requests)
+    on_their_way = tuple(signalled(request) for request in first.requests)
     again = planned(terms, eights(3), state.index, in_flight=on_their_way)
     assert outcome(again) == (0, {WaitReason.MAX_UNITS})
 
@@ -58,14 +58,14 @@ def test_a_node_on_its_way_whose_devices_are_known_counts_once():
 def test_a_smaller_shape_is_taken_where_the_first_would_break_a_limit():
     terms = some_terms(a_shape("eight", 8), a_shape("two", 2), max_units=10)
     plan = planned(terms, [a_waiting_pod("p0", units=8), a_waiting_pod("p1", units=2)])
-    assert [one.shape.name for one in plan.requests] == ["eight", "two"]
+    assert [request.shape.name for request in plan.requests] == ["eight", "two"]
 
 
 def test_max_in_flight_counts_nodes_that_were_launched():
     terms = some_terms(max_in_flight=3)
     first = planned(terms, eights(5))
     assert outcome(first) == (3, {WaitReason.MAX_IN_FLIGHT})
-    on_their_way = tuple(launched(one) for one in first.requests)
+    on_their_way = tuple(launched(request) for request in first.requests)
     assert outcome(planned(terms, eights(5), in_flight=on_their_way)) == (
         0,
         {WaitReason.MAX_IN_FLIGHT},
@@ -107,7 +107,7 @@ def test_the_budget_of_an_hour_counts_running_nodes_and_those_on_their_way():
     terms = some_terms(a_shape(price_micro=10 * MICRO), per_hour_micro=45 * MICRO)
     first = planned(terms, eights(4), running_micro=20 * MICRO)
     assert outcome(first) == (2, {WaitReason.BUDGET_HOUR})
-    on_their_way = tuple(launched(one) for one in first.requests)
+    on_their_way = tuple(launched(request) for request in first.requests)
     again = planned(terms, eights(4), running_micro=20 * MICRO, in_flight=on_their_way)
     assert outcome(again) == (0, {WaitReason.BUDGET_HOUR})
 
@@ -133,7 +133,7 @@ def test_a_cheaper_shape_is_taken_where_the_first_is_too_dear():
         per_hour_micro=10 * MICRO,
     )
     plan = planned(terms, eights(3))
-    assert [one.shape.name for one in plan.requests] == ["cheap", "cheap"]
+    assert [request.shape.name for request in plan.requests] == ["cheap", "cheap"]
 
 
 def test_a_backend_that_cannot_be_used_asks_for_nothing():
@@ -144,7 +144,7 @@ def test_a_backend_that_cannot_be_used_asks_for_nothing():
 
 
 def test_amounts_are_told_with_two_places():
-    assert [amount_text(one) for one in (0, MICRO // 2, 12_345_600, 1_000_001)] == [
+    assert [amount_text(item) for item in (0, MICRO // 2, 12_345_600, 1_000_001)] == [
         "0.00",
         "0.50",
         "12.3456",

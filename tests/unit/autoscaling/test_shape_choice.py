@@ -19,7 +19,7 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def shapes_of(plan: ScalingPlan) -> list[str]:
-    return [one.shape.name for one in plan.requests]
+    return [request.shape.name for request in plan.requests]
 
 
 def wait_of(plan: ScalingPlan) -> tuple[WaitReason, str]:
@@ -29,7 +29,9 @@ def wait_of(plan: ScalingPlan) -> tuple[WaitReason, str]:
 
 
 def selecting(**labels: str) -> PodSelection:
-    return PodSelection(tuple(sorted((key.replace("_", "/"), one) for key, one in labels.items())))
+    return PodSelection(
+        tuple(sorted((key.replace("_", "/"), item) for key, item in labels.items()))
+    )
 
 
 def requiring(key: str, operator: SelectorOperator, *values: str) -> PodSelection:
@@ -60,7 +62,7 @@ def test_slices_on_the_same_device_need_a_device_that_has_them():
     pool = a_slice_pool(slices=4, slice_placement=SlicePlacement.SAME_DEVICE)
     terms = some_terms(a_shape("two", 2, units_per_device=4), pool=pool)
     waiting = [a_waiting_pod(f"p{number}", units=3, pool="slices") for number in range(4)]
-    assert [len(one.pods) for one in planned(terms, waiting).requests] == [2, 2]
+    assert [len(request.pods) for request in planned(terms, waiting).requests] == [2, 2]
     assert wait_of(planned(terms, [a_waiting_pod(units=5, pool="slices")]))[0] is (
         WaitReason.TOO_LARGE
     )
@@ -70,7 +72,7 @@ def test_instances_of_a_mig_profile_are_units():
     pool = a_pool("mig", mode=AllocationMode.MIG, mig_profile="1g.10gb")
     terms = some_terms(a_shape("two", 2, units_per_device=7), pool=pool)
     waiting = [a_waiting_pod(f"p{number}", units=7, pool="mig") for number in range(3)]
-    assert [len(one.pods) for one in planned(terms, waiting).requests] == [2, 1]
+    assert [len(request.pods) for request in planned(terms, waiting).requests] == [2, 1]
 
 
 def test_devices_of_an_expected_node_count_as_aligned():
@@ -98,7 +100,7 @@ def test_cpu_and_memory_of_a_shape_bound_packing(shape: dict[str, Any]):
     requests = ComputeResources(2000, 2000)
     waiting = [a_waiting_pod(f"p{number}", requests=requests) for number in range(4)]
     plan = planned(terms, waiting)
-    assert [len(one.pods) for one in plan.requests] == [2, 2]
+    assert [len(request.pods) for request in plan.requests] == [2, 2]
     again = planned(terms, waiting, in_flight=tuple(map(signalled, plan.requests)))
     assert not again.requests
 
@@ -193,7 +195,7 @@ def test_labels_of_shape_and_node_pool(selection: PodSelection, serves: bool):
     )
     plan = planned(some_terms(shape), [a_waiting_pod(selection=selection)], **supply)
     assert len(plan.requests) == serves
-    assert [one.reason for one in plan.waits.values()] == [WaitReason.NO_SHAPE] * (not serves)
+    assert [wait.reason for wait in plan.waits.values()] == [WaitReason.NO_SHAPE] * (not serves)
 
 
 def test_a_request_carries_what_its_pods_demand_beyond_the_shape():
@@ -216,7 +218,7 @@ def test_pods_of_other_zones_get_other_nodes():
         for number, zone in enumerate("abab")
     ]
     plan = planned(some_terms(), waiting)
-    assert [one.node_selector for one in plan.requests] == [{ZONE: "a"}, {ZONE: "b"}]
+    assert [request.node_selector for request in plan.requests] == [{ZONE: "a"}, {ZONE: "b"}]
     again = planned(some_terms(), waiting, in_flight=tuple(map(signalled, plan.requests)))
     assert again.assigned == plan.assigned
     assert not again.requests
@@ -227,7 +229,7 @@ def test_a_pod_that_demands_nothing_joins_a_node_of_a_zone(name: str):
     pinned = a_waiting_pod("p", selection=PodSelection(((ZONE, "a"),)))
     waiting = [a_waiting_pod(name), pinned]
     plan = planned(some_terms(), waiting)
-    assert [one.node_selector for one in plan.requests] == [{ZONE: "a"}]
+    assert [request.node_selector for request in plan.requests] == [{ZONE: "a"}]
     again = planned(some_terms(), waiting, in_flight=tuple(map(signalled, plan.requests)))
     assert not again.requests
     assert again.assigned == plan.assigned

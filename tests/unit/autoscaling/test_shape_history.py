@@ -49,7 +49,7 @@ def seen(history, *requests, at_s: float, known=(), terms=None):
         history,
         terms or the_terms(),
         requests,
-        known=[shown(one) for one in known],
+        known=[shown(item) for item in known],
         now=after(at_s),
     )
 
@@ -68,7 +68,7 @@ def test_weak_point_15_a_shape_that_failed_is_left_alone_for_three_minutes_and_t
 
 
 def test_the_pause_is_told_apart_by_the_id_alone():
-    pauses = {pause_after(1, one) for one in IDS}
+    pauses = {pause_after(1, item) for item in IDS}
     assert len(pauses) > 15
     assert pause_after(1, ID) == pause_after(1, ID)
 
@@ -81,8 +81,8 @@ def test_a_failure_counts_once_however_long_it_is_seen():
 
 
 def test_nodes_that_fail_together_are_one_failure():
-    history = seen((), *(failed(id_=one) for one in IDS[:8]), at_s=0)
-    assert [one.failures for one in history] == [1]
+    history = seen((), *(failed(id_=item) for item in IDS[:8]), at_s=0)
+    assert [item.failures for item in history] == [1]
     later = seen(history, failed(id_=OTHER_ID), at_s=30)
     assert later == history
 
@@ -90,7 +90,7 @@ def test_nodes_that_fail_together_are_one_failure():
 def test_a_pinned_zone_fails_alone():
     signal = a_signal(node_selector={"topology.kubernetes.io/zone": "a"})
     history = seen((), failed(signals=(signal,)), at_s=0)
-    assert [(one.shape, one.zone) for one in history] == [("large", "a")]
+    assert [(item.shape, item.zone) for item in history] == [("large", "a")]
 
 
 @pytest.mark.parametrize("failure", [Failure.NOT_SIGNALLED, Failure.SIGNAL_TAMPERED])
@@ -98,18 +98,18 @@ def test_an_autoscaler_that_is_silent_is_asked_again_every_minute(failure: Failu
     history: tuple[ShapeHistory, ...] = ()
     for number, id_ in enumerate(IDS[:5]):
         history = seen(history, failed(failure, id_), at_s=number * 120)
-        assert [(one.failures, one.retry_after) for one in history] == [
+        assert [(item.failures, item.retry_after) for item in history] == [
             (0, after(number * 120 + 60))
         ]
 
 
 def test_weak_point_6_two_nodes_without_devices_leave_the_shape_out_until_the_spec_changes():
     history = seen((), failed(Failure.NO_DEVICES), at_s=0)
-    assert [(one.without_devices, one.excluded_at) for one in history] == [(1, 0)]
+    assert [(item.without_devices, item.excluded_at) for item in history] == [(1, 0)]
     history = seen(history, failed(Failure.NO_DEVICES, OTHER_ID), at_s=1000)
-    assert [(one.without_devices, one.excluded_at) for one in history] == [(2, 1)]
+    assert [(item.without_devices, item.excluded_at) for item in history] == [(2, 1)]
     days_later = seen(history, at_s=300_000)
-    assert [one.excluded_at for one in days_later] == [1]
+    assert [item.excluded_at for item in days_later] == [1]
     assert seen(days_later, at_s=300_001, terms=the_terms(generation=2)) == ()
 
 
@@ -154,13 +154,13 @@ def test_weak_point_12_a_restart_keeps_the_history(failures: list[tuple[Failure,
         id_ = request_id(POOL, str(number), "large")
         history = seen(history, failed(failure, id_), at_s=at_s)
         restarted = history_from(shape_statuses(history))
-        assert [(one.shape, one.failures, one.excluded_at) for one in restarted] == [
-            (one.shape, one.failures, one.excluded_at) for one in history
+        assert [(item.shape, item.failures, item.excluded_at) for item in restarted] == [
+            (item.shape, item.failures, item.excluded_at) for item in history
         ]
-        for one, again in zip(history, restarted, strict=True):
-            assert (one.retry_after is None) is (again.retry_after is None)
-            if one.retry_after is not None:
-                assert one.retry_after - after(at_s) <= 33 * MINUTES
+        for item, again in zip(history, restarted, strict=True):
+            assert (item.retry_after is None) is (again.retry_after is None)
+            if item.retry_after is not None:
+                assert item.retry_after - after(at_s) <= 33 * MINUTES
 
 
 def test_nodes_with_fewer_devices_than_promised_leave_the_shape_out_and_say_what_came():

@@ -115,12 +115,12 @@ def test_units_of_a_shape(allocation: dict[str, Any], shape: dict[str, Any], uni
     ],
 )
 def test_what_cannot_be_read_is_left_out_and_told(autoscaling: dict[str, Any], names: str):
-    shapes = [{"name": "s", "devices": 1, **one} for one in autoscaling.get("shapes", ())]
+    shapes = [{"name": "s", "devices": 1, **item} for item in autoscaling.get("shapes", ())]
     pool = unchecked({**autoscaling, "shapes": shapes})
     terms = terms_of(pool)
     (fault,) = terms_faults(pool)
     assert names in fault
-    assert all(one.price_micro is None for one in terms.shapes)
+    assert all(shape.price_micro is None for shape in terms.shapes)
     assert terms.idle_after_s == 300
     assert terms.per_hour_micro is None
 
@@ -129,13 +129,13 @@ def unchecked(autoscaling: dict[str, Any]) -> GPUPool:
     """Return a pool whose values break the bounds that decoding checks."""
     shapes = [
         NodeShape(
-            name=one["name"],
-            devices=one["devices"],
-            cpu=one.get("cpu"),
-            memory=one.get("memory"),
-            price_per_hour=one.get("pricePerHour"),
+            name=shape["name"],
+            devices=shape["devices"],
+            cpu=shape.get("cpu"),
+            memory=shape.get("memory"),
+            price_per_hour=shape.get("pricePerHour"),
         )
-        for one in autoscaling["shapes"]
+        for shape in autoscaling["shapes"]
     ]
     spec = Autoscaling(
         shapes=shapes,

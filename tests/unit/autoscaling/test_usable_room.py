@@ -113,7 +113,7 @@ def test_a_node_is_asked_for_where_free_units_are_on_a_node_without_the_cpu():
 def test_cpu_that_one_pod_gets_is_no_more_for_the_next_one():
     state = a_full_node(free_cpu_milli=10_000)
     state.index.replace_device(a_device("n1", 1))
-    pods = [a_waiting_pod(f"p{one}", requests=ComputeResources(8_000, 0)) for one in range(2)]
+    pods = [a_waiting_pod(f"p{item}", requests=ComputeResources(8_000, 0)) for item in range(2)]
     plan = planned(some_terms(), pods, state.index)
     assert [request.pods for request in plan.requests] == [(pods[1].uid,)]
 
@@ -121,7 +121,7 @@ def test_cpu_that_one_pod_gets_is_no_more_for_the_next_one():
 def test_the_cpu_of_a_node_that_has_come_is_its_own():
     state = AllocationState(an_index())
     terms = some_terms(a_shape("one", 2, cpu_milli=64_000))
-    pods = [a_waiting_pod(f"p{one}", requests=ComputeResources(8_000, 0)) for one in range(2)]
+    pods = [a_waiting_pod(f"p{item}", requests=ComputeResources(8_000, 0)) for item in range(2)]
     (request,) = planned(terms, pods, state.index).requests
     assert launched(request).is_in_flight
     state.index.replace_node(a_node("new", cpu_milli=12_000))

@@ -64,7 +64,7 @@ def test_warm_nodes_that_are_not_needed_any_more_are_cancelled_unless_launched()
     first = planned(some_terms(warm_units=16), [])
     on_their_way = (launched(first.requests[0]), signalled(first.requests[1]))
     plan = planned(some_terms(warm_units=8), [], in_flight=on_their_way)
-    assert [(one.id, one.phase) for one in plan.cancels] == [
+    assert [(cancel.id, cancel.phase) for cancel in plan.cancels] == [
         (first.requests[1].id, RequestPhase.SUPERSEDED)
     ]
 
@@ -80,10 +80,11 @@ def test_warm_units_yield_to_pods_under_a_limit():
     assert plan.warm_wait is not None
     assert plan.warm_wait.reason is WaitReason.MAX_UNITS
     two = tuple(
-        signalled(one) for one in planned(some_terms(a_shape("two", 2), warm_units=2), []).requests
+        signalled(request)
+        for request in planned(some_terms(a_shape("two", 2), warm_units=2), []).requests
     )
     plan = planned(terms, [a_waiting_pod(units=8)], in_flight=two)
-    assert [one.id for one in plan.cancels] == [two[0].id]
+    assert [cancel.id for cancel in plan.cancels] == [two[0].id]
 
 
 def test_max_units_is_kept_where_min_units_is_above():
@@ -133,7 +134,9 @@ def test_the_fewest_empty_nodes_are_kept(
         )
 
     for size in range(len(kept)):
-        assert not any(suffices(set(some)) for some in itertools.combinations(empty, size))
+        assert not any(
+            suffices(set(combination)) for combination in itertools.combinations(empty, size)
+        )
     assert suffices(set(kept)) or len(kept) == len(empty)
 
 

@@ -23,14 +23,14 @@ def test_figures_are_the_first_node_claim_and_how_long_pods_wait_for_their_node_
     first, bound = line.results("karpenter_50_pods", at_most("p99_ms", 2_000))
     assert (first.samples, first.p50_ms) == (1, 2_500.0)
     assert (bound.samples, bound.p50_ms, bound.p99_ms, bound.node_claims) == (50, 1e3, 1_750.0, 2)
-    assert [page.outcome_of(one) for one in (first, bound)] == ["met", "met"]
+    assert [page.outcome_of(item) for item in (first, bound)] == ["met", "met"]
 
 
 def test_figures_beyond_their_aims_say_so():
     line = a_timeline(pods=50, last_s=4.0)
     line.claims["c1"] = 4.75
     found = line.results("karpenter_50_pods", at_most("p99_ms", 2_000), at_most("node_claims", 1))
-    assert [page.outcome_of(one) for one in found] == [
+    assert [page.outcome_of(item) for item in found] == [
         "not met: p50 ms by 25%",
         "not met: p99 ms by 100%; NodeClaims by 100%",
     ]

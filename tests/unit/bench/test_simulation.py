@@ -121,10 +121,10 @@ class NaiveNode:
         return self.node.devices[position].free - taken
 
     def can_take(self, pod: SimulatedPod) -> bool:
-        node, pods = self.node, [one for one, _, _ in self.pods]
+        node, pods = self.node, [item for item, _, _ in self.pods]
         limits = (
-            (node.cpu_milli, sum(one.cpu_milli for one in pods) + pod.cpu_milli),
-            (node.memory_mib, sum(one.memory_mib for one in pods) + pod.memory_mib),
+            (node.cpu_milli, sum(item.cpu_milli for item in pods) + pod.cpu_milli),
+            (node.memory_mib, sum(item.memory_mib for item in pods) + pod.memory_mib),
             (node.pods, len(pods) + 1),
         )
         if any(limit is not None and wanted > limit for limit, wanted in limits):
@@ -133,7 +133,7 @@ class NaiveNode:
             return False
         if not pod.pool:
             return True
-        pool = next(one for one in POOLS if one.name == pod.pool)
+        pool = next(item for item in POOLS if item.name == pod.pool)
         of_pool = [at for at, device in enumerate(node.devices) if device.pool == pod.pool]
         return bool(of_pool) and fits(pool, [self.free(at) for at in of_pool], pod.units)
 
@@ -146,7 +146,7 @@ class NaiveNode:
             # Which device of several has one more is told by what is left on each.
             at = next(
                 at
-                for at in sorted(devices, key=lambda one: units[one])
+                for at in sorted(devices, key=lambda device: units[device])
                 if self.free(at) > units[at]
             )
             units[at] += 1
@@ -162,13 +162,13 @@ def test_a_pod_that_never_ends_is_placed_if_and_only_if_a_node_fits(nodes, pods,
     naive = [NaiveNode(node) for node in nodes]
     for pod, (node, devices) in zip(pods, places(result), strict=True):
         if node < 0:
-            assert not any(one.can_take(pod) for one in naive)
+            assert not any(item.can_take(pod) for item in naive)
         else:
             naive[node].take(pod, devices)
     assert result.curve.waiting == result.curve.waiting.__class__("q", [0] * len(pods))
     unplaced = sum(node < 0 for node in result.nodes)
-    assert sum(one.refused for one in result.refused.values()) == unplaced
-    assert sum(one.asked for one in result.refused.values()) == len(pods)
+    assert sum(item.refused for item in result.refused.values()) == unplaced
+    assert sum(item.asked for item in result.refused.values()) == len(pods)
     assert sum(result.refusal_causes.values()) == unplaced
     assert (result.first_refusal is None) is (unplaced == 0)
 
@@ -182,7 +182,7 @@ def test_pods_end_wait_and_are_never_together_more_than_a_node_has(nodes, pods, 
     result = run(nodes, pods, strategy, mode=mode)
     starts = [pod.arrival_s + waited for pod, waited in zip(pods, result.waited_s, strict=True)]
     for at, node in enumerate(nodes):
-        mine = [number for number, one in enumerate(result.nodes) if one == at]
+        mine = [number for number, item in enumerate(result.nodes) if item == at]
         for moment in {starts[number] for number in mine}:
             running = [
                 number

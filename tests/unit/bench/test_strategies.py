@@ -27,7 +27,7 @@ TARGET = TargetWorkload.of([TargetShape(4000, 500, 1), TargetShape(8000, 1000, 1
 
 def a_state(*free: int, cpu: int | None = 96_000, cards: int = 0) -> NodeState:
     """Return a node with so many free hundredths of each device."""
-    devices = [SimulatedDevice("gpu", 100, one) for one in free]
+    devices = [SimulatedDevice("gpu", 100, item) for item in free]
     devices += [SimulatedDevice("cards")] * cards
     return NodeState.of(0, SimulatedNode("node", tuple(devices), cpu), ASKS.pools)
 
@@ -113,7 +113,7 @@ def test_what_a_pod_takes_from_other_pools_of_the_node_counts() -> None:
         strategy = scoring(name, roomy, scarce)
         for units in (0, 50):
             ask = an_ask(units, 16_000)
-            roomy_score, scarce_score = (strategy.score(one, ask) for one in (roomy, scarce))
+            roomy_score, scarce_score = (strategy.score(item, ask) for item in (roomy, scarce))
             assert roomy_score >= scarce_score
     values = LeastFragmentation({"gpu": TARGET, "cards": TARGET}, [roomy])
     assert values.choose(roomy, an_ask(0, 16_000)) == ()

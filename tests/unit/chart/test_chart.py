@@ -34,9 +34,9 @@ CHART_FILES = files_below(CHART)
 def sections(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Return the objects of a schema with their properties, by name."""
     yield "values", schema
-    for name, one in schema["$defs"].items():
-        if "properties" in one:
-            yield name, one
+    for name, item in schema["$defs"].items():
+        if "properties" in item:
+            yield name, item
 
 
 def test_chart_in_the_tree_is_what_make_chart_writes():

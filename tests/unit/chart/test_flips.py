@@ -29,8 +29,8 @@ def objects_of(name: str, *, hooks: bool = False) -> list[dict[str, Any]]:
     installation = build_installation(values, namespace="gpu")
     objects = build_installed_objects(installation)
     if hooks:
-        wanted = [one for one in build_groups(installation) if one.is_wanted(values)]
-        objects += [one for group in wanted if group.is_hook for one in group.objects]
+        wanted = [item for item in build_groups(installation) if item.is_wanted(values)]
+        objects += [object_ for group in wanted if group.is_hook for object_ in group.objects]
     return objects
 
 
@@ -38,10 +38,10 @@ def objects_of(name: str, *, hooks: bool = False) -> list[dict[str, Any]]:
 def different_objects() -> tuple[str, ...]:
     """Return each object of any flip once, as JSON."""
     texts = {
-        json.dumps(one): None
+        json.dumps(object_): None
         for name in FLIPS
-        for one in objects_of(name, hooks=True)
-        if one["kind"] not in OTHERS
+        for object_ in objects_of(name, hooks=True)
+        if object_["kind"] not in OTHERS
     }
     return tuple(texts)
 
@@ -88,7 +88,7 @@ def test_objects_are_valid_for_the_version(place: int, *, is_long: bool):
 
 def test_invalid_object_is_found():
     objects = copy.deepcopy(objects_of("default"))
-    deployment = next(one for one in objects if one["kind"] == "Deployment")
+    deployment = next(object_ for object_ in objects if object_["kind"] == "Deployment")
     deployment["spec"]["template"]["spec"]["tolerationz"] = []
     with pytest.raises(SchemaError, match="tolerationz"):
         check_object(deployment, "1.30")

@@ -123,7 +123,7 @@ def test_every_value_has_a_token_or_is_fixed():
     values = tokens.values(ChartValues, {"tls.source": "SelfSigned"})
     assert values.tls.source == "SelfSigned"
     assert values.crds.keep is True
-    expressions = {one.text for one in tokens.expressions().values()}
+    expressions = {expression.text for expression in tokens.expressions().values()}
     assert {
         ".Values.server.replicas",
         ".Values.image.pullPolicy",

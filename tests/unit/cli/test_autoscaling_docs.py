@@ -21,7 +21,7 @@ OBJECTS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", T
 
 
 def of_kind(kind: str) -> dict[str, Any]:
-    (found,) = [one for one in OBJECTS if one["kind"] == kind]
+    (found,) = [item for item in OBJECTS if item["kind"] == kind]
     return dict(found)
 
 
@@ -47,12 +47,12 @@ def test_the_pod_requests_what_a_shape_has():
 
 
 def test_every_backend_reason_and_event_is_explained():
-    reasons = {one.value for one in WaitReason}
-    events = {one.value for one in EventReason if one.value.startswith("GPUNode")} & set(
+    reasons = {item.value for item in WaitReason}
+    events = {item.value for item in EventReason if item.value.startswith("GPUNode")} & set(
         re.findall(r"GPUNode(?:Re|La|Failed|WithoutDev)\w*", TEXT)
     )
     named = set(re.findall(r"`(\w[\w-]*)`", TEXT))
-    assert {one.value for one in ScalingBackend} | reasons <= named
+    assert {item.value for item in ScalingBackend} | reasons <= named
     assert events >= {"GPUNodeRequested", "GPUNodeFailed", "GPUNodeRequestBlocked"}
 
 

@@ -109,7 +109,7 @@ def test_help_of_serve_has_flag_type_default_and_description_of_every_setting(
     with pytest.raises(SystemExit):
         run(["serve", "--help"])
     words = " ".join(capsys.readouterr().out.split())
-    fields = [one for one in setting_fields(Settings.model_json_schema()) if not one.is_section]
+    fields = [item for item in setting_fields(Settings.model_json_schema()) if not item.is_section]
     assert len(fields) > 50
     for field in fields:
         default = f" (default {field.default_text})" if field.default_text else ""

@@ -21,7 +21,7 @@ def rendered(capsys: pytest.CaptureFixture[str], text: str, *flags: str) -> list
     Path("pool.yaml").write_text(text)
     assert run(["render", "nodepool", "--pool-file", "pool.yaml", *flags]) == OK
     documents = yaml.safe_load_all(capsys.readouterr().out)
-    return [(one["kind"], one["metadata"]["name"]) for one in documents]
+    return [(document["kind"], document["metadata"]["name"]) for document in documents]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def points_of(text: str) -> list[list[tuple[float, float]]]:
 
 def texts_of(text: str) -> list[str]:
     root = ET.fromstring(text)  # our own text
-    return [one.text or "" for one in root.iter(f"{SVG}text")]
+    return [item.text or "" for item in root.iter(f"{SVG}text")]
 
 
 def test_higher_values_are_higher_and_later_ones_further_right():

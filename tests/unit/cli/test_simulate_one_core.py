@@ -73,8 +73,8 @@ def a_cluster(rng: random.Random) -> list[Object]:
                 if other // 2 == at // 2 and other != at
             ]
             instances = [
-                {"profile": "1g.18gb", "uuid": f"MIG-{node}-{at}-{one}"}
-                for one in range(7 if homes[at] == "instances" else 0)
+                {"profile": "1g.18gb", "uuid": f"MIG-{node}-{at}-{item}"}
+                for item in range(7 if homes[at] == "instances" else 0)
             ]
             status: Object = {"numaNode": at * 2 // count, "links": links}
             found.append(

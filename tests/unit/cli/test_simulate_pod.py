@@ -127,7 +127,7 @@ def test_a_pod_that_waits_learns_why_and_what_would_help(ask: Asking):
     )
     decision = answer["decision"]
     assert decision["verdict"] == "Waits"
-    assert {one["reason"]: one["examples"] for one in decision["refused"]} == {
+    assert {item["reason"]: item["examples"] for item in decision["refused"]} == {
         "GPU pool whole: 3 requested, 2 free (2 used of 4)": ["n1"],
         "GPU pool whole: 3 requested, 1 free (3 used of 4)": ["n2"],
     }

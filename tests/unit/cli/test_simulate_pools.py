@@ -258,8 +258,8 @@ def test_strategies_of_pools_are_compared(simulate: Simulating):
     ]
     flags = ("--strategy", "PoolSpec", "--strategy", "BinPack", "--strategy", "Spread")
     found = simulate(groups, *cluster, flags=flags)["strategies"]
-    assert [one["strategy"] for one in found] == ["PoolSpec", "BinPack", "Spread"]
-    assert [one["notPlaced"] for one in found] == [0, 0, 1]
+    assert [item["strategy"] for item in found] == ["PoolSpec", "BinPack", "Spread"]
+    assert [item["notPlaced"] for item in found] == [0, 0, 1]
 
 
 def test_what_is_said_of_one_strategy_alone_names_it(simulate: Simulating):

@@ -61,10 +61,10 @@ def test_strategies_are_compared_on_one_workload(
     names = [strategy["strategy"] for strategy in found["strategies"]]
     assert names == ["BinPack", "Spread"]
     assert (found["nodes"], found["devices"], found["axis"]) == (2, 8, "Arrived")
-    for one in found["strategies"]:
-        curve = one["curve"]
-        assert one["pods"] == found["pods"] >= 3
-        assert curve[-1]["allocated"] == pytest.approx(one["allocated"], abs=1e-4)
+    for item in found["strategies"]:
+        curve = item["curve"]
+        assert item["pods"] == found["pods"] >= 3
+        assert curve[-1]["allocated"] == pytest.approx(item["allocated"], abs=1e-4)
         assert [point["x"] for point in curve] == sorted(point["x"] for point in curve)
 
 

@@ -91,7 +91,7 @@ def test_a_device_has_its_holders_and_looks_as_they_leave_it():
 )
 def test_what_keeps_pods_away_comes_first(status: dict[str, Any], look: str):
     device = a_device_object("n1", 0, **status)
-    device["status"] = {key: one for key, one in device["status"].items() if one is not None}
+    device["status"] = {key: item for key, item in device["status"].items() if item is not None}
     feed = ConsoleFeed([a_pool_object(), a_node_object("n1"), device])
     assert feed.section("devices")["n1-0"].look == look
 
@@ -414,7 +414,7 @@ def test_a_device_has_a_detail():
         LinkEntry(peer="n1-1", kind="NVLink x4"),
         LinkEntry(peer="n1-0000:99:00.0", kind="PHB"),
     )
-    assert [(one.type, one.message, one.since) for one in detail.conditions] == [
+    assert [(item.type, item.message, item.since) for item in detail.conditions] == [
         ("Healthy", "all is well", CREATED)
     ]
     assert detail.holders == (
@@ -435,11 +435,11 @@ def test_a_waiting_pod_has_a_detail_with_the_figures_of_its_nodes():
     detail = pod_detail(feed.state, feed.rows, "ml-team/big", viewer=feed.viewer())
     assert detail is not None
     assert detail.row.reason == "UnitsFragmented"
-    assert [(one.node, one.free, one.because) for one in detail.nodes] == [
+    assert [(item.node, item.free, item.because) for item in detail.nodes] == [
         ("gpu-0", 3, "4 requested, 3 free (1 used of 4)"),
         ("gpu-1", 2, "4 requested, 2 free (2 used of 4)"),
     ]
-    assert [one.pod for one in detail.nodes[1].holders] == ["ml-team/train-b"]
+    assert [holder.pod for holder in detail.nodes[1].holders] == ["ml-team/train-b"]
     assert detail.nodes_total == 2
     for name in ("ml-team/train-a", "ml-team/none"):
         assert pod_detail(feed.state, feed.rows, name, viewer=feed.viewer()) is None

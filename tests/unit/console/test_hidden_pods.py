@@ -96,7 +96,8 @@ def test_hidden_pods_are_counted_all_the_same(seed: int, changes: int):
 
 def test_remedies_name_pods_of_others_as_units_of_other_users():
     objects = [
-        one if one["metadata"]["name"] != "big" else moved(one) for one in a_fragmented_cluster()
+        item if item["metadata"]["name"] != "big" else moved(item)
+        for item in a_fragmented_cluster()
     ]
     feed = ConsoleFeed(objects)
     feed.open(TEAM)
@@ -127,4 +128,4 @@ def test_states_of_nodes_are_told_to_those_who_may_see_them(is_seen: bool):
     assert ("Node gpu-0" in feed.section("health", visibility)) is is_seen
     trial = PodTrial(pool="training", units=1)
     answer = try_pods(feed.state, feed.rows.explanations, trial, viewer=feed.viewer(visibility))
-    assert any("uncordoned" in one for one in answer.remedies) is is_seen
+    assert any("uncordoned" in remedy for remedy in answer.remedies) is is_seen

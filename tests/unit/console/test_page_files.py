@@ -18,7 +18,7 @@ def text_of(path: Path) -> str:
 
 def test_script_and_style_are_within_their_budget():
     files = [STATIC / "console.js", STATIC / "console.css"]
-    assert sum(len(gzip.compress(one.read_bytes())) for one in files) <= MOST_COMPRESSED_BYTES
+    assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= MOST_COMPRESSED_BYTES
 
 
 def test_the_document_has_no_script_and_no_style_of_its_own():
@@ -31,7 +31,7 @@ def test_the_page_loads_nothing_but_its_own_files():
     page = text_of(STATIC / "index.html")
     loaded = re.findall(r"(?:src|href)=\"([^\"]*)\"", page)
     assert sorted(loaded) == sorted(
-        one.name for one in STATIC.iterdir() if one.name != "index.html"
+        path.name for path in STATIC.iterdir() if path.name != "index.html"
     )
     assert re.findall(r"url\(|@import", text_of(STATIC / "console.css")) == []
 
@@ -47,13 +47,13 @@ def test_no_text_becomes_markup():
 def test_versions_are_exact_and_the_lock_names_no_registry():
     package = json.loads(text_of(WEB / "package.json"))
     asked = package["dependencies"] | package["devDependencies"]
-    assert [one for one in asked.values() if not re.fullmatch(r"\d+\.\d+\.\d+", one)] == []
+    assert [item for item in asked.values() if not re.fullmatch(r"\d+\.\d+\.\d+", item)] == []
     lock = json.loads(text_of(WEB / "package-lock.json"))
-    locked = {name: one for name, one in lock["packages"].items() if name}
+    locked = {name: item for name, item in lock["packages"].items() if name}
     assert {f"node_modules/{name}": version for name, version in asked.items()}.items() <= {
-        name: one["version"] for name, one in locked.items()
+        name: item["version"] for name, item in locked.items()
     }.items()
-    assert [name for name, one in locked.items() if "resolved" in one] == []
+    assert [name for name, item in locked.items() if "resolved" in item] == []
     assert [
-        name for name, one in locked.items() if not one["integrity"].startswith("sha512-")
+        name for name, item in locked.items() if not item["integrity"].startswith("sha512-")
     ] == []

@@ -43,7 +43,7 @@ def test_a_whole_picture_lacks_nothing():
 def test_lists_that_may_not_be_read_are_named(scope: ReadScope, beginnings: tuple[str, ...]):
     found = gaps_of(scope, scope.visibility)
     assert len(found) == len(beginnings)
-    assert all(one.startswith(begin) for one, begin in zip(found, beginnings, strict=True))
+    assert all(item.startswith(begin) for item, begin in zip(found, beginnings, strict=True))
 
 
 @pytest.mark.parametrize(

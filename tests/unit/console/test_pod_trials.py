@@ -35,8 +35,8 @@ STRATEGIES = ("BinPack", "Spread", "LeastFragmentation")
 
 def fed(objects: list[Object]) -> ConsoleFeed:
     """Return a console that has read these lists."""
-    pods = [one for one in objects if one["kind"] == "Pod"]
-    feed = ConsoleFeed(one for one in objects if one["kind"] != "Pod")
+    pods = [object_ for object_ in objects if object_["kind"] == "Pod"]
+    feed = ConsoleFeed(object_ for object_ in objects if object_["kind"] != "Pod")
     feed.list_pods(pods)
     feed.settle()
     return feed
@@ -80,19 +80,19 @@ def test_the_answer_is_that_of_the_plugin(
     rejects: bool,
     is_cordoned: bool,
 ):
-    for one in objects:
-        if one["kind"] == "GPUPool":
-            one["spec"]["scheduling"] = {"strategy": strategy, "deviceTopology": topology}
+    for object_ in objects:
+        if object_["kind"] == "GPUPool":
+            object_["spec"]["scheduling"] = {"strategy": strategy, "deviceTopology": topology}
             exhausted = "Reject" if rejects else "Pend"
-            one["spec"]["reservation"] = {"ttl": "2m", "whenExhausted": exhausted}
+            object_["spec"]["reservation"] = {"ttl": "2m", "whenExhausted": exhausted}
     cordoned = ["n0"] if is_cordoned else []
     expected = of_plugin(objects, units=units, times=times, cordoned=cordoned)
-    nodes = Counter(one.placement.node for one in expected.placed)
+    nodes = Counter(item.placement.node for item in expected.placed)
     answer = tried(fed(objects), pool="whole", units=units, times=times, cordoned=tuple(cordoned))
-    assert {one.node: one.pods for one in answer.placed} == dict(nodes)
+    assert {item.node: item.pods for item in answer.placed} == dict(nodes)
     assert answer.fits is expected.fits
     assert answer.pods == times
-    assert all(one.units == one.pods * units for one in answer.placed)
+    assert all(item.units == item.pods * units for item in answer.placed)
 
 
 def everything(feed: ConsoleFeed) -> dict[str, object]:
@@ -102,14 +102,14 @@ def everything(feed: ConsoleFeed) -> dict[str, object]:
     changes = index.changes
     return {
         "masks": {
-            one.facts.name: (one.observed, one.assumed, one.confirmed)
-            for one in index.devices.all()
+            device.facts.name: (device.observed, device.assumed, device.confirmed)
+            for device in index.devices.all()
         },
         "nodes": dict(index.nodes),
         "figures": {pool.name: dict(index.state(pool.name).nodes()) for pool in index.pools()},
         "rooms": {pool.name: dict(index.state(pool.name).rooms()) for pool in index.pools()},
         "capacity": {pool.name: index.state(pool.name).capacity() for pool in index.pools()},
-        "reservations": sorted(state.reader.reservations(), key=lambda one: one.id),
+        "reservations": sorted(state.reader.reservations(), key=lambda reservation: reservation.id),
         "pods": {pod.uid: pod for pod in state.reader.pods()},
         "waiting": {pod.uid for pod in state.reader.all_waiting()},
         "ended": state.ended.rows(state.now().utc),

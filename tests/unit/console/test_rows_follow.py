@@ -23,12 +23,12 @@ SCOPES = (
 def rows_from_nothing(feed: ConsoleFeed) -> ClusterRows:
     """Make all rows, as a console does that has just started."""
     state, rows = feed.state, ClusterRows(feed.state)
-    state.changed.devices |= {one.facts.name for one in state.index.devices.all()}
-    state.changed.nodes |= {one.facts.node for one in state.index.devices.all()}
+    state.changed.devices |= {device.facts.name for device in state.index.devices.all()}
+    state.changed.nodes |= {device.facts.node for device in state.index.devices.all()}
     state.changed.nodes |= {NodeName(name) for name in state.inventories.by_name}
     state.changed.pools |= set(state.catalog.pools)
-    state.changed.pods |= {one.uid for one in state.reader.pods()}
-    state.changed.reservations |= {one.id for one in state.reader.reservations()}
+    state.changed.pods |= {pod.uid for pod in state.reader.pods()}
+    state.changed.reservations |= {reservation.id for reservation in state.reader.reservations()}
     rows.step()
     while rows.is_behind or rows.has_moved:
         rows.step()
@@ -62,4 +62,4 @@ def test_rows_follow_whatever_changes(seed: int, scope: ReadScope, ticks: list[i
         feed.tick()
     feed.settle()
     assert shown(feed.rows) == shown(rows_from_nothing(feed))
-    assert {one.ref for one in feed.state.reader.all_waiting()} == set(feed.section("waiting"))
+    assert {item.ref for item in feed.state.reader.all_waiting()} == set(feed.section("waiting"))

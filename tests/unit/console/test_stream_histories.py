@@ -62,10 +62,10 @@ class StreamHistories(RuleBasedStateMachine):
     def open(self, visibility: Visibility) -> None:
         self.viewers.append(Viewer(visibility, self.feed.open(visibility)))
 
-    @precondition(lambda self: any(not one.has_read for one in self.viewers))
+    @precondition(lambda self: any(not item.has_read for item in self.viewers))
     @rule(turns=st.lists(st.integers(0, 6), max_size=4))
     def change_while_a_snapshot_is_made(self, turns: list[int]) -> None:
-        viewer = next(one for one in self.viewers if not one.has_read)
+        viewer = next(item for item in self.viewers if not item.has_read)
         viewer.has_read = True
 
         async def read() -> bytes:

@@ -79,7 +79,7 @@ async def test_viewers_with_equal_rights_share_the_same_bytes():
         parts.append((first, rest))
     assert b'"name":"ann"' in parts[0][0]
     assert b'"name":"bob"' in parts[1][0]
-    assert all(one is other for one, other in zip(parts[0][1], parts[1][1], strict=True))
+    assert all(item is other for item, other in zip(parts[0][1], parts[1][1], strict=True))
     changed(feed, "Degraded")
     assert await ann.next_event() is await bob.next_event()
 
@@ -111,19 +111,19 @@ async def test_a_late_viewer_takes_a_snapshot_that_was_made_before_and_what_came
         page.apply(event)
     assert page.sections["pools"]["whole"].phase == "Degraded"
     changed(feed, "Ready")
-    assert [one.pools["whole"].phase for one in await drained(late)] == ["Ready"]
+    assert [item.pools["whole"].phase for item in await drained(late)] == ["Ready"]
 
 
 async def test_the_snapshots_that_were_made_last_are_kept_and_no_others():
     feed = ConsoleFeed(two_nodes())
     rights = [Visibility(namespaces=frozenset({f"team-{n}"}), nodes=True) for n in range(6)]
-    early = [feed.open(one) for one in rights]
+    early = [feed.open(right) for right in rights]
     for stream in early:
         await next_whole_event(stream)
     changed(feed, "Degraded")
     events = []
-    for one in reversed(rights):
-        late = feed.open(one)
+    for right in reversed(rights):
+        late = feed.open(right)
         page = ShownPage()
         page.apply(await next_whole_event(late))
         events.append(len(await waiting_events(late)))

@@ -54,9 +54,9 @@ def feed() -> ConsoleFeed:
 
 def explanations(feed: ConsoleFeed, clock: Callable[[], float]) -> WaitExplanations:
     joinable = JoinableDevices(feed.state)
-    joinable.update([one.facts.name for one in feed.state.index.devices.all()])
+    joinable.update([device.facts.name for device in feed.state.index.devices.all()])
     found = WaitExplanations(feed.state, joinable, clock)
-    for pod in sorted(feed.state.reader.all_waiting(), key=lambda one: one.ref, reverse=True):
+    for pod in sorted(feed.state.reader.all_waiting(), key=lambda item: item.ref, reverse=True):
         found.add(pod.uid)
     return found
 
@@ -231,4 +231,4 @@ def test_another_pool_that_the_pod_may_use_is_a_remedy():
         objects.append(a_device_object("n1", number, pool=pool))
     feed = ConsoleFeed([*objects, waiting("a", 1, serviceAccountName="trainer")])
     remedies = explained_now(feed).remedies
-    assert {one.pool for one in remedies if isinstance(one, UsePool)} == {"open", "ours"}
+    assert {remedy.pool for remedy in remedies if isinstance(remedy, UsePool)} == {"open", "ours"}

@@ -36,7 +36,7 @@ def reservations(feed: ConsoleFeed) -> dict[str, tuple[str, str]]:
     holders = {
         name: row.holders for name, row in feed.section("devices").items() if row.look == "reserved"
     }
-    assert all(one == ("ml-team/a",) for one in holders.values())
+    assert all(holder == ("ml-team/a",) for holder in holders.values())
     return {
         key: (device, row.expires) for (key, row), device in zip(rows.items(), holders, strict=True)
     }

@@ -110,4 +110,4 @@ def test_rows_are_empty_dashboards_too():
 
 def test_series_of_others_have_a_reason():
     assert len(FOREIGN_SERIES) == 25
-    assert all(one.reason for one in FOREIGN_SERIES.values())
+    assert all(item.reason for item in FOREIGN_SERIES.values())

@@ -72,10 +72,10 @@ def test_one_device_fails_at_a_time_and_each_recovers(seed: int):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_some_reservations_expire_and_their_pods_go_later(seed: int):
-    made = [one for one in life(seed) if isinstance(one, CreatePod) and not one.is_scheduled]
-    ended = {one.name for one in life(seed) if isinstance(one, EndPod)}
+    made = [item for item in life(seed) if isinstance(item, CreatePod) and not item.is_scheduled]
+    ended = {item.name for item in life(seed) if isinstance(item, EndPod)}
     assert len(made) > STEPS / 50
-    assert {one.name for one in made[:-5]} <= ended
+    assert {item.name for item in made[:-5]} <= ended
 
 
 @pytest.mark.parametrize("pool", POOLS, ids=lambda pool: pool.name)
@@ -83,7 +83,7 @@ def test_every_pod_fits_an_empty_node_of_its_pool(pool):
     product = {"training": "H200", "inference": "H100", "notebooks": "L40S"}[pool.name]
     per_device = {"training": 1, "inference": 7, "notebooks": 4}[pool.name]
     by_node = {
-        node: per_device * sum(product in one.product for one in device_table(node))
+        node: per_device * sum(product in item.product for item in device_table(node))
         for node in NODES
     }
     assert sum(by_node.values()) == pool.units

@@ -31,8 +31,8 @@ def objects() -> Iterator[Any]:
 
 
 OBJECTS = list(objects())
-OF_KUBERNETES = [one for one in OBJECTS if one.values[0]["kind"] != "GPUPool"]
-POOLS = [one for one in OBJECTS if one.values[0]["kind"] == "GPUPool"]
+OF_KUBERNETES = [item for item in OBJECTS if item.values[0]["kind"] != "GPUPool"]
+POOLS = [item for item in OBJECTS if item.values[0]["kind"] == "GPUPool"]
 
 
 def pod_spec_of(document: Object) -> Object | None:
@@ -52,7 +52,7 @@ def unknown_fields(value: Any, schema: Object, path: str = "") -> Iterator[str]:
 
 
 def test_every_kind_of_workload_is_shown():
-    kinds = {one.values[0]["kind"] for one in OBJECTS}
+    kinds = {item.values[0]["kind"] for item in OBJECTS}
     assert kinds == {"GPUPool", "Pod", "Job", "Deployment", "ResourceQuota"}
 
 
@@ -83,7 +83,7 @@ def test_a_workload_requests_one_pool_that_can_have_its_name(document: Object):
 
 @pytest.mark.parametrize("document", POOLS)
 def test_a_pool_has_known_fields_and_breaks_no_rule(document: Object):
-    (definition,) = [one for one in build_crds() if one["spec"]["names"]["kind"] == "GPUPool"]
+    (definition,) = [crd for crd in build_crds() if crd["spec"]["names"]["kind"] == "GPUPool"]
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     spec = schema["properties"]["spec"]
     assert list(unknown_fields(document["spec"], spec)) == []
@@ -92,9 +92,9 @@ def test_a_pool_has_known_fields_and_breaks_no_rule(document: Object):
 
 def test_the_pod_of_the_quick_start_requests_its_pool():
     found = {
-        one.values[0]["kind"]: one.values[0]
-        for one in OBJECTS
-        if str(one.id).startswith("quick-start")
+        item.values[0]["kind"]: item.values[0]
+        for item in OBJECTS
+        if str(item.id).startswith("quick-start")
     }
     pool = msgspec.convert(found["GPUPool"], GPUPool)
     (container,) = found["Pod"]["spec"]["containers"]

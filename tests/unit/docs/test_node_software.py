@@ -80,7 +80,7 @@ def test_page_has_every_state_in_the_order_of_the_code_with_its_needs():
 )
 def test_page_has_the_labels_by_which_a_state_selects_its_nodes(name: str):
     _, _, labels, daemon_set = rows_of("States")[name]
-    found = [one for one in load_assets(name) if one["kind"] == "DaemonSet"]
+    found = [asset for asset in load_assets(name) if asset["kind"] == "DaemonSet"]
     if not found:
         assert daemon_set == ""
         return
@@ -105,5 +105,5 @@ def test_page_has_the_operands_of_each_workload(workload: WorkloadType):
 
 
 def test_page_has_every_state_of_an_upgrade():
-    names = {one for key in rows_of("Upgrades of the driver") for one in re.split("`, `", key)}
+    names = {part for key in rows_of("Upgrades of the driver") for part in re.split("`, `", key)}
     assert names == {state.value for state in UpgradeState if state.value}

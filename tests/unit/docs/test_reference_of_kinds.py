@@ -146,7 +146,7 @@ def twins_in(definitions: list[dict[str, Any]]) -> dict[str, str]:
 
 def page() -> str:
     twins = twins_in(DEFINITIONS)
-    return HEAD + "".join(chapter(one, twins) for one in DEFINITIONS)
+    return HEAD + "".join(chapter(item, twins) for item in DEFINITIONS)
 
 
 def test_the_reference_has_every_field_as_the_schema_has_it():

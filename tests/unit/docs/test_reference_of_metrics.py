@@ -82,14 +82,14 @@ def rows_of(*modules: ModuleType) -> Iterator[Row]:
 
 
 def build_row() -> Row:
-    (family,) = [one for one in metrics.REGISTRY.collect() if one.name == "gpu_build"]
+    (family,) = [item for item in metrics.REGISTRY.collect() if item.name == "gpu_build"]
     return code("gpu_build_info"), "gauge", "`version`, `revision`", cell(family.documentation)
 
 
 def process_rows() -> Iterator[Row]:
     for collector in (ProcessCollector, PlatformCollector):
         for family in collector(registry=CollectorRegistry()).collect():
-            labels = dict.fromkeys(label for one in family.samples for label in one.labels)
+            labels = dict.fromkeys(label for sample in family.samples for label in sample.labels)
             yield row_of(family, labels)
 
 

@@ -57,7 +57,7 @@ def found(tree: Path) -> list[dict[str, Any]]:
 
 def test_packages_are_named_with_their_sources_and_wheels_as_the_index_has_them(tree: Path):
     a_wheel(tree, "")
-    assert [(one["name"], one["version"], one.get("purl")) for one in found(tree)] == [
+    assert [(item["name"], item["version"], item.get("purl")) for item in found(tree)] == [
         ("debian", "12", None),
         (
             "libc6",
@@ -102,7 +102,7 @@ def test_a_licence_is_named_as_the_wheel_says_it(tree: Path, more: str, licenses
     texts = tree / "wheels/web_server-3.1.dist-info/licenses"
     texts.mkdir()
     (texts / "COPYING").write_text("do as you like")
-    (wheel,) = (one for one in found(tree) if one["name"] == "Web_Server")
+    (wheel,) = (item for item in found(tree) if item["name"] == "Web_Server")
     assert wheel.get("licenses") == licenses
 
 
@@ -119,5 +119,5 @@ def test_the_bill_is_of_the_image_and_has_no_time_of_its_own(tree: Path, tmp_pat
     assert image == "pkg:oci/thing@sha256%3A0a1b?arch=arm64"
     (needs,) = bill["dependencies"]
     assert needs["ref"] == image
-    assert needs["dependsOn"] == [one["bom-ref"] for one in bill["components"]]
+    assert needs["dependsOn"] == [component["bom-ref"] for component in bill["components"]]
     assert len(set(needs["dependsOn"])) == len(needs["dependsOn"])

@@ -29,7 +29,7 @@ def tree(tmp_path: Path) -> Path:
 
 def members(layer: Blob) -> dict[str, tarfile.TarInfo]:
     with tarfile.open(fileobj=io.BytesIO(layer.content)) as archive:
-        return {one.name: one for one in archive.getmembers()}
+        return {getmember.name: getmember for getmember in archive.getmembers()}
 
 
 def test_a_layer_has_each_parent_before_what_is_in_it_and_nothing_of_the_machine(tree: Path):
@@ -45,8 +45,10 @@ def test_a_layer_has_each_parent_before_what_is_in_it_and_nothing_of_the_machine
         "opt/it/b/program",
         "tmp",
     ]
-    assert {(one.uid, one.gid, one.uname, one.mtime) for one in found.values()} == {(0, 0, "", 0)}
-    modes = {name: oct(one.mode) for name, one in found.items() if not one.issym()}
+    assert {(item.uid, item.gid, item.uname, item.mtime) for item in found.values()} == {
+        (0, 0, "", 0)
+    }
+    modes = {name: oct(item.mode) for name, item in found.items() if not item.issym()}
     assert modes["opt/it/b/deep/file"] == "0o644"
     assert modes["opt/it/b/program"] == modes["opt/it/b"] == "0o755"
     assert modes["tmp"] == "0o1777"
@@ -80,13 +82,13 @@ def images(tree: Path, *architectures: str) -> list[Image]:
     shared = build_layer([Tree(tree)])
     return [
         build_image(
-            {"a tree": shared, "its own": build_layer([], directories=(one,))},
-            architecture=one,
+            {"a tree": shared, "its own": build_layer([], directories=(item,))},
+            architecture=item,
             run={"User": "65532"},
             labels=LABELS,
             created="2026-01-02T03:04:05Z",
         )
-        for one in architectures
+        for item in architectures
     ]
 
 
@@ -101,9 +103,9 @@ class Layout:
     def __init__(self, file: Path) -> None:
         with tarfile.open(file) as archive:
             self.files = {
-                one.name: archive.extractfile(one).read()  # type: ignore[union-attr]  # a file
-                for one in archive.getmembers()
-                if one.isfile()
+                getmember.name: archive.extractfile(getmember).read()  # type: ignore[union-attr]  # a file
+                for getmember in archive.getmembers()
+                if getmember.isfile()
             }
         assert json.loads(self.files["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
         (self.named,) = json.loads(self.files["index.json"])["manifests"]
@@ -123,8 +125,8 @@ class Layout:
         manifest = json.loads(self.blob(descriptor))
         assert manifest["annotations"] == LABELS
         config = json.loads(self.blob(manifest["config"]))
-        layers = [self.blob(one) for one in manifest["layers"]]
-        digests = [f"sha256:{hashlib.sha256(one).hexdigest()}" for one in layers]
+        layers = [self.blob(layer) for layer in manifest["layers"]]
+        digests = [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]
         assert config["rootfs"]["diff_ids"] == digests
         assert config["config"] == {"User": "65532", "Labels": LABELS}
         assert config["created"] == "2026-01-02T03:04:05Z"
@@ -148,11 +150,11 @@ def test_several_architectures_are_one_index_and_share_what_is_equal(tree: Path,
     assert layout.named["mediaType"] == "application/vnd.oci.image.index.v1+json"
     index = json.loads(layout.blob(layout.named))
     assert (index["mediaType"], index["annotations"]) == (layout.named["mediaType"], LABELS)
-    assert [one["platform"] for one in index["manifests"]] == [
+    assert [manifest["platform"] for manifest in index["manifests"]] == [
         {"architecture": "amd64", "os": "linux"},
         {"architecture": "arm64", "os": "linux", "variant": "v8"},
     ]
-    digests = {one for described in index["manifests"] for one in layout.check(described)}
+    digests = {item for described in index["manifests"] for item in layout.check(described)}
     assert len(digests) == 2 * 4 - 1
     assert len(layout.files) == 2 + 1 + len(digests)
 
@@ -170,4 +172,4 @@ def test_a_build_that_fails_leaves_the_earlier_image_and_nothing_else(
     with pytest.raises(OSError, match="no space"):
         write_layout(out, images(tree, "arm64"), name=NAME)
     assert out.read_bytes() == before
-    assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["out.tar"]
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.tar"]

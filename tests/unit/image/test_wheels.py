@@ -105,7 +105,10 @@ def test_a_trimmed_directory_has_no_empty_directories(tmp_path: Path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     trim(tmp_path)
-    assert {str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*")} == {"part", "part/x.py"}
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} == {
+        "part",
+        "part/x.py",
+    }
 
 
 def test_generated_modules_are_imported_from_their_bytecode(tmp_path: Path):
@@ -115,7 +118,7 @@ def test_generated_modules_are_imported_from_their_bytecode(tmp_path: Path):
     (package / "one.py").write_text("WHAT = 'thing'\n")
     compileall.compile_dir(tmp_path, quiet=1)
     drop_generated(tmp_path)
-    assert sorted(one.name for one in package.iterdir()) == ["__init__.pyc", "one.pyc"]
+    assert sorted(path.name for path in package.iterdir()) == ["__init__.pyc", "one.pyc"]
     spec = importlib.util.spec_from_file_location("generated_api", package / "__init__.pyc")
     assert spec is not None
     assert spec.loader is not None

@@ -261,7 +261,7 @@ def test_first_reason_in_the_documented_order_is_shown():
 def owners(
     devices: list[GPUDevice], candidates: PoolCandidates, **view: Any
 ) -> dict[str, str | None]:
-    return {name: one.owner for name, one in decided(devices, candidates, **view).items()}
+    return {name: item.owner for name, item in decided(devices, candidates, **view).items()}
 
 
 def test_pool_takes_as_many_devices_as_it_may_have_by_pci_address():
@@ -298,7 +298,7 @@ def test_lowering_the_maximum_drains_the_last_ones():
 
     found = decided(devices, some_candidates(a_gpupool(cap=1)))
 
-    assert [one.action for one in found.values()] == [Action.KEEP, Action.DRAIN, Action.DRAIN]
+    assert [item.action for item in found.values()] == [Action.KEEP, Action.DRAIN, Action.DRAIN]
     assert found["n1-1"].reason is Reason.MAX_DEVICES_PER_NODE
 
 
@@ -328,8 +328,8 @@ def test_device_for_which_the_oldest_pool_has_no_room_goes_to_the_next_without_c
 
     found = decided(devices, candidates)
 
-    assert [one.owner for one in found.values()] == ["a", "b", None]
-    assert [one.contenders for one in found.values()] == [(), (), ()]
+    assert [item.owner for item in found.values()] == ["a", "b", None]
+    assert [item.contenders for item in found.values()] == [(), (), ()]
     assert found["n1-2"].reason is Reason.MAX_DEVICES_PER_NODE
 
 
@@ -380,7 +380,7 @@ def test_thousands_of_made_up_products_are_decided_on_as_any_other():
 
 
 def test_every_reason_has_its_condition_reason_in_the_same_order():
-    assert [one.name for one in Reason] == [one.name for one in DeviceAssigned]
+    assert [item.name for item in Reason] == [item.name for item in DeviceAssigned]
 
 
 # --- bad input -----------------------------------------------------------------------------------

@@ -122,15 +122,15 @@ class AssignmentRun(RuleBasedStateMachine):
         dice = random.Random(seed)
         decisions = list(self.decide().values())
         dice.shuffle(decisions)
-        for one in decisions[: dice.randrange(len(decisions) + 1)]:
-            self.carry_out(one)
+        for decision in decisions[: dice.randrange(len(decisions) + 1)]:
+            self.carry_out(decision)
 
     @rule()
     def it_comes_to_rest(self) -> None:
         for _ in range(A_FEW):
             before = dict(self.devices)
-            for one in self.decide().values():
-                self.carry_out(one)
+            for item in self.decide().values():
+                self.carry_out(item)
             if self.devices == before:
                 return
         raise AssertionError("it never comes to rest")
@@ -148,7 +148,9 @@ class AssignmentRun(RuleBasedStateMachine):
         decisions = list(self.decide().values())
         for name, pool in self.pools.items():
             cap = pool.spec.allocation.max_devices_per_node
-            claims = sum(one.action is Action.CLAIM and one.owner == name for one in decisions)
+            claims = sum(
+                decision.action is Action.CLAIM and decision.owner == name for decision in decisions
+            )
             have = sum(ref is not None and ref.name == name for ref in owners)
             assert cap is None or not claims or have + claims <= cap
 

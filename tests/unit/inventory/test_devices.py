@@ -30,7 +30,7 @@ N1 = NodeName("n1")
 
 
 def planned(*devices: GPUDevice, features: list[dict[str, Any]]) -> DevicePlan:
-    reports = [feature_report(msgspec.convert(one, NodeFeature)) for one in features]
+    reports = [feature_report(msgspec.convert(feature, NodeFeature)) for feature in features]
     merged = merge(
         LabelReport(),
         reports,
@@ -59,7 +59,7 @@ def by_hand(name: str = "mine", **status: Any) -> GPUDevice:
 
 def test_a_new_device_is_made_and_a_known_one_kept():
     plan = planned(a_device(0), features=[gpu_feature("n1", 2)])
-    assert [one.status.uuid for one in plan.create] == [uuid_of("n1", 1)]
+    assert [item.status.uuid for item in plan.create] == [uuid_of("n1", 1)]
     assert [wanted.name for _, wanted in plan.keep] == [device_name(N1, address_of(0))]
     assert plan.delete == ()
 

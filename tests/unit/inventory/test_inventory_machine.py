@@ -42,7 +42,7 @@ def a_feature(name: str, gpus: dict[int, str]) -> dict[str, Any]:
         return agent_feature("n1", elements, heartbeat=EPOCH)
     elements = [gpu_instance("n1", n, uuid=uuid) for n, uuid in sorted(gpus.items())]
     feature = agent_feature("n1", [])
-    instances = {"nvidia.com/gpu": {"elements": [{"attributes": one} for one in elements]}}
+    instances = {"nvidia.com/gpu": {"elements": [{"attributes": element} for element in elements]}}
     feature["spec"] = {"features": {"instances": instances}}
     return feature
 
@@ -166,7 +166,7 @@ class Inventories(RuleBasedStateMachine):
         if self.told.get("agent") != self.gpus or self.now != EPOCH:
             return
         self.take_stock()
-        found = {one.status.pci.address: one.status.uuid for one in self.devices.values()}
+        found = {device.status.pci.address: device.status.uuid for device in self.devices.values()}
         assert found == {address_of(place): uuid for place, uuid in self.gpus.items()}
 
 

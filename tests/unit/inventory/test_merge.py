@@ -25,7 +25,7 @@ FRESH_FOR = dt.timedelta(minutes=2)
 
 
 def reports(*features: dict[str, Any]) -> list[FeatureReport]:
-    return [feature_report(msgspec.convert(one, NodeFeature)) for one in features]
+    return [feature_report(msgspec.convert(feature, NodeFeature)) for feature in features]
 
 
 def seen(
@@ -42,7 +42,7 @@ def an_agent(*numbers: int, age_s: float = 0) -> dict[str, Any]:
 
 
 def sources(merged: MergedReport, number: int = 0) -> list[Source]:
-    return [one.source for one in merged.by_address[address_of(number)]]
+    return [item.source for item in merged.by_address[address_of(number)]]
 
 
 def test_sources_are_heard_in_order_of_trust():

@@ -199,4 +199,4 @@ def test_links_and_instances_of_a_list_have_one_order():
     links: Any = values.links(
         '[{"peer": "18:00.0", "type": "X"}, {"peer": "00000000:17:00.0", "type": "X", "count": 2}]'
     )
-    assert [(one.peer, one.count) for one in links] == [("0000:17:00.0", 2), ("0000:18:00.0", 1)]
+    assert [(link.peer, link.count) for link in links] == [("0000:17:00.0", 2), ("0000:18:00.0", 1)]

@@ -56,8 +56,13 @@ def test_a_fresh_device_gets_ready_with_default_settings_and_no_operand_anywhere
 def test_a_node_whose_operands_are_ready_is_ready():
     result = resolved(software_facts(operands=all_ready()))
     assert (result.phase, result.obstacle) == (BootstrapPhase.READY, None)
-    assert [one.name for one in result.operands] == ["validator", "gfd", "dcgm", "dcgm-exporter"]
-    assert all(one.ready for one in result.operands)
+    assert [operand.name for operand in result.operands] == [
+        "validator",
+        "gfd",
+        "dcgm",
+        "dcgm-exporter",
+    ]
+    assert all(operand.ready for operand in result.operands)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +288,7 @@ def test_an_operand_is_shown_with_the_reason_of_its_readiness(
 ):
     terms = BootstrapTerms(requirements={Operand.GFD: requirement})
     found = resolved(software_facts(operands={Operand.GFD: seen}), terms).operands
-    assert [one.reason for one in found if one.name == "gfd"] == shown
+    assert [item.reason for item in found if item.name == "gfd"] == shown
 
 
 def _missing(name: str) -> str:
@@ -297,7 +302,7 @@ def test_operands_that_are_ignored_hold_nothing_up_and_their_silence_neither():
     facts = software_facts(operands=failing(*Operand), heartbeat_age_s=10_000)
     result = resolved(facts, IGNORED)
     assert result.obstacle is None
-    assert [(one.ready, one.message) for one in result.operands] == [(False, "")] * 4
+    assert [(operand.ready, operand.message) for operand in result.operands] == [(False, "")] * 4
 
 
 def test_without_a_validator_a_device_with_a_uuid_proves_the_driver():

@@ -80,7 +80,7 @@ def test_every_category_must_be_met():
     assert selector_accepts(selector(include=MEETS), device())
 
 
-@pytest.mark.parametrize("category", [one for one in CATEGORIES if one != "migCapable"])
+@pytest.mark.parametrize("category", [item for item in CATEGORIES if item != "migCapable"])
 def test_what_is_not_known_of_a_device_meets_nothing(category):
     found = mismatch(selector(include={category: MEETS[category]}), GPUDeviceStatus())
 
@@ -144,14 +144,14 @@ def test_a_canonical_name_is_its_own_canonical_name(name):
 
 @given(st.dictionaries(st.sampled_from(CATEGORIES), st.booleans()))
 def test_a_device_is_included_exactly_when_no_category_speaks_against_it(answers):
-    include = {one: (MEETS if is_met else FAILS)[one] for one, is_met in answers.items()}
+    include = {item: (MEETS if is_met else FAILS)[item] for item, is_met in answers.items()}
 
     assert selector_accepts(selector(include=include), device()) is all(answers.values())
 
 
 @given(st.dictionaries(st.sampled_from(CATEGORIES), st.booleans()))
 def test_a_device_is_excluded_exactly_when_some_category_speaks_and_none_against(answers):
-    exclude = {one: (MEETS if is_met else FAILS)[one] for one, is_met in answers.items()}
+    exclude = {item: (MEETS if is_met else FAILS)[item] for item, is_met in answers.items()}
     is_excluded = bool(answers) and all(answers.values())
 
     assert selector_accepts(selector(exclude=exclude), device()) is not is_excluded

@@ -300,13 +300,13 @@ class TestFeatures:
         assert report.instances is not None
         assert len(report.instances.devices) == 1
         assert not report.instances.is_complete
-        assert {one.key for one in report.bad} == {"[1].pci.address"}
+        assert {item.key for item in report.bad} == {"[1].pci.address"}
 
     def test_that_list_a_device_twice_have_it_once(self):
         devices = [gpu_instance("n1", 0), gpu_instance("n1", 0, uuid="GPU-other")]
         report = reported(a_node_feature("f", "n1", instances={"nvidia.com/gpu": devices}))
         assert device_of(report).uuid == uuid_of("n1", 0)
-        assert {one.key for one in report.bad} == {"[1].pci.address"}
+        assert {item.key for item in report.bad} == {"[1].pci.address"}
 
     def test_with_a_list_that_was_not_written_list_nothing_and_not_none(self):
         raw: dict[str, Any] = {"spec": {"features": {"instances": {"nvidia.com/gpu": {}}}}}
@@ -324,7 +324,7 @@ class TestFeatures:
         feature["metadata"]["annotations"] = {"gpu.deckhouse.io/heartbeat": text}
         report = reported(feature)
         assert report.heartbeat is None
-        assert {one.value for one in report.bad} == {text}
+        assert {item.value for item in report.bad} == {text}
 
     def test_keep_garbage_short(self):
         device = agent_device("n1", 0) | {"product": "\n" * 1000}
@@ -354,7 +354,7 @@ TEXTS = st.text(max_size=40) | st.sampled_from(
 @given(st.dictionaries(KEYS | st.text(max_size=20), TEXTS, max_size=12))
 def test_no_label_raises(labels: dict[str, str]):
     report = label_report(labels)
-    assert all(one.key for one in report.bad)
+    assert all(item.key for item in report.bad)
 
 
 @given(st.lists(st.dictionaries(ATTRIBUTES, TEXTS, max_size=8), max_size=4), st.text(max_size=30))
@@ -367,5 +367,5 @@ def test_no_attribute_raises(elements: list[dict[str, str]], heartbeat: str):
     )
     report = reported(feature)
     assert report.agent is not None
-    addresses = [one.address for one in report.agent.devices]
+    addresses = [device.address for device in report.agent.devices]
     assert len(set(addresses)) == len(addresses)

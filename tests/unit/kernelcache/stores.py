@@ -57,11 +57,11 @@ def carried_out(
     claims: dict[Digest, int] = {}
     for cache in store.wanted.values():
         claims[cache.digest] = max(cache.bytes, claims.get(cache.digest, 0))
-    gone = {one.digest for one in plan.removals}
-    stored = {digest: one for digest, one in store.stored.items() if digest not in gone}
-    for one in plan.extractions:
-        size = (sizes or {}).get(one.digest, claims[one.digest])
-        stored[one.digest] = DigestOnDisk(bytes=size, last_used_at=now)
+    gone = {removal.digest for removal in plan.removals}
+    stored = {digest: item for digest, item in store.stored.items() if digest not in gone}
+    for extraction in plan.extractions:
+        size = (sizes or {}).get(extraction.digest, claims[extraction.digest])
+        stored[extraction.digest] = DigestOnDisk(bytes=size, last_used_at=now)
     return dataclasses.replace(store, stored=stored, wanted=_remembered(store))
 
 
@@ -76,4 +76,4 @@ def _remembered(store: StoreSnapshot) -> dict[CacheName, WantedCache]:
 
 
 def bytes_of(store: StoreSnapshot) -> int:
-    return sum(one.bytes for one in store.stored.values()) + sum(store.extracting.values())
+    return sum(item.bytes for item in store.stored.values()) + sum(store.extracting.values())

@@ -56,4 +56,6 @@ def test_it_agrees_with_what_was_said_last(steps: list[Any]):
     wish = index.wish(NAMES)
     assert (wish is None) == (not caches)
     if wish is not None:
-        assert wish.warm_nodes == set.intersection(*({*index.warm_nodes(one)} for one in caches))
+        assert wish.warm_nodes == set.intersection(
+            *({*index.warm_nodes(cache)} for cache in caches)
+        )

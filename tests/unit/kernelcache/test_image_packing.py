@@ -75,7 +75,7 @@ def vllm(factors: dict[str, Any] | None = None) -> Tree:
 
 def pack(tree: Tree, *targets: KernelTarget) -> PackedCache:
     files = [CacheFile(path=path, size=len(content)) for path, content in tree.items()]
-    contents = {one.path: tree[one.path] for one in describing_files(files)}
+    contents = {file.path: tree[file.path] for file in describing_files(files)}
     return pack_cache(files, contents, title="cache", targets=targets)
 
 
@@ -101,7 +101,7 @@ def test_a_triton_cache_has_its_type_targets_and_labels() -> None:
         "num_stages": 3,
         "debug": False,
     }
-    assert {packed.path_of(one) for one in packed.files} == {
+    assert {packed.path_of(file) for file in packed.files} == {
         f"io.triton.cache/{path}" for path in tree
     }
 
@@ -136,7 +136,7 @@ def test_the_unpacked_form_of_vllm_says_its_targets_itself() -> None:
     assert packed.targets == (H200,)
     (entry,) = json.loads(packed.manifest_json)["vllm"]
     assert (entry["vllmHash"], entry["cacheFormat"]) == ("d4ec7c2a7d", "triton")
-    assert [one["hash"] for one in entry["triton"]] == ["abc"]
+    assert [item["hash"] for item in entry["triton"]] == ["abc"]
 
 
 def test_models_that_were_compiled_ahead_of_time_are_an_entry_of_their_own() -> None:
@@ -167,7 +167,7 @@ def test_what_is_packed_is_what_is_read(packed: PackedCache) -> None:
     read = read_cache_image(*image_of(packed))
     assert read.type is packed.type
     assert read.targets == packed.targets
-    assert read.size_bytes == sum(one.size for one in packed.files)
+    assert read.size_bytes == sum(file.size for file in packed.files)
     assert read.entry_count == 1
 
 

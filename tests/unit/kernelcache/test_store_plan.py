@@ -41,11 +41,11 @@ NAME = named("cache-0")
 
 
 def removed(store: StoreSnapshot, terms: StoreTerms = TERMS) -> dict[str, RemovalReason]:
-    return {one.digest: one.reason for one in plan_store(store, terms, NOW).removals}
+    return {removal.digest: removal.reason for removal in plan_store(store, terms, NOW).removals}
 
 
 def extracted(store: StoreSnapshot, terms: StoreTerms = TERMS) -> list[str]:
-    return [one.digest for one in plan_store(store, terms, NOW).extractions]
+    return [extraction.digest for extraction in plan_store(store, terms, NOW).extractions]
 
 
 def test_wanted_cache_is_extracted_and_then_kept():
@@ -78,7 +78,7 @@ def test_what_pods_use_stays_whatever_else_is_wanted():
     store = a_store([a_wanted(B)], {A: on_disk()}, mounted=[A], unneeded_since={A: 0.0})
     plan = plan_store(store, TERMS, NOW)
     assert plan.kept == (Keep(digest=A, reason=KeepReason.IN_USE),)
-    assert [one.digest for one in plan.extractions] == [B]
+    assert [extraction.digest for extraction in plan.extractions] == [B]
 
 
 def test_content_that_nothing_needs_goes_after_its_grace_time():
@@ -129,10 +129,10 @@ def test_a_pod_that_waits_displaces_the_least_recently_used_cache_and_that_one_s
     store = a_store(wanted, {A: on_disk(50, used_at=2.0), B: on_disk(50, used_at=1.0)})
     plan = plan_store(store, TERMS, NOW)
     assert plan.removals == (Remove(digest=B, reason=RemovalReason.ROOM),)
-    assert [one.reason for one in plan.extractions] == [ExtractionReason.POD_WAITS]
+    assert [extraction.reason for extraction in plan.extractions] == [ExtractionReason.POD_WAITS]
     after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
     assert is_idle(after)
-    assert [one.digest for one in after.postponed] == [B]
+    assert [item.digest for item in after.postponed] == [B]
 
 
 def test_content_in_its_grace_time_goes_before_a_cache_that_is_wanted():
@@ -146,7 +146,7 @@ def test_two_pods_that_wait_displace_nothing_of_each_other():
     store = a_store(wanted, {A: on_disk(60)})
     plan = plan_store(store, TERMS, NOW)
     assert is_idle(plan)
-    assert [(one.reason, one.missing_bytes) for one in plan.postponed] == [
+    assert [(item.reason, item.missing_bytes) for item in plan.postponed] == [
         (PostponeReason.NO_ROOM, 20)
     ]
 
@@ -158,7 +158,7 @@ def test_nothing_is_removed_for_a_cache_that_would_not_fit_anyway():
     store = a_store(wanted, {A: on_disk(50)})
     plan = plan_store(store, TERMS, NOW)
     assert is_idle(plan)
-    assert [one.missing_bytes for one in plan.postponed] == [1]
+    assert [item.missing_bytes for item in plan.postponed] == [1]
 
 
 def test_a_smaller_cache_takes_the_room_that_a_larger_one_cannot():
@@ -172,19 +172,22 @@ def test_quota_that_was_lowered_displaces_what_no_pod_uses():
     assert plan.removals == (Remove(digest=A, reason=RemovalReason.QUOTA),)
     after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
     assert is_idle(after)
-    assert [(one.digest, one.reason) for one in after.postponed] == [(A, PostponeReason.NO_ROOM)]
+    assert [(item.digest, item.reason) for item in after.postponed] == [(A, PostponeReason.NO_ROOM)]
 
 
 def test_without_a_quota_everything_that_is_wanted_is_extracted():
     store = a_store([a_wanted(A, 10**15), a_wanted(B, 10**15)], {C: on_disk(10**15)})
     plan = plan_store(store, NO_QUOTA, NOW)
-    assert [one.max_bytes for one in plan.extractions] == [None, None]
+    assert [extraction.max_bytes for extraction in plan.extractions] == [None, None]
     assert plan.removals == ()
 
 
 def test_extractions_share_what_is_left_so_that_all_fit_together():
     store = a_store([a_wanted(A, 20), a_wanted(B, 30)], {C: on_disk(10)}, mounted=[C])
-    found = {one.digest: one.max_bytes for one in plan_store(store, TERMS, NOW).extractions}
+    found = {
+        extraction.digest: extraction.max_bytes
+        for extraction in plan_store(store, TERMS, NOW).extractions
+    }
     assert found == {A: 40, B: 50}
 
 
@@ -192,7 +195,7 @@ def test_extraction_under_way_keeps_its_room():
     store = a_store([a_wanted(A, 60), a_wanted(B, 60)], extracting={A: 60})
     plan = plan_store(store, TERMS, NOW)
     assert plan.extractions == ()
-    assert [(one.digest, one.reason) for one in plan.postponed] == [
+    assert [(item.digest, item.reason) for item in plan.postponed] == [
         (A, PostponeReason.EXTRACTING),
         (B, PostponeReason.NO_ROOM),
     ]
@@ -214,7 +217,7 @@ def test_failed_extraction_is_tried_again_later_and_later():
         assert one.until is not None
         delays.append(one.until - NOW)
         due = plan_store(a_store([a_wanted(A)], failures=failures), TERMS, one.until)
-        assert [one.digest for one in due.extractions] == [A]
+        assert [extraction.digest for extraction in due.extractions] == [A]
     assert delays == [10.0, 20.0, 40.0, 60.0, 60.0]
 
 
@@ -236,7 +239,7 @@ def test_failed_removal_is_tried_again_later():
     assert plan_store(store, TERMS, NOW).kept == (
         Keep(digest=A, reason=KeepReason.RETRY, until=NOW + 7.0),
     )
-    assert [one.digest for one in plan_store(store, TERMS, NOW + 7.0).removals] == [A]
+    assert [removal.digest for removal in plan_store(store, TERMS, NOW + 7.0).removals] == [A]
 
 
 def test_what_cannot_be_removed_makes_no_room():
@@ -246,8 +249,8 @@ def test_what_cannot_be_removed_makes_no_room():
     assert is_idle(plan)
     assert plan.next_at == NOW + 10.0
     later = plan_store(store, TERMS, NOW + 10.0)
-    assert [one.digest for one in later.removals] == [A]
-    assert [one.digest for one in later.extractions] == [B]
+    assert [removal.digest for removal in later.removals] == [A]
+    assert [extraction.digest for extraction in later.extractions] == [B]
 
 
 def test_lost_content_under_a_mount_is_extracted_again():
@@ -269,7 +272,7 @@ def test_cache_that_was_larger_than_its_image_says_does_not_come_back_once_displ
     assert plan.removals == (Remove(digest=A, reason=RemovalReason.QUOTA),)
     after = plan_store(carried_out(store, plan, NOW), TERMS, NOW)
     assert is_idle(after)
-    assert [one.missing_bytes for one in after.postponed] == [20]
+    assert [item.missing_bytes for item in after.postponed] == [20]
 
 
 def test_wanted_bytes_of_a_digest_are_the_largest_claim():

@@ -54,7 +54,7 @@ def snapshots(draw: st.DrawFn) -> StoreSnapshot:
 
 
 def removed(plan: StorePlan) -> set[str]:
-    return {one.digest for one in plan.removals}
+    return {removal.digest for removal in plan.removals}
 
 
 def awaited(store: StoreSnapshot) -> set[str]:
@@ -73,10 +73,10 @@ def test_what_pods_use_or_wait_for_is_never_removed(store, terms):
 def test_every_digest_has_exactly_one_decision(store, terms):
     plan = plan_store(store, terms, NOW)
     decided = [
-        *(one.digest for one in plan.removals),
-        *(one.digest for one in plan.extractions),
-        *(one.digest for one in plan.kept),
-        *(one.digest for one in plan.postponed),
+        *(removal.digest for removal in plan.removals),
+        *(extraction.digest for extraction in plan.extractions),
+        *(item.digest for item in plan.kept),
+        *(item.digest for item in plan.postponed),
     ]
     wanted = {cache.digest for cache in store.wanted.values()}
     assert sorted(decided) == sorted(wanted | store.stored.keys())
@@ -85,12 +85,12 @@ def test_every_digest_has_exactly_one_decision(store, terms):
 @given(snapshots(), TERMS)
 def test_caches_of_one_digest_are_extracted_once(store, terms):
     plan = plan_store(store, terms, NOW)
-    decided = {one.digest: one.caches for one in plan.extractions}
-    decided |= {one.digest: one.caches for one in plan.postponed}
+    decided = {extraction.digest: extraction.caches for extraction in plan.extractions}
+    decided |= {item.digest: item.caches for item in plan.postponed}
     for digest, caches in decided.items():
         named_by = [name for name, cache in store.wanted.items() if cache.digest == digest]
         assert list(caches) == sorted(named_by)
-    assert not {one.digest for one in plan.extractions} & store.stored.keys()
+    assert not {extraction.digest for extraction in plan.extractions} & store.stored.keys()
 
 
 @given(snapshots(), TERMS, st.data())
@@ -100,13 +100,15 @@ def test_quota_holds_where_room_can_be_made(store, terms, data):
     if terms.quota_bytes is None:
         return
     sizes = {
-        one.digest: data.draw(st.integers(0, one.max_bytes or 0), label=one.digest)
-        for one in plan.extractions
+        extraction.digest: data.draw(
+            st.integers(0, extraction.max_bytes or 0), label=extraction.digest
+        )
+        for extraction in plan.extractions
     }
     after = carried_out(store, plan, NOW, sizes)
     if bytes_of(after) <= terms.quota_bytes:
         return
-    blocked = {digest for digest, one in store.failures.items() if terms.retry_at(one) > NOW}
+    blocked = {digest for digest, item in store.failures.items() if terms.retry_at(item) > NOW}
     assert plan.extractions == ()
     assert after.stored.keys() <= {*store.references.values()} | awaited(store) | blocked
 
@@ -122,7 +124,11 @@ def test_plan_that_is_carried_out_leaves_nothing_to_do(store, terms):
 @given(snapshots(), TERMS)
 def test_extraction_that_fills_its_share_leaves_nothing_to_do(store, terms):
     plan = plan_store(store, terms, NOW)
-    full = {one.digest: one.max_bytes for one in plan.extractions if one.max_bytes is not None}
+    full = {
+        extraction.digest: extraction.max_bytes
+        for extraction in plan.extractions
+        if extraction.max_bytes is not None
+    }
     assert is_idle(plan_store(carried_out(store, plan, NOW, full), terms, NOW))
 
 
@@ -151,6 +157,6 @@ def test_time_alone_changes_nothing_before_the_plan_says(store, terms, part):
 def test_without_a_quota_nothing_waits_for_room_and_only_the_unneeded_goes(store, terms):
     terms = dataclasses.replace(terms, quota_bytes=None)
     plan = plan_store(store, terms, NOW)
-    assert all(one.missing_bytes == 0 for one in plan.postponed)
+    assert all(item.missing_bytes == 0 for item in plan.postponed)
     wanted = {cache.digest for cache in store.wanted.values()}
     assert not removed(plan) & wanted

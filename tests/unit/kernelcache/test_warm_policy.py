@@ -30,7 +30,7 @@ def test_a_node_that_comes_moves_at_most_one_other(nodes: set[NodeName], wanted:
     new = NodeName("node-that-comes")
     before = a_cache(wanted, warm_below("u-1", nodes, wanted))
     after = a_cache(wanted, warm_below("u-1", nodes | {new}, wanted))
-    kept = [{node for node in nodes if keeps_warm(one, node)} for one in (before, after)]
+    kept = [{node for node in nodes if keeps_warm(item, node)} for item in (before, after)]
     assert len(kept[0] ^ kept[1]) <= 1
 
 

@@ -41,7 +41,7 @@ def test_two_archives_of_the_same_files_are_equal(tmp_path: Path):
 def test_an_archive_has_root_as_its_owner_and_programs_that_run(tmp_path: Path):
     write_archive(tmp_path / "a.tar.gz", a_bundle(tmp_path / "bundle", mtime=7))
     with tarfile.open(tmp_path / "a.tar.gz") as archive:
-        found = {one.name: (one.mode, one.mtime, one.uid, one.uname) for one in archive}
+        found = {item.name: (item.mode, item.mtime, item.uid, item.uname) for item in archive}
         assert archive.getmember("_internal/link.so").linkname == "library.so"
     assert found == {
         "_internal": (0o755, 0, 0, "root"),
@@ -53,17 +53,17 @@ def test_an_archive_has_root_as_its_owner_and_programs_that_run(tmp_path: Path):
 
 def test_the_manifest_names_each_archive_by_its_digest():
     digest = hashlib.sha256(b"archive").hexdigest()
-    archives = [PluginArchive(one, f"gpu_{one}.tar.gz", digest) for one in ("amd64", "arm64")]
+    archives = [PluginArchive(item, f"gpu_{item}.tar.gz", digest) for item in ("amd64", "arm64")]
     found = yaml.safe_load(plugin_manifest("1.2.3", archives, url="https://example.com/v1"))
     assert (found["metadata"], found["spec"]["version"]) == ({"name": "gpu"}, "v1.2.3")
     assert found["spec"]["platforms"] == [
         {
-            "selector": {"matchLabels": {"os": "linux", "arch": one}},
-            "uri": f"https://example.com/v1/gpu_{one}.tar.gz",
+            "selector": {"matchLabels": {"os": "linux", "arch": item}},
+            "uri": f"https://example.com/v1/gpu_{item}.tar.gz",
             "sha256": digest,
             "bin": "kubectl-gpu",
         }
-        for one in ("amd64", "arm64")
+        for item in ("amd64", "arm64")
     ]
     # krew prints it in a table of eighty columns.
     assert len(found["spec"]["shortDescription"]) < 60

@@ -76,7 +76,7 @@ texts = st.text(max_size=30)
 def test_any_table_fits_unless_its_last_column_does_not(
     width: int, rows: list[tuple[str, ...]], sacrifices: list[int]
 ):
-    columns = [TableColumn(f"C{place}", sacrifice=one) for place, one in enumerate(sacrifices)]
+    columns = [TableColumn(f"C{place}", sacrifice=item) for place, item in enumerate(sacrifices)]
     table = Table(columns, list(rows))
     shown = table_text(table, a_terminal(width), TableLayout())
     assert shown.isprintable() or set("".join(shown.split("\n"))).isdisjoint(map(chr, range(32)))

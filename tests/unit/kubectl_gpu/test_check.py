@@ -120,7 +120,7 @@ def a_pool_pod(pod: Json) -> Json:
 
 def a_good_cluster() -> list[Json]:
     return [
-        *(a_definition(one) for one in build_crds()),
+        *(a_definition(crd) for crd in build_crds()),
         a_workload("Deployment", OURS),
         a_workload("Deployment", "gpu-scheduler"),
         a_workload("DaemonSet", "gpu-node-agent"),
@@ -155,7 +155,7 @@ def findings_of(cluster: CheckedCluster) -> list[CheckFinding]:
         check_devices,
         check_pods,
     )
-    return [one for check in checks for one in check(cluster)]
+    return [item for check in checks for item in check(cluster)]
 
 
 def check(objects: list[Json], **options: Any) -> list[CheckFinding]:
@@ -164,39 +164,45 @@ def check(objects: list[Json], **options: Any) -> list[CheckFinding]:
 
 def test_a_console_that_does_not_run_keeps_no_pod_from_its_units():
     found = check([a_workload("Deployment", "gpu-console", ready=0)])
-    (console,) = [one for one in found if one.subject == "Deployment gpu-console"]
+    (console,) = [item for item in found if item.subject == "Deployment gpu-console"]
     assert (console.level, console.text) == (Level.WARNING, "0 of 2 replicas are ready")
 
 
 def worse(found: list[CheckFinding]) -> list[tuple[str, str]]:
-    return [(one.level.value, one.subject) for one in found if one.level is not Level.GOOD]
+    return [(item.level.value, item.subject) for item in found if item.level is not Level.GOOD]
 
 
 def changed(name: str, kind: str, **changes: Any) -> list[Json]:
     objects = a_good_cluster()
-    (one,) = (one for one in objects if one["kind"] == kind and one["metadata"]["name"] == name)
+    (one,) = (
+        object_
+        for object_ in objects
+        if object_["kind"] == kind and object_["metadata"]["name"] == name
+    )
     one |= changes
     return objects
 
 
 def without(kind: str, name: str = "") -> list[Json]:
     return [
-        one
-        for one in a_good_cluster()
-        if one["kind"] != kind or (name and one["metadata"]["name"] != name)
+        item
+        for item in a_good_cluster()
+        if item["kind"] != kind or (name and item["metadata"]["name"] != name)
     ]
 
 
 def test_a_good_cluster_has_no_finding_to_act_on():
     found = check(a_good_cluster())
     assert worse(found) == []
-    assert all(not one.cure for one in found)
+    assert all(not item.cure for item in found)
     assert report_of(found).is_good
 
 
 def a_stale_definition() -> list[Json]:
     objects = json.loads(json.dumps(a_good_cluster()))
-    pools = next(one for one in objects if one["metadata"]["name"].startswith("gpupools."))
+    pools = next(
+        object_ for object_ in objects if object_["metadata"]["name"].startswith("gpupools.")
+    )
     schema = pools["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     del schema["properties"]["status"]["properties"]["capacity"]["properties"]["largestFree"]
     return objects  # type: ignore[no-any-return]
@@ -467,7 +473,7 @@ def a_stale_definition() -> list[Json]:
 )
 def test_each_fault_has_a_row_and_a_cure(objects: list[Json], level: str, subject: str, said: str):
     found = check(objects)
-    rows = [one for one in found if (one.level.value, one.subject) == (level, subject)]
+    rows = [item for item in found if (item.level.value, item.subject) == (level, subject)]
     assert len(rows) == 1, worse(found)
     assert re.search(said, rows[0].text), rows[0].text
     assert rows[0].cure
@@ -488,11 +494,11 @@ def test_each_fault_has_a_row_and_a_cure(objects: list[Json], level: str, subjec
 )
 def test_kubernetes_is_as_new_as_the_policies_need(version: str, level: str):
     found = check(a_good_cluster(), version=version)
-    assert [one.level.value for one in found if one.subject == "API server"] == [level]
+    assert [item.level.value for item in found if item.subject == "API server"] == [level]
 
 
 def test_the_fields_of_a_model_are_those_of_its_definition():
-    definitions = {one["metadata"]["name"]: one for one in build_crds()}
+    definitions = {crd["metadata"]["name"]: crd for crd in build_crds()}
     assert {f"{resource.plural}.{resource.group}" for resource, _ in KINDS} == definitions.keys()
     for resource, model in KINDS:
         (version,) = definitions[f"{resource.plural}.{resource.group}"]["spec"]["versions"]
@@ -520,7 +526,9 @@ def test_a_pod_that_kubelet_reports_is_accounted_for():
 def test_what_may_not_be_read_is_named_and_stops_nothing():
     found = check(a_good_cluster(), forbidden=[DEPLOYMENTS, PODS])
     assert worse(found) == [("Warning", "deployments"), ("Warning", "pods")]
-    assert all("may not be read" in one.text and "can-i" in one.cure for one in found if one.cure)
+    assert all(
+        "may not be read" in item.text and "can-i" in item.cure for item in found if item.cure
+    )
 
 
 def test_a_check_of_a_dump_says_the_same_as_one_of_its_cluster():
@@ -549,7 +557,9 @@ def test_empty_objects_raise_nothing():
     )
     assert not report_of([*findings_of(bare), *check_cluster(bare)]).is_good
     unread = CheckedCluster(now=NOON, namespace=OURS)
-    assert all(one.level is Level.WARNING for one in [*findings_of(unread), *check_cluster(unread)])
+    assert all(
+        finding.level is Level.WARNING for finding in [*findings_of(unread), *check_cluster(unread)]
+    )
 
 
 def a_bare_cluster() -> list[Json]:
@@ -636,7 +646,7 @@ def test_what_an_installation_would_meet_has_a_row(
 ):
     found = check_before(objects)
     assert worse(found) == [(level, subject)]
-    (row,) = (one for one in found if one.subject == subject)
+    (row,) = (item for item in found if item.subject == subject)
     assert said in row.text
     assert row.cure
 
@@ -655,7 +665,7 @@ def test_each_missing_right_has_a_row_and_the_command_that_shows_it():
         return resource.namespaced
 
     found = list(check_rights("team", only_namespaced))
-    assert len(found) == sum(not one.namespaced for one in INSTALLED)
+    assert len(found) == sum(not item.namespaced for item in INSTALLED)
     assert (
         found[0].cure == "kubectl auth can-i create customresourcedefinitions.apiextensions.k8s.io"
     )
@@ -674,9 +684,13 @@ def a_report(count: int = 1) -> Any:
         CheckFinding(section="pools", subject="a", level=Level.GOOD, text="3 of 4 units are free"),
         *(
             CheckFinding(
-                section="pools", subject=f"b{one}", level=Level.FAULT, text="broken", cure="mend it"
+                section="pools",
+                subject=f"b{item}",
+                level=Level.FAULT,
+                text="broken",
+                cure="mend it",
             )
-            for one in range(count)
+            for item in range(count)
         ),
         CheckFinding(section="pods", subject="c", level=Level.WARNING, text="waits", cure="look"),
     ]

@@ -59,7 +59,7 @@ def test_the_same_dump_is_the_same_file_which_only_its_owner_reads(path: Path):
     write_dump(path, a_dump())
     assert path.read_bytes() == first
     assert path.stat().st_mode & 0o777 == 0o600
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert [item.name for item in path.parent.iterdir()] == [path.name]
 
 
 def test_a_dump_that_is_cut_anywhere_is_refused(path: Path):
@@ -169,7 +169,7 @@ def test_a_dump_beyond_a_limit_is_refused(limits: DumpLimits, said: str, path: P
 def with_contents(path: Path, **changes: object) -> None:
     write_dump(path, a_dump())
     with tarfile.open(path) as archive:
-        entries = [(one.name, archive.extractfile(one).read()) for one in archive]  # type: ignore[union-attr]
+        entries = [(item.name, archive.extractfile(item).read()) for item in archive]  # type: ignore[union-attr]
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz", format=tarfile.USTAR_FORMAT) as archive:
         for name, content in entries:
@@ -208,7 +208,9 @@ def test_a_missing_dump_and_a_directory_are_refused(tmp_path: Path):
 
 def names_of(source: DumpSource, query: ListQuery) -> list[str]:
     return [
-        one["metadata"]["name"] for page in source.pages(query) for one in json.loads(page)["items"]
+        item["metadata"]["name"]
+        for page in source.pages(query)
+        for item in json.loads(page)["items"]
     ]
 
 

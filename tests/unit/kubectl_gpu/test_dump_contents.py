@@ -204,7 +204,7 @@ def test_a_dump_has_what_the_verbs_read():
     dump = collect(ObjectSource(a_talkative_cluster()), namespace="gpu-control-plane")
 
     def names(resource: Any) -> list[str]:
-        return [one["metadata"]["name"] for one in json.loads(dump.files[list_file(resource)])]
+        return [load["metadata"]["name"] for load in json.loads(dump.files[list_file(resource)])]
 
     assert names(PODS) == ["mine"]
     assert names(NODES) == ["n1"]
@@ -227,7 +227,7 @@ def test_a_dump_has_pods_that_bypassed_admission():
 
 
 def test_a_dump_never_lists_secrets():
-    assert SECRETS not in {one.resource for one in dumped_lists("gpu-control-plane")}
+    assert SECRETS not in {list_.resource for list_ in dumped_lists("gpu-control-plane")}
 
 
 def test_lists_that_may_not_be_read_are_named_and_stop_no_other_one():

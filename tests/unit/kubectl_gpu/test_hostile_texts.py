@@ -62,7 +62,7 @@ def shown_by(arguments: tuple[str, ...], *, has_colours: bool = False) -> str:
 
 
 def bad_in(text: str) -> set[str]:
-    return {one for one in text if not one.isprintable() and one != "\n"}
+    return {item for item in text if not item.isprintable() and item != "\n"}
 
 
 def test_every_verb_is_asked():
@@ -70,7 +70,7 @@ def test_every_verb_is_asked():
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("asked", [one for verb in ASKED.values() for one in verb], ids=repr)
+@pytest.mark.parametrize("asked", [item for verb in ASKED.values() for item in verb], ids=repr)
 def test_no_verb_prints_what_steers_a_terminal(asked: tuple[str, ...], form: str, tmp_path: Path):
     flags = ("-o", form) if form else ()
     for number, hostile in enumerate((NAMES[:3], NAMES)):

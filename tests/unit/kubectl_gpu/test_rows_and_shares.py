@@ -19,7 +19,7 @@ from tests.support.plugin_cluster import a_device, labelled
 def a_gpu_device(**status: Any) -> GPUDevice:
     content = a_device("training", "n1", 0)
     content["status"] |= status
-    content["status"] = {key: one for key, one in content["status"].items() if one is not None}
+    content["status"] = {key: item for key, item in content["status"].items() if item is not None}
     return msgspec.convert(content, GPUDevice)
 
 
@@ -109,10 +109,10 @@ def test_shares_are_sums_by_namespace_and_pool():
         labelled(a_pod_object("c", 4, pool="q"), pool="q", namespace="x"),
         labelled(a_pod_object("d", 8, pool="p"), pool="p", namespace="w"),
     ]
-    pods = [share for one in contents if (share := share_of(a_pod(one), NOW)) is not None]
+    pods = [share for content in contents if (share := share_of(a_pod(content), NOW)) is not None]
     found = [
-        (one.namespace, one.pool, one.used, one.waiting, [pod.name for pod in one.pods])
-        for one in shares_of(pods)
+        (item.namespace, item.pool, item.used, item.waiting, [pod.name for pod in item.pods])
+        for item in shares_of(pods)
     ]
     assert found == [
         ("w", "p", 0, 8, ["d"]),

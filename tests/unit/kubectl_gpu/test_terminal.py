@@ -46,8 +46,8 @@ def test_what_the_encoding_lacks_is_replaced():
 
 def test_a_view_is_drawn_in_place_on_a_terminal_alone():
     pipe, screen = a_terminal(), a_terminal(width=80)
-    for one in (pipe, screen):
-        one.redraw("x")
+    for item in (pipe, screen):
+        item.redraw("x")
     assert isinstance(pipe.out, io.StringIO)
     assert isinstance(screen.out, io.StringIO)
     assert pipe.out.getvalue() == "x"

@@ -37,9 +37,9 @@ def path(tmp_path: Path) -> Path:
 
 def what_if(path: Path, objects: list[Json], *arguments: str) -> tuple[int, str, str]:
     """Run the verb on a dump of the objects; return exit code, output and complaints."""
-    for one in objects:
-        if one["kind"] == "Pod":
-            one["metadata"].setdefault("labels", {})[POOL_LABEL] = "whole"
+    for object_ in objects:
+        if object_["kind"] == "Pod":
+            object_["metadata"].setdefault("labels", {})[POOL_LABEL] = "whole"
     write_dump(path, collect(ObjectSource(objects), namespace="gpu-control-plane"))
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     terminal = Terminal(out, io.StringIO())
@@ -74,8 +74,8 @@ def test_a_pod_that_does_not_fit_says_what_would_help(path: Path):
 def test_pods_are_placed_one_after_the_other(path: Path):
     found = answer(path, two_nodes(), "--pool", "whole", "--units", "2", "--times", "6")
     assert (found["kind"], found["fits"], found["pods"]) == ("WhatIf", False, 6)
-    assert sorted(one["node"] for one in found["placed"]) == ["n1", "n1", "n2", "n2"]
-    devices = [device for one in found["placed"] for device in one["devices"]]
+    assert sorted(item["node"] for item in found["placed"]) == ["n1", "n1", "n2", "n2"]
+    devices = [device for item in found["placed"] for device in item["devices"]]
     assert len(devices) == len(set(devices)) == 8
     assert found["answer"]["pod"] == "default/what-if-5"
 
@@ -95,7 +95,7 @@ def test_the_table_counts_pods_by_node(path: Path):
 def test_a_cordoned_node_takes_none(path: Path):
     arguments = ("--pool", "whole", "--units", "4", "--times", "2", "--cordon", "n1")
     found = answer(path, two_nodes(), *arguments)
-    assert [one["node"] for one in found["placed"]] == ["n2"]
+    assert [item["node"] for item in found["placed"]] == ["n2"]
     _, text, _ = what_if(path, two_nodes(), *arguments)
     assert "node is cordoned (n1)" in text
 
@@ -129,13 +129,13 @@ def test_as_many_pods_fit_as_counting_by_node_finds(
     objects = [a_pool_object()]
     for number, count in enumerate(free):
         name = f"n{number}"
-        objects += [a_node_object(name), *(a_device_object(name, one) for one in range(4))]
+        objects += [a_node_object(name), *(a_device_object(name, item) for item in range(4))]
         if count < 4:
             objects.append(a_bound_pod_object(f"p{number}", name, list(range(4 - count))))
     path = tmp_path_factory.mktemp("what-if") / "f.tgz"
     arguments = ("--pool", "whole", "--units", str(units), "--times", str(times))
     found = answer(path, objects, *arguments)
-    fitting = min(times, sum(one // units for one in free))
+    fitting = min(times, sum(item // units for item in free))
     assert len(found["placed"]) == fitting
     assert found["fits"] is (fitting == times)
 
@@ -152,7 +152,7 @@ def test_a_job_has_as_many_pods_as_run_at_once(path: Path, tmp_path: Path):
     file.write_text(json.dumps(job))
     found = answer(path, two_nodes(), "-f", str(file), "-n", "team")
     assert found["pods"] == 3
-    assert [one["pod"] for one in found["placed"]] == [
+    assert [item["pod"] for item in found["placed"]] == [
         "team/train-1",
         "team/train-2",
         "team/train-3",

@@ -167,8 +167,8 @@ def test_the_older_pool_explains_where_two_name_one_resource():
     limits = {"limits": {resource["name"]: "1"}}
     pod = a_waiting_pod("mine", 1, pool="zeta")
     taken = labelled(a_bound_pod_object("other", "n1", [0], pool="zeta"), pool="zeta")
-    for one in (pod, taken):
-        one["spec"]["containers"][0]["resources"] = limits
+    for item in (pod, taken):
+        item["spec"]["containers"][0]["resources"] = limits
     objects = [
         younger,
         older,

@@ -108,7 +108,7 @@ def test_webhooks_of_caches_are_those_of_gkm_and_sort_behind_those_of_kyverno():
         assert webhook["sideEffects"] == "None"
         assert webhook["timeoutSeconds"] == 3
         assert rule["operations"] == ["CREATE", "UPDATE"]
-        assert not any("/" in one for one in rule["resources"])
+        assert not any("/" in resource for resource in rule["resources"])
         assert webhook.get("reinvocationPolicy") == ("IfNeeded" if name[2] == "m" else None)
 
 
@@ -177,7 +177,7 @@ def test_each_binding_is_selected_by_exactly_one_of_the_policies_on_terms(label)
 
 def test_policies_of_the_server_affect_no_other_user():
     own = OwnObjects(namespace="gpu")
-    policies = [one for one in build_server_policies(own) if "matchConditions" in one["spec"]]
+    policies = [item for item in build_server_policies(own) if "matchConditions" in item["spec"]]
     assert len(policies) == 2
     for policy in policies:
         (condition,) = policy["spec"]["matchConditions"]
@@ -189,9 +189,13 @@ def test_policies_of_the_server_affect_no_other_user():
 def test_policy_of_the_servers_objects_names_images_where_they_are_known():
     def texts(images: tuple[str, ...] | None) -> list[str]:
         built = build_server_policies(OwnObjects(images=images))
-        rules = [rule for one in built for rule in one["spec"].get("validations", ())]
+        rules = [rule for item in built for rule in item["spec"].get("validations", ())]
         expressions = [rule.get("messageExpression", "") for rule in rules]
-        return [one for one in expressions if one.startswith("'containers in DaemonSets")]
+        return [
+            expression
+            for expression in expressions
+            if expression.startswith("'containers in DaemonSets")
+        ]
 
     assert texts(None) == []
     assert " run ' + 'nothing' + ': " in texts(())[0]
@@ -201,9 +205,9 @@ def test_policy_of_the_servers_objects_names_images_where_they_are_known():
 
 def test_policy_of_the_servers_objects_leaves_the_leases_of_nodes_alone():
     (spec,) = (
-        one["spec"]["matchConstraints"]
-        for one in build_server_policies(OwnObjects(namespace="gpu"))
-        if "leases" in str(one["spec"].get("matchConstraints"))
+        policy["spec"]["matchConstraints"]
+        for policy in build_server_policies(OwnObjects(namespace="gpu"))
+        if "leases" in str(policy["spec"].get("matchConstraints"))
     )
     assert spec["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "gpu"}}
 

@@ -28,15 +28,15 @@ PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 METRICS = {name: metric for metric in declared_metrics() for name in series_of(metric)}
 VALUES = {
     "phase": {
-        one.value for kind in (ReservationPhase, BootstrapPhase, RequestPhase) for one in kind
+        item.value for kind in (ReservationPhase, BootstrapPhase, RequestPhase) for item in kind
     },
-    "reason": {one.value for kind in (WaitReason, Failure) for one in kind},
+    "reason": {item.value for kind in (WaitReason, Failure) for item in kind},
     "result": {scaling_gauges.READY, scaling_gauges.FAILED, scaling_gauges.CANCELLED},
     "end": {end.value for end in End},
     "verb": {"filter", "prioritize", "preempt", "bind"},
     "outcome": {"failed", "refused"},
     "webhook": {"mutate-gkmcaches", "mutate-clustergkmcaches"},
-    "condition": {one.value for kind in (PoolCondition, InventoryCondition) for one in kind},
+    "condition": {item.value for kind in (PoolCondition, InventoryCondition) for item in kind},
 }
 """Values that expressions may compare with; `failed` is one of each histogram and of reconciles, `refused` of the
 verifications of kernel caches."""
@@ -126,6 +126,8 @@ def test_the_rules_are_a_prometheus_rule() -> None:
     rule = build_alert_rules("somewhere")
     assert (rule["apiVersion"], rule["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
     group, recording = rule["spec"]["groups"]
-    assert [one["record"] for one in recording["rules"]] == [rule.name for rule in RECORDING_RULES]
-    assert [one["alert"] for one in group["rules"]] == [alert.name for alert in ALERTS]
-    assert all(one["labels"]["severity"] in {"critical", "warning"} for one in group["rules"])
+    assert [item["record"] for item in recording["rules"]] == [
+        rule.name for rule in RECORDING_RULES
+    ]
+    assert [item["alert"] for item in group["rules"]] == [alert.name for alert in ALERTS]
+    assert all(item["labels"]["severity"] in {"critical", "warning"} for item in group["rules"])

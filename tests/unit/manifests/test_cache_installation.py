@@ -32,21 +32,23 @@ def objects_of(caches: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
 
 
 def names_of(objects: list[dict[str, Any]], kind: str) -> set[str]:
-    return {one["metadata"]["name"] for one in objects if one["kind"] == kind}
+    return {object_["metadata"]["name"] for object_ in objects if object_["kind"] == kind}
 
 
 def server_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
     (spec,) = [
-        one["spec"]["template"]["spec"]
-        for one in objects
-        if one["kind"] == "Deployment" and one["metadata"]["name"] == "gpu-control-plane"
+        object_["spec"]["template"]["spec"]
+        for object_ in objects
+        if object_["kind"] == "Deployment" and object_["metadata"]["name"] == "gpu-control-plane"
     ]
     return dict(spec)
 
 
 def settings_of(objects: list[dict[str, Any]]) -> Settings:
     (text,) = [
-        one["data"]["settings.yaml"] for one in objects if "settings.yaml" in one.get("data", ())
+        object_["data"]["settings.yaml"]
+        for object_ in objects
+        if "settings.yaml" in object_.get("data", ())
     ]
     return Settings.model_validate(yaml.safe_load(text))
 
@@ -65,9 +67,9 @@ def test_one_value_takes_all_of_it_away():
 @pytest.mark.parametrize("keep", [True, False])
 def test_definitions_of_caches_are_kept_as_those_of_pools_are(keep: bool):
     objects = objects_of({}, crds={"keep": keep})
-    crds = [one for one in objects if one["kind"] == "CustomResourceDefinition"]
+    crds = [object_ for object_ in objects if object_["kind"] == "CustomResourceDefinition"]
     policies = {
-        one["metadata"].get("annotations", {}).get("helm.sh/resource-policy") for one in crds
+        crd["metadata"].get("annotations", {}).get("helm.sh/resource-policy") for crd in crds
     }
     assert policies == {"keep" if keep else None}
     assert not OF_CACHES & names_of(objects_of({}, crds={"enabled": False}), crds[0]["kind"])
@@ -76,12 +78,14 @@ def test_definitions_of_caches_are_kept_as_those_of_pools_are(keep: bool):
 def test_the_role_for_pull_secrets_is_bound_to_nobody():
     objects = objects_of(CACHES)
     (role,) = [
-        one
-        for one in objects
-        if one["kind"] == "ClusterRole" and one["metadata"]["name"].endswith("pull-secrets")
+        object_
+        for object_ in objects
+        if object_["kind"] == "ClusterRole" and object_["metadata"]["name"].endswith("pull-secrets")
     ]
     assert role["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
-    bound = {one["roleRef"]["name"] for one in objects if one["kind"] == "ClusterRoleBinding"}
+    bound = {
+        object_["roleRef"]["name"] for object_ in objects if object_["kind"] == "ClusterRoleBinding"
+    }
     assert role["metadata"]["name"] not in bound
     # An aggregated role would be bound to every user of `view`.
     assert not [label for label in role["metadata"]["labels"] if "aggregate" in label]
@@ -90,10 +94,10 @@ def test_the_role_for_pull_secrets_is_bound_to_nobody():
 def test_server_and_agents_read_the_named_secrets_of_our_namespace_and_no_others():
     objects = objects_of(CACHES)
     role, binding = [
-        one
-        for one in objects
-        if one["metadata"]["name"] == "gpu-kernel-cache-pull-secrets"
-        and one["kind"] in {"Role", "RoleBinding"}
+        object_
+        for object_ in objects
+        if object_["metadata"]["name"] == "gpu-kernel-cache-pull-secrets"
+        and object_["kind"] in {"Role", "RoleBinding"}
     ]
     assert role["rules"] == [
         {
@@ -103,7 +107,10 @@ def test_server_and_agents_read_the_named_secrets_of_our_namespace_and_no_others
             "verbs": ["get"],
         }
     ]
-    assert {one["name"] for one in binding["subjects"]} == {"gpu-control-plane", "gpu-node-agent"}
+    assert {subject["name"] for subject in binding["subjects"]} == {
+        "gpu-control-plane",
+        "gpu-node-agent",
+    }
     assert binding["roleRef"]["kind"] == "Role"
     assert "gpu-kernel-cache-pull-secrets" not in names_of(objects_of({}), "Role")
     # A rule without names would be one for every Secret.
@@ -112,12 +119,13 @@ def test_server_and_agents_read_the_named_secrets_of_our_namespace_and_no_others
 
 def test_no_role_of_users_writes_a_status():
     roles = [
-        one
-        for one in objects_of({})
-        if one["kind"] == "ClusterRole" and one["metadata"]["name"].startswith("gpu-kernel-cache-")
+        object_
+        for object_ in objects_of({})
+        if object_["kind"] == "ClusterRole"
+        and object_["metadata"]["name"].startswith("gpu-kernel-cache-")
     ]
     assert len(roles) == 4
-    resources = [name for one in roles for rule in one["rules"] for name in rule["resources"]]
+    resources = [name for role in roles for rule in role["rules"] for name in rule["resources"]]
     assert not [name for name in resources if "/" in name]
 
 
@@ -125,8 +133,10 @@ def test_server_finds_authorities_and_trust_root_where_they_are_mounted():
     objects = objects_of(CACHES)
     spec, settings = server_of(objects), settings_of(objects).kernel_caches
     (container,) = spec["containers"]
-    paths = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
-    sources = {one["name"]: one.get("configMap", {}).get("name") for one in spec["volumes"]}
+    paths = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    sources = {
+        volume["name"]: volume.get("configMap", {}).get("name") for volume in spec["volumes"]
+    }
     assert (sources["registries-ca"], sources["trust-root"]) == ("registries", "sigstore")
     assert str(settings.registries.ca_file) == f"{paths['registries-ca']}/ca.crt"
     assert str(settings.verification.trust_root_file) == f"{paths['trust-root']}/trusted_root.json"
@@ -162,11 +172,11 @@ def test_settings_that_contradict_the_values_are_refused(given: dict[str, Any], 
 def test_servers_and_agents_reach_every_registry():
     """Registries are at addresses that no policy can name: nothing that is installed limits what leaves a pod."""
     policies = [
-        one
-        for one in objects_of(CACHES, networkPolicy={"enabled": True})
-        if one["kind"] == "NetworkPolicy"
+        object_
+        for object_ in objects_of(CACHES, networkPolicy={"enabled": True})
+        if object_["kind"] == "NetworkPolicy"
     ]
     assert policies
-    for one in policies:
-        assert one["spec"]["policyTypes"] == ["Ingress"]
-        assert "egress" not in one["spec"]
+    for policy in policies:
+        assert policy["spec"]["policyTypes"] == ["Ingress"]
+        assert "egress" not in policy["spec"]

@@ -121,7 +121,7 @@ def test_panels_say_what_they_show(board: dict[str, Any]):
         assert "interval" not in panel
         letters = [target["refId"] for target in panel["targets"]]
         assert len(set(letters)) == len(letters) > 0
-        assert all(one["datasource"] == panel["datasource"] for one in panel["targets"])
+        assert all(item["datasource"] == panel["datasource"] for item in panel["targets"])
         if len(letters) > 1 and panel["type"] == "timeseries":
             assert all(target["legendFormat"] for target in panel["targets"])
 
@@ -191,12 +191,12 @@ def test_dashboards_are_told_apart_and_linked():
 
 
 def test_a_config_map_has_what_the_sidecar_reads():
-    for one in build_dashboards("gpu", {"board": "yes"}, {"grafana_folder": "GPU"}):
-        name = one["metadata"]["name"]
-        assert one["metadata"]["namespace"] == "gpu"
-        assert one["metadata"]["labels"]["board"] == "yes"
-        assert one["metadata"]["annotations"] == {"grafana_folder": "GPU"}
-        assert json.loads(one["data"][f"{name}.json"]) == BOARDS[name]
+    for dashboard in build_dashboards("gpu", {"board": "yes"}, {"grafana_folder": "GPU"}):
+        name = dashboard["metadata"]["name"]
+        assert dashboard["metadata"]["namespace"] == "gpu"
+        assert dashboard["metadata"]["labels"]["board"] == "yes"
+        assert dashboard["metadata"]["annotations"] == {"grafana_folder": "GPU"}
+        assert json.loads(dashboard["data"][f"{name}.json"]) == BOARDS[name]
 
 
 def test_the_page_of_the_alerts_is_where_users_reach_it():
@@ -208,12 +208,12 @@ def test_the_page_of_the_alerts_is_where_users_reach_it():
 
 
 def test_a_table_names_its_columns():
-    (panel,) = [one for one in panels_of(BOARDS["gpu-pools"]) if one["title"] == "Pools"]
+    (panel,) = [item for item in panels_of(BOARDS["gpu-pools"]) if item["title"] == "Pools"]
     merged, organized = panel["transformations"]
     assert merged["id"] == "merge"
     renamed = organized["options"]["renameByName"]
     assert renamed["Value #A"] == "Units"
     assert len(renamed) == len(panel["targets"])
-    assert {one["matcher"]["options"] for one in panel["fieldConfig"]["overrides"]} <= set(
-        renamed.values()
-    )
+    assert {
+        override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]
+    } <= set(renamed.values())

@@ -79,11 +79,11 @@ def test_example_is_what_the_model_reads_and_writes(document):
 
 
 def of_kind(kind: str) -> list[dict[str, Any]]:
-    return [one for name in example_names() for one in load_example(name) if one["kind"] == kind]
+    return [item for name in example_names() for item in load_example(name) if item["kind"] == kind]
 
 
 def test_products_are_spelt_as_the_inventory_writes_them():
-    named = [one["status"]["product"] for one in of_kind("GPUDevice")]
+    named = [item["status"]["product"] for item in of_kind("GPUDevice")]
     for pool in of_kind("GPUPool"):
         for criteria in pool["spec"]["deviceSelector"].values():
             named += criteria.get("products", [])
@@ -119,12 +119,13 @@ def test_the_pod_mounts_the_caches_of_the_examples_and_of_its_own_namespace():
         for attributes in [volume["csi"]["volumeAttributes"]]
     ]
     examples = load_example("kernel-cache")
-    assert [str(one) for one in named] == [
+    assert [str(item) for item in named] == [
         f"GKMCache {pod['metadata']['namespace']}/llama",
         "ClusterGKMCache triton-common",
     ]
-    assert {(one.namespace, one.name) for one in named} == {
-        (one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in examples
+    assert {(item.namespace, item.name) for item in named} == {
+        (example["metadata"].get("namespace", ""), example["metadata"]["name"])
+        for example in examples
     }
 
 

@@ -67,7 +67,11 @@ def objects_of(given: dict[str, Any], *, namespace: str = "gpu") -> list[dict[st
 
 
 def find(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
-    (found,) = [one for one in objects if one["kind"] == kind and one["metadata"]["name"] == name]
+    (found,) = [
+        object_
+        for object_ in objects
+        if object_["kind"] == kind and object_["metadata"]["name"] == name
+    ]
     return found
 
 
@@ -87,17 +91,22 @@ def write(directory: Path, text: str) -> Path:
 def test_no_object_comes_twice_and_namespaced_ones_are_in_the_namespace(given: dict[str, Any]):
     objects = objects_of(given)
     names = Counter(
-        (one["apiVersion"], one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"])
-        for one in objects
+        (
+            object_["apiVersion"],
+            object_["kind"],
+            object_["metadata"].get("namespace"),
+            object_["metadata"]["name"],
+        )
+        for object_ in objects
     )
-    assert [one for one, count in names.items() if count > 1] == []
-    for one in objects:
-        expected = {None} if one["kind"] in CLUSTER_SCOPED else {"gpu", "kube-system"}
-        assert one["metadata"].get("namespace") in expected, one["metadata"]
+    assert [item for item, count in names.items() if count > 1] == []
+    for object_ in objects:
+        expected = {None} if object_["kind"] in CLUSTER_SCOPED else {"gpu", "kube-system"}
+        assert object_["metadata"].get("namespace") in expected, object_["metadata"]
 
 
 def test_what_others_need_comes_first():
-    kinds = [one["kind"] for one in objects_of(EVERYTHING)]
+    kinds = [object_["kind"] for object_ in objects_of(EVERYTHING)]
     assert kinds[0] == "Namespace"
     assert kinds[-2:] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
     order = ["CustomResourceDefinition", "ServiceAccount", "ConfigMap", "Service", "Deployment"]
@@ -106,18 +115,18 @@ def test_what_others_need_comes_first():
 
 
 def test_no_ca_bundle_is_rendered():
-    for one in objects_of({}):
-        for webhook in one.get("webhooks", []):
+    for object_ in objects_of({}):
+        for webhook in object_.get("webhooks", []):
             assert set(webhook["clientConfig"]) == {"service"}
             assert webhook["clientConfig"]["service"]["namespace"] == "gpu"
 
 
 @pytest.mark.parametrize("given", [{}, EVERYTHING], ids=["default", "everything"])
 def test_pods_are_restricted(given: dict[str, Any]):
-    deployments = [one for one in objects_of(given) if one["kind"] == "Deployment"]
+    deployments = [object_ for object_ in objects_of(given) if object_["kind"] == "Deployment"]
     assert len(deployments) == (3 if given else 2)
-    for one in deployments:
-        spec = one["spec"]["template"]["spec"]
+    for deployment in deployments:
+        spec = deployment["spec"]["template"]["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         (container,) = spec["containers"]
@@ -133,20 +142,22 @@ def test_pods_are_restricted(given: dict[str, Any]):
 @pytest.mark.parametrize("given", [{}, EVERYTHING], ids=["default", "everything"])
 def test_each_mount_has_a_volume_and_each_selector_its_pods(given: dict[str, Any]):
     objects = objects_of(given)
-    deployments = [one for one in objects if one["kind"] == "Deployment"]
-    for one in deployments:
-        spec = one["spec"]["template"]["spec"]
+    deployments = [object_ for object_ in objects if object_["kind"] == "Deployment"]
+    for deployment in deployments:
+        spec = deployment["spec"]["template"]["spec"]
         (container,) = spec["containers"]
         mounted = {mount["name"] for mount in container["volumeMounts"]}
         assert mounted == {volume["name"] for volume in spec["volumes"]}
-        labels = one["spec"]["template"]["metadata"]["labels"].items()
-        assert one["spec"]["selector"]["matchLabels"].items() <= labels
-    pods = [one["spec"]["template"]["metadata"]["labels"].items() for one in deployments]
+        labels = deployment["spec"]["template"]["metadata"]["labels"].items()
+        assert deployment["spec"]["selector"]["matchLabels"].items() <= labels
+    pods = [
+        deployment["spec"]["template"]["metadata"]["labels"].items() for deployment in deployments
+    ]
     metrics = find(objects, "Service", "gpu-control-plane-metrics")
-    budgets = [one for one in objects if one["kind"] == "PodDisruptionBudget"]
+    budgets = [object_ for object_ in objects if object_["kind"] == "PodDisruptionBudget"]
     selectors = [
         metrics["spec"]["selector"],
-        *(one["spec"]["selector"]["matchLabels"] for one in budgets),
+        *(budget["spec"]["selector"]["matchLabels"] for budget in budgets),
     ]
     if given:
         selectors.append(find(objects, "Service", "gpu-console")["spec"]["selector"])
@@ -163,7 +174,7 @@ def test_service_leads_to_the_replica_that_says_so():
     (container,) = server["spec"]["template"]["spec"]["containers"]
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz/synced"
     (variable,) = container["env"]
-    fields = {one.variable for one in setting_fields(Settings.model_json_schema())}
+    fields = {field.variable for field in setting_fields(Settings.model_json_schema())}
     assert variable["name"] in fields
     assert variable["name"].endswith("LISTEN__ADVERTISED_ADDRESS")
     assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
@@ -174,14 +185,14 @@ def test_monitor_selects_the_service_of_all_replicas():
     monitor = find(objects, "ServiceMonitor", "gpu-control-plane")
     selector = monitor["spec"]["selector"]["matchLabels"].items()
     selected = [
-        one["metadata"]["name"]
-        for one in objects
-        if one["kind"] == "Service" and selector <= one["metadata"]["labels"].items()
+        object_["metadata"]["name"]
+        for object_ in objects
+        if object_["kind"] == "Service" and selector <= object_["metadata"]["labels"].items()
     ]
     assert selected == ["gpu-control-plane-metrics"]
     (endpoint,) = monitor["spec"]["endpoints"]
     ports = find(objects, "Service", "gpu-control-plane-metrics")["spec"]["ports"]
-    assert [one["name"] for one in ports] == [endpoint["port"]]
+    assert [port["name"] for port in ports] == [endpoint["port"]]
 
 
 def test_usage_is_read_with_the_token_of_prometheus_where_that_is_wanted():
@@ -210,10 +221,12 @@ def test_server_finds_its_settings_where_they_are_mounted():
 
 def test_scheduler_mounts_what_it_reads_and_no_key_of_a_ca():
     scheduler = find(objects_of({}), "Deployment", "gpu-scheduler")
-    volumes = {one["name"]: one for one in scheduler["spec"]["template"]["spec"]["volumes"]}
+    volumes = {
+        volume["name"]: volume for volume in scheduler["spec"]["template"]["spec"]["volumes"]
+    }
     secret = volumes["tls"]["secret"]
     assert secret["secretName"] == "gpu-control-plane-scheduler"
-    assert [one["key"] for one in secret["items"]] == ["ca.crt", "scheduler.crt", "scheduler.key"]
+    assert [item["key"] for item in secret["items"]] == ["ca.crt", "scheduler.crt", "scheduler.key"]
 
 
 def test_names_that_settings_change_are_changed_everywhere():
@@ -291,12 +304,14 @@ def test_kube_scheduler_has_the_version_of_the_cluster():
 
 def test_certificates_of_cert_manager_are_those_that_pods_mount():
     objects = objects_of(EVERYTHING)
-    made = {one["spec"]["secretName"] for one in objects if one["kind"] == "Certificate"}
+    made = {
+        object_["spec"]["secretName"] for object_ in objects if object_["kind"] == "Certificate"
+    }
     mounted = {
         source["secret"].get("secretName") or source["secret"]["name"]
-        for one in objects
-        if one["kind"] == "Deployment"
-        for volume in one["spec"]["template"]["spec"]["volumes"]
+        for object_ in objects
+        if object_["kind"] == "Deployment"
+        for volume in object_["spec"]["template"]["spec"]["volumes"]
         for source in (volume, *volume.get("projected", {}).get("sources", []))
         if "secret" in source
     }
@@ -305,9 +320,9 @@ def test_certificates_of_cert_manager_are_those_that_pods_mount():
         "source": "Files",
         "directory": "/etc/gpu-control-plane/tls",
     }
-    for one in objects:
-        if one["kind"].endswith("WebhookConfiguration"):
-            annotation = one["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+    for object_ in objects:
+        if object_["kind"].endswith("WebhookConfiguration"):
+            annotation = object_["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
             assert annotation == "gpu/gpu-control-plane-tls"
     given = {"tls": {"source": "CertManager", "certManager": {"issuerRef": {"name": "corporate"}}}}
     serving = find(objects_of(given), "Certificate", "gpu-control-plane-tls")
@@ -332,7 +347,7 @@ def test_a_server_whose_certificates_others_issue_writes_neither_webhooks_nor_th
 
 
 def test_the_console_is_off_unless_it_is_asked_for():
-    assert not [one for one in objects_of({}) if is_of_console(one)]
+    assert not [object_ for object_ in objects_of({}) if is_of_console(object_)]
 
 
 def is_of_console(one: dict[str, Any]) -> bool:
@@ -341,7 +356,7 @@ def is_of_console(one: dict[str, Any]) -> bool:
 
 
 def test_the_console_has_an_account_of_its_own_that_writes_nothing_but_reviews():
-    objects = [one for one in objects_of(CONSOLE) if is_of_console(one)]
+    objects = [object_ for object_ in objects_of(CONSOLE) if is_of_console(object_)]
     pods = find(objects, "Deployment", "gpu-console")["spec"]["template"]["spec"]
     assert pods["serviceAccountName"] == "gpu-console"
     roles = [find(objects, kind, "gpu-console") for kind in ("ClusterRole", "Role")]
@@ -374,7 +389,7 @@ def test_service_probes_and_policy_of_the_console_agree_on_the_port(
     values = {"console": {"enabled": True, **given}, "networkPolicy": {"enabled": True}}
     objects = objects_of(values)
     (container,) = container_of_console(objects)
-    assert [one["name"] for one in container["ports"]] == [scheme]
+    assert [item["name"] for item in container["ports"]] == [scheme]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container[probe]["httpGet"]
         assert (asked["port"], asked["scheme"]) == (scheme, scheme.upper())
@@ -382,7 +397,7 @@ def test_service_probes_and_policy_of_the_console_agree_on_the_port(
     assert port["targetPort"] == scheme
     policy = find(objects, "NetworkPolicy", "gpu-console")["spec"]
     assert policy["ingress"] == [{"ports": [{"port": scheme, "protocol": "TCP"}]}]
-    mounted = [one["name"] for one in container.get("volumeMounts", [])]
+    mounted = [item["name"] for item in container.get("volumeMounts", [])]
     assert mounted == (["tls"] if scheme == "https" else [])
 
 
@@ -394,14 +409,14 @@ def test_pods_on_nodes_are_reached_by_ours_and_the_given_peers_alone():
     part_of_us = {"app.kubernetes.io/part-of": "gpu-control-plane"}
     assert ours == {"from": [{"podSelector": {"matchLabels": part_of_us}}]}
     assert given["from"] == peers
-    assert [one["port"] for one in given["ports"]] == ["probes", "metrics"]
+    assert [port["port"] for port in given["ports"]] == ["probes", "metrics"]
     selector = msgspec.convert(spec["podSelector"], LabelSelector)
 
     def selected(documents: list[dict[str, Any]]) -> set[bool]:
         return {
-            selector.matches(one["spec"]["template"]["metadata"]["labels"])
-            for one in documents
-            if one["kind"] in {"DaemonSet", "Deployment"}
+            selector.matches(document["spec"]["template"]["metadata"]["labels"])
+            for document in documents
+            if document["kind"] in {"DaemonSet", "Deployment"}
         }
 
     workloads = WorkloadSettings(image="i")
@@ -428,7 +443,7 @@ def test_the_command_takes_the_arguments_of_the_console(given: dict[str, Any]):
     if settings.certificate is not None:
         (mount,) = container["volumeMounts"]
         files = {settings.certificate.certificate, settings.certificate.key}
-        assert {str(one.parent) for one in files} == {mount["mountPath"]}
+        assert {str(file.parent) for file in files} == {mount["mountPath"]}
 
 
 def container_of_console(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -446,7 +461,11 @@ def test_cert_manager_issues_the_certificate_of_a_console_that_has_none():
         "gpu.example.com",
     ]
     given = {**EVERYTHING, "console": {"enabled": True, "tls": {"secretName": "own"}}}
-    names = [one["metadata"]["name"] for one in objects_of(given) if one["kind"] == "Certificate"]
+    names = [
+        object_["metadata"]["name"]
+        for object_ in objects_of(given)
+        if object_["kind"] == "Certificate"
+    ]
     assert "gpu-console-tls" not in names
     volumes = find(objects_of(given), "Deployment", "gpu-console")["spec"]["template"]["spec"]
     assert volumes["volumes"][0]["secret"]["secretName"] == "own"
@@ -457,10 +476,10 @@ def test_each_group_is_there_exactly_when_it_is_asked_for(given: dict[str, Any])
     installation = installation_of(given)
     groups = build_groups(installation)
     wanted = [
-        one
+        object_
         for group in groups
         if group.is_wanted(installation.values) and not group.is_hook
-        for one in group.objects
+        for object_ in group.objects
     ]
     assert wanted == build_installed_objects(installation)
     assert len({group.name for group in groups}) == len(groups)
@@ -518,8 +537,8 @@ def test_rights_of_a_backend_are_there_where_settings_name_it():
     for backends, want in ((None, set()), (names, {"gpu-control-plane-karpenter-static"})):
         settings = {} if backends is None else {"autoscaling": {"backends": backends}}
         roles = {
-            one["metadata"]["name"]
-            for one in objects_of({"settings": settings})
-            if one["kind"] == "ClusterRole"
+            object_["metadata"]["name"]
+            for object_ in objects_of({"settings": settings})
+            if object_["kind"] == "ClusterRole"
         }
         assert {name for name in roles if "karpenter" in name} == want

@@ -42,7 +42,7 @@ def settings(**more: Any) -> WorkloadSettings:
 
 
 def pod_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    (found,) = (one for one in objects if one["kind"] == "DaemonSet")
+    (found,) = (object_ for object_ in objects if object_["kind"] == "DaemonSet")
     spec: dict[str, Any] = found["spec"]["template"]["spec"]
     return spec
 
@@ -155,8 +155,8 @@ def test_kernel_caches_that_are_off_leave_the_agent_as_it_was():
 
 def test_the_agent_mounts_at_the_paths_that_kubelet_names():
     pod = agent_of(kernel_caches=CACHES, kubelet={"directory": "/data/kubelet"})
-    mounts = {one["name"]: one for one in pod["containers"][0]["volumeMounts"]}
-    volumes = {one["name"]: one.get("hostPath", {}) for one in pod["volumes"]}
+    mounts = {mount["name"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+    volumes = {volume["name"]: volume.get("hostPath", {}) for volume in pod["volumes"]}
     root = understood(pod).kubelet_directory
     expected = {
         "pods": str(root / "pods"),
@@ -189,8 +189,10 @@ def test_all_agents_hand_out_the_same_way(hand_out: HandOut):
 def test_a_plugin_tells_its_problems_where_the_node_agent_looks_for_them():
     plugin = pod_of(objects_of(a_pool("training")))
     assert understood(plugin).pool == "training"
-    (volume,) = (one for one in plugin["volumes"] if one["name"] == "problems")
-    (mount,) = (one for one in plugin["containers"][0]["volumeMounts"] if one["name"] == "problems")
+    (volume,) = (item for item in plugin["volumes"] if item["name"] == "problems")
+    (mount,) = (
+        item for item in plugin["containers"][0]["volumeMounts"] if item["name"] == "problems"
+    )
     agent = understood(pod_of(build_node_agent(settings())))
     directory = str(agent.run_directory / PROBLEMS_DIRECTORY)
     # The agent has the run directory as the node has it.
@@ -214,7 +216,7 @@ def test_the_servers_ignored_xids_reach_the_agent(
 ):
     pod = pod_of(build_node_agent(workload_settings(Settings(**given))))
     assert understood(pod).ignored_xids == parsed
-    arguments = [one for one in pod["containers"][0]["args"] if "xids" in one]
+    arguments = [arg for arg in pod["containers"][0]["args"] if "xids" in arg]
     assert len(arguments) == (parsed is not None)
 
 
@@ -223,14 +225,16 @@ def test_the_directory_of_the_drivers_libraries_reaches_the_agent():
     pod = pod_of(build_node_agent(workload_settings(given)))
     assert understood(pod).driver_libraries == "/opt/vendor/lib"
     usual = pod_of(build_node_agent(workload_settings(Settings())))
-    assert not [one for one in usual["containers"][0]["args"] if "driver-libraries" in one]
+    assert not [arg for arg in usual["containers"][0]["args"] if "driver-libraries" in arg]
 
 
 def test_the_policy_knows_under_which_name_an_agent_publishes():
     policy, _ = build_agent_policy()
     assert feature_name(NodeName("n1")) == f"{constants.AGENT_FEATURE_PREFIX}n1"
     assert detector_feature_name("n1") == f"{constants.DETECTOR_FEATURE_PREFIX}n1"
-    (prefix,) = (one for one in policy["spec"]["variables"] if one["name"] == "prefix")
+    (prefix,) = (
+        variable for variable in policy["spec"]["variables"] if variable["name"] == "prefix"
+    )
     for expected in (
         constants.AGENT_FEATURE_PREFIX,
         constants.DETECTOR_FEATURE_PREFIX,
@@ -244,8 +248,8 @@ def test_directories_are_mounted_where_the_agent_looks_for_them():
     pod = pod_of(build_node_agent(settings(mode=PluginMode.PER_NODE)))
     parsed = understood(pod)
     (container,) = pod["containers"]
-    hosts = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"]}
-    mounts = {one["mountPath"]: hosts[one["name"]] for one in container["volumeMounts"]}
+    hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
+    mounts = {mount["mountPath"]: hosts[mount["name"]] for mount in container["volumeMounts"]}
     assert mounts == {
         str(parsed.plugins_directory): "/var/lib/kubelet/device-plugins",
         str(parsed.pod_resources_directory): "/var/lib/kubelet/pod-resources",
@@ -258,7 +262,7 @@ def test_directories_are_mounted_where_the_agent_looks_for_them():
 
 def test_of_the_nodes_root_it_reads_what_is_mounted_later_too():
     (container,) = pod_of(build_node_agent(settings()))["containers"]
-    (root,) = (one for one in container["volumeMounts"] if one["name"] == "host")
+    (root,) = (mount for mount in container["volumeMounts"] if mount["name"] == "host")
     assert (root["readOnly"], root["mountPropagation"]) == (True, "HostToContainer")
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
 
@@ -266,7 +270,7 @@ def test_of_the_nodes_root_it_reads_what_is_mounted_later_too():
 def test_probes_ask_the_port_that_the_agent_opens():
     for pod in (pod_of(build_node_agent(settings())), pod_of(objects_of(a_pool()))):
         (container,) = pod["containers"]
-        assert [one["containerPort"] for one in container["ports"]] == [understood(pod).port]
+        assert [item["containerPort"] for item in container["ports"]] == [understood(pod).port]
 
 
 def test_a_node_is_looked_at_whatever_taints_it_has():
@@ -353,9 +357,9 @@ def test_the_pods_of_both_are_as_the_settings_say():
         assert container["resources"] == {"requests": {"cpu": "500m"}}
         assert "priorityClassName" not in pod
         assert pod["tolerations"][0] == {"key": "nvidia.com/gpu", "operator": "Exists"}
-        hosts = {one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one}
+        hosts = {volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
         assert {"/var/lib/k0s/kubelet/pod-resources", "/var/lib/k0s/plugins"} <= hosts
-        mounts = {one["mountPath"] for one in container["volumeMounts"]}
+        mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
         assert {"/var/lib/kubelet/pod-resources", "/var/lib/kubelet/device-plugins"} <= mounts
     assert plugin["tolerations"][1]["key"] == TAINT.key
     assert len(agent["tolerations"]) == 1

@@ -52,7 +52,9 @@ def test_faults_are_found_by_nfds_definition():
 
 def test_inventory_reads_the_devices_that_the_rule_labels():
     report = label_report(labels([INTELS, DEVICES[0], AUDIO, DEVICES[1]]))
-    found = [(number, one.vendor, one.device, one.class_) for number, one in report.slots.items()]
+    found = [
+        (number, item.vendor, item.device, item.class_) for number, item in report.slots.items()
+    ]
     assert found == [(0, "10de", "20b0", "0302"), (1, "10de", "2203", "0300")]
     assert (report.devices, report.has_devices, report.bad) == (2, True, frozenset())
 

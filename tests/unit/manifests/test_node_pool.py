@@ -42,7 +42,10 @@ def template_of(pool: GPUPool) -> dict[str, Any]:
 
 def requirements_of(pool: GPUPool) -> dict[str, Any]:
     requirements = template_of(pool)["spec"]["requirements"]
-    return {one["key"]: one.get("values", one["operator"]) for one in requirements}
+    return {
+        requirement["key"]: requirement.get("values", requirement["operator"])
+        for requirement in requirements
+    }
 
 
 def test_weak_point_5_types_of_all_shapes_are_allowed():
@@ -129,7 +132,7 @@ def test_each_name_has_a_node_pool():
         a_shape("three", is_in(TYPE, "c"), nodePool="cheap"),
     ]
     found = build_node_pools(a_pool(autoscaling={"shapes": shapes}), CLASS)
-    assert [one["metadata"]["name"] for one in found] == ["cheap", "elastic"]
+    assert [item["metadata"]["name"] for item in found] == ["cheap", "elastic"]
     requirements = found[0]["spec"]["template"]["spec"]["requirements"]
     assert is_in(TYPE, "a", "c") in requirements
 

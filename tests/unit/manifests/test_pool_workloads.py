@@ -45,11 +45,11 @@ LONGEST = "a" * MAX_POOL_NAME_LENGTH
 
 
 def kinds(objects: list[dict[str, Any]]) -> list[str]:
-    return [f"{one['kind']}/{one['metadata']['name']}" for one in objects]
+    return [f"{object_['kind']}/{object_['metadata']['name']}" for object_ in objects]
 
 
 def template(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    (found,) = (one for one in objects if one["kind"] == "DaemonSet")
+    (found,) = (object_ for object_ in objects if object_["kind"] == "DaemonSet")
     spec: dict[str, Any] = found["spec"]["template"]
     return spec
 
@@ -98,11 +98,11 @@ def test_no_two_workloads_select_the_same_pods():
     """Lesson 20: selectors of pools whose names begin alike, and of a plugin that serves a whole node."""
     pools = ["a", "a-a", "gpu-device-plugin", LONGEST, LONGEST[:-1] + "b"]
     rendered = [*(objects_of(a_pool(name))[1] for name in pools), *node_agent(PER_NODE)]
-    assert len({one["metadata"]["name"] for one in rendered}) == len(rendered)
-    for one, other in itertools.permutations(rendered, 2):
-        selector = one["spec"]["selector"]["matchLabels"]
+    assert len({item["metadata"]["name"] for item in rendered}) == len(rendered)
+    for item, other in itertools.permutations(rendered, 2):
+        selector = item["spec"]["selector"]["matchLabels"]
         labels = other["spec"]["template"]["metadata"]["labels"]
-        assert selector.items() <= one["spec"]["template"]["metadata"]["labels"].items()
+        assert selector.items() <= item["spec"]["template"]["metadata"]["labels"].items()
         assert not selector.items() <= labels.items()
 
 
@@ -163,8 +163,12 @@ def test_a_plugin_has_no_more_of_its_host_than_it_needs():
     }
     assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
     assert spec.keys().isdisjoint({"hostNetwork", "hostPID", "hostIPC"})
-    paths = {one["name"]: one["hostPath"]["path"] for one in spec["volumes"] if "hostPath" in one}
-    writable = {one["name"] for one in container["volumeMounts"] if not one.get("readOnly")}
+    paths = {
+        volume["name"]: volume["hostPath"]["path"]
+        for volume in spec["volumes"]
+        if "hostPath" in volume
+    }
+    writable = {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert paths == {
         "device-plugins": "/var/lib/kubelet/device-plugins",
         "pod-resources": "/var/lib/kubelet/pod-resources",
@@ -216,12 +220,12 @@ def test_nvidias_plugin_gets_the_devices_that_may_be_given_out():
     pool = a_pool("small", mode=SLICES, slices_per_device=2)
     (listed, plugin) = objects_of(pool, settings=NVIDIA)
     config = yaml.safe_load(listed["data"][NVIDIA_CONFIG_KEY])
-    assert [one["pattern"] for one in config["resources"]["gpus"]] == ["GPU-1a", "GPU-2a"]
+    assert [item["pattern"] for item in config["resources"]["gpus"]] == ["GPU-1a", "GPU-2a"]
     assert config["sharing"]["timeSlicing"]["resources"] == [{"name": "small", "replicas": 2}]
     assert plugin["spec"]["template"]["metadata"]["annotations"], "it is restarted by a change"
     (empty, _) = objects_of(pool, {}, NVIDIA)
     gpus = yaml.safe_load(empty["data"][NVIDIA_CONFIG_KEY])["resources"]["gpus"]
-    assert [one["pattern"] for one in gpus] == ["^$"], "no pattern at all would take every device"
+    assert [item["pattern"] for item in gpus] == ["^$"], "no pattern at all would take every device"
 
 
 def test_nvidias_plugin_serves_no_mig_pool_and_no_whole_node():

@@ -88,9 +88,9 @@ def test_weak_point_17_no_node_claim_is_created():
     """Weak point 17: a NodeClaim of one's own evades the NodePool's limits, and is never consolidated."""
     verbs = {
         (resource, verb)
-        for one in build_roles(OwnObjects())
-        if one["kind"] in {"ClusterRole", "Role"}
-        for rule in one["rules"]
+        for role in build_roles(OwnObjects())
+        if role["kind"] in {"ClusterRole", "Role"}
+        for rule in role["rules"]
         if "karpenter.sh" in rule.get("apiGroups", ())
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -106,7 +106,7 @@ def test_weak_point_17_no_node_claim_is_created():
 def test_rights_of_removed_backends_are_those_of_the_setting():
     plain = build_roles(OwnObjects())
     rendered = build_roles(OwnObjects(), [ScalingBackend.BALLOON, ScalingBackend.CAPACITY_BUFFER])
-    added = {(one["kind"], one["metadata"]["name"]) for one in rendered if one not in plain}
+    added = {(item["kind"], item["metadata"]["name"]) for item in rendered if item not in plain}
     name = "gpu-control-plane-capacity-buffer"
     assert added == {("Role", name), ("RoleBinding", name)}
 
@@ -114,7 +114,7 @@ def test_rights_of_removed_backends_are_those_of_the_setting():
 OUR_ROLES = {
     "gpu-control-plane",
     "gpu-control-plane-node-software",
-    *(f"gpu-control-plane-{one.value}" for one in ScalingBackend),
+    *(f"gpu-control-plane-{item.value}" for item in ScalingBackend),
 }
 UNRESTRICTED = {
     "events.k8s.io/events": "of anything, as every controller; Events decide nothing",
@@ -149,8 +149,8 @@ def test_each_right_to_write_is_for_names_or_under_a_policy():
     policies = [*build_annotation_policy([own.username]), *build_server_policies(own)]
     judged = {
         (group, resource)
-        for one in policies
-        for rule in one["spec"].get("matchConstraints", {}).get("resourceRules", [])
+        for policy in policies
+        for rule in policy["spec"].get("matchConstraints", {}).get("resourceRules", [])
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }

@@ -89,4 +89,4 @@ def test_render_prints_the_snippet_for_the_resources_of_pools(capsys: pytest.Cap
     assert run(["render", "scheduler-config", *resources]) == 0
     [extender] = yaml.safe_load(capsys.readouterr().out)["extenders"]
     assert extender["urlPrefix"] == "https://gpu-control-plane.gpu-control-plane.svc/scheduler"
-    assert [one["name"] for one in extender["managedResources"]] == resources[1::2]
+    assert [resource["name"] for resource in extender["managedResources"]] == resources[1::2]

@@ -58,8 +58,8 @@ def test_each_term_of_the_pods_has_the_requirements_of_the_shape_too():
     terms = tuple(NodeSelectorTerm(match_expressions=[a_requirement("zone", z)]) for z in "ab")
     pod = a_signal(shape=a_shape(requirements=(types,)), affinity=terms)
     want = {"key": types.key, "operator": "In", "values": ["g.2", "g.2x"]}
-    assert [one["matchExpressions"][0] for one in terms_of(pod)] == [want, want]
-    assert [one["matchExpressions"][1]["values"] for one in terms_of(pod)] == [["a"], ["b"]]
+    assert [term["matchExpressions"][0] for term in terms_of(pod)] == [want, want]
+    assert [term["matchExpressions"][1]["values"] for term in terms_of(pod)] == [["a"], ["b"]]
 
 
 def test_fields_of_a_term_stay():

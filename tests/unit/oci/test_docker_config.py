@@ -27,8 +27,8 @@ def a_config(*configs: dict[str, Any]) -> DockerConfig:
                 json.dumps(
                     {
                         "auths": {
-                            key: {"auth": auth(one)} if isinstance(one, str) else one
-                            for key, one in auths.items()
+                            key: {"auth": auth(item)} if isinstance(item, str) else item
+                            for key, item in auths.items()
                         }
                     }
                 ).encode(),
@@ -39,7 +39,9 @@ def a_config(*configs: dict[str, Any]) -> DockerConfig:
 
 
 def users(config: DockerConfig, image: str) -> list[str]:
-    return [one.username for one in config.credentials_of(parse_image_reference(image))]
+    return [
+        credential.username for credential in config.credentials_of(parse_image_reference(image))
+    ]
 
 
 @pytest.mark.parametrize(

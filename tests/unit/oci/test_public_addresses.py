@@ -58,8 +58,8 @@ class ResolverDouble(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         return [
-            ResolveResult(hostname=host, host=one, port=port, family=family, proto=0, flags=0)
-            for one in self.addresses
+            ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=0)
+            for address in self.addresses
         ]
 
     async def close(self) -> None:

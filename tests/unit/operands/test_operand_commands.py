@@ -17,11 +17,13 @@ from tests.unit.operands.operand_cases import ALL_ON, CASES, OWN
 
 def our_containers(name: str) -> list[dict[str, Any]]:
     found = build_operands(CASES[name], ALL_KINDS_SERVED)
-    specs = [pod_spec_of(one) for one in found if one["kind"] == "DaemonSet"]
+    specs = [pod_spec_of(item) for item in found if item["kind"] == "DaemonSet"]
     containers = [
-        one for spec in specs for one in (*spec["containers"], *spec.get("initContainers", ()))
+        container
+        for spec in specs
+        for container in (*spec["containers"], *spec.get("initContainers", ()))
     ]
-    return [one for one in containers if one["image"] == OWN]
+    return [container for container in containers if container["image"] == OWN]
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -46,16 +48,20 @@ def test_steps_and_the_way_to_hand_out_are_those_of_the_settings():
     way = ("--hand-out", "Environment", "--cdi-kind", "nvidia.com/gpu")
     validator = replace(ALL_ON.validator, hand_out_arguments=way, validates_gdrcopy=True)
     (daemon_set,) = (
-        one
-        for one in build_operands(replace(ALL_ON, validator=validator), ALL_KINDS_SERVED)
-        if one["kind"] == "DaemonSet" and one["metadata"]["name"] == "gpu-node-validator"
+        operand
+        for operand in build_operands(replace(ALL_ON, validator=validator), ALL_KINDS_SERVED)
+        if operand["kind"] == "DaemonSet" and operand["metadata"]["name"] == "gpu-node-validator"
     )
     spec = pod_spec_of(daemon_set)
     agent = CommandParser("agent", "")
     add_arguments(agent)
     main = settings_of(agent.parse_flags(spec["containers"][0]["args"][1:]))
     assert main.steps == ("driver", "gdrcopy", "toolkit", "cuda")
-    (toolkit,) = (one for one in spec["initContainers"] if one["name"] == "toolkit-validation")
+    (toolkit,) = (
+        container
+        for container in spec["initContainers"]
+        if container["name"] == "toolkit-validation"
+    )
     init = validate_parser().parse_flags(toolkit["args"][1:])
     assert (main.hand_out.value, main.cdi_kind) == ("Environment", "nvidia.com/gpu")
     assert (init.hand_out, init.cdi_kind) == ("Environment", "nvidia.com/gpu")

@@ -25,7 +25,9 @@ EACH_CASE = [pytest.param(settings, id=name) for name, settings in CASES.items()
 def test_objects_are_the_approved_ones(name: str):
     """A case besides the full one is approved by its differences from that: the objects that differ."""
     full = [] if name == "all-on" else build_operands(ALL_ON, ALL_KINDS_SERVED)
-    text = render(one for one in build_operands(CASES[name], ALL_KINDS_SERVED) if one not in full)
+    text = render(
+        operand for operand in build_operands(CASES[name], ALL_KINDS_SERVED) if operand not in full
+    )
     file = GOLDEN / f"{name}.yaml"
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(text, encoding="utf-8")
@@ -59,12 +61,12 @@ def test_every_version_of_kubernetes_takes_the_objects(place: int, *, is_long: b
 @pytest.mark.parametrize("settings", EACH_CASE)
 def test_objects_can_be_told_and_found(settings: BootstrapOperands):
     for state in BOOTSTRAP_STATES:
-        for one in state.objects(settings, ALL_KINDS_SERVED):
-            labels = one["metadata"]["labels"]
+        for object_ in state.objects(settings, ALL_KINDS_SERVED):
+            labels = object_["metadata"]["labels"]
             assert labels["gpu.deckhouse.io/operand"] == state.name
             assert labels["app.kubernetes.io/part-of"] == "gpu-control-plane"
-            is_in_cluster = one["kind"] in {"ClusterRole", "ClusterRoleBinding"}
-            assert one["metadata"].get("namespace") == (None if is_in_cluster else "gpu")
+            is_in_cluster = object_["kind"] in {"ClusterRole", "ClusterRoleBinding"}
+            assert object_["metadata"].get("namespace") == (None if is_in_cluster else "gpu")
 
 
 @pytest.mark.parametrize("settings", EACH_CASE)
@@ -72,10 +74,12 @@ def test_no_two_objects_have_one_name_and_no_two_daemon_sets_select_the_same_pod
     settings: BootstrapOperands,
 ):
     objects = build_operands(settings, ALL_KINDS_SERVED)
-    names = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    names = [(object_["kind"], object_["metadata"]["name"]) for object_ in objects]
     assert len(names) == len(set(names))
     selectors = [
-        json.dumps(one["spec"]["selector"]) for one in objects if one["kind"] == "DaemonSet"
+        json.dumps(object_["spec"]["selector"])
+        for object_ in objects
+        if object_["kind"] == "DaemonSet"
     ]
     assert len(selectors) == len(set(selectors))
 
@@ -84,10 +88,10 @@ def test_no_two_objects_have_one_name_and_no_two_daemon_sets_select_the_same_pod
 def test_containers_run_the_images_of_the_settings_under_a_security_context_of_ours(
     settings: BootstrapOperands,
 ):
-    for one in build_operands(settings, ALL_KINDS_SERVED):
-        if one["kind"] != "DaemonSet":
+    for operand in build_operands(settings, ALL_KINDS_SERVED):
+        if operand["kind"] != "DaemonSet":
             continue
-        spec = pod_spec_of(one)
+        spec = pod_spec_of(operand)
         for container in (*spec["containers"], *spec.get("initContainers", ())):
             assert container["image"] in settings.images
             context = container["securityContext"]
@@ -98,9 +102,9 @@ def test_containers_run_the_images_of_the_settings_under_a_security_context_of_o
 
 @pytest.mark.parametrize("settings", EACH_CASE)
 def test_mounts_have_volumes_and_volumes_have_mounts(settings: BootstrapOperands):
-    for one in build_operands(settings, ALL_KINDS_SERVED):
-        if one["kind"] == "DaemonSet":
-            spec = pod_spec_of(one)
+    for operand in build_operands(settings, ALL_KINDS_SERVED):
+        if operand["kind"] == "DaemonSet":
+            spec = pod_spec_of(operand)
             containers = (*spec["containers"], *spec.get("initContainers", ()))
             mounted = {mount["name"] for c in containers for mount in c["volumeMounts"]}
             unused = {"validations"} if not settings.runs_validator else set()
@@ -108,26 +112,26 @@ def test_mounts_have_volumes_and_volumes_have_mounts(settings: BootstrapOperands
 
 
 def test_optional_kinds_are_left_out_where_the_cluster_does_not_serve_them():
-    with_them = {one["kind"] for one in build_operands(ALL_ON, ALL_KINDS_SERVED)}
-    without = {one["kind"] for one in build_operands(ALL_ON, ServedKinds())}
+    with_them = {operand["kind"] for operand in build_operands(ALL_ON, ALL_KINDS_SERVED)}
+    without = {operand["kind"] for operand in build_operands(ALL_ON, ServedKinds())}
     assert with_them - without == OPTIONAL_KINDS
 
 
 def test_validation_of_file_systems_and_of_gdrcopy_is_absent_by_default():
     (daemon_set,) = (
-        one
-        for one in build_operands(DEFAULT, ServedKinds())
-        if one["metadata"]["name"] == "gpu-node-validator" and one["kind"] == "DaemonSet"
+        operand
+        for operand in build_operands(DEFAULT, ServedKinds())
+        if operand["metadata"]["name"] == "gpu-node-validator" and operand["kind"] == "DaemonSet"
     )
-    names = [one["name"] for one in pod_spec_of(daemon_set)["initContainers"]]
+    names = [container["name"] for container in pod_spec_of(daemon_set)["initContainers"]]
     assert names == ["driver-validation", "toolkit-validation", "cuda-validation"]
 
 
 def test_nvml_needs_no_daemon_set_of_dcgm():
     names = {
-        one["metadata"]["name"]
-        for one in build_operands(NVML, ServedKinds())
-        if one["kind"] == "DaemonSet"
+        operand["metadata"]["name"]
+        for operand in build_operands(NVML, ServedKinds())
+        if operand["kind"] == "DaemonSet"
     }
     assert names == {"gpu-node-validator", "gpu-feature-discovery"}
 

@@ -30,7 +30,7 @@ def acyclic(draw):
 @given(acyclic())
 def test_every_state_comes_after_those_that_it_needs(states: list[OperandState[None]]):
     order = in_order(states)
-    assert sorted(one.name for one in order) == NAMES
+    assert sorted(item.name for item in order) == NAMES
     seen: set[str] = set()
     for state in order:
         assert set(state.needs) <= seen
@@ -46,7 +46,7 @@ def test_a_legal_order_stays_as_it_is(states: list[OperandState[None]]):
 @given(acyclic(), st.sampled_from(NAMES))
 def test_states_that_need_each_other_have_no_order(states, closing: str):
     """The last state of a chain of needs, needed by its first, closes a circle."""
-    by_name = {one.name: one for one in states}
+    by_name = {state.name: state for state in states}
     by_name["first"] = a_state("first", closing)
     by_name[closing] = a_state(closing, *by_name[closing].needs, "first")
     with pytest.raises(StateOrderError, match="need each other"):

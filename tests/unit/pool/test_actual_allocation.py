@@ -23,7 +23,7 @@ WHOLE = "gpu.deckhouse.io/whole"
 
 
 def devices(**units: str) -> Any:
-    return {name: tuple(map(UnitId, some.split())) for name, some in units.items()}
+    return {name: tuple(map(UnitId, item.split())) for name, item in units.items()}
 
 
 def a_pod(promised: Any, *roles_and_units: tuple[ContainerRole, int], **changes: Any) -> "PodFacts":
@@ -36,9 +36,9 @@ def a_pod(promised: Any, *roles_and_units: tuple[ContainerRole, int], **changes:
 def a_report(resource: str = WHOLE, **units: str) -> "PodReport":
     return tuple(
         ContainerDevices(
-            namespace="default", pod="p", container=name, resource=resource, units=some.split()
+            namespace="default", pod="p", container=name, resource=resource, units=item.split()
         )
-        for name, some in units.items()
+        for name, item in units.items()
     )
 
 
@@ -178,9 +178,9 @@ def test_whatever_is_reported_is_had_and_nothing_is_had_that_nobody_spoke_of(
 ) -> None:
     names = dict(zip(("c0", "c1", "c2"), map(" ".join, promised), strict=True))
     pod = a_pod(devices(**names), (INIT, init), (MAIN, 1), (MAIN, 1))
-    said = {f"c{number}": " ".join(some) for number, some in enumerate(reported, 1)}
+    said = {f"c{number}": " ".join(item) for number, item in enumerate(reported, 1)}
     found = truth(pod, a_report(**said))
-    given_, spoken = {unit for some in reported for unit in some}, {u for s in promised for u in s}
+    given_, spoken = {unit for item in reported for unit in item}, {u for s in promised for u in s}
     assert given_ <= set(found.units) <= given_ | spoken
     assert set(found.unassigned) == (given_ - spoken if spoken else set())
     have = len(found.units) + sum(found.missing.values())

@@ -158,7 +158,7 @@ def test_an_observed_binding_retires_the_commitment() -> None:
     pod = a_committed_pod(allocation_state)
     allocation_state.written(pod.uid)
     ended = allocation_state.observe_pod(a_bound_pod("p", "GPU-n1-0"), at(1))
-    assert [one.end for one in ended] == [End.BOUND]
+    assert [item.end for item in ended] == [End.BOUND]
     assert len(allocation_state.ledger) == 0
     assert capacity(allocation_state) == Capacity(total=2, used=1, available=1)
 
@@ -180,7 +180,7 @@ def test_a_refused_binding_frees_the_units() -> None:
     assert ended is not None
     assert ended.end is End.RELEASED
     assert capacity(allocation_state) == Capacity(total=1, available=1)
-    assert [one.name for one in allocation_state.reader.waiting(pod.demand.resource)] == ["p"]
+    assert [item.name for item in allocation_state.reader.waiting(pod.demand.resource)] == ["p"]
 
 
 def test_releasing_what_reserves_nothing_changes_nothing() -> None:
@@ -189,7 +189,7 @@ def test_releasing_what_reserves_nothing_changes_nothing() -> None:
     pod = a_pod_facts()
     allocation_state.observe_pod(pod, at(0))
     assert allocation_state.release(pod.uid) is None
-    assert [one.name for one in allocation_state.reader.waiting(pod.demand.resource)] == ["p"]
+    assert [item.name for item in allocation_state.reader.waiting(pod.demand.resource)] == ["p"]
 
 
 def test_a_doubtful_binding_keeps_its_units_and_its_node() -> None:
@@ -209,7 +209,7 @@ def test_doubting_again_does_not_start_the_doubt_again() -> None:
     pod = a_committed_pod(allocation_state)
     allocation_state.doubt(pod.uid, at(3))
     allocation_state.doubt(pod.uid, at(9))
-    assert [one.observe_by for one in allocation_state.reader.unsettled()] == [3]
+    assert [item.observe_by for item in allocation_state.reader.unsettled()] == [3]
 
 
 def test_an_answer_is_not_doubted_afterwards() -> None:
@@ -281,7 +281,7 @@ def test_unsettled_bindings_are_the_doubtful_and_the_unobserved_ones() -> None:
     allocation_state.written(pods["written"].uid)
     allocation_state.doubt(pods["doubtful"].uid, at(1))
     a_reserved_pod(allocation_state, "held")
-    assert sorted(one.name for one in allocation_state.reader.unsettled()) == [
+    assert sorted(item.name for item in allocation_state.reader.unsettled()) == [
         "doubtful",
         "written",
     ]
@@ -303,7 +303,7 @@ def test_a_pod_that_is_gone_before_it_was_seen_frees_its_commitment() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_pod_facts()
     commit_to(allocation_state, pod)
-    assert [one.end for one in allocation_state.discard_pod(pod.uid)] == [End.RELEASED]
+    assert [item.end for item in allocation_state.discard_pod(pod.uid)] == [End.RELEASED]
     assert capacity(allocation_state) == Capacity(total=1, available=1)
 
 

@@ -45,8 +45,8 @@ class World:
     warm_score: int
 
     def fits(self, capability: str) -> bool:
-        archs = [self.caches[one] for one in self.mounted if one in self.caches]
-        return all(ARCHS[capability] in some for some in archs)
+        archs = [self.caches[item] for item in self.mounted if item in self.caches]
+        return all(ARCHS[capability] in arch for arch in archs)
 
     def total(self, node: str) -> int:
         return self.slices * sum(self.fits(capability) for capability, _ in self.nodes[node])
@@ -73,8 +73,8 @@ class World:
         return NodeReason.INSUFFICIENT_FITTING_UNITS
 
     def is_warm(self, node: str) -> bool:
-        known = [one for one in self.mounted if one in self.caches]
-        return bool(known) and all(node in self.warm[one] for one in known)
+        known = [item for item in self.mounted if item in self.caches]
+        return bool(known) and all(node in self.warm[item] for item in known)
 
     def score(self, node: str) -> int:
         left, total = self.free(node) - self.units, self.total(node)
@@ -85,7 +85,7 @@ class World:
                 score = MAX * left // total
             case _:
                 score = max(0, MAX - left)
-        if not any(one in self.caches for one in self.mounted):
+        if not any(item in self.caches for item in self.mounted):
             return score
         return score * (MAX - self.warm_score) // MAX + self.warm_score * self.is_warm(node)
 
@@ -148,7 +148,7 @@ def asked(world: World) -> Any:
 
 
 def assert_compatible(world: World, placed: Placed) -> None:
-    units = [unit for some in placed.devices.values() for unit in some]
+    units = [unit for device in placed.devices.values() for unit in device]
     assert len(set(units)) == world.units
     for unit in units:
         node, number = unit.partition("::")[0].removeprefix("GPU-").rsplit("-", 1)
@@ -227,7 +227,7 @@ def test_the_view_follows_devices_and_caches_that_change(before: World, after: W
     for pod in list(fresh.reader.pods()):
         state.observe_pod(pod, at(0))
     for world in (before, after):
-        got, want = (one.index.view(pool.name, asked(world)) for one in (state, fresh))
+        got, want = (item.index.view(pool.name, asked(world)) for item in (state, fresh))
         assert got.refusals == want.refusals
         assert got.scores == want.scores
 

@@ -86,8 +86,8 @@ def test_reserves_are_given_up_and_commitments_are_not():
 
     ended = allocation_state.release_reservations(pool_of(allocation_state).name)
 
-    assert {one.reservation.id for one in ended} == {"r-p", untied.id}
-    assert [one.id for one in allocation_state.ledger.all()] == [committed.id]
+    assert {item.reservation.id for item in ended} == {"r-p", untied.id}
+    assert [item.id for item in allocation_state.ledger.all()] == [committed.id]
     assert allocation_state.reader.waiting(pod.demand.resource) == [
         allocation_state.reader.pod(pod.uid)
     ]

@@ -56,13 +56,15 @@ def scheduler_counts(containers: "Sequence[ContainerDemand]") -> int:
     """What kube-scheduler does: resourcehelper.PodRequests."""
     sidecars_before = 0
     largest_init = 0
-    for one in containers:
-        if one.role is ContainerRole.SIDECAR:
-            sidecars_before += one.units
+    for container in containers:
+        if container.role is ContainerRole.SIDECAR:
+            sidecars_before += container.units
             largest_init = max(largest_init, sidecars_before)
-        if one.role is ContainerRole.INIT:
-            largest_init = max(largest_init, one.units + sidecars_before)
-    running = sum(one.units for one in containers if one.role is not ContainerRole.INIT)
+        if container.role is ContainerRole.INIT:
+            largest_init = max(largest_init, container.units + sidecars_before)
+    running = sum(
+        container.units for container in containers if container.role is not ContainerRole.INIT
+    )
     return max(running, largest_init)
 
 
@@ -76,7 +78,7 @@ def containers_in_order(draw: st.DrawFn) -> list[ContainerDemand]:
         )
     )
     mains = draw(st.lists(st.tuples(st.just(ContainerRole.MAIN), st.integers(1, 5))))
-    return [ContainerDemand(f"c{i}", *one) for i, one in enumerate([*inits, *mains])]
+    return [ContainerDemand(f"c{i}", *item) for i, item in enumerate([*inits, *mains])]
 
 
 @given(containers_in_order())
@@ -137,7 +139,7 @@ def test_distinct_units_are_what_kube_scheduler_counts(containers: list[Containe
     ],
 )
 def test_units_of_a_pod(containers: list[tuple[str, ContainerRole, int]], want: int) -> None:
-    assert distinct_units([ContainerDemand(*one) for one in containers]) == want
+    assert distinct_units([ContainerDemand(*container) for container in containers]) == want
 
 
 def test_the_demand_lists_containers_in_kubelets_order_with_their_roles() -> None:
@@ -184,7 +186,7 @@ def test_containers_that_ask_for_nothing_are_left_out() -> None:
     )
     demand = demand_of(spec)
     assert isinstance(demand, Demand)
-    assert [one.name for one in demand.containers] == ["gpu"]
+    assert [container.name for container in demand.containers] == ["gpu"]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def devices(draw: st.DrawFn, *, kubelet: bool = True) -> DeviceRules:
     pairs = draw(st.sets(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1))))
 
     def links(at: int) -> tuple[DeviceLink, ...]:
-        peers = {one for pair in pairs if at in pair for one in pair} - {at}
+        peers = {item for pair in pairs if at in pair for item in pair} - {at}
         return tuple(DeviceLink(DeviceName(f"n1-{peer}"), "NVLink", 2) for peer in sorted(peers))
 
     facts: list[DeviceFacts] = [

@@ -150,10 +150,10 @@ def test_regions_are_the_maximal_aligned_sets(devices) -> None:
         if len(chosen) > 1
         and (machine.is_one_node(sorted(chosen)) or machine.is_island(sorted(chosen)))
     ]
-    maximal = [one for one in aligned if not any(one < other for other in aligned)]
+    maximal = [item for item in aligned if not any(item < other for other in aligned)]
     found = aligned_regions(topology, (1 << len(devices)) - 1)
-    assert {mask_of(one) for one in maximal} <= set(found)
-    assert set(found) <= {mask_of(one) for one in aligned}
+    assert {mask_of(item) for item in maximal} <= set(found)
+    assert set(found) <= {mask_of(item) for item in aligned}
     assert len(found) == len(set(found))
 
 

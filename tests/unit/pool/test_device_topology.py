@@ -39,7 +39,7 @@ def two_sockets(
     *numa: int | None, node: str = "n1", pairs: "tuple[tuple[int, int], ...]" = (), pool="whole"
 ) -> list[DeviceFacts]:
     """Devices on these NUMA nodes, some of them connected in pairs."""
-    peers = {one: other for pair in pairs for one, other in (pair, pair[::-1])}
+    peers = {item: other for pair in pairs for item, other in (pair, pair[::-1])}
     return [
         a_device(
             node,

@@ -259,7 +259,7 @@ def test_of_two_devices_with_one_uuid_one_has_it(
     claims_it = a_device("n2", uuid="GPU-x", **{"name": "n2-0", **second})
     seen = [has_it, claims_it] if is_first_seen_first else [claims_it, has_it]
     index = some_allocation_state(devices=seen).index
-    usable = {one.facts.name: one.is_usable for one in index.devices.all()}
+    usable = {device.facts.name: device.is_usable for device in index.devices.all()}
     assert usable == {has_it.name: True, claims_it.name: False}
     assert index.devices.with_part("GPU-x") == (has_it.name, claims_it.name)
 

@@ -64,10 +64,10 @@ UNITS = st.sets(st.sampled_from(["G0", "G0::0", "G0::1", "G1", "G1::0", "M0"]))
 def test_doubles_are_what_a_look_at_every_pair_says(writes: list[tuple[str, set[str]]]):
     last = dict(writes)
     want: dict[str, set[str]] = {}
-    for (one, mine), (other, others) in itertools.permutations(last.items(), 2):
+    for (item, mine), (other, others) in itertools.permutations(last.items(), 2):
         for unit, theirs in itertools.product(mine, others):
             if unit in {theirs, theirs.split("::")[0]}:
-                want.setdefault(unit, set()).update({one, other})
+                want.setdefault(unit, set()).update({item, other})
     assert held_twice(*((PodUid(pod), sorted(units)) for pod, units in writes)) == want
 
 

@@ -58,7 +58,7 @@ def node(name: str) -> st.SearchStrategy[Event]:
 
 
 def pod(name: str) -> st.SearchStrategy[Event]:
-    units = st.none() | st.lists(st.sampled_from(UNITS), max_size=2).map(lambda some: {"c0": some})
+    units = st.none() | st.lists(st.sampled_from(UNITS), max_size=2).map(lambda item: {"c0": item})
     facts = st.builds(
         lambda where, devices: a_bound_pod(name, node=where, units=2, devices=devices),
         st.sampled_from(NODES),

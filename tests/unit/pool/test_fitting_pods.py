@@ -46,10 +46,10 @@ def test_counting_changes_nothing(seed: int):
     state = a_waiting_world(seed).built()
     state.index.changes.take()
     before = state.index.state(MAIN).nodes() | {}
-    masks = [(one.observed, one.assumed) for one in state.index.devices.all()]
+    masks = [(device.observed, device.assumed) for device in state.index.devices.all()]
     fitting_pods(state.index, MAIN)
     assert state.index.state(MAIN).nodes() == before
-    assert [(one.observed, one.assumed) for one in state.index.devices.all()] == masks
+    assert [(device.observed, device.assumed) for device in state.index.devices.all()] == masks
     changes = state.index.changes
     assert not (changes.devices)
     assert not (changes.nodes)

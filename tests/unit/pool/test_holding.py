@@ -64,7 +64,7 @@ def test_a_held_pod_does_not_wait_and_its_units_are_reserved_for_the_ttl_of_the_
     assert state.expire(at(1.9 + ttl_s)) == []
     (ended,) = state.expire(at(2 + ttl_s))
     assert (ended.reservation.id, ended.end) == (held.id, End.EXPIRED)
-    assert [one.uid for one in state.reader.waiting(pod.demand.resource)] == [pod.uid]
+    assert [item.uid for item in state.reader.waiting(pod.demand.resource)] == [pod.uid]
 
 
 def test_the_pod_is_bound_with_the_units_that_were_held():
@@ -116,7 +116,7 @@ def test_units_of_a_pod_that_nobody_has_seen_go_to_the_pod_that_exists():
     assert placed is not None
     state.reserve(a_placement_request(state, a_demand(1), id_="r"), placed, at(0))
     assert hold(state, pod, placed) is not None
-    assert [one.end for one in ended] == [End.TAKEN_OVER]
+    assert [item.end for item in ended] == [End.TAKEN_OVER]
 
 
 def test_a_hold_that_is_extended_ends_later_and_a_commitment_is_left_alone():
@@ -247,8 +247,8 @@ def test_reservations_on_a_node_that_leaves_end_and_commitments_stay():
     hold(state, gated)
     sent = a_reserved_pod(state, "sent")
     commit_to(state, sent)
-    assert {one.reservation.uid for one in state.release_on(N1)} == {waiting.uid, gated.uid}
+    assert {item.reservation.uid for item in state.release_on(N1)} == {waiting.uid, gated.uid}
     assert state.release_on(N1) == []
-    found = {one.uid for one in state.reader.waiting(waiting.demand.resource)}
+    found = {item.uid for item in state.reader.waiting(waiting.demand.resource)}
     assert found == {waiting.uid, gated.uid}
-    assert [one.uid for one in state.ledger.all()] == [sent.uid]
+    assert [item.uid for item in state.ledger.all()] == [sent.uid]

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 INIT, SIDECAR, MAIN = ContainerRole.INIT, ContainerRole.SIDECAR, ContainerRole.MAIN
 Pod = list[tuple[ContainerRole, int]]
-ALIGNING = [one for one in TopologyManagerPolicy if one is not TopologyManagerPolicy.NONE]
+ALIGNING = [item for item in TopologyManagerPolicy if item is not TopologyManagerPolicy.NONE]
 NODES = [(0, 0, 1, 1), (0, 0, 0, 1), (0, 1, 1, 1), (1, 0, 2, 0, 2)]
 """The NUMA node of each device."""
-PODS: list[Pod] = [[(MAIN, one)] for one in (1, 2, 3, 4)] + [
+PODS: list[Pod] = [[(MAIN, item)] for item in (1, 2, 3, 4)] + [
     *(
-        [(first, one), (MAIN, two)]
+        [(first, item), (MAIN, two)]
         for first in (SIDECAR, MAIN)
-        for one in (1, 2)
+        for item in (1, 2)
         for two in (1, 2, 3)
     ),
     [(INIT, 2), (MAIN, 2)],
@@ -71,7 +71,7 @@ class Admission(NamedTuple):
         sets = [] if self.bound is None else list(self.bound.values())
         if scope is TopologyManagerScope.POD:
             sets = [set().union(*sets)]
-        return all(len({self.numa[int(one[1:])] for one in some}) <= 1 for some in sets)
+        return all(len({self.numa[int(item[1:])] for item in set_}) <= 1 for set_ in sets)
 
 
 def admissions(
@@ -114,7 +114,7 @@ def admitted(kubelet: Kubelet, pod: Pod) -> dict[str, set[str]] | None:
 
 
 def devices_of(pod: Pod, choice: list[list[int]]) -> dict[str, set[str]]:
-    return {f"c{at}": set(map(name, some)) for at, some in enumerate(with_reused(pod, choice))}
+    return {f"c{at}": set(map(name, item)) for at, item in enumerate(with_reused(pod, choice))}
 
 
 @pytest.mark.parametrize("scope", list(TopologyManagerScope))
@@ -123,8 +123,8 @@ def test_a_pod_is_bound_where_kubelet_admits_it_with_the_devices_that_kubelet_gi
     policy: TopologyManagerPolicy, scope: TopologyManagerScope
 ):
     found = list(admissions(policy, scope))
-    assert [one for one in found if one.bound != one.given] == []
-    assert sum(one.bound is not None for one in found) > 200
+    assert [item for item in found if item.bound != item.given] == []
+    assert sum(item.bound is not None for item in found) > 200
 
 
 @pytest.mark.parametrize("scope", list(TopologyManagerScope))
@@ -132,16 +132,20 @@ def test_a_pod_is_bound_where_kubelet_admits_it_with_the_devices_that_kubelet_gi
 def test_cpus_that_suffice_on_every_numa_node_change_nothing_for_devices_of_one(
     policy: TopologyManagerPolicy, scope: TopologyManagerScope
 ):
-    found = [one for one in admissions(policy, scope, cpus=4) if one.is_within_numa_nodes(scope)]
-    assert [one for one in found if one.bound != one.given] == []
-    assert sum(one.bound is not None for one in found) > 200
+    found = [
+        admission
+        for admission in admissions(policy, scope, cpus=4)
+        if admission.is_within_numa_nodes(scope)
+    ]
+    assert [item for item in found if item.bound != item.given] == []
+    assert sum(item.bound is not None for item in found) > 200
 
 
 def a_guaranteed_pod(policy: TopologyManagerPolicy, units: int, cpus: dict[int, int]) -> Admission:
     numa, pod, scope = (0, 0, 1, 1), [(MAIN, units)], TopologyManagerScope.CONTAINER
     choice = choose(a_node(numa, policy, scope), (1, 1, 1, 1), pod)
     assert choice is not None
-    bound, on = devices_of(pod, choice), {name(at): one for at, one in enumerate(numa)}
+    bound, on = devices_of(pod, choice), {name(at): item for at, item in enumerate(numa)}
     answer = partial(preferred, bound)
     kubelet = Kubelet(policy.value, scope.value, on, set(on), answer, cpus=cpus)
     return Admission(numa, bound, admitted(kubelet, pod))

@@ -29,11 +29,11 @@ NODES: "list[dict[int | None, int]]" = [
 ]
 """Devices by NUMA node."""
 PODS = [
-    [(MAIN, one)] for one in (1, 2, 3, 4, 5)
+    [(MAIN, item)] for item in (1, 2, 3, 4, 5)
 ] + [
-    [(first, one), (MAIN, two)]
+    [(first, item), (MAIN, two)]
     for first in (INIT, SIDECAR, MAIN)
-    for one, two in itertools.product((1, 2, 3), repeat=2)
+    for item, two in itertools.product((1, 2, 3), repeat=2)
 ] + [
     [(INIT, 2), (MAIN, 1), (MAIN, 1)],
     [(INIT, 1), (SIDECAR, 1), (MAIN, 2)],
@@ -68,7 +68,7 @@ def test_what_kubelet_admits_is_aligned_on_the_nodes_that_it_chooses(
         numa = _devices(node)
         machine = frozenset({0, 1, 2})
         for free in _subsets(sorted(numa)):
-            counts = Counter(numa[one] for one in free)
+            counts = Counter(numa[item] for item in free)
             found = align(KubeletTopology(policy, scope), node, counts, containers=pod)
             kubelet = Kubelet(policy.value, scope.value, numa, set(free), machine=machine)
             try:
@@ -108,9 +108,9 @@ def test_without_numa_nodes_kubelet_gives_what_was_assigned_whatever_else_is_fre
             answer = partial(_assigned_to, wanted)
             kubelet = Kubelet(policy.value, scope.value, numa, set(free), answer)
             given = kubelet.admit(named)
-            for one in named:
-                if not wanted[one.name] & _of_init(named, wanted, before=one):
-                    assert given[one.name] == wanted[one.name]
+            for item in named:
+                if not wanted[item.name] & _of_init(named, wanted, before=item):
+                    assert given[item.name] == wanted[item.name]
 
 
 def _assigned_to(
@@ -126,11 +126,11 @@ def _assigned_to(
 def _assigned(containers: "list[ContainerDemand]", free: "list[str]") -> dict[str, set[str]]:
     reusable: list[str] = []
     assigned: dict[str, set[str]] = {}
-    for one in containers:
-        kept = sorted(reusable)[: one.units]
-        fresh = [free.pop(0) for _ in range(one.units - len(kept))]
-        assigned[one.name] = {*kept, *fresh}
-        if one.role is INIT:
+    for container in containers:
+        kept = sorted(reusable)[: container.units]
+        fresh = [free.pop(0) for _ in range(container.units - len(kept))]
+        assigned[container.name] = {*kept, *fresh}
+        if container.role is INIT:
             reusable += fresh
         else:
             reusable = [device for device in reusable if device not in kept]
@@ -142,7 +142,7 @@ def _of_init(
 ) -> set[str]:
     """Return the devices of init containers, among which kubelet picks by itself."""
     earlier = containers[: containers.index(before)]
-    return set().union(*(assigned[one.name] for one in earlier if one.role is INIT))
+    return set().union(*(assigned[item.name] for item in earlier if item.role is INIT))
 
 
 def test_containers_are_dealt_out_so_that_all_of_them_fit():

@@ -143,7 +143,7 @@ def test_reserves_that_ended_long_before_their_deadline_leave_nothing_behind() -
     finally:
         tracemalloc.stop()
     assert grown < 1_000_000
-    assert [one.id for one, _ in ledger.due(99.0)] == ["stays"]
+    assert [item.id for item, _ in ledger.due(99.0)] == ["stays"]
 
 
 def test_the_next_deadline_is_the_earliest() -> None:

@@ -34,9 +34,9 @@ def test_allocation_state_and_model_agree_over_many_steps(
 def test_every_action_of_the_small_cluster_is_taken() -> None:
     takes_pick = {
         name
-        for name, one in vars(SmallCluster).items()
-        if callable(one)
-        and one.__code__.co_varnames[: one.__code__.co_argcount] == ("self", "pick")
+        for name, item in vars(SmallCluster).items()
+        if callable(item)
+        and item.__code__.co_varnames[: item.__code__.co_argcount] == ("self", "pick")
     }
     assert takes_pick - {"a_pool_spec", "__init__"} == ACTIONS.keys()
 

@@ -209,7 +209,7 @@ def test_a_plan_takes_free_units_that_kubelet_would_hand_out(data: st.DataObject
     assert taken <= free
     assert len(taken) == demand.units
     assert {name: len(set(given_units)) for name, given_units in devices.items()} == {
-        one.name: one.units for one in demand.containers
+        container.name: container.units for container in demand.containers
     }
     assert kubelet_permits(devices, demand.containers)
 

@@ -41,11 +41,11 @@ def say(allocation_state: "AllocationState", node: NodeName = N1, **units: str) 
                 pod=name,
                 container="c0",
                 resource="gpu.deckhouse.io/whole",
-                units=some.split(),
+                units=item.split(),
                 uid=uid_of(name),
             ),
         )
-        for name, some in units.items()
+        for name, item in units.items()
     }
     return allocation_state.observe_reports(node, reports)
 
@@ -69,7 +69,7 @@ def test_a_report_that_came_before_the_binding_counts_when_that_is_seen() -> Non
     pod = a_reserved_pod(allocation_state)
     assert (say(allocation_state, p=Y), used(allocation_state)) == ([], set())
     ended = allocation_state.observe_pod(a_bound_pod("p", X, uid=pod.uid), at(1))
-    assert [one.end for one in ended] == [End.BOUND]
+    assert [item.end for item in ended] == [End.BOUND]
     assert used(allocation_state) == {Y}
 
 
@@ -234,7 +234,7 @@ def test_units_from_nowhere_are_told_of_once_and_apart() -> None:
     told.allocation_state.observe_pod(pod, at(0))
     for units in ("GPU-9", "GPU-8", "GPU-9 GPU-n1-1"):
         say(told.allocation_state, p=units)
-    assert [(one.unassigned, one.foreign) for one in told] == [((), ("GPU-9",)), ((Y,), ())]
+    assert [(item.unassigned, item.foreign) for item in told] == [((), ("GPU-9",)), ((Y,), ())]
 
 
 def test_another_pod_of_that_name_is_told_of_again_and_nothing_is_kept_of_the_first() -> None:
@@ -252,7 +252,7 @@ def test_another_pod_of_that_name_is_told_of_again_and_nothing_is_kept_of_the_fi
         )
         told.allocation_state.observe_reports(N1, {uid: (entry,)})
         told.allocation_state.discard_pod(uid)
-    assert [one.pod.uid for one in told] == ["uid-0", "uid-1"]
+    assert [item.pod.uid for item in told] == ["uid-0", "uid-1"]
     assert len(told.allocation_state._mismatches) == 0
 
 
@@ -262,6 +262,6 @@ def test_a_pod_that_is_shown_on_another_node_counts_there() -> None:
     for node in ("n1", "n2"):
         allocation_state.observe_pod(a_bound_pod(node=node), at(0))
     available = {
-        name: one.available for name, one in allocation_state.index.state(WHOLE).nodes().items()
+        name: item.available for name, item in allocation_state.index.state(WHOLE).nodes().items()
     }
     assert available == {"n1": 1, "n2": 0}

@@ -44,7 +44,7 @@ def waiting(allocation_state) -> list[str]:
 
 
 def ends(ended: "list[Ended]") -> list[tuple[str, End]]:
-    return [(one.reservation.id, one.end) for one in ended]
+    return [(item.reservation.id, item.end) for item in ended]
 
 
 def a_noted_pod(allocation_state, name: str = "p", **changes):
@@ -342,8 +342,8 @@ def test_the_oldest_reservation_of_a_pool_is_the_one_taken_first() -> None:
     for n in (2, 1, 3):
         reserve(allocation_state, a_demand(1), id_=f"r{n}", seconds=n)
     oldest = {
-        str(pool): str(one.id)
-        for pool, one in allocation_state.reader.oldest_reservations().items()
+        str(pool): str(item.id)
+        for pool, item in allocation_state.reader.oldest_reservations().items()
     }
     assert oldest == {"whole": "r1", "other": "other"}
 

@@ -184,7 +184,7 @@ SLICES = 4
 def test_a_plan_is_found_if_there_is_one_and_is_what_kubelet_allows(
     containers, free, strategy, prefer
 ) -> None:
-    containers = sorted(containers, key=lambda one: one[0] is MAIN)
+    containers = sorted(containers, key=lambda container: container[0] is MAIN)
     groups = groups_of(tuple(containers), SLICES)
     expected = naive_same_device.serves(tuple(containers), tuple(free), SLICES)
     if isinstance(groups, Unservable):

@@ -55,7 +55,9 @@ def test_units_that_a_bound_pod_does_not_name_are_unaccounted(
 def test_an_unaccounted_pod_ends_its_own_reservation() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_reserved_pod(allocation_state)
-    assert [one.end for one in allocation_state.observe_pod(a_bound_pod("p"), at(1))] == [End.BOUND]
+    assert [item.end for item in allocation_state.observe_pod(a_bound_pod("p"), at(1))] == [
+        End.BOUND
+    ]
     assert (node(allocation_state).reserved, node(allocation_state).unaccounted) == (0, 1)
 
 

@@ -73,7 +73,7 @@ def test_a_pod_that_exists_takes_the_units_over() -> None:
     reservation = commit_to(allocation_state, pod)
 
     assert reservation.units == ("GPU-n1-0",)
-    assert [(one.reservation.id, one.end) for one in ended] == [("forged", End.TAKEN_OVER)]
+    assert [(item.reservation.id, item.end) for item in ended] == [("forged", End.TAKEN_OVER)]
     assert capacity(allocation_state) == Capacity(total=1, reserved=1)
 
 
@@ -93,7 +93,7 @@ def test_as_few_reservations_as_will_do_are_ended_the_longest_unseen_first() -> 
     pod = a_pod_facts("q", 2)
     allocation_state.observe_pod(pod, at(4))
     assert sorted(commit_to(allocation_state, pod).units) == ["GPU-n1-1", "GPU-n1-3"]
-    assert {one.id for one in allocation_state.ledger.all() if one.phase.is_uncommitted} == {
+    assert {item.id for item in allocation_state.ledger.all() if item.phase.is_uncommitted} == {
         "r0",
         "r2",
     }

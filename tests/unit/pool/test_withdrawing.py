@@ -35,7 +35,7 @@ def test_a_withdrawn_reservation_frees_its_units_and_is_reported():
     assert allocation_state.withdraw(ID) is not None
 
     assert available(allocation_state) == 1
-    assert [(one.reservation.id, one.end) for one in ended] == [(ID, End.RELEASED)]
+    assert [(item.reservation.id, item.end) for item in ended] == [(ID, End.RELEASED)]
 
 
 def test_a_reservation_is_withdrawn_once():

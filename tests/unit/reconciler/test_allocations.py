@@ -39,10 +39,10 @@ def an_inventory(name: str = "n1", version: int = 1, *, managed: bool = True, **
             pod=pod,
             container="c0",
             resource="gpu.deckhouse.io/whole",
-            units=some.split(),
+            units=item.split(),
             uid=uid_of(pod),
         )
-        for pod, some in units.items()
+        for pod, item in units.items()
     ]
     return GPUNodeInventory(
         metadata=ObjectMeta(name=name, resource_version=str(version)),
@@ -53,8 +53,8 @@ def an_inventory(name: str = "n1", version: int = 1, *, managed: bool = True, **
 class Told(RecordedEvents):
     def of(self, reason: EventReason) -> list[tuple[str, str]]:
         """Pod and note of each Event with the reason."""
-        found = [one for one in self.events if one.reason == reason.value]
-        return [(one.regarding.name, one.note) for one in found]
+        found = [event for event in self.events if event.reason == reason.value]
+        return [(item.regarding.name, item.note) for item in found]
 
     @property
     def doubles(self) -> list[tuple[str, str, str]]:

@@ -78,7 +78,7 @@ class Setup:
     def taken(self) -> list[str]:
         found = sorted(set(self.enqueued))
         self.enqueued.clear()
-        return [str(one) for one in found]
+        return [str(item) for item in found]
 
 
 @pytest.fixture

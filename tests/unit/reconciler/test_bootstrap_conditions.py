@@ -41,7 +41,7 @@ def settled(
 
 def said(readiness: NodeReadiness, **more: Any) -> dict[str, Condition]:
     conditions = conditions_of(readiness, more.get("shown", ()), generation=3, now=NOON)
-    return {one.type: one for one in conditions}
+    return {condition.type: condition for condition in conditions}
 
 
 def status_of(readiness: NodeReadiness) -> GPUNodeInventoryStatus:
@@ -62,13 +62,13 @@ def test_all_conditions_but_those_of_the_inventory_are_said():
         InventoryCondition.AGENT_DEGRADED,
     }
     assert tuple(said(settled(software_facts()))) == OURS
-    assert {one.value for one in set(InventoryCondition) - others} == set(OURS)
+    assert {other.value for other in set(InventoryCondition) - others} == set(OURS)
 
 
 @pytest.mark.parametrize("is_managed", [True, False])
 def test_no_condition_is_without_words(is_managed):
     found = said(settled(software_facts(is_managed=is_managed)))
-    assert [one.type for one in found.values() if not one.message] == []
+    assert [item.type for item in found.values() if not item.message] == []
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,15 @@ def test_no_condition_is_without_words(is_managed):
 def test_what_is_so_is_said(facts: NodeSoftwareFacts, statuses: dict[str, str]):
     conditions = said(settled(facts))
     assert {type_: conditions[type_].status for type_ in statuses} == statuses
-    assert all(one.reason and one.observed_generation == 3 for one in conditions.values())
+    assert all(
+        condition.reason and condition.observed_generation == 3 for condition in conditions.values()
+    )
 
 
 def test_the_first_look_says_that_nothing_is_known_yet():
     facts = software_facts(operands=failing(*Operand))
     conditions = said(assess_readiness(BootstrapState(), facts, TERMS, now=0))
-    assert {one.reason for one in conditions.values()} == {"Validating", "AsExpected"}
+    assert {condition.reason for condition in conditions.values()} == {"Validating", "AsExpected"}
     assert conditions["DriverMissing"].status == "Unknown"
     assert conditions["ReadyForPooling"].status == "False"
 
@@ -143,7 +145,10 @@ def test_the_time_of_a_condition_moves_with_its_status_only():
     later = NOON + dt.timedelta(hours=1)
     up = settled(software_facts())
     down = settled(software_facts(operands=failing(Operand.GFD)), up.bootstrap, start=100)
-    after = {one.type: one for one in conditions_of(down, before, generation=2, now=later)}
+    after = {
+        condition.type: condition
+        for condition in conditions_of(down, before, generation=2, now=later)
+    }
     assert after["DriverMissing"].last_transition_time == "2026-01-01T12:00:00Z"
     assert after["GFDReady"].last_transition_time == "2026-01-01T13:00:00Z"
     assert after["ReadyForPooling"].last_transition_time == "2026-01-01T13:00:00Z"

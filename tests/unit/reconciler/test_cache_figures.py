@@ -93,7 +93,7 @@ def test_equal_nodes_are_counted_once_and_the_sums_are_those_of_all(nodes, curre
         CacheOnNode(
             current=current,
             is_deleting=False,
-            digests={Digest(digest): shown_use(one) for digest, one in digests.items()},
+            digests={Digest(digest): shown_use(item) for digest, item in digests.items()},
         )
         for digests in nodes.values()
     )

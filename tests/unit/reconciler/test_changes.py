@@ -73,7 +73,9 @@ class Setup:
     async def run(self, *steps: tuple[float, Any], until: float) -> None:
         """Run the pump, and each step at its time."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one.run()) for one in self.controllers.values()]
+            tasks = [
+                group.create_task(controller.run()) for controller in self.controllers.values()
+            ]
             tasks.append(group.create_task(self.pump.run()))
             for when, step in steps:
                 await asyncio.sleep(when - asyncio.get_running_loop().time())

@@ -35,19 +35,19 @@ def declared() -> Iterator[Spec]:
 
 
 def by_name(name: str) -> ControllerSpec:
-    (found,) = (one for one in CONTROLLERS if one.name == name)
+    (found,) = (item for item in CONTROLLERS if item.name == name)
     assert isinstance(found, ControllerSpec)
     return found
 
 
 def test_every_declared_controller_is_in_the_list_and_no_other():
     found = list(declared())
-    assert {id(one) for one in found} == {id(one) for one in CONTROLLERS}
+    assert {id(item) for item in found} == {id(item) for item in CONTROLLERS}
     assert len(found) == len(CONTROLLERS)
 
 
 def test_names_are_those_of_metrics_logs_and_tasks():
-    assert sorted(one.name for one in CONTROLLERS) == [
+    assert sorted(item.name for item in CONTROLLERS) == [
         "binding.settling",
         "cache.status",
         "cachenode.cleanup",
@@ -98,7 +98,7 @@ def test_rendered_permissions_are_the_union_of_the_declared_ones():
         rbac.EVENTS,
         kube_reviews.RBAC,
     )
-    assert rules_of(rbac.CLUSTER_RULES) == rules_of(*(one.rbac for one in declared()), *own)
+    assert rules_of(rbac.CLUSTER_RULES) == rules_of(*(item.rbac for item in declared()), *own)
 
 
 async def test_each_controller_is_built_and_subscribed_without_io():
@@ -172,9 +172,9 @@ async def test_a_node_of_the_index_wakes_inventory_labels_and_nothing_of_pools()
     context = a_context()
     async with context.ending:
         controllers = {
-            one.name: connected(one, context)
-            for one in CONTROLLERS
-            if isinstance(one, ControllerSpec)
+            item.name: connected(item, context)
+            for item in CONTROLLERS
+            if isinstance(item, ControllerSpec)
         }
         context.shared(index_changes).nodes.publish(NodeName("n1"))
     woken = {name for name, keys in controllers.items() if "n1" in keys.taken()}

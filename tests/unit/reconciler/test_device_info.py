@@ -26,10 +26,10 @@ def clean() -> Iterator[None]:
 
 def shown() -> list[dict[str, str]]:
     return [
-        one.labels
+        sample.labels
         for family in REGISTRY.collect()
         if family.name == "gpu_device_info"
-        for one in family.samples
+        for sample in family.samples
     ]
 
 
@@ -46,7 +46,7 @@ class Setup:
 
 def test_a_device_is_shown_with_its_node_pool_and_product() -> None:
     setup = Setup()
-    (name,) = (one.facts.name for one in setup.index.devices.all())
+    (name,) = (device.facts.name for device in setup.index.devices.all())
     status = GPUDeviceStatus(product="H100")
     setup.objects[name] = GPUDevice(metadata=ObjectMeta(name=name), status=status)
     labels = {"uuid": "GPU-n1-0", "device": name, "node": "n1", "pool": "whole", "product": "H100"}
@@ -57,12 +57,12 @@ def test_a_device_is_shown_with_its_node_pool_and_product() -> None:
 
 def test_a_product_that_comes_later_replaces_the_series() -> None:
     setup = Setup()
-    assert [one["product"] for one in setup.update()] == [""]
-    (name,) = (one.facts.name for one in setup.index.devices.all())
+    assert [item["product"] for item in setup.update()] == [""]
+    (name,) = (device.facts.name for device in setup.index.devices.all())
     status = GPUDeviceStatus(product="H100")
     setup.objects[name] = GPUDevice(metadata=ObjectMeta(name=name), status=status)
     setup.index.changes.touch_device(name)
-    assert [one["product"] for one in setup.update()] == ["H100"]
+    assert [item["product"] for item in setup.update()] == ["H100"]
 
 
 @pytest.mark.parametrize("is_gone", [True, False], ids=["deleted", "without a UUID"])

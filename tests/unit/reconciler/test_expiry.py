@@ -38,8 +38,8 @@ class Ending:
         record_end(ended, recorder=self.recorder, catalog=self.catalog)
 
     def notes(self, kind: str) -> list[tuple[str, str]]:
-        events = (one for one in self.recorder.events if one.regarding.kind == kind)
-        return [(one.reason, one.note) for one in events]
+        events = (event for event in self.recorder.events if event.regarding.kind == kind)
+        return [(event.reason, event.note) for event in events]
 
 
 def loop_now() -> "Instant":
@@ -94,7 +94,7 @@ async def test_a_reservation_whose_pod_never_appeared_ends_within_seconds():
     reserve(allocation_state, a_demand(1))
     async with expiring(allocation_state):
         await asyncio.sleep(6)
-    assert [one.end.value for one in ends] == ["not_observed"]
+    assert [item.end.value for item in ends] == ["not_observed"]
 
 
 @pytest.mark.looptime
@@ -108,7 +108,7 @@ async def test_a_reservation_taken_while_the_sleeper_sleeps_for_a_later_one_is_n
         await asyncio.sleep(100.3)
         a_confirmed_reservation(allocation_state, "soon", seconds=100.3)
         await asyncio.sleep(5 + LONGEST_SLEEP_S)
-        assert [one.name for one in allocation_state.ledger.all()] == ["late"]
+        assert [item.name for item in allocation_state.ledger.all()] == ["late"]
 
 
 @pytest.mark.looptime

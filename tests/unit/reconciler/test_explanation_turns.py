@@ -146,7 +146,7 @@ class TurnsRun:
         return all(self.now >= end for end in pauses)
 
     def wants_a_look(self, uid: PodUid) -> bool:
-        outcomes = [one for one in self.said[uid] if one[1] in OUTCOMES]
+        outcomes = [item for item in self.said[uid] if item[1] in OUTCOMES]
         if not outcomes:
             return True
         when, what = outcomes[-1]

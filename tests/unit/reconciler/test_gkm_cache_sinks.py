@@ -131,7 +131,7 @@ def test_an_object_that_goes_takes_what_it_said_along():
     assert published == [LLAMA]
     assert index.warm_nodes(LLAMA) == {B}
     assert (list(sink.of_cache(LLAMA)), list(sink.of_cache(SHARED))) == ([B], [A])
-    assert [one.key for one in sink.of_node(A)] == [CacheNodeKey("", A)]
+    assert [item.key for item in sink.of_node(A)] == [CacheNodeKey("", A)]
 
 
 def test_the_two_scopes_are_apart():
@@ -144,5 +144,5 @@ def test_many_nodes_share_what_they_have_in_common():
     caches: Caches = {f"cache-{number}": {D1: a_digest()} for number in range(100)}
     body = msgspec.json.encode(a_cache_node("n", caches))
     read = [observe_cache_node(msgspec.json.decode(body, type=GKMCacheNode)) for _ in range(2)]
-    digests = {id(found) for one in read for found in one.caches.values()}
-    assert (len(digests), len({id(name) for one in read for name in one.caches})) == (1, 100)
+    digests = {id(found) for item in read for found in item.caches.values()}
+    assert (len(digests), len({id(name) for item in read for name in item.caches})) == (1, 100)

@@ -76,7 +76,7 @@ def test_what_kubelet_aligns_with_devices_is_shown():
         topology_manager_policy=TopologyManagerPolicy.RESTRICTED,
         topology_manager_scope=TopologyManagerScope.POD,
     )
-    assert {one.value for one in invalid.bad} == {"cpu,,"}
+    assert {item.value for item in invalid.bad} == {"cpu,,"}
 
 
 def test_unknown_settings_are_absent():
@@ -85,7 +85,7 @@ def test_unknown_settings_are_absent():
     assert shown_after(half).kubelet is None
     invalid = reported(topologyManagerPolicy="strict", topologyManagerScope="pod")
     assert shown_after(invalid).kubelet is None
-    assert {one.value for one in invalid.bad} == {"strict"}
+    assert {item.value for item in invalid.bad} == {"strict"}
 
 
 def test_a_change_of_them_is_written():

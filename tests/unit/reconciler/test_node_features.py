@@ -74,7 +74,7 @@ def test_of_features_with_one_name_in_two_namespaces_the_newest_counts(
 def test_nfds_own_feature_is_heard_last(sink: NodeFeatureSink):
     sink.upsert(observed(nfd_feature("n1")))
     sink.upsert(observed(gpu_feature("n1")))
-    assert [one.instances is not None for one in sink.on_node(N1)] == [True, False]
+    assert [item.instances is not None for item in sink.on_node(N1)] == [True, False]
 
 
 def test_a_list_leaves_exactly_its_features(sink: NodeFeatureSink, told: list[str]):

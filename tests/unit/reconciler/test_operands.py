@@ -35,7 +35,7 @@ def known(**changes: Any) -> OperandPod:
 
 
 @pytest.mark.parametrize(
-    ("app", "operand"), [(app, one) for one, apps in DEFAULT_APPS.items() for app in apps]
+    ("app", "operand"), [(app, item) for item, apps in DEFAULT_APPS.items() for app in apps]
 )
 def test_an_operand_is_known_by_its_app_label(app: str, operand: Operand):
     assert known(app=app).operand is operand

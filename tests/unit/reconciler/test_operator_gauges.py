@@ -117,7 +117,7 @@ def test_upgrades_of_all_owners_are_added_up_and_each_state_has_a_series():
         ("gpu_driver_upgrade_nodes", {"drain-required": 1, "upgrade-done": 3}),
         ("gpu_driver_upgrade_overdue_nodes", {"drain-required": 1}),
     ):
-        found = {one.value: page[f"{name}/{one.value}"] for one in UpgradeState if one.value}
+        found = {item.value: page[f"{name}/{item.value}"] for item in UpgradeState if item.value}
         assert {state: count for state, count in found.items() if count} == expected
 
 

@@ -82,7 +82,7 @@ def test_a_zone_is_left_out_only_for_nodes_that_the_pod_could_have_had(
     (narrowed,) = world.passed_over.narrowed([world.pod])
     assert narrowed.selection is not None
     (term,) = narrowed.selection.affinity
-    assert [one.values for one in term.match_expressions or ()] == [["a"]]
+    assert [expression.values for expression in term.match_expressions or ()] == [["a"]]
 
 
 def test_each_zone_is_tried_once_though_its_node_has_gone():
@@ -96,7 +96,7 @@ def test_each_zone_is_tried_once_though_its_node_has_gone():
     world.look(PASSED_OVER_S)
     (request,) = world.look().requests
     (term,) = request.affinity
-    assert [one.values for one in term.match_expressions or ()] == [["a", "b"]]
+    assert [expression.values for expression in term.match_expressions or ()] == [["a", "b"]]
 
 
 def test_nodes_without_zone_and_type_are_not_told_apart():

@@ -23,8 +23,8 @@ WHOLE = "gpu.deckhouse.io/whole"
 class Told(RecordedEvents):
     def notes(self, reason: EventReason) -> list[tuple[str, str]]:
         """Name of the pod, and note."""
-        found = [one for one in self.events if one.reason == reason.value]
-        return [(one.regarding.name, one.note) for one in found]
+        found = [event for event in self.events if event.reason == reason.value]
+        return [(item.regarding.name, item.note) for item in found]
 
     @property
     def unaccounted(self) -> list[tuple[str, str]]:

@@ -238,9 +238,9 @@ def test_events_of_several_kinds_in_any_order_and_twice_end_in_the_allocation_st
         *([("devices", device)] for device in DEVICES),
         *([("nodes", a_node(node.name)), ("nodes", node)] for node in NODES),
     ]
-    order = data.draw(st.permutations([n for n, some in enumerate(streams) for _ in some]))
+    order = data.draw(st.permutations([n for n, entry in enumerate(streams) for _ in entry]))
     twice = data.draw(st.sets(st.sampled_from(range(len(order)))))
-    ahead = [iter(some) for some in streams]
+    ahead = [iter(stream) for stream in streams]
     world = World()
     for step, number in enumerate(order):
         kind, item = next(ahead[number])

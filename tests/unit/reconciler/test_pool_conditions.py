@@ -86,7 +86,7 @@ def test_phase_and_ready_say_the_most_important_thing(pool, capacity, validity, 
     ready = found(status)
     assert (status.phase, ready.reason) == (phase, reason)
     assert ready.status == ("True" if reason == "Serving" else "False")
-    assert all(one.observed_generation == 3 for one in status.conditions or ())
+    assert all(condition.observed_generation == 3 for condition in status.conditions or ())
     assert status.observed_generation == 3
 
 
@@ -120,7 +120,7 @@ def test_support_and_configuration_have_conditions_of_their_own():
 def test_every_objection_has_a_reason(objection):
     validity = PoolValidity(misconfigured=(PoolFault(objection, "x"),))
     reason = found(said(validity=validity), PoolCondition.MISCONFIGURED).reason
-    assert reason in {one.value for one in PoolMisconfigured} - {"Valid"}
+    assert reason in {item.value for item in PoolMisconfigured} - {"Valid"}
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class World:
             self.rules.node_changed("n1")
 
     def objections(self, name: str = "a") -> list[PoolFaultReason]:
-        return [one.reason for one in self.rules.validity_of(PoolName(name)).misconfigured]
+        return [item.reason for item in self.rules.validity_of(PoolName(name)).misconfigured]
 
 
 def test_a_pool_that_is_not_known_is_sound():

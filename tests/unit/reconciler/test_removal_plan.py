@@ -119,7 +119,7 @@ def test_order_of_stages_does_not_depend_on_the_order_of_finding(order: list[Sta
     objects = {stage: (an_object(SERVICES, stage.name.lower()),) for stage in order}
     plan = plan_removal(Found(objects_by_stage=objects))
     stages = [step.stage for step in plan.steps]
-    assert stages == [one for one in Stage if one in set(stages)]
+    assert stages == [item for item in Stage if item in set(stages)]
     assert set(stages) == set(Stage) - {Stage.FINALIZERS, Stage.DEFINITIONS}
 
 

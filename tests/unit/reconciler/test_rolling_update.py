@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 def limits(objects: list[Json], nodes: list[Any]) -> list[Any]:
     passing = passing_dead_nodes(objects, nodes)
-    return [one["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] for one in passing]
+    return [item["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] for item in passing]
 
 
 def a_list_of_nodes(ready: int, dead: int, labels: dict[str, str]) -> list[Any]:

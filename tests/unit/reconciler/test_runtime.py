@@ -329,7 +329,7 @@ async def test_what_cannot_be_retried_is_dropped_until_it_changes():
 
 async def test_every_outcome_is_a_zero_before_it_happens():
     async with running(Work()) as controller:
-        figures = [counted(controller, one) for one in ("done", "requeued", "failed", "dropped")]
+        figures = [counted(controller, item) for item in ("done", "requeued", "failed", "dropped")]
     assert figures == [0, 0, 0, 0]
 
 

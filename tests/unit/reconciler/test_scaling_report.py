@@ -58,7 +58,7 @@ def test_a_pool_is_shown_with_its_requests_plan_history_and_money():
     )
     shown = report_of(plan, running_micro=4_000_000, spent_today_micro=1)
     assert (shown["name"], shown["at"]) == ("training", "2026-01-01T00:00:00Z")
-    assert [one["phase"] for one in shown["requests"]["shown"]] == ["Signalled"]
+    assert [item["phase"] for item in shown["requests"]["shown"]] == ["Signalled"]
     assert shown["plan"]["new"]["shown"][0]["pods"] == {"count": 1, "shown": ["ml/uid-p"]}
     assert shown["plan"]["assigned"]["shown"][0]["id"] == request.id
     assert shown["plan"]["cancels"]["shown"][0]["message"] == "nothing waits"

@@ -70,7 +70,9 @@ def conditions(at_s: float = 0, shown: Any = None, **facts: Any) -> Any:
 
 
 def told(**facts: Any) -> dict[str, tuple[str, str]]:
-    return {one.type: (one.status, one.reason) for one in conditions(**facts)}
+    return {
+        condition.type: (condition.status, condition.reason) for condition in conditions(**facts)
+    }
 
 
 def status(at_s: float = 0, known: Any = (), **changes: Any) -> AutoscalingStatus:
@@ -222,9 +224,9 @@ def test_shapes_that_are_left_alone_are_told_though_no_pod_waits():
         ShapeHistory(shape="small", zone="a", failures=1, retry_after=after(9), reason="x"),
     )
     (text,) = [
-        one.message
-        for one in conditions(supply=Supply(history=history))
-        if one.type == "ShapesAvailable"
+        condition.message
+        for condition in conditions(supply=Supply(history=history))
+        if condition.type == "ShapesAvailable"
     ]
     assert text == "shape large is left out; shape small in zone a failed lately (x)"
 
@@ -235,6 +237,6 @@ def test_requests_of_two_are_both_shown():
     observed = looks.look(1, signals=[a_signal(), other])
     assert len(status(1, observed=observed).requests or ()) == 2
     assert all(
-        dataclasses.is_dataclass(one) and isinstance(one, ObservedRequest) for one in observed
+        dataclasses.is_dataclass(item) and isinstance(item, ObservedRequest) for item in observed
     )
-    assert {one.phase for one in observed} == {RequestPhase.SIGNALLED}
+    assert {item.phase for item in observed} == {RequestPhase.SIGNALLED}

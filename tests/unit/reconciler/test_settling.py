@@ -165,7 +165,7 @@ async def test_bindings_that_the_watch_does_not_show_are_read_ever_more_rarely()
 
 
 def decoded(setup: ExtenderSetup, name: str) -> list[str]:
-    (binding,) = (one for one in setup.binder.bindings if one.name == name)
+    (binding,) = (item for item in setup.binder.bindings if item.name == name)
     devices = decode_devices(binding.annotations[DEVICES_ANNOTATION])
     assert devices is not None
     return [unit for units in devices.values() for unit in units]

@@ -30,8 +30,8 @@ from tests.unit.reconciler.test_inventory_sinks import an_observed_device
 def test_steps_are_all_items_in_order(count: int, expected_sizes: list[int]) -> None:
     items = list(range(count))
     taken = list(steps(items, 5))
-    assert [len(one) for one in taken] == expected_sizes
-    assert [item for one in taken for item in one] == items
+    assert [len(entry) for entry in taken] == expected_sizes
+    assert [item for entry in taken for item in entry] == items
 
 
 def most_in_a_step(index: DeviceIndex, replacing: Any) -> int:
@@ -50,8 +50,10 @@ def test_devices_are_taken_over_a_step_at_a_time() -> None:
     assert isinstance(sink, SteppingSink)
     listed = [an_observed_device(f"n2-{number}") for number in range(STEP * 3)]
     assert most_in_a_step(index, sink.replacing(listed)) <= STEP
-    assert {entry.facts.name for entry in index.devices.all()} == {one.facts.name for one in listed}
-    assert sink.store.names() == {one.facts.name for one in listed}
+    assert {entry.facts.name for entry in index.devices.all()} == {
+        item.facts.name for item in listed
+    }
+    assert sink.store.names() == {item.facts.name for item in listed}
 
 
 def test_nodes_are_taken_over_a_step_at_a_time() -> None:
@@ -61,7 +63,7 @@ def test_nodes_are_taken_over_a_step_at_a_time() -> None:
     assert isinstance(sink, SteppingSink)
     listed = [a_node(f"m{number}") for number in range(STEP * 2)]
     assert most_in_a_step(index, sink.replacing(listed)) <= STEP
-    assert all(index.nodes.get(one.name) is not None for one in listed)
+    assert all(index.nodes.get(item.name) is not None for item in listed)
     assert index.nodes.get(a_node("n0").name) is None
 
 

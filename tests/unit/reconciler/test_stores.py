@@ -37,7 +37,7 @@ def store(told: list[str]) -> Iterator[DeviceStore]:
 
 
 def names(store: DeviceStore, node: NodeName = N1) -> list[str]:
-    return [one.name for one in store.on_node(node)]
+    return [item.name for item in store.on_node(node)]
 
 
 def test_devices_are_found_by_node_in_order_of_their_names(store: DeviceStore):

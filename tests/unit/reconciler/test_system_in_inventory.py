@@ -82,4 +82,4 @@ def test_known_system_stays_when_its_source_is_gone():
 def test_invalid_text_is_left_out_and_reported():
     report = merged(agent={AgentNode.OS: "a b"})
     assert report.system == NodeSystem()
-    assert [one.key for one in report.bad] == [AgentNode.OS]
+    assert [item.key for item in report.bad] == [AgentNode.OS]

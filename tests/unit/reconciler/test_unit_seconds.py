@@ -61,10 +61,10 @@ def units_of(namespace: str, state: str = "used") -> float | None:
 
 def holders() -> dict[tuple[str, str, str], float]:
     return {
-        (one.labels["uuid"], one.labels["namespace"], one.labels["pod"]): one.value
+        (sample.labels["uuid"], sample.labels["namespace"], sample.labels["pod"]): sample.value
         for family in USAGE_REGISTRY.collect()
         if family.name == "gpu_device_holder"
-        for one in family.samples
+        for sample in family.samples
     }
 
 
@@ -74,7 +74,8 @@ class Day:
 
     allocation_state: AllocationState = field(
         default_factory=lambda: some_allocation_state(
-            devices=[one for node in NODES for one in some_devices(DEVICES, node)], nodes=NODES
+            devices=[device for node in NODES for device in some_devices(DEVICES, node)],
+            nodes=NODES,
         )
     )
     now: float = 0.0

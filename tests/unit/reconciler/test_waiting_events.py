@@ -24,20 +24,23 @@ def test_a_pod_is_told_again_only_when_the_reason_changes():
     events = WaitingPodEvents(recorder)
     for _ in range(3):
         events.record(POOL, pods, plan=all_wait(pods), observed=())
-    assert [one.reason for one in recorder.taken()] == ["GPUNodeRequestBlocked"]
+    assert [item.reason for item in recorder.taken()] == ["GPUNodeRequestBlocked"]
     events.record(POOL, pods, plan=all_wait(pods, WaitReason.BUDGET_DAY), observed=())
     request = a_node_request(pods=(pods[0].uid,))
     plan = ScalingPlan(requests=(request,), assigned={request.id: request.pods})
     events.record(POOL, pods, plan=plan, observed=())
-    assert [one.reason for one in recorder.taken()] == ["GPUNodeRequestBlocked", "GPUNodeRequested"]
+    assert [item.reason for item in recorder.taken()] == [
+        "GPUNodeRequestBlocked",
+        "GPUNodeRequested",
+    ]
 
 
 def test_the_first_pods_of_a_long_queue_are_told_first_and_the_rest_later():
     recorder, pods = RecordedEvents(), some_pods(2 * MOST_A_LOOK)
     events = WaitingPodEvents(recorder)
-    for some in (pods[:MOST_A_LOOK], pods[MOST_A_LOOK:], []):
+    for entry in (pods[:MOST_A_LOOK], pods[MOST_A_LOOK:], []):
         events.record(POOL, pods, plan=all_wait(pods), observed=())
-        assert [one.regarding.name for one in recorder.taken()] == [pod.name for pod in some]
+        assert [item.regarding.name for item in recorder.taken()] == [pod.name for pod in entry]
 
 
 def test_a_pool_that_is_forgotten_is_told_anew():

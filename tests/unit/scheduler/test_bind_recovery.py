@@ -28,8 +28,8 @@ async def a_written_setup() -> ExtenderSetup:
 
 async def settle_all(setup: ExtenderSetup) -> list[str]:
     return [
-        str(await recover_binding(one, setup.context))
-        for one in setup.allocation_state.reader.unsettled()
+        str(await recover_binding(item, setup.context))
+        for item in setup.allocation_state.reader.unsettled()
     ]
 
 

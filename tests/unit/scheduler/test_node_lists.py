@@ -161,7 +161,7 @@ def test_few_lists_are_kept_and_no_long_ones():
     for number in range(3 * KEPT):
         reader.read(extender_args(a_wire_pod(), f"n{number}"))
     reader.read(extender_args(a_wire_pod(), "x" * MAX_KEPT_BYTES))
-    assert [one.names for one in reader._kept] == [
+    assert [item.names for item in reader._kept] == [
         [f"n{number}"] for number in range(3 * KEPT - 1, 2 * KEPT - 1, -1)
     ]
 
@@ -205,7 +205,7 @@ class AnswersAsIfForTheFirstTime(RuleBasedStateMachine):
     @rule(number=st.integers(0, 6), is_faulted=st.booleans())
     def fault(self, number: int, is_faulted: bool) -> None:
         entry = sorted(
-            self.setup.allocation_state.index.devices.all(), key=lambda one: one.facts.name
+            self.setup.allocation_state.index.devices.all(), key=lambda device: device.facts.name
         )[number]
         self.setup.allocation_state.index.replace_device(
             replace(entry.facts, is_faulted=is_faulted)

@@ -32,9 +32,9 @@ def test_a_set_replaces_the_one_that_its_key_had():
     assert registry.get_sample_value("gpu_things", {"uuid": "GPU-1", "product": "H200"}) == 1
     gauge.discard("a")
     gauge.discard("never there")
-    assert [one.labels["uuid"] for family in registry.collect() for one in family.samples] == [
-        "GPU-2"
-    ]
+    assert [
+        sample.labels["uuid"] for family in registry.collect() for sample in family.samples
+    ] == ["GPU-2"]
     gauge.clear()
     assert lines_of(registry) == ""
 
@@ -48,11 +48,11 @@ def test_what_was_collected_stays_as_it_was():
 
 @given(st.lists(st.tuples(st.text(), st.text()), unique=True, max_size=5))
 def test_the_lines_say_what_those_of_the_library_say(values: list[tuple[str, str]]):
-    _, registry = a_gauge(**{str(number): one for number, one in enumerate(values)})
+    _, registry = a_gauge(**{str(number): item for number, item in enumerate(values)})
     others = CollectorRegistry()
     theirs = Gauge("gpu_things", "What is known.", LABELS, registry=others)
-    for one in values:
-        theirs.labels(*one).set(1)
+    for value in values:
+        theirs.labels(*value).set(1)
     head = "# HELP gpu_things What is known.\n# TYPE gpu_things gauge\n"
     text = head + lines_of(registry)
     assert samples_in(text) == samples_in(generate_latest(others).decode())
@@ -61,9 +61,9 @@ def test_the_lines_say_what_those_of_the_library_say(values: list[tuple[str, str
 
 def samples_in(text: str) -> list[tuple[str, dict[str, str], float]]:
     return [
-        (one.name, one.labels, one.value)
+        (sample.name, sample.labels, sample.value)
         for family in text_string_to_metric_families(text)
-        for one in family.samples
+        for sample in family.samples
     ]
 
 

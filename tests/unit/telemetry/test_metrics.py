@@ -38,7 +38,9 @@ METRICS = {
     if isinstance(metric, DeclaredMetric)
 }
 FAMILIES = [family for metric in METRICS.values() for family in metric.describe()]
-OF_USAGE = [one for one in vars(usage_metrics).values() if isinstance(one, DeclaredMetric)]
+OF_USAGE = [
+    variable for variable in vars(usage_metrics).values() if isinstance(variable, DeclaredMetric)
+]
 LABELS = {
     label
     for metric in METRICS.values()
@@ -58,7 +60,7 @@ def test_every_metric_is_in_our_registry_and_nothing_else_is():
         node_software_metrics.OPERATOR_REGISTRY,
         usage_metrics.USAGE_REGISTRY,
     )
-    registered = {family.name for one in registries for family in one.collect()}
+    registered = {family.name for registry in registries for family in registry.collect()}
     of_the_process = families_of(ProcessCollector) | families_of(PlatformCollector)
     assert {"process_cpu_seconds", "process_resident_memory_bytes", "python_info"} < of_the_process
     assert registered == {family.name for family in FAMILIES} | of_the_process | {"gpu_build"}
@@ -113,10 +115,10 @@ def test_durations_are_told_apart_from_half_a_millisecond_to_five_seconds():
         if isinstance(metric, Histogram) and metric not in longer
     ]
     assert len(bounds) > 3
-    for each in bounds:
-        assert each[0] <= 0.0005
-        assert each[-2] >= 5.0
-        steps = [high / low for low, high in itertools.pairwise(each[:-1])]
+    for bound in bounds:
+        assert bound[0] <= 0.0005
+        assert bound[-2] >= 5.0
+        steps = [high / low for low, high in itertools.pairwise(bound[:-1])]
         assert max(steps) <= 2.5
 
 
@@ -144,13 +146,13 @@ def test_no_label_names_what_there_are_many_of():
 
 
 def test_the_open_page_names_devices_only_once_and_no_namespace_or_pod():
-    labels = {label for one in metrics.REGISTRY.collect() for label in labels_named(one.name)}
+    labels = {label for item in metrics.REGISTRY.collect() for label in labels_named(item.name)}
     assert labels.isdisjoint({"namespace", "pod", "uid", "name", "user"})
     assert labels_of(metrics.DEVICE_INFO) == ("uuid", "device", "node", "pool", "product")
 
 
 def labels_named(family: str) -> tuple[str, ...]:
-    found = [one for one in METRICS.values() if next(iter(one.describe())).name == family]
+    found = [item for item in METRICS.values() if next(iter(item.describe())).name == family]
     return labels_of(found[0]) if found else ()
 
 

@@ -79,7 +79,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_reasons_are_pascal_case(kind: type[Enum]):
-    assert [one.value for one in kind if not re.fullmatch("([A-Z]+[a-z]*)+", one.value)] == []
+    assert [item.value for item in kind if not re.fullmatch("([A-Z]+[a-z]*)+", item.value)] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -89,7 +89,7 @@ def test_no_two_reasons_of_a_kind_are_the_same_word(kind: type[Enum]):
 
 
 def test_event_reasons_fit_into_an_event():
-    assert all(len(one.value) <= 128 for one in EventReason)
+    assert all(len(item.value) <= 128 for item in EventReason)
 
 
 @pytest.mark.parametrize("reason", NodeReason)

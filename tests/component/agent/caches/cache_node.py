@@ -69,8 +69,8 @@ class InventoryDouble:
 
     def tell(self, *devices: Device) -> None:
         shown = tuple(
-            Device(**{**vars(one), "address": one.address or f"0000:{number:02x}:00.0"}).shown()
-            for number, one in enumerate(devices)
+            Device(**{**vars(item), "address": item.address or f"0000:{number:02x}:00.0"}).shown()
+            for number, item in enumerate(devices)
         )
         self.look = DriverSnapshot(driver_version="570.1", cuda_version="12.8", devices=shown)
         self.told()
@@ -171,7 +171,7 @@ class CacheNode:
         for name in left_out:
             tasks.pop(name).close()
         async with asyncio.TaskGroup() as group:
-            started = [group.create_task(one, name=name) for name, one in tasks.items()]
+            started = [group.create_task(item, name=name) for name, item in tasks.items()]
             if has_driver:
                 self.inventory.tell(*(devices or (a_device(),)))
             else:
@@ -179,8 +179,8 @@ class CacheNode:
             try:
                 yield
             finally:
-                for one in started:
-                    one.cancel()
+                for item in started:
+                    item.cancel()
 
     async def add_cache(
         self, digest: Digest, name: CacheName = LLAMA, *, tag: str = "1", **changes: Any

@@ -101,8 +101,8 @@ async def test_a_mount_that_is_cancelled_at_any_moment_leaves_references_and_mou
             is_through = await runs_through(mount(node, uid), cancel_at=number)
             await until(lambda: not node.role.uses._doubted.is_set())
             await node.role.uses.read()
-            mounted = {str(target) for target, one in node.mounter.mounted.items() if one}
-            assert {one.target for one in node.role.uses.references.all()} == mounted
+            mounted = {str(target) for target, item in node.mounter.mounted.items() if item}
+            assert {reference.target for reference in node.role.uses.references.all()} == mounted
             for target in mounted:
                 node.mounter.unmount(Path(target))
                 node.source.released(Path(target))

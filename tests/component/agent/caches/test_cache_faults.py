@@ -150,8 +150,8 @@ async def test_a_namespace_whose_registry_hangs_keeps_no_other_from_its_slots(
             node.registry.will_fail(Hang(after=100_000), "GET", key, times=5)
     other = CacheName(namespace="team-b", name="honest")
     async with node.running():
-        for number, one in enumerate(hanging):
-            await node.add_cache(one, CacheName(namespace=TEAM, name=f"slow-{number}"))
+        for number, item in enumerate(hanging):
+            await node.add_cache(item, CacheName(namespace=TEAM, name=f"slow-{number}"))
         await until(lambda: bool(node.role.reconciler.extractions.running))
         await node.add_cache(digest, other, tag="2")
         assert (await node.until_state("Extracted", digest, other)) is not None

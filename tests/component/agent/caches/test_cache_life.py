@@ -40,8 +40,8 @@ async def test_a_cache_is_cold_then_mounted_then_outdated_and_goes_after_its_gra
         await node.until_state("Running", first)
         shown = await node.shown(first)
         assert shown is not None
-        assert [(one.pod_namespace, one.pod_name) for one in shown.pods or ()] == [(TEAM, "worker")]
-        assert [one.volume_id for one in shown.pods or ()] == [f"csi-{uid}"]
+        assert [(pod.pod_namespace, pod.pod_name) for pod in shown.pods or ()] == [(TEAM, "worker")]
+        assert [pod.volume_id for pod in shown.pods or ()] == [f"csi-{uid}"]
         assert (shown.compatible_gpus, shown.incompatible_gpus) == ([0], None)
         second = an_image(node.registry, tag="2")
         await node.change_image(second, tag="2")
@@ -75,9 +75,11 @@ async def test_the_object_belongs_to_the_node_and_goes_with_its_last_cache(node:
         assert found is not None
         assert found.metadata.label("kubernetes.io/hostname") == NODE
         assert found.metadata.finalizers == [cache_node_finalizer("llama")]
-        owners = [(one.kind, one.name) for one in found.metadata.owner_references or ()]
+        owners = [
+            (reference.kind, reference.name) for reference in found.metadata.owner_references or ()
+        ]
         assert owners == [("Node", NODE)]
-        assert [one.gpu_type for one in found.status.gpus or ()] == ["NVIDIA H100 80GB HBM3"]
+        assert [item.gpu_type for item in found.status.gpus or ()] == ["NVIDIA H100 80GB HBM3"]
         await node.delete_cache()
         await until_async(lambda: _has_no_object(node))
         assert "Deleting" in [event.reason for event in node.events.events]

@@ -30,7 +30,9 @@ def store_contents(node: CacheNode, count: int) -> list[Digest]:
     root = node.folder / "caches"
     make_directories(root)
     now = node.clock.utc_now()
-    digests = [Digest(f"sha256:{hashlib.sha256(b'%d' % one).hexdigest()}") for one in range(count)]
+    digests = [
+        Digest(f"sha256:{hashlib.sha256(b'%d' % item).hexdigest()}") for item in range(count)
+    ]
     for digest in digests:
         directory = content_directory(root, digest)
         (directory / FILES).mkdir(parents=True)
@@ -53,16 +55,16 @@ async def add_all(node: CacheNode, digests: list[Digest]) -> None:
         names = range(at, min(at + 50, len(digests)))
         await asyncio.gather(
             *(
-                node.add_cache(digests[one], CacheName(namespace=TEAM, name=f"cache-{one}"))
-                for one in names
+                node.add_cache(digests[item], CacheName(namespace=TEAM, name=f"cache-{item}"))
+                for item in names
             )
         )
 
 
 async def mount_some(node: CacheNode, count: int) -> list[str]:
     uids = [
-        await node.add_pod(f"pod-{one}", CacheName(namespace=TEAM, name=f"cache-{one}"))
-        for one in range(count)
+        await node.add_pod(f"pod-{item}", CacheName(namespace=TEAM, name=f"cache-{item}"))
+        for item in range(count)
     ]
     for number, uid in enumerate(uids):
         name = CacheName(namespace=TEAM, name=f"cache-{number}")
@@ -101,8 +103,8 @@ async def test_an_agent_that_restarts_with_a_thousand_caches_knows_their_use_and
         await until(lambda: node.role.reconciler.plan is not None)
         uses = node.role.uses.uses({})
         assert len(uses) == USED
-        assert {(one.cache, one.pod_name) for one in uses} == {
-            (CacheName(namespace=TEAM, name=f"cache-{one}"), f"pod-{one}") for one in range(USED)
+        assert {(use.cache, use.pod_name) for use in uses} == {
+            (CacheName(namespace=TEAM, name=f"cache-{item}"), f"pod-{item}") for item in range(USED)
         }
         uid = await node.add_pod("late", MOUNTED)
         node.api.requests.clear()
@@ -111,7 +113,7 @@ async def test_an_agent_that_restarts_with_a_thousand_caches_knows_their_use_and
     assert reads == 1
     assert node.registry.seen == []
     # The late pod alone is news.
-    assert [one.path.rsplit("/", 1)[1] for one in node.api.requests.writes()] == ["status"]
+    assert [write.path.rsplit("/", 1)[1] for write in node.api.requests.writes()] == ["status"]
 
 
 async def _has_pods(node: CacheNode, count: int) -> bool:

@@ -51,7 +51,7 @@ async def test_a_driver_that_answers_is_ready(driver: Driver):
 async def test_volume_statistics_are_all_that_the_node_service_adds(driver: Driver):
     """C1: neither staging nor expansion, and what is advertised answers."""
     found = await driver.client.call(NODE_GET_CAPABILITIES, b"", NodeGetCapabilitiesResponse)
-    kinds = [one.rpc.type for one in found.capabilities]
+    kinds = [capability.rpc.type for capability in found.capabilities]
     assert kinds == [NodeServiceCapability.RPC.GET_VOLUME_STATS]
     request = NodeGetVolumeStatsRequest(volume_id="csi-1", volume_path="some/path")
     with pytest.raises(grpc.aio.AioRpcError) as refused:

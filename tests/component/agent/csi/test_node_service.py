@@ -33,7 +33,7 @@ async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
 async def sizes(client: CsiClient, path: Path, volume: str = "csi-1") -> dict[int, tuple[int, ...]]:
     request = NodeGetVolumeStatsRequest(volume_id=volume, volume_path=str(path))
     response = await client.call(NODE_GET_STATS, request, NodeGetVolumeStatsResponse)
-    return {one.unit: (one.used, one.total, one.available) for one in response.usage}
+    return {item.unit: (item.used, item.total, item.available) for item in response.usage}
 
 
 async def test_a_cache_is_mounted_at_the_pods_target(driver: Driver):

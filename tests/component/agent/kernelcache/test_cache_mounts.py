@@ -24,6 +24,6 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("case", [pytest.param(one, id=SENTENCES[one]) for one in CASES])
+@pytest.mark.parametrize("case", [pytest.param(item, id=SENTENCES[item]) for item in CASES])
 def test_mounts(case: str, tmp_path: Path):
     assert run_in_mount_namespace("tests.support.cache_mounts", case, str(tmp_path)) == f"{case}\n"

@@ -11,7 +11,7 @@ from agent.kernelcache.references import References, VolumeReference, find_refer
 from api.image_reference import Digest
 from api.names import PodUid
 
-A, B = (Digest("sha256:" + one * 64) for one in "ab")
+A, B = (Digest("sha256:" + item * 64) for item in "ab")
 
 
 def a_root(digest: Digest = A, above: str = "/var/lib/gkm") -> str:
@@ -92,7 +92,7 @@ def test_a_volume_that_is_seen_below_the_mounted_root_too_is_one(tmp_path: Path)
     """In the agent's pod the node's root is mounted at /host."""
     target = a_target(tmp_path)
     found = find_references([a_mount(target), a_mount(f"/host{target}")], tmp_path)
-    assert [one.target for one in found] == [str(target)]
+    assert [item.target for item in found] == [str(target)]
     # Another content there, or a volume that is seen there only, is a reference of its own.
     assert len(find_references([a_mount(target), a_mount(f"/host{target}", B)], tmp_path)) == 2
     assert len(find_references([a_mount(f"/host{target}")], tmp_path)) == 1
@@ -157,21 +157,21 @@ def test_in_any_order_of_events_the_references_are_those_of_a_plain_list(seed: i
                 naive |= {(target, digest)} if held else set()
             case 1:
                 references.release(target)
-                naive = {one for one in naive if one[0] != target}
+                naive = {item for item in naive if item[0] != target}
             case 2:
                 begun = references.begin_removal(digest)
-                assert begun is (digest not in {one for _, one in naive})
+                assert begun is (digest not in {item for _, item in naive})
                 removing |= {digest} if begun else set()
             case _:
                 references.end_removal(digest)
                 removing.discard(digest)
-        assert references.digests() == {one for _, one in naive}
-        assert {one.target for one in references.of(A)} == {at for at, one in naive if one == A}
+        assert references.digests() == {item for _, item in naive}
+        assert {item.target for item in references.of(A)} == {at for at, item in naive if item == A}
 
 
 def test_a_thousand_volumes_are_found(tmp_path: Path):
     targets = [a_target(tmp_path, f"uid-{number}") for number in range(1000)]
-    for number, one in enumerate(targets):
-        data_of_kubelet(one, b'{"volumeHandle": "csi-%d"}' % number)
-    found = find_references([a_mount(one) for one in targets], tmp_path)
-    assert {one.volume_id for one in found} == {f"csi-{number}" for number in range(1000)}
+    for number, item in enumerate(targets):
+        data_of_kubelet(item, b'{"volumeHandle": "csi-%d"}' % number)
+    found = find_references([a_mount(target) for target in targets], tmp_path)
+    assert {item.volume_id for item in found} == {f"csi-{number}" for number in range(1000)}

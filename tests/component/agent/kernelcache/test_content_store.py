@@ -17,7 +17,7 @@ from api.image_reference import Digest
 from kernelcache.image_format import CacheType
 from tests.support.cache_layers import HASH, LayerSource, SetClock, a_triton_layer
 
-A, B = (Digest("sha256:" + one * 64) for one in "ab")
+A, B = (Digest("sha256:" + item * 64) for item in "ab")
 TEAM = CacheName(namespace="team", name="cache")
 CLUSTER = CacheName(namespace="", name="cache")
 LIMITS = ExtractionLimits()
@@ -44,8 +44,8 @@ def opened(root: Path, clock: SetClock) -> Iterator[Callable[[], ContentStore]]:
         return stores[0]
 
     yield open_again
-    for one in stores:
-        one.close()
+    for store in stores:
+        store.close()
 
 
 async def add(store: ContentStore, digest: Digest = A, layer: bytes | None = None):
@@ -102,7 +102,7 @@ async def test_a_second_cache_of_the_same_digest_is_not_pulled_again(opened, roo
     await store.add(A, CacheType.TRITON, source, limits=LIMITS)
     await store.set_names({TEAM: A, CLUSTER: A})
     assert source.opened == 0
-    assert [one for one in tree_of(root) if one != "names.json"] == before
+    assert [item for item in tree_of(root) if item != "names.json"] == before
 
 
 async def test_two_that_want_a_digest_at_once_pull_it_once(opened):

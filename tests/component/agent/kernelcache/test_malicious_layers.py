@@ -42,7 +42,9 @@ NAMES = st.one_of(
     ),
     st.sampled_from([MANIFEST, PREFIX, "io.vllm.manifest/manifest.json", "/etc/x", ".."]),
 )
-KINDS = st.sampled_from([*b"0000005", 0, *b"123456789ABDKLMNSVXgxz"]).map(lambda one: bytes([one]))
+KINDS = st.sampled_from([*b"0000005", 0, *b"123456789ABDKLMNSVXgxz"]).map(
+    lambda item: bytes([item])
+)
 DATA = st.one_of(
     st.binary(max_size=600),
     st.sampled_from(
@@ -88,7 +90,7 @@ def changed(data: bytes, changes, end) -> bytes:
 @st.composite
 def layers(draw) -> bytes:
     form = draw(st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]))
-    plain = draw(st.lists(PLAIN_MEMBERS, max_size=3, unique_by=lambda one: one[0].name))
+    plain = draw(st.lists(PLAIN_MEMBERS, max_size=3, unique_by=lambda item: item[0].name))
     odd = draw(st.lists(MEMBERS, max_size=draw(st.sampled_from([0, 1, 5]))))
     archive = an_archive([*plain, *odd], form)
     what = draw(st.sampled_from(["as it is", "as it is", "archive", "layer"]))

@@ -38,21 +38,21 @@ def run_with(fault: str, root: Path) -> tuple[list[dict[str, Any]], str]:
 
 def assert_whole(lines: list[dict[str, Any]]) -> None:
     assert len(lines) > FEWEST_CHANGES
-    for one in lines:
-        assert {digest: WHOLE[digest] for digest in one["files"]} == one["files"]
-        assert one["names"][str(NAME)] in one["files"], "a name without its content"
-        assert (one["damaged"], one["left"]) == ([], [])
-        assert one["again"] == DONE
+    for line in lines:
+        assert {digest: WHOLE[digest] for digest in line["files"]} == line["files"]
+        assert line["names"][str(NAME)] in line["files"], "a name without its content"
+        assert (line["damaged"], line["left"]) == ([], [])
+        assert line["again"] == DONE
     assert {key: lines[-1][key] for key in DONE} == DONE
-    assert any(NEW not in one["files"] for one in lines)
-    assert any(one["files"].keys() == {OLD, NEW} for one in lines)
-    assert any(one["names"][str(NAME)] == NEW and OLD in one["files"] for one in lines)
+    assert any(NEW not in line["files"] for line in lines)
+    assert any(line["files"].keys() == {OLD, NEW} for line in lines)
+    assert any(line["names"][str(NAME)] == NEW and OLD in line["files"] for line in lines)
 
 
 def test_a_process_killed_at_any_change_leaves_whole_contents_and_names(tmp_path: Path):
     """C8: what is written is there as a whole, or not at all."""
     lines, _ = run_with("kill", tmp_path / "store")
-    assert {one["code"] for one in lines[:-1]} == {KILLED}
+    assert {line["code"] for line in lines[:-1]} == {KILLED}
     assert_whole(lines)
 
 
@@ -84,7 +84,7 @@ def test_a_process_killed_at_any_change_leaves_whole_contents_and_names(tmp_path
 def test_a_disk_that_refuses_any_change_has_one_message(tmp_path: Path, fault: str, text: str):
     root = tmp_path / "store"
     lines, errors = run_with(fault, root)
-    codes = [one["code"] for one in lines[:-1]]
+    codes = [line["code"] for line in lines[:-1]]
     # A directory that is there already need not be made.
     assert codes.count(HARMLESS) <= 1
     assert {*codes} - {HARMLESS} == {REFUSED}

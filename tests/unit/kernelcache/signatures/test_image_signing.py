@@ -76,7 +76,7 @@ def policy_of(*keys: Any) -> SignaturePolicy:
 
 def sample_of(form: str) -> tuple[dict[str, Any], bytes]:
     """Return the sample of P-256 in the form, and the content of its one blob."""
-    (found,) = [one for one in SAMPLES if (one["key"], one["form"]) == ("ecdsa-p256", form)]
+    (found,) = [item for item in SAMPLES if (item["key"], item["form"]) == ("ecdsa-p256", form)]
     (content,) = found["blobs"].values()
     return found, base64.b64decode(content)
 
@@ -140,8 +140,10 @@ def test_the_manifest_of_a_bundle_says_what_that_of_cosign_says():
     theirs = json.loads(sample["manifest"])
     del theirs["annotations"]["org.opencontainers.image.created"]
     image, layer, config = (
-        BlobDescriptor(media_type=one["mediaType"], digest=Digest(one["digest"]), size=one["size"])
-        for one in (theirs["subject"], theirs["layers"][0], theirs["config"])
+        BlobDescriptor(
+            media_type=item["mediaType"], digest=Digest(item["digest"]), size=item["size"]
+        )
+        for item in (theirs["subject"], theirs["layers"][0], theirs["config"])
     )
     ours = bundle_manifest(image, config, layer)
     del theirs["config"]["artifactType"]
@@ -156,10 +158,10 @@ def test_a_signature_is_added_behind_those_of_others():
     assert layers[:-1] == json.loads(present)["layers"]
     config = BlobDescriptor(media_type="x", digest=DIGEST, size=2)
     blobs = read_simple_signing_manifest(payloads_manifest(config, layers))
-    assert [one.digest for one in blobs][1:] == [a_blob("c").digest]
+    assert [blob.digest for blob in blobs][1:] == [a_blob("c").digest]
     assert blobs[1].signature == "MEU="
     listed = json.loads(payloads_config(layers))["rootfs"]["diff_ids"]
-    assert listed == [one.digest for one in blobs]
+    assert listed == [blob.digest for blob in blobs]
 
 
 def test_a_full_manifest_takes_no_more():

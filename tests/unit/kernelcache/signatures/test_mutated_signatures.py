@@ -88,7 +88,7 @@ def changed_json(draw: Callable[..., Any], value: Any) -> Any:
     """The value with one of its members, at any depth, replaced or removed."""
     if isinstance(value, dict) and value and draw(st.integers(0, 9)):
         name = draw(st.sampled_from(sorted(value)))
-        rest = {key: one for key, one in value.items() if key != name}
+        rest = {key: item for key, item in value.items() if key != name}
         return (
             rest if draw(st.integers(0, 9)) == 0 else rest | {name: draw(changed_json(value[name]))}
         )
@@ -114,14 +114,14 @@ def signed_in(bundle: Any) -> list[Any]:
 def test_what_is_mutated_here_is_accepted_as_it_is():
     assert is_accepted(BY_KEY)
     assert is_accepted(KEYLESS)
-    assert all(is_accepted(SigstoreBundle(content=json.dumps(one).encode())) for one in BUNDLES)
+    assert all(is_accepted(SigstoreBundle(content=json.dumps(item).encode())) for item in BUNDLES)
 
 
 @given(st.sampled_from([BY_KEY, KEYLESS]), st.data())
 def test_a_changed_part_of_the_older_form_is_never_accepted(
     material: SimpleSigning, data: st.DataObject
 ):
-    names = [one.name for one in fields(SimpleSigning) if getattr(material, one.name)]
+    names = [field.name for field in fields(SimpleSigning) if getattr(material, field.name)]
     name = data.draw(st.sampled_from(names))
     before = getattr(material, name)
     if name == "payload":
@@ -184,7 +184,7 @@ MANIFEST = {
 }
 
 
-@given(changed_json(MANIFEST).map(lambda one: json.dumps(one).encode()) | st.binary(max_size=64))
+@given(changed_json(MANIFEST).map(lambda item: json.dumps(item).encode()) | st.binary(max_size=64))
 def test_arbitrary_manifests_raise_the_declared_error_only(content: bytes):
     for read in (read_bundle_manifest, read_simple_signing_manifest):
         with suppress(SignatureMaterialError):

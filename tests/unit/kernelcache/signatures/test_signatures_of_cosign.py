@@ -31,15 +31,15 @@ OTHER_IMAGE = Digest("sha256:" + "0" * 64)
 
 
 def by_sample(function: Any) -> Any:
-    return _each([one for one in SAMPLES if one["key"] != "ed25519"])(function)
+    return _each([item for item in SAMPLES if item["key"] != "ed25519"])(function)
 
 
 def by_sample_of_ed25519(function: Any) -> Any:
-    return _each([one for one in SAMPLES if one["key"] == "ed25519"])(function)
+    return _each([item for item in SAMPLES if item["key"] == "ed25519"])(function)
 
 
 def _each(samples: list[dict[str, Any]]) -> Any:
-    names = [f"{one['key']} {one['form']}" for one in samples]
+    names = [f"{sample['key']} {sample['form']}" for sample in samples]
     return pytest.mark.parametrize("sample", samples, ids=names)
 
 
@@ -59,7 +59,7 @@ def keys_policy(*keys: str) -> SignaturePolicy:
 
 
 def test_every_kind_of_key_and_both_forms_are_in_the_samples():
-    assert {(one["key"], one["form"]) for one in SAMPLES} == {
+    assert {(item["key"], item["form"]) for item in SAMPLES} == {
         (key, form)
         for key in ("ecdsa-p256", "ecdsa-p384", "rsa-2048", "ed25519")
         for form in ("simple-signing", "bundle")

@@ -90,7 +90,9 @@ def objects_of(operands: PolicyOperands | DriverOperands) -> list[Json]:
 def daemon_sets(operands: PolicyOperands | DriverOperands) -> dict[str, Json]:
     """Return the DaemonSets by name."""
     return {
-        one["metadata"]["name"]: one for one in objects_of(operands) if one["kind"] == "DaemonSet"
+        object_["metadata"]["name"]: object_
+        for object_ in objects_of(operands)
+        if object_["kind"] == "DaemonSet"
     }
 
 
@@ -103,33 +105,37 @@ def pod_of(operands: PolicyOperands | DriverOperands) -> Json:
 
 def container(operands: PolicyOperands | DriverOperands, name: str) -> Json:
     pod = pod_of(operands)
-    (found,) = (one for one in (*pod["initContainers"], *pod["containers"]) if one["name"] == name)
+    (found,) = (
+        item for item in (*pod["initContainers"], *pod["containers"]) if item["name"] == name
+    )
     result: Json = found
     return result
 
 
 def env_of(one: Json) -> dict[str, str]:
     """Return the variables of a container but for those of a field of the pod."""
-    return {each["name"]: each.get("value", "") for each in one["env"] if "valueFrom" not in each}
+    return {item["name"]: item.get("value", "") for item in one["env"] if "valueFrom" not in item}
 
 
 def digest_of(daemon_set: Json) -> str:
     """Return the digest that a DaemonSet tells its pods; nothing without one."""
     spec = daemon_set["spec"]["template"]["spec"]
-    told = (env_of(one) for one in (*spec["initContainers"], *spec["containers"]) if "env" in one)
-    return next((one[DIGEST_VARIABLE] for one in told if DIGEST_VARIABLE in one), "")
+    told = (
+        env_of(item) for item in (*spec["initContainers"], *spec["containers"]) if "env" in item
+    )
+    return next((item[DIGEST_VARIABLE] for item in told if DIGEST_VARIABLE in item), "")
 
 
 def mounts_of(one: Json) -> dict[str, str]:
     """Return the volumes of a container by their place."""
-    return {each["mountPath"]: each["name"] for each in one["volumeMounts"]}
+    return {mount["mountPath"]: mount["name"] for mount in one["volumeMounts"]}
 
 
 def changed(
     before: PolicyOperands | DriverOperands, after: PolicyOperands | DriverOperands
 ) -> dict[str, Any]:
     """Return each field that differs by its path, with its new value; the digest aside."""
-    old, new = (dict(_leaves(objects_of(one))) for one in (before, after))
+    old, new = (dict(_leaves(objects_of(item))) for item in (before, after))
     return {
         path: new.get(path)
         for path in sorted(old.keys() | new.keys())

@@ -307,6 +307,6 @@ def distinct_objects() -> list[Json]:
     found: dict[str, Json] = {}
     for name in (*CASES, *DRIVERS):
         for objects in objects_of(name).values():
-            for one in objects:
-                found.setdefault(json.dumps(one, sort_keys=True), one)
+            for object_ in objects:
+                found.setdefault(json.dumps(object_, sort_keys=True), object_)
     return list(found.values())

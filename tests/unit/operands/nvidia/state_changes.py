@@ -121,10 +121,10 @@ def changes(
 
 
 def _leaves(objects: list[Json]) -> Iterator[tuple[str, Any]]:
-    for one in objects:
-        for path, value in _fields(one):
-            name = f"{one['kind']}/{one['metadata']['name']}:{path}"
-            if one["kind"] == "DaemonSet":
+    for object_ in objects:
+        for path, value in _fields(object_):
+            name = f"{object_['kind']}/{object_['metadata']['name']}:{path}"
+            if object_["kind"] == "DaemonSet":
                 _, separator, tail = name.partition(":spec.template.")
                 name = f"pod.{tail.removeprefix('spec.')}" if separator else name
             yield name, value
@@ -132,12 +132,12 @@ def _leaves(objects: list[Json]) -> Iterator[tuple[str, Any]]:
 
 def _fields(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict) and value:
-        for key, one in value.items():
-            yield from _fields(one, f"{path}.{key}" if path else key)
+        for key, item in value.items():
+            yield from _fields(item, f"{path}.{key}" if path else key)
     elif isinstance(value, list) and value:
-        for number, one in enumerate(value):
-            place = one.get("name", number) if isinstance(one, dict) else number
-            yield from _fields(one, f"{path}[{place}]")
+        for number, item in enumerate(value):
+            place = item.get("name", number) if isinstance(item, dict) else number
+            yield from _fields(item, f"{path}[{place}]")
     else:
         yield path, value
 
@@ -145,14 +145,14 @@ def _fields(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def env_of(objects: list[Json], container: str) -> dict[str, str]:
     """Return the variables of a container of the only DaemonSet; those of a field of the pod are left out."""
     (found,) = (
-        one
+        item
         for daemon_set in objects
         if daemon_set["kind"] == "DaemonSet"
-        for one in daemon_set["spec"]["template"]["spec"]["containers"]
-        if one["name"] == container
+        for item in daemon_set["spec"]["template"]["spec"]["containers"]
+        if item["name"] == container
     )
-    return {one["name"]: one.get("value", "") for one in found["env"] if "valueFrom" not in one}
+    return {item["name"]: item.get("value", "") for item in found["env"] if "valueFrom" not in item}
 
 
 def kinds_of(objects: list[Json]) -> list[tuple[str, str]]:
-    return [(one["kind"], one["metadata"]["name"]) for one in objects]
+    return [(object_["kind"], object_["metadata"]["name"]) for object_ in objects]

@@ -74,10 +74,10 @@ def operand_containers(state: State) -> list[str]:
     """Paths of the containers that run the state's own image, and so not that of the validator."""
     pod = pod_spec_of(the(objects_of(state, ON), "DaemonSet"))
     return [
-        f"pod.{part}[{one['name']}]"
+        f"pod.{part}[{item['name']}]"
         for part in ("containers", "initContainers")
-        for one in pod.get(part, ())
-        if not one["name"].endswith("-validation")
+        for item in pod.get(part, ())
+        if not item["name"].endswith("-validation")
     ]
 
 
@@ -131,7 +131,11 @@ def test_arguments_of_the_block_reach_the_program(state: State):
     expected = {f"{path}.args[0]": "--verbose"}
     assert found == ({} if state is state_mps_control_daemon.STATE else expected)
     objects = objects_of(state, ON)
-    for text in (one["data"].get("entrypoint.sh") for one in objects if one["kind"] == "ConfigMap"):
+    for text in (
+        object_["data"].get("entrypoint.sh")
+        for object_ in objects
+        if object_["kind"] == "ConfigMap"
+    ):
         assert text is None or text.endswith(' "$@"\n')
 
 
@@ -237,14 +241,14 @@ def test_pods_get_devices_by_the_plugin_of_the_runtime_without_a_class(state: St
 def test_objects_are_valid(state: State):
     block, _ = MAIN[state]
     for spec in (ON, {**FULL, block: BLOCK}):
-        for one in objects_of(state, spec, (CRI_O, DOCKER)):
-            if one["kind"] != "ServiceMonitor":
-                check_object(one, "1.30")
-                check_object(one, "1.37")
+        for object_ in objects_of(state, spec, (CRI_O, DOCKER)):
+            if object_["kind"] != "ServiceMonitor":
+                check_object(object_, "1.30")
+                check_object(object_, "1.37")
 
 
 @EACH_STATE
 def test_without_a_gpu_there_are_no_pods(state: State):
-    kinds = {one["kind"] for one in objects_of(state, ON, ())}
+    kinds = {object_["kind"] for object_ in objects_of(state, ON, ())}
     assert "ServiceAccount" in kinds
     assert "DaemonSet" not in kinds

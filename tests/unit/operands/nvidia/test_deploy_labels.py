@@ -40,12 +40,12 @@ WORKLOAD = "nvidia.com/gpu.workload.config"
 
 
 def reasons(node, policy=PLAIN) -> set[LabelReason]:
-    return {one.reason for one in deploy_labels(node, policy).notes}
+    return {item.reason for item in deploy_labels(node, policy).notes}
 
 
 def note(node, reason, policy=PLAIN) -> str:
     """Return the only message for the reason."""
-    (found,) = (one for one in deploy_labels(node, policy).notes if one.reason is reason)
+    (found,) = (item for item in deploy_labels(node, policy).notes if item.reason is reason)
     return found.message
 
 
@@ -190,7 +190,7 @@ def test_a_node_with_a_device_in_a_pool_gets_neither_device_plugin_nor_mig_manag
     after = settled(pooled, PLAIN)
     assert operands(after) == CONTAINER - {"device-plugin"}
     assert MIG_CONFIG_LABEL not in after.labels
-    found = {one.key: one for one in deploy_labels(after, PLAIN).notes}
+    found = {item.key: item for item in deploy_labels(after, PLAIN).notes}
     for name in ("device-plugin", "mig-manager"):
         assert found[f"{DEPLOY}{name}"].reason is LabelReason.IN_POOL
         assert "GPUPool" in found[f"{DEPLOY}{name}"].message
@@ -280,12 +280,12 @@ def test_a_derived_label_of_another_writer_stays_and_is_told():
     after = settled(node, PLAIN)
     assert (after.labels[OS_LABEL], after.labels[NVIDIA_PRESENT_LABEL]) == ("sles15", "false")
     messages = [
-        one.message
-        for one in deploy_labels(after, PLAIN).notes
-        if one.reason is LabelReason.FOREIGN
+        item.message
+        for item in deploy_labels(after, PLAIN).notes
+        if item.reason is LabelReason.FOREIGN
     ]
     assert len(messages) == 2
-    assert any("ubuntu24.04 would be right" in one for one in messages)
+    assert any("ubuntu24.04 would be right" in item for item in messages)
 
 
 def test_software_of_the_node_is_on_it():

@@ -130,7 +130,7 @@ def test_feature_labels_that_vanish_move_nothing(node, policy, gone):
     settled = applied(node, deploy_labels(node, policy))
     if not settled.has_gpu or deploy_labels(settled, policy):
         return
-    if policy.owners is not None and any(one.selector for one in policy.owners.claims):
+    if policy.owners is not None and any(claim.selector for claim in policy.owners.claims):
         return
     away = relabelled(settled, dict.fromkeys(gone))
     change = deploy_labels(away, policy)

@@ -132,7 +132,7 @@ def test_variables_cannot_be_taken_for_one_another():
 
 
 def test_systems_have_different_digests():
-    assert len({digest_of(one) for one in daemon_sets(a_policy(RHEL, UBUNTU)).values()}) == 2
+    assert len({digest_of(set_) for set_ in daemon_sets(a_policy(RHEL, UBUNTU)).values()}) == 2
 
 
 def test_a_precompiled_driver_of_another_kernel_has_another_digest():
@@ -144,9 +144,9 @@ def test_the_driver_and_k8s_driver_manager_are_told_the_digest():
     (found,) = daemon_sets(a_policy(gds={"enabled": True})).values()
     pod = found["spec"]["template"]["spec"]
     told = {
-        one["name"]
-        for one in (*pod["initContainers"], *pod["containers"])
-        if DIGEST_VARIABLE in [each["name"] for each in one.get("env", ())]
+        container["name"]
+        for container in (*pod["initContainers"], *pod["containers"])
+        if DIGEST_VARIABLE in [item["name"] for item in container.get("env", ())]
     }
     assert told == {"k8s-driver-manager", "nvidia-driver-ctr"}
     assert digest_of(found) == config_digest(found)

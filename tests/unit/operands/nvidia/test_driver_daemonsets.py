@@ -46,8 +46,8 @@ def test_objects_are_the_approved_ones(case: str):
 @pytest.mark.parametrize("version", ["1.30", "1.37"])
 def test_kubernetes_takes_the_objects(version: str):
     for case in CASES.values():
-        for one in objects_of(case):
-            check_object(one, version)
+        for object_ in objects_of(case):
+            check_object(object_, version)
 
 
 @pytest.mark.parametrize("driver_type", ["gpu", "vgpu", "vgpu-host-manager"])
@@ -57,7 +57,11 @@ def test_names_tell_type_driver_and_system(driver_type: str):
         f"nvidia-{driver_type}-driver-fast-rhel9",
         f"nvidia-{driver_type}-driver-fast-ubuntu24.04",
     ]
-    accounts = {one["metadata"]["name"] for one in objects_of(driver) if one["kind"] != "DaemonSet"}
+    accounts = {
+        object_["metadata"]["name"]
+        for object_ in objects_of(driver)
+        if object_["kind"] != "DaemonSet"
+    }
     assert accounts == {
         f"nvidia-{driver_type}-driver-fast",
         f"nvidia-{driver_type}-driver-fast-startup-probe",
@@ -65,21 +69,21 @@ def test_names_tell_type_driver_and_system(driver_type: str):
 
 
 def test_every_object_says_whose_it_is():
-    for one in objects_of(a_driver()):
-        assert one["metadata"]["labels"]["gpu.deckhouse.io/nvidia-driver"] == "fast"
-        assert one["metadata"]["labels"]["gpu.deckhouse.io/policy-state"] == "state-driver"
-        in_cluster = one["kind"].startswith("Cluster")
-        assert one["metadata"].get("namespace") == (None if in_cluster else "gpu")
+    for object_ in objects_of(a_driver()):
+        assert object_["metadata"]["labels"]["gpu.deckhouse.io/nvidia-driver"] == "fast"
+        assert object_["metadata"]["labels"]["gpu.deckhouse.io/policy-state"] == "state-driver"
+        in_cluster = object_["kind"].startswith("Cluster")
+        assert object_["metadata"].get("namespace") == (None if in_cluster else "gpu")
 
 
 def test_what_an_object_refers_to_is_among_the_objects():
     objects = objects_of(a_driver())
-    names = {(one["kind"], one["metadata"]["name"]) for one in objects}
-    (binding,) = (one for one in objects if one["kind"] == "ClusterRoleBinding")
+    names = {(object_["kind"], object_["metadata"]["name"]) for object_ in objects}
+    (binding,) = (object_ for object_ in objects if object_["kind"] == "ClusterRoleBinding")
     (subject,) = binding["subjects"]
     assert subject["namespace"] == "gpu"
     pod = pod_of(a_driver())
-    (script,) = (one["configMap"]["name"] for one in pod["volumes"] if "configMap" in one)
+    (script,) = (volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume)
     assert names >= {
         ("ClusterRole", binding["roleRef"]["name"]),
         ("ServiceAccount", subject["name"]),
@@ -90,10 +94,13 @@ def test_what_an_object_refers_to_is_among_the_objects():
 
 def test_two_drivers_share_no_object():
     names = [
-        {(one["kind"], one["metadata"]["name"]) for one in objects_of(a_driver(name=name))}
+        {
+            (object_["kind"], object_["metadata"]["name"])
+            for object_ in objects_of(a_driver(name=name))
+        }
         for name in ("fast", "slow", LONG, LONG.replace("x.", "y."))
     ]
-    assert len(set.union(*names)) == sum(len(one) for one in names)
+    assert len(set.union(*names)) == sum(len(item) for item in names)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +228,7 @@ def test_what_the_policy_says_about_all_pods_counts_where_the_driver_says_nothin
     template = found["spec"]["template"]
     assert template["metadata"]["labels"].items() >= {"team": "ml", "of": "policy"}.items()
     assert template["metadata"]["annotations"]["a"] == "policy"
-    assert [one["key"] for one in template["spec"]["tolerations"]] == ["gpu", "team"]
+    assert [toleration["key"] for toleration in template["spec"]["tolerations"]] == ["gpu", "team"]
     assert template["spec"]["priorityClassName"] == "own"
     assert pod_of(a_driver(daemonsets=common))["priorityClassName"] == "of-policy"
 
@@ -229,7 +236,8 @@ def test_what_the_policy_says_about_all_pods_counts_where_the_driver_says_nothin
 def test_paths_of_the_nodes_are_those_of_the_policy():
     paths = {"rootFS": "/host", "driverInstallDir": "/opt/driver"}
     volumes = {
-        one["name"]: one.get("hostPath") for one in pod_of(a_driver(host_paths=paths))["volumes"]
+        volume["name"]: volume.get("hostPath")
+        for volume in pod_of(a_driver(host_paths=paths))["volumes"]
     }
     assert volumes["host-root"] == {"path": "/host"}
     assert volumes["nv-firmware"]["path"] == "/run/nvidia/driver/lib/firmware"

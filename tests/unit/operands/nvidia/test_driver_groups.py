@@ -44,7 +44,7 @@ software = st.builds(
     HostSoftware,
     os_tag=st.sampled_from(SYSTEMS),
     kernel=st.sampled_from(KERNELS),
-    runtime=st.sampled_from(["", *(one.value for one in RuntimeName)]),
+    runtime=st.sampled_from(["", *(item.value for item in RuntimeName)]),
 )
 clusters = st.sets(software, max_size=5)
 PRECOMPILED: dict[str, Any] = {"usePrecompiled": True}
@@ -71,7 +71,9 @@ def texts(policy: PolicyOperands, state=state_driver.STATE) -> dict[str, str]:
             raise
         return {}
     return {
-        one["metadata"]["name"]: json.dumps(one) for one in objects if one["kind"] == "DaemonSet"
+        object_["metadata"]["name"]: json.dumps(object_)
+        for object_ in objects
+        if object_["kind"] == "DaemonSet"
     }
 
 
@@ -101,22 +103,22 @@ def test_a_node_is_selected_by_one_daemon_set_or_told_to_have_none(driver, nodes
         for text in texts(policy).values()
     )
     selectors = [
-        {key: value for key, value in one.items() if not key.startswith("nvidia.com/")}
-        for one in found
+        {key: value for key, value in item.items() if not key.startswith("nvidia.com/")}
+        for item in found
     ]
-    for one in nodes:
-        matching = [selector for selector in selectors if selector.items() <= one.labels().items()]
-        assert len(matching) == (0 if one in without else 1)
-        assert one not in without or without[one]
+    for node in nodes:
+        matching = [selector for selector in selectors if selector.items() <= node.labels().items()]
+        assert len(matching) == (0 if node in without else 1)
+        assert node not in without or without[node]
 
 
 @pytest.mark.parametrize("driver", [{}, PRECOMPILED], ids=["built", "precompiled"])
 @given(clusters)
 def test_no_two_daemon_sets_select_the_same_pods(driver, nodes):
     found = [json.loads(text) for text in texts(policy_for(nodes, driver=driver)).values()]
-    for one, other in itertools.permutations(found, 2):
+    for item, other in itertools.permutations(found, 2):
         labels = other["spec"]["template"]["metadata"]["labels"]
-        assert not one["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert not item["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
 def test_each_system_of_a_mixed_cluster_has_its_driver():
@@ -181,7 +183,7 @@ def test_a_driver_that_is_off_is_missed_nowhere():
 def test_without_nodes_there_is_no_daemon_set_and_no_fault():
     policy = policy_for(set())
     assert daemon_sets(policy) == {}
-    assert [one["kind"] for one in objects_of(policy)] == [
+    assert [object_["kind"] for object_ in objects_of(policy)] == [
         "ServiceAccount",
         "ClusterRole",
         "ClusterRoleBinding",
@@ -205,4 +207,4 @@ def test_the_system_is_what_stands_before_the_version(os_tag: str, system: str):
 
 def test_groups_are_sorted_and_distinct():
     groups = driver_groups((UBUNTU, SLES, NEWER_KERNEL), DriverGrouping.SYSTEM, where="here")
-    assert [one.os_tag for one in groups] == ["sles15.6", "ubuntu24.04"]
+    assert [group.os_tag for group in groups] == ["sles15.6", "ubuntu24.04"]

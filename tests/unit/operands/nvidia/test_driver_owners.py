@@ -123,7 +123,7 @@ def test_every_node_is_owned_contested_or_free_whatever_the_order(drivers, nodes
     assert owners == driver_owners(reversed(drivers))
     assert hash(owners) == hash(DriverOwners(reversed(owners.claims)))
     found = survey_drivers(owners, nodes)
-    owned = [node for some in found.nodes_by_driver.values() for node in some]
+    owned = [node for item in found.nodes_by_driver.values() for node in item]
     assert sorted([*owned, *found.conflicts, *found.unowned]) == sorted(nodes)
     for labels in nodes.values():
         owner = owners.owner_of(labels)

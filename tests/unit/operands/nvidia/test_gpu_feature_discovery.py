@@ -68,15 +68,17 @@ def test_configurations_bring_a_manager_in_the_image_of_the_device_plugin():
     assert container_of(daemon_set, MAIN)["image"] == "registry.example.com/gfd:1"
     assert spec["imagePullSecrets"] == [{"name": "of-plugin"}]
     assert spec["shareProcessNamespace"] is True
-    (volume,) = (one for one in spec["volumes"] if "configMap" in one)
+    (volume,) = (item for item in spec["volumes"] if "configMap" in item)
     assert volume == {"name": "available-configs", "configMap": {"name": "plugin.configs"}}
 
 
 def test_without_configurations_there_is_no_manager():
     spec = pod_spec_of(the(objects_of(STATE, {}), "DaemonSet"))
-    assert [one["name"] for one in spec["containers"]] == [MAIN]
-    assert [one["name"] for one in spec["initContainers"]] == ["toolkit-validation"]
-    assert not [one for one in spec["volumes"] if one["name"] in {"config", "available-configs"}]
+    assert [container["name"] for container in spec["containers"]] == [MAIN]
+    assert [container["name"] for container in spec["initContainers"]] == ["toolkit-validation"]
+    assert not [
+        volume for volume in spec["volumes"] if volume["name"] in {"config", "available-configs"}
+    ]
     assert "shareProcessNamespace" not in spec
 
 

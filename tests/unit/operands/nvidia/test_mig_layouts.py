@@ -49,7 +49,7 @@ def test_a_profile_of_which_products_have_different_numbers_has_an_entry_for_eac
 
 def test_no_two_entries_of_a_layout_are_for_one_device():
     for entries in build_layouts().values():
-        filters = [device for one in entries for device in one.get("device-filter", ("all",))]
+        filters = [device for entry in entries for device in entry.get("device-filter", ("all",))]
         assert len(filters) == len(set(filters))
 
 

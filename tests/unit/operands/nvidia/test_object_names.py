@@ -76,12 +76,12 @@ def test_absurd_kernels_make_names(kernel: str):
 @given(names, kernels)
 def test_absurd_names_of_drivers_make_names_and_values_of_labels(name: str, kernel: str):
     software = HostSoftware(os_tag="ubuntu24.04", kernel=kernel, runtime="containerd")
-    for one in objects_of(a_driver(software, name=name, usePrecompiled=True)):
-        assert is_name(one["metadata"]["name"])
-        for value in one["metadata"]["labels"].values():
+    for object_ in objects_of(a_driver(software, name=name, usePrecompiled=True)):
+        assert is_name(object_["metadata"]["name"])
+        for value in object_["metadata"]["labels"].values():
             assert LABEL_VALUE.fullmatch(value)
-        if one["kind"] == "DaemonSet":
-            template = one["spec"]["template"]
+        if object_["kind"] == "DaemonSet":
+            template = object_["spec"]["template"]
             for value in (
                 *template["metadata"]["labels"].values(),
                 *template["spec"]["nodeSelector"].values(),

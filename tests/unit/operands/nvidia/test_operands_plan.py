@@ -75,16 +75,16 @@ def planned(
 
 
 def node_of(plan: OperandPlan, name: str = "n1") -> NodePlan:
-    return next(one for one in plan.nodes if one.name == name)
+    return next(node for node in plan.nodes if node.name == name)
 
 
 def state_of(plan: OperandPlan, state: str, node: str = "n1") -> StateOnNode:
-    return next(one for one in node_of(plan, node).states if one.state == state)
+    return next(item for item in node_of(plan, node).states if item.state == state)
 
 
 def test_every_state_is_on_a_node_or_for_the_cluster_or_off():
     plan = planned()
-    on_node = {one.state for one in node_of(plan).states}
+    on_node = {item.state for item in node_of(plan).states}
     others = {"state-vgpu-manager"} & set(plan.off)
     assert others == {"state-vgpu-manager"}
     assert on_node | set(plan.cluster) | set(plan.off) == set(STATE_NAMES)
@@ -102,7 +102,7 @@ def test_a_node_gets_the_image_of_its_system():
 
 def test_a_node_without_a_gpu_gets_nothing():
     plan = planned(n1=a_node(), cpu=LabelledNode(labels=UBUNTU))
-    assert [one.name for one in plan.nodes] == ["n1"]
+    assert [node.name for node in plan.nodes] == ["n1"]
     assert plan.without_gpu == ("cpu",)
 
 
@@ -130,7 +130,7 @@ def test_a_deploy_label_that_keeps_an_operand_away_is_named(value: str, reason: 
 def test_a_node_with_all_operands_off_says_by_which_label():
     node = node_of(planned(n1=a_node(labels={"nvidia.com/gpu.deploy.operands": "false"})))
     assert node.workload is None
-    assert [one for one in node.states if one.runs] == []
+    assert [state for state in node.states if state.runs] == []
     assert "nvidia.com/gpu.deploy.operands=false" in " ".join(node.notes)
 
 
@@ -176,7 +176,7 @@ def test_the_workload_of_a_node_decides_about_its_states(
 ):
     label = {"nvidia.com/gpu.workload.config": workload.value}
     plan = planned(a_policy(**SANDBOX), n1=a_node(labels=label))
-    running = {one.state for one in node_of(plan).states if one.runs}
+    running = {item.state for item in node_of(plan).states if item.runs}
     assert node_of(plan).workload is workload
     assert running >= expected
     others = {DRIVER, PLUGIN, "state-vfio-manager", "state-vgpu-manager"} - expected
@@ -226,7 +226,7 @@ def test_a_driver_object_that_the_policy_does_not_ask_for_does_nothing():
 
 @pytest.mark.parametrize("state", STATE_NAMES)
 def test_a_state_that_is_off_names_the_field(state: str):
-    names = [one for one in ALL_ON if one not in {"operator", "daemonsets"}]
+    names = [item for item in ALL_ON if item not in {"operator", "daemonsets"}]
     spec: Json = {name: {"enabled": False} for name in names}
     plan = planned(a_policy(**spec, cdi={"enabled": True, "nriPluginEnabled": True}))
     if state == "state-operator-validation":

@@ -42,22 +42,22 @@ def named(one) -> tuple[str, str]:
 
 
 def daemon_sets() -> list[dict[str, Any]]:
-    return [one for one in distinct_objects() if one["kind"] == "DaemonSet"]
+    return [object_ for object_ in distinct_objects() if object_["kind"] == "DaemonSet"]
 
 
 @pytest.mark.parametrize("place", range(len(VERSIONS)), ids=VERSIONS)
 def test_every_version_of_kubernetes_takes_the_objects(place: int, *, is_long: bool):
     """Each object is checked against all versions in the long form, and otherwise against one in turn."""
-    objects = [one for one in distinct_objects() if one["kind"] not in OPTIONAL_KINDS]
-    for one in objects if is_long else objects[place :: len(VERSIONS)]:
-        check_object(one, VERSIONS[place])
+    objects = [object_ for object_ in distinct_objects() if object_["kind"] not in OPTIONAL_KINDS]
+    for object_ in objects if is_long else objects[place :: len(VERSIONS)]:
+        check_object(object_, VERSIONS[place])
 
 
 def test_the_operator_of_prometheus_takes_the_monitors():
     definition = published_crd("servicemonitors.monitoring.coreos.com")
-    monitors = [one for one in distinct_objects() if one["kind"] == "ServiceMonitor"]
+    monitors = [object_ for object_ in distinct_objects() if object_["kind"] == "ServiceMonitor"]
     assert monitors
-    assert [fault for one in monitors for fault in faults(one, definition)] == []
+    assert [fault for monitor in monitors for fault in faults(monitor, definition)] == []
 
 
 def states() -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
@@ -120,46 +120,50 @@ def references(one: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def test_daemon_sets_select_their_own_pods_on_nodes_with_a_deploy_label():
-    for one in daemon_sets():
-        labels = one["spec"]["template"]["metadata"]["labels"]
-        assert one["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    for set_ in daemon_sets():
+        labels = set_["spec"]["template"]["metadata"]["labels"]
+        assert set_["spec"]["selector"]["matchLabels"].items() <= labels.items()
         gates = [
             key
-            for key in pod_spec_of(one)["nodeSelector"]
+            for key in pod_spec_of(set_)["nodeSelector"]
             if key.startswith("nvidia.com/gpu.deploy.")
         ]
         assert len(gates) == 1
 
 
 def test_containers_run_images_of_the_policy_or_of_the_environment():
-    for one in daemon_sets():
-        for container in containers_of(one):
+    for set_ in daemon_sets():
+        for container in containers_of(set_):
             assert container["image"].startswith(f"{REGISTRY}/")
 
 
 def test_every_mount_has_a_volume_and_every_volume_a_mount():
-    for one in daemon_sets():
+    for set_ in daemon_sets():
         mounted = {
-            mount["name"] for each in containers_of(one) for mount in each.get("volumeMounts", ())
+            mount["name"]
+            for container in containers_of(set_)
+            for mount in container.get("volumeMounts", ())
         }
-        assert mounted == {volume["name"] for volume in pod_spec_of(one).get("volumes", ())}
+        assert mounted == {volume["name"] for volume in pod_spec_of(set_).get("volumes", ())}
 
 
 def test_variables_mounts_and_containers_have_one_name_each():
-    for one in daemon_sets():
-        containers = [each["name"] for each in containers_of(one)]
+    for set_ in daemon_sets():
+        containers = [container["name"] for container in containers_of(set_)]
         assert len(containers) == len(set(containers))
-        for each in containers_of(one):
+        for container in containers_of(set_):
             for names in (
-                [variable["name"] for variable in each.get("env", ())],
-                [mount["mountPath"] for mount in each.get("volumeMounts", ())],
+                [variable["name"] for variable in container.get("env", ())],
+                [mount["mountPath"] for mount in container.get("volumeMounts", ())],
             ):
                 assert len(names) == len(set(names))
 
 
 def test_roles_name_each_right_and_none_grants_rights():
-    roles = [one for one in distinct_objects() if one["kind"] in {"Role", "ClusterRole"}]
-    for rule in (rule for one in roles for rule in one["rules"]):
+    roles = [
+        object_ for object_ in distinct_objects() if object_["kind"] in {"Role", "ClusterRole"}
+    ]
+    for rule in (rule for role in roles for rule in role["rules"]):
         assert rule["verbs"]
         assert all("*" not in "".join(rule[key]) for key in ("apiGroups", "resources", "verbs"))
         assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
@@ -168,6 +172,6 @@ def test_roles_name_each_right_and_none_grants_rights():
 
 
 def test_no_daemon_set_exists_without_a_node_with_a_gpu():
-    kinds = {one["kind"] for objects in objects_of("no-nodes").values() for one in objects}
+    kinds = {object_["kind"] for objects in objects_of("no-nodes").values() for object_ in objects}
     assert "ServiceAccount" in kinds
     assert "DaemonSet" not in kinds

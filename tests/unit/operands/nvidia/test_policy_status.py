@@ -78,7 +78,7 @@ def test_the_verdict_is_that_of_the_gpu_operator(
 ):
     given = {"has_nfd_labels": True, "has_gpu_nodes": True, **options}
     assert (
-        overall_readiness("ClusterPolicy", [a_state(one) for one in states], **given).reason
+        overall_readiness("ClusterPolicy", [a_state(state) for state in states], **given).reason
         is reason
     )
 
@@ -107,5 +107,5 @@ def test_both_conditions_say_the_same(
     overall: OverallReadiness, want: list[tuple[str, str, str, str]]
 ):
     found = operator_conditions(overall, shown=None, generation=3, now=NOW)
-    assert [(one.type, one.status, one.reason, one.message) for one in found] == want
+    assert [(item.type, item.status, item.reason, item.message) for item in found] == want
     assert operator_conditions(overall, shown=found, generation=3, now=LATER) == found

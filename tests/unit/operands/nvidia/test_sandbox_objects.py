@@ -39,7 +39,7 @@ KATA = {"sandboxWorkloads": {"enabled": True, "mode": "kata"}}
 
 
 def built(state: str, settings: PolicyOperands):
-    (found,) = (one for one in POLICY_STATES if one.name == state)
+    (found,) = (item for item in POLICY_STATES if item.name == state)
     return found.objects(settings, ALL_KINDS_SERVED)
 
 
@@ -48,11 +48,11 @@ def daemon_set(state: str, settings: PolicyOperands):
 
 
 def env(container) -> dict[str, str]:
-    return {one["name"]: one.get("value", "") for one in container["env"]}
+    return {item["name"]: item.get("value", "") for item in container["env"]}
 
 
 def init_names(one) -> list[str]:
-    return [each["name"] for each in pod_spec_of(one)["initContainers"]]
+    return [container["name"] for container in pod_spec_of(one)["initContainers"]]
 
 
 @pytest.mark.parametrize("state", FULL_CASES)
@@ -79,14 +79,14 @@ def test_objects_are_the_approved_ones(state: str, is_custom: bool):
 )  # fmt: skip
 def test_runtime_classes_follow_from_cdi(case: str, expected: dict[str, str]):
     found = objects_of(case)["pre-requisites"]
-    assert {one["metadata"]["name"]: one["handler"] for one in found} == expected
+    assert {item["metadata"]["name"]: item["handler"] for item in found} == expected
 
 
 def test_labels_and_annotations_of_the_operator_are_on_its_own_objects():
     for state in ("pre-requisites", "state-operator-metrics"):
-        for one in objects_of("custom")[state]:
-            assert one["metadata"]["labels"]["team"] == "gpu"
-            assert one["metadata"]["annotations"] == {"example.com/a": "b"}
+        for object_ in objects_of("custom")[state]:
+            assert object_["metadata"]["labels"]["team"] == "gpu"
+            assert object_["metadata"]["annotations"] == {"example.com/a": "b"}
 
 
 def test_metrics_of_the_servers_are_read_as_by_the_installation_s_own_monitor():
@@ -127,7 +127,7 @@ def test_the_monitor_has_the_times_and_labels_of_the_policy():
     ids=["not-asked-for", "off"],
 )
 def test_nothing_is_read_twice_or_against_the_policy(settings: PolicyOperands):
-    assert [one["kind"] for one in built("state-operator-metrics", settings)] == ["Service"]
+    assert [item["kind"] for item in built("state-operator-metrics", settings)] == ["Service"]
 
 
 def test_the_validator_checks_confidential_computing_only_where_its_manager_runs():

@@ -38,12 +38,12 @@ ALL = (CONTAINERD, CRI_O, DOCKER)
 UNKNOWN = replace(CONTAINERD, runtime="")
 NRI = {"cdi": {"enabled": True, "nriPluginEnabled": True}}
 EACH_RUNTIME = pytest.mark.parametrize(
-    "software", [pytest.param(one, id=one.runtime) for one in ALL]
+    "software", [pytest.param(item, id=item.runtime) for item in ALL]
 )
 
 
 def toolkit(**variables: str) -> Json:
-    return {"toolkit": {"env": [{"name": key, "value": one} for key, one in variables.items()]}}
+    return {"toolkit": {"env": [{"name": key, "value": item} for key, item in variables.items()]}}
 
 
 def the_pods(spec: Json, software: HostSoftware) -> Json:
@@ -53,7 +53,7 @@ def the_pods(spec: Json, software: HostSoftware) -> Json:
 def host_files(spec: Json, software: HostSoftware) -> dict[str, str]:
     """Directories of the node by their places in the toolkit's container."""
     daemon_set = the_pods(spec, software)
-    volumes = {one["name"]: one for one in pod_spec_of(daemon_set)["volumes"]}
+    volumes = {volume["name"]: volume for volume in pod_spec_of(daemon_set)["volumes"]}
     return {
         mount["mountPath"]: volumes[mount["name"]]["hostPath"]["path"]
         for mount in container_of(daemon_set, MAIN)["volumeMounts"]
@@ -106,17 +106,17 @@ def test_nodes_of_an_unknown_runtime_get_none():
 def test_a_runtime_that_joins_or_leaves_changes_no_byte_of_the_others(nodes, data):
     others = data.draw(st.sets(st.sampled_from([*ALL, UNKNOWN])))
     before, after = (
-        {name: json.dumps(one) for name, one in named(software).items()}
+        {name: json.dumps(item) for name, item in named(software).items()}
         for software in (nodes, nodes | others)
     )
     assert before.items() <= after.items()
-    added = {NAMES[one.runtime] for one in others - nodes if one.runtime}
+    added = {NAMES[other.runtime] for other in others - nodes if other.runtime}
     assert {name for _, name in after.keys() - before.keys()} <= added
 
 
 def named(software: Collection[HostSoftware]) -> dict[tuple[str, str], Json]:
     objects = objects_of(STATE, {}, tuple(sorted(software)))
-    return {(one["kind"], one["metadata"]["name"]): one for one in objects}
+    return {(object_["kind"], object_["metadata"]["name"]): object_ for object_ in objects}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_the_toolkit_finds_the_files_of_its_runtime(software, expected, variable
     assert of_runtime(host_files({}, software)) == expected
     found = env_of([the_pods({}, software)], MAIN)
     of_files = ("RUNTIME", "CONTAINERD_", "CRIO_", "DOCKER_")
-    assert {name: one for name, one in found.items() if name.startswith(of_files)} == variables
+    assert {name: item for name, item in found.items() if name.startswith(of_files)} == variables
 
 
 @pytest.mark.parametrize(

@@ -116,16 +116,16 @@ def test_a_field_changes_what_it_says_and_no_more(spec, expected):
 def test_a_config_map_brings_config_managers_that_follow_the_label_of_the_node():
     daemon_set = the(objects_of(STATE, {"devicePlugin": CONFIG}), "DaemonSet")
     spec = pod_spec_of(daemon_set)
-    assert [one["name"] for one in spec["initContainers"]] == [
+    assert [container["name"] for container in spec["initContainers"]] == [
         "toolkit-validation",
         "config-manager-init",
     ]
-    assert [one["name"] for one in spec["containers"]] == [MAIN, "config-manager"]
+    assert [container["name"] for container in spec["containers"]] == [MAIN, "config-manager"]
     assert {"name": "CONFIG_FILE", "value": "/config/config.yaml"} in container_of(
         daemon_set, MAIN
     )["env"]
     init, beside = (
-        {one["name"]: one.get("value", "") for one in container_of(daemon_set, name)["env"]}
+        {item["name"]: item.get("value", "") for item in container_of(daemon_set, name)["env"]}
         for name in ("config-manager-init", "config-manager")
     )
     for env in (init, beside):
@@ -149,7 +149,7 @@ def test_a_changed_entrypoint_restarts_the_pods(monkeypatch: pytest.MonkeyPatch)
         state_device_plugin,
         "load_assets",
         lambda name: [
-            config_map if one["kind"] == "ConfigMap" else one for one in load_assets(name)
+            config_map if asset["kind"] == "ConfigMap" else asset for asset in load_assets(name)
         ],
     )
     after = the(objects_of(STATE, {}), "DaemonSet")["spec"]["template"]["metadata"]["annotations"]

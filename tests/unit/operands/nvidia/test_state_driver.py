@@ -65,8 +65,8 @@ def test_objects_are_the_approved_ones(case: str):
 @pytest.mark.parametrize("version", ["1.30", "1.37"])
 def test_kubernetes_takes_the_objects(version: str):
     for case in CASES.values():
-        for one in objects_of(case):
-            check_object(one, version)
+        for object_ in objects_of(case):
+            check_object(object_, version)
 
 
 POD = "pod.containers[nvidia-driver-ctr]"
@@ -193,8 +193,8 @@ def test_the_state_is_off_with_the_driver_and_where_driver_objects_describe_it()
 
 
 def test_pods_are_replaced_by_an_upgrade_only():
-    for one in daemon_sets(a_policy(RHEL, UBUNTU)).values():
-        assert one["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    for set_ in daemon_sets(a_policy(RHEL, UBUNTU)).values():
+        assert set_["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
 def test_a_node_has_one_driver_at_a_time():
@@ -209,7 +209,7 @@ def test_a_node_has_one_driver_at_a_time():
 
 def test_images_have_the_system_of_their_nodes():
     images = {
-        name: [one["image"] for one in found["spec"]["template"]["spec"]["containers"]]
+        name: [item["image"] for item in found["spec"]["template"]["spec"]["containers"]]
         for name, found in daemon_sets(
             a_policy(RHEL, UBUNTU, gds={"enabled": True}, gdrcopy={"enabled": True})
         ).items()
@@ -244,8 +244,8 @@ def test_an_image_by_digest_serves_every_system():
         "version": f"sha256:{'a' * 64}",
     }
     images = {
-        one["spec"]["template"]["spec"]["containers"][0]["image"]
-        for one in daemon_sets(a_policy(RHEL, UBUNTU, driver=digest)).values()
+        set_["spec"]["template"]["spec"]["containers"][0]["image"]
+        for set_ in daemon_sets(a_policy(RHEL, UBUNTU, driver=digest)).values()
     }
     assert images == {f"registry.example.com/driver@sha256:{'a' * 64}"}
 
@@ -259,14 +259,16 @@ def test_peermem_runs_from_the_drivers_image_with_the_networks_sources():
     host = a_policy(driver={"rdma": {"enabled": True, "useHostMofed": True}})
     for name in (DRIVER, MANAGER, PEERMEM):
         assert env_of(container(host, name))["USE_HOST_MOFED"] == "true"
-    sources = {one["name"]: one.get("hostPath", {}).get("path") for one in pod_of(host)["volumes"]}
+    sources = {
+        volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod_of(host)["volumes"]
+    }
     assert sources["mlnx-ofed-usr-src"] == "/usr/src"
 
 
 def test_containers_of_features_run_where_these_are_on():
-    assert [one["name"] for one in pod_of(a_policy())["containers"]] == [DRIVER]
+    assert [item["name"] for item in pod_of(a_policy())["containers"]] == [DRIVER]
     full = a_policy(**FULL)
-    assert [one["name"] for one in pod_of(full)["containers"]] == [DRIVER, PEERMEM, GDS, GDRCOPY]
+    assert [item["name"] for item in pod_of(full)["containers"]] == [DRIVER, PEERMEM, GDS, GDRCOPY]
     variables = env_of(container(full, DRIVER))
     assert (variables["GDS_ENABLED"], variables["GDRCOPY_ENABLED"]) == ("true", "true")
     assert env_of(container(full, GDS)) == {"LEVEL": "debug"}
@@ -274,8 +276,8 @@ def test_containers_of_features_run_where_these_are_on():
 
 def test_resources_are_those_of_every_container():
     pod = pod_of(a_policy(**FULL))
-    for one in (*pod["initContainers"], *pod["containers"]):
-        assert one["resources"] == {"limits": {"memory": "4Gi"}}
+    for item in (*pod["initContainers"], *pod["containers"]):
+        assert item["resources"] == {"limits": {"memory": "4Gi"}}
 
 
 @pytest.mark.parametrize(
@@ -314,7 +316,7 @@ def test_an_empty_config_map_is_no_volume():
 def test_a_licence_in_a_secret_counts_before_that_in_a_config_map():
     both = {"secretName": "licence", "configMapName": "other", "nlsEnabled": True}
     licensed = a_policy(driver={"licensingConfig": both})
-    (volume,) = (one for one in pod_of(licensed)["volumes"] if one["name"] == "licensing-config")
+    (volume,) = (item for item in pod_of(licensed)["volumes"] if item["name"] == "licensing-config")
     assert volume["secret"]["secretName"] == "licence"
     assert set(mounts_of(container(licensed, DRIVER))) >= {
         "/drivers/gridd.conf",
@@ -378,7 +380,7 @@ def test_pull_secrets_are_those_of_every_image():
             gdrcopy={"enabled": False, "imagePullSecrets": ["not this"]},
         )
     )["imagePullSecrets"]
-    assert sorted(one["name"] for one in secrets) == ["a", "b", "c", "d"]
+    assert sorted(secret["name"] for secret in secrets) == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("block", ["gds", "gdrcopy"])
@@ -452,7 +454,8 @@ def test_a_system_without_a_known_directory_is_told_and_takes_no_driver_away():
 def test_containers_are_privileged_as_the_drivers_must_be_and_the_pod_names_no_other_right():
     pod = pod_of(a_policy(**FULL))
     assert all(
-        one["securityContext"]["privileged"] for one in (*pod["initContainers"], *pod["containers"])
+        item["securityContext"]["privileged"]
+        for item in (*pod["initContainers"], *pod["containers"])
     )
     assert pod["hostPID"] is True
     assert "hostNetwork" not in pod

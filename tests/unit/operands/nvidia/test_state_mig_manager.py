@@ -72,7 +72,7 @@ def test_layouts_of_the_policy_are_told_from_ours():
     path = "pod.volumes[mig-parted-config].configMap"
     found = changes(STATE, manager(config={"name": "mine"}))
     hash_path = f"pod.metadata.annotations.{CONFIG_HASH_ANNOTATION}"
-    pods = {one: value for one, value in found.items() if one.startswith("pod.")}
+    pods = {item: value for item, value in found.items() if item.startswith("pod.")}
     assert pods.pop(hash_path)
     assert pods == {
         f"{path}.name": "mine",
@@ -123,8 +123,8 @@ def test_pods_start_again_with_what_they_read_at_their_start_and_not_for_other_f
 
 def test_clients_of_the_node_stop_where_the_driver_is_the_nodes_own():
     (script,) = (
-        one["data"]["entrypoint.sh"]
-        for one in objects_of(STATE, {})
-        if one["metadata"]["name"] == "nvidia-mig-manager-entrypoint"
+        object_["data"]["entrypoint.sh"]
+        for object_ in objects_of(STATE, {})
+        if object_["metadata"]["name"] == "nvidia-mig-manager-entrypoint"
     )
     assert 'WITH_SHUTDOWN_HOST_GPU_CLIENTS="$IS_HOST_DRIVER"' in script

@@ -33,7 +33,7 @@ def test_the_strategy_of_mig_is_told():
 
 def test_config_managers_see_the_processes_of_the_node_as_the_daemon_does():
     spec = pod_spec_of(the(objects_of(STATE, {"devicePlugin": CONFIG}), "DaemonSet"))
-    assert [one["name"] for one in spec["containers"]] == [
+    assert [container["name"] for container in spec["containers"]] == [
         "mps-control-daemon-ctr",
         "config-manager",
     ]
@@ -43,7 +43,7 @@ def test_config_managers_see_the_processes_of_the_node_as_the_daemon_does():
 
 def test_shared_memory_is_mounted_before_the_daemon_starts():
     spec = pod_spec_of(the(objects_of(STATE, {}), "DaemonSet"))
-    assert [one["name"] for one in spec["initContainers"]] == [
+    assert [container["name"] for container in spec["initContainers"]] == [
         "toolkit-validation",
         "mps-control-daemon-mounts",
     ]

@@ -19,9 +19,9 @@ GATE = "nvidia.com/gpu.deploy.device-plugin"
 
 def daemon_sets(**spec: Any) -> dict[str, dict[str, Any]]:
     return {
-        one["metadata"]["name"]: one
-        for one in STATE.objects(a_policy(**spec), ALL_KINDS_SERVED)
-        if one["kind"] == "DaemonSet"
+        object_["metadata"]["name"]: object_
+        for object_ in STATE.objects(a_policy(**spec), ALL_KINDS_SERVED)
+        if object_["kind"] == "DaemonSet"
     }
 
 
@@ -32,7 +32,9 @@ def pod_of(name: str = MAIN, **spec: Any) -> dict[str, Any]:
 
 def step(name: str, **spec: Any) -> dict[str, str]:
     """The variables of a check."""
-    (found,) = (one for one in pod_of(**spec)["initContainers"] if one["name"] == name)
+    (found,) = (
+        container for container in pod_of(**spec)["initContainers"] if container["name"] == name
+    )
     return env_of(found)
 
 
@@ -42,13 +44,13 @@ def step(name: str, **spec: Any) -> dict[str, str]:
 )
 def test_objects_are_the_approved_ones(case: str, spec: dict[str, Any]):
     check_golden(STATE, case, spec)
-    for one in STATE.objects(a_policy(**spec), ALL_KINDS_SERVED):
-        check_object(one, "1.30")
-        check_object(one, "1.37")
+    for object_ in STATE.objects(a_policy(**spec), ALL_KINDS_SERVED):
+        check_object(object_, "1.30")
+        check_object(object_, "1.37")
 
 
 def test_checks_run_in_the_order_of_the_software():
-    assert [one["name"] for one in pod_of()["initContainers"]] == STEPS
+    assert [container["name"] for container in pod_of()["initContainers"]] == STEPS
     assert step("driver-validation")["WITH_WAIT"] == "true"
     assert [step(name)["COMPONENT"] for name in STEPS] == ["driver", "toolkit", "cuda", "plugin"]
 
@@ -56,7 +58,7 @@ def test_checks_run_in_the_order_of_the_software():
 @pytest.mark.parametrize("block", ["driver", "toolkit"])
 def test_software_that_another_one_brought_is_checked_too(block: str):
     off: dict[str, Any] = {block: {"enabled": False}}
-    names = [one["name"] for one in pod_of(**off)["initContainers"]]
+    names = [container["name"] for container in pod_of(**off)["initContainers"]]
     assert names == STEPS
 
 
@@ -64,7 +66,7 @@ def test_the_device_plugin_is_not_checked_where_it_is_off():
     found = daemon_sets(devicePlugin={"enabled": False})
     assert list(found) == [MAIN]
     pod = found[MAIN]["spec"]["template"]["spec"]
-    assert [one["name"] for one in pod["initContainers"]] == STEPS[:3]
+    assert [container["name"] for container in pod["initContainers"]] == STEPS[:3]
     assert "affinity" not in pod
 
 
@@ -78,7 +80,9 @@ def is_selected(pod: dict[str, Any], labels: dict[str, str]) -> bool:
     }
     terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     return any(
-        all(operators[one["operator"]](one) for one in term["matchExpressions"])
+        all(
+            operators[expression["operator"]](expression) for expression in term["matchExpressions"]
+        )
         for term in terms["nodeSelectorTerms"]
     )
 
@@ -100,35 +104,35 @@ def test_a_node_without_the_device_plugin_is_validated_without_it(
     """The check would wait for units of nvidia.com/gpu, which a node of a GPUPool never has."""
     selected = [
         name
-        for name, one in daemon_sets().items()
-        if is_selected(one["spec"]["template"]["spec"], labels)
+        for name, item in daemon_sets().items()
+        if is_selected(item["spec"]["template"]["spec"], labels)
     ]
     assert selected == [expected]
-    names = [one["name"] for one in pod_of(WITHOUT_PLUGIN)["initContainers"]]
+    names = [container["name"] for container in pod_of(WITHOUT_PLUGIN)["initContainers"]]
     assert names == STEPS[:3]
 
 
 def test_both_are_the_validator_to_upgrades_and_select_their_own_pods():
     found = list(daemon_sets().values())
-    for one in found:
-        assert one["spec"]["template"]["metadata"]["labels"]["app"] == MAIN
-    for one, other in itertools.permutations(found, 2):
+    for item in found:
+        assert item["spec"]["template"]["metadata"]["labels"]["app"] == MAIN
+    for item, other in itertools.permutations(found, 2):
         labels = other["spec"]["template"]["metadata"]["labels"]
-        assert not one["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert not item["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
 @pytest.mark.parametrize("name", ["driver", "toolkit", "cuda", "plugin"])
 def test_a_check_has_the_variables_of_its_step(name: str):
     spec = {"validator": {name: {"env": [{"name": "STEP", "value": name}]}}}
     assert step(f"{name}-validation", **spec)["STEP"] == name
-    others = [one for one in STEPS if one != f"{name}-validation"]
-    assert all("STEP" not in step(one, **spec) for one in others)
+    others = [item for item in STEPS if item != f"{name}-validation"]
+    assert all("STEP" not in step(other, **spec) for other in others)
 
 
 def test_variables_of_the_validator_are_those_of_its_own_container():
     pod = pod_of(validator={"env": [{"name": "LEVEL", "value": "debug"}]})
     assert env_of(pod["containers"][0]) == {"LEVEL": "debug"}
-    assert all("LEVEL" not in env_of(one) for one in pod["initContainers"])
+    assert all("LEVEL" not in env_of(container) for container in pod["initContainers"])
 
 
 def test_pods_of_checks_are_made_like_the_validators():
@@ -171,11 +175,11 @@ def test_results_are_removed_with_the_pod():
 
 def test_a_driver_elsewhere_is_looked_for_there():
     (found,) = (
-        one
-        for one in pod_of(hostPaths={"driverInstallDir": "/opt/driver"})["initContainers"]
-        if one["name"] == "driver-validation"
+        container
+        for container in pod_of(hostPaths={"driverInstallDir": "/opt/driver"})["initContainers"]
+        if container["name"] == "driver-validation"
     )
     variables = env_of(found)
     assert variables["DRIVER_INSTALL_DIR"] == "/opt/driver"
-    mounts = {one["name"]: one["mountPath"] for one in found["volumeMounts"]}
+    mounts = {mount["name"]: mount["mountPath"] for mount in found["volumeMounts"]}
     assert mounts["driver-install-dir"] == variables["DRIVER_INSTALL_DIR_CTR_PATH"]

@@ -38,7 +38,7 @@ def objects(state: State, *software: HostSoftware, **spec: Any) -> list[dict[str
 
 def daemon_sets(state: State, *software: HostSoftware, **spec: Any) -> dict[str, dict[str, Any]]:
     found = objects(state, *software, **spec)
-    return {one["metadata"]["name"]: one for one in found if one["kind"] == "DaemonSet"}
+    return {item["metadata"]["name"]: item for item in found if item["kind"] == "DaemonSet"}
 
 
 @pytest.mark.parametrize("state", BOTH, ids=lambda state: state.name)
@@ -52,16 +52,16 @@ def test_the_state_is_on_with_virtual_machines_and_its_switch(state):
 
 @pytest.mark.parametrize("state", BOTH, ids=lambda state: state.name)
 def test_kubernetes_takes_the_objects(state):
-    for one in objects(state, RHEL, UBUNTU):
-        check_object(one, "1.30")
-        check_object(one, "1.37")
+    for object_ in objects(state, RHEL, UBUNTU):
+        check_object(object_, "1.30")
+        check_object(object_, "1.37")
 
 
 def test_each_system_has_its_manager_whatever_the_runtime():
     found = daemon_sets(state_vgpu_manager.STATE, RHEL, RHEL_CRI_O, UBUNTU)
     assert {
-        name: one["spec"]["template"]["spec"]["containers"][0]["image"]
-        for name, one in found.items()
+        name: item["spec"]["template"]["spec"]["containers"][0]["image"]
+        for name, item in found.items()
     } == {
         f"nvidia-vgpu-manager-daemonset-{tag}": f"registry.example.com/vgpu_manager:1-{tag}"
         for tag in ("rhel9", "ubuntu24.04")
@@ -84,7 +84,7 @@ def test_fields_of_the_manager_reach_its_container():
     assert main["args"] == ["init", "-x"]
     assert env_of(main) == {"LEVEL": "debug"}
     assert env_of(manager)["ENABLE_GPU_POD_EVICTION"] == "true"
-    assert "/drivers/nvidia.conf" in [one["mountPath"] for one in main["volumeMounts"]]
+    assert "/drivers/nvidia.conf" in [mount["mountPath"] for mount in main["volumeMounts"]]
     assert main["resources"] == manager["resources"] == {"limits": {"memory": "1Gi"}}
     assert pod["imagePullSecrets"] == [{"name": "a"}]
     assert pod["hostNetwork"] is True
@@ -118,13 +118,13 @@ def test_an_image_in_half_names_the_field():
 def test_layouts_are_those_of_the_spec_or_the_default_ones():
     state = state_vgpu_device_manager.STATE
     default = objects(state)
-    assert [one["metadata"]["name"] for one in default if one["kind"] == "ConfigMap"] == [
+    assert [item["metadata"]["name"] for item in default if item["kind"] == "ConfigMap"] == [
         "default-vgpu-devices-config"
     ]
     own = objects(state, vgpuDeviceManager={"config": {"name": "mine", "default": "A10-4Q"}})
-    assert "ConfigMap" not in [one["kind"] for one in own]
+    assert "ConfigMap" not in [item["kind"] for item in own]
     pod = own[-1]["spec"]["template"]["spec"]
-    volumes = {one["name"]: one for one in pod["volumes"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert volumes["vgpu-config"]["configMap"] == {"name": "mine"}
     assert env_of(pod["containers"][0])["DEFAULT_VGPU_CONFIG"] == "A10-4Q"
     assert env_of(default[-1]["spec"]["template"]["spec"]["containers"][0]) == {
@@ -164,10 +164,10 @@ def read_layouts() -> dict[str, Any]:
 def test_the_default_layout_has_a_known_type_for_each_device():
     layouts = read_layouts()
     devices = []
-    for one in layouts["default"]:
-        ((kind, number),) = one["vgpu-devices"].items()
+    for item in layouts["default"]:
+        ((kind, number),) = item["vgpu-devices"].items()
         ((_, most),) = layouts[kind][0]["vgpu-devices"].items()
         assert 1 <= number <= most
-        assert re.fullmatch("0x[0-9A-F]{4}10DE", one["device-filter"])
-        devices.append(one["device-filter"])
-    assert len(devices) == sum(len(one.devices) for one in PRODUCTS.values())
+        assert re.fullmatch("0x[0-9A-F]{4}10DE", item["device-filter"])
+        devices.append(item["device-filter"])
+    assert len(devices) == sum(len(item.devices) for item in PRODUCTS.values())

@@ -148,11 +148,11 @@ def test_any_facts_lead_to_a_state_with_a_reason(nodes, terms):
     upgrades = plan(nodes, terms)
     assert upgrades == plan(reversed(nodes), terms)
     for upgrade in upgrades.values():
-        for one in upgrade.nodes:
-            assert one.progress.state in UpgradeState
-            assert one.progress.message
-            assert len(one.progress.message) <= 1024
-            assert one.progress.entry().node == one.progress.node
+        for item in upgrade.nodes:
+            assert item.progress.state in UpgradeState
+            assert item.progress.message
+            assert len(item.progress.message) <= 1024
+            assert item.progress.entry().node == item.progress.node
 
 
 @pytest.mark.parametrize("label", ["nonsense", "Upgrade-Done", "upgrade-done ", "true"])

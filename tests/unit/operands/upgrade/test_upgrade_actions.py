@@ -69,12 +69,12 @@ A_DAEMON_POD = a_pod("monitor", owner=PodOwner.DAEMON_SET, uses=frozenset())
 
 
 def state_change(answer: NodeUpgrade) -> SetState:
-    (found,) = (one for one in answer.actions if isinstance(one, SetState))
+    (found,) = (action for action in answer.actions if isinstance(action, SetState))
     return found
 
 
 def evicted(answer: NodeUpgrade) -> list[str]:
-    return [one.name for one in answer.actions if isinstance(one, EvictPod)]
+    return [action.name for action in answer.actions if isinstance(action, EvictPod)]
 
 
 def deleting(*pods: Any, **fields: Any) -> UpgradeNode:
@@ -139,7 +139,7 @@ def test_a_validator_that_passed_with_the_driver_before_checks_again(state: str)
         name="validator", namespace="gpu", uid=PodUid("v1"), is_ready=False, is_outdated=True
     )
     node = a_node(state, validators=(outdated,), cordoned=True, withheld=True)
-    deleted = [one for one in step(node).actions if isinstance(one, DeletePod)]
+    deleted = [action for action in step(node).actions if isinstance(action, DeletePod)]
     assert deleted == [DeletePod(NodeName("n1"), "gpu", "validator", PodUid("v1"))]
     starting = a_node(state, validators=(outdated,), driver_pods=LOADING)
     assert "DeletePod" not in names(step(starting))
@@ -413,7 +413,7 @@ def test_every_driver_pod_that_is_to_go_is_deleted_once():
         a_driver(OUTDATED, name="going", uid=PodUid("going"), is_terminating=True),
     )
     answer = step(restarting(driver_pods=pods))
-    deleted = [one.name for one in answer.actions if isinstance(one, DeletePod)]
+    deleted = [action.name for action in answer.actions if isinstance(action, DeletePod)]
     assert deleted == ["driver-outdated", "driver-orphan"]
 
 
@@ -536,10 +536,10 @@ def test_without_auto_upgrade_nothing_of_an_upgrade_is_left_on_the_node():
 
 def test_a_reason_is_reported_once():
     node = deleting(a_pod())
-    (report,) = (one for one in step(node).actions if isinstance(one, ReportReason))
+    (report,) = (action for action in step(node).actions if isinstance(action, ReportReason))
     assert (report.reason, report.message) == (UpgradeReason.EVICTING, "evicts team/train")
     told = deleting(a_pod(), reported_reason="EvictingPods: evicts team/another")
-    assert [one for one in step(told).actions if isinstance(one, ReportReason)] == []
+    assert [action for action in step(told).actions if isinstance(action, ReportReason)] == []
 
 
 def test_a_node_at_rest_causes_no_action():
@@ -548,11 +548,15 @@ def test_a_node_at_rest_causes_no_action():
 
 
 def test_a_node_in_a_state_says_when_to_look_again():
-    (wait,) = (one for one in step(deleting(a_pod())).actions if isinstance(one, WaitUntil))
+    (wait,) = (
+        action for action in step(deleting(a_pod())).actions if isinstance(action, WaitUntil)
+    )
     assert wait.until == NOW + dt.timedelta(seconds=300)
     endless = the_terms(pod_deletion=EvictionTerms(limit_s=0))
     (wait,) = (
-        one for one in step(deleting(a_pod()), endless).actions if isinstance(one, WaitUntil)
+        action
+        for action in step(deleting(a_pod()), endless).actions
+        if isinstance(action, WaitUntil)
     )
     assert wait.until == NOW + dt.timedelta(days=1)
 

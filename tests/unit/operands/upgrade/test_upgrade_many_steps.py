@@ -34,11 +34,11 @@ def test_machine_and_model_agree_over_many_steps(is_long: bool, capfd: pytest.Ca
 def test_every_action_of_the_history_is_taken():
     takes_pick = {
         name
-        for name, one in vars(UpgradeHistory).items()
-        if inspect.isfunction(one)
-        and one.__code__.co_varnames[: one.__code__.co_argcount] == ("self", "pick")
+        for name, item in vars(UpgradeHistory).items()
+        if inspect.isfunction(item)
+        and item.__code__.co_varnames[: item.__code__.co_argcount] == ("self", "pick")
     }
-    assert {one for one in takes_pick if not one.startswith("_")} == ACTIONS.keys()
+    assert {item for item in takes_pick if not item.startswith("_")} == ACTIONS.keys()
 
 
 class ForgetsTheLimit(UpgradeHistory):

@@ -37,8 +37,8 @@ class Rollout:
         times = UpgradeTimes(now=self.world.now(), leading_since=START)
         upgrades = plan_upgrades({CLUSTER_POLICY: self.terms}, self.world.facts(), times)
         self.last = upgrades[CLUSTER_POLICY]
-        for one in self.last.nodes:
-            for action in one.actions:
+        for node in self.last.nodes:
+            for action in node.actions:
                 self.world.judge(action)
                 self.world.apply(action)
                 if isinstance(action, EvictPod):
@@ -105,7 +105,7 @@ def test_a_quiet_cluster_causes_no_write():
     for _ in range(12):
         world.pass_time(300)
         rollout.look()
-        assert [one for one in rollout.last.nodes if one.actions] == []
+        assert [node for node in rollout.last.nodes if node.actions] == []
 
 
 @pytest.mark.parametrize("parallel", [1, 3])

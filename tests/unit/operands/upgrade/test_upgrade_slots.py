@@ -42,7 +42,7 @@ def idle(count: int) -> list[UpgradeNode]:
 
 def started(nodes, terms=None) -> list[str]:
     (upgrade,) = plan(nodes, terms).values()
-    states = {one.progress.node: one.progress.state.value for one in upgrade.nodes}
+    states = {item.progress.node: item.progress.state.value for item in upgrade.nodes}
     return [
         node.name
         for node in nodes
@@ -53,7 +53,7 @@ def started(nodes, terms=None) -> list[str]:
 
 def refusal(name: str, nodes, terms=None):
     (upgrade,) = plan(nodes, terms).values()
-    (progress,) = (one.progress for one in upgrade.nodes if one.progress.node == name)
+    (progress,) = (item.progress for item in upgrade.nodes if item.progress.node == name)
     return progress.reason, progress.message
 
 
@@ -222,9 +222,9 @@ def test_owners_have_their_own_limits():
     upgrades = plan(nodes, policies)
     assert sorted(upgrades) == ["", "a", "b"]
     states = {
-        one.progress.node: one.progress.state.value
+        item.progress.node: item.progress.state.value
         for upgrade in upgrades.values()
-        for one in upgrade.nodes
+        for item in upgrade.nodes
     }
     assert states == {
         "a1": "cordon-required",

@@ -108,7 +108,7 @@ def test_a_percentage_is_rounded_up_and_no_more_than_all_nodes(given, total, exp
 def test_a_number_of_nodes_that_is_impossible_counts_as_the_nearest_one(given, used, note):
     terms = terms_of(max_unavailable=given)
     assert terms.max_unavailable == used
-    assert [str(one) for one in terms.notes] == [f"{PATH}.maxUnavailable: {note}"]
+    assert [str(item) for item in terms.notes] == [f"{PATH}.maxUnavailable: {note}"]
     assert terms.faults == ()
 
 

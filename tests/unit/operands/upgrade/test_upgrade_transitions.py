@@ -549,17 +549,19 @@ def carried_out(node: UpgradeNode, action: UpgradeAction) -> UpgradeNode:
 def test_a_pass_that_ends_after_any_action_is_gone_on_with_from_there(row):
     node, terms, expected, _ = row
     actions = writes(step(node, terms))
-    before = [one for one in actions if not isinstance(one, SetState)]
+    before = [item for item in actions if not isinstance(item, SetState)]
     for number, action in enumerate(actions[:-1], 1):
         if isinstance(action, EvictPod | DeletePod | PauseOperand):
             break  # beside the node; `test_upgrade_many_steps` kills leaders there, too
         node = carried_out(node, action)
         answer = step(node, terms)
-        assert [one for one in writes(answer) if not isinstance(one, SetState)] == before[number:]
+        assert [write for write in writes(answer) if not isinstance(write, SetState)] == before[
+            number:
+        ]
         assert answer.progress.state.value == expected
 
 
 def test_a_node_that_was_cordoned_at_the_start_is_marked_as_upstream_marks_it():
     answer = step(a_node(driver_pods=OLD, is_schedulable=False))
-    (change,) = (one for one in answer.actions if isinstance(one, SetState))
+    (change,) = (action for action in answer.actions if isinstance(action, SetState))
     assert change.annotations[INITIALLY_UNSCHEDULABLE_ANNOTATION] == "true"

@@ -38,9 +38,9 @@ CRASHING = (a_driver(is_ready=False, restarts=40),)
 
 def states_of(nodes: Iterable[UpgradeNode], terms: Any = None) -> dict[str, Any]:
     return {
-        one.progress.node: (one.progress.state.value, one.progress.reason)
+        item.progress.node: (item.progress.state.value, item.progress.reason)
         for upgrade in plan(nodes, terms).values()
-        for one in upgrade.nodes
+        for item in upgrade.nodes
     }
 
 
@@ -115,7 +115,7 @@ STUCK = [
 ]
 
 
-@pytest.mark.parametrize(("node", "expected"), STUCK, ids=lambda one: str(one)[:24])
+@pytest.mark.parametrize(("node", "expected"), STUCK, ids=lambda item: str(item)[:24])
 def test_stuck_states_end_by_their_deadline(node, expected):
     """#626, #901, #902, #416: validation-required, pod-restart-required for days."""
     assert step(node, LIMITED).progress.state.value == expected

@@ -86,9 +86,9 @@ def test_the_cpu_and_memory_of_a_size_are_the_means_of_its_pods():
 
 
 def test_sizes_are_the_usual_ones_before_a_pool_has_pods():
-    sizes = {(one.milli, one.devices) for one, _ in usual_workload(WHOLE).shapes}
+    sizes = {(item.milli, item.devices) for item, _ in usual_workload(WHOLE).shapes}
     assert sizes == {(1000, 1), (1000, 2), (1000, 4), (1000, 8)}
-    sizes = {(one.milli, one.devices) for one, _ in usual_workload(FRACTIONS).shapes}
+    sizes = {(item.milli, item.devices) for item, _ in usual_workload(FRACTIONS).shapes}
     assert sizes == {(120, 1), (240, 1), (500, 1), (1000, 1)}
 
 

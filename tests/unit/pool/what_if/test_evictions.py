@@ -64,7 +64,7 @@ def test_it_is_the_cheapest_of_all_sets(state: AllocationState, units: int):
     found = cheapest_eviction(
         state.reader, state.index, wanted, nodes=nodes, has_room=lambda *_: True
     )
-    want = min((one.cost for one in everything), default=None)
+    want = min((item.cost for item in everything), default=None)
     assert (found.cost if found else None) == want
 
 

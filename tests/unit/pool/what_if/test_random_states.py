@@ -73,7 +73,7 @@ def test_a_pod_that_units_do_not_keep_waiting_needs_no_remedy(states: States):
 def test_the_largest_smaller_size_that_fits_is_named(states: States):
     for seed, world, explanation in waits(states):
         sizes = [units for units, _ in NaiveSearch(world).smaller_sizes()]
-        named = [one.units for one in of_kind(explanation, AskFewerUnits)]
+        named = [item.units for item in of_kind(explanation, AskFewerUnits)]
         assert named == ([max(sizes)] if sizes else []), seed
 
 
@@ -84,27 +84,27 @@ def test_the_soonest_expiry_that_suffices_is_named_with_the_reservations_that_it
         expiries = list(NaiveSearch(world).expiries())
         named = of_kind(explanation, ReservationsExpire)
         assert bool(named) == bool(expiries), seed
-        for one in named:
-            assert one.within_s == min(expiries)[0] - NOW, seed
-            names = set(reservations_of(one.holders, world))
-            on_node = [set(some) for _, some, node in expiries if node == one.node]
+        for entry in named:
+            assert entry.within_s == min(expiries)[0] - NOW, seed
+            names = set(reservations_of(entry.holders, world))
+            on_node = [set(item) for _, item, node in expiries if node == entry.node]
             assert names in on_node, seed
-            assert not any(some < names for some in on_node), seed
+            assert not any(item < names for item in on_node), seed
 
 
 def test_every_other_pool_that_takes_the_pod_is_named(states: States):
     for seed, world, explanation in waits(states):
         pools = {pool for pool, _ in NaiveSearch(world).other_pools()}
-        named = [one.pool for one in of_kind(explanation, UsePool)]
+        named = [item.pool for item in of_kind(explanation, UsePool)]
         assert sorted(named) == sorted(pools), seed
 
 
 def test_a_node_that_is_withheld_is_named_where_one_would_do(states: States):
     for seed, world, explanation in waits(states):
         nodes = set(NaiveSearch(world).schedulable_nodes())
-        named = [one for one in of_kind(explanation, UnitsReturn) if one.cause in OF_NODES]
+        named = [item for item in of_kind(explanation, UnitsReturn) if item.cause in OF_NODES]
         assert len(named) == bool(nodes), seed
-        assert {one.node for one in named} <= nodes, seed
+        assert {item.node for item in named} <= nodes, seed
 
 
 def test_no_more_withheld_devices_are_named_than_it_takes(states: States):
@@ -114,20 +114,20 @@ def test_no_more_withheld_devices_are_named_than_it_takes(states: States):
             *search.restored_devices(draining=False),
             *search.restored_devices(draining=True),
         ]
-        named = [one for one in of_kind(explanation, UnitsReturn) if one.cause not in OF_NODES]
-        is_least(seed, [one.devices for one in named], sets)
+        named = [item for item in of_kind(explanation, UnitsReturn) if item.cause not in OF_NODES]
+        is_least(seed, [item.devices for item in named], sets)
 
 
 def test_no_more_devices_without_a_pool_are_named_than_it_takes(states: States):
     for seed, world, explanation in waits(states):
-        named = [one.devices for one in of_kind(explanation, DevicesJoin)]
+        named = [item.devices for item in of_kind(explanation, DevicesJoin)]
         is_least(seed, named, list(NaiveSearch(world).joining_devices()))
 
 
 def test_the_fewest_pods_whose_end_makes_room_are_named(states: States):
     for seed, world, explanation in waits(states):
         sets = list(NaiveSearch(world).ending_pods())
-        named = [[pod.uid for pod in one.holders] for one in of_kind(explanation, PodsEnd)]
+        named = [[pod.uid for pod in item.holders] for item in of_kind(explanation, PodsEnd)]
         is_least(seed, named, sets)
         if named:
             assert len(named[0]) == min(map(len, sets)), seed
@@ -135,12 +135,14 @@ def test_the_fewest_pods_whose_end_makes_room_are_named(states: States):
 
 def test_figures_of_a_node_add_up_and_its_holders_have_what_is_taken(states: States):
     for seed, world, explanation in states:
-        for one in explanation.nodes:
-            assert one.total == one.free + one.used + one.reserved + one.withheld, seed
-            assert min(one.free, one.used, one.reserved, one.withheld) >= 0, seed
+        for item in explanation.nodes:
+            assert item.total == item.free + item.used + item.reserved + item.withheld, seed
+            assert min(item.free, item.used, item.reserved, item.withheld) >= 0, seed
             naive = NaivePlacement(world)
-            assert one.takes_pod == (naive.may_go_to(one.node) and naive.has_units(one.node)), seed
-            assert bool(one.exclusion) != naive.may_go_to(one.node), seed
+            assert item.takes_pod == (naive.may_go_to(item.node) and naive.has_units(item.node)), (
+                seed
+            )
+            assert bool(item.exclusion) != naive.may_go_to(item.node), seed
 
 
 def test_an_explanation_goes_through_json(states: States):
@@ -161,16 +163,18 @@ def test_to_explain_changes_nothing(states: States):
 def test_the_random_states_show_every_reason_and_every_remedy():
     """What the tests above say is worth what the states show."""
     explanations = [explained(a_waiting_world(seed)) for seed in range(600)]
-    reasons = Counter(one.reason for one in explanations)
+    reasons = Counter(explanation.reason for explanation in explanations)
     assert set(reasons) == set(UnitWaitReason)
-    remedies = Counter(kind_of(remedy) for one in explanations for remedy in one.remedies)
+    remedies = Counter(
+        kind_of(remedy) for explanation in explanations for remedy in explanation.remedies
+    )
     kinds = {"AskFewerUnits", "ReservationsExpire", "UsePool", "DevicesJoin", "PodsEnd"}
     assert set(remedies) == kinds | {cause.value for cause in WithheldBy}
     assert min(remedies.values()) >= 5, remedies
 
 
 def waits(states: States) -> States:
-    return [one for one in states if does_wait(one[1], one[2])]
+    return [state for state in states if does_wait(state[1], state[2])]
 
 
 def does_wait(world: WaitingWorld, explanation: Explanation) -> bool:
@@ -184,15 +188,15 @@ def has_units(world: WaitingWorld, node: str) -> bool:
 
 
 def of_kind(explanation: Explanation, kind: type[Kind]) -> list[Kind]:
-    return [one for one in explanation.remedies if isinstance(one, kind)]
+    return [remedy for remedy in explanation.remedies if isinstance(remedy, kind)]
 
 
 def is_least(seed: int, named: Sequence[Iterable[str]], sets: Sequence[Iterable[str]]) -> None:
     """Assert that a set is named where one suffices, and that it needs all of its members."""
     assert len(named) == bool(sets), seed
-    for one in map(set, named):
-        assert one in map(set, sets), seed
-        assert not any(set(some) < one for some in sets), seed
+    for item in map(set, named):
+        assert item in map(set, sets), seed
+        assert not any(set(set_) < item for set_ in sets), seed
 
 
 def kind_of(remedy: AnyRemedy) -> str:
@@ -203,8 +207,11 @@ def fingerprint(state: AllocationState) -> object:
     index = state.index
     return (
         index.generation,
-        sorted(one.id for one in state.reader.reservations()),
-        {one.name: dict(index.state(one.name).nodes()) for one in index.pools()},
+        sorted(reservation.id for reservation in state.reader.reservations()),
+        {pool.name: dict(index.state(pool.name).nodes()) for pool in index.pools()},
         sorted(pod.uid for pod in state.reader.pods()),
-        {one.facts.name: (one.facts, one.observed, one.assumed) for one in index.devices.all()},
+        {
+            device.facts.name: (device.facts, device.observed, device.assumed)
+            for device in index.devices.all()
+        },
     )

@@ -72,7 +72,10 @@ def test_free_units_of_several_nodes_are_fragmented():
     found = why(a_state({"n1": 1, "n2": 2}), waiting(4))
     assert found.reason is UnitWaitReason.UNITS_FRAGMENTED
     assert (found.free, found.largest_free, found.largest_node) == (5, 3, 4)
-    assert [(one.node, one.free, one.used) for one in found.nodes] == [("n1", 3, 1), ("n2", 2, 2)]
+    assert [(item.node, item.free, item.used) for item in found.nodes] == [
+        ("n1", 3, 1),
+        ("n2", 2, 2),
+    ]
 
 
 def test_fewer_free_units_than_the_pod_asks_for_are_exhausted():
@@ -131,7 +134,7 @@ def test_a_pod_on_unknown_devices_closes_its_node_until_it_ends():
     state.observe_pod(stranger, at(0))
     found = why(state, waiting(2))
     assert found.reason is UnitWaitReason.NODES_CLOSED
-    assert [one.name for one in found.nodes[0].holders] == ["stranger"]
+    assert [holder.name for holder in found.nodes[0].holders] == ["stranger"]
     (remedy,) = found.remedies
     assert isinstance(remedy, PodsEnd)
 
@@ -219,7 +222,7 @@ def a_state_with_a_reservation() -> AllocationState:
 
 def test_holders_are_bound_pods_and_reservations_with_their_time_left():
     found = why(a_state_with_a_reservation(), waiting(2))
-    holders = next(one.holders for one in found.nodes if one.node == "n1")
+    holders = next(item.holders for item in found.nodes if item.node == "n1")
     assert holders == (
         UnitsHolder(
             namespace="default",
@@ -247,18 +250,22 @@ def test_a_reservation_whose_end_leaves_devices_of_two_numa_nodes_is_no_remedy_f
     bind(state, "second", "n1", [1])
     reserve(state, "n1", [2])
     found = why(state, waiting(2))
-    assert [type(one) for one in found.remedies] == [AskFewerUnits, PodsEnd]
+    assert [type(remedy) for remedy in found.remedies] == [AskFewerUnits, PodsEnd]
     ends = found.remedies[-1]
     assert isinstance(ends, PodsEnd)
-    assert [one.name for one in ends.holders] == ["second"]
+    assert [holder.name for holder in ends.holders] == ["second"]
 
 
 def test_of_the_nodes_where_reservations_expire_the_soonest_is_named():
     state = a_state({"n1": 2, "n2": 2})
     reserve(state, "n1", [2, 3], name="later", at_s=5)
     reserve(state, "n2", [2, 3], name="sooner", at_s=1)
-    named = [one for one in why(state, waiting(2)).remedies if isinstance(one, ReservationsExpire)]
-    assert [(one.node, one.within_s) for one in named] == [("n2", 111.0)]
+    named = [
+        remedy
+        for remedy in why(state, waiting(2)).remedies
+        if isinstance(remedy, ReservationsExpire)
+    ]
+    assert [(item.node, item.within_s) for item in named] == [("n2", 111.0)]
 
 
 def test_a_faulted_device_that_does_not_help_is_not_named():
@@ -268,13 +275,19 @@ def test_a_faulted_device_that_does_not_help_is_not_named():
     for number in (0, 1, 3):
         device = a_device("n1", number, numa_node=number % 2, is_faulted=True)
         state.index.replace_device(device)
-    named = [one for one in why(state, waiting(2)).remedies if isinstance(one, UnitsReturn)]
-    assert [one.devices for one in named] == [("n1-1", "n1-3")]
+    named = [
+        remedy for remedy in why(state, waiting(2)).remedies if isinstance(remedy, UnitsReturn)
+    ]
+    assert [item.devices for item in named] == [("n1-1", "n1-3")]
 
 
 def test_remedies_come_with_the_least_change_first():
     found = why(a_state_with_a_reservation(), waiting(2))
-    assert [type(one) for one in found.remedies] == [AskFewerUnits, ReservationsExpire, PodsEnd]
+    assert [type(remedy) for remedy in found.remedies] == [
+        AskFewerUnits,
+        ReservationsExpire,
+        PodsEnd,
+    ]
 
 
 def test_without_remedies_all_else_is_the_same():
@@ -291,7 +304,7 @@ def test_of_many_nodes_the_first_are_detailed_and_all_are_counted():
     found = why(state, waiting(2), most_nodes=5)
     assert (len(found.nodes), found.nodes_total) == (5, 20)
     assert (found.free, found.reason) == (20, UnitWaitReason.UNITS_FRAGMENTED)
-    assert all(one.holders for one in found.nodes)
+    assert all(node.holders for node in found.nodes)
 
 
 def test_a_pod_without_a_selection_may_go_to_any_node():

@@ -58,7 +58,7 @@ def test_daemon_sets_that_leave_for_an_upgrade_require_it_in_every_term():
     other = {"key": "zone", "operator": "Exists"}
 
     def uids(*terms: list[Any]) -> frozenset[str]:
-        required = {"nodeSelectorTerms": [{"matchExpressions": one} for one in terms]}
+        required = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
         template = {"spec": {"affinity": affinity}}
         body = {"metadata": {"uid": "agent-uid"}, "spec": {"template": template}}
@@ -119,7 +119,7 @@ def test_the_revision_with_the_highest_number_is_the_newest():
     ]
     other = a_daemon_set("c", labels={"app": "dcgm"})
     found = driver_daemons([a_daemon_set("a"), a_daemon_set("b"), other], revisions)
-    assert {one.name: one.revision for one in found.values()} == {"a": "old-again", "b": "h1"}
+    assert {item.name: item.revision for item in found.values()} == {"a": "old-again", "b": "h1"}
     assert found["a-uid"].digest == "d2"
 
 

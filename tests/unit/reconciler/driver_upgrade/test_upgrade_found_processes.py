@@ -59,7 +59,7 @@ def test_processes_in_no_pod_are_named_by_id_and_command():
     found = [DriverProcess(command="nvtop", pid=70), DriverProcess(command="nvidia-smi")]
     pods, processes = with_driver_open([], found, ())
     assert (pods, processes) == ((), (HostProcess(70, "nvtop"), HostProcess(0, "nvidia-smi")))
-    assert [one.ref for one in processes] == ["process 70 (nvtop)", "processes nvidia-smi"]
+    assert [process.ref for process in processes] == ["process 70 (nvtop)", "processes nvidia-smi"]
 
 
 class Features:

@@ -26,11 +26,11 @@ def test_the_oldest_policy_is_for_all_nodes_unless_drivers_are():
     older = a_policy(driver={"upgradePolicy": {"autoUpgrade": True}})
     younger = a_policy(name="q", created="2026-02-01T00:00:00Z")
     found = upgrade_owners([younger, older], [a_driver("a")], ())
-    assert {owner: one.auto_upgrade for owner, one in found.items()} == {CLUSTER_POLICY: True}
+    assert {owner: item.auto_upgrade for owner, item in found.items()} == {CLUSTER_POLICY: True}
     split = a_policy(driver={"useNvidiaDriverCRD": True})
     drivers = [a_driver("a"), a_driver("b", upgradePolicy={"autoUpgrade": False})]
     found = upgrade_owners([split], drivers, ())
-    assert {owner: one.auto_upgrade for owner, one in found.items()} == {"a": True, "b": False}
+    assert {owner: item.auto_upgrade for owner, item in found.items()} == {"a": True, "b": False}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_pools_that_are_waited_for_have_to_be_there():
     (terms,) = upgrade_owners([policy], [], ("a",)).values()
     assert terms.awaited.pools == {"a", "b", "no_pool"}
     path = "metadata.annotations[gpu.deckhouse.io/wait-for-pools]"
-    assert [str(one) for one in terms.faults] == [
+    assert [str(fault) for fault in terms.faults] == [
         f"{path}: there is no GPUPool b: create it, or take its name out",
         f"{path}: 'no_pool' is no name of a GPUPool: write names with commas between them",
     ]
