@@ -73,10 +73,10 @@ def test_the_device_plugin_is_not_checked_where_it_is_off():
 def is_selected(pod: dict[str, Any], labels: dict[str, str]) -> bool:
     """Whether the pod's required affinity takes a node, as kube-scheduler reads it."""
     operators = {
-        "Exists": lambda one: one["key"] in labels,
-        "DoesNotExist": lambda one: one["key"] not in labels,
-        "In": lambda one: labels.get(one["key"]) in one["values"],
-        "NotIn": lambda one: labels.get(one["key"]) not in one["values"],
+        "Exists": lambda requirement: requirement["key"] in labels,
+        "DoesNotExist": lambda requirement: requirement["key"] not in labels,
+        "In": lambda requirement: labels.get(requirement["key"]) in requirement["values"],
+        "NotIn": lambda requirement: labels.get(requirement["key"]) not in requirement["values"],
     }
     terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     return any(
