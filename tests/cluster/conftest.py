@@ -175,7 +175,7 @@ def write_figures(pytestconfig: pytest.Config) -> "Callable[[Sequence[report.Res
     """Write what a test has measured, one subject a call, for docs/performance.md; see `--write-figures`."""
 
     def write(results: "Sequence[report.Result]") -> None:
-        (subject,) = {one.subject for one in results}
+        (subject,) = {result.subject for result in results}
         assert subject in page.SUBJECTS, f"tests/bench/page.py has no place for {subject}"
         if pytestconfig.getoption(_WRITE_FIGURES):
             report.write(subject, results)
@@ -376,7 +376,7 @@ async def _all_ready(api: client.ApiClient, names: "Sequence[str]") -> bool:
     ready = {
         node["metadata"]["name"]
         for node in (await api.get(nodes.NODES))["items"]
-        for one in node.get("status", {}).get("conditions") or []
-        if (one["type"], one["status"]) == ("Ready", "True")
+        for item in node.get("status", {}).get("conditions") or []
+        if (item["type"], item["status"]) == ("Ready", "True")
     }
     return ready.issuperset(names)

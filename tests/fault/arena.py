@@ -186,8 +186,12 @@ class Arena:
             old = await self._api.get(path)
             await self._api.delete(path, options={"gracePeriodSeconds": 0})
             containers = [
-                {"name": one["name"], "image": one["image"], "resources": one["resources"]}
-                for one in old["spec"]["containers"]
+                {
+                    "name": container["name"],
+                    "image": container["image"],
+                    "resources": container["resources"],
+                }
+                for container in old["spec"]["containers"]
             ]
             body = {"metadata": {"name": name}, "spec": {"containers": containers}}
             await self._api.create(pods.collection(self.namespace), body)

@@ -105,7 +105,7 @@ class _ToReplicas:
         self.as_scheduler = _trusting()
 
     def route(self, path: str, *, has_certificate: bool) -> Route:
-        ready = [one for one in self._replicas if one.is_ready]
+        ready = [item for item in self._replicas if item.is_ready]
         if not ready:
             raise NoUpstreamError
         self._turn += 1
@@ -268,7 +268,7 @@ class Fleet:
 
     def leader(self) -> Replica:
         """Return the replica that serves, or the first where none does."""
-        return next((one for one in self.replicas if one.is_ready), self.replicas[0])
+        return next((replica for replica in self.replicas if replica.is_ready), self.replicas[0])
 
     def resume_all(self) -> None:
         """Let replicas go on that a step has stopped in their tracks."""
@@ -281,7 +281,7 @@ class Fleet:
         found = []
         for replica in self.replicas:
             crashes, replica.process.crashes = replica.process.crashes, []
-            found += [f"exit status {one}, see {replica.process.log_path}" for one in crashes]
+            found += [f"exit status {crash}, see {replica.process.log_path}" for crash in crashes]
         return found
 
     def proxies(self) -> list[Proxy]:

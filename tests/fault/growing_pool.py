@@ -70,7 +70,8 @@ class GrowingPool:
             for claim in (await self._api.get(NODE_CLAIMS, labelSelector=self._label))["items"]:
                 conditions = claim.get("status", {}).get("conditions", ())
                 is_ready = any(
-                    (one["type"], one["status"]) == ("Ready", "True") for one in conditions
+                    (condition["type"], condition["status"]) == ("Ready", "True")
+                    for condition in conditions
                 )
                 if is_ready and "deletionTimestamp" not in claim["metadata"]:
                     await self._api.delete(f"{NODE_CLAIMS}/{claim['metadata']['name']}")
@@ -87,8 +88,8 @@ class GrowingPool:
         for collection in (NODE_CLAIMS, "/api/v1/nodes"):
             with contextlib.suppress(client.ApiRefusedError):
                 found = await self._api.get(collection, labelSelector=self._label)
-                for one in found["items"]:
-                    paths.append(f"{collection}/{one['metadata']['name']}")
+                for item in found["items"]:
+                    paths.append(f"{collection}/{item['metadata']['name']}")
                     with contextlib.suppress(client.ApiRefusedError):
                         await self._api.patch(paths[-1], freed)
         return paths
@@ -111,13 +112,13 @@ class GrowingPool:
             if any(taint["key"] == STARTUP_TAINT for taint in node["spec"].get("taints") or ())
         ]
         return [
-            f"{what} {one['metadata']['name']}"
-            for what, some in (
+            f"{what} {entry['metadata']['name']}"
+            for what, item in (
                 ("signal", signals["items"]),
                 ("gated pod", gated),
                 ("node with the startup taint", tainted),
             )
-            for one in some
+            for entry in item
         ]
 
     @property

@@ -341,4 +341,4 @@ def _number_or_share(given: "Value") -> int | str:
 
 
 def _numbers(given: "Arguments") -> tuple[int, ...]:
-    return tuple(int(one) for one in given)
+    return tuple(int(item) for item in given)

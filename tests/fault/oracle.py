@@ -151,7 +151,9 @@ class Oracle:
                 (place.node, place.pool) == (pod.node, pod.pool) and place.until >= at - LATENESS_S
                 for place in places
             ):
-                where = ", ".join(f"{one.node} in pool {one.pool}" for one in places) or "nowhere"
+                where = (
+                    ", ".join(f"{item.node} in pool {item.pool}" for item in places) or "nowhere"
+                )
                 yield Violation(
                     rule="a unit is of a device of the pod's node and pool",
                     text=f"pod {pod.name} of pool {pod.pool} was bound to {pod.node} with {unit}, "

@@ -227,7 +227,7 @@ class Run:
         self._fleet.resume_all()
         await self._arena.heal()
         armed = self._fleet.armed
-        if any(one.target in {"node write", *_RARE} for one in armed.waiting()):
+        if any(item.target in {"node write", *_RARE} for item in armed.waiting()):
             await self._arena.drivers.set_version(self._arena.insist, LAST_UPGRADE)
         now = asyncio.get_running_loop().time
         watched_until = now() + WATCHED_WITHIN_S
@@ -323,7 +323,7 @@ class Run:
         about = frozenset({self._arena.growing.name})
         return [
             *self._oracle.expectations(),
-            *(Violation(rule=NOTHING_OF_A_REQUEST, text=one, about=about) for one in left),
+            *(Violation(rule=NOTHING_OF_A_REQUEST, text=item, about=about) for item in left),
         ]
 
     async def _begun(self) -> "Sequence[Violation]":

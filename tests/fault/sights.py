@@ -240,7 +240,7 @@ def _node(item: "Mapping[str, Any]") -> Node:
         and not marks.is_cordoned
         and not marks.is_withheld
         and "deletionTimestamp" not in metadata
-        and not any(one["key"] in _CLOSING for one in item["spec"].get("taints") or ()),
+        and not any(entry["key"] in _CLOSING for entry in item["spec"].get("taints") or ()),
         offers={
             key.removeprefix(PREFIX): int(amount)
             for key, amount in status.get("allocatable", {}).items()

@@ -124,7 +124,9 @@ class Step:
     arguments: Arguments = ()
 
     def __str__(self) -> str:
-        return f"{self.kind.value} {' '.join(str(one) for one in self.arguments)}".rstrip()
+        return (
+            f"{self.kind.value} {' '.join(str(argument) for argument in self.arguments)}".rstrip()
+        )
 
 
 def make_steps(

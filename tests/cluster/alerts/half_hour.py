@@ -80,9 +80,9 @@ class HalfHour:
             await self._condition(node, "ReadyForPooling", "True")
         found = (await self.api.get(DEVICES))["items"]
         self._pages.devices |= {
-            one["status"]["uuid"]: one["status"]["nodeName"]
-            for one in found
-            if one["status"]["nodeName"] in {self.first, self.second}
+            item["status"]["uuid"]: item["status"]["nodeName"]
+            for item in found
+            if item["status"]["nodeName"] in {self.first, self.second}
         }
 
     async def pools_take_them(self) -> None:

@@ -56,7 +56,7 @@ async def plugin_process(
     with tempfile.TemporaryDirectory(prefix="gpu") as name:
         folder = Path(name)
         mounted = MountedConfig(folder / "pool")
-        mounted.put_devices(*uuids, pool=pool, nodes={node: [{"uuid": one} for one in uuids]})
+        mounted.put_devices(*uuids, pool=pool, nodes={node: [{"uuid": uuid} for uuid in uuids]})
         async with KubeletOfNode(folder, random.Random(1)) as kubelet:
             process = control_plane.run.child(
                 f"plugin-of-{pool}",

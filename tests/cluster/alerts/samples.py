@@ -47,12 +47,12 @@ _VALUES: Final[dict[str, tuple[str, ...]]] = {
     "pool": ("train", "small-units"),
     "node": ("n1", "n2"),
     "state": (
-        *(one.value for kind in (DeviceState, UnitState) for one in kind),
+        *(item.value for kind in (DeviceState, UnitState) for item in kind),
         CacheConditionType.ERROR.value,
     ),
     "condition": tuple(condition.value for condition in PoolCondition),
     "phase": tuple(phase.value for phase in ReservationPhase),
-    "reason": ("a", *sorted({one.value for kind in (Failure, WaitReason) for one in kind})),
+    "reason": ("a", *sorted({item.value for kind in (Failure, WaitReason) for item in kind})),
     "result": ("ready", "failed", "cancelled"),
     "end": tuple(end.value for end in End),
     "verb": ("filter", "bind"),
@@ -105,14 +105,14 @@ def _of_nodes() -> Iterator[Series]:
     yield Series(phase, {"node": "n1", "phase": "Ready"})
     yield Series(phase, {"node": "n2", "phase": "Validating"})
     yield Series(phase, {"node": "n3", "phase": "GFD"})
-    for node, one in (
+    for node, item in (
         ("n1", "ReadyForPooling"),
         ("n1", "GFDReady"),
         ("n2", "DriverMissing"),
         ("n2", "ToolkitMissing"),
         ("n2", "MonitoringMissing"),
     ):
-        yield Series(condition, {"node": node, "condition": one})
+        yield Series(condition, {"node": node, "condition": item})
     yield Series("gpu_informer_synced", {"resource": "pods"}, 0)
     for name in OF_NODE_STATUS_EXPORTER:
         yield Series(name, {"node": "n1"})
@@ -183,4 +183,4 @@ def _of_pods() -> Iterator[Series]:
 def openmetrics_text() -> str:
     """Return all samples as promtool imports them."""
     series = itertools.chain(_ours(), _of_nodes(), _of_devices(), _of_pods())
-    return "".join(line for one in series for line in one.lines()) + "# EOF\n"
+    return "".join(line for series_ in series for line in series_.lines()) + "# EOF\n"

@@ -39,8 +39,8 @@ class SampledPrometheus:
             document = await answer.json()
         assert document["status"] == "success", (expression, document)
         return {
-            tuple(sorted(one["metric"].items())): float(one["value"][1])
-            for one in document["data"]["result"]
+            tuple(sorted(item["metric"].items())): float(item["value"][1])
+            for item in document["data"]["result"]
         }
 
 

@@ -172,7 +172,7 @@ async def token_of_a_reader(api: client.ApiClient) -> str:
 async def delete_nodes(control_plane: ControlPlane) -> None:
     """Delete kwok's nodes, which end the pods of the namespace that is deleted before them."""
     async with client.open_client(control_plane.kubeconfig()) as api:
-        names = [one["metadata"]["name"] for one in (await api.get(nodes.NODES))["items"]]
+        names = [item["metadata"]["name"] for item in (await api.get(nodes.NODES))["items"]]
         await nodes.delete_nodes(
             api, [name for name in names if name.startswith(nodes.KWOK_PREFIX)]
         )
@@ -191,7 +191,7 @@ async def all_is_scraped(prometheus: Prometheus) -> None:
 
     async def are_there() -> bool:
         targets = await prometheus.targets()
-        assert all(one["health"] == "up" for one in targets), f"{targets}"
+        assert all(target["health"] == "up" for target in targets), f"{targets}"
         (now,) = await prometheus.query("min(count_over_time(up[1h]))")
         return bool(now[""] >= before[""] + 2)
 
@@ -205,7 +205,9 @@ def ours(expression: str) -> str:
 
 def is_unseen(expression: promql_parser.Expr) -> bool:
     """Say whether the expression asks for a series that is not there in the half hour."""
-    return any(UNSEEN_SERIES.keys() & {one.name, str(one)} for one in selectors(expression))
+    return any(
+        UNSEEN_SERIES.keys() & {selector.name, str(selector)} for selector in selectors(expression)
+    )
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -247,7 +249,12 @@ def test_every_excuse_is_of_something_that_is_asked_for():
     asked = [promql_parser.parse(ours(text)) for text in QUERIES.values()]
     asked += [promql_parser.parse(alert.expression) for alert in ALERTS]
     asked += [promql_parser.parse(rule.expression) for rule in RECORDING_RULES]
-    named = {text for tree in asked for one in selectors(tree) for text in (one.name, str(one))}
+    named = {
+        text
+        for tree in asked
+        for selector in selectors(tree)
+        for text in (selector.name, str(selector))
+    }
     assert UNSEEN_SERIES.keys() <= named
     assert UNSEEN_ANSWERS.keys() <= QUERIES.keys()
     assert all((*UNSEEN_SERIES.values(), *UNSEEN_ANSWERS.values()))

@@ -613,7 +613,7 @@ def leaders_of(case: Case, series: dict[str, str], *clusters: str) -> dict[str, 
     """Return the test of an alert on leaders that is raised for these clusters."""
     raised = [a_test(replace(case, labels={"cluster": name})) for name in clusters]
     silent, _ = (test := a_test(replace(case, series=series)))["alert_rule_test"]
-    alerts = [one["alert_rule_test"][1]["exp_alerts"][0] for one in raised]
+    alerts = [item["alert_rule_test"][1]["exp_alerts"][0] for item in raised]
     return test | {
         "alert_rule_test": [silent, {**silent, "eval_time": "60m", "exp_alerts": alerts}]
     }

@@ -145,7 +145,7 @@ async def make_node_pool(
             await api.delete(f"{karpenter.NODE_POOLS}/{name}")
 
     async def are_gone() -> bool:
-        left = [one["metadata"]["name"] for one in await karpenter.claims_of(api, *made)]
+        left = [claim["metadata"]["name"] for claim in await karpenter.claims_of(api, *made)]
         assert not left, f"{left}"
         return True
 

@@ -63,16 +63,16 @@ class RealScalingCluster:
     async def clear(self) -> None:
         """Delete what a story that failed has left: pools, NodePools and the nodes of these."""
         for path in (POOLS, karpenter.NODE_POOLS, pods.collection(self.namespace)):
-            for one in (await self.api.get(path))["items"]:
+            for item in (await self.api.get(path))["items"]:
                 try:
-                    await self.api.delete(f"{path}/{one['metadata']['name']}")
+                    await self.api.delete(f"{path}/{item['metadata']['name']}")
                 except ApiRefusedError as refused:
                     if refused.status != 404:  # it is going already
                         raise
 
         async def are_gone() -> bool:
             left = (await self.api.get(karpenter.CLAIMS))["items"]
-            assert not left, f"{[one['metadata']['name'] for one in left]}"
+            assert not left, f"{[item['metadata']['name'] for item in left]}"
             return True
 
         await polling.eventually(are_gone, what="NodeClaims gone", every=0.5)
@@ -81,12 +81,12 @@ class RealScalingCluster:
         """Describe how devices and their nodes stand, for a story that failed."""
         lines = []
         for path in (DEVICES, f"{API}/gpunodeinventories"):
-            for one in (await self.api.get(path))["items"]:
+            for entry in (await self.api.get(path))["items"]:
                 shown = [
-                    f"{each['type']}={each['status']}/{each['reason']}: {each.get('message', '')}"
-                    for each in one.get("status", {}).get("conditions") or []
+                    f"{item['type']}={item['status']}/{item['reason']}: {item.get('message', '')}"
+                    for item in entry.get("status", {}).get("conditions") or []
                 ]
-                lines.append(f"{one['metadata']['name']}: {'; '.join(shown)}")
+                lines.append(f"{entry['metadata']['name']}: {'; '.join(shown)}")
         return "\n".join(lines)
 
     async def kill_server(self) -> None:

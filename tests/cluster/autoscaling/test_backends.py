@@ -39,18 +39,18 @@ def system(
 ) -> "Iterator[GpuSystem]":
     """Our system with these backends, and the rights that go with them; both are withdrawn after the module."""
     settings = tmp_path_factory.mktemp("backends") / "settings.yaml"
-    backends = [ScalingBackend.KARPENTER_SIGNAL.value, *(one.value for one in BACKENDS)]
+    backends = [ScalingBackend.KARPENTER_SIGNAL.value, *(item.value for item in BACKENDS)]
 
     async def rights(named: list[str]) -> list[dict[str, Any]]:
         settings.write_text(
             yaml.safe_dump(with_image({"autoscaling": {"backends": named}})), encoding="utf-8"
         )
         found = yaml.safe_load_all(await installed.render("rbac", "--settings", str(settings)))
-        return [one for one in found if one]
+        return [item for item in found if item]
 
     async def enable() -> str:
         before, after = await rights(backends[:1]), await rights(backends)
-        added = yaml.safe_dump_all([one for one in after if one not in before])
+        added = yaml.safe_dump_all([item for item in after if item not in before])
         await kubectl("apply", "--validate=strict", "-f", "-", stdin=added)
         await kubectl("apply", "--validate=strict", "-f", "-", stdin=yaml.safe_dump_all(a_buffer()))
         await installed.reconfigure(autoscaling={"backends": backends})

@@ -76,7 +76,7 @@ async def until_unschedulable(api: "ApiClient", pool: ScalingPool) -> "JsonObjec
         signals = (await pool.left()).signals
         assert signals, "there is no balloon"
         shown = await api.get(f"{pods.collection(NAMESPACE)}/{signals[0].metadata.name}")
-        conditions = {one["type"]: one for one in shown["status"].get("conditions") or []}
+        conditions = {item["type"]: item for item in shown["status"].get("conditions") or []}
         assert conditions.get("PodScheduled", {}).get("reason") == "Unschedulable", f"{conditions}"
         return shown
 

@@ -66,7 +66,7 @@ async def release(api: client.ApiClient, node: str) -> None:
     async def removed() -> bool:
         shown = await api.get(path)
         taints = shown["spec"].get("taints") or []
-        kept = [one for one in taints if one["key"] != AGENT_NOT_READY_TAINT]
+        kept = [taint for taint in taints if taint["key"] != AGENT_NOT_READY_TAINT]
         version = shown["metadata"]["resourceVersion"]
         try:
             await api.patch(
@@ -115,7 +115,7 @@ async def test_signal_gets_one_node_of_its_id_and_the_empty_node_goes(
 
     async def has_the_taint_alone() -> bool:
         taints = (await api.get(f"{nodes.NODES}/{node}"))["spec"]["taints"]
-        assert [one["key"] for one in taints] == [AGENT_NOT_READY_TAINT], f"{taints}"
+        assert [taint["key"] for taint in taints] == [AGENT_NOT_READY_TAINT], f"{taints}"
         return True
 
     # Those of a node that is not ready go a moment after it is.
@@ -151,14 +151,14 @@ async def test_node_claim_without_capacity_is_deleted_with_an_event_and_tried_ag
     async def failed() -> "list[JsonObject]":
         path, selector = "/apis/events.k8s.io/v1/events", "reason=InsufficientCapacityError"
         events = (await api.get(path, fieldSelector=selector))["items"]
-        return [one for one in events if one["regarding"]["name"].startswith(pool)]
+        return [event for event in events if event["regarding"]["name"].startswith(pool)]
 
     events = await polling.eventually(failed, what="the Event of a failed launch")
     print(f"signal -> failed launch {clock() - began:.1f} s: {events}")
 
     async def again() -> bool:
         found = await failed()
-        return len({one["regarding"]["name"] for one in found}) > 1
+        return len({item["regarding"]["name"] for item in found}) > 1
 
     await polling.eventually(again, what="a second NodeClaim of the same signal")
     print(f"signal -> second failed launch {clock() - began:.1f} s")

@@ -49,11 +49,11 @@ async def test_node_of_a_hand_made_signal_serves_its_pool(
         found = await client.watch_until(
             api,
             nodes.NODES,
-            satisfied=lambda all_: any(units_of(one, pool) == "2" for one in all_.values()),
+            satisfied=lambda all_: any(units_of(item, pool) == "2" for item in all_.values()),
             labelSelector=f"{SCALE_REQUEST_LABEL}={request}",
         )
     ((node, shown),) = found.items()
-    assert AGENT_NOT_READY_TAINT in {one["key"] for one in shown["spec"].get("taints", ())}
+    assert AGENT_NOT_READY_TAINT in {item["key"] for item in shown["spec"].get("taints", ())}
 
     async def plugin_runs() -> bool:
         selector = f"gpu.deckhouse.io/pool={pool.name}"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Apply = Callable[..., Awaitable[str]]
 
-NAMES = [one.name for one in INSTANCE_TYPES[:2]]
+NAMES = [item.name for item in INSTANCE_TYPES[:2]]
 
 
 def a_pool() -> GPUPool:

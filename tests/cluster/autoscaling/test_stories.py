@@ -53,7 +53,7 @@ async def play(
 ) -> None:
     """Play stories side by side; fail with all that went wrong."""
     only = os.environ.get("STORIES", "").split(",") if os.environ.get("STORIES") else []
-    chosen = [one for one in stories if not only or one.__name__ in only]
+    chosen = [item for item in stories if not only or item.__name__ in only]
     clock = asyncio.get_running_loop().time
     faults: list[str] = []
 
@@ -78,7 +78,7 @@ async def play(
 async def test_nodes_come_and_go(
     scaling_cluster: "RealScalingCluster", progress: "Callable[[str], None]"
 ):
-    stories = [one for one in growth.GROWTH + trouble.TROUBLE if one not in APART | SLOW]
+    stories = [item for item in growth.GROWTH + trouble.TROUBLE if item not in APART | SLOW]
     await play(scaling_cluster, stories, progress)
 
 
@@ -86,7 +86,7 @@ async def test_nodes_come_and_go(
 async def test_nodes_come_after_back_off(
     scaling_cluster: "RealScalingCluster", progress: "Callable[[str], None]"
 ):
-    await play(scaling_cluster, sorted(SLOW, key=lambda one: one.__name__), progress)
+    await play(scaling_cluster, sorted(SLOW, key=lambda item: item.__name__), progress)
 
 
 @pytest.mark.long
@@ -149,5 +149,5 @@ def report(line: "Timeline", progress: "Callable[[str], None]") -> None:
         f" pods bound {middle:.1f} s (median), {last:.1f} s (longest) after their devices were told;"
         f" other programs used {line.others_cores:.1f} cores"
     )
-    for each in line.table():
-        progress(each)
+    for item in line.table():
+        progress(item)

@@ -21,8 +21,8 @@ RECORD = Path(__file__).parents[2] / "data" / "karpenter-traces.json"
 async def test_traces_are_those_on_record(scaling_cluster: "RealScalingCluster"):
     async with asyncio.TaskGroup() as group:
         tasks = {
-            one.name: group.create_task(trace_of(scaling_cluster, SystemClock(), one))
-            for one in SITUATIONS
+            item.name: group.create_task(trace_of(scaling_cluster, SystemClock(), item))
+            for item in SITUATIONS
         }
     found = {name: task.result() for name, task in tasks.items()}
     if os.environ.get("UPDATE_GOLDEN"):

@@ -124,7 +124,7 @@ class Timeline:
         )
         if note is not None and note.node:
             self._take("units reserved", name, now)
-        gates = {each["name"] for each in one["spec"].get("schedulingGates", ())}
+        gates = {item["name"] for item in one["spec"].get("schedulingGates", ())}
         if CAPACITY_GATE not in gates:
             self._take("gate gone", name, now)
         if pods.is_bound(one):
@@ -147,8 +147,8 @@ class Timeline:
             self._take("GPUDevices in the pool", name, now)
 
     def inventory(self, now: float, one: "JsonObject") -> None:
-        for each in one.get("status", {}).get("conditions", ()):
-            if (each["type"], each["status"]) == ("ReadyForPooling", "True"):
+        for item in one.get("status", {}).get("conditions", ()):
+            if (item["type"], item["status"]) == ("ReadyForPooling", "True"):
                 self._take("node ready for pooling", one["metadata"]["name"], now)
 
     def node(self, now: float, one: "JsonObject") -> None:
@@ -159,7 +159,7 @@ class Timeline:
         ):
             self._take("units allocatable", name, now)
             # The taint is there from the beginning.
-            taints = {each["key"] for each in one["spec"].get("taints", ())}
+            taints = {item["key"] for item in one["spec"].get("taints", ())}
             if AGENT_NOT_READY_TAINT not in taints:
                 self._take("startup taint gone", name, now)
 

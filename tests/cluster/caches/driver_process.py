@@ -116,11 +116,11 @@ async def serve(folder: Path) -> None:
     ]
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    for one in sockets:
-        await one.ensure()
+    for socket in sockets:
+        await socket.ensure()
     await ended.wait()
-    for one in sockets:
-        await one.stop(1)
+    for socket in sockets:
+        await socket.stop(1)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ async def test_a_volume_is_measured_by_its_files(driver: DriverProcess):
     await driver.client.publish(a_publish(driver.target))
     request = NodeGetVolumeStatsRequest(volume_id="csi-1", volume_path=str(driver.target))
     found = await driver.client.call(NODE_GET_STATS, request, NodeGetVolumeStatsResponse)
-    assert [(one.unit, one.used) for one in found.usage] == [
+    assert [(item.unit, item.used) for item in found.usage] == [
         (VolumeUsage.BYTES, 1000),
         (VolumeUsage.INODES, 1),
     ]

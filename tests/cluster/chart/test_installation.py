@@ -37,7 +37,7 @@ async def release_namespace(api: ApiClient, helm: Helm, kubectl: Kubectl) -> "As
     await api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
     yield name
     await helm("uninstall", RELEASE, "--namespace", name, "--no-hooks", "--ignore-not-found")
-    rest = [one for one in helm.template({}, namespace=name) if not _is_definition(one)]
+    rest = [item for item in helm.template({}, namespace=name) if not _is_definition(item)]
     await kubectl(
         *("delete", "--ignore-not-found", "--wait=false", "-f", "-"),
         stdin=yaml.safe_dump_all(rest),
@@ -77,7 +77,7 @@ async def test_objects_are_strictly_valid(
     api: ApiClient, kubectl: Kubectl, helm: Helm, namespace: str, name: str
 ):
     objects = helm.template(FLIPS[name], namespace=namespace)
-    ours = [one for one in objects if one["kind"] not in FOREIGN]
+    ours = [object_ for object_ in objects if object_["kind"] not in FOREIGN]
     await kubectl(
         *("apply", "--server-side", "--dry-run=server", "--validate=strict"),
         *("--force-conflicts", "-f", "-"),
@@ -93,7 +93,7 @@ async def test_pods_are_admitted_where_pod_security_is_restricted(
 
     async def pods() -> bool:
         found = (await api.get(f"/api/v1/namespaces/{release_namespace}/pods"))["items"]
-        names = Counter(one["metadata"]["name"].rsplit("-", 2)[0] for one in found)
+        names = Counter(item["metadata"]["name"].rsplit("-", 2)[0] for item in found)
         assert names == {constants.NAME: 2, constants.SCHEDULER_DEPLOYMENT: 2, constants.CONSOLE: 1}
         return True
 
@@ -148,7 +148,7 @@ async def test_ca_bundle_survives_upgrades_and_comes_back_after_a_replace(
     await upgrade(helm, release_namespace, "--server-side=false", "--force-conflicts=false")
     assert await ca_bundles(api) == {bundle}
     bare = helm.template({}, namespace=release_namespace)
-    configurations = [one for one in bare if one["kind"].endswith("WebhookConfiguration")]
+    configurations = [item for item in bare if item["kind"].endswith("WebhookConfiguration")]
     await kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(configurations))
     assert await ca_bundles(api) == {bundle}
     await kubectl("replace", "-f", "-", stdin=yaml.safe_dump_all(configurations))
@@ -175,9 +175,9 @@ async def test_installation_by_hand_is_taken_over(
     """What the README's commands applied before there was a chart, under the same names."""
     objects = any_helm.template({}, namespace=release_namespace)
     chart_only = {"Deployment", "Service", "ConfigMap", "PodDisruptionBudget", "Job"}
-    by_hand = [one for one in objects if one["kind"] not in chart_only]
-    for one in by_hand:
-        one["metadata"].setdefault("labels", {})["app.kubernetes.io/part-of"] = "by-hand"
+    by_hand = [object_ for object_ in objects if object_["kind"] not in chart_only]
+    for item in by_hand:
+        item["metadata"].setdefault("labels", {})["app.kubernetes.io/part-of"] = "by-hand"
     await kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(by_hand), timeout_s=120)
     before = {path: (await api.get(path))["metadata"]["uid"] for path in CONFIGURATIONS}
     refused = await any_helm(
@@ -210,7 +210,7 @@ async def test_user_of_one_namespace_sees_pools_and_no_devices(
 ):
     await install(helm, release_namespace)
     await definitions.until_served(
-        kubectl, [one for one in helm.template({}, namespace="x") if _is_definition(one)]
+        kubectl, [item for item in helm.template({}, namespace="x") if _is_definition(item)]
     )
 
     async def allowed() -> bool:

@@ -30,14 +30,18 @@ def rendered_by_us(values: dict[str, Any]) -> Objects:
         kubernetes_version=KUBERNETES,
     )
     objects = build_installed_objects(installation)
-    return by_name([one for one in objects if one["kind"] != "Namespace"])
+    return by_name([object_ for object_ in objects if object_["kind"] != "Namespace"])
 
 
 def by_name(objects: list[dict[str, Any]]) -> Objects:
     named = {
-        (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]): normalised(one)
-        for one in objects
-        if "helm.sh/hook" not in one["metadata"].get("annotations", {})
+        (
+            object_["kind"],
+            object_["metadata"].get("namespace"),
+            object_["metadata"]["name"],
+        ): normalised(object_)
+        for object_ in objects
+        if "helm.sh/hook" not in object_["metadata"].get("annotations", {})
     }
     assert len(named) >= len(objects) - 20
     return named
@@ -47,10 +51,10 @@ def normalised(value: Any, key: str = "") -> Any:
     """Parse YAML within texts, sort lists whose order means nothing, and leave out what is empty."""
     match value:
         case dict():
-            inner = {name: normalised(one, name) for name, one in value.items()}
-            return {name: one for name, one in inner.items() if one not in ({}, [], None, "")}
+            inner = {name: normalised(item, name) for name, item in value.items()}
+            return {name: item for name, item in inner.items() if item not in ({}, [], None, "")}
         case list():
-            items = [normalised(one) for one in value]
+            items = [normalised(item) for item in value]
             return sorted(items, key=json.dumps) if key in {"resourceNames", "rules"} else items
         case str() if "\n" in value and key.endswith(".yaml"):
             return yaml.safe_load(value)
@@ -63,8 +67,8 @@ def test_chart_makes_the_objects_of_render_all(any_offline_helm: Helm, name: str
     helm = by_name(any_offline_helm.template(FLIPS[name], namespace=NAMESPACE))
     ours = rendered_by_us(FLIPS[name])
     assert helm.keys() == ours.keys()
-    for key, one in ours.items():
-        assert helm[key] == one
+    for key, item in ours.items():
+        assert helm[key] == item
 
 
 def test_comparison_sees_a_difference(offline_helm: Helm):
@@ -81,9 +85,9 @@ def test_chart_is_good_to_lint(offline_helm: Helm):
 def test_scheduler_has_the_version_of_the_cluster(offline_helm: Helm, version: str):
     objects = offline_helm.template({}, namespace=NAMESPACE, kube_version=version)
     images = [
-        one["spec"]["template"]["spec"]["containers"][0]["image"]
-        for one in objects
-        if one["kind"] == "Deployment"
+        object_["spec"]["template"]["spec"]["containers"][0]["image"]
+        for object_ in objects
+        if object_["kind"] == "Deployment"
     ]
     assert "registry.k8s.io/kube-scheduler:v1.34.2" in images
 

@@ -34,8 +34,8 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_committed_bundle_is_what_its_sources_make(web: Path, tmp_path: Path):
     call(web, "node", "build.mjs", str(tmp_path))
-    made = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
-    committed = {one.name: one.read_bytes() for one in STATIC.iterdir()}
+    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    committed = {path.name: path.read_bytes() for path in STATIC.iterdir()}
     assert made.keys() == committed.keys()
     assert [name for name in made if made[name] != committed[name]] == [], "run `make console`"
 

@@ -83,7 +83,7 @@ class _Ends:
         selector = f"spec.nodeName={node}"
         for pod in (await self._api.get("/api/v1/pods", fieldSelector=selector))["items"]:
             metadata = pod["metadata"]
-            if any(one["kind"] == "DaemonSet" for one in metadata.get("ownerReferences") or []):
+            if any(item["kind"] == "DaemonSet" for item in metadata.get("ownerReferences") or []):
                 path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
                 with contextlib.suppress(client.ApiRefusedError):
                     await self._api.delete(path, options={"gracePeriodSeconds": 0})

@@ -82,4 +82,4 @@ class Helm:
             *("--kube-version", kube_version),
             values=values,
         )
-        return [one for one in yaml.safe_load_all(done.stdout) if one]
+        return [item for item in yaml.safe_load_all(done.stdout) if item]

@@ -80,10 +80,10 @@ def _instance_types() -> "list[JsonObject]":
     """Return the instance types as the file has them that Karpenter's kwok provider reads."""
     return [
         {
-            "name": one.name,
+            "name": item.name,
             "architecture": "amd64",
             "operatingSystems": ["linux"],
-            "resources": dict(one.resources),
+            "resources": dict(item.resources),
             "offerings": [
                 {
                     "Price": offering.price_milli / 1000,
@@ -92,10 +92,10 @@ def _instance_types() -> "list[JsonObject]":
                         a_requirement(key, value) for key, value in offering.labels.items()
                     ],
                 }
-                for offering in one.offerings
+                for offering in item.offerings
             ],
         }
-        for one in INSTANCE_TYPES
+        for item in INSTANCE_TYPES
     ]
 
 
@@ -109,7 +109,7 @@ async def install_definitions(kubectl: "kubectls.Kubectl", folder: "Path") -> No
 async def claims_of(api: "client.ApiClient", *node_pools: str) -> "list[JsonObject]":
     """Return the NodeClaims of these NodePools."""
     found = (await api.get(CLAIMS))["items"]
-    return [one for one in found if one["metadata"]["labels"].get(NODE_POOL_LABEL) in node_pools]
+    return [item for item in found if item["metadata"]["labels"].get(NODE_POOL_LABEL) in node_pools]
 
 
 def a_node_class(name: str, *, registration_delay: str = "0s") -> "JsonObject":

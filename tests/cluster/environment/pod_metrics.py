@@ -21,7 +21,9 @@ async def pod_metrics(api: "ApiClient", *namespaces: str) -> "AsyncIterator[dict
 
     async def answer(_: web.Request) -> web.Response:
         found = [
-            pod for one in namespaces for pod in (await api.get(pods.collection(one)))["items"]
+            pod
+            for namespace in namespaces
+            for pod in (await api.get(pods.collection(namespace)))["items"]
         ]
         return web.Response(text="".join(line for pod in found for line in _lines(pod)))
 
@@ -45,13 +47,13 @@ def _lines(pod: "JsonObject") -> list[str]:
     metadata, spec = pod["metadata"], pod["spec"]
     labels = f'namespace="{metadata["namespace"]}",pod="{metadata["name"]}",uid="{metadata["uid"]}"'
     lines = [f'kube_pod_status_phase{{{labels},phase="{pod["status"]["phase"]}"}} 1\n']
-    for one in spec["containers"]:
-        for resource, amount in one["resources"].get("limits", {}).items():
+    for container in spec["containers"]:
+        for resource, amount in container["resources"].get("limits", {}).items():
             if "/" not in resource:
                 continue  # `1k` of CPU is a number to kube-state-metrics, which knows quantities
             named = re.sub(r"\W", "_", resource)
             lines.append(
-                f'kube_pod_container_resource_requests{{{labels},container="{one["name"]}",'
+                f'kube_pod_container_resource_requests{{{labels},container="{container["name"]}",'
                 f'node="{spec.get("nodeName", "")}",resource="{named}",unit="integer"}} {amount}\n'
             )
     return lines

@@ -134,7 +134,7 @@ async def report_end(api: client.ApiClient, pod: "JsonObject", phase: str) -> No
     path = f"{collection(metadata['namespace'])}/{metadata['name']}"
     shown = pod.get("status", {}).get("containerStatuses", [])
     terminated = {"ready": False, "started": False, "state": {"terminated": {"exitCode": 0}}}
-    status = {"phase": phase, "containerStatuses": [one | terminated for one in shown]}
+    status = {"phase": phase, "containerStatuses": [item | terminated for item in shown]}
     await api.as_node(pod["spec"]["nodeName"]).patch(f"{path}/status", {"status": status})
 
 

@@ -85,7 +85,9 @@ class Prometheus:
         ):
             document = await answer.json()
         assert document["status"] == "success", document
-        return [{**one["metric"], "": float(one["value"][1])} for one in document["data"]["result"]]
+        return [
+            {**item["metric"], "": float(item["value"][1])} for item in document["data"]["result"]
+        ]
 
     async def has_values(self, expression: str, *, since: float, until: float) -> bool:
         """Say whether an expression had a number at any time between, looked at each second; NaN is none."""
@@ -97,7 +99,7 @@ class Prometheus:
             document = await answer.json()
         assert document["status"] == "success", (expression, document)
         return any(
-            value != "NaN" for one in document["data"]["result"] for _, value in one["values"]
+            value != "NaN" for item in document["data"]["result"] for _, value in item["values"]
         )
 
     async def targets(self) -> list[dict[str, Any]]:
@@ -131,15 +133,15 @@ async def selected_targets(
             "targets": [f"{address}:{port['port']}"],
             "labels": {
                 "namespace": namespace,
-                "service": one["metadata"]["labels"]["kubernetes.io/service-name"],
+                "service": item["metadata"]["labels"]["kubernetes.io/service-name"],
                 "endpoint": endpoint["port"],
                 "pod": found.get("targetRef", {}).get("name", ""),
             },
         }
-        for one in slices["items"]
-        for port in one.get("ports") or ()
+        for item in slices["items"]
+        for port in item.get("ports") or ()
         if port.get("name") == endpoint["port"]
-        for found in one.get("endpoints") or ()
+        for found in item.get("endpoints") or ()
         for address in found["addresses"]
     ]
 

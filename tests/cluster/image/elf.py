@@ -50,7 +50,7 @@ def read(content: bytes) -> Elf | None:
 
 
 def _of(segments: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    return [one for one in segments if one[0] == _PT_LOAD]
+    return [segment for segment in segments if segment[0] == _PT_LOAD]
 
 
 def _text(content: bytes, at: int) -> str:

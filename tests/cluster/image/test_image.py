@@ -56,7 +56,7 @@ class Image:
     bill: dict[str, Any]
 
     def files(self, layer: int) -> set[str]:
-        return {one.name for one in self.layers[layer] if not one.isdir()}
+        return {item.name for item in self.layers[layer] if not item.isdir()}
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +80,7 @@ def packages() -> list[str]:
 def built(source: Path, directory: Path) -> Path:
     out = directory / "image.tar"
     options = [f"--cache={CACHE}", f"--project={source}", f"--revision={REVISION}"]
-    architectures = [f"--architecture={one}" for one in debian.ARCHITECTURES]
+    architectures = [f"--architecture={item}" for item in debian.ARCHITECTURES]
     subprocess.run(
         [sys.executable, "-m", "image.build", str(out), *options, *architectures],
         cwd=ROOT / "packaging",
@@ -109,27 +109,27 @@ def images(
     """The images by their architecture."""
     with tarfile.open(archive) as files:
         return {
-            one["platform"]["architecture"]: laid_out(
-                files, one, archive, tmp_path_factory.mktemp("root")
+            manifest["platform"]["architecture"]: laid_out(
+                files, manifest, archive, tmp_path_factory.mktemp("root")
             )
-            for one in index["manifests"]
+            for manifest in index["manifests"]
         }
 
 
 def laid_out(files: tarfile.TarFile, described: dict[str, Any], archive: Path, into: Path) -> Image:
     architecture = described["platform"]["architecture"]
     manifest = json.loads(blob(files, described))
-    contents = [blob(files, one) for one in manifest["layers"]]
-    layers = tuple(tarfile.open(fileobj=io.BytesIO(one)) for one in contents)  # noqa: SIM115  # memory
-    for one in layers:
-        one.extractall(into, filter="fully_trusted")
+    contents = [blob(files, layer) for layer in manifest["layers"]]
+    layers = tuple(tarfile.open(fileobj=io.BytesIO(content)) for content in contents)  # noqa: SIM115  # memory
+    for layer in layers:
+        layer.extractall(into, filter="fully_trusted")
     into.chmod(0o755)
     return Image(
         architecture,
         manifest,
         json.loads(blob(files, manifest["config"])),
         layers,
-        sum(len(one) for one in contents),
+        sum(len(content) for content in contents),
         into,
         json.loads(archive.with_name(f"image.{architecture}.cdx.json").read_text()),
     )
@@ -177,7 +177,7 @@ def run(root: Path, configuration: dict[str, Any]):
     """Run a program in the root as the image says, without a network or a process table."""
     if os.geteuid() != 0:
         pytest.fail("needs root for chroot: run as root, or deselect tests/cluster/image")
-    environ = dict(one.split("=", 1) for one in configuration["config"]["Env"])
+    environ = dict(item.split("=", 1) for item in configuration["config"]["Env"])
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
         user = configuration["config"]["User"]
@@ -195,7 +195,7 @@ def run(root: Path, configuration: dict[str, Any]):
 
 def test_it_is_the_same_when_it_is_built_again(archive: Path, source: Path, tmp_path: Path):
     again = built(source, tmp_path)
-    names = [archive.name, *(f"image.{one}.cdx.json" for one in debian.ARCHITECTURES)]
+    names = [archive.name, *(f"image.{item}.cdx.json" for item in debian.ARCHITECTURES)]
     equal, *others = filecmp.cmpfiles(archive.parent, again.parent, names, shallow=False)
     assert (sorted(equal), others) == (sorted(names), [[], []])
 
@@ -203,9 +203,9 @@ def test_it_is_the_same_when_it_is_built_again(archive: Path, source: Path, tmp_
 def test_a_runtime_finds_the_image_of_its_architecture(
     index: dict[str, Any], images: dict[str, Image]
 ):
-    assert [one["platform"]["architecture"] for one in index["manifests"]] == ["amd64", "arm64"]
-    assert all(one.configuration["architecture"] == name for name, one in images.items())
-    ours = {one.manifest["layers"][-1]["digest"] for one in images.values()}
+    assert [item["platform"]["architecture"] for item in index["manifests"]] == ["amd64", "arm64"]
+    assert all(item.configuration["architecture"] == name for name, item in images.items())
+    ours = {item.manifest["layers"][-1]["digest"] for item in images.values()}
     assert len(ours) == 1
 
 
@@ -246,15 +246,15 @@ def test_it_has_no_code_that_only_tests_or_shows(image: Image):
 
 def test_every_library_is_of_the_architecture_and_finds_those_that_it_needs(image: Image):
     libraries = {
-        one.name: found
+        item.name: found
         for layer in image.layers
-        for one in layer
-        if one.isfile() and (found := elf.read(read(layer, one.name))) is not None
+        for item in layer
+        if item.isfile() and (found := elf.read(read(layer, item.name))) is not None
     }
     assert len(libraries) > 60
-    assert {one.machine for one in libraries.values()} == {image.architecture}
+    assert {library.machine for library in libraries.values()} == {image.architecture}
     there = {name.rpartition("/")[2] for name in image.files(0) | image.files(1)}
-    missing = {name: set(one.needed) - there for name, one in libraries.items()}
+    missing = {name: set(item.needed) - there for name, item in libraries.items()}
     assert {name: which for name, which in missing.items() if which} == {}
 
 
@@ -296,7 +296,7 @@ def test_everything_is_compiled_and_nothing_is_compiled_again(run):
 
 
 def test_there_is_no_shell_and_nothing_of_the_machine_that_built(root: Path, source: Path):
-    programs = {one.name for place in ("bin", "sbin") for one in (root / "usr" / place).iterdir()}
+    programs = {path.name for place in ("bin", "sbin") for path in (root / "usr" / place).iterdir()}
     assert programs == {"python3", "python3.11"}
     found = subprocess.run(
         ["grep", "-rlF", "-e", str(ROOT), "-e", str(source.parent), root],
@@ -326,24 +326,24 @@ def test_scanners_find_what_it_is_made_of(image: Image):
 def listed(image: Image, kind: str) -> dict[str, str]:
     """The versions of the components of a kind, by their names."""
     return {
-        one["name"]: one["version"]
-        for one in image.bill["components"]
-        if one.get("purl", "").startswith(f"pkg:{kind}/")
+        component["name"]: component["version"]
+        for component in image.bill["components"]
+        if component.get("purl", "").startswith(f"pkg:{kind}/")
     }
 
 
 def test_every_file_is_of_a_debian_package_that_is_listed(image: Image):
     archives = [
-        one
+        path
         for name, version in listed(image, "deb").items()
-        for one in (CACHE / "debian/packages").glob(f"{name}_{version.replace(':', '%3a')}_*.deb")
-        if one.stem.endswith((f"_{image.architecture}", "_all"))
+        for path in (CACHE / "debian/packages").glob(f"{name}_{version.replace(':', '%3a')}_*.deb")
+        if path.stem.endswith((f"_{image.architecture}", "_all"))
     ]
     assert len(archives) == len(debian.PACKAGES)
     packed: set[str] = set()
-    for one in archives:
+    for item in archives:
         content = subprocess.run(
-            ["dpkg-deb", "--fsys-tarfile", one], capture_output=True, check=True
+            ["dpkg-deb", "--fsys-tarfile", item], capture_output=True, check=True
         ).stdout
         with tarfile.open(fileobj=io.BytesIO(content)) as files:
             # /lib is a link to /usr/lib in the image, and a directory in some packages.
@@ -367,14 +367,14 @@ def test_every_library_is_of_a_wheel_that_is_listed(image: Image):
         for file in importlib.metadata.distribution(name).files or ()
     }
     found = {name.removeprefix(f"{SITE}/").split("/")[0] for name in image.files(1)}
-    assert {one.partition(".cpython-")[0] for one in found} - {"__pycache__"} <= expected
+    assert {item.partition(".cpython-")[0] for item in found} - {"__pycache__"} <= expected
     locked = {
-        one["name"]: importlib.metadata.version(one["name"])
-        for one in image.bill["components"]
-        if one["name"] in wheels
+        component["name"]: importlib.metadata.version(component["name"])
+        for component in image.bill["components"]
+        if component["name"] in wheels
     }
     assert wheels == locked
-    described = {one.partition("-")[0] for one in found if one.endswith(".dist-info")}
+    described = {item.partition("-")[0] for item in found if item.endswith(".dist-info")}
     assert len(described) == len(wheels)
 
 
@@ -382,11 +382,15 @@ def test_the_list_is_of_this_image_and_names_the_program(
     image: Image, index: dict[str, Any], configuration: dict[str, Any]
 ):
     (described,) = (
-        one for one in index["manifests"] if one["platform"]["architecture"] == image.architecture
+        manifest
+        for manifest in index["manifests"]
+        if manifest["platform"]["architecture"] == image.architecture
     )
     about = image.bill["metadata"]
     digest = described["digest"].replace(":", "%3A")
     assert f"@{digest}?arch={image.architecture}" in about["component"]["purl"]
     assert about["timestamp"] == CREATED
-    (program,) = (one for one in image.bill["components"] if one["type"] == "application")
+    (program,) = (
+        component for component in image.bill["components"] if component["type"] == "application"
+    )
     assert program["version"] == configuration["config"]["Labels"][f"{LABELS}version"]

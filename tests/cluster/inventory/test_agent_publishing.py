@@ -197,7 +197,7 @@ async def test_the_condition_stands_beside_others(agent: Publishing):
     problems.set("driver", AgentDegraded.DRIVER_HANGS, "no answer")
     assert await condition.settle()
     found: dict[str, Any] = await client.get(GPU_NODE_INVENTORIES, dict, agent.node)
-    shown = {one["type"]: one["reason"] for one in found["status"]["conditions"]}
+    shown = {item["type"]: item["reason"] for item in found["status"]["conditions"]}
     assert shown == {"InfraDegraded": "Fine", "AgentDegraded": "DriverHangs"}
     again = DegradedConditionWriter(client, problems, SystemClock(), node=agent.node)
     assert not await again.settle()

@@ -188,7 +188,7 @@ async def test_devices_are_made_once_and_a_settled_node_costs_no_write(site: Sit
     first, second = ours(await site.caches.gpus(), site.node)
     assert first.status.uuid == uuid_of(site.node, 0)
     assert first.status.product == "NVIDIA-H200"
-    assert [one.peer for one in first.status.links] == [second.status.inventory_id]
+    assert [link.peer for link in first.status.links] == [second.status.inventory_id]
     assert condition(first, "Stale")[:2] == ("False", "Fresh")
     inventory = await site.caches.inventory(site.node)
     assert inventory.status.devices == [first.name, second.name]
@@ -249,4 +249,4 @@ async def test_garbage_collector_leaves_the_devices_of_a_node_that_is_made_again
     await until_gone(api, f"{maps}/{site.node}")
     assert await site.settle() == 0
     after = ours(await site.caches.gpus(), site.node)
-    assert [one.metadata.uid for one in after] == [one.metadata.uid for one in before]
+    assert [item.metadata.uid for item in after] == [item.metadata.uid for item in before]

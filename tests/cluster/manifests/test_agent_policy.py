@@ -125,7 +125,11 @@ async def write_inventory(api: client.ApiClient, node: str) -> Any:
 def discovery_rbac(namespace: str) -> list[dict[str, Any]]:
     """Return account and role of gpu-feature-discovery in the namespace, as its operand has them."""
     objects = gfd.STATE.objects(replace(ALL_ON, namespace=namespace), ServedKinds())
-    return [one for one in objects if one["kind"] in {"ServiceAccount", "Role", "RoleBinding"}]
+    return [
+        object_
+        for object_ in objects
+        if object_["kind"] in {"ServiceAccount", "Role", "RoleBinding"}
+    ]
 
 
 @contextlib.contextmanager
@@ -256,7 +260,7 @@ async def test_an_agent_reports_processes_and_takes_them_back(site: Site, log_in
 
     processes = [{"command": "nvtop", "pid": 70}, {"command": "python3", "uid": "u", "pod": "p"}]
     told = await report(driverProcesses=processes, driverProcessesOmitted=3)
-    assert [one["command"] for one in told["driverProcesses"]] == ["nvtop", "python3"]
+    assert [process["command"] for process in told["driverProcesses"]] == ["nvtop", "python3"]
     told = await report()
     assert "driverProcesses" not in told
     assert told.get("driverProcessesOmitted", 0) == 0

@@ -51,7 +51,7 @@ def example(schema: Json) -> Any:
     """Return a value with every field of a schema."""
     match schema.get("type"):
         case "object" if "properties" in schema:
-            return {key: example(one) for key, one in schema["properties"].items()}
+            return {key: example(item) for key, item in schema["properties"].items()}
         case "object":
             return {"example.com/key": "value"} if "additionalProperties" in schema else {}
         case "array":
@@ -118,19 +118,19 @@ def objects() -> Iterator[tuple[str, Json]]:
 
 def leaves(value: Any, at: str = "") -> Iterator[str]:
     if isinstance(value, dict):
-        for key, one in value.items():
-            yield from leaves(one, f"{at}.{key}")
+        for key, item in value.items():
+            yield from leaves(item, f"{at}.{key}")
     elif isinstance(value, list):
-        for one in value:
-            yield from leaves(one, f"{at}[]")
+        for item in value:
+            yield from leaves(item, f"{at}[]")
     else:
         yield at
 
 
 def schema_leaves(schema: Json, at: str = "") -> Iterator[str]:
     if "properties" in schema:
-        for key, one in schema["properties"].items():
-            yield from schema_leaves(one, f"{at}.{key}")
+        for key, item in schema["properties"].items():
+            yield from schema_leaves(item, f"{at}.{key}")
     elif schema.get("type") == "array":
         yield from schema_leaves(schema["items"], f"{at}[]")
     elif schema.get("type") != "object":
@@ -142,8 +142,10 @@ def lost(before: Any, after: Any, at: str = "") -> list[str]:
     if isinstance(before, dict) and isinstance(after, dict):
         return [
             place
-            for key, one in before.items()
-            for place in (lost(one, after[key], f"{at}.{key}") if key in after else [f"{at}.{key}"])
+            for key, item in before.items()
+            for place in (
+                lost(item, after[key], f"{at}.{key}") if key in after else [f"{at}.{key}"]
+            )
         ]
     return [] if before == after else [at]
 
@@ -171,7 +173,9 @@ async def apply(kubectl, api: client.ApiClient, crds: list[Json]) -> None:
         served = (await api.get("/openapi/v3/apis/gpu.deckhouse.io/v1alpha1"))["components"]
         for crd in crds:
             kind = crd["spec"]["names"]["kind"]
-            (schema,) = (one for key, one in served["schemas"].items() if key.endswith(f".{kind}"))
+            (schema,) = (
+                item for key, item in served["schemas"].items() if key.endswith(f".{kind}")
+            )
             for part in ("spec", "status"):
                 wanted = schema_of(crd)["properties"].get(part, {}).get("properties", {})
                 shown = schema["properties"].get(part, {}).get("properties", {})

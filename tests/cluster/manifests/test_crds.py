@@ -84,7 +84,11 @@ async def test_category_lists_the_kinds_of_users(api, kubectl, pools):
     listed = (await kubectl("get", "gpu", "-o", "name")).stdout
     assert "gpupool.gpu.deckhouse.io/train" in listed
     found = await api.get("/apis/gpu.deckhouse.io/v1alpha1")
-    in_category = {one["kind"] for one in found["resources"] if "gpu" in one.get("categories", ())}
+    in_category = {
+        resource["kind"]
+        for resource in found["resources"]
+        if "gpu" in resource.get("categories", ())
+    }
     assert in_category == {"GPUPool", "GPUDevice", "GPUNodeInventory"}
 
 

@@ -135,7 +135,7 @@ async def test_the_agent_serves_its_node_and_no_other(
     async def offered(*expected: str) -> None:
         async def is_so() -> bool:
             found = kubelet.devices.get(RESOURCE, ())
-            return tuple(one.ID for one in found) == expected
+            return tuple(item.ID for item in found) == expected
 
         await polling.eventually(is_so, what=f"{expected} offered to kubelet")
 
@@ -162,7 +162,7 @@ async def test_the_agent_publishes_what_it_finds_under_its_nodes_name(
     assert device["attributes"][AgentDevice.ADDRESS] == ADDRESS
     (owner,) = feature["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("Node", nodes[0])
-    assert [one["metadata"]["name"] for one in (await api.get(path))["items"]] == [
+    assert [item["metadata"]["name"] for item in (await api.get(path))["items"]] == [
         feature["metadata"]["name"]
     ]
     assert "Forbidden" not in agent.logs()

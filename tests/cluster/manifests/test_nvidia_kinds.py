@@ -63,7 +63,7 @@ def kinds(kubectl: "Kubectl") -> "Iterator[None]":
     asyncio.run(apply)
     asyncio.run(definitions.until_served(kubectl, found))
     yield
-    names = [f"crd/{one['metadata']['name']}" for one in found]
+    names = [f"crd/{item['metadata']['name']}" for item in found]
     asyncio.run(kubectl("delete", "--wait=false", *names))
 
 
@@ -159,14 +159,14 @@ async def test_status_is_judged_as_the_published_definition_judges_it(api, both)
     verdicts = set()
     for body in published_objects(both, seed=SEED + 2, count=OBJECTS // 3):
         status = {"status": body.get("status", {"state": "ready"})}
-        for one in (status, rng.choice(list(damages(schema, status))).applied(status)):
-            theirs = await changed(api, THEIRS[both], one, "/status")
-            ours = await changed(api, OURS[both], one, "/status")
+        for item in (status, rng.choice(list(damages(schema, status))).applied(status)):
+            theirs = await changed(api, THEIRS[both], item, "/status")
+            ours = await changed(api, OURS[both], item, "/status")
             verdicts.add(bool(theirs))
             if theirs:
                 assert ours, theirs
                 continue
-            broken = [rule.text for rule in RULES if rule.is_broken({"kind": both, **one})]
+            broken = [rule.text for rule in RULES if rule.is_broken({"kind": both, **item})]
             assert [rule.text for rule in RULES if rule.says(ours)] == broken
             assert bool(ours) == bool(broken), ours
     assert verdicts == {True, False}

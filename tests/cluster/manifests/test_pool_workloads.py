@@ -62,13 +62,13 @@ def rendered(namespace: str, name: str = "training", **settings: Any) -> list[Js
         *build_pool_workloads(pool, pool_config(pool, devices), given),
         *build_node_agent(given),
     ]
-    for one in objects:
-        one["metadata"].pop("ownerReferences", None)
+    for object_ in objects:
+        object_["metadata"].pop("ownerReferences", None)
     return objects
 
 
 def daemon_sets(objects: list[Json]) -> list[Json]:
-    return [one for one in objects if one["kind"] == "DaemonSet"]
+    return [object_ for object_ in objects if object_["kind"] == "DaemonSet"]
 
 
 def path_of(body: Json) -> str:
@@ -190,9 +190,9 @@ async def test_plugins_run_on_the_pools_nodes_and_nowhere_else(
     account = {"metadata": {"name": constants.DEVICE_PLUGIN}}
     await api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
     (body,) = (
-        one
-        for one in daemon_sets(rendered(namespace, pool))
-        if one["metadata"]["name"] == plugin_name(a_pool(pool).name)
+        set_
+        for set_ in daemon_sets(rendered(namespace, pool))
+        if set_["metadata"]["name"] == plugin_name(a_pool(pool).name)
     )
     await applied(api, body)
 

@@ -66,7 +66,7 @@ def conditions(*types: str) -> client.JsonObject:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "pod"},
-        "status": {"conditions": [{"type": one, "status": "False"} for one in types]},
+        "status": {"conditions": [{"type": type_, "status": "False"} for type_ in types]},
     }
 
 
@@ -76,7 +76,10 @@ async def test_of_a_pods_conditions_it_writes_one(server, api, pod):
     await server.patch(f"{pod}/status", conditions(UNITS_CONDITION), **by_server)
     await api.patch(f"{pod}/status", conditions(foreign), kind="apply", fieldManager="other")
     written = await server.patch(f"{pod}/status", conditions(UNITS_CONDITION), **by_server)
-    assert {one["type"] for one in written["status"]["conditions"]} >= {foreign, UNITS_CONDITION}
+    assert {condition["type"] for condition in written["status"]["conditions"]} >= {
+        foreign,
+        UNITS_CONDITION,
+    }
     with is_refused("status.nominatedNodeName, and nothing else"):
         await server.patch(f"{pod}/status", conditions(UNITS_CONDITION, "mine"), **by_server)
     with is_refused("status.nominatedNodeName, and nothing else"):
@@ -336,19 +339,19 @@ async def test_of_kube_schedulers_deployment_it_writes_one_annotation_of_the_pod
 @pytest.mark.parametrize("settings", [WorkloadSettings(image=IMAGE)])
 async def test_it_writes_what_pools_run(settings, server):
     objects = objects_of(a_pool("training"), settings=settings)
-    assert {one["kind"] for one in objects} == {"ConfigMap", "DaemonSet"}
-    for one in objects:
-        path = DAEMON_SETS if one["kind"] == "DaemonSet" else f"{HOME}/configmaps"
-        one["metadata"].pop("ownerReferences", None)
-        await server.create(path, one)
-        await server.delete(f"{path}/{one['metadata']['name']}")
+    assert {object_["kind"] for object_ in objects} == {"ConfigMap", "DaemonSet"}
+    for object_ in objects:
+        path = DAEMON_SETS if object_["kind"] == "DaemonSet" else f"{HOME}/configmaps"
+        object_["metadata"].pop("ownerReferences", None)
+        await server.create(path, object_)
+        await server.delete(f"{path}/{object_['metadata']['name']}")
 
 
 async def test_it_writes_no_other_workload(server, api):
     (daemon_set,) = (
-        one
-        for one in objects_of(a_pool("training"), settings=WorkloadSettings(image=IMAGE))
-        if one["kind"] == "DaemonSet"
+        object_
+        for object_ in objects_of(a_pool("training"), settings=WorkloadSettings(image=IMAGE))
+        if object_["kind"] == "DaemonSet"
     )
     daemon_set["metadata"].pop("ownerReferences", None)
     spec = daemon_set["spec"]["template"]["spec"]

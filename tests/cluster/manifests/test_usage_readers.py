@@ -54,8 +54,8 @@ async def test_rights_of_a_real_token_decide(
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     await api.create(accounts, {"metadata": {"name": reader}})
     rules = [
-        {"apiGroups": [one.group], "resources": [*one.resources], "verbs": [*one.verbs]}
-        for one in RBAC
+        {"apiGroups": [item.group], "resources": [*item.resources], "verbs": [*item.verbs]}
+        for item in RBAC
     ]
     await api.create(ROLES, {"metadata": {"name": "usage-reviewer"}, "rules": rules})
     await bind(api, "usage-reviewer", namespace, constants.SERVICE_ACCOUNT)

@@ -137,7 +137,7 @@ async def test_a_taint_that_evicts_is_asked_about_where_it_is_ours(
 
     async def asks_us(writer: client.ApiClient, *effects: str) -> bool:
         webhooks.calls.clear()
-        taints = [{"key": f"example.test/{one}", "effect": one} for one in effects]
+        taints = [{"key": f"example.test/{effect}", "effect": effect} for effect in effects]
         await writer.patch(node, {"spec": {"taints": taints}})
         return constants.VALIDATE_NODES_PATH in webhooks.paths()
 

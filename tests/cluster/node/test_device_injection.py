@@ -80,10 +80,10 @@ class _Plugin:
             container_responses=[
                 ContainerAllocateResponse(
                     cdi_devices=[
-                        CDIDevice(name=f"{self.resource}={unit}") for unit in one.devices_ids
+                        CDIDevice(name=f"{self.resource}={unit}") for unit in item.devices_ids
                     ]
                 )
-                for one in request.container_requests
+                for item in request.container_requests
             ]
         )
 

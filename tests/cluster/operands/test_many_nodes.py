@@ -41,7 +41,7 @@ INVENTORIES = f"{API}/gpunodeinventories"
 EVENTS = "/apis/events.k8s.io/v1/events"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 OPERANDS = ("gpu-dcgm", "gpu-dcgm-exporter", "gpu-feature-discovery", "gpu-node-validator")
-PLURALS = frozenset(one.plural for one in RESOURCES.values())
+PLURALS = frozenset(item.plural for item in RESOURCES.values())
 STOCK = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -141,7 +141,7 @@ async def label(api: ApiClient, names: Iterable[str]) -> None:
 async def until_present(api: ApiClient, names: Iterable[str], *, within: float) -> None:
     async def are_present() -> bool:
         listed = await api.get(nodes.NODES, labelSelector=PRESENT_LABEL)
-        missing = set(names) - {one["metadata"]["name"] for one in listed["items"]}
+        missing = set(names) - {item["metadata"]["name"] for item in listed["items"]}
         assert not missing, f"{len(missing)} nodes without {PRESENT_LABEL}"
         return True
 
@@ -155,7 +155,7 @@ async def until_at_rest(audit: AuditLog) -> None:
         mark = await audit.mark()
         await asyncio.sleep(3)
         written = await audit.writes(mark, user=SERVER_USER)
-        moving = Counter(one.resource for one in written if one.resource != "leases")
+        moving = Counter(item.resource for item in written if item.resource != "leases")
         assert not moving, f"{moving}"
         return True
 
@@ -165,7 +165,9 @@ async def until_at_rest(audit: AuditLog) -> None:
 async def written(audit: AuditLog, mark: int) -> list[Write]:
     """Return what the server wrote of operands' objects."""
     found = await audit.writes(mark, user=SERVER_USER)
-    return [one for one in found if one.resource in PLURALS and one.namespace in ("", NAMESPACE)]
+    return [
+        item for item in found if item.resource in PLURALS and item.namespace in ("", NAMESPACE)
+    ]
 
 
 async def until_ready(api: ApiClient, fleet: Fleet) -> None:
@@ -184,14 +186,14 @@ async def until_ready(api: ApiClient, fleet: Fleet) -> None:
     # kwok gives its pods no address.
     body = {"status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}}
     paths = [
-        f"/api/v1/namespaces/{NAMESPACE}/pods/{one['metadata']['name']}/status"
-        for one in listed["items"]
+        f"/api/v1/namespaces/{NAMESPACE}/pods/{item['metadata']['name']}/status"
+        for item in listed["items"]
     ]
     await each(paths, lambda path: api.patch(path, body, kind="strategic"))
 
     async def all_ready() -> bool:
         listed = await api.get(INVENTORIES)
-        statuses = {one["metadata"]["name"]: one["status"] for one in listed["items"]}
+        statuses = {item["metadata"]["name"]: item["status"] for item in listed["items"]}
         for name in fleet.running:
             status = statuses[name]
             assert status.get("phase") == "Ready", f"{name}: {status}"
@@ -218,7 +220,7 @@ async def until_reported_idle(api: ApiClient, fleet: Fleet) -> None:
         await heartbeats(api, fleet)
         for reason in ("GPUUnassignedDevice", "GPUNodeWithoutPool"):
             found = (await api.get(EVENTS, fieldSelector=f"reason={reason}"))["items"]
-            regarding = {one["regarding"]["name"] for one in found}
+            regarding = {item["regarding"]["name"] for item in found}
             assert len(regarding) == READY, f"{reason}: {len(regarding)}"
         return True
 
@@ -235,7 +237,7 @@ async def test_a_label_of_a_node_is_followed_by_one_write_of_it(
     await until_present(api, fleet.names, within=WITHIN_S)
     await until_at_rest(audit)
     on_nodes = await audit.writes(mark, user=SERVER_USER, resource="nodes")
-    assert Counter(one.name for one in on_nodes) == Counter(fleet.names)
+    assert Counter(node.name for node in on_nodes) == Counter(fleet.names)
 
 
 async def test_quiet_nodes_with_all_operands_cost_leases_and_heartbeats(
@@ -261,7 +263,7 @@ async def test_quiet_nodes_with_all_operands_cost_leases_and_heartbeats(
         await asyncio.sleep(AGENT_HEARTBEAT_S)
         await heartbeats(api, fleet)
     found = await audit.writes(mark, user=SERVER_USER)
-    rest = Counter((one.resource, one.name) for one in found if one.resource != "leases")
+    rest = Counter((item.resource, item.name) for item in found if item.resource != "leases")
     # The exporters' heartbeats: once in ten minutes.
     allowed = {("gpunodeinventories/status", name) for name in fleet.running} if is_long else set()
     assert rest.keys() <= allowed, f"{rest}"
@@ -282,7 +284,7 @@ async def test_a_setting_is_one_write_of_the_object_that_has_it(
     await polling.eventually(is_right, what="the setting", within=WITHIN_S)
     await until_at_rest(audit)
     writes = await written(audit, mark)
-    assert [(one.verb, one.name) for one in writes] == [("patch", "gpu-feature-discovery")]
+    assert [(write.verb, write.name) for write in writes] == [("patch", "gpu-feature-discovery")]
 
 
 async def test_a_switch_is_one_write_an_object(fleet: Fleet, api: ApiClient, audit: AuditLog):
@@ -297,7 +299,7 @@ async def test_a_switch_is_one_write_an_object(fleet: Fleet, api: ApiClient, aud
 
     await polling.eventually(is_gone, what="no object of the operand", within=WITHIN_S)
     await until_at_rest(audit)
-    deleted = Counter((one.verb, one.resource, one.name) for one in await written(audit, mark))
+    deleted = Counter((item.verb, item.resource, item.name) for item in await written(audit, mark))
     assert deleted == Counter(("delete", plural, name) for plural, name in before)
 
     mark = await audit.mark()
@@ -309,7 +311,7 @@ async def test_a_switch_is_one_write_an_object(fleet: Fleet, api: ApiClient, aud
 
     await polling.eventually(is_back, what="all objects of the operand", within=WITHIN_S)
     await until_at_rest(audit)
-    made = Counter((one.verb, one.resource, one.name) for one in await written(audit, mark))
+    made = Counter((item.verb, item.resource, item.name) for item in await written(audit, mark))
     assert made == Counter(("patch", plural, name) for plural, name in before)
 
 
@@ -326,8 +328,8 @@ async def objects_of(api: ApiClient, operand: str) -> set[tuple[str, str]]:
                 raise
             continue
         found |= {
-            (resource.plural, one["metadata"]["name"])
-            for one in listed["items"]
-            if not one["metadata"].get("deletionTimestamp")
+            (resource.plural, item["metadata"]["name"])
+            for item in listed["items"]
+            if not item["metadata"].get("deletionTimestamp")
         }
     return found

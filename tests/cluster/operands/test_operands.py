@@ -57,13 +57,13 @@ class Operands:
     async def versions(self) -> dict[tuple[str, str], str]:
         live = await read_operands(self.client, self.namespace)
         return {
-            name: f"{one['metadata']['uid']} {one['metadata'].get('generation')}"
-            for name, one in live.objects.items()
+            name: f"{item['metadata']['uid']} {item['metadata'].get('generation')}"
+            for name, item in live.objects.items()
         }
 
     def names(self, settings: BootstrapOperands, *kinds: str) -> set[tuple[str, str]]:
         objects = build_operands(self.of(settings), ServedKinds(kinds=frozenset(kinds)))
-        return {(one["kind"], one["metadata"]["name"]) for one in objects}
+        return {(object_["kind"], object_["metadata"]["name"]) for object_ in objects}
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ async def is_refused_by_policies(operands: Operands, kubectl: Any) -> bool:
     in_cluster = await refusal(operands.client, CLUSTER_ROLE_BINDINGS, a_binding(name))
     kinds = "clusterrole" if in_cluster else "clusterrole,clusterrolebinding"
     await kubectl("delete", kinds, name)
-    return all("denied request" in one for one in (in_namespace, in_cluster))
+    return all("denied request" in item for item in (in_namespace, in_cluster))
 
 
 def a_binding(name: str) -> dict[str, Any]:
@@ -231,9 +231,9 @@ async def test_a_binding_of_another_installation_is_told_with_its_cure(operands:
     """An installation in another namespace was removed with its namespace, which keeps the binding."""
     name = "gpu-node-validator"
     left = next(
-        one
-        for one in build_operands(replace(ALL_ON, namespace="former"), ServedKinds())
-        if (one["kind"], one["metadata"]["name"]) == ("ClusterRoleBinding", name)
+        operand
+        for operand in build_operands(replace(ALL_ON, namespace="former"), ServedKinds())
+        if (operand["kind"], operand["metadata"]["name"]) == ("ClusterRoleBinding", name)
     )
     await kubectl("apply", "-f", "-", stdin=render([left]))
     server = operands.server(ALL_ON)
@@ -292,7 +292,7 @@ async def test_autoscalers_come_and_go_with_their_definition(operands: Operands,
         objects = build_operands(
             operands.of(ALL_ON), ServedKinds(kinds=frozenset({"VerticalPodAutoscaler"}))
         )
-        made = render(one for one in objects if one["kind"] == "VerticalPodAutoscaler")
+        made = render(object_ for object_ in objects if object_["kind"] == "VerticalPodAutoscaler")
         options = ("--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts")
         await kubectl("apply", *options, "-f", "-", stdin=made)
         before = await operands.versions()

@@ -35,7 +35,7 @@ ObjectName = tuple[str, str]
 
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-PLURALS = frozenset(one.plural for one in RESOURCES.values())
+PLURALS = frozenset(item.plural for item in RESOURCES.values())
 WRITTEN = PLURALS | {
     "nodes",
     *(f"{kind}{part}" for kind in ("clusterpolicies", "nvidiadrivers") for part in ("", "/status")),
@@ -124,14 +124,14 @@ class NodeSoftware:
 async def written(software: NodeSoftware, mark: int) -> list[Write]:
     """Return what the server wrote for node software: neither its lease, nor the inventories of nodes, which change while pods come."""
     found = await software.audit.writes(mark, user=SERVER_USER)
-    return [one for one in found if one.resource in WRITTEN]
+    return [item for item in found if item.resource in WRITTEN]
 
 
 async def until_at_rest(software: NodeSoftware) -> None:
     async def is_at_rest() -> bool:
         mark = await software.audit.mark()
         await asyncio.sleep(2)
-        moving = Counter(one.resource for one in await written(software, mark))
+        moving = Counter(item.resource for item in await written(software, mark))
         assert not moving, f"{moving}"
         return True
 
@@ -183,7 +183,7 @@ class Installation:
         file.write_text(yaml.safe_dump(with_image(settings)))
         targets = ("crds", "rbac", "policy")
         rendered = await asyncio.gather(
-            *(GpuSystem.render(one, "--settings", str(file)) for one in targets)
+            *(GpuSystem.render(target, "--settings", str(file)) for target in targets)
         )
         self._manifests = render([node_feature_crd()]) + "".join(rendered)
         await self._kubectl(

@@ -22,10 +22,10 @@ _BOTH = {
 
 def write_schemas(openapi: Mapping[str, Any], folder: Path) -> str:
     """Write a schema a kind into the folder; return where kubeconform is to look for them."""
-    definitions = {name: _strict(name, one) for name, one in openapi["definitions"].items()}
+    definitions = {name: _strict(name, item) for name, item in openapi["definitions"].items()}
     (folder / _DEFINITIONS).write_text(json.dumps({"definitions": definitions}), encoding="utf-8")
-    for name, one in openapi["definitions"].items():
-        for kind in one.get("x-kubernetes-group-version-kind", ()):
+    for name, item in openapi["definitions"].items():
+        for kind in item.get("x-kubernetes-group-version-kind", ()):
             reference = {"$ref": f"{_DEFINITIONS}#/definitions/{name}"}
             (folder / _file_name(kind)).write_text(json.dumps(reference), encoding="utf-8")
     return f"{folder}/{TEMPLATE}"

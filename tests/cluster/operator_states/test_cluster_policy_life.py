@@ -125,22 +125,22 @@ async def objects(api: ApiClient, state: str = "") -> dict[tuple[str, str], Json
         listed = await api.find(path)  # 404: a kind that is not served
         if listed:
             listed = await api.get(path, labelSelector=selector)
-        for one in listed.get("items", ()):
-            found[resource.plural, one["metadata"]["name"]] = one
+        for item in listed.get("items", ()):
+            found[resource.plural, item["metadata"]["name"]] = item
     return found
 
 
 async def daemon_sets(api: ApiClient) -> dict[str, Json]:
     listed = await api.get(DAEMON_SETS, labelSelector=POLICY_STATE_LABEL)
-    return {one["metadata"]["name"]: one for one in listed["items"]}
+    return {item["metadata"]["name"]: item for item in listed["items"]}
 
 
 def driver_systems(found: Iterable[Json]) -> Counter[str]:
     """Return the systems that the drivers' DaemonSets select."""
     return Counter(
-        one["spec"]["template"]["spec"]["nodeSelector"]["gpu.deckhouse.io/node-os"]
-        for one in found
-        if one["metadata"]["labels"][POLICY_STATE_LABEL] == "state-driver"
+        item["spec"]["template"]["spec"]["nodeSelector"]["gpu.deckhouse.io/node-os"]
+        for item in found
+        if item["metadata"]["labels"][POLICY_STATE_LABEL] == "state-driver"
     )
 
 
@@ -150,7 +150,7 @@ def version(one: Json) -> tuple[str, int]:
 
 async def state(api: ApiClient, name: str, path: str = f"{CLUSTER_POLICIES}/{POLICY}") -> Json:
     states = (await api.status(path)).get("states", [])
-    return next((dict(one) for one in states if one["name"] == name), {})
+    return next((dict(item) for item in states if item["name"] == name), {})
 
 
 async def until_state(
@@ -174,7 +174,7 @@ async def until_ready(api: ApiClient, path: str = f"{CLUSTER_POLICIES}/{POLICY}"
     async def is_ready() -> Json:
         found = await api.get(path)
         status: Json = found.get("status", {})
-        shown = {one["type"]: one for one in status.get("conditions", ())}
+        shown = {item["type"]: item for item in status.get("conditions", ())}
         ready, error = shown.get("Ready", {}), shown.get("Error", {})
         assert ready.get("observedGeneration") == found["metadata"]["generation"], f"{shown}"
         assert (ready["status"], ready["reason"]) == ("True", "Reconciled"), f"{shown}"
@@ -239,20 +239,22 @@ async def test_many_nodes_cost_one_write_an_object_and_none_at_rest(
     status = await until_ready(api)
     progress(f"Ready {time.monotonic() - begun:.1f} s after the start of kubectl apply")
     found = await objects(api)
-    assert sum(one.get("objects", 0) for one in status["states"]) == len(found)
-    shown = {one["metadata"]["labels"][POLICY_STATE_LABEL] for one in found.values()}
+    assert sum(item.get("objects", 0) for item in status["states"]) == len(found)
+    shown = {item["metadata"]["labels"][POLICY_STATE_LABEL] for item in found.values()}
     assert shown == CONTAINER_STATES
     await until_at_rest(software)
     writes = await written(software, mark)
-    failed = [one for one in writes if not one.succeeded]
+    failed = [write for write in writes if not write.succeeded]
     # Kubelets change nodes as well: a patch of what has changed since is made again.
-    assert {(one.resource, one.status) for one in failed} <= {("nodes", 409)}, failed
-    writes = [one for one in writes if one.succeeded]
-    of_objects = Counter((one.resource, one.name) for one in writes if one.resource in PLURALS)
+    assert {(item.resource, item.status) for item in failed} <= {("nodes", 409)}, failed
+    writes = [write for write in writes if write.succeeded]
+    of_objects = Counter(
+        (write.resource, write.name) for write in writes if write.resource in PLURALS
+    )
     assert of_objects == Counter(found.keys()), of_objects - Counter(found.keys())
-    of_nodes = Counter(one.name for one in writes if one.resource == "nodes")
+    of_nodes = Counter(write.name for write in writes if write.resource == "nodes")
     assert of_nodes == Counter(software.systems.keys()), of_nodes.most_common(3)
-    rest = Counter(one.resource for one in writes if one.resource not in {*PLURALS, "nodes"})
+    rest = Counter(write.resource for write in writes if write.resource not in {*PLURALS, "nodes"})
     progress(f"{len(found)} objects, {len(of_nodes)} nodes: one write each; besides: {dict(rest)}")
     assert rest.pop("clusterpolicies") == 1  # its finalizer
 
@@ -268,17 +270,17 @@ async def test_the_published_sample_is_ready_with_every_state_listed(
     await put(api, sample("ClusterPolicy")["spec"])
     status = await until_ready(api)
     assert status["namespace"] == NAMESPACE
-    shown = {one["name"]: one for one in status["states"]}
+    shown = {item["name"]: item for item in status["states"]}
     assert list(shown) == list(STATE_NAMES)
-    disabled = {name for name, one in shown.items() if one["state"] == "disabled"}
+    disabled = {name for name, item in shown.items() if item["state"] == "disabled"}
     assert disabled == DISABLED_IN_SAMPLE
-    assert {one["state"] for one in shown.values()} == {"ready", "disabled"}
+    assert {item["state"] for item in shown.values()} == {"ready", "disabled"}
     for name in ("state-driver", "state-container-toolkit", "state-operator-validation"):
         counts = shown[name]["nodesReady"], shown[name]["nodesTotal"]
         assert counts == (RUNNING, RUNNING), f"{shown[name]}"
     listed = await api.get(PODS)
     pods = Counter(
-        one["spec"]["nodeName"] for one in listed["items"] if one["status"]["phase"] == "Running"
+        item["spec"]["nodeName"] for item in listed["items"] if item["status"]["phase"] == "Running"
     )
     assert pods.keys() == set(software.running)
 
@@ -286,7 +288,7 @@ async def test_the_published_sample_is_ready_with_every_state_listed(
 async def test_a_node_of_a_third_system_moves_no_other_daemon_set(
     software: NodeSoftware, api: ApiClient
 ):
-    before = {name: version(one) for name, one in (await daemon_sets(api)).items()}
+    before = {name: version(item) for name, item in (await daemon_sets(api)).items()}
     (node,) = await join(api, "soft-noble", NOBLE, 1, takes_pods=1)
     try:
 
@@ -295,9 +297,9 @@ async def test_a_node_of_a_third_system_moves_no_other_daemon_set(
             assert driver_systems(listed)["ubuntu24.04"] == 1
             listed_pods = await api.get(PODS, fieldSelector=f"spec.nodeName={node}")
             found = {
-                one["metadata"]["ownerReferences"][0]["name"]
-                for one in listed_pods["items"]
-                if one["status"]["phase"] == "Running"
+                item["metadata"]["ownerReferences"][0]["name"]
+                for item in listed_pods["items"]
+                if item["status"]["phase"] == "Running"
             } - before.keys()
             assert len(found) == 1, f"{found}"
             (name,) = found
@@ -305,15 +307,15 @@ async def test_a_node_of_a_third_system_moves_no_other_daemon_set(
 
         driver = await polling.eventually(has_driver, what="the driver's pod")
         await until_ready(api)
-        after = {name: version(one) for name, one in (await daemon_sets(api)).items()}
+        after = {name: version(item) for name, item in (await daemon_sets(api)).items()}
         assert after.pop(driver)[1] == 1
         assert after == before
     finally:
         await nodes.delete_nodes(api, [node])
     # Nobody plays its pods any more, and the collector of such pods takes its time.
     at_once = {"gracePeriodSeconds": 0}
-    for one in (await api.get(PODS, fieldSelector=f"spec.nodeName={node}"))["items"]:
-        await api.delete(f"{PODS}/{one['metadata']['name']}", options=at_once)
+    for item in (await api.get(PODS, fieldSelector=f"spec.nodeName={node}"))["items"]:
+        await api.delete(f"{PODS}/{item['metadata']['name']}", options=at_once)
 
     async def is_gone() -> bool:
         found = await daemon_sets(api)
@@ -321,16 +323,16 @@ async def test_a_node_of_a_third_system_moves_no_other_daemon_set(
         return True
 
     await polling.eventually(is_gone, what=f"{driver} is gone")
-    assert {name: version(one) for name, one in (await daemon_sets(api)).items()} == before
+    assert {name: version(item) for name, item in (await daemon_sets(api)).items()} == before
 
 
 async def driver_pods(api: ApiClient) -> dict[str, str]:
     """Return node -> name of the driver's pod."""
     found = {}
-    for one in (await api.get(PODS))["items"]:
-        owner = one["metadata"]["ownerReferences"][0]["name"]
+    for item in (await api.get(PODS))["items"]:
+        owner = item["metadata"]["ownerReferences"][0]["name"]
         if owner.startswith("nvidia-driver-daemonset"):
-            found[one["spec"]["nodeName"]] = one["metadata"]["name"]
+            found[item["spec"]["nodeName"]] = item["metadata"]["name"]
     return found
 
 
@@ -351,7 +353,7 @@ async def test_a_changed_driver_is_not_ready_until_its_pods_are_replaced(
     async def names_all(kept: set[str]) -> bool:
         found = await state(api, "state-driver")
         message = found.get("message", "")
-        named = {one for one in software.running if f"node {one}: its pod is of an" in message}
+        named = {item for item in software.running if f"node {item}: its pod is of an" in message}
         assert (found["state"], found["reason"]) == ("notReady", "PodsNotReady"), f"{found}"
         assert named == kept, message
         return True
@@ -361,7 +363,7 @@ async def test_a_changed_driver_is_not_ready_until_its_pods_are_replaced(
         every = functools.partial(names_all, kept)
         await polling.eventually(every, what=f"{kept} are named")
         now = await driver_pods(api)
-        assert {one: now[one] for one in kept} == {one: pods[one] for one in kept}
+        assert {item: now[item] for item in kept} == {item: pods[item] for item in kept}
 
     await until_named(first, *others)
     await api.delete(f"{PODS}/{pods[first]}")
@@ -398,7 +400,7 @@ async def test_an_edit_is_put_back_and_told_once(
 
     async def is_told() -> list[Json]:
         listed = await api.get(EVENTS, fieldSelector="reason=GPUOperandRestored")
-        found = [one for one in listed["items"] if one["regarding"]["name"] == name]
+        found = [item for item in listed["items"] if item["regarding"]["name"] == name]
         assert found, "no Event"
         return found
 
@@ -408,8 +410,8 @@ async def test_an_edit_is_put_back_and_told_once(
     assert "series" not in event or event["series"] is None
     await until_ready(api)
     await until_at_rest(software)
-    writes = [one for one in await written(software, mark) if one.resource == "daemonsets"]
-    assert [one.name for one in writes] == [name]
+    writes = [item for item in await written(software, mark) if item.resource == "daemonsets"]
+    assert [write.name for write in writes] == [name]
 
 
 async def test_a_state_that_is_off_leaves_nothing_and_takes_no_object_of_another(
@@ -458,12 +460,12 @@ async def test_a_second_policy_is_ignored(software: NodeSoftware, api: ApiClient
         return status
 
     status = await polling.eventually(is_ignored, what="it is ignored")
-    (error,) = [one for one in status["conditions"] if one["type"] == "Error"]
+    (error,) = [condition for condition in status["conditions"] if condition["type"] == "Error"]
     assert error["status"] == "True"
     assert POLICY in error["message"]
     await kubectl("delete", "clusterpolicy", second)
     await until_at_rest(software)
-    writes = Counter((one.resource, one.name) for one in await written(software, mark))
+    writes = Counter((item.resource, item.name) for item in await written(software, mark))
     assert writes.keys() == {("clusterpolicies/status", second)}
 
 
@@ -490,8 +492,8 @@ async def test_a_service_monitor_comes_with_its_kind(
     await polling.eventually(is_there, what="the ServiceMonitor")
     await until_ready(api)
     after = await objects(api)
-    assert {name: version(one) for name, one in after.items() if name[0] == "daemonsets"} == {
-        name: version(one) for name, one in before.items() if name[0] == "daemonsets"
+    assert {name: version(item) for name, item in after.items() if name[0] == "daemonsets"} == {
+        name: version(item) for name, item in before.items() if name[0] == "daemonsets"
     }
 
 
@@ -529,21 +531,21 @@ async def test_two_drivers_that_select_one_node_change_nothing(
         | {"nodeSelector": {"feature.node.kubernetes.io/system-os_release.ID": "rhel"}},
     }
     await kubectl.apply_yaml(second)
-    for one in (path, f"{NVIDIA_DRIVERS}/second"):
+    for item in (path, f"{NVIDIA_DRIVERS}/second"):
 
-        async def conflicts(one: str = one) -> str:
-            error = (await api.conditions(one)).get("Error", {})
+        async def conflicts(item: str = item) -> str:
+            error = (await api.conditions(item)).get("Error", {})
             assert (error.get("status"), error.get("reason")) == (
                 "True",
                 "ConflictingNodeSelector",
             ), f"{error}"
             return str(error["message"])
 
-        message = await polling.eventually(conflicts, what=f"{one} conflicts")
+        message = await polling.eventually(conflicts, what=f"{item} conflicts")
         assert "nvidiadriver-sample, second" in message
     after = await daemon_sets(api)
-    assert {name: version(one) for name, one in after.items()} == {
-        name: version(one) for name, one in before.items()
+    assert {name: version(item) for name, item in after.items()} == {
+        name: version(item) for name, item in before.items()
     }
     await kubectl("delete", "nvidiadriver", "second")
     await until_ready(api, path)
@@ -560,8 +562,8 @@ async def test_a_deleted_policy_leaves_in_order_and_takes_nothing_of_others(
     others = {"nvidia.com/gpu.product": "NVIDIA-H200", "nvidia.com/gpu.deploy.foreign": "true"}
     await api.patch(f"{nodes.NODES}/{node}", {"metadata": {"labels": others}})
     before = {
-        one["metadata"]["name"]: one["metadata"]["labels"]
-        for one in (await api.get(nodes.NODES))["items"]
+        item["metadata"]["name"]: item["metadata"]["labels"]
+        for item in (await api.get(nodes.NODES))["items"]
     }
     assert before[node][NVIDIA_PRESENT_LABEL] == "true"
     await until_at_rest(software)
@@ -586,20 +588,25 @@ async def test_a_deleted_policy_leaves_in_order_and_takes_nothing_of_others(
         assert labels == {key: before[name][key] for key in kept}, f"{name}: {labels}"
 
     writes = await written(software, mark)
-    assert all(one.succeeded for one in writes), [one for one in writes if not one.succeeded]
-    order = [one for one in writes if one.resource != "clusterpolicies/status"]
+    assert all(write.succeeded for write in writes), [
+        write for write in writes if not write.succeeded
+    ]
+    order = [write for write in writes if write.resource != "clusterpolicies/status"]
     assert (order[-1].resource, order[-1].verb) == ("clusterpolicies", "patch")
-    stages = [one.resource for one in order[:-1]]
+    stages = [item.resource for item in order[:-1]]
     assert [*dict.fromkeys(stages)][:2] == ["nodes", "daemonsets"]
     assert stages == sorted(stages, key=[*dict.fromkeys(stages)].index)
-    deleted = Counter((one.resource, one.name) for one in order if one.verb == "delete")
+    deleted = Counter((item.resource, item.name) for item in order if item.verb == "delete")
     assert deleted == Counter(found.keys())
     # The pods ended while they had their accounts and roles.
     every = await software.audit.writes(mark)
-    ended = max(n for n, one in enumerate(every) if (one.resource, one.verb) == ("pods", "delete"))
+    ended = max(
+        n for n, item in enumerate(every) if (item.resource, item.verb) == ("pods", "delete")
+    )
     roles = min(
         n
-        for n, one in enumerate(every)
-        if one.user == SERVER_USER and one.resource in {"serviceaccounts", "clusterroles", "roles"}
+        for n, item in enumerate(every)
+        if item.user == SERVER_USER
+        and item.resource in {"serviceaccounts", "clusterroles", "roles"}
     )
     assert ended < roles

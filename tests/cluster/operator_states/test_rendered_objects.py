@@ -41,14 +41,16 @@ async def monitors(kubectl) -> AsyncIterator[None]:
 def in_namespace(namespace: str) -> list[Json]:
     """Every distinct object of the matrix, in another namespace."""
     objects = copy.deepcopy(distinct_objects())
-    for one in objects:
-        if "namespace" in one["metadata"]:
-            one["metadata"]["namespace"] = namespace
+    for object_ in objects:
+        if "namespace" in object_["metadata"]:
+            object_["metadata"]["namespace"] = namespace
     return objects
 
 
 def with_a_typo(objects: list[Json]) -> Json:
-    daemon_set = copy.deepcopy(next(one for one in objects if one["kind"] == "DaemonSet"))
+    daemon_set = copy.deepcopy(
+        next(object_ for object_ in objects if object_["kind"] == "DaemonSet")
+    )
     daemon_set["spec"]["template"]["spec"]["hostPid"] = True
     return daemon_set
 
@@ -71,7 +73,7 @@ async def test_kubeconform_takes_every_object_of_built_in_kinds(
 ):
     schemas = write_schemas(await api.get("/openapi/v2"), tmp_path)
     program = binaries.find_kubeconform(progress)
-    objects = [one for one in distinct_objects() if one["kind"] not in OPTIONAL_KINDS]
+    objects = [object_ for object_ in distinct_objects() if object_["kind"] not in OPTIONAL_KINDS]
     report = await kubeconform(program, schemas, objects)
     assert not report["resources"]
     assert report["summary"] == {"valid": len(objects), "invalid": 0, "errors": 0, "skipped": 0}

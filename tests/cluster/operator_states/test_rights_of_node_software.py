@@ -67,7 +67,7 @@ class ServerAccount:
 @pytest.fixture
 async def account(kubectl: Kubectl, namespace: str) -> AsyncIterator[ServerAccount]:
     own = OwnObjects(namespace=namespace, images=("registry.test/ours:1",), runs_node_software=True)
-    rights = [one for one in build_roles(own) if one["kind"] != "Namespace"]
+    rights = [role for role in build_roles(own) if role["kind"] != "Namespace"]
     installed = render([*rights, *build_server_policies(own)])
     await kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=installed)
     found = ServerAccount(kubectl, namespace)
@@ -116,34 +116,40 @@ def a_daemon_set(name: str, namespace: str, node: str) -> Json:
 
 def objects_in(namespace: str) -> list[Json]:
     """One object of each kind and name."""
-    named = {(one["kind"], one["metadata"]["name"]): one for one in distinct_objects()}
-    objects = copy.deepcopy([one for one in named.values() if one["kind"] not in OPTIONAL_KINDS])
-    for one in objects:
-        if "namespace" in one["metadata"]:
-            one["metadata"]["namespace"] = namespace
-        for subject in one.get("subjects", ()):
+    named = {
+        (object_["kind"], object_["metadata"]["name"]): object_ for object_ in distinct_objects()
+    }
+    objects = copy.deepcopy([item for item in named.values() if item["kind"] not in OPTIONAL_KINDS])
+    for object_ in objects:
+        if "namespace" in object_["metadata"]:
+            object_["metadata"]["namespace"] = namespace
+        for subject in object_.get("subjects", ()):
             subject["namespace"] = namespace
     return objects
 
 
 async def test_it_writes_every_object_of_the_states(account: ServerAccount):
     objects = objects_in(account.namespace)
-    roles = [one for one in objects if one["kind"] in ROLES]
+    roles = [object_ for object_ in objects if object_["kind"] in ROLES]
     # Nobody may bind a role that does not exist.
     assert await account.apply(*roles, dry_run=False) == ""
-    others = [one for one in objects if one["kind"] not in ROLES]
+    others = [object_ for object_ in objects if object_["kind"] not in ROLES]
     assert await account.apply(*others) == ""
 
 
 async def test_it_writes_no_object_of_another(account: ServerAccount, kubectl: Kubectl):
     namespace = account.namespace
-    daemon_set = next(one for one in objects_in(namespace) if one["kind"] == "DaemonSet")
+    daemon_set = next(
+        object_ for object_ in objects_in(namespace) if object_["kind"] == "DaemonSet"
+    )
     as_server = copy.deepcopy(daemon_set)
     as_server["spec"]["template"]["spec"]["serviceAccountName"] = constants.SERVICE_ACCOUNT
     unlabelled = copy.deepcopy(daemon_set)
     del unlabelled["metadata"]["labels"][POLICY_STATE_LABEL]
-    binding = next(one for one in objects_in("elsewhere") if one["kind"] == "ClusterRoleBinding")
-    roles = [one for one in objects_in(namespace) if one["kind"] == "ClusterRole"]
+    binding = next(
+        object_ for object_ in objects_in("elsewhere") if object_["kind"] == "ClusterRoleBinding"
+    )
+    roles = [object_ for object_ in objects_in(namespace) if object_["kind"] == "ClusterRole"]
     # Nobody may bind a role that does not exist.
     assert await account.apply(*roles, dry_run=False) == ""
     mine = a_runtime_class(f"mine-{namespace}")

@@ -49,7 +49,7 @@ PERIOD_S = 0.2
 class Recorder(RecordedEvents):
     @property
     def reasons(self) -> list[str]:
-        return [one.reason for one in self.events if one.regarding.kind == "GPUDevice"]
+        return [event.reason for event in self.events if event.regarding.kind == "GPUDevice"]
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Setup:
 
     async def versions(self) -> list[str]:
         seen = [await self.api.get(f"{path}/{self.node}") for path in (INVENTORIES, DEVICES)]
-        return [one["metadata"]["resourceVersion"] for one in seen]
+        return [item["metadata"]["resourceVersion"] for item in seen]
 
     async def at_rest(self) -> list[str]:
         """Return the versions once none has changed for some periods: conditions are several writes."""

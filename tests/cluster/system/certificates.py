@@ -78,7 +78,7 @@ async def until_repaired(
 
     async def are_whole() -> bool:
         found = [await api.get(path) for path in configurations]
-        return all(one["webhooks"][0]["clientConfig"].get("caBundle") for one in found)
+        return all(item["webhooks"][0]["clientConfig"].get("caBundle") for item in found)
 
     await polling.eventually(are_whole, what="the caBundle")
 

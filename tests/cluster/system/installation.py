@@ -83,8 +83,8 @@ async def remove(
 
     Definitions stay until the control plane goes: deleting one and making it again can hang for a minute.
     """
-    documents = [one for one in yaml.safe_load_all(manifests) if one]
-    others = [one for one in documents if one["kind"] != "CustomResourceDefinition"]
+    documents = [item for item in yaml.safe_load_all(manifests) if item]
+    others = [document for document in documents if document["kind"] != "CustomResourceDefinition"]
     # Without waiting: the webhooks that object to deletions are among what is deleted.
     options = ("--ignore-not-found", "--wait=false")
     await kubectl("delete", *options, "-f", "-", stdin=render(others), timeout_s=120)
@@ -108,8 +108,8 @@ async def remove(
 async def _forget(api: client.ApiClient, collection: str) -> None:
     """Delete the objects of a kind, whose finalizers nobody removes any more."""
     group, _, plural = collection.rpartition("/")
-    for one in (await api.find(collection)).get("items", ()):
-        metadata = one["metadata"]
+    for item in (await api.find(collection)).get("items", ()):
+        metadata = item["metadata"]
         place = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
         path = f"{group}/{place}{plural}/{metadata['name']}"
         with contextlib.suppress(client.ApiRefusedError):

@@ -161,9 +161,9 @@ def all_bound(found: "Mapping[str, JsonObject]", count: int) -> bool:
 async def devices_of_pool(api: "ApiClient", pool: str) -> list["JsonObject"]:
     """Return the devices that are in a pool; others may be in none, or have no status yet."""
     return [
-        one
-        for one in (await api.get(DEVICES))["items"]
-        if one.get("status", {}).get("poolRef", {}).get("name") == pool
+        item
+        for item in (await api.get(DEVICES))["items"]
+        if item.get("status", {}).get("poolRef", {}).get("name") == pool
     ]
 
 

@@ -12,8 +12,8 @@ DEVICES_OF_NODE = 8
 
 async def uuids_of(api: client.ApiClient, *nodes: str) -> list[str]:
     """Return the UUIDs of the devices of nodes."""
-    statuses = [one.get("status", {}) for one in (await api.get(DEVICES))["items"]]
-    return sorted(one["uuid"] for one in statuses if one.get("nodeName") in nodes)
+    statuses = [item.get("status", {}) for item in (await api.get(DEVICES))["items"]]
+    return sorted(status["uuid"] for status in statuses if status.get("nodeName") in nodes)
 
 
 async def until_incomplete(api: client.ApiClient, node: str, *reasons: str) -> None:

@@ -281,4 +281,4 @@ async def _may_list_pools(api, user: str) -> AsyncIterator[None]:
 
 async def _devices_of(api, node: str) -> list[str]:
     items = (await api.get(DEVICES))["items"]
-    return sorted(one["metadata"]["name"] for one in items if one["status"]["nodeName"] == node)
+    return sorted(item["metadata"]["name"] for item in items if item["status"]["nodeName"] == node)

@@ -83,7 +83,9 @@ async def test_pod_of_a_controller_meets_the_same_rules(make_pool, api, namespac
 
     async def told() -> bool:
         conditions = (await api.conditions(f"{path}/workload")).values()
-        return any("is not open to this pod" in one.get("message", "") for one in conditions)
+        return any(
+            "is not open to this pod" in condition.get("message", "") for condition in conditions
+        )
 
     await polling.eventually(told, what="the refusal in the Deployment's conditions")
     assert (await api.get(pods.collection(namespace)))["items"] == []

@@ -29,8 +29,8 @@ async def examples(system, kubectl):
 
 
 async def test_pools_and_pods_of_the_examples_are_accepted(examples, api, kubectl):
-    await kubectl.apply_yaml([one for one in examples if one["kind"] == "GPUPool"])
-    asking = [one for one in examples if one["kind"] in {"Pod", "Deployment"}]
+    await kubectl.apply_yaml([item for item in examples if item["kind"] == "GPUPool"])
+    asking = [item for item in examples if item["kind"] in {"Pod", "Deployment"}]
     assert asking
     for example in asking:
         namespace = example["metadata"]["namespace"]

@@ -64,7 +64,7 @@ class PoolRun:
 
     async def devices(self) -> list["JsonObject"]:
         found = (await self.api.get(DEVICES))["items"]
-        return [one for one in found if one.get("status", {}).get("nodeName") in self.nodes]
+        return [item for item in found if item.get("status", {}).get("nodeName") in self.nodes]
 
     async def shown(self) -> "JsonObject":
         return await self.api.get(f"{POOLS}/{self.pool}")
@@ -95,7 +95,7 @@ class PoolRun:
         found = (await self.api.get(CONFIG_MAPS, labelSelector=f"{PREFIX}pool={self.pool}"))[
             "items"
         ]
-        lists = [one["data"] for one in found if "config.json" in one.get("data", {})]
+        lists = [item["data"] for item in found if "config.json" in item.get("data", {})]
         assert len(lists) == 1, f"{len(lists)} lists of {self.pool}"
         config: JsonObject = json.loads(lists[0]["config.json"])
         return config
@@ -115,9 +115,9 @@ class PoolRun:
 
         async def are() -> dict[str, list[str]]:
             found = (await self.api.get(f"/api/v1/namespaces/{self.namespace}/pods"))["items"]
-            seen = {one["metadata"]["name"]: one["status"].get("phase") for one in found}
+            seen = {item["metadata"]["name"]: item["status"].get("phase") for item in found}
             assert seen == dict.fromkeys(names, "Running"), f"{seen}"
-            return {one["metadata"]["name"]: units_of(one) for one in found}
+            return {item["metadata"]["name"]: units_of(item) for item in found}
 
         found: dict[str, list[str]] = await polling.eventually(are, what=f"{names} run")
         return found
@@ -128,7 +128,7 @@ class PoolRun:
         async def is_told() -> bool:
             path, selector = "/apis/events.k8s.io/v1/events", f"reason={reason}"
             found = (await self.api.get(path, fieldSelector=selector))["items"]
-            return name in [one["regarding"]["name"] for one in found]
+            return name in [item["regarding"]["name"] for item in found]
 
         await polling.eventually(is_told, what=f"{reason} of {name}")
 
@@ -161,7 +161,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
         await pool_run.tell(node, *(agent_device(node, number, of=GPUS) for number in range(GPUS)))
     await polling.eventually(lambda: _are_ready(pool_run), what="nodes ready for pooling")
     found = await pool_run.devices()
-    assert {one["status"]["product"] for one in found} == {"NVIDIA-H200"}
+    assert {item["status"]["product"] for item in found} == {"NVIDIA-H200"}
 
     # A pool takes the devices of its nodes, marks them, and runs its plugin there.
     await api.create(
@@ -179,7 +179,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     await pool_run.advertise(GPUS)
     await pool_run.run("a", "b", "c", "d")
     units = await pool_run.running("a", "b", "c", "d")
-    devices = {one["status"]["uuid"] for one in found}
+    devices = {item["status"]["uuid"] for item in found}
     assert sorted(unit for given in units.values() for unit in given) == sorted(devices)
     await pool_run.figures(used=4, available=0, largestFree=0)
     await _is_shown_in_words(pool_run, kubectl)
@@ -220,7 +220,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
     await pool_run.tell(node, sick, well[1])
     on_sick = sum(given[0].startswith(sick["uuid"]) for given in sliced.values())
     await pool_run.figures(unhealthy=4 - on_sick, used=6)
-    sick_device = next(one for one in found if one["status"]["uuid"] == sick["uuid"])
+    sick_device = next(item for item in found if item["status"]["uuid"] == sick["uuid"])
     await pool_run.told("GPUDeviceFaulted", sick_device["metadata"]["name"])
     await polling.eventually(lambda: _counts_devices(pool_run, node, faulted=1), what="the fault")
     await pool_run.running(*names)
@@ -229,10 +229,14 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(
 
     # A GPU is pulled: its device goes, and the others keep everything.
     other = pool_run.nodes[1]
-    before = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await pool_run.devices()}
+    before = {
+        device["metadata"]["name"]: device["metadata"]["uid"] for device in await pool_run.devices()
+    }
     await pool_run.tell(other, agent_device(other, 1))
     await polling.eventually(lambda: _count_is(pool_run, 3), what="the pulled device is gone")
-    after = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await pool_run.devices()}
+    after = {
+        device["metadata"]["name"]: device["metadata"]["uid"] for device in await pool_run.devices()
+    }
     assert after.items() < before.items()
     await pool_run.figures(total=12)
 
@@ -254,7 +258,7 @@ async def _are_ready(pool_run: PoolRun) -> bool:
         ready = (await pool_run.api.conditions(f"{INVENTORIES}/{node}")).get("ReadyForPooling", {})
         assert ready.get("status") == "True", f"{node}: {ready}"
     # Their state is written after the rest of their status.
-    states = [one["status"].get("state") for one in await pool_run.devices()]
+    states = [device["status"].get("state") for device in await pool_run.devices()]
     assert states == ["Unassigned"] * GPUS * len(pool_run.nodes), f"{states}"
     return True
 
@@ -324,8 +328,8 @@ async def _check_nothing_left(pool_run: PoolRun) -> None:
     for node in pool_run.nodes:
         shown = await pool_run.api.get(f"/api/v1/nodes/{node}")
         assert not [key for key in shown["metadata"]["labels"] if pool_run.pool in key]
-        assert not [one for one in shown["spec"].get("taints", []) if one["key"] == "gpus"]
-    assert [one["status"].get("poolRef") for one in await pool_run.devices()] == [None] * 3
+        assert not [item for item in shown["spec"].get("taints", []) if item["key"] == "gpus"]
+    assert [device["status"].get("poolRef") for device in await pool_run.devices()] == [None] * 3
 
 
 def _in(key: str, values: list[str]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ async def test_what_would_help_helps(big, pool, api, namespace, kubectl_gpu):
     explanation = answer["explanation"]
     assert explanation["reason"] == "UnitsFragmented"
     assert (explanation["free"], explanation["largestFree"]) == (5, 3)
-    fewer = next(one for one in explanation["remedies"] if one["type"] == "AskFewerUnits")
+    fewer = next(remedy for remedy in explanation["remedies"] if remedy["type"] == "AskFewerUnits")
     assert fewer["units"] == 3
     assert f"Insufficient gpu.deckhouse.io/{pool.name}" in answer["kubeScheduler"]
     await api.create(pods.collection(namespace), a_pod("smaller", pool, 3))
@@ -105,7 +105,7 @@ async def test_devices_in_no_pool_are_found_by_their_selector(
         assert f"4 devices of {node} are in no pool and would make room" in done.stdout
         shown = await kubectl_gpu("nodes", node, "-o", "json")
         (row,) = json.loads(shown.stdout)["items"]
-        assert {one["look"] for one in row["devices"]} == {"in no pool"}
+        assert {item["look"] for item in row["devices"]} == {"in no pool"}
     finally:
         for name in names:
             with contextlib.suppress(client.ApiRefusedError):

@@ -77,7 +77,7 @@ async def shell(tmp_path, system, cluster, make_pool, api, namespace, progress):
 @pytest.mark.parametrize("page", PAGES)
 async def test_every_command_of_the_page_does_what_the_page_says(shell, page: str):
     failures = []
-    for block in (one for one in blocks(page) if one.prints):
+    for block in (item for item in blocks(page) if item.prints):
         printed = ""
         for command in block.commands:
             done = await shell(command)

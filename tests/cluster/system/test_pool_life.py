@@ -109,10 +109,10 @@ async def test_a_deleted_pool_waits_for_its_pods_and_leaves_nothing(
 
     async def marks() -> list[Any]:
         nodes = [await api.get(f"/api/v1/nodes/{node}") for node in pool.nodes]
-        taints = [one for node in nodes for one in node["spec"].get("taints", [])]
+        taints = [item for node in nodes for item in node["spec"].get("taints", [])]
         label = f"pool.gpu.deckhouse.io/{pool.name}"
         labels = [label for node in nodes if label in node["metadata"]["labels"]]
-        return [one for one in taints if one["key"] == TAINT["key"]] + labels
+        return [taint for taint in taints if taint["key"] == TAINT["key"]] + labels
 
     async def are_marked() -> bool:
         assert await marks() == [TAINT, TAINT, *[f"pool.gpu.deckhouse.io/{pool.name}"] * 2]

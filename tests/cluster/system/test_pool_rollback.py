@@ -30,7 +30,7 @@ async def install(kubectl: "Kubectl", crds: list[Json]) -> None:
 
 async def devices_of_nodes(api: client.ApiClient, pool: Pool) -> list[Json]:
     listed = (await api.get(DEVICES))["items"]
-    return [one for one in listed if one["status"].get("nodeName") in pool.nodes]
+    return [item for item in listed if item["status"].get("nodeName") in pool.nodes]
 
 
 async def what_stays(api: client.ApiClient, namespace: str, pool: Pool) -> Json:
@@ -39,20 +39,27 @@ async def what_stays(api: client.ApiClient, namespace: str, pool: Pool) -> Json:
     sets = await api.get(DAEMON_SETS)
     return {
         "pod": (pod["metadata"]["uid"], pod["metadata"]["annotations"], pod["spec"]["nodeName"]),
-        "restarts": [one["restartCount"] for one in pod["status"].get("containerStatuses", ())],
+        "restarts": [item["restartCount"] for item in pod["status"].get("containerStatuses", ())],
         "pool": (await api.get(pool.path))["metadata"]["finalizers"],
         "devices": {
-            one["metadata"]["name"]: (one["metadata"]["annotations"], one["status"]["poolRef"])
-            for one in await devices_of_nodes(api, pool)
+            device["metadata"]["name"]: (
+                device["metadata"]["annotations"],
+                device["status"]["poolRef"],
+            )
+            for device in await devices_of_nodes(api, pool)
         },
         "nodes": [
-            (one["metadata"]["labels"], one["spec"].get("taints"), one["spec"].get("unschedulable"))
-            for one in nodes
+            (
+                node["metadata"]["labels"],
+                node["spec"].get("taints"),
+                node["spec"].get("unschedulable"),
+            )
+            for node in nodes
         ],
         "sets": {
-            one["metadata"]["name"]: (one["metadata"]["uid"], one["metadata"]["generation"])
-            for one in sets["items"]
-            if pool.name in one["metadata"]["name"]
+            item["metadata"]["name"]: (item["metadata"]["uid"], item["metadata"]["generation"])
+            for item in sets["items"]
+            if pool.name in item["metadata"]["name"]
         },
     }
 

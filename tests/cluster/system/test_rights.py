@@ -161,8 +161,8 @@ async def own_inventory(api, node: str) -> None:
 
 async def uuids_on(api, node: str) -> list[str]:
     """Return the UUIDs of the devices of a node."""
-    statuses = [one.get("status", {}) for one in (await api.get(DEVICES))["items"]]
-    return [one.get("uuid", "") for one in statuses if one.get("nodeName") == node]
+    statuses = [item.get("status", {}) for item in (await api.get(DEVICES))["items"]]
+    return [status.get("uuid", "") for status in statuses if status.get("nodeName") == node]
 
 
 async def evict(make_pool, api, namespace) -> None:
@@ -218,7 +218,9 @@ async def lead_service(api: client.ApiClient) -> None:
 
     async def leads_here() -> bool:
         found = (await api.get(slices))["items"]
-        addresses = [one["addresses"] for slice_ in found for one in slice_.get("endpoints") or ()]
+        addresses = [
+            item["addresses"] for slice_ in found for item in slice_.get("endpoints") or ()
+        ]
         return addresses == [[installation.ADVERTISED]]
 
     await polling.eventually(leads_here, what="an EndpointSlice with the leader's address")

@@ -84,8 +84,8 @@ async def going_on(
             await one
             done[0] += 1
 
-        for one in attempts:
-            group.create_task(attempt(one))
+        for item in attempts:
+            group.create_task(attempt(item))
             await asyncio.sleep(1 / per_s)
 
     async with asyncio.TaskGroup() as group:

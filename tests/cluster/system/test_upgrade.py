@@ -87,7 +87,7 @@ async def test_upgrade_of_both_servers_fails_no_creation_and_restarts_no_pod(
         now = await api.get(f"{pods.collection(namespace)}/before")
         assert now["metadata"]["uid"] == before["metadata"]["uid"]
         statuses = now["status"].get("containerStatuses", [])
-        assert all(one["restartCount"] == 0 for one in statuses)
+        assert all(status["restartCount"] == 0 for status in statuses)
         return True
 
     await polling.eventually(runs_as_before, what="the pod of before")

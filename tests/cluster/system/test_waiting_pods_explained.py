@@ -19,7 +19,7 @@ WRITES = 20
 def units_condition(pod: "client.JsonObject") -> "client.JsonObject":
     """Return the condition, empty where there is none."""
     found: list[client.JsonObject] = pod.get("status", {}).get("conditions", [])
-    return next((one for one in found if one["type"] == CONDITION), {})
+    return next((item for item in found if item["type"] == CONDITION), {})
 
 
 async def queued(system: "GpuSystem") -> float:

@@ -68,7 +68,7 @@ def _is_ours(metadata: client.JsonObject) -> bool:
 
 async def _collections(api: client.ApiClient) -> "AsyncIterator[tuple[str, str]]":
     groups = (await api.get("/apis"))["groups"]
-    roots = ["/api/v1", *(f"/apis/{one['preferredVersion']['groupVersion']}" for one in groups)]
+    roots = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
     for root in roots:
         for resource in (await api.find(root)).get("resources", ()):
             name = resource["name"]

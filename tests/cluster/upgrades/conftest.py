@@ -123,8 +123,8 @@ class Upgrades:
     async def nodes(self, names: Iterable[str]) -> dict[str, Json]:
         wanted = set(names)
         listing = await self.api.get(nodes.NODES)
-        found = {one["metadata"]["name"]: one for one in listing["items"]}
-        return {name: one for name, one in found.items() if name in wanted}
+        found = {item["metadata"]["name"]: item for item in listing["items"]}
+        return {name: item for name, item in found.items() if name in wanted}
 
     async def states(self, names: Iterable[str]) -> dict[str, str]:
         return {name: state_of(node) for name, node in (await self.nodes(names)).items()}
@@ -163,14 +163,14 @@ class Upgrades:
         """Return the version of the driver by node."""
         pods = (await self.api.get(PODS, labelSelector=DRIVER))["items"]
         return {
-            one["spec"].get("nodeName", ""): version_of(one)
-            for one in pods
-            if not one["metadata"].get("deletionTimestamp")
+            pod["spec"].get("nodeName", ""): version_of(pod)
+            for pod in pods
+            if not pod["metadata"].get("deletionTimestamp")
         }
 
     async def entries(self) -> dict[str, Json]:
         """Return `status.upgrade` by node."""
-        return {one["node"]: one for one in (await self.api.status(POLICY)).get("upgrade") or ()}
+        return {item["node"]: item for item in (await self.api.status(POLICY)).get("upgrade") or ()}
 
     async def entry(self, node: str, reason: str, *, within: float = 120) -> Json:
         """Return the entry of a node once it has the reason."""
@@ -184,7 +184,7 @@ class Upgrades:
 
     async def events(self, node: str) -> list[Json]:
         found = await self.api.get(EVENTS, fieldSelector=f"regarding.name={node}")
-        return [one for one in found["items"] if one.get("action") == "UpgradeDriver"]
+        return [item for item in found["items"] if item.get("action") == "UpgradeDriver"]
 
     async def crash(self) -> None:
         """Kill the server, and let another one lead at once."""
@@ -215,7 +215,9 @@ def is_cordoned(node: Json) -> bool:
 
 def is_ready(node: Json) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
 
 
 def version_of(driver: Json) -> str:

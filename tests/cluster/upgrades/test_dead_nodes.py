@@ -61,7 +61,7 @@ async def test_rollout_ends_on_four_nodes_where_a_fifth_is_dead(
         # Only the dead node's pod is replaced: one of five nodes is what 10 % allow.
         await until(numberAvailable=LIVE, updatedNumberScheduled=1)
         listed = await api.get(nodes.NODES, labelSelector=f"rollout={namespace}")
-        facts = [node_facts(msgspec.convert(one, Node)) for one in listed["items"]]
+        facts = [node_facts(msgspec.convert(item, Node)) for item in listed["items"]]
         await apply(passing_dead_nodes(built(2), facts))
         found = await until(numberAvailable=LIVE, updatedNumberScheduled=LIVE + 1)
         assert found["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 2

@@ -43,12 +43,12 @@ async def test_budget_holds_the_node_of_its_pod_alone(
     budget = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/train"
     await api.patch(budget, {"spec": {"minAvailable": 0}})
     await upgrades.until_driven(names, version)
-    assert not [name for name, one in (await upgrades.nodes(names)).items() if is_cordoned(one)]
+    assert not [name for name, item in (await upgrades.nodes(names)).items() if is_cordoned(item)]
     ours = await audit.writes(mark, user=SERVER_USER)
     ended = [
-        (one.verb, one.resource)
-        for one in ours
-        if one.namespace == namespace and one.resource in {"pods", "pods/eviction"}
+        (our.verb, our.resource)
+        for our in ours
+        if our.namespace == namespace and our.resource in {"pods", "pods/eviction"}
     ]
     assert ended == [("create", "pods/eviction")]
 
@@ -78,7 +78,7 @@ async def test_cordoned_hidden_and_deleted_nodes_beside_others(
     await nodes.delete_nodes(api, [leaving])
     await upgrades.until_driven([cordoned, *plain], version)
     found = await upgrades.nodes(names)
-    assert {name for name, one in found.items() if is_cordoned(one)} == {cordoned}
+    assert {name for name, item in found.items() if is_cordoned(item)} == {cordoned}
     assert state_of(found[hidden]) == "upgrade-required"
     entry = await upgrades.entry(hidden, "NoDriverPod")
     assert "Too many pods" in entry["message"]
@@ -106,9 +106,9 @@ async def test_server_is_killed_in_the_middle(
             await upgrades.software.server.start()
         await upgrades.until_driven(names, version)
     found = await upgrades.nodes(names)
-    for name, one in found.items():
-        assert not is_cordoned(one), name
-        assert UNITS_WITHHELD_ANNOTATION not in (one["metadata"].get("annotations") or {}), name
+    for name, item in found.items():
+        assert not is_cordoned(item), name
+        assert UNITS_WITHHELD_ANNOTATION not in (item["metadata"].get("annotations") or {}), name
         assert FAILED not in observer.states[name]
     assert observer.most_away <= 2
 
@@ -150,4 +150,4 @@ async def run_with_budget(api: "ApiClient", namespace: str, node: str) -> Json:
 async def pods_of(api: "ApiClient", namespace: str) -> list[str]:
     """Return the UIDs of pods that run."""
     listed = (await api.get(f"/api/v1/namespaces/{namespace}/pods"))["items"]
-    return [one["metadata"]["uid"] for one in listed if one["status"].get("phase") == "Running"]
+    return [item["metadata"]["uid"] for item in listed if item["status"].get("phase") == "Running"]

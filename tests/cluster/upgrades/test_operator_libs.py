@@ -157,7 +157,7 @@ class Twins:
     async def _until_running(self, name: str) -> None:
         async def is_running() -> bool:
             listing = await self.api.get(self._pods, labelSelector=f"pod={name}")
-            return [one["status"]["phase"] for one in listing["items"]] == ["Running"]
+            return [item["status"]["phase"] for item in listing["items"]] == ["Running"]
 
         await polling.eventually(is_running, what=f"pod {name} runs")
 
@@ -180,7 +180,7 @@ class Twins:
                 )
             )["items"]
             meta, statuses = pod["metadata"], pod["status"]["containerStatuses"]
-            ready = [one | {"ready": True, "state": {"running": {}}} for one in statuses]
+            ready = [status | {"ready": True, "state": {"running": {}}} for status in statuses]
             path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
             await self.api.patch(path, {"status": {"containerStatuses": ready}})
 
@@ -224,7 +224,7 @@ async def twins(
     namespace: str,
 ) -> Twins:
     """Return both machines; their nodes have a first driver."""
-    plain = [one for one in SITUATIONS if one != "crashing"]
+    plain = [item for item in SITUATIONS if item != "crashing"]
     device = {"nvidia.com/gpu": 1}
     found: list[dict[str, str]] = []
     for create, prefix, options in (
@@ -258,7 +258,7 @@ async def twins(
     async def are_done() -> bool:
         answer = await peer.step(POLICY)
         seen = await upgrades.nodes(theirs.values())
-        odd = [name for name, one in seen.items() if one["metadata"]["labels"].get(label) != DONE]
+        odd = [name for name, item in seen.items() if item["metadata"]["labels"].get(label) != DONE]
         assert not odd, f"{odd}; operator-libs said: {answer}"
         return True
 

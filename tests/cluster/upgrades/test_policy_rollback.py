@@ -33,12 +33,12 @@ async def drivers_and_nodes(api: "ApiClient", upgrades: Upgrades, names: list[st
     found = await upgrades.nodes(names)
     return {
         "sets": {
-            one["metadata"]["name"]: (one["metadata"]["uid"], one["metadata"]["generation"])
-            for one in sets["items"]
+            item["metadata"]["name"]: (item["metadata"]["uid"], item["metadata"]["generation"])
+            for item in sets["items"]
         },
         "pods": {
-            one["metadata"]["uid"]: one["metadata"].get("deletionTimestamp")
-            for one in pods["items"]
+            item["metadata"]["uid"]: item["metadata"].get("deletionTimestamp")
+            for item in pods["items"]
         },
         "nodes": {
             name: (

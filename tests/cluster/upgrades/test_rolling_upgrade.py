@@ -56,9 +56,9 @@ async def test_200_nodes_of_which_a_tenth_fails(
     assert not [name for name in good if is_cordoned(found[name])]
     assert all(is_cordoned(found[name]) for name in broken)
     entries = await upgrades.entries()
-    failed = {name for name, one in entries.items() if one["state"] == FAILED}
+    failed = {name for name, item in entries.items() if item["state"] == FAILED}
     assert failed == set(broken)
     assert {entries[name]["reason"] for name in broken} == {"DriverCrashes"}
     for name in broken:
-        told = [one for one in await upgrades.events(name) if one["type"] == "Warning"]
-        assert any("restarted 11 times" in one["note"] for one in told), name
+        told = [event for event in await upgrades.events(name) if event["type"] == "Warning"]
+        assert any("restarted 11 times" in item["note"] for item in told), name

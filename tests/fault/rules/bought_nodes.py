@@ -86,15 +86,17 @@ class BoughtNodes:
     def _faults_of(self, last: _Purchase) -> "Iterator[tuple[str, frozenset[str]]]":
         pool = last.claim.pool
         before = [
-            one for one in self._purchases.values() if one.claim.pool == pool and one.at <= last.at
+            purchase
+            for purchase in self._purchases.values()
+            if purchase.claim.pool == pool and purchase.at <= last.at
         ]
-        hour = [one for one in before if one.at > last.at - HOUR_S]
+        hour = [item for item in before if item.at > last.at - HOUR_S]
         if len(hour) > self._most.get(pool, len(hour)):
             text = (
                 f"{len(hour)} nodes within an hour for pool {pool}, which allows {self._most[pool]}"
             )
             yield text, frozenset({pool, last.claim.name})
-        kept = [one for one in before if one.until > last.at]
+        kept = [item for item in before if item.until > last.at]
         for number, first in enumerate(kept):
             since = first.at - DEMAND_LASTS_S
             waiting = [
@@ -103,7 +105,7 @@ class BoughtNodes:
                 if wait.at <= last.at and wait.until >= since
             ]
             if len(kept) - number > len(waiting):
-                names = [one.claim.name for one in kept[number:]]
+                names = [item.claim.name for item in kept[number:]]
                 text = (
                     f"{', '.join(names)} were bought from {first.at:.1f} s to {last.at:.1f} s, when "
                     f"{len(waiting)} pods waited"

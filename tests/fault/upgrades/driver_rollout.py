@@ -121,7 +121,7 @@ class DriverRollout:
         """Ask for another attempt on the nodes that have failed, as the documentation says; return them."""
         selector = f"{DEVICE_LABEL},{STATE_LABEL}={FAILED}"
         found = await insist(lambda: self._api.get(nodes.NODES, labelSelector=selector))
-        names = [one["metadata"]["name"] for one in found["items"]]
+        names = [item["metadata"]["name"] for item in found["items"]]
         body = {"metadata": {"annotations": {REQUESTED: "true"}}}
         for name in names:
             path = f"{nodes.NODES}/{name}"
@@ -144,7 +144,7 @@ class DriverRollout:
             status, metadata = pod["status"], pod["metadata"]
             containers = status.get("containerStatuses") or ()
             if status.get("phase") == "Running" and any(
-                one["ready"] is not is_ready for one in containers
+                container["ready"] is not is_ready for container in containers
             ):
                 path = f"{SYSTEM_PODS}/{metadata['name']}/status"
                 body = {"metadata": {"uid": metadata["uid"]}}
@@ -178,6 +178,6 @@ def _containers(containers: "Sequence[dict[str, Any]]", *, is_ready: bool) -> di
     }
     condition = {"type": "Ready", "status": "True" if is_ready else "False"}
     return {
-        "containerStatuses": [{**one, **reported} for one in containers],
+        "containerStatuses": [{**container, **reported} for container in containers],
         "conditions": [condition],
     }

@@ -194,7 +194,7 @@ class UpgradeOracle:
         elif not before.is_away_by_upgrade:
             since = max(sight.at - LATENESS_S, self._known_at)
             seen.is_charged = not any(
-                one.marks.is_closed_by_others for one in seen.spells if one.until >= since
+                spell.marks.is_closed_by_others for spell in seen.spells if spell.until >= since
             )
             if seen.is_charged and sight.is_exact:
                 yield from self._away(name, sight.at)
@@ -212,14 +212,14 @@ class UpgradeOracle:
         )
         self.most_away = max(self.most_away, len(away))
         total = max(_recent(self._totals, at))
-        most = max((one.most_away(total) for one in _recent(self._policies, at)), default=0)
+        most = max((item.most_away(total) for item in _recent(self._policies, at)), default=0)
         if len(away) > most:
             text = f"{name} goes, {len(away)} are away ({', '.join(away)}), and {most} of {total} may be"
             yield TOO_MANY_AWAY, text, frozenset(away)
 
     def _at_once(self, name: str, at: float) -> "Iterator[Fault]":
-        moving = sorted(one for one, seen in self._nodes.items() if seen.marks.is_in_progress)
-        most = max((one.most_parallel for one in _recent(self._policies, at)), default=0)
+        moving = sorted(item for item, seen in self._nodes.items() if seen.marks.is_in_progress)
+        most = max((item.most_parallel for item in _recent(self._policies, at)), default=0)
         if len(moving) > most:
             text = f"{name} starts, {len(moving)} are in progress ({', '.join(moving)}), {most:g} may be"
             yield TOO_MANY_AT_ONCE, text, frozenset(moving)
@@ -295,7 +295,11 @@ class UpgradeOracle:
         policy = self._policy
         if policy is None:
             return
-        versions = {one.node: one.version for one in self._drivers.values() if not one.is_deleted}
+        versions = {
+            driver.node: driver.version
+            for driver in self._drivers.values()
+            if not driver.is_deleted
+        }
         for name, seen in sorted(self._nodes.items()):
             marks, named = seen.marks, policy.upgrades.get(name, "")
             if may_have_failed and marks.state == FAILED and named == FAILED:
@@ -313,11 +317,13 @@ class UpgradeOracle:
         is_of_another = seen is not None and self._driver_since[driver.uid] < seen.born
         if seen is None or (is_of_another and at - seen.born < NEW_FOR_S):
             return
-        recent = [one for one in seen.spells if one.version <= version]
+        recent = [spell for spell in seen.spells if spell.version <= version]
         marks = recent[-1].marks
         if not marks.is_in_progress:
             yield f"deleted in state {marks.state!r}"
-        was_cordoned = any(one.marks.is_cordoned for one in recent if one.until >= at - LATENESS_S)
+        was_cordoned = any(
+            item.marks.is_cordoned for item in recent if item.until >= at - LATENESS_S
+        )
         if not was_cordoned and not (marks.admin == UNCORDONED and marks.is_withheld):
             yield f"deleted while the node took pods in state {marks.state!r}"
         for stay in self._stays.values():
@@ -354,8 +360,8 @@ def _since(seen: _Seen, is_so: "Callable[[UpgradeMarks], bool]") -> float:
 def _recent(spells: "list[tuple[float, T]]", at: float) -> "Iterator[T]":
     """Yield what was so at any moment within `LATENESS_S`, the latest first."""
     until = math.inf
-    for since, one in reversed(spells):
+    for since, item in reversed(spells):
         if until < at - LATENESS_S:
             return
-        yield one
+        yield item
         until = since

@@ -156,5 +156,5 @@ def policy_of(item: "Mapping[str, Any]") -> Policy:
         version=driver["version"],
         max_parallel=terms["maxParallelUpgrades"],
         max_unavailable=terms["maxUnavailable"],
-        upgrades={one["node"]: one["state"] for one in entries},
+        upgrades={entry["node"]: entry["state"] for entry in entries},
     )

@@ -26,9 +26,9 @@ SIGNER = Signer()
 async def install_definitions(api: client.ApiClient, kubectl: Any) -> None:
     """Make the kinds, where the installation does not."""
     built = build_cache_crds()
-    for one in built:
-        if not await api.find(f"{CRDS}/{one['metadata']['name']}"):
-            await api.create(CRDS, one)
+    for item in built:
+        if not await api.find(f"{CRDS}/{item['metadata']['name']}"):
+            await api.create(CRDS, item)
     await definitions.until_served(kubectl, built)
 
 
@@ -46,7 +46,7 @@ def ours(cache: dict[str, Any]) -> dict[str, str]:
 
 
 def without_annotations(cache: dict[str, Any], **labels: str) -> dict[str, Any]:
-    meta = {key: one for key, one in cache["metadata"].items() if key != "annotations"}
+    meta = {key: item for key, item in cache["metadata"].items() if key != "annotations"}
     return {**cache, "metadata": {**meta, "labels": labels}}
 
 

@@ -32,7 +32,7 @@ from tests.support.cosign_samples import KEYS
 pytestmark = pytest.mark.long
 
 PASSWORD = "a password"
-by_key = pytest.mark.parametrize("kind", [one for one in KEYS if one != "ed25519"])
+by_key = pytest.mark.parametrize("kind", [item for item in KEYS if item != "ed25519"])
 FORMS = {"simple signing": "false", "bundle": "true"}
 
 
@@ -229,13 +229,13 @@ async def test_what_cosign_signs_is_accepted_and_stays_beside_ours(
     assert await commands.cache("verify", image, "--key", ours.public) == FAILED
     assert "no listed key has made it" in capsys.readouterr().err
     assert await commands.cache("sign", image, "--key", ours.private) == OK
-    for each in FORMS:
-        assert await cosign.signatures(image, ours.public, each) == 1
+    for item in FORMS:
+        assert await cosign.signatures(image, ours.public, item) == 1
     assert await cosign.signatures(image, signer.public, form, sha=sha) == 1
     # Of the form that cosign has not written, ours is the only one; and cosign can add its own to it.
     (missing,) = set(FORMS) - {form}
     assert await cosign.signatures(image, signer.public, missing, sha=sha) == 0
     await cosign.sign(image, signer, missing)
-    for each in FORMS:
-        assert await cosign.signatures(image, signer.public, each, sha=sha) == 1
-        assert await cosign.signatures(image, ours.public, each) == 1
+    for item in FORMS:
+        assert await cosign.signatures(image, signer.public, item, sha=sha) == 1
+        assert await cosign.signatures(image, ours.public, item) == 1

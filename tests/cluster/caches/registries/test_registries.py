@@ -46,7 +46,7 @@ def a_manifest(*layers: BlobSource, **more: Any) -> BlobSource:
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
         "config": descriptor_json(CONFIG.descriptor),
-        "layers": [descriptor_json(one.descriptor) for one in layers],
+        "layers": [descriptor_json(layer.descriptor) for layer in layers],
         **more,
     }
     return BlobSource.of(OCI_MANIFEST, json.dumps(manifest).encode())
@@ -62,7 +62,7 @@ def a_name() -> str:
 
 
 async def read(client: RegistryClient, reference: ImageReference, blob: BlobDescriptor) -> bytes:
-    return b"".join([one async for one in client.blob(reference, blob)])
+    return b"".join([item async for item in client.blob(reference, blob)])
 
 
 async def test_an_image_is_pushed_resolved_and_read(registry: Registry) -> None:
@@ -159,7 +159,7 @@ async def test_without_the_users_password_there_is_no_access(
 async def test_an_authority_that_is_not_trusted_gets_no_password(
     registry: Registry, running: dict[str, registries.RunningRegistry]
 ) -> None:
-    (other,) = [one for one in running.values() if one.host != registry.running.host]
+    (other,) = [item for item in running.values() if item.host != registry.running.host]
     async with RegistryConnections(settings_of(other.ca_file)) as connections:
         client = RegistryClient(connections, a_login(registry.running.host), SystemClock())
         with pytest.raises(RegistryUntrusted):

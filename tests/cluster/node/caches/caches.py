@@ -147,7 +147,7 @@ class Caches:
         async def does() -> "JsonObject":
             status = await self.api.status(path)
             conditions = status.get("conditions") or []
-            assert [one["type"] for one in conditions] == [state], f"{status}"
+            assert [condition["type"] for condition in conditions] == [state], f"{status}"
             shown = {key: status.get("counts", {}).get(key) for key in counts}
             assert shown == counts, f"{status}"
             return status
@@ -174,16 +174,16 @@ class Caches:
 
         It has no token, as in `pools.Pools.a_pod`. Its first line is the marker of its cache.
         """
-        named = [{**one, "name": f"cache-{number}"} for number, one in enumerate(volumes)]
+        named = [{**item, "name": f"cache-{number}"} for number, item in enumerate(volumes)]
         spec.setdefault("automountServiceAccountToken", False)
         pod = self.node.a_pod(name, command, image=images.BUSYBOX, volumes=named, **spec)
         pod["spec"]["containers"][0]["volumeMounts"] = [
             {
-                "name": one["name"],
+                "name": item["name"],
                 "mountPath": f"/cache-{number}" if number else "/cache",
                 "readOnly": mount_read_only,
             }
-            for number, one in enumerate(named)
+            for number, item in enumerate(named)
         ]
         return pod
 
@@ -222,7 +222,7 @@ class Caches:
 
         async def is_told() -> str:
             found = (await self.api.get(path))["items"]
-            notes = [str(one["note"]) for one in found if one["regarding"]["name"] == about]
+            notes = [str(item["note"]) for item in found if item["regarding"]["name"] == about]
             matching = [note for note in notes if text in note]
             assert matching, f"{notes}"
             return matching[-1]
@@ -233,8 +233,8 @@ class Caches:
         """Return what the node's objects say: (pod's namespace and name, digest) of each volume."""
         found: Counter[tuple[str, str]] = Counter()
         for kind in _NODE_KINDS:
-            for one in (await self.api.get(f"{GKM}/{kind}"))["items"]:
-                for digests in (one.get("status", {}).get("caches") or {}).values():
+            for item in (await self.api.get(f"{GKM}/{kind}"))["items"]:
+                for digests in (item.get("status", {}).get("caches") or {}).values():
                     for digest, entry in digests.items():
                         found.update(
                             (f"{pod['podNamespace']}/{pod['podName']}", digest)
@@ -252,11 +252,13 @@ class Caches:
                 mounted=mounted_volumes(),
                 stored=stored_digests(),
             )
-            wrong += [f"left in the store: {one}" for one in unfinished()]
+            wrong += [f"left in the store: {item}" for item in unfinished()]
             shown = await self.uses()
             wanted = Counter((f"{self.namespace}/{pod}", digests[pod]) for pod in digests)
-            wrong += [f"shown, and no pod's: {one}" for one in (shown - wanted).elements()]
-            wrong += [f"a pod's, and not shown: {one}" for one in (wanted - shown).elements()]
+            wrong += [f"shown, and no pod's: {element}" for element in (shown - wanted).elements()]
+            wrong += [
+                f"a pod's, and not shown: {element}" for element in (wanted - shown).elements()
+            ]
             assert not wrong, "\n".join(wrong)
             return True
 
@@ -264,7 +266,7 @@ class Caches:
 
     async def stores(self, *images: "CacheImage") -> None:
         """Wait until the store has the contents of exactly these images; others may be in their grace time."""
-        wanted = {one.digest for one in images}
+        wanted = {image.digest for image in images}
 
         async def does() -> bool:
             found = stored_digests()

@@ -96,7 +96,7 @@ def authorities(
 ) -> Path:
     """The file with the certificates of both registries."""
     bundle = run.scratch / "registries.crt"
-    texts = [one.ca_file.read_text("ascii") for one in (registry, private_registry)]
+    texts = [item.ca_file.read_text("ascii") for item in (registry, private_registry)]
     bundle.write_text("".join(texts), encoding="ascii")
     return bundle
 

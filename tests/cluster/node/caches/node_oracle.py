@@ -46,9 +46,9 @@ def mount_options(pod_uid: str) -> list[set[str]]:
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     fields = [line.split(" ") for line in lines]
     return [
-        set(one[5].split(","))
-        for one in fields
-        if (target := _TARGET.match(one[4])) is not None and target[1] == pod_uid
+        set(field[5].split(","))
+        for field in fields
+        if (target := _TARGET.match(field[4])) is not None and target[1] == pod_uid
     ]
 
 
@@ -80,9 +80,12 @@ def disagreements(
         mounted: what is mounted.
         stored: the digests in the store.
     """
-    found = Counter((one.pod_uid, one.digest) for one in mounted)
+    found = Counter((item.pod_uid, item.digest) for item in mounted)
     return [
-        *(f"mounted, and no pod has it: {one}" for one in (found - uses).elements()),
-        *(f"a pod has it, and it is not mounted: {one}" for one in (uses - found).elements()),
-        *(f"mounted, and not in the store: {one}" for one in found if one[1] not in stored),
+        *(f"mounted, and no pod has it: {element}" for element in (found - uses).elements()),
+        *(
+            f"a pod has it, and it is not mounted: {element}"
+            for element in (uses - found).elements()
+        ),
+        *(f"mounted, and not in the store: {item}" for item in found if item[1] not in stored),
     ]

@@ -116,20 +116,20 @@ class FaultRun:
         # In this order: what runs has been mounted before, and what is mounted has been stored before.
         path = pods.collection(self._caches.namespace)
         running = [
-            one["metadata"]
-            for one in (await self._caches.api.get(path))["items"]
-            if pods.is_running(one) and "deletionTimestamp" not in one["metadata"]
+            item["metadata"]
+            for item in (await self._caches.api.get(path))["items"]
+            if pods.is_running(item) and "deletionTimestamp" not in item["metadata"]
         ]
         mounted = mounted_volumes()
         stored = stored_digests()
-        for one in mounted:
-            first = self._seen.setdefault((one.pod_uid, one.volume), one.digest)
-            assert first == one.digest, f"another content under a pod: {one}, first {first}"
-            assert one.digest in stored, f"removed under a pod: {one}"
-        twice = [one for one, count in Counter(mounted).items() if count > 1]
+        for item in mounted:
+            first = self._seen.setdefault((item.pod_uid, item.volume), item.digest)
+            assert first == item.digest, f"another content under a pod: {item}, first {first}"
+            assert item.digest in stored, f"removed under a pod: {item}"
+        twice = [item for item, count in Counter(mounted).items() if count > 1]
         assert not twice, f"mounted twice: {twice}"
-        uids = {one.pod_uid for one in mounted}
-        without = [one["name"] for one in running if one["uid"] not in uids]
+        uids = {item.pod_uid for item in mounted}
+        without = [item["name"] for item in running if item["uid"] not in uids]
         assert not without, f"pods run without their caches: {without}"
 
     async def _is_empty(self) -> bool:
@@ -141,12 +141,12 @@ class FaultRun:
 
     async def _digests(self) -> dict[str, str]:
         """Return pod -> digest that is mounted for it."""
-        by_uid = {one.pod_uid: one.digest for one in mounted_volumes()}
+        by_uid = {volume.pod_uid: volume.digest for volume in mounted_volumes()}
         return {name: by_uid[await self._uid(name)] for name in self._pods}
 
     async def _marker_of(self, pod: str) -> str:
         digest = (await self._digests())[pod]
-        return next(one.marker for one in self._images if one.digest == digest)
+        return next(image.marker for image in self._images if image.digest == digest)
 
     async def _uid(self, pod: str) -> str:
         path = f"{pods.collection(self._caches.namespace)}/{pod}"

@@ -53,7 +53,9 @@ async def test_a_pod_with_a_warm_cache_starts_as_soon_as_without(
         # Each is the first as often.
         for has_cache, times in turns if number % 2 else turns[::-1]:
             times.append(await first_line_s(caches, f"pod-{number}", has_cache=has_cache))
-    more_s = statistics.median(one - other for one, other in zip(with_cache, without, strict=True))
+    more_s = statistics.median(
+        item - other for item, other in zip(with_cache, without, strict=True)
+    )
     p50, p99 = in_ms(with_cache)
     result = Result(
         subject=SUBJECT,
@@ -114,7 +116,7 @@ async def mounts(caches: "Caches", *, count: int) -> Result:
         before = time.perf_counter()
         await driver.publish(a_publish(target, attributes, volume=f"csi-{number}"))
         times.append(time.perf_counter() - before)
-        assert [one.volume for one in mounted_volumes()] == ["cache-0", f"further-{number}"]
+        assert [item.volume for item in mounted_volumes()] == ["cache-0", f"further-{number}"]
         await driver.unpublish(target, f"csi-{number}")
         await asyncio.to_thread(target.parent.rmdir)
     await caches.end("holder")

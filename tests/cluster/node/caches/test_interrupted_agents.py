@@ -113,8 +113,8 @@ async def test_the_machine_restarts(
     await caches.run(caches.pod_of("lives-on", "llama", restartPolicy="Always"))
     agent.kill9()
     caches.node.kubelet.kill9()
-    for one in mounted_volumes():
-        run("umount", target_of(one.pod_uid))
+    for volume in mounted_volumes():
+        run("umount", target_of(volume.pod_uid))
     await caches.node.kubelet.start()
     await caches.node.wait_ready()
     await agent.start()

@@ -28,7 +28,7 @@ async def refused(caches: "Caches", name: str, volume: "JsonObject", event: str)
     assert await caches.told(name, "MountVolume.SetUp failed") == event
     pod = await caches.api.get(f"{pods.collection(caches.namespace)}/{name}")
     assert not pods.is_running(pod)
-    assert pod["metadata"]["uid"] not in {one.pod_uid for one in mounted_volumes()}
+    assert pod["metadata"]["uid"] not in {item.pod_uid for item in mounted_volumes()}
 
 
 async def test_a_cache_of_another_namespace_is_refused(

@@ -51,7 +51,7 @@ async def test_the_columns_count_nodes_and_pods(
     header = (await kubectl("get", "gkmcache", "-n", caches.namespace)).stdout.splitlines()[0]
     assert sorted(header.split()) == sorted(COLUMNS)
     found = await shown(kubectl, caches, "gkmcache")
-    by_name = {name: [row[one] for one in COLUMNS[2:]] for name, row in found.items()}
+    by_name = {name: [row[item] for item in COLUMNS[2:]] for name, row in found.items()}
     # Nodes, then nodes in use, not in use and in error, then pods running, outdated and deleting.
     assert by_name == {
         "llama": ["Running", "1", "1", "0", "0", "2", "0", "0"],

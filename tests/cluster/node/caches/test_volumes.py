@@ -58,7 +58,7 @@ async def test_a_container_reads_the_cache_and_cannot_change_it(
         await caches.create(pod)
 
     packed = write_triton_cache(tmp_path, object_bytes=10_000)
-    expected = sorted(str(one.relative_to(packed)) for one in packed.rglob("*") if one.is_file())
+    expected = sorted(str(path.relative_to(packed)) for path in packed.rglob("*") if path.is_file())
     file, directory = expected[0], expected[0].partition("/")[0]
     before: dict[str, tuple[int, bytes]] = {}
     for pod_name in pods:

@@ -53,7 +53,7 @@ async def second_node(
         devices = [a_device(node, number, "") for number in range(THERE)]
         resource = await pools.make(
             *range(HERE),
-            others=[one["status"]["inventoryID"] for one in devices],
+            others=[item["status"]["inventoryID"] for item in devices],
             scheduling={"strategy": "BinPack"},
         )
         name = resource.removeprefix(PREFIX)
@@ -77,10 +77,12 @@ async def second_node(
 def a_pod(pools: Pools, pool: Pool, name: str, *caches: str, on: str = "") -> "JsonObject":
     """Return a pod of one device with these caches of the namespace."""
     pod = pools.a_pod(name, pool.resource)
-    pod["spec"]["volumes"] = [{**volume_of(one, pools.namespace), "name": one} for one in caches]
+    pod["spec"]["volumes"] = [
+        {**volume_of(cache, pools.namespace), "name": cache} for cache in caches
+    ]
     # A volume that no container mounts is not mounted at all.
     pod["spec"]["containers"][0]["volumeMounts"] = [
-        {"name": one, "mountPath": f"/caches/{one}"} for one in caches
+        {"name": cache, "mountPath": f"/caches/{cache}"} for cache in caches
     ]
     if on:
         pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": on}
@@ -118,7 +120,7 @@ async def test_a_pod_goes_where_its_cache_is_warm(
 
     async def is_counted() -> "JsonObject":
         status = await caches.api.status(caches.path("llama"))
-        shown = {one["name"]: one for one in status.get("pools") or ()}
+        shown = {item["name"]: item for item in status.get("pools") or ()}
         assert shown.get(pool.name) == {
             "name": pool.name,
             "nodes": 2,

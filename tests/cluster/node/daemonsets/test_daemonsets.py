@@ -27,7 +27,7 @@ async def agents(pools: Pools, name: str, instance: str = "") -> list["JsonObjec
     if instance:
         selector += f",app.kubernetes.io/instance={instance}"
     found = (await pools.api.get(OURS, labelSelector=selector))["items"]
-    return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+    return [item for item in found if "deletionTimestamp" not in item["metadata"]]
 
 
 async def ready(pools: Pools, name: str, instance: str = "", *, other_than: str = "") -> str:
@@ -35,13 +35,13 @@ async def ready(pools: Pools, name: str, instance: str = "", *, other_than: str 
 
     async def is_ready() -> str:
         found = [
-            one
-            for one in await agents(pools, name, instance)
-            if one["metadata"]["uid"] != other_than
+            agent
+            for agent in await agents(pools, name, instance)
+            if agent["metadata"]["uid"] != other_than
         ]
         assert len(found) == 1, f"{len(found)} pods of {name} {instance}"
         conditions = {
-            one["type"]: one["status"] for one in found[0]["status"].get("conditions", [])
+            item["type"]: item["status"] for item in found[0]["status"].get("conditions", [])
         }
         assert conditions.get("Ready") == "True", f"{found[0]['status']}"
         return str(found[0]["metadata"]["uid"])
@@ -191,11 +191,11 @@ async def is_registered_again(pools: Pools, resource: str) -> bool:
     The killed one may end after its successor registered; kubelet then has no healthy device until the
     successor registers again, and the Node does not show that.
     """
-    lines = [one for one in pools.node.kubelet.logs().splitlines() if f'"{resource}"' in one]
-    ended = [number for number, one in enumerate(lines) if "ListAndWatch ended" in one]
-    return bool(ended) and any("Registered client" in one for one in lines[ended[-1] :])
+    lines = [line for line in pools.node.kubelet.logs().splitlines() if f'"{resource}"' in line]
+    ended = [number for number, item in enumerate(lines) if "ListAndWatch ended" in item]
+    return bool(ended) and any("Registered client" in line for line in lines[ended[-1] :])
 
 
 async def pods_left(pools: Pools) -> list[str]:
     found = (await pools.api.get(pods.collection(pools.namespace)))["items"]
-    return [one["metadata"]["name"] for one in found]
+    return [item["metadata"]["name"] for item in found]

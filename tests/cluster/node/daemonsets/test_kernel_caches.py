@@ -26,7 +26,9 @@ AGENT = "gpu-node-agent"
 async def address_of(api: "ApiClient", node: "RealNode") -> str:
     """Return the address of the machine, which its pods reach."""
     status = await api.status(f"{nodes.NODES}/{node.name}")
-    found = (one["address"] for one in status["addresses"] if one["type"] == "InternalIP")
+    found = (
+        address["address"] for address in status["addresses"] if address["type"] == "InternalIP"
+    )
     return str(next(found))
 
 
@@ -72,7 +74,7 @@ async def test_the_agents_pod_mounts_caches_for_the_other_pods(
         assert await caches.marker_in("reads") == image.marker
         await caches.node_shows("llama", {image.digest: "Running"})
         await caches.shows("llama", "Running", podRunningCnt=1)
-        assert [one.digest for one in mounted_volumes()] == [image.digest]
+        assert [volume.digest for volume in mounted_volumes()] == [image.digest]
         await caches.end("reads")
         assert mounted_volumes() == []
         await caches.delete("llama")

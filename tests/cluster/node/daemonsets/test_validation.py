@@ -56,7 +56,7 @@ async def test_a_node_is_validated_and_a_missing_driver_is_named(
 
 async def operand(pools: "Pools") -> dict[str, Any]:
     status = await pools.api.status(f"{INVENTORIES}/{pools.node.name}")
-    found = [one for one in status.get("operands", []) if one["name"] == "validator"]
+    found = [item for item in status.get("operands", []) if item["name"] == "validator"]
     assert found, f"no validator in {status}"
     shown: dict[str, Any] = found[0]
     return shown

@@ -64,6 +64,6 @@ def bus(tmp_path: "Path") -> "Path":
     """The directory that the detector has as /sys/bus/pci; its user is not root."""
     made = tmp_path / "pci"
     (made / "devices").mkdir(parents=True)
-    for one in (made, made / "devices"):
-        one.chmod(0o755)
+    for item in (made, made / "devices"):
+        item.chmod(0o755)
     return made

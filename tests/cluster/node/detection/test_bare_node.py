@@ -113,7 +113,7 @@ async def test_a_new_node_becomes_ready(
     async def is_ready() -> bool:
         shown = await found(api, f"{INVENTORIES}/{node.name}")
         conditions = ((shown or {}).get("status") or {}).get("conditions", [])
-        status = {one["type"]: one["status"] for one in conditions}
+        status = {condition["type"]: condition["status"] for condition in conditions}
         return status.get("ReadyForPooling") == "True"
 
     await polling.eventually(is_ready, what="node ready for pooling", within=2 * READY_WITHIN_S)
@@ -135,7 +135,7 @@ async def test_a_new_node_becomes_ready(
 
     async def is_validated() -> bool:
         status = (await api.get(f"{INVENTORIES}/{node.name}"))["status"]
-        operands = {one["name"]: one.get("ready") for one in status["operands"]}
+        operands = {operand["name"]: operand.get("ready") for operand in status["operands"]}
         return operands == {"validator": True}
 
     await polling.eventually(is_validated, what="the validator has passed", within=READY_WITHIN_S)

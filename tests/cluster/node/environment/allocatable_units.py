@@ -25,4 +25,6 @@ async def allocatable_units(directory: "Path", resource: str) -> int | None:
         except grpc.aio.AioRpcError:
             return None
     found = AllocatableResourcesResponse.FromString(content)
-    return sum(len(one.device_ids) for one in found.devices if one.resource_name == resource)
+    return sum(
+        len(device.device_ids) for device in found.devices if device.resource_name == resource
+    )

@@ -51,7 +51,7 @@ def answer(query: bytes, addresses: "Mapping[str, str]") -> bytes:
         return _HEADER.pack(number, flags | _NXDOMAIN, 1, 0, 0, 0) + question
     if kind != _A:
         return _HEADER.pack(number, flags, 1, 0, 0, 0) + question
-    octets = bytes(int(one) for one in address.split("."))
+    octets = bytes(int(part) for part in address.split("."))
     record = struct.pack("!3HIH", _SAME_NAME, _A, _IN, _TTL_S, len(octets)) + octets
     return _HEADER.pack(number, flags, 1, 1, 0, 0) + question + record
 

@@ -51,7 +51,7 @@ def write_nvidia_image(tar: Path, ours: Path, busybox: Path, *, scratch: Path) -
     added = layout.build_layer([layout.Tree(scratch), source])
     config = json.loads(base["config"].content)
     image = layout.build_image(
-        {one: base[one] for one in base if one != "config"} | {"NVIDIA's programs": added},
+        {item: base[item] for item in base if item != "config"} | {"NVIDIA's programs": added},
         architecture=config["architecture"],
         run={"Env": config["config"]["Env"], "Entrypoint": ["dcgm-exporter"]},
         labels={},
@@ -77,6 +77,6 @@ def _blobs(tar: Path) -> dict[str, layout.Blob]:
         (named,) = json.load(index_file)["manifests"]
         manifest = json.loads(read(named["digest"]))
         return {"config": layout.Blob.of("", read(manifest["config"]["digest"]))} | {
-            one["digest"]: layout.Blob.of(one["mediaType"], read(one["digest"]))
-            for one in manifest["layers"]
+            layer["digest"]: layout.Blob.of(layer["mediaType"], read(layer["digest"]))
+            for layer in manifest["layers"]
         }

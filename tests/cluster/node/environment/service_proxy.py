@@ -97,7 +97,7 @@ class Proxy:
         """Listen for the Services of this moment."""
         items = (await self._api.get(SERVICES))["items"]
         self._note(
-            {f"{one['metadata']['namespace']}/{one['metadata']['name']}": one for one in items}
+            {f"{item['metadata']['namespace']}/{item['metadata']['name']}": item for item in items}
         )
         await self._listen()
 
@@ -148,10 +148,10 @@ class Proxy:
         )
         found = [
             ((endpoint["addresses"][0], number["port"]), endpoint.get("conditions", {}))
-            for one in slices["items"]
-            for number in one.get("ports") or ()
+            for item in slices["items"]
+            for number in item.get("ports") or ()
             if number.get("name", "") == port.get("name", "")
-            for endpoint in one.get("endpoints") or ()
+            for endpoint in item.get("endpoints") or ()
         ]
         ready = [where for where, conditions in found if conditions.get("ready", True)]
         # As kube-proxy: one that terminates is better than none.

@@ -119,8 +119,8 @@ def _until_none(
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} that would not go within {_WITHIN_S} s: {found}")
         print(f"{time.monotonic():.2f} {len(found)} {what}", file=sys.stderr, flush=True)
-        for each in found:
-            act(each)
+        for item in found:
+            act(item)
         time.sleep(_EVERY_S)
 
 

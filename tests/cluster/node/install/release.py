@@ -88,7 +88,7 @@ class Release:
             monitoring={"serviceMonitor": {"enabled": True, "interval": interval}}
         )
         (monitor,) = (
-            one for one in yaml.safe_load_all(shown) if one and one["kind"] == "ServiceMonitor"
+            item for item in yaml.safe_load_all(shown) if item and item["kind"] == "ServiceMonitor"
         )
         found: JsonObject = monitor
         return found
@@ -133,11 +133,11 @@ async def left_behind(api: "ApiClient") -> list[str]:
     found = []
     for path in await _collections(api):
         plural = path.rpartition("/")[2]
-        for one in (await api.get(path))["items"]:
-            metadata = one["metadata"]
+        for item in (await api.get(path))["items"]:
+            metadata = item["metadata"]
             if (plural, metadata["name"]) in _KEPT:
                 continue
-            marks = _marks(one, is_own_kind=f"/{_GROUP}/" in path)
+            marks = _marks(item, is_own_kind=f"/{_GROUP}/" in path)
             if marks:
                 found.append(
                     f"{plural} {metadata.get('namespace', '')}/{metadata['name']}: {marks}"

@@ -98,8 +98,8 @@ async def is_scraped(prometheus: "Prometheus") -> bool:
     """Check that what the monitor selects is up, and says which version it is."""
     up = await prometheus.query("up")
     assert len(up) == SERVERS, f"{await prometheus.targets()}"
-    assert {one[""] for one in up} == {1}, f"{await prometheus.targets()}"
-    versions = [one["version"] for one in await prometheus.query("gpu_build_info")]
+    assert {item[""] for item in up} == {1}, f"{await prometheus.targets()}"
+    versions = [item["version"] for item in await prometheus.query("gpu_build_info")]
     assert versions == [VERSION] * SERVERS
     return True
 
@@ -107,7 +107,7 @@ async def is_scraped(prometheus: "Prometheus") -> bool:
 async def uids(api: "ApiClient", selector: str) -> set[str]:
     """Return the uids of pods of ours."""
     found = (await api.get(OURS, labelSelector=selector))["items"]
-    return {one["metadata"]["uid"] for one in found}
+    return {item["metadata"]["uid"] for item in found}
 
 
 async def are_gone(api: "ApiClient", servers: set[str]) -> bool:
@@ -117,10 +117,10 @@ async def are_gone(api: "ApiClient", servers: set[str]) -> bool:
 async def restarted(api: "ApiClient") -> dict[str, int]:
     """Return how often containers of our pods were restarted, by pod; not those that never were."""
     counts = {
-        one["metadata"]["name"]: sum(
-            status["restartCount"] for status in one["status"].get("containerStatuses", ())
+        item["metadata"]["name"]: sum(
+            status["restartCount"] for status in item["status"].get("containerStatuses", ())
         )
-        for one in (await api.get(OURS))["items"]
+        for item in (await api.get(OURS))["items"]
     }
     return {name: count for name, count in counts.items() if count}
 

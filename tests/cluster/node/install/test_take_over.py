@@ -79,7 +79,7 @@ async def test_helm_takes_over_what_kubectl_applied_and_no_reservation_is_lost(
     await check(pools, bound, "main")
     now = await pools.get("runs")
     assert now["metadata"]["uid"] == first["metadata"]["uid"]
-    assert [one["restartCount"] for one in now["status"]["containerStatuses"]] == [0]
+    assert [status["restartCount"] for status in now["status"]["containerStatuses"]] == [0]
     await check(pools, now, "main")
     assert devices_of(now) == devices_of(first)
     assert pods.is_unschedulable(await pools.get("waits"))
@@ -107,14 +107,14 @@ async def two_are_reserved(api: "ApiClient", resource: str) -> bool:
 async def own_pods(api: "ApiClient", selector: str = "") -> dict[str, int]:
     """Return uid -> restarts of our pods that are to stay."""
     return {
-        one["metadata"]["uid"]: sum(
-            status["restartCount"] for status in one["status"].get("containerStatuses", ())
+        item["metadata"]["uid"]: sum(
+            status["restartCount"] for status in item["status"].get("containerStatuses", ())
         )
-        for one in (await api.get(OURS, labelSelector=selector))["items"]
-        if "deletionTimestamp" not in one["metadata"]
+        for item in (await api.get(OURS, labelSelector=selector))["items"]
+        if "deletionTimestamp" not in item["metadata"]
     }
 
 
 async def are_gone(api: "ApiClient", servers: dict[str, int]) -> bool:
     found = (await api.get(OURS, labelSelector=SERVERS))["items"]
-    return not servers.keys() & {one["metadata"]["uid"] for one in found}
+    return not servers.keys() & {item["metadata"]["uid"] for item in found}

@@ -40,13 +40,13 @@ class OperandPods:
         """Return the pods of a state that are not going away."""
         selector = f"gpu.deckhouse.io/operand={state}"
         found: list[Json] = (await self.api.get(PODS, labelSelector=selector))["items"]
-        return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+        return [item for item in found if "deletionTimestamp" not in item["metadata"]]
 
     async def the(self, state: str, *, other_than: str = "") -> "Json":
         """Wait for the one pod of a state, with a status of its containers."""
 
         async def is_there() -> "Json":
-            found = [one for one in await self.of(state) if one["metadata"]["uid"] != other_than]
+            found = [item for item in await self.of(state) if item["metadata"]["uid"] != other_than]
             assert len(found) == 1, f"{len(found)} pods of {state}"
             assert found[0]["status"].get("initContainerStatuses"), f"{found[0]['status']}"
             return found[0]
@@ -69,8 +69,10 @@ class OperandPods:
 
         async def are_gone() -> bool:
             sets = (await self.api.get(_DAEMON_SETS))["items"]
-            left = {one["metadata"]["name"] for one in sets} & wanted
-            pods = [one["metadata"]["name"] for state in states for one in await self._every(state)]
+            left = {set_["metadata"]["name"] for set_ in sets} & wanted
+            pods = [
+                item["metadata"]["name"] for state in states for item in await self._every(state)
+            ]
             assert not left, f"{left}"
             assert not pods, f"{pods}"
             return True
@@ -80,12 +82,12 @@ class OperandPods:
     async def shown(self) -> "dict[str, Json]":
         """Return `status.operands` of the node's inventory, by name."""
         status = await self.api.status(f"{INVENTORIES}/{self.node}")
-        return {one["name"]: one for one in status.get("operands", ())}
+        return {item["name"]: item for item in status.get("operands", ())}
 
     async def conditions(self) -> dict[str, str]:
         """Return the conditions of the node's inventory."""
         found = await self.api.conditions(f"{INVENTORIES}/{self.node}")
-        return {name: one["status"] for name, one in found.items()}
+        return {name: item["status"] for name, item in found.items()}
 
     async def _every(self, state: str) -> "list[Json]":
         selector = f"gpu.deckhouse.io/operand={state}"
@@ -94,7 +96,7 @@ class OperandPods:
 
 
 def condition(pod: "Json", name: str) -> "Json":
-    found = (one for one in pod["status"].get("conditions", ()) if one["type"] == name)
+    found = (item for item in pod["status"].get("conditions", ()) if item["type"] == name)
     return next(found, {"status": "Unknown"})
 
 
@@ -102,7 +104,7 @@ def container(pod: "Json", name: str) -> "Json":
     """Return the status of a container, or of an init container; empty where it has none yet."""
     status = pod["status"]
     every = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
-    return next((one for one in every if one["name"] == name), {})
+    return next((item for item in every if item["name"] == name), {})
 
 
 def at(text: str) -> dt.datetime:

@@ -40,12 +40,12 @@ async def test_all_four_become_ready_in_the_order_of_their_needs(
     async def are_shown() -> bool:
         shown = await operands.shown()
         assert shown.keys() == DAEMON_SETS.keys(), f"{shown}"
-        assert all(one.get("ready") for one in shown.values()), f"{shown}"
+        assert all(item.get("ready") for item in shown.values()), f"{shown}"
         conditions = await operands.conditions()
         assert conditions["ReadyForPooling"] == "True", f"{conditions}"
         assert conditions["GFDReady"] == "True", f"{conditions}"
         faults = ("DriverMissing", "ToolkitMissing", "MonitoringMissing")
-        assert [conditions[one] for one in faults] == ["False"] * len(faults), f"{conditions}"
+        assert [conditions[fault] for fault in faults] == ["False"] * len(faults), f"{conditions}"
         return True
 
     await polling.eventually(are_shown, what="operands and conditions")
@@ -76,7 +76,7 @@ async def test_a_label_of_the_node_chooses_the_configuration_of_gfd(
 ):
     before = await operands.ready("gfd")
     data = {
-        f"{one}": f"version: v1\nflags: {{migStrategy: {one}}}\n" for one in ("single", "mixed")
+        f"{item}": f"version: v1\nflags: {{migStrategy: {item}}}\n" for item in ("single", "mixed")
     }
     await operands.api.create(CONFIG_MAPS, {"metadata": {"name": "gfd-configs"}, "data": data})
     gfd = installed_with_operands.now["bootstrap"]["gfd"]
@@ -96,7 +96,7 @@ async def test_a_label_of_the_node_chooses_the_configuration_of_gfd(
         await label(operands, None)
     (after,) = await operands.of("gfd")
     assert after["metadata"]["uid"] == pod["metadata"]["uid"]
-    assert [one["restartCount"] for one in after["status"]["containerStatuses"]] == [0, 0]
+    assert [status["restartCount"] for status in after["status"]["containerStatuses"]] == [0, 0]
 
 
 async def label(operands: "OperandPods", value: str | None) -> None:

@@ -100,9 +100,9 @@ async def monitor_of(switched: "SwitchedSystem", name: str, file: "Path") -> "Js
     file.write_text(yaml.safe_dump(switched.now), encoding="utf-8")
     rendered = await switched.system.render("operands", "--settings", str(file))
     (found,) = (
-        one
-        for one in yaml.safe_load_all(rendered)
-        if one and (one["kind"], one["metadata"]["name"]) == ("ServiceMonitor", name)
+        item
+        for item in yaml.safe_load_all(rendered)
+        if item and (item["kind"], item["metadata"]["name"]) == ("ServiceMonitor", name)
     )
     monitor: JsonObject = found
     return monitor
@@ -142,17 +142,17 @@ async def all_shown(
     assert [name for name, text in absent.items() if await answer(prometheus, text)] == []
     by_pod = await answer(prometheus, EXPRESSIONS["gpu-node: Utilisation by pod A"])
     assert {
-        (one["namespace"], one["pod"], one["Hostname"], one["UUID"], one[""])
-        for one in by_pod
-        if one.get("namespace") == pools.namespace
+        (item["namespace"], item["pod"], item["Hostname"], item["UUID"], item[""])
+        for item in by_pod
+        if item.get("namespace") == pools.namespace
     } == {
         (pools.namespace, BUSY, pools.node.name, used[BUSY], 80),
         (pools.namespace, IDLE, pools.node.name, used[IDLE], 0),
     }
     idle = await answer(prometheus, EXPRESSIONS["gpu-workloads: Which pods are idle A"])
-    assert [one["pod"] for one in idle] == [IDLE]
+    assert [item["pod"] for item in idle] == [IDLE]
     devices = await answer(prometheus, EXPRESSIONS["gpu-node: Temperature A"])
-    assert sorted(one["UUID"] for one in devices) == sorted(pools.devices.uuids)
+    assert sorted(device["UUID"] for device in devices) == sorted(pools.devices.uuids)
 
 
 async def answer(prometheus: "Prometheus", expression: str) -> list[dict[str, Any]]:

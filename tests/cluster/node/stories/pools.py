@@ -156,9 +156,9 @@ class Pools:
         """Return what the node reports of a pod: container -> units."""
         found = await self.api.status(f"{INVENTORIES}/{self.node.name}")
         return {
-            one["container"]: sorted(one["units"])
-            for one in found.get("allocations") or []
-            if (one["namespace"], one["pod"]) == (self.namespace, pod)
+            item["container"]: sorted(item["units"])
+            for item in found.get("allocations") or []
+            if (item["namespace"], item["pod"]) == (self.namespace, pod)
         }
 
     async def reported(self, pod: "JsonObject") -> None:
@@ -177,7 +177,7 @@ class Pools:
 
         async def is_told() -> str:
             found = (await self.api.get(EVENTS, fieldSelector=f"reason={reason}"))["items"]
-            notes = [one["note"] for one in found if one["regarding"]["name"] == name]
+            notes = [item["note"] for item in found if item["regarding"]["name"] == name]
             assert notes, f"no {reason} of {name}"
             return str(notes[-1])
 
@@ -197,12 +197,12 @@ class Pools:
     async def device(self, number: int) -> "JsonObject":
         uuid = self.devices.devices[number].uuid
         found = (await self.api.get(DEVICES))["items"]
-        return next(one for one in found if one.get("status", {}).get("uuid") == uuid)
+        return next(item for item in found if item.get("status", {}).get("uuid") == uuid)
 
     async def clear_pods(self) -> None:
         """Delete the namespace's pods, and wait until they are gone."""
         found = (await self.api.get(pods.collection(self.namespace)))["items"]
-        await self.delete(*(one["metadata"]["name"] for one in found))
+        await self.delete(*(item["metadata"]["name"] for item in found))
 
     async def clear(self) -> None:
         """Delete the namespace's pods and these pools, and wait until their devices are free."""
@@ -212,7 +212,7 @@ class Pools:
             await self.api.delete(f"{POOLS}/{name}")
 
         async def are_gone() -> bool:
-            left = [one["metadata"]["name"] for one in (await self.api.get(POOLS))["items"]]
+            left = [item["metadata"]["name"] for item in (await self.api.get(POOLS))["items"]]
             assert not set(left) & set(made), f"pools left: {left}"
             return True
 

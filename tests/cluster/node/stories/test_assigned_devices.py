@@ -177,6 +177,6 @@ async def test_what_ended_is_reported_no_more(
 
     async def is_forgotten() -> bool:
         status = await api.status(f"{INVENTORIES}/{node.name}")
-        return "ends" not in [one["pod"] for one in status.get("allocations") or []]
+        return "ends" not in [item["pod"] for item in status.get("allocations") or []]
 
     await polling.eventually(is_forgotten, what="the ended pod's report is gone")

@@ -99,7 +99,7 @@ async def test_a_device_fails_under_a_pod(pools: Pools, devices: "NodeDevices"):
 
     async def is_known() -> bool:
         statuses = (await pools.get("victim"))["status"].get("containerStatuses", [])
-        shown = json.dumps([one.get("allocatedResourcesStatus") for one in statuses])
+        shown = json.dumps([status.get("allocatedResourcesStatus") for status in statuses])
         assert "Unhealthy" in shown, shown
         return True
 

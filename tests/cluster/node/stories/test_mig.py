@@ -31,9 +31,9 @@ async def test_a_pool_of_instances(pools: Pools, devices: "NodeDevices"):
     assert "nvidia10" in seen.files
     assert len(seen.files) == 3
     assert set(seen.files) & set(its.files) == {"nvidia10"}
-    given = {file for one in (seen, its) for file in one.files} - {"nvidia10"}
+    given = {file for item in (seen, its) for file in item.files} - {"nvidia10"}
     all_of_device = {
-        name for one in range(8) for name in devices.capabilities(devices.devices[10], one)
+        name for item in range(8) for name in devices.capabilities(devices.devices[10], item)
     }
     assert given < all_of_device
     await pools.reported(pod)

@@ -88,15 +88,15 @@ async def test_many_pods_one_after_the_other_get_what_they_were_bound_with(
 
     said = [json.loads(line) for line in agent.process.logs().removeprefix(before).splitlines()]
     outcomes = Counter(line.get("outcome") for line in said if line.get("resource") == whole)
-    containers = sum(len(devices_of(one)) for one in found.values())
+    containers = sum(len(devices_of(item)) for item in found.values())
     assert {key: count for key, count in outcomes.items() if key} == {"promised": containers}
     assert [line for line in said if line["event"] == "call refused"] == []
     events = (await pools.api.get(EVENTS))["items"]
-    assert [one["note"] for one in events if _is_of(one, pools, REJECTED)] == []
+    assert [event["note"] for event in events if _is_of(event, pools, REJECTED)] == []
     policy, scope = POLICIES[request.node.callspec.params["aligned"]]
     if policy != "best-effort":
         assert [
-            one["metadata"]["name"] for one in found.values() if _is_split(one, pools, scope)
+            item["metadata"]["name"] for item in found.values() if _is_split(item, pools, scope)
         ] == []
 
 
@@ -194,7 +194,7 @@ async def test_beside_static_cpus_pods_get_what_they_were_bound_with_near_their_
     assert outcomes.keys() <= {"promised"}, dict(outcomes)
     assert [line["event"] for line in of_pool].count("allocated") == containers
     events = (await pools.api.get(EVENTS))["items"]
-    assert [one["note"] for one in events if _is_of(one, pools, REJECTED)] == []
+    assert [event["note"] for event in events if _is_of(event, pools, REJECTED)] == []
 
 
 @pytest.mark.parametrize("beside_cpus", ["single-numa-node"], indirect=True)
@@ -209,7 +209,7 @@ async def test_beside_static_cpus_no_pod_of_many_short_ones_is_rejected(
 
 def _has_room(pools: "Pools", used: "Collection[list[str]]", units: int) -> bool:
     """Whether a NUMA node has so many devices that no pod has."""
-    taken = Counter(_numa_node_of(pools, one) for some in used for one in some)
+    taken = Counter(_numa_node_of(pools, entry) for item in used for entry in item)
     return any(taken[node] + units <= ISLAND for node in range(numa.NODES))
 
 
@@ -274,9 +274,11 @@ async def _run_short_pods(pools: "Pools", waiting: "list[JsonObject]") -> "dict[
 
     async def all_ended() -> bool:
         listed = (await pools.api.get(pods.collection(pools.namespace)))["items"]
-        found.update({one["metadata"]["name"]: one for one in listed})
-        phases = Counter(one.get("status", {}).get("phase") for one in found.values())
-        assert not phases["Failed"], [one["status"] for one in found.values() if _has_failed(one)]
+        found.update({item["metadata"]["name"]: item for item in listed})
+        phases = Counter(item.get("status", {}).get("phase") for item in found.values())
+        assert not phases["Failed"], [
+            item["status"] for item in found.values() if _has_failed(item)
+        ]
         under_way = len(found) - phases["Succeeded"]
         async with asyncio.TaskGroup() as group:
             for _ in range(min(len(waiting), AT_ONCE - under_way)):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def process_of(pod: "JsonObject") -> int:
     """Return a process of a running pod."""
-    pids = [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit()]
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
     owners = pods_of_processes(pids)
     return next(pid for pid, uid in owners.items() if uid == pod["metadata"]["uid"])
 

@@ -55,8 +55,8 @@ def installed_with_software(
 
     async def start() -> None:
         made = driver_images.write_images(scratch, gpu_node.busybox, devices.devices, VERSIONS)
-        for one in (tar, *made):
-            await gpu_node.import_image(one)
+        for item in (tar, *made):
+            await gpu_node.import_image(item)
         # A suite before this one has left its devices, which had a driver.
         for kind in ("gpudevices", "gpunodeinventories"):
             await kubectl("delete", kind, "--all", check=False)

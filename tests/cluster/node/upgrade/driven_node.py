@@ -86,7 +86,7 @@ class DrivenNode:
     async def entry(self) -> "Json":
         """Return the node's entry of `status.upgrade`; an empty one where it has none."""
         entries = (await self.api.status(self.policy)).get("upgrade") or ()
-        return next((one for one in entries if one["node"] == self.node.name), {})
+        return next((item for item in entries if item["node"] == self.node.name), {})
 
     async def says(self, reason: str) -> str:
         """Wait until the upgrade has this reason; return its message."""
@@ -142,4 +142,4 @@ class Observed:
 
 def _role(pod: "Json") -> str:
     labels = {f"{key}={value}" for key, value in (pod["metadata"].get("labels") or {}).items()}
-    return next((ROLES[one] for one in labels & ROLES.keys()), "")
+    return next((ROLES[label] for label in labels & ROLES.keys()), "")

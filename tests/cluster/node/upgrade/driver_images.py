@@ -30,7 +30,7 @@ def write_images(
 ) -> list[Path]:
     """Write the image of each version of the driver, and that of the operands; return their tars."""
     applets = images.applets_of(busybox)
-    programs = {f"bin/{one.name}": one.read_bytes() for one in _PROGRAMS.iterdir()}
+    programs = {f"bin/{path.name}": path.read_bytes() for path in _PROGRAMS.iterdir()}
 
     def write(name: str, files: dict[str, bytes], env: dict[str, str]) -> Path:
         tar = directory / f"{name.replace('/', '-')}.tar"
@@ -38,7 +38,7 @@ def write_images(
             tar,
             busybox,
             name=name,
-            applets=[one for one in applets if f"bin/{one}" not in programs],
+            applets=[applet for applet in applets if f"bin/{applet}" not in programs],
             command=["sh"],
             files=programs | files,
             env=env,
@@ -58,7 +58,7 @@ def write_images(
 
 def _driver_files(scratch: Path, devices: "Sequence[NvmlDevice]", version: str) -> dict[str, bytes]:
     install_driver(scratch, devices, version)
-    files = (one for one in (scratch / LIBRARIES).iterdir() if one.suffix != ".lock")
-    found = {f"driver/{LIBRARIES}/{one.name}": one.read_bytes() for one in files}
+    files = (path for path in (scratch / LIBRARIES).iterdir() if path.suffix != ".lock")
+    found = {f"driver/{LIBRARIES}/{file.name}": file.read_bytes() for file in files}
     shutil.rmtree(scratch)
     return found

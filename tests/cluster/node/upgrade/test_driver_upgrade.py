@@ -54,17 +54,17 @@ async def test_a_node_is_upgraded_once_the_budget_of_its_pod_allows_it(
             await observed.until(("agent", "ADDED"))
         await check_upgraded(driven, observed.order)
         after = await trained(pools, other_than=before["metadata"]["uid"])
-        for one in (after, await pools.running("late")):
-            await check(pools, one, "main")
-            assert NEW in await libraries(pools, one)
-            assert OLD not in await libraries(pools, one)
+        for item in (after, await pools.running("late")):
+            await check(pools, item, "main")
+            assert NEW in await libraries(pools, item)
+            assert OLD not in await libraries(pools, item)
         ours = await audit.writes(mark, user=SERVER_USER)
         assert [
-            (one.verb, one.resource)
-            for one in ours
-            if one.namespace == pools.namespace
-            and (one.resource == "pods/eviction" or one.verb == "delete")
-            and one.succeeded
+            (our.verb, our.resource)
+            for our in ours
+            if our.namespace == pools.namespace
+            and (our.resource == "pods/eviction" or our.verb == "delete")
+            and our.succeeded
         ] == [("create", "pods/eviction")]
     finally:
         await pools.api.delete(f"{deployment}/train", propagationPolicy="Background")
@@ -90,12 +90,12 @@ async def check_held(driven: "DrivenNode", pools: "Pools", resource: str, pod: J
 def runs_of(pod: Json) -> list[tuple[str, int]]:
     """Return which run of its containers a pod is in."""
     shown = pod["status"]["containerStatuses"]
-    return [(one["containerID"], one["restartCount"]) for one in shown]
+    return [(item["containerID"], item["restartCount"]) for item in shown]
 
 
 async def check_upgraded(driven: "DrivenNode", order: list[tuple[str, str]]) -> None:
     """Check that the agent was away while the driver was replaced, and that the node is in service again."""
-    left, *replaced, returned = (one for one in order if one[0] != "validator")
+    left, *replaced, returned = (item for item in order if item[0] != "validator")
     assert (left, returned) == (("agent", "DELETED"), ("agent", "ADDED"))
     # The successor is there, and waits, while the driver pod ends.
     assert sorted(replaced) == [("driver", "ADDED"), ("driver", "DELETED")]
@@ -118,7 +118,7 @@ async def trained(pools: "Pools", *, other_than: str = "") -> Json:
 
     async def runs() -> Json:
         listed = await pools.api.get(pods.collection(pools.namespace), labelSelector="app=train")
-        found = [one for one in listed["items"] if one["metadata"]["uid"] != other_than]
+        found = [item for item in listed["items"] if item["metadata"]["uid"] != other_than]
         assert found, "no pod"
         assert pods.is_running(found[0]), f"{found[0]['status']}"
         return dict(found[0])

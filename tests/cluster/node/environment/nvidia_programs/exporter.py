@@ -91,13 +91,13 @@ async def _pods(kubelet: PodResources) -> dict[str, Json]:
 def _page(collectors: list[list[str]], devices: list[Json], pods: dict[str, Json]) -> str:
     lines: list[str] = []
     for name, kind, about in collectors:
-        shown = [one for one in devices if name in one["values"]]
+        shown = [device for device in devices if name in device["values"]]
         if shown:
             lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
-        for one in shown:
-            labels = {key: value for key, value in one.items() if key != "values"}
+        for item in shown:
+            labels = {key: value for key, value in item.items() if key != "values"}
             labels["Hostname"] = os.environ["NODE_NAME"]
-            labels |= pods.get(one["UUID"], {})
+            labels |= pods.get(item["UUID"], {})
             text = ",".join(f'{key}="{value}"' for key, value in labels.items())
-            lines.append(f"{name}{{{text}}} {one['values'][name]}")
+            lines.append(f"{name}{{{text}}} {item['values'][name]}")
     return "\n".join([*lines, ""])

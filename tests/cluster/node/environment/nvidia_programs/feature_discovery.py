@@ -111,9 +111,9 @@ def _owners(namespace: str) -> list[dict[str, Any]]:
     pod = call("GET", f"/api/v1/namespaces/{namespace}/pods/{name}") if name else None
     owners = (pod or {"metadata": {}})["metadata"].get("ownerReferences", [])
     return [
-        {key: one[key] for key in ("apiVersion", "kind", "name", "uid")} | {"controller": True}
-        for one in owners
-        if one["kind"] == "DaemonSet"
+        {key: owner[key] for key in ("apiVersion", "kind", "name", "uid")} | {"controller": True}
+        for owner in owners
+        if owner["kind"] == "DaemonSet"
     ]
 
 

@@ -48,15 +48,15 @@ async def _values(driver: NvmlDriver) -> list[dict[str, object]]:
     measured = await driver.measure(_WITHIN_S)
     return [
         {
-            "gpu": str(one.index),
-            "UUID": one.uuid,
-            "pci_bus_id": f"0000{one.address.upper()}",
-            "device": f"nvidia{one.minor}",
-            "modelName": one.product,
+            "gpu": str(sample.index),
+            "UUID": sample.uuid,
+            "pci_bus_id": f"0000{sample.address.upper()}",
+            "device": f"nvidia{sample.minor}",
+            "modelName": sample.product,
             "values": {"DCGM_FI_DEV_XID_ERRORS": 0, "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": 0}
             | {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": 0}
-            | {field.value.name: value for field, value in one.values.items()},
+            | {field.value.name: value for field, value in sample.values.items()},
         }
-        for one in measured.samples
-        if one.gpu_instance is None
+        for sample in measured.samples
+        if sample.gpu_instance is None
     ]
