@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -99,17 +101,24 @@ async def test_a_server_that_dies_fails_the_demo_with_a_message(capsys: pytest.C
     assert "Traceback" not in output
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder for the sockets of nodes, whose paths may have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="demo-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize(
     ("ending", "flags"),
     [(signal.SIGTERM, ()), (signal.SIGHUP, ("--console",)), (signal.SIGKILL, ())],
 )
 async def test_no_server_outlives_a_demo_that_is_ended_by(
-    ending: signal.Signals, flags: tuple[str, ...], tmp_path: Path
+    ending: signal.Signals, flags: tuple[str, ...], short_folder: Path
 ):
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "cli", "demo", *flags),
         stdout=asyncio.subprocess.DEVNULL,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
+        env=os.environ | {"TMPDIR": str(short_folder)},
     )
     await until(lambda: children_of(process.pid) != [])
     servers = children_of(process.pid)
@@ -118,4 +127,4 @@ async def test_no_server_outlives_a_demo_that_is_ended_by(
     await until(lambda: not any(map(process_exists, servers)))
     if ending is not signal.SIGKILL:
         assert process.returncode == 1
-        assert await asyncio.to_thread(os.listdir, tmp_path) == []
+        assert await asyncio.to_thread(os.listdir, short_folder) == []
