@@ -4,7 +4,7 @@
 
 Objects go straight into its store: creating 70,000 of them over HTTP would take longer than what is
 measured. Prints its URL when everything is there, and then reads commands: `change N` makes N changes
-a second, and `expire` ends the watches so that they list anew.
+a second, and `expire` ends the watches so that they list again.
 """
 
 import argparse

@@ -4,7 +4,7 @@ A watch that breaks goes on from its last version. One that cannot (410, after a
 server) begins anew with a list; what was missed between is compared with that list, so that only what
 came and went within the gap stays unseen.
 
-A restored etcd goes back in time: `hold` before it, and `go_back` after it, which lists everything anew.
+A restored etcd goes back in time: `hold` before it, and `go_back` after it, which lists everything again.
 """
 
 import asyncio

@@ -57,7 +57,7 @@ class Injecting:
     group: asyncio.TaskGroup
     """Where deeds that take time go on; set by the run."""
     go_back: "Callable[[Path], Awaitable[None]]"
-    """Restores etcd and judges anew; set by the run."""
+    """Restores etcd and judges from there on; set by the run."""
 
     def __init__(
         self, arena: "Arena", control_plane: "control_planes.ControlPlane", fleet: "Fleet"

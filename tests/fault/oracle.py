@@ -9,7 +9,7 @@
                                pod that fits is bound, statuses show what is counted here
 
 What is true of upgrades of the driver says `tests.fault.upgrades.upgrade_oracle`. After a restore of etcd another
-oracle goes on (`anew`): what happened since the backup has not happened.
+oracle goes on (`restarted`): what happened since the backup has not happened.
 
 The first kind is judged event by event, in the order of the pods' watch, which is the order in which
 the API server stored them. A pod has its units from its binding until it ends or is gone.
@@ -193,7 +193,7 @@ class Oracle:
         )
         return list(_violations(faults))
 
-    def anew(self) -> "Oracle":
+    def restarted(self) -> "Oracle":
         """Return one that has seen nothing: etcd is being restored."""
         fresh = Oracle()
         fresh.upgrades.begun = self.upgrades.begun

@@ -202,7 +202,7 @@ class Run:
         await self._end(history)
 
     async def _go_back(self, history: History, backup: "Path") -> None:
-        """Restore etcd as docs/restore.md says, but for our servers: they notice it. Judge anew from there on."""
+        """Restore etcd as docs/restore.md says, but for our servers: they notice it. Judge from there on."""
         insist = self._arena.insist
         await insist(history.caught_up)
         found = set(self._oracle.past())
@@ -215,7 +215,7 @@ class Run:
         for proxy in self._fleet.proxies():
             proxy.drop_late()
         await self._injecting.restore_etcd(backup)
-        self._oracle = self._oracle.anew()
+        self._oracle = self._oracle.restarted()
         self._is_going_back = True
         await insist(history.go_back)
         self._is_going_back = False

@@ -296,7 +296,7 @@ async def test_pods_that_wait_over_a_restart_of_kubelet_get_theirs(
 async def test_init_and_main_containers_have_the_same_again_after_a_restart_of_kubelet(
     agent: Agent, node: KubeletOfNode, *, is_checkpoint_lost: bool
 ):
-    """kubernetes#138446: kubelet admits a running pod anew, its completed init container too."""
+    """kubernetes#138446: kubelet admits a running pod again, its completed init container too."""
     shapes: dict[str, tuple[dict[str, Any], dict[str, tuple[str, ...]]]] = {
         "both": (
             {"init": {"i": 1}, "main": {"a": 2}},

@@ -335,7 +335,7 @@ def test_pod_whose_end_is_seen_after_that_of_the_driver_is_judged_by_versions(st
 
 def test_driver_of_a_node_that_was_gone_before_a_restore_goes_when_the_node_comes_back():
     story = Story()
-    story.oracle = story.oracle.anew()
+    story.oracle = story.oracle.restarted()
     story.show(POLICY)
     story.drive("a")
     story.mark("a", IN_SERVICE)

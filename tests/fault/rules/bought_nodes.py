@@ -1,7 +1,7 @@
 """Nodes that were bought: never more within an hour than the pool allows, and no second one for the same pods.
 
 Pods and NodeClaims are watched apart, so that a purchase is judged once both sides are known. What a list showed after a
-gap is not judged: nobody knows when it came.
+gap is not judged: when it came is unknown.
 """
 
 import math

@@ -62,7 +62,7 @@ async def test_what_a_registry_answers_is_the_condition_and_an_event_and_is_trie
 
 
 async def test_a_registry_leads_a_node_to_no_address_that_is_not_public(node: CacheNode) -> None:
-    """As admission: an image that was signed for is still served by whoever runs its registry."""
+    """As admission: an image that was signed for is still served by the owner of its registry."""
     digest = an_image(node.registry)
     async with RegistryDouble() as inside:
         leads = Status(307, {"Location": f"{inside.url}/admin"})
