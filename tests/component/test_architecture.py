@@ -13,6 +13,7 @@ from types import FrameType
 
 import aiohttp
 import grpc
+import pytest
 
 from api.kinds.gpudevice import GPUDevice
 from api.names import DeviceName
@@ -21,7 +22,7 @@ from console.data.read_scope import ReadScope
 from console.edge.viewer_login import LoggedIn
 from console.processes.local_console import serving_page, viewer_of
 from kube.informer import Informer
-from kube.resources import GPU_DEVICES
+from kube.resources import DAEMON_SETS, GPU_DEVICES
 from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
 from reconciler.sinks.device_sink import DeviceSink, observe_device
 from tests.component.agent.caches.cache_node import a_cache_node, an_image
@@ -29,7 +30,9 @@ from tests.component.agent.node import Agent, whole_devices
 from tests.component.kernelcache.conftest import serving_caches
 from tests.component.reconciler.handover_run import a_scaling_run
 from tests.component.reconciler.inventory_run import an_inventory_run
+from tests.component.reconciler.operator_world import an_operator_world
 from tests.component.reconciler.scaling_run import a_scaling_run as a_run_of_waiting_pods
+from tests.component.reconciler.upgrade_run import an_upgrade_run
 from tests.support.bound_pods import a_bound_pod
 from tests.support.cache_admission import a_cache
 from tests.support.csi import UID, CsiClient, a_publish
@@ -186,6 +189,28 @@ async def a_page(
         await session.get(f"{url}/api/v1/login", headers={"Authorization": f"Bearer {token}"})
         async with session.get(f"{url}/api/v1/stream") as answer:
             yield answer.content
+
+
+@pytest.mark.looptime
+async def test_cluster_policy_to_daemon_set() -> None:
+    async with an_operator_world() as world:
+        await world.add_node()
+        await world.add_policy()
+        with traced() as called:
+            await world.settle()
+        assert await world.objects_of(DAEMON_SETS)
+    assert_walked("ClusterPolicy to DaemonSet", called)
+
+
+@pytest.mark.looptime
+async def test_a_new_driver_on_a_node() -> None:
+    async with an_upgrade_run(1) as run:
+        await run.add_pod("n0")
+        await run.roll_out(2)
+        with traced() as called:
+            await run.step()
+            await run.until("upgrade-done")
+    assert_walked("A new driver on a node", called)
 
 
 async def test_preferred_allocation_to_answer() -> None:
