@@ -55,6 +55,8 @@ lock: | $(UV) ## resolve pyproject.toml into requirements.lock
 fmt: install ## format and fix what can be fixed
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
+	for board in charts/gpu-control-plane/files/dashboards/*.json; do \
+	  $(BIN)/python -m json.tool --indent 2 --sort-keys --no-ensure-ascii $$board $$board; done
 
 .PHONY: lint
 lint: install ## ruff: style and format
@@ -157,10 +159,6 @@ manifests: install ## print everything a cluster needs into build/manifests
 .PHONY: chart
 chart: install ## generate charts/gpu-control-plane from the builders of manifests
 	$(BIN)/python -m chart.build charts/gpu-control-plane
-
-.PHONY: dashboards
-dashboards: install ## write manifests/monitoring/dashboards/*.json from packaging/dashboards
-	$(BIN)/python -m dashboards.build manifests/monitoring/dashboards
 
 .PHONY: image
 image: install ## the container image as an OCI layout tar, without a registry (on Debian 12): make image [ARCHITECTURES="amd64 arm64"]

@@ -1,6 +1,6 @@
 """Declarations of metrics, with the names of their labels, which the client library keeps to itself.
 
-Dashboards are made from them, and the reference of metrics.
+The reference of metrics is made from them, and the expressions of dashboards and alerts are checked by them.
 """
 
 from typing import TYPE_CHECKING, Final, TypeVar, final

@@ -69,9 +69,10 @@ VARIANTS: Final = (
 
 def main(arguments: "Sequence[str]") -> int:
     (directory,) = map(Path, arguments)
+    files = build_chart()  # before the directory goes, which has the dashboards' source
     if directory.exists():
         shutil.rmtree(directory)
-    for path, text in build_chart().items():
+    for path, text in files.items():
         file = directory / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
@@ -214,7 +215,7 @@ def _with_files(group: ObjectGroup, tokens: Tokens) -> tuple[list[Json], dict[st
     files: dict[str, str] = {}
     for object_ in group.objects:
         document = object_
-        if object_["kind"] == "ConfigMap" and "{{" in str(object_):
+        if group.name == "dashboards":
             data = {}
             for key, text in object_["data"].items():
                 name = f"files/{group.name}/{key}"

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Final
 
-from dashboards.foreign_series import FOREIGN_SERIES
 from prometheus_client import Counter, Histogram
 
 from telemetry import (
@@ -15,6 +14,7 @@ from telemetry import (
     usage_metrics,
 )
 from telemetry.metric_declaration import DeclaredMetric, labels_of
+from tests.support.foreign_series import FOREIGN_SERIES
 
 HOMES: Final = (
     metrics,
@@ -66,6 +66,6 @@ OF_NODE_STATUS_EXPORTER: Final[dict[str, frozenset[str]]] = {
 }
 """NVIDIA's, in an image of NVIDIA's, which a ClusterPolicy runs: alerts of nodes ask for them."""
 KNOWN: Final[dict[str, frozenset[str]]] = OURS | {
-    name: OF_TARGETS.union(item.labels) for name, item in FOREIGN_SERIES.items()
+    name: OF_TARGETS.union(labels) for name, labels in FOREIGN_SERIES.items()
 }
 """With those of other programs that dashboards show."""

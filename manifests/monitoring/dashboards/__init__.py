@@ -1,1 +1,1 @@
-"""Grafana dashboards: JSON that `make dashboards` writes (`packaging/dashboards`), and the objects that carry it."""
+"""Grafana dashboards: a link to the JSON that the chart has, and the objects that carry it."""

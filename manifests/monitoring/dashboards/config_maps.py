@@ -1,11 +1,10 @@
 """The dashboards as ConfigMaps, which the sidecar of Grafana's chart loads by their label.
 
-Their JSON is data of this package; it is built by a tool of development, from the objects that declare metrics.
+Their JSON, `boards`, is the chart's files: as Grafana exports it, with a mark where the address of the alerts' page stands.
 """
 
 import functools
 import importlib.resources
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from manifests import constants
@@ -14,9 +13,8 @@ from manifests.monitoring.alerts import PAGE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-RUNBOOKS: Final = "runbooks"
-"""Variable of each dashboard: the address of docs/operations.md, to whose rows panels link."""
-_DIRECTORY: Final = importlib.resources.files("manifests") / "monitoring" / "dashboards"
+_PAGE_MARK: Final = "<.Values.monitoring.prometheusRule.runbookPage>"
+_DIRECTORY: Final = importlib.resources.files("manifests") / "monitoring" / "dashboards" / "boards"
 _SUFFIX: Final = ".json"
 
 
@@ -34,13 +32,7 @@ def dashboard_text(name: str, *, runbook_page: str = PAGE) -> str:
         FileNotFoundError: there is no dashboard of this name.
     """
     text = (_DIRECTORY / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
-    if runbook_page == PAGE:
-        return text
-    dashboard = json.loads(text)
-    for variable in dashboard["templating"]["list"]:
-        if variable["name"] == RUNBOOKS:
-            variable["query"] = runbook_page
-    return json.dumps(dashboard, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return text.replace(_PAGE_MARK, runbook_page)
 
 
 def build_dashboards(

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
-from dashboards.foreign_series import DCGM_FIELDS
 
 from tests.support import ports
+from tests.support.foreign_series import DCGM_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

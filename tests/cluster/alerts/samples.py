@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from dashboards.foreign_series import DCGM_FIELDS
 from prometheus_client import Counter, Histogram
 
 from api.kinds.gkmcache import CacheConditionType
@@ -21,6 +20,7 @@ from reconciler.pool.unit_seconds import UnitState
 from telemetry.conditions import PoolCondition
 from telemetry.metric_declaration import DeclaredMetric, labels_of
 from tests.support.exported_series import OF_NODE_STATUS_EXPORTER, declared_metrics, name_of
+from tests.support.foreign_series import DCGM_FIELDS
 
 START: Final = 1_700_000_000
 STEP_S: Final = 60

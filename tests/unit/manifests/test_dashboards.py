@@ -7,22 +7,35 @@ from typing import Any
 
 import promql_parser
 import pytest
-from dashboards.expressions import RANGE, RATE_INTERVAL
-from dashboards.layout import TAG
-from dashboards.panels import WIDTH, PanelUnit
 
 from manifests.monitoring.alerts import ALERTS, PAGE, anchor_of
 from manifests.monitoring.dashboards.config_maps import (
-    RUNBOOKS,
     build_dashboards,
     dashboard_names,
     dashboard_text,
 )
 from tests.support.exported_series import KNOWN
 from tests.support.promql import UnknownNameError, labels_in, parsed, selectors
+from tests.support.source_trees import ROOT
 
+FILES = {
+    file.stem: file.read_text(encoding="utf-8")
+    for file in (ROOT / "charts/gpu-control-plane/files/dashboards").iterdir()
+}
 BOARDS = {name: json.loads(dashboard_text(name)) for name in dashboard_names()}
 MOST_PANELS = 20
+WIDTH = 24
+"""Columns of Grafana's grid."""
+RUNBOOKS = "runbooks"
+"""Variable of each dashboard: the address of docs/operations.md, to whose rows panels link."""
+MARK = "<.Values.monitoring.prometheusRule.runbookPage>"
+HIGHEST = {"percent": 100, "percentunit": 1}
+UNITS = {
+    *HIGHEST,
+    *("short", "ops", "s", "h", "bytes", "Bps", "mbytes", "MBs", "celsius", "watt", "joule"),
+    *("MHz", "locale", "bool_yes_no"),
+}
+"""By Grafana's names; DCGM gives memory in MiB and energy in mJ."""
 
 
 def panels_of(board: dict[str, Any]) -> list[dict[str, Any]]:
@@ -31,6 +44,15 @@ def panels_of(board: dict[str, Any]) -> list[dict[str, Any]]:
 
 def expressions_of(board: dict[str, Any]) -> list[str]:
     return [target["expr"] for panel in panels_of(board) for target in panel["targets"]]
+
+
+def test_a_file_is_as_make_fmt_writes_it_and_of_no_grafana():
+    assert dashboard_names() == sorted(FILES)
+    for text in FILES.values():
+        board = json.loads(text)
+        assert text == json.dumps(board, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        assert not board.keys() & {"id", "version", "iteration", "__inputs", "__requires"}
+        assert (board["refresh"], board["time"]) == ("1m", {"from": "now-6h", "to": "now"})
 
 
 EACH_BOARD = pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
@@ -78,8 +100,8 @@ def test_a_window_is_that_of_the_graph_or_of_the_viewer(board: dict[str, Any]):
     for expression in expressions_of(board):
         windows = re.findall(r"(\w+)\([^()]*\[([^]]+)\]", expression)
         assert {window for name, window in windows if name != "max_over_time"} <= {
-            RATE_INTERVAL,
-            RANGE,
+            "$__rate_interval",
+            "$__range",
         }, expression
         assert {window for name, window in windows if name == "max_over_time"} <= {"30m"}
 
@@ -117,7 +139,10 @@ def test_panels_say_what_they_show(board: dict[str, Any]):
     for panel in panels_of(board):
         assert panel["description"].endswith(".")
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-        assert panel["fieldConfig"]["defaults"]["unit"] in {unit.value for unit in PanelUnit}
+        defaults = panel["fieldConfig"]["defaults"]
+        assert defaults["unit"] in UNITS
+        assert defaults.get("max") == HIGHEST.get(defaults["unit"])
+        assert defaults.get("min") == (0 if defaults["unit"] in HIGHEST else None)
         assert "interval" not in panel
         letters = [target["refId"] for target in panel["targets"]]
         assert len(set(letters)) == len(letters) > 0
@@ -150,7 +175,6 @@ def cells_of(panel: dict[str, Any]) -> set[tuple[int, int]]:
 
 @EACH_BOARD
 def test_panels_do_not_overlap(board: dict[str, Any]):
-    print(grid_of(board))
     taken: set[tuple[int, int]] = set()
     for panel in board["panels"]:
         cells = cells_of(panel)
@@ -170,24 +194,12 @@ def test_a_line_of_panels_is_as_wide_as_the_grid(board: dict[str, Any]):
     assert set(widths.values()) == {WIDTH}
 
 
-def grid_of(board: dict[str, Any]) -> str:
-    """Return the layout for a look at it (`pytest -s`): a line for each row of panels."""
-    lines: dict[int, list[str]] = {}
-    for panel in board["panels"]:
-        place = panel["gridPos"]
-        unit = panel.get("fieldConfig", {}).get("defaults", {}).get("unit", "")
-        text = f"[{panel['title']} ({panel['type']} {unit})".ljust(place["w"] * 5 - 1, ".") + "]"
-        lines.setdefault(place["y"], []).append(text)
-    return "\n".join([board["title"], *("".join(line) for _, line in sorted(lines.items()))])
-
-
 def test_dashboards_are_told_apart_and_linked():
     assert {board["uid"] for board in BOARDS.values()} == BOARDS.keys()
     assert BOARDS.keys() >= {"gpu-pools", "gpu-fleet", "gpu-control-plane", "gpu-use"}
     assert len({board["title"] for board in BOARDS.values()}) == len(BOARDS)
     for board in BOARDS.values():
-        assert board["tags"] == [TAG]
-        assert board["links"][0]["tags"] == [TAG]
+        assert board["tags"] == board["links"][0]["tags"] == ["gpu-control-plane"]
 
 
 def test_a_config_map_has_what_the_sidecar_reads():
@@ -201,19 +213,27 @@ def test_a_config_map_has_what_the_sidecar_reads():
 
 def test_the_page_of_the_alerts_is_where_users_reach_it():
     page = "https://docs.example/operations.html"
-    for name, board in BOARDS.items():
+    for name, stored in FILES.items():
         text = dashboard_text(name, runbook_page=page)
-        assert text == dashboard_text(name).replace(f'"query": "{PAGE}"', f'"query": "{page}"')
-        assert json.loads(text) != board
+        assert stored.count(f'"query": "{MARK}"') == stored.count(MARK) == 1
+        assert text == stored.replace(MARK, page)
+        assert dashboard_text(name) == stored.replace(MARK, PAGE)
 
 
-def test_a_table_names_its_columns():
-    (panel,) = [item for item in panels_of(BOARDS["gpu-pools"]) if item["title"] == "Pools"]
-    merged, organized = panel["transformations"]
-    assert merged["id"] == "merge"
-    renamed = organized["options"]["renameByName"]
-    assert renamed["Value #A"] == "Units"
-    assert len(renamed) == len(panel["targets"])
-    assert {
-        override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]
-    } <= set(renamed.values())
+@EACH_BOARD
+def test_a_table_names_its_columns(board: dict[str, Any]):
+    for panel in panels_of(board):
+        if panel["type"] != "table":
+            continue
+        assert all(
+            (query["format"], query["instant"]) == ("table", True) for query in panel["targets"]
+        )
+        merged, organized = panel["transformations"]
+        assert (merged["id"], organized["id"]) == ("merge", "organize")
+        renamed = organized["options"]["renameByName"]
+        letters = [f" #{query['refId']}" for query in panel["targets"]]
+        assert list(renamed) == [
+            f"Value{letter}" for letter in (letters if len(letters) > 1 else [""])
+        ]
+        columns = {override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]}
+        assert columns <= {*renamed.values()}
