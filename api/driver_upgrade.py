@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final
 
 from api.names import GROUP, RESOURCE_PREFIX
+from api.vendor import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 
 UPGRADE_STATE_LABEL: Final = "nvidia.com/gpu-driver-upgrade-state"
 """On a Node: its `UpgradeState`."""
@@ -39,10 +40,6 @@ PAUSED_FOR_UPGRADE: Final = "paused-for-driver-upgrade"
 """Value of a deploy label while the operand is away for an upgrade of the driver."""
 AGENT_DEPLOY_LABEL: Final = f"{GROUP}/deploy.node-agent"
 """On a Node: `PAUSED_FOR_UPGRADE` keeps the pods of this control plane that open the driver away; else absent."""
-
-GPU_RESOURCES: Final = "nvidia.com/gpu"
-MIG_RESOURCES: Final = "nvidia.com/mig-"
-"""Prefixes of the resources of NVIDIA's device plugin."""
 
 UPGRADE_RECORD_ANNOTATION: Final = f"{GROUP}/driver-upgrade"
 """On a Node: since when it is in its state, why, and in which attempt (`operands.upgrade.upgrade_record`)."""
@@ -103,4 +100,4 @@ _EXTERNAL: Final = frozenset(
 
 def is_of_devices(resource: str) -> bool:
     """Return whether a pod that requests the resource uses the driver, as its request says."""
-    return resource.startswith((GPU_RESOURCES, MIG_RESOURCES, RESOURCE_PREFIX))
+    return resource.startswith((GPU_RESOURCE, MIG_RESOURCE_PREFIX, RESOURCE_PREFIX))

@@ -1,5 +1,6 @@
-"""Readable texts: truncation to a limit, what a terminal may show, short lists, counts with their noun, the nearest known word."""
+"""Readable texts: truncation to a limit, what a terminal may show, short lists, counts with their noun, the nearest known word, durations."""
 
+import datetime as dt
 import difflib
 import json
 import re
@@ -16,6 +17,7 @@ MAX_FOREIGN_LENGTH: Final = 256
 """Limit of names and values from a request inside our texts."""
 MAX_LISTED: Final = 5
 
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _MORE: Final = "..."
 _AS_BLANKS: Final = str.maketrans("\n\t", "  ")
 _UNSEEN: Final = re.compile(
@@ -87,3 +89,25 @@ def units(count: int) -> str:
 def nearest(word: str, known: "Iterable[str]") -> str | None:
     """Return the known word that is most like an unknown one, if any is."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+
+
+def duration_text(seconds: float) -> str:
+    """Return the largest part of a duration and the next smaller one, such as `3m19s`; `0s` for the future."""
+    left = max(0, int(seconds))
+    numbers: list[tuple[int, str]] = []
+    for unit, size in _UNITS:
+        number, left = divmod(left, size)
+        if number or numbers or unit == "s":
+            numbers.append((number, unit))
+    return "".join(
+        f"{number}{unit}" for place, (number, unit) in enumerate(numbers[:2]) if number or not place
+    )
+
+
+def age_text(created: str, now: dt.datetime) -> str:
+    """Return the time since; empty where the text is no time."""
+    try:
+        moment = dt.datetime.fromisoformat(created)
+        return duration_text((now - moment).total_seconds())
+    except (ValueError, TypeError):  # TypeError: without a zone
+        return ""

@@ -13,6 +13,14 @@ from msgspec import structs
 from api.foreign.core import Affinity, NodeAffinity, NodeSelector
 from api.foreign.karpenter import CAPACITY_TYPE_LABEL, NODE_POOL_LABEL
 from api.meta import SelectorOperator
+from api.well_known_labels import (
+    ARCH_LABEL,
+    HOSTNAME_LABEL,
+    INSTANCE_TYPE_LABEL,
+    OS_LABEL,
+    REGION_LABEL,
+    ZONE_LABEL,
+)
 from pool.model import Constraints, PodSelection
 
 if TYPE_CHECKING:
@@ -22,17 +30,14 @@ if TYPE_CHECKING:
     from api.meta import SelectorRequirement
     from autoscaling.scaling_model import NodePoolFacts, ShapeTerms
 
-HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
-ZONE_LABEL: Final = "topology.kubernetes.io/zone"
-INSTANCE_TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
 _WELL_KNOWN: Final = frozenset(
     {
         ZONE_LABEL,
         INSTANCE_TYPE_LABEL,
         CAPACITY_TYPE_LABEL,
-        "topology.kubernetes.io/region",
-        "kubernetes.io/arch",
-        "kubernetes.io/os",
+        REGION_LABEL,
+        ARCH_LABEL,
+        OS_LABEL,
         "node.kubernetes.io/windows-build",
     }
 )

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from api.foreign.karpenter import CAPACITY_TYPE_LABEL
 from api.names import NodeName
+from api.well_known_labels import INSTANCE_TYPE_LABEL, ZONE_LABEL
 from autoscaling.node_selections import (
-    INSTANCE_TYPE_LABEL,
-    ZONE_LABEL,
     NodeSelection,
     selection_key,
 )

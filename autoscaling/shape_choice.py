@@ -4,8 +4,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, final
 
 from api.text import truncate
+from api.well_known_labels import ZONE_LABEL
 from autoscaling.device_use import shape_of_node
-from autoscaling.node_selections import ZONE_LABEL, ShapeLabels
+from autoscaling.node_selections import ShapeLabels
 from autoscaling.packing import EmptyShapes
 from autoscaling.scaling_model import PodWait, WaitReason
 

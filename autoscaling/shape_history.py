@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.kinds.autoscaling import ShapeStatus
 from api.status_conditions import format_time, parse_time
+from api.well_known_labels import ZONE_LABEL
 from autoscaling.scaling_model import Failure, RequestPhase, ShapeHistory
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ SHORT_PAUSE: Final = dt.timedelta(minutes=1)
 """After failures that say nothing about the shape: an autoscaler that comes back is asked within this time."""
 MOST_WITHOUT_DEVICES: Final = 2
 """Nodes without devices, or with fewer than promised, after which a shape is left out: each of them is paid for."""
-ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 _NOT_OF_THE_SHAPE: Final = frozenset({Failure.NOT_SIGNALLED, Failure.SIGNAL_TAMPERED})
 _NOT_AS_PROMISED: Final = frozenset({Failure.NO_DEVICES, Failure.FEWER_DEVICES})
 _DONE: Final = frozenset({RequestPhase.AGENT_READY, RequestPhase.RESERVED, RequestPhase.RELEASED})

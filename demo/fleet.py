@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from api.names import NodeName
+from api.vendor import NFD_KERNEL_LABEL, NFD_PRESENT_LABELS, NFD_SYSTEM_PREFIX
 from inventory.identity import device_name
 from simulator.node.node_agent import FakeDevice
 
@@ -28,13 +29,12 @@ class MachineSystem:
     def labels(self) -> dict[str, str]:
         """Return the labels of Node Feature Discovery."""
         name, version = self.os.split()
-        release = "feature.node.kubernetes.io/system-os_release"
         return {
-            "feature.node.kubernetes.io/pci-10de.present": "true",
-            "feature.node.kubernetes.io/kernel-version.full": self.kernel,
-            f"{release}.ID": name,
-            f"{release}.VERSION_ID": version,
-            f"{release}.VERSION_ID.major": version.partition(".")[0],
+            NFD_PRESENT_LABELS[0]: "true",
+            NFD_KERNEL_LABEL: self.kernel,
+            f"{NFD_SYSTEM_PREFIX}ID": name,
+            f"{NFD_SYSTEM_PREFIX}VERSION_ID": version,
+            f"{NFD_SYSTEM_PREFIX}VERSION_ID.major": version.partition(".")[0],
         }
 
     def node_info(self) -> dict[str, str]:

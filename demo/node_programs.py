@@ -17,9 +17,10 @@ from agent.validator.step_run import StepTimes, run_step, wait_for_file
 from agent.validator.steps import DEFAULT_STEPS, Passed, ValidationStep
 from agent.validator.toolkit_check import RUNTIME, ToolkitCheck
 from api.nodefiles.poolconfig import HandOut
+from api.vendor import ACCELERATOR, NVIDIA
 from manifests import constants
 from simulator.node.container_runtime import ContainerFailedError
-from simulator.node.node_agent import DISPLAY_CLASS, NVIDIA, FakeNodeAgent
+from simulator.node.node_agent import FakeNodeAgent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,7 +109,7 @@ class NodePrograms:
                 address=item.address,
                 vendor=NVIDIA,
                 device=item.pci_device,
-                class_=DISPLAY_CLASS,
+                class_=ACCELERATOR,
                 numa_node=item.numa_node,
                 driver="nvidia",
             )

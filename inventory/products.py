@@ -8,9 +8,9 @@ NVML reports `NVIDIA A100-SXM4-80GB`, the GFD label `NVIDIA-A100-SXM4-80GB`, lsp
 import re
 from typing import Final
 
+from api.vendor import NVIDIA
 from inventory.assignment.selector import canonical_product
 
-NVIDIA: Final = "10de"
 _IN_BRACKETS: Final = re.compile(r"\[(.+)\]")
 _NOT_IN_A_LABEL: Final = re.compile(r"[^A-Za-z0-9\-_. ]")
 """Characters that gpu-feature-discovery drops (internal/lm/resource.go, sanitise)."""

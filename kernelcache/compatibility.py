@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 from api.kinds.gkmcache import KernelTarget
 from api.text import listed, truncate
+from api.vendor import NVIDIA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 CUDA: Final = "cuda"
 CUDA_WARP_SIZE: Final = 32
 """Of every device of NVIDIA's so far."""
-_NVIDIA: Final = "10de"
 _CAPABILITY: Final = re.compile(r"([0-9]{1,3})\.([0-9])")
 _CUDA_ARCH: Final = re.compile(r"(?:sm_?)?([0-9]{2,4})[af]?")
 """`90`, `sm_90`, and `sm_90a` or `sm_100f`: code of a feature set runs on devices of its capability."""
@@ -92,7 +92,7 @@ def cuda_target(compute_capability: str) -> KernelTarget | UnknownTarget:
 
 def device_target(status: "GPUDeviceStatus") -> KernelTarget | UnknownTarget:
     """Return the target of a GPUDevice."""
-    if status.pci.vendor.lower() not in {"", _NVIDIA}:
+    if status.pci.vendor.lower() not in {"", NVIDIA}:
         return UnknownTarget(f"the device is of vendor {truncate(status.pci.vendor)}, not NVIDIA's")
     return cuda_target(status.compute_capability)
 

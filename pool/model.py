@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from api.kinds.gpupool import DeviceTopology, SlicePlacement
+from api.well_known_labels import HOSTNAME_LABEL
 from pool.compute_resources import NOTHING, ComputeResources
 from pool.node_affinity import RequiredNodeAffinity, Tolerations
 from pool.refusal import NodeReason
@@ -232,7 +233,7 @@ class PeerRule(msgspec.Struct, frozen=True, gc=False):
     @property
     def forbids_two_on_a_node(self) -> bool:
         """Whether two pods with this rule are never on one node."""
-        is_by_node = self.key == "kubernetes.io/hostname"
+        is_by_node = self.key == HOSTNAME_LABEL
         return is_by_node and self.kind is PeerKind.APART and self.counts_itself
 
 

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from api.durations import duration_text
 from api.names import PoolName
-from api.text import listed, units
+from api.text import duration_text, listed, units
 from pool.what_if.explanation import (
     AskFewerUnits,
     DevicesJoin,

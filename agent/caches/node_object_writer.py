@@ -15,6 +15,7 @@ from msgspec import structs
 from agent.caches.node_status import finalizers_of, node_status
 from api.foreign.core import Node
 from api.kinds.gkmcachenode import ClusterGKMCacheNode, GKMCacheNode
+from api.well_known_labels import HOSTNAME_LABEL
 from kube.backoff import Backoff
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound, one_line
 from kube.event_recorder import ObjectReference
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 TASK: Final = "agent.caches.objects"
 GATHER_S: Final = 0.2
 """Pods of a job come together."""
-HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 _ACTION: Final = "ReportCaches"
 
 _log = structlog.get_logger()

@@ -12,12 +12,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+from api.vendor import GPU_CLASSES, NVIDIA
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-NVIDIA: Final = "10de"
-_VGA_CONTROLLER: Final = "0300"
-_3D_CONTROLLER: Final = "0302"
 _VALUE_BYTES: Final = 64
 """More than any of the files contains."""
 
@@ -61,7 +60,7 @@ def _read_device(function: str, address: str) -> PciDevice | None:
         class_ = _read_digits(f"{function}/class")[
             :4
         ]  # The last two are the programming interface.
-        if class_ not in {_VGA_CONTROLLER, _3D_CONTROLLER}:
+        if class_ not in GPU_CLASSES:
             return None
         device = _read_digits(f"{function}/device")
     except (OSError, ValueError):

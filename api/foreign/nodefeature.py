@@ -19,6 +19,7 @@ import msgspec
 
 from api.meta import Model, ObjectMeta
 from api.names import GROUP, NodeName
+from api.vendor import GPU_RESOURCE
 
 NODE_NAME_LABEL: Final = "nfd.node.kubernetes.io/node-name"
 """On a NodeFeature: its node."""
@@ -28,7 +29,7 @@ AGENT_INSTANCES: Final = f"{GROUP}/device"
 AGENT_ATTRIBUTES: Final = f"{GROUP}/node"
 PCI_INSTANCES: Final = "pci.device"
 """nfd-worker's list of the devices on the bus."""
-GPU_INSTANCES: Final = "nvidia.com/gpu"
+GPU_INSTANCES: Final = GPU_RESOURCE
 """Instances with the NVML attributes of each device."""
 
 

@@ -17,11 +17,11 @@ from api.names import (
     PoolName,
 )
 from api.quantity import DURATION_PATTERN, parse_duration_s
+from api.well_known_labels import ZONE_LABEL
 
 PCI_ID_PATTERN: Final = "^[0-9a-fA-F]{4}$"
 DEFAULT_TTL: Final = "2m"
 DEFAULT_DEADLINE: Final = "1h"
-DEFAULT_TOPOLOGY_KEY: Final = "topology.kubernetes.io/zone"
 
 Name63 = Annotated[str, Meta(min_length=1, max_length=63)]
 Names = Annotated[list[Annotated[str, Meta(min_length=1, max_length=253)]], Meta(max_length=256)]
@@ -201,7 +201,7 @@ class Scheduling(Model, frozen=True):
 
     strategy: Strategy | None = None
     """If left out: LeastFragmentation for whole devices and MIG, BinPack for time slices and for pools that scale."""
-    topology_key: Annotated[str, Meta(min_length=1, max_length=317)] = DEFAULT_TOPOLOGY_KEY
+    topology_key: Annotated[str, Meta(min_length=1, max_length=317)] = ZONE_LABEL
     """Strategy Spread only: the node label over whose values pods are spread. If every node of the pool has the
     label, and pods can run on each of its values, a pod that would make the distribution less even waits.
     While a node lacks the label, or all nodes of a value are cordoned, not ready or without healthy units,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, final
 
 from admission.context import AdmissionContext
 from api.names import NodeName, ReservationId
+from api.well_known_labels import HOSTNAME_LABEL
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from cli.simulation.cluster_objects import ClusterObjects
     from pool.placement.fragmentation.recent_demand import RecentDemands
     from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting
-
-HOSTNAME: str = "kubernetes.io/hostname"
 
 
 @final
@@ -117,7 +116,7 @@ def _nodes_of(objects: "ClusterObjects") -> list[NodeFacts]:
     if objects.nodes:
         return list(objects.nodes)
     names = sorted({item.facts.node for item in objects.devices})
-    return [NodeFacts(name=NodeName(name), labels={HOSTNAME: name}) for name in names]
+    return [NodeFacts(name=NodeName(name), labels={HOSTNAME_LABEL: name}) for name in names]
 
 
 def _ids() -> "Callable[[], ReservationId]":

@@ -12,10 +12,10 @@ from api.names import (
     SCALE_REQUEST_LABEL,
     SCALING_POOL_LABEL,
 )
+from api.well_known_labels import INSTANCE_TYPE_LABEL
 from demo.objects import ELASTIC, ELASTIC_TYPE, SMALLEST_PRODUCT, a_pod
 from kube.resources import GPU_POOLS, NODE_CLAIMS, NODE_POOLS, NODES, PODS
 from manifests.constants import DEFAULT_NAMESPACE
-from simulator.karpenter.instance_types import INSTANCE_TYPE_LABEL
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:

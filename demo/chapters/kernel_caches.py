@@ -7,6 +7,7 @@ from api.csi.names import CACHE_ATTRIBUTE, DRIVER_NAME, NAMESPACE_ATTRIBUTE
 from api.foreign.core import Pod
 from api.kinds.gkmcache import CacheConditionType
 from api.names import GKM_API_VERSION
+from api.well_known_labels import HOSTNAME_LABEL
 from demo.objects import WHOLE, a_pod
 from kernelcache.cache_conditions import shown_state
 from kube.resources import GKM_CACHES, PODS
@@ -90,7 +91,7 @@ async def _resolved(story: "Story", digest: str) -> None:
 async def _cold(story: "Story") -> None:
     clock, layer = story.cluster.clock, story.cluster.images.layer_of(FIRST)
     body = _pod("cold")
-    body["spec"]["nodeSelector"] = {"kubernetes.io/hostname": NODE}
+    body["spec"]["nodeSelector"] = {HOSTNAME_LABEL: NODE}
     since = clock.monotonic()
     await story.cluster.create_pod(body)
     await story.bind("cold")

@@ -14,6 +14,13 @@ from typing import Final, final
 from api.kinds.gpunodeinventory import NodeSystem
 from api.mig_profile import profile_in_label
 from api.names import GROUP, PRESENT_LABEL
+from api.vendor import (
+    GPU_RESOURCE,
+    MIG_RESOURCE_PREFIX,
+    NFD_KERNEL_LABEL,
+    NFD_PRESENT_LABELS,
+    NFD_SYSTEM_PREFIX,
+)
 from inventory.discovery import parsing
 from inventory.discovery.sources import (
     AttributeReader,
@@ -30,19 +37,14 @@ SLOT_PREFIX: Final = f"{GROUP}/device."
 KERNEL_LABEL: Final = f"{GROUP}/kernel.version.full"
 OS_LABEL: Final = f"{GROUP}/os.id"
 OS_VERSION_LABEL: Final = f"{GROUP}/os.version_id"
-_KERNEL: Final = (KERNEL_LABEL, "feature.node.kubernetes.io/kernel-version.full")
-_OS: Final = (OS_LABEL, "feature.node.kubernetes.io/system-os_release.ID")
-_OS_VERSION: Final = (OS_VERSION_LABEL, "feature.node.kubernetes.io/system-os_release.VERSION_ID")
-_NFD_PRESENT: Final = (
-    "feature.node.kubernetes.io/pci-10de.present",
-    "feature.node.kubernetes.io/pci-0302_10de.present",
-    "feature.node.kubernetes.io/pci-0300_10de.present",
-    PRESENT_LABEL,
-)
+_KERNEL: Final = (KERNEL_LABEL, NFD_KERNEL_LABEL)
+_OS: Final = (OS_LABEL, f"{NFD_SYSTEM_PREFIX}ID")
+_OS_VERSION: Final = (OS_VERSION_LABEL, f"{NFD_SYSTEM_PREFIX}VERSION_ID")
+_PRESENT: Final = (*NFD_PRESENT_LABELS, PRESENT_LABEL)
 """Labels by which the GPU Operator and our NodeFeatureRule recognise a node with a device."""
 _SLOT: Final = re.compile(rf"{re.escape(SLOT_PREFIX)}(\d{{1,4}})\.([A-Za-z][A-Za-z.]{{0,31}})")
 _PROFILE: Final = re.compile(r"nvidia\.com/mig-(.+)\.(?:count|ready|available)")
-_GFD: Final = "nvidia.com/gpu."
+_GFD: Final = f"{GPU_RESOURCE}."
 
 
 @final
@@ -88,7 +90,7 @@ def label_report(labels: Mapping[str, str]) -> LabelReport:
         slots=slots,
         common=common,
         withheld=withheld,
-        has_devices=any(labels.get(key) == "true" for key in _NFD_PRESENT) or bool(slots),
+        has_devices=any(labels.get(key) == "true" for key in _PRESENT) or bool(slots),
         devices=counted if counted is not None else len(slots) or None,
         of_one_model=None if withheld else of_one_model,
         versions=versions,
@@ -110,7 +112,7 @@ def _sorted_out(labels: Mapping[str, str]) -> tuple[dict[int, dict[str, str]], l
             found = _SLOT.fullmatch(key)
             if found is not None:
                 slots.setdefault(int(found.group(1)), {})[found.group(2)] = text
-        elif key.startswith("nvidia.com/mig-"):
+        elif key.startswith(MIG_RESOURCE_PREFIX):
             made = _PROFILE.fullmatch(key)
             profile = profile_in_label(made[1]) if made is not None else None
             if profile is not None:

@@ -9,21 +9,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from api.names import NVIDIA_PRESENT_LABEL, PRESENT_LABEL
+from api.vendor import GPU_RESOURCE, NFD_PRESENT_LABELS, NFD_VIRTUAL_LABELS
 from inventory.discovery import parsing
 from inventory.discovery.labels import COUNT_LABEL
 
 if TYPE_CHECKING:
     from inventory.discovery.sources import FeatureReport
 
-_NFD: Final = "feature.node.kubernetes.io/pci-"
 _TRUE_LABELS: Final = (
     PRESENT_LABEL,
     NVIDIA_PRESENT_LABEL,
-    # By the device label fields that nfd-worker is configured with: vendor, or class and vendor.
-    *(f"{_NFD}{device}.present" for device in ("10de", "0300_10de", "0302_10de")),
-    *(f"{_NFD}{device}.sriov.capable" for device in ("10de", "0300_10de", "0302_10de")),
+    *NFD_PRESENT_LABELS,
+    *NFD_VIRTUAL_LABELS,
 )
-_COUNT_LABELS: Final = ("nvidia.com/gpu.count", COUNT_LABEL)
+_COUNT_LABELS: Final = (f"{GPU_RESOURCE}.count", COUNT_LABEL)
 
 
 def has_device(labels: Mapping[str, str], features: "Sequence[FeatureReport]") -> bool:

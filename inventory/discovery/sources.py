@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from api.foreign.nodefeature import HEARTBEAT_ANNOTATION, AgentDevice, AgentNode
 from api.kinds.gpunodeinventory import KubeletConfiguration, NodeSystem
+from api.names import RESOURCE_PREFIX
 from api.text import truncate
+from api.vendor import (
+    GPU_CLASSES,
+    NFD_KERNEL_LABEL,
+    NFD_PCI_PREFIX,
+    NFD_SYSTEM_PREFIX,
+    NVIDIA,
+    NVIDIA_PREFIX,
+)
 from inventory.discovery import parsing
 
 if TYPE_CHECKING:
@@ -151,15 +160,12 @@ class AttributeReader:
         self.bad.add(BadFeature(self._source.value, f"{self._prefix}{key}", shown))
 
 
-NVIDIA: Final = "10de"
-GPU_CLASSES: Final = frozenset({"0300", "0302"})
-"""VGA and 3D controllers; NVIDIA's audio functions, bridges and NVSwitches have others."""
 _LABEL_PREFIXES: Final = (
-    "nvidia.com/",
-    "gpu.deckhouse.io/",
-    "feature.node.kubernetes.io/pci-",
-    "feature.node.kubernetes.io/kernel-version.full",
-    "feature.node.kubernetes.io/system-os_release.",
+    NVIDIA_PREFIX,
+    RESOURCE_PREFIX,
+    NFD_PCI_PREFIX,
+    NFD_KERNEL_LABEL,
+    NFD_SYSTEM_PREFIX,
 )
 
 _AGENT_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]]] = {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from api.kinds.gpupool import AllocationMode
 from api.names import pool_name_fault
 from api.text import listed, truncate
+from api.vendor import NVIDIA
 from inventory.pools.spec_rules import spec_faults
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
     from api.names import PoolName
-
-NVIDIA_VENDOR: Final = "10de"
-"""The only supported PCI vendor."""
 
 
 class PoolFaultReason(Enum):
@@ -117,11 +115,11 @@ def age_of(pool: "GPUPool") -> tuple[str, str]:
 def _unsupported(pool: "GPUPool") -> PoolFault | None:
     include = pool.spec.device_selector.include
     vendors = (include.pci_vendors or ()) if include is not None else ()
-    if not vendors or any(vendor.lower() == NVIDIA_VENDOR for vendor in vendors):
+    if not vendors or any(vendor.lower() == NVIDIA for vendor in vendors):
         return None
     text = (
-        f"deviceSelector.include.pciVendors matches {listed(vendors)} only, and NVIDIA ({NVIDIA_VENDOR}) is the"
-        f" only supported vendor: add {NVIDIA_VENDOR}, or delete the pool"
+        f"deviceSelector.include.pciVendors matches {listed(vendors)} only, and NVIDIA ({NVIDIA}) is the"
+        f" only supported vendor: add {NVIDIA}, or delete the pool"
     )
     return PoolFault(PoolFaultReason.UNSUPPORTED_VENDOR, text)
 

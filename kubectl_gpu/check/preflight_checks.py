@@ -3,9 +3,10 @@
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from api.names import GROUP, RESOURCE_PREFIX
+from api.names import GROUP, NVIDIA_PRESENT_LABEL, RESOURCE_PREFIX
 from api.quantity import parse_count
 from api.text import listed
+from api.vendor import NFD_PRESENT_LABELS, NVIDIA_PREFIX
 from inventory.discovery.labels import COUNT_LABEL
 from kube.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -53,15 +54,9 @@ INSTALLED: Final = (
     DEPLOYMENTS,
 )
 """What an installation creates."""
-_NVIDIA: Final = "nvidia.com/"
 _SHARERS: Final = ("nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/vgpu")
 """Resources of plugins that share devices without NVIDIA's own one."""
-_DEVICE_LABELS: Final = (
-    "nvidia.com/gpu.present",
-    "feature.node.kubernetes.io/pci-10de.present",
-    "feature.node.kubernetes.io/pci-0300_10de.present",
-    "feature.node.kubernetes.io/pci-0302_10de.present",
-)
+_DEVICE_LABELS: Final = (NVIDIA_PRESENT_LABEL, *NFD_PRESENT_LABELS)
 
 
 def check_rights(
@@ -172,7 +167,7 @@ def _owner_of(resource: str) -> str | None:
         return GROUP
     if resource in _SHARERS:
         return "a device plugin that shares devices"
-    return "NVIDIA's device plugin" if resource.startswith(_NVIDIA) else None
+    return "NVIDIA's device plugin" if resource.startswith(NVIDIA_PREFIX) else None
 
 
 def _devices(nodes: "list[Node]") -> "CheckFinding":

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Final
 
-from api.durations import age_text
 from api.foreign.core import Pod
 from api.names import POOL_LABEL
-from api.text import units
+from api.text import age_text, units
 from kube.resources import PODS
 from kubectl_gpu.answer_forms import (
     Cell,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from api.names import NodeName
+from api.well_known_labels import HOSTNAME_LABEL
 from kernelcache.cache_index import CacheIndex
 from pool.allocation_state import AllocationState
 from pool.facts import kubelet_of, pool_facts, reports_of
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import GPUPool
     from api.names import PodUid
     from pool.model import AnyPod, DeviceFacts
-
-_HOSTNAME = "kubernetes.io/hostname"
 
 
 @final
@@ -70,4 +69,4 @@ def allocation_of(objects: PoolObjects, now: Instant) -> AllocationState:
 
 def _unseen(devices: "Iterable[DeviceFacts]") -> list[NodeFacts]:
     names = sorted({device.node for device in devices})
-    return [NodeFacts(name=name, labels={_HOSTNAME: name}) for name in names]
+    return [NodeFacts(name=name, labels={HOSTNAME_LABEL: name}) for name in names]

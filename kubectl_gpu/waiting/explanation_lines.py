@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from api.durations import duration_text
+from api.text import duration_text
 from kubectl_gpu.answer_forms import (
     Cell,
     Table,

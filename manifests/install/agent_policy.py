@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from api.foreign.nodefeature import GPU_INSTANCES, NODE_NAME_LABEL
 from api.names import GKM_GROUP, GROUP, VERSION
+from api.vendor import NVIDIA_PREFIX
 from inventory.discovery.labels import COUNT_LABEL, SLOT_PREFIX
 from manifests import constants
 from manifests.install.policy_expressions import (
@@ -37,8 +38,6 @@ _IS_OWN_FEATURE: Final = (
     f" && one.metadata.?labels[?'{NODE_NAME_LABEL}'].orValue('') == variables.own[0]"
 )
 """The name too: an object of a foreign name would keep that node's agent from writing at all."""
-_DISCOVERY_PREFIX: Final = "nvidia.com/"
-"""Of the labels of gpu-feature-discovery; github.com/NVIDIA/k8s-device-plugin, internal/lm."""
 _IS_OWN: Final = (
     "request.resource.resource == 'nodefeatures'"
     f" ? {_IS_OWN_FEATURE} : one.metadata.name == variables.own[0]"
@@ -154,11 +153,12 @@ def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dic
                 "expression": (
                     "!variables.isDiscovery || object == null || "
                     + _has_only(
-                        label=f"k.startsWith('{_DISCOVERY_PREFIX}')", instances=(GPU_INSTANCES,)
+                        label=f"k.startsWith('{NVIDIA_PREFIX}')",  # of gpu-feature-discovery: github.com/NVIDIA/k8s-device-plugin, internal/lm
+                        instances=(GPU_INSTANCES,),
                     )
                 ),
                 "message": (
-                    f"the NodeFeature of {constants.FEATURE_DISCOVERY} has labels {_DISCOVERY_PREFIX}*"
+                    f"the NodeFeature of {constants.FEATURE_DISCOVERY} has labels {NVIDIA_PREFIX}*"
                     f" and instances {GPU_INSTANCES}, and no other features"
                 ),
                 "reason": "Forbidden",

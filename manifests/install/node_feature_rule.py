@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from api.foreign.nodefeature import PCI_INSTANCES
 from api.names import GROUP, PRESENT_LABEL
+from api.vendor import GPU_CLASSES, NVIDIA
 from inventory.discovery.labels import (
     COUNT_LABEL,
     KERNEL_LABEL,
@@ -17,7 +18,6 @@ from inventory.discovery.labels import (
     OS_VERSION_LABEL,
     SLOT_PREFIX,
 )
-from inventory.discovery.sources import GPU_CLASSES, NVIDIA
 from manifests import constants
 
 Json = dict[str, Any]

@@ -25,6 +25,7 @@ from api.names import (
     UNITS_CONDITION,
     VERSION,
 )
+from api.well_known_labels import REGION_LABEL, ZONE_LABEL
 from manifests import constants
 from manifests.install import node_software_policy as software
 from manifests.install.node_rules import node_rules
@@ -73,7 +74,6 @@ class OwnObjects:
         return constants.service_account_username(self.namespace)
 
 
-_OF_TOPOLOGY: Final = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 """Labels that the API server itself copies from the node to a Binding (PodTopologyLabelsAdmission, since 1.35)."""
 
 
@@ -130,7 +130,7 @@ def own_pod_rules(excluded_namespaces: "Sequence[str]") -> tuple[dict[str, str],
                 " && object.metadata.?annotations.orValue({})"
                 f".all(k, k in {cel_list(ENGINE_ANNOTATIONS)})"
                 " && object.metadata.?labels.orValue({})"
-                f".all(k, k in {cel_list((FENCED_LABEL, POOL_LABEL, *_OF_TOPOLOGY))})"
+                f".all(k, k in {cel_list((FENCED_LABEL, POOL_LABEL, REGION_LABEL, ZONE_LABEL))})"
             ),
             "message": (
                 "a Binding of the GPU control plane has its annotations and labels only,"

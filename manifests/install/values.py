@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJson
 from pydantic.alias_generators import to_camel
 from pydantic_core import core_schema
 
+from api.well_known_labels import HOSTNAME_LABEL
 from manifests import constants
 
 Json = dict[str, Any]
@@ -132,7 +133,7 @@ def _apart(component: str) -> Json:
                 {
                     "weight": 100,
                     "podAffinityTerm": {
-                        "topologyKey": "kubernetes.io/hostname",
+                        "topologyKey": HOSTNAME_LABEL,
                         "labelSelector": {"matchLabels": constants.component_labels(component)},
                     },
                 }

@@ -13,6 +13,7 @@ from api.foreign.core import Toleration
 from api.nodefiles.node_devices_file import RUN_DIRECTORY
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 from api.nodefiles.poolconfig import PLUGINS_DIRECTORY
+from api.well_known_labels import OS_LABEL
 from manifests import constants
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ DETECTOR_PODS: Final = PodSettings(
     limits={"memory": "128Mi"},
     tolerations=(Toleration(operator="Exists"),),
 )
-LINUX: Final = {"kubernetes.io/os": "linux"}
+LINUX: Final = {OS_LABEL: "linux"}
 """kubelet labels every node with its operating system."""
 
 

@@ -13,6 +13,7 @@ from api.names import (
     SCALE_SIGNAL,
     SCALING_POOL_LABEL,
 )
+from api.well_known_labels import HOSTNAME_LABEL
 from manifests import constants
 from manifests.scaling.signal_pod import (
     pool_tolerations,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 CONTAINER: Final = "balloon"
-_HOST: Final = "kubernetes.io/hostname"
 
 
 def build_balloon(
@@ -60,4 +60,4 @@ def build_balloon(
 
 
 def _apart(labels: dict[str, str], **more: Json) -> Json:
-    return {"labelSelector": {"matchLabels": labels}, "topologyKey": _HOST, **more}
+    return {"labelSelector": {"matchLabels": labels}, "topologyKey": HOSTNAME_LABEL, **more}

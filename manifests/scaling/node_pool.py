@@ -17,6 +17,7 @@ from api.names import (
     PRESENT_LABEL,
     SCALE_REQUEST_LABEL,
 )
+from api.well_known_labels import OS_LABEL
 from autoscaling.terms import scaling_terms
 from pool.facts import pool_facts
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import GPUPool
     from autoscaling.scaling_model import ShapeTerms
 
-_OS_LABEL: Final = "kubernetes.io/os"
 _KARPENTER_DOMAINS: Final = ("kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.k8s")
 """Karpenter or its provider sets labels of these, so that a NodePool may require them, not set them."""
 _DISRUPTION_BUDGETS: Final = (
@@ -80,8 +80,8 @@ def _template(
 ) -> dict[str, Any]:
     labels, required = _of_selector(pool)
     requirements = [*_common([shape.requirements for shape in shapes]), *required]
-    if all(requirement.key != _OS_LABEL for requirement in requirements):
-        requirements.append(_is_in(_OS_LABEL, "linux"))
+    if all(requirement.key != OS_LABEL for requirement in requirements):
+        requirements.append(_is_in(OS_LABEL, "linux"))
     # Karpenter copies the value that a signal's node selector has to the NodeClaim and the Node.
     asked = SelectorRequirement(key=SCALE_REQUEST_LABEL, operator=SelectorOperator.EXISTS)
     requirements.insert(0, asked)

@@ -19,6 +19,7 @@ from api.names import (
     POLICY_DRIVER_LABEL,
     POLICY_STATE_LABEL,
 )
+from api.vendor import GPU_RESOURCE
 from operands.asset_files import load_assets
 from operands.nvidia.driver_owners import owner_value
 from operands.nvidia.drivers.driver_config_files import config_maps_of
@@ -46,9 +47,7 @@ _HOST_GRACE_S: Final = 120
 """Virtual machines are suspended meanwhile."""
 _CLUSTER_SCOPED: Final = frozenset({"ClusterRole", "ClusterRoleBinding"})
 _FIXED_LABELS: Final = "app.kubernetes.io/"
-_DEFAULT_TOLERATION: Final = PodToleration(
-    key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"
-)
+_DEFAULT_TOLERATION: Final = PodToleration(key=GPU_RESOURCE, operator="Exists", effect="NoSchedule")
 
 
 @final

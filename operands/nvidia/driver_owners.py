@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.names import DRIVER_OWNER_LABEL, NVIDIA_GROUP, OPERANDS_LABEL
 from api.text import listed
-from operands.nvidia.node_software import NFD_PREFIX
+from api.vendor import NFD_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -18,6 +18,7 @@ from api.names import (
     UPGRADE_ENABLED_ANNOTATION,
 )
 from api.text import truncate
+from api.vendor import NFD_PREFIX, NFD_PRESENT_LABELS
 from operands.nvidia.deploy_record import (
     ADOPT,
     DEPLOY_LABELS,
@@ -30,14 +31,10 @@ from operands.nvidia.deploy_record import (
     parse_record,
     record_text,
 )
-from operands.nvidia.node_software import NFD_PREFIX
 
 if TYPE_CHECKING:
     from api.kinds.nvidia.sandbox_operands import WorkloadType
 
-PCI_LABELS: Final = tuple(
-    f"{NFD_PREFIX}pci-{device}.present" for device in ("10de", "0302_10de", "0300_10de")
-)
 _TRUE: Final = "true"
 _SET_ONCE: Final = frozenset({MIG_CONFIG_LABEL, UPGRADE_ENABLED_ANNOTATION})
 """What others set there is their choice, and nothing to tell."""
@@ -106,7 +103,7 @@ class LabelNote:
 
 def has_gpu(labels: Mapping[str, str]) -> bool:
     """Say whether feature discovery or our inventory finds a GPU on a node of these labels."""
-    return any(labels.get(key) == _TRUE for key in (PRESENT_LABEL, *PCI_LABELS))
+    return any(labels.get(key) == _TRUE for key in (PRESENT_LABEL, *NFD_PRESENT_LABELS))
 
 
 @final

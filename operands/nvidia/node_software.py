@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import GROUP
+from api.vendor import NFD_KERNEL_LABEL, NFD_SYSTEM_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,11 +24,9 @@ RUNTIME_LABEL: Final = f"{GROUP}/node-container-runtime"
 """On a Node: its `RuntimeName`."""
 SOFTWARE_LABELS: Final = (OS_LABEL, KERNEL_LABEL, RUNTIME_LABEL)
 
-NFD_PREFIX: Final = "feature.node.kubernetes.io/"
-KERNEL_FEATURE: Final = f"{NFD_PREFIX}kernel-version.full"
-OS_ID_FEATURE: Final = f"{NFD_PREFIX}system-os_release.ID"
-OS_VERSION_FEATURE: Final = f"{NFD_PREFIX}system-os_release.VERSION_ID"
-OS_MAJOR_FEATURE: Final = f"{NFD_PREFIX}system-os_release.VERSION_ID.major"
+OS_ID_FEATURE: Final = f"{NFD_SYSTEM_PREFIX}ID"
+OS_VERSION_FEATURE: Final = f"{NFD_SYSTEM_PREFIX}VERSION_ID"
+OS_MAJOR_FEATURE: Final = f"{NFD_SYSTEM_PREFIX}VERSION_ID.major"
 
 _BY_MAJOR_VERSION: Final = frozenset({"rhel", "rocky", "ol"})
 """Systems whose images hold for all minor versions."""
@@ -71,7 +70,7 @@ def software_of(
         kernel_version: `status.nodeInfo.kernelVersion`.
     """
     # kubelet's does not go away while Node Feature Discovery restarts, and is the newer one after a reboot.
-    kernel = _label_value(kernel_version) or _label_value(labels.get(KERNEL_FEATURE, ""))
+    kernel = _label_value(kernel_version) or _label_value(labels.get(NFD_KERNEL_LABEL, ""))
     return HostSoftware(
         os_tag=_os_tag(labels) or labels.get(OS_LABEL, ""),
         kernel=kernel or labels.get(KERNEL_LABEL, ""),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, final
 
-from api.driver_upgrade import GPU_RESOURCES, MIG_RESOURCES
 from api.names import RESOURCE_PREFIX, PoolName
+from api.vendor import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from operands.errors import UnreadPodsError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class PodOwner(Enum):
 class DriverUse(Enum):
     """How a pod uses the driver."""
 
-    NVIDIA_GPU = "nvidia.com/gpu"
+    NVIDIA_GPU = GPU_RESOURCE
     MIG = "nvidia.com/mig"
     CLAIM = "claim"
     """A DRA claim without admin access."""
@@ -211,9 +211,9 @@ def uses_of(
     uses: set[DriverUse] = set()
     pools: set[PoolName] = set()
     for name in resources:
-        if name.startswith(GPU_RESOURCES):
+        if name.startswith(GPU_RESOURCE):
             uses.add(DriverUse.NVIDIA_GPU)
-        elif name.startswith(MIG_RESOURCES):
+        elif name.startswith(MIG_RESOURCE_PREFIX):
             uses.add(DriverUse.MIG)
         elif name.startswith(RESOURCE_PREFIX):
             uses.add(DriverUse.POOL)

@@ -12,13 +12,13 @@ from api.driver_upgrade import (
 from api.names import NodeName, PodUid
 from api.status_conditions import parse_time
 from api.text import truncate
+from api.well_known_labels import REVISION_LABEL
 from operands.nvidia.drivers.driver_config_digest import DIGEST_VARIABLE
 from operands.upgrade.upgrade_facts import DriverPod, DriverRevision, ValidatorPod
 from pool.model import Constraints
 from reconciler.driver_upgrade.upgrade_objects import (
     COMPONENT_LABEL,
     DRIVER_COMPONENT,
-    REVISION_LABEL,
 )
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 DRIVER_SELECTOR: Final = f"{COMPONENT_LABEL}={DRIVER_COMPONENT}"
 """Of driver pods, and of the revisions of their DaemonSets."""
 VALIDATOR_SELECTOR: Final = "app=nvidia-operator-validator"
-REVISION_LABEL: Final = "controller-revision-hash"
 
 
 class EnvironmentVariable(Model, frozen=True):

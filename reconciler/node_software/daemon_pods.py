@@ -12,6 +12,7 @@ import msgspec
 
 from api.foreign.reported_containers import ReportedCondition, ReportedContainer
 from api.meta import Model, ObjectMeta
+from api.well_known_labels import REVISION_LABEL
 from kube.resources import CONTROLLER_REVISIONS, PODS
 from manifests.install.rbac import PolicyRule
 from operands.nvidia.daemon_set_readiness import (
@@ -36,7 +37,6 @@ NAMESPACED_RBAC: Final = (
 )
 LOOK_S: Final = 15.0
 """Reasons of pods change while the status of their DaemonSet does not: within this they are shown."""
-REVISION_LABEL: Final = "controller-revision-hash"
 _USUAL: Final = frozenset({"PodInitializing"})
 
 

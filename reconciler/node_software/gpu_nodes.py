@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.driver_upgrade import UPGRADE_SKIP_LABEL, UPGRADE_STATE_LABEL, UpgradeState
 from api.names import DRIVER_OWNER_LABEL, NVIDIA_PRESENT_LABEL
+from api.vendor import NFD_PREFIX
 from kube.event_source import EventSource
 from operands.nvidia.label_change import has_gpu
-from operands.nvidia.node_software import NFD_PREFIX, HostSoftware, recorded_software
+from operands.nvidia.node_software import HostSoftware, recorded_software
 from reconciler.pool.index_changes import index_changes
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from api.names import SCALE_REQUEST_LABEL
 from api.quantity import parse_decimal
 from api.status_conditions import parse_time
 from api.text import truncate
+from api.well_known_labels import INSTANCE_TYPE_LABEL, ZONE_LABEL
 from autoscaling.scaling_model import (
     UNKNOWN_CONDITION,
     ClaimFacts,
@@ -47,8 +48,6 @@ RBAC: Final = (
     ),
 )
 
-INSTANCE_TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
-ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 _EPOCH: Final = dt.datetime.fromtimestamp(0, dt.UTC)
 _REMEMBERED: Final = 1024
 """Deleted NodeClaims of which the last facts are kept: ten times the most nodes that one pool may have in flight."""

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.foreign.karpenter import CAPACITY_TYPE_LABEL
 from api.quantity import parse_milli
+from api.vendor import GPU_RESOURCE
+from api.well_known_labels import ARCH_LABEL, INSTANCE_TYPE_LABEL, OS_LABEL, ZONE_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-INSTANCE_TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
-ZONE_LABEL: Final = "topology.kubernetes.io/zone"
-ARCH_LABEL: Final = "kubernetes.io/arch"
-OS_LABEL: Final = "kubernetes.io/os"
 ZONES: Final = ("zone-a", "zone-b")
 ON_DEMAND: Final = "on-demand"
 SPOT: Final = "spot"
-GPU_RESOURCE: Final = "nvidia.com/gpu"
 
 
 @final

@@ -20,8 +20,8 @@ from api.foreign.karpenter import (
     UNREGISTERED_TAINT,
 )
 from api.status_conditions import format_time
+from api.well_known_labels import HOSTNAME_LABEL, INSTANCE_TYPE_LABEL
 from kube.resources import NODE_CLAIMS, NODE_POOLS, NODES
-from simulator.karpenter.instance_types import INSTANCE_TYPE_LABEL
 from simulator.karpenter.karpenter_writes import (
     AWAITING,
     Report,
@@ -236,7 +236,7 @@ def _start_kubelet(claim: SeenClaim) -> "list[Action]":
         "kind": "Node",
         "metadata": {
             "name": claim.name,
-            "labels": {**(claim.metadata.labels or {}), "kubernetes.io/hostname": claim.name},
+            "labels": {**(claim.metadata.labels or {}), HOSTNAME_LABEL: claim.name},
         },
         "spec": {
             "providerID": claim.status.provider_id,

@@ -12,8 +12,8 @@ import msgspec
 
 from api.foreign.core import Taint
 from api.foreign.karpenter import NODE_POOL_LABEL
+from api.well_known_labels import INSTANCE_TYPE_LABEL
 from pool.node_affinity import Tolerations
-from simulator.karpenter.instance_types import INSTANCE_TYPE_LABEL
 from simulator.karpenter.label_values import WELL_KNOWN, LabelRequirements
 from simulator.karpenter.observed_cluster import Amounts, add, amounts, fits, total_of
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from api.well_known_labels import REVISION_LABEL
 from kube.resources import CONTROLLER_REVISIONS
 
 if TYPE_CHECKING:
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-REVISION_LABEL: Final = "controller-revision-hash"
-"""On a revision, and on the pods that are made of it."""
 _DIGITS: Final = 10
 
 

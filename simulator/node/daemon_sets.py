@@ -15,6 +15,7 @@ import structlog
 from api.foreign.core import Node, PodSpec, Toleration
 from api.foreign.workload_kinds import DaemonSet
 from api.meta import Condition, Model, ObjectMeta
+from api.well_known_labels import REVISION_LABEL
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.informer import Informer, Selection
 from kube.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
@@ -22,7 +23,7 @@ from kube.store import Store
 from pool.facts import node_facts
 from pool.model import Constraints
 from pool.placement.planner import may_go_to
-from simulator.node.controller_revisions import REVISION_LABEL, revision_body, revision_hash
+from simulator.node.controller_revisions import revision_body, revision_hash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,10 +13,11 @@ import structlog
 
 from api.foreign.core import Node
 from api.foreign.karpenter import NODE_POOL_LABEL, REGISTERED_LABEL
+from api.well_known_labels import INSTANCE_TYPE_LABEL
 from kube.errors import Conflict, KubeError, NotFound
 from kube.informer import Informer, Selection
 from kube.resources import NODE_FEATURES, NODES
-from simulator.karpenter.instance_types import INSTANCE_TYPE_LABEL, INSTANCE_TYPES
+from simulator.karpenter.instance_types import INSTANCE_TYPES
 from simulator.node import nfd
 from simulator.node.node_agent import FakeDevice, FakeNodeAgent
 

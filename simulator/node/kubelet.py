@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 import structlog
 
 from api.foreign.core import Pod
+from api.well_known_labels import HOSTNAME_LABEL, OS_LABEL
 from kube.errors import KubeError, NotFound
 from kube.informer import Informer
 from kube.resources import EVENTS, NODES, PODS
@@ -56,8 +57,8 @@ async def register_node(
             "metadata": {
                 "name": name,
                 "labels": {
-                    "kubernetes.io/hostname": name,
-                    "kubernetes.io/os": "linux",
+                    HOSTNAME_LABEL: name,
+                    OS_LABEL: "linux",
                     **(labels or {}),
                 },
             },

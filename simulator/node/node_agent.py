@@ -13,6 +13,7 @@ from api.foreign.nodefeature import (
     AgentDevice,
     AgentNode,
 )
+from api.vendor import ACCELERATOR, NVIDIA
 from kube.resources import NODE_FEATURES
 from simulator.node.nfd import NAMESPACE
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
 
 FIELD_MANAGER: Final = "gpu-control-plane/agent"
-NVIDIA: Final = "10de"
-DISPLAY_CLASS: Final = "0302"
-"""3D controller."""
 
 
 @final
@@ -54,7 +52,7 @@ class FakeDevice:
             AgentDevice.ADDRESS: self.address,
             AgentDevice.VENDOR: NVIDIA,
             AgentDevice.DEVICE: self.pci_device,
-            AgentDevice.CLASS: DISPLAY_CLASS,
+            AgentDevice.CLASS: ACCELERATOR,
             AgentDevice.PRODUCT: self.product,
             AgentDevice.MEMORY: str(self.memory_mib),
             AgentDevice.COMPUTE_CAPABILITY: self.compute_capability,

@@ -26,11 +26,11 @@ from api.names import (
     SCALE_REQUEST_LABEL,
     SCALING_POOL_LABEL,
 )
+from api.well_known_labels import INSTANCE_TYPE_LABEL
 from kube.client import KubeClient
 from kube.errors import KubeError, NotFound
 from kube.resources import EVENTS, GPU_POOLS, NODE_CLAIMS, NODE_POOLS, NODES, PODS
 from manifests import constants
-from simulator.karpenter.instance_types import INSTANCE_TYPE_LABEL
 
 Json = dict[str, Any]
 T = TypeVar("T")

@@ -7,7 +7,11 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 
+import pytest
+
+from api import vendor, well_known_labels
 from manifests.monitoring.alerts import ALERTS
 from telemetry.conditions import PoolReady
 from telemetry.reasons import EventReason, RefusalReason
@@ -235,6 +239,19 @@ def test_reasons_are_written_in_their_one_home_only():
         )
     }
     assert strays == {}
+
+
+@pytest.mark.parametrize("home", [vendor, well_known_labels])
+def test_names_of_the_vendor_and_of_kubernetes_have_one_home(home: ModuleType):
+    words = {value for value in vars(home).values() if isinstance(value, str)}
+    words -= {home.__name__, home.__doc__, home.__package__, home.__file__, home.__cached__}
+    assert words
+    assert {
+        name_of(path): found
+        for path in SOURCES
+        if name_of(path) != f"{home.__name__.replace('.', '/')}.py"
+        and (found := strings_in(path) & words)
+    } == {}
 
 
 def test_every_reason_is_used():

@@ -4,10 +4,11 @@ It has no recorder and no binder: nothing of it is written anywhere. Reservation
 """
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from api.names import NodeName
 from api.units import part_of
+from api.well_known_labels import HOSTNAME_LABEL
 from console.data.state.changed_keys import ChangedKeys
 from console.data.state.ended_reservations import EndedReservations
 from console.data.state.moments import Moments
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from console.data.read_scope import ReadScope
     from pool.model import PodFacts
     from pool.reservations.reservation import Ended
-
-_HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 @final
@@ -101,7 +100,7 @@ class ClusterState:
         if not self.index.devices.has_node(name):
             self.index.discard_node(name)
         elif name not in self.index.nodes:
-            self.index.replace_node(NodeFacts(name=name, labels={_HOSTNAME: name}))
+            self.index.replace_node(NodeFacts(name=name, labels={HOSTNAME_LABEL: name}))
 
     def _note_pod(self, pod: "PodFacts") -> None:
         self.changed.pods.add(pod.uid)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
+from api.vendor import NFD_KERNEL_LABEL
 from operands.nvidia.node_software import (
-    KERNEL_FEATURE,
     KERNEL_LABEL,
     OS_ID_FEATURE,
     OS_LABEL,
@@ -82,7 +82,7 @@ def why_without_driver(software: "HostSoftware", grouping: DriverGrouping) -> st
     if grouping is DriverGrouping.KERNEL and not software.kernel:
         return (
             f"it is not known which kernel the nodes run, and the driver is precompiled: let Node Feature Discovery"
-            f" set {KERNEL_FEATURE}, or switch usePrecompiled off"
+            f" set {NFD_KERNEL_LABEL}, or switch usePrecompiled off"
         )
     if (
         grouping is DriverGrouping.SUBSCRIPTION

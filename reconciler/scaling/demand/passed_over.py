@@ -15,7 +15,7 @@ from msgspec import structs
 from api.foreign.core import NodeSelectorTerm
 from api.meta import SelectorOperator, SelectorRequirement
 from api.text import listed
-from autoscaling.node_selections import INSTANCE_TYPE_LABEL, ZONE_LABEL
+from api.well_known_labels import INSTANCE_TYPE_LABEL, ZONE_LABEL
 from autoscaling.scaling_model import WaitReason
 from pool.model import PodSelection
 from pool.placement.planner import may_go_to

@@ -13,7 +13,7 @@ from api.foreign.core import Pod
 from api.foreign.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from api.names import NodeName, pool_node_label
 from api.selector_text import parse_label_selector
-from autoscaling.node_selections import ZONE_LABEL
+from api.well_known_labels import ZONE_LABEL
 from autoscaling.plan_attempt import in_turn
 from kube.errors import KubeError, NotFound
 from kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES

@@ -11,7 +11,8 @@ from msgspec import structs
 
 from api.foreign.core import NodeSelectorTerm
 from api.meta import SelectorOperator, SelectorRequirement
-from autoscaling.node_selections import HOSTNAME_LABEL, ZONE_LABEL, is_well_known
+from api.well_known_labels import HOSTNAME_LABEL, ZONE_LABEL
+from autoscaling.node_selections import is_well_known
 from pool.model import PeerKind, PodSelection
 
 if TYPE_CHECKING:

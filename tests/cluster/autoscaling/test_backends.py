@@ -11,7 +11,7 @@ import yaml
 
 from api.kinds.autoscaling import ScalingBackend
 from api.names import AGENT_NOT_READY_TAINT, PRESENT_LABEL, SCALING_POOL_LABEL
-from simulator.karpenter.instance_types import INSTANCE_TYPE_LABEL
+from api.well_known_labels import INSTANCE_TYPE_LABEL
 from tests.cluster.autoscaling.real_cluster import NODE_CLASS
 from tests.cluster.environment import karpenter, polling
 from tests.cluster.environment.server_process import with_image

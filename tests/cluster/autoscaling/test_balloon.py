@@ -9,9 +9,9 @@ import pytest
 
 from api.foreign.karpenter import NODE_POOL_LABEL, REGISTERED_LABEL
 from api.names import AGENT_NOT_READY_TAINT
+from api.well_known_labels import INSTANCE_TYPE_LABEL
 from manifests.constants import BALLOON_PRIORITY_CLASS
 from manifests.scaling.priority_class import build_balloon_priority_class
-from simulator.karpenter.instance_types import INSTANCE_TYPE_LABEL
 from tests.cluster.environment import nodes, pods, polling
 from tests.cluster.system.installation import NAMESPACE
 from tests.support.scaling_stories import POOL_LABEL, ScalingPool, shape

@@ -19,11 +19,12 @@ from api.names import (
     POLICY_STATE_LABEL,
     NodeName,
 )
+from api.vendor import NFD_PREFIX
 from kube.client import KubeClient
 from kube.errors import KubeError
 from kube.resources import CLUSTER_POLICIES, DAEMON_SETS, NODES, NVIDIA_DRIVERS, PODS, Resource
 from manifests.nvidia.operator_crds import build_operator_crds
-from operands.nvidia.node_software import NFD_PREFIX, HostSoftware
+from operands.nvidia.node_software import HostSoftware
 from operands.nvidia.policy_operands import PolicyOperands
 from operands.nvidia.policy_states import POLICY_STATES
 from operands.operand_state import OperandState

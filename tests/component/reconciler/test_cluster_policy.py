@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from api.names import NVIDIA_PRESENT_LABEL, POLICY_STATE_LABEL
+from api.vendor import NFD_PREFIX
 from kube.errors import NotFound
 from kube.resources import (
     CLUSTER_POLICIES,
@@ -20,7 +21,6 @@ from kube.resources import (
     SERVICE_MONITORS,
     Resource,
 )
-from operands.nvidia.node_software import NFD_PREFIX
 from operands.nvidia.policy_states import STATE_NAMES
 from reconciler.node_software.policy_controller import (
     NFD_MISSING_S,

@@ -10,6 +10,8 @@ import pytest
 from api.foreign.core import Node, Pod
 from api.foreign.karpenter import NODE_POOL_LABEL, NodeClaim
 from api.names import AGENT_NOT_READY_TAINT, SCALE_REQUEST_LABEL
+from api.vendor import GPU_RESOURCE
+from api.well_known_labels import INSTANCE_TYPE_LABEL
 from kube.client import KubeClient
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -22,7 +24,6 @@ from kube.resources import (
 )
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.karpenter.fake_karpenter import FakeKarpenter
-from simulator.karpenter.instance_types import GPU_RESOURCE, INSTANCE_TYPE_LABEL
 from simulator.karpenter.karpenter_crds import karpenter_crds
 from simulator.karpenter.karpenter_settings import CloudFaults
 from simulator.node import nfd

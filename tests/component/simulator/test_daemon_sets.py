@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from api.foreign.core import Pod
+from api.well_known_labels import REVISION_LABEL
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
 from kube.errors import NotFound
 from kube.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NAMESPACES, NODES, PODS
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.container_runtime import ContainerFailedError
-from simulator.node.controller_revisions import REVISION_LABEL
 from simulator.node.daemon_sets import FakeDaemonSets
 from simulator.node.kubelet import FakeKubelet, register_node
 from tests.support.loop_clock import LoopClock

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from operands.nvidia.node_software import NFD_PREFIX
+from api.vendor import NFD_PREFIX
 
 Json = dict[str, Any]
 

@@ -2,7 +2,7 @@ import datetime as dt
 
 import pytest
 
-from api.durations import age_text, duration_text
+from api.text import age_text, duration_text
 
 NOW = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
 

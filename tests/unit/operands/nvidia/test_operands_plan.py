@@ -9,8 +9,8 @@ from api.driver_upgrade import DEPLOY_LABEL_PREFIX
 from api.kinds.nvidia.clusterpolicy import ClusterPolicy
 from api.kinds.nvidia.nvidiadriver import NVIDIADriver
 from api.kinds.nvidia.sandbox_operands import WorkloadType
+from api.vendor import NFD_PREFIX
 from operands.nvidia.label_change import LabelledNode
-from operands.nvidia.node_software import NFD_PREFIX
 from operands.nvidia.operands_plan import (
     NodePlan,
     OperandPlan,
