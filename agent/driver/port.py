@@ -1,7 +1,8 @@
-"""The driver of a node's devices as a port: values, and the calls.
+"""The driver of a node's devices as two ports: `DeviceDriver` reads devices, `PartitionDriver` makes instances of them.
 
-`agent.nvml.driver` is the real one. Nothing here blocks: an implementation of `Driver` bounds every call, because
-NVML may hang for minutes, or for ever, when a device falls off its bus.
+`agent.nvml.driver` is the real one of both; the driver of devices that cannot be partitioned is a `DeviceDriver` only.
+Nothing here blocks: every call is bounded, because NVML may hang for minutes, or for ever, when a device falls off its
+bus.
 """
 
 from dataclasses import dataclass
@@ -131,14 +132,14 @@ class DriverEvent:
     """The Xid."""
 
 
-class Driver(Protocol):
-    """Calls of a driver.
+class DeviceDriver(Protocol):
+    """Reads devices, and follows their events.
 
     Every method is bounded, and raises `agent.errors.DriverUnavailableError` where the driver is missing, goes away,
     or does not answer in time.
     """
 
-    async def look(self) -> DriverSnapshot:
+    async def read(self) -> DriverSnapshot:
         """Read all devices; a lost device has `is_lost`, and is no error."""
 
     async def wait_for_events(self, within_s: float) -> "Sequence[DriverEvent]":
@@ -146,6 +147,10 @@ class Driver(Protocol):
 
         May be awaited while the other methods are.
         """
+
+
+class PartitionDriver(DeviceDriver, Protocol):
+    """Makes and destroys MIG instances of the devices that it reads; its methods fail as those of `DeviceDriver`."""
 
     async def set_mig(self, uuid: str, *, is_enabled: bool) -> bool:
         """Set a device's MIG mode; return whether it is in effect, which on some devices takes a reset.

@@ -8,7 +8,7 @@ off its bus. `agent.health.tracker` decides on the states.
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
+from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import structlog
 
@@ -22,9 +22,9 @@ from telemetry.agent_metrics import DEVICES, DRIVER_EVENTS
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from agent.driver.port import DriverEvent, DriverSnapshot
+    from agent.driver.port import DeviceDriver, DriverEvent, DriverSnapshot
     from agent.health.states import DeviceHealthState
     from agent.health.tracker import HealthChange
     from api.clock import Clock
@@ -41,24 +41,13 @@ _PAUSE_S: Final = 1.0
 _log = structlog.get_logger()
 
 
-class Events(Protocol):
-    """Source of events; any `agent.driver.port.Driver`."""
-
-    async def wait_for_events(self, within_s: float) -> "Sequence[DriverEvent]":
-        """Return events as soon as there are any; none once the time is over.
-
-        Raises:
-            DriverUnavailableError: the driver cannot be asked.
-        """
-
-
 @final
 class HealthWatch:
     """The current health states; each method but `run` is one step."""
 
     def __init__(
         self,
-        driver: Events,
+        driver: "DeviceDriver",
         tracker: HealthTracker,
         clock: "Clock",
         *,

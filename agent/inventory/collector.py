@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from agent.driver.pci import PciDevice
-    from agent.driver.port import Driver, DriverDevice, DriverSnapshot
+    from agent.driver.port import DeviceDriver, DriverDevice, DriverSnapshot
     from agent.health.states import DeviceHealthState
     from agent.inventory.node_devices import PublishedFeatures
     from agent.inventory.node_files import NodeFiles, NodePaths
@@ -88,7 +88,7 @@ class InventoryCollector:
 
     def __init__(
         self,
-        driver: "Driver",
+        driver: "DeviceDriver",
         *,
         health: HealthSource,
         files: "NodeFiles",
@@ -170,7 +170,7 @@ class InventoryCollector:
     async def look_at_driver(self) -> None:
         """Read the driver, write and publish."""
         try:
-            look = await self._driver.look()
+            look = await self._driver.read()
         except DriverUnavailableError as error:
             self._fail(error)
         else:

@@ -44,7 +44,7 @@ from telemetry.metrics import TASK_FAILURES
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
-    from agent.driver.port import Driver, DriverDevice
+    from agent.driver.port import DriverDevice, PartitionDriver
     from agent.mig.dependencies import PartitionerDependencies
     from agent.mig.partition_planner import Step
     from api.clock import Clock
@@ -66,7 +66,7 @@ class Partitioner:
     """Brings the node's devices to the layout of their pools; `run` is its only task."""
 
     def __init__(
-        self, driver: "Driver", dependencies: "PartitionerDependencies", clock: "Clock"
+        self, driver: "PartitionDriver", dependencies: "PartitionerDependencies", clock: "Clock"
     ) -> None:
         self._driver = driver
         self._dependencies = dependencies
@@ -280,7 +280,7 @@ class Partitioner:
         return progress
 
     async def _look(self) -> "dict[str, DriverDevice]":
-        return {device.uuid: device for device in (await self._driver.look()).devices}
+        return {device.uuid: device for device in (await self._driver.read()).devices}
 
     def _next_in_s(self) -> float:
         now = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""The node's NVIDIA driver through NVML: the real `agent.driver.port.Driver`.
+"""The node's NVIDIA driver through NVML: the real `agent.driver.port.PartitionDriver`.
 
 Calls are made in a thread (`agent.nvml.call_thread`) and events are waited for in another
 (`agent.nvml.driver_events`), and metrics are read in a third one, so that a driver that hangs blocks nothing else, and
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from agent.nvml.mig import MigDevice
     from api.clock import Clock
 
-LOOK_S: Final = 5.0
+READ_S: Final = 5.0
 PARTITION_S: Final = 30.0
 SET_MODE_S: Final = 60.0
 """A change of the mode may reset the device."""
@@ -56,7 +56,7 @@ def _no_bus() -> frozenset[str]:
 
 @final
 class NvmlDriver:
-    """A `Driver`. Used in one event loop; a method may be awaited while others are."""
+    """A `PartitionDriver`. Used in one event loop; a method may be awaited while others are."""
 
     def __init__(  # noqa: PLR0913  # each is set alone by settings or tests
         self,
@@ -66,7 +66,7 @@ class NvmlDriver:
         driver_root: Path = Path("/"),
         driver_libraries: str = "",
         bus: "Callable[[], frozenset[str]]" = _no_bus,
-        look_s: float = LOOK_S,
+        read_s: float = READ_S,
         retry_s: float = RETRY_S,
         wait_ms: int = WAIT_MS,
     ) -> None:
@@ -79,7 +79,7 @@ class NvmlDriver:
             driver_libraries: directory under the root that is searched first.
             bus: a value that changes when a device comes, goes, or is bound to a driver, such as addresses with their
                 drivers; cheap, since it is read with each snapshot, and must not raise.
-            look_s: time-out of a snapshot.
+            read_s: time-out of a snapshot.
             retry_s: interval of fresh threads while one is stuck.
             wait_ms: time of one wait for events; its end is when the thread of events can stop.
         """
@@ -87,7 +87,7 @@ class NvmlDriver:
         self._library = library
         self._driver_root = driver_root
         self._driver_libraries = driver_libraries
-        self._look_s = look_s
+        self._read_s = read_s
         self._retry_s = retry_s
         self._wait_ms = wait_ms
         known: dict[int, Identity] = {}
@@ -113,14 +113,14 @@ class NvmlDriver:
         self._started_at = 0.0
         self._stuck: list[NvmlEvents] = []
 
-    async def look(self) -> "DriverSnapshot":
-        """As `Driver.look`; takes five seconds at most, or ten where the session has to be opened again."""
-        return await self._renewing("look", NvmlSession.look, self._look_s)
+    async def read(self) -> "DriverSnapshot":
+        """As `DeviceDriver.read`; takes five seconds at most, or ten where the session has to be opened again."""
+        return await self._renewing("read", NvmlSession.read, self._read_s)
 
     async def measure(self, within_s: float, *, reads_processes: bool = False) -> "DeviceSamples":
         """Return the metrics of all devices that answer, with their processes where that is asked for.
 
-        A session that is stale is closed by the next `look`.
+        A session that is stale is closed by the next `read`.
 
         Raises:
             DriverUnavailableError: the driver is missing, goes away, or does not answer within that time.
@@ -135,7 +135,7 @@ class NvmlDriver:
         )
 
     async def wait_for_events(self, within_s: float) -> "Sequence[DriverEvent]":
-        """As `Driver.wait_for_events`. Events before the first call are not reported.
+        """As `DeviceDriver.wait_for_events`. Events before the first call are not reported.
 
         A device that reports the same Xid a thousand times between two waits has reported one event.
         """
@@ -155,7 +155,7 @@ class NvmlDriver:
             await self._wait_for_change(min(left, 1.0))
 
     async def set_mig(self, uuid: str, *, is_enabled: bool) -> bool:
-        """As `Driver.set_mig`. Events are not followed meanwhile: the device must not be open."""
+        """As `PartitionDriver.set_mig`. Events are not followed meanwhile: the device must not be open."""
         async with self._closed():
             with _lost_is_refused(uuid):
                 return await self._calls.call(
@@ -165,17 +165,17 @@ class NvmlDriver:
                 )
 
     async def create_instance(self, uuid: str, profile: str) -> None:
-        """As `Driver.create_instance`."""
+        """As `PartitionDriver.create_instance`."""
         await self._partition("create_instance", uuid, lambda device: device.create(profile))
 
     async def complete_instance(self, uuid: str, gpu_instance: int) -> None:
-        """As `Driver.complete_instance`; a complete one is left as it is."""
+        """As `PartitionDriver.complete_instance`; a complete one is left as it is."""
         await self._partition(
             "complete_instance", uuid, lambda device: device.complete(gpu_instance)
         )
 
     async def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
-        """As `Driver.destroy_instance`; a missing one is destroyed."""
+        """As `PartitionDriver.destroy_instance`; a missing one is destroyed."""
         await self._partition("destroy_instance", uuid, lambda device: device.destroy(gpu_instance))
 
     async def close(self) -> None:
@@ -226,9 +226,9 @@ class NvmlDriver:
             if events is not None:
                 await self._end(events)
             if self._is_measuring:
-                await self._measurements.call("close", NvmlSession.close, self._look_s)
+                await self._measurements.call("close", NvmlSession.close, self._read_s)
                 self._is_measuring = False
-            await self._calls.call("close", NvmlSession.close, self._look_s)
+            await self._calls.call("close", NvmlSession.close, self._read_s)
             yield
         self._changed.set()
 
@@ -258,7 +258,7 @@ class NvmlDriver:
             load=self._load,
             keep=self._keep,
             wake=self._changed.set,
-            overdue_s=self._look_s,
+            overdue_s=self._read_s,
             wait_ms=self._wait_ms,
         )
         return self._events

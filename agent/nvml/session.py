@@ -103,7 +103,7 @@ class NvmlSession:
         except pynvml.NVMLError:
             return  # It is shut down already.
 
-    def look(self) -> DriverSnapshot:
+    def read(self) -> DriverSnapshot:
         """Read all devices.
 
         Raises:
@@ -135,7 +135,7 @@ class NvmlSession:
         """Read the metrics of all devices that answer, with their processes where that is asked for.
 
         Raises:
-            DriverUnavailableError: as `look`.
+            DriverUnavailableError: as `read`.
         """
         self._renew()
         try:
@@ -159,7 +159,7 @@ class NvmlSession:
 
         Raises:
             DeviceLostError: it is lost, or missing.
-            SessionStaleError: as in `look`. Nothing was done then.
+            SessionStaleError: as in `read`. Nothing was done then.
         """
         self.open()
         try:

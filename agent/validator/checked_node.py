@@ -10,7 +10,7 @@ from agent.driver.libraries import DRIVER_CONTAINER, host_of, real_path
 from agent.driver.pci import read_devices
 from agent.errors import DriverUnavailableError
 from agent.files import file_identity, read_bytes
-from agent.nvml.driver import LOOK_S, NvmlDriver
+from agent.nvml.driver import READ_S, NvmlDriver
 from agent.nvml.library import find_libraries
 from agent.settings import CDI_KIND
 from api.nodefiles.poolconfig import HandOut
@@ -38,7 +38,7 @@ class CheckedNode:
     """None searches under the driver's root."""
     hand_out: HandOut = HandOut.CDI
     cdi_kind: str = CDI_KIND
-    look_s: float = LOOK_S
+    read_s: float = READ_S
     """Time-out of a look at the driver."""
 
     @property
@@ -106,17 +106,17 @@ class CheckedNode:
         """Look that often at the driver, and close it: an open one cannot be unloaded.
 
         Raises:
-            DriverUnavailableError: as `agent.driver.port.Driver.look`; the text has the cure.
+            DriverUnavailableError: as `agent.driver.port.DeviceDriver.read`; the text has the cure.
         """
         driver = NvmlDriver(
             clock,
             library=self.nvml_library,
             driver_root=self.driver_root,
-            look_s=self.look_s,
+            read_s=self.read_s,
             bus=lambda: frozenset(f"{item.address} {item.driver}" for item in self.bus()),
         )
         try:
-            found = [await driver.look() for _ in range(looks)]
+            found = [await driver.read() for _ in range(looks)]
         except DriverUnavailableError:
             await _close(driver)
             raise

@@ -1,4 +1,4 @@
-"""A fake of the driver (`agent.driver.port.Driver`) in memory, on the event loop: devices that a test changes.
+"""A fake of the driver (`agent.driver.port.PartitionDriver`) in memory, on the event loop: devices that a test changes.
 
     driver = FakeDriver(a_device("GPU-1", profiles=H100_PROFILES), a_device("GPU-2"))
     driver.emit_xid("GPU-1", 79)            # delivered to the waiter at once
@@ -257,12 +257,12 @@ class FakeDriver:
 
     # --- what the agent asks ---------------------------------------------------------------------
 
-    async def look(self) -> DriverSnapshot:
+    async def read(self) -> DriverSnapshot:
         await self._answer()
         if self.looks_hang_s is not None:
             await asyncio.sleep(self.looks_hang_s)
             raise DriverUnavailableError(
-                AgentDegraded.DRIVER_HANGS, "the look did not return in time"
+                AgentDegraded.DRIVER_HANGS, "the reading did not return in time"
             )
         self.looks += 1
         return DriverSnapshot(

@@ -27,7 +27,7 @@ from tests.support.fake_driver import H100_PROFILES, Device, FakeDriver, a_devic
 from tests.support.loop_clock import LoopClock
 
 if TYPE_CHECKING:
-    from agent.driver.port import Driver
+    from agent.driver.port import PartitionDriver
 
 FEATURE = "gpu-control-plane-agent-n1"
 FIRST, SECOND = "0000:17:00.0", "0000:18:00.0"
@@ -108,7 +108,7 @@ class InventoryNode:
         is_on_bus: bool = True,
         api: Any = None,
         clock: Any = None,
-        asked: "Callable[[InventoryNode], Driver] | None" = None,
+        asked: "Callable[[InventoryNode], PartitionDriver] | None" = None,
         publisher: Any = None,
         namespace: str = "gpu",
         **ports: Any,
@@ -116,7 +116,7 @@ class InventoryNode:
         """`asked` makes the driver in the place of the fake; `ports` are those of `NodeFiles`."""
         self.files = FakeNodeFiles(folder)
         self.driver = FakeDriver(*devices)
-        self.asked: Driver = self.driver if asked is None else asked(self)
+        self.asked: PartitionDriver = self.driver if asked is None else asked(self)
         self.api: Any = AgentApi() if api is None else api
         if api is None:
             self.api.add_node("n1")

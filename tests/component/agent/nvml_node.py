@@ -28,7 +28,7 @@ class NvmlNode:
     """Devices bound to the kernel's driver."""
 
     async def device(self, uuid: str) -> DriverDevice:
-        look = await self.driver.look()
+        look = await self.driver.read()
         return next(device for device in look.devices if device.uuid == uuid)
 
     async def event(self) -> DriverEvent:
@@ -53,7 +53,7 @@ async def nvml_node(
     directory: Path,
     *devices: NvmlDevice,
     defines: tuple[str, ...] = (),
-    look_s: float = 5.0,
+    read_s: float = 5.0,
     retry_s: float = 60.0,
 ) -> AsyncIterator[NvmlNode]:
     try:
@@ -65,7 +65,7 @@ async def nvml_node(
         SystemClock(),
         library=nvml.library,
         bus=lambda: frozenset(bus),
-        look_s=look_s,
+        read_s=read_s,
         retry_s=retry_s,
         wait_ms=WAIT_MS,
     )

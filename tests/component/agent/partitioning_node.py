@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from agent.driver.port import Driver
+from agent.driver.port import PartitionDriver
 from agent.health.states import HEALTHY, DeviceHealthState
 from agent.mig.dependencies import PartitionerDependencies
 from agent.mig.partitioner import Partitioner
@@ -40,11 +40,11 @@ class PartitioningNode:
     """Change its fields, then `trigger`."""
 
     def __init__(
-        self, *devices: Device, profile: str = "1g.10gb", driver: Driver | None = None
+        self, *devices: Device, profile: str = "1g.10gb", driver: PartitionDriver | None = None
     ) -> None:
         self.clock = LoopClock()
         self.fake = FakeDriver(*devices)
-        self.driver: Driver = self.fake if driver is None else driver
+        self.driver: PartitionDriver = self.fake if driver is None else driver
         self.devices_by_name: dict[str, GPUDevice] = {}
         for number, device in enumerate(self.fake.devices, start=1):
             self.add_device(number, uuid=device.uuid)

@@ -45,7 +45,7 @@ class Watched:
         return [self.watch.health(uuid).reason for uuid in ("GPU-1", "GPU-2")]
 
     async def look(self) -> None:
-        self.watch.observe(await self.driver.look())
+        self.watch.observe(await self.driver.read())
 
 
 @pytest.fixture
@@ -254,10 +254,11 @@ class Publishing:
         self._published.append(published)
 
 
-class NothingToWaitOn:
+class NothingToWaitOn(FakeDriver):
     """As where there is no device: it returns at once."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked = 0
 
     async def wait_for_events(self, within_s: float) -> Sequence[DriverEvent]:

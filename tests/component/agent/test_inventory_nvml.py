@@ -58,7 +58,7 @@ async def opened(folder: Path) -> AsyncIterator[NvmlInventory]:
             clock,
             library=nvml.library,
             bus=made.bound,
-            look_s=0.5,
+            read_s=0.5,
             retry_s=0.5,
         ),
     )

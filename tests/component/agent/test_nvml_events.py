@@ -96,12 +96,12 @@ async def test_old_library_without_waiting_is_named_as_the_cause(tmp_path: Path)
         with pytest.raises(DriverUnavailableError, match="Function Not Found") as raised:
             await node.event()
         assert raised.value.reason is AgentDegraded.DRIVER_FAILS
-        assert (await node.driver.look()).devices
+        assert (await node.driver.read()).devices
 
 
 async def test_driver_that_was_loaded_again_is_heard_again(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
-        await node.driver.look()
+        await node.driver.read()
         await node.listen()
         node.nvml.restart_driver()
         with pytest.raises(DriverUnavailableError):
@@ -112,13 +112,13 @@ async def test_driver_that_was_loaded_again_is_heard_again(tmp_path: Path) -> No
 
 
 async def test_waiting_that_hangs_is_reported_and_snapshots_go_on(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, FIRST, look_s=0.3) as node:
+    async with nvml_node(tmp_path, FIRST, read_s=0.3) as node:
         await node.listen()
         node.nvml.hang("nvmlEventSetWait_v2")
         with pytest.raises(DriverUnavailableError) as raised:
             await node.event()
         assert raised.value.reason is AgentDegraded.DRIVER_HANGS
-        assert (await node.driver.look()).devices
+        assert (await node.driver.read()).devices
         node.nvml.emit_xid(FIRST.uuid, 95)
         node.nvml.unhang()
         async with asyncio.timeout(LIMIT_S):
@@ -136,7 +136,7 @@ async def heard(node: NvmlNode) -> DriverEvent:
 
 async def test_few_threads_wait_for_a_driver_that_hangs(tmp_path: Path) -> None:
     before = event_threads()
-    async with nvml_node(tmp_path, FIRST, look_s=0.05, retry_s=0.1) as node:
+    async with nvml_node(tmp_path, FIRST, read_s=0.05, retry_s=0.1) as node:
         await node.listen()
         node.nvml.hang("nvmlEventSetWait_v2")
         # Once there are as many as there may be, five more intervals of retries start none.

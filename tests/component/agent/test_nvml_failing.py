@@ -23,7 +23,7 @@ FIRST, SECOND = a_device(0), a_device(1)
 
 async def unavailable(driver: NvmlDriver) -> DriverUnavailableError:
     with pytest.raises(DriverUnavailableError) as raised:
-        await driver.look()
+        await driver.read()
     return raised.value
 
 
@@ -68,7 +68,7 @@ async def test_library_is_found_under_the_drivers_root(tmp_path: Path, folder: s
         versioned.unlink()
         node.nvml.library.rename(versioned)
         node.nvml.state.rename(place / "nvml.state")
-        assert [device.uuid for device in (await driver.look()).devices] == [FIRST.uuid]
+        assert [device.uuid for device in (await driver.read()).devices] == [FIRST.uuid]
         await driver.close()
         (place / "nvml.state").rename(node.nvml.state)
 
@@ -102,7 +102,7 @@ async def test_driver_that_does_not_start_has_an_error_with_the_cause(
         assert failed.reason is reason
         assert text in str(failed)
         node.nvml.restart_driver()
-        assert (await node.driver.look()).devices
+        assert (await node.driver.read()).devices
 
 
 @pytest.mark.parametrize("is_listening", [False, True])
@@ -112,71 +112,71 @@ async def test_driver_that_was_loaded_again_is_seen_at_the_next_look(
     async with nvml_node(tmp_path, FIRST) as node:
         if is_listening:
             await node.listen()
-        await node.driver.look()
+        await node.driver.read()
         node.nvml.restart_driver("580.1")
-        assert (await node.driver.look()).driver_version == "580.1"
+        assert (await node.driver.read()).driver_version == "580.1"
 
 
 async def test_driver_that_went_away_is_missed_and_found_again(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
-        await node.driver.look()
+        await node.driver.read()
         await node.listen()
         node.nvml.unload_driver()
         assert (await unavailable(node.driver)).reason is AgentDegraded.DRIVER_NOT_LOADED
         node.nvml.restart_driver()
-        assert (await node.driver.look()).devices
+        assert (await node.driver.read()).devices
 
 
 async def test_devices_that_answer_nothing_after_a_restart_are_asked_again(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
-        await node.driver.look()
+        await node.driver.read()
         # Versions are remembered by the library; only handles are dead.
         node.nvml.fail("nvmlDeviceGetHandleByIndex_v2", 999)
-        assert not (await node.driver.look()).devices[0].is_lost
+        assert not (await node.driver.read()).devices[0].is_lost
 
 
 async def test_device_that_never_answers_does_not_open_sessions_for_ever(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
-        await node.driver.look()
+        await node.driver.read()
         node.nvml.fail("nvmlDeviceGetHandleByIndex_v2", 999, times=-1)
-        assert [device.is_lost for device in (await node.driver.look()).devices] == [True]
+        assert [device.is_lost for device in (await node.driver.read()).devices] == [True]
         node.nvml.fail("nvmlInitWithFlags", 9)
         # One more would fail.
         for _ in range(3):
-            assert [device.is_lost for device in (await node.driver.look()).devices] == [True]
+            assert [device.is_lost for device in (await node.driver.read()).devices] == [True]
 
 
 async def test_device_that_is_plugged_in_is_seen(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
         await node.listen()
-        await node.driver.look()
+        await node.driver.read()
         node.nvml.plug(SECOND)
-        assert len((await node.driver.look()).devices) == 1  # NVML does not see it by itself.
+        assert len((await node.driver.read()).devices) == 1  # NVML does not see it by itself.
         node.bus.add("0000:11:00.0")
-        assert len((await node.driver.look()).devices) == 2
+        assert len((await node.driver.read()).devices) == 2
         await node.listen()
         node.nvml.emit_xid(SECOND.uuid, 79)
         assert (await node.event()).uuid == SECOND.uuid
         node.nvml.unplug(FIRST.uuid)
         node.bus.add("anything")
-        assert [device.uuid for device in (await node.driver.look()).devices] == [SECOND.uuid]
+        assert [device.uuid for device in (await node.driver.read()).devices] == [SECOND.uuid]
 
 
 async def test_driver_is_let_go_of_and_asked_again(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
-        await node.driver.look()
+        await node.driver.read()
         await node.listen()
         node.nvml.plug(SECOND)
         await node.driver.close()
         assert node.nvml.listening() == 0
         # NVML finds devices when it is initialised, which it is again only if no process had it open.
-        assert len((await node.driver.look()).devices) == 2
+        assert len((await node.driver.read()).devices) == 2
         await node.listen()
 
 
 async def test_call_that_hangs_fails_in_time_then_at_once_and_recovers(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, FIRST, look_s=0.3) as node:
-        await node.driver.look()
+    async with nvml_node(tmp_path, FIRST, read_s=0.3) as node:
+        await node.driver.read()
         node.nvml.hang("nvmlDeviceGetName")
         started = time.monotonic()
         assert (await unavailable(node.driver)).reason is AgentDegraded.DRIVER_HANGS
@@ -193,7 +193,7 @@ async def test_call_that_hangs_fails_in_time_then_at_once_and_recovers(tmp_path:
 async def looked(node: NvmlNode) -> None:
     while True:
         try:
-            await node.driver.look()
+            await node.driver.read()
         except DriverUnavailableError:
             await asyncio.sleep(0.01)
         else:
@@ -206,15 +206,15 @@ async def test_caller_that_goes_away_leaves_the_next_one_a_sound_thread(tmp_path
         node.nvml.hang("nvmlDeviceGetName", 0.3)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await node.driver.look()
+                await node.driver.read()
         one = call_threads() - before
-        assert (await node.driver.look()).devices
+        assert (await node.driver.read()).devices
         assert call_threads() - before == one
 
 
 async def test_fresh_threads_are_tried_and_there_are_few(tmp_path: Path) -> None:
     before = call_threads()
-    async with nvml_node(tmp_path, FIRST, look_s=0.05, retry_s=0.1) as node:
+    async with nvml_node(tmp_path, FIRST, read_s=0.05, retry_s=0.1) as node:
         node.nvml.hang("nvmlDeviceGetName")
         # Once there are as many as there may be, five more intervals of retries start none.
         over: float | None = None
@@ -231,11 +231,11 @@ async def test_fresh_threads_are_tried_and_there_are_few(tmp_path: Path) -> None
         # Those that returned late have ended, each with its session.
         await until(lambda: len(call_threads() - before) == 1)
         node.nvml.restart_driver("600")
-        assert (await node.driver.look()).driver_version == "600"
+        assert (await node.driver.read()).driver_version == "600"
 
 
 async def test_fresh_thread_answers_while_another_is_stuck(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, FIRST, look_s=0.1, retry_s=0.2) as node:
+    async with nvml_node(tmp_path, FIRST, read_s=0.1, retry_s=0.2) as node:
         node.nvml.hang("nvmlDeviceGetName", 1.0)
         await unavailable(node.driver)
         # The one that is stuck stays so; the order holds for new calls no more.
@@ -254,9 +254,9 @@ from agent.errors import DriverUnavailableError, PartitioningError
 from agent.nvml.driver import NvmlDriver
 from server.system_clock import SystemClock
 async def main():
-    driver = NvmlDriver(SystemClock(), library=pathlib.Path({str(node.nvml.library)!r}), look_s=0.1)
+    driver = NvmlDriver(SystemClock(), library=pathlib.Path({str(node.nvml.library)!r}), read_s=0.1)
     try:
-        await driver.look()
+        await driver.read()
     except DriverUnavailableError as hangs:
         print(hangs.reason.value)
     print(await driver.wait_for_events(0.2))
@@ -285,7 +285,7 @@ async def test_looks_and_events_at_once_under_load(tmp_path: Path) -> None:
 
         async def look() -> None:
             while len(heard) < 100:
-                assert len((await node.driver.look()).devices) == 4
+                assert len((await node.driver.read()).devices) == 4
 
         async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
             group.create_task(hear())

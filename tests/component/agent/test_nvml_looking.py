@@ -14,7 +14,7 @@ async def test_device_is_read_in_full(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, device) as node:
         node.nvml.run_process(device.uuid, 100)
         node.nvml.set(device.uuid, graphics_processes="100,101", mps_processes="102")
-        look = await node.driver.look()
+        look = await node.driver.read()
     assert (look.driver_version, look.cuda_version) == ("570.86.15", "12.8")
     assert look.devices == (
         DriverDevice(
@@ -84,7 +84,7 @@ async def test_links_are_counted_and_devices_come_by_address(tmp_path: Path) -> 
     second = a_device(1, nvlinks=("0000:10:00.0", "0000:10:00.0", "inactive"))
     third = a_device(2, address="00000000:02:00.0", topology={1: 10})
     async with nvml_node(tmp_path, first, second, third) as node:
-        devices = (await node.driver.look()).devices
+        devices = (await node.driver.read()).devices
     assert [device.address for device in devices] == [
         "0000:02:00.0",
         "0000:10:00.0",
@@ -123,7 +123,7 @@ async def test_plain_device_has_no_value_for_unsupported_facts(tmp_path: Path) -
 
 async def test_old_driver_lacks_functions_and_devices_are_read(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, SECOND, defines=("OLD_DRIVER",)) as node:
-        look = await node.driver.look()
+        look = await node.driver.read()
     assert [device.uuid for device in look.devices] == [FIRST.uuid, SECOND.uuid]
     assert look.devices[0].memory_mib == 81559
     assert not look.devices[0].is_mig_capable
@@ -131,28 +131,28 @@ async def test_old_driver_lacks_functions_and_devices_are_read(tmp_path: Path) -
 
 async def test_lost_device_is_known_by_name_and_spoils_nothing(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, SECOND, THIRD) as node:
-        before = (await node.driver.look()).devices
+        before = (await node.driver.read()).devices
         node.nvml.lose(SECOND.uuid)
-        after = (await node.driver.look()).devices
+        after = (await node.driver.read()).devices
         assert after[1] == DriverDevice(
             address="0000:11:00.0", uuid=SECOND.uuid, minor=1, product="", is_lost=True
         )
         assert (after[0], after[2]) == (before[0], before[2])
         node.nvml.find(SECOND.uuid)
-        assert (await node.driver.look()).devices == before
+        assert (await node.driver.read()).devices == before
 
 
 async def test_device_that_is_lost_halfway_is_lost(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, SECOND) as node:
         node.nvml.fail("nvmlDeviceGetName", 15, skip=1)
-        devices = (await node.driver.look()).devices
+        devices = (await node.driver.read()).devices
     assert [device.is_lost for device in devices] == [False, True]
 
 
 async def test_device_that_was_lost_before_the_first_look_is_not_guessed(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, SECOND) as node:
         node.nvml.lose(FIRST.uuid)
-        assert [device.uuid for device in (await node.driver.look()).devices] == [SECOND.uuid]
+        assert [device.uuid for device in (await node.driver.read()).devices] == [SECOND.uuid]
 
 
 async def test_one_unknown_field_costs_that_field(tmp_path: Path) -> None:

@@ -188,18 +188,18 @@ async def test_call_that_hangs_is_given_up_and_no_other_call_waits(tmp_path: Pat
         with pytest.raises(DriverUnavailableError, match="overdue"):
             await node.driver.measure(0.05)
         if "Processes" not in function:  # A look counts the processes, too.
-            assert [device.uuid for device in (await node.driver.look()).devices] == [FIRST.uuid]
+            assert [device.uuid for device in (await node.driver.read()).devices] == [FIRST.uuid]
         node.nvml.unhang()
 
 
 async def test_measuring_follows_a_driver_that_was_loaded_again(tmp_path: Path):
     async with nvml_node(tmp_path, FIRST) as node:
-        await node.driver.look()
+        await node.driver.read()
         await node.driver.measure(LIMIT_S)
         node.nvml.restart_driver()
         with pytest.raises(DriverUnavailableError):
             await node.driver.measure(LIMIT_S)
-        await node.driver.look()
+        await node.driver.read()
         assert len((await node.driver.measure(LIMIT_S)).samples) == 1
 
 

@@ -56,12 +56,12 @@ async def test_device_without_mig_is_refused(tmp_path: Path) -> None:
 
 async def test_the_device_is_closed_while_its_mode_changes(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, WHOLE, a_device(1)) as node:
-        await node.driver.look()
+        await node.driver.read()
         await node.listen()
         # A device that comes shows that NVML was initialised again, which it is when no process has it open.
         node.nvml.plug(a_device(2))
         await node.driver.set_mig(UUID, is_enabled=True)
-        assert len((await node.driver.look()).devices) == 3
+        assert len((await node.driver.read()).devices) == 3
         await node.listen()
         node.nvml.emit_xid(a_device(2).uuid, 79)
         assert (await node.event()).uuid == a_device(2).uuid

@@ -47,7 +47,7 @@ async def test_devices_are_those_of_nvidia_smi(driver: NvmlDriver) -> None:
         check=True,
     )
     expected = sorted(tuple(line.split(", ")) for line in told.stdout.splitlines())
-    look = await driver.look()
+    look = await driver.read()
     assert expected == sorted(
         (
             device.uuid,
@@ -65,7 +65,7 @@ async def test_two_looks_are_alike(driver: NvmlDriver) -> None:
     def lasting(device: DriverDevice) -> DriverDevice:
         return dataclasses.replace(device, temperature_celsius=None, processes=0)
 
-    first, second = await driver.look(), await driver.look()
+    first, second = await driver.read(), await driver.read()
     assert list(map(lasting, first.devices)) == list(map(lasting, second.devices))
     assert all(device.minor >= 0 and not device.is_lost for device in first.devices)
     assert all(device.profiles or not device.is_mig_capable for device in first.devices)
@@ -73,11 +73,11 @@ async def test_two_looks_are_alike(driver: NvmlDriver) -> None:
 
 async def test_quiet_devices_have_no_events(driver: NvmlDriver) -> None:
     assert await driver.wait_for_events(2.0) == ()
-    assert (await driver.look()).devices
+    assert (await driver.read()).devices
 
 
 async def test_metrics_of_every_device_are_plausible(driver: NvmlDriver) -> None:
-    look = await driver.look()
+    look = await driver.read()
     found = await driver.measure(10.0, reads_processes=True)
     whole = [sample for sample in found.samples if sample.gpu_instance is None]
     assert found.changed == 0

@@ -24,9 +24,9 @@ IN_USE = 19
 
 @asynccontextmanager
 async def partitioning_through_nvml(
-    directory: Path, *, profile: str = "1g.10gb", look_s: float = 5.0, **changes: Any
+    directory: Path, *, profile: str = "1g.10gb", read_s: float = 5.0, **changes: Any
 ) -> AsyncIterator[tuple[NvmlNode, PartitioningNode]]:
-    async with nvml_node(directory, a_device(0, **changes), look_s=look_s) as nvml:
+    async with nvml_node(directory, a_device(0, **changes), read_s=read_s) as nvml:
         node = PartitioningNode(driver=nvml.driver, profile=profile)
         node.add_device(1, uuid=UUID)
         yield nvml, node
@@ -158,7 +158,7 @@ async def test_a_device_without_mig_is_reported(tmp_path: Path):
 
 
 async def test_a_driver_that_hangs_and_comes_back_is_gone_on_with(tmp_path: Path):
-    async with partitioning_through_nvml(tmp_path, look_s=0.2) as (nvml, node):
+    async with partitioning_through_nvml(tmp_path, read_s=0.2) as (nvml, node):
         nvml.nvml.hang("nvmlDeviceGetMigMode")
         async with node.running():
             await asyncio.sleep(1.0)

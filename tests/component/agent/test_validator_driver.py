@@ -113,9 +113,9 @@ async def test_a_missing_device_file_is_named_with_the_cure(node: ValidatedNode,
 
 async def test_a_driver_that_hangs_is_explained_in_time(node: ValidatedNode):
     node.nvml.hang("nvmlDeviceGetUUID")
-    checked = dataclasses.replace(node.checked, look_s=0.1)
+    checked = dataclasses.replace(node.checked, read_s=0.1)
     cause = cause_of(await DriverCheck(checked, SystemClock()).look())
-    assert "the driver's answer to look is overdue" in cause
+    assert "the driver's answer to read is overdue" in cause
 
 
 def test_the_signature_changes_with_the_driver_and_the_bus(node: ValidatedNode):

@@ -61,7 +61,7 @@ def bring_on(
 ) -> Done | Blocked:
     """What the shell does with one device: a fresh look before every step."""
     for _ in range(MOST_STEPS):
-        (device,) = at_once(driver.look()).devices
+        (device,) = at_once(driver.read()).devices
         step = next_step(device, wanted, health=HEALTHY, in_use=in_use())
         if isinstance(step, Done | Blocked):
             return step

@@ -44,7 +44,7 @@ def main() -> None:
 async def _labels() -> dict[str, str]:
     driver = NvmlDriver(SystemClock(), driver_root=_DRIVER_ROOT)
     try:
-        snapshot = await driver.look()
+        snapshot = await driver.read()
     finally:
         await driver.close()
     return {f"nvidia.com/{key}": value for key, value in _features(snapshot).items()}

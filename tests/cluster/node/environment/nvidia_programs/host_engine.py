@@ -44,7 +44,7 @@ async def _serve(interface: str, port: int) -> None:
 
 async def _values(driver: NvmlDriver) -> list[dict[str, object]]:
     # A driver that went away and came back is found by a look.
-    await driver.look()
+    await driver.read()
     measured = await driver.measure(_WITHIN_S)
     return [
         {
