@@ -53,7 +53,7 @@ def totals_from(status: "AutoscalingStatus | None", now: dt.datetime) -> UsageTo
         return UsageTotals(day=now.date(), counted_at=now)
     totals = _of_day(status.day, status.usage, counted_at)
     if totals is None:
-        return UsageTotals(day=now.date(), counted_at=min(counted_at, now))
+        return UsageTotals(day=now.date(), counted_at=counted_at)
     if status.other_day is not None:
         other = _of_day(status.other_day.day, status.other_day.usage, counted_at)
         totals = replace(totals, other=other)
@@ -111,7 +111,7 @@ def _on_day(totals: UsageTotals, now: dt.datetime) -> UsageTotals:
     """Return the totals of the day that it is now: those that are, those of the day before them, or new ones."""
     day = now.date()
     start = dt.datetime.combine(day, dt.time(), dt.UTC)
-    counted_at = max(min(totals.counted_at, now), start)
+    counted_at = max(totals.counted_at, start)
     if totals.day == day:
         return replace(totals, counted_at=counted_at)
     left, other = replace(totals, other=None), totals.other

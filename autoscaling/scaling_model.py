@@ -247,6 +247,7 @@ class NodePoolFacts:
     """A NodePool, as observed."""
 
     name: str
+    uid: str = ""
     labels: "Mapping[str, str]" = field(default_factory=dict)
     """Of its template."""
     requirements: "tuple[NodeRequirement, ...]" = ()

@@ -296,7 +296,6 @@ class Informer(Generic[T]):
         await self._replace([*listing.items, *self._unread.add(listing.unread)])
         self._unread.keep_only(listing.unread)
         self._objects = len(listing.items) + len(listing.unread)
-        self._absent_since = None
         self._version = listing.resource_version
         self.last_heard = self._clock.monotonic()
         name = self._name
@@ -324,10 +323,10 @@ class Informer(Generic[T]):
         except KubeError as error:
             self._log.warning("discovery failed", error=one_line(str(error)))
             return False
-        if self._absent_since is None:
-            self._absent_since = self._clock.monotonic()
-        waited_s = self._clock.monotonic() - self._absent_since
-        return self._objects <= 0 or waited_s >= self._timing.absent_s
+        now = self._clock.monotonic()
+        if self._absent_since is None or self._absent_since < self.last_heard:
+            self._absent_since = now
+        return self._objects <= 0 or now - self._absent_since >= self._timing.absent_s
 
     async def _do_without(self) -> None:
         """Take a resource that is not served for one of which there is nothing, for a while."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 from kube.batches import steps
 from kube.event_source import EventSource
+from kube.unread_objects import known_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -36,8 +37,7 @@ class Store(Generic[T]):
         """Names of objects that exist and of which no state is known."""
 
     def known(self, unread: "UnreadObject") -> T | None:
-        found = self.by_name.get(unread.name)
-        return found if found is not None and found.metadata.uid == unread.uid else None
+        return known_state(self.by_name.get(unread.name), unread)
 
     def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
         """Take over the unread objects; those that came or went are changes."""
@@ -139,7 +139,9 @@ class IndexedStore(Generic[K, G, Item]):
             yield
 
     def known(self, unread: "UnreadObject") -> Item | None:
-        return None if self._identify is None else self._by_key.get(self._identify(unread)[0])
+        if self._identify is None:
+            return None
+        return known_state(self._by_key.get(self._identify(unread)[0]), unread)
 
     def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
         """Take over the unread objects; the groups of those that came or went are published."""

@@ -33,6 +33,12 @@ class UnreadObject(msgspec.Struct, frozen=True, gc=False):
         return self.namespace, self.name
 
 
+def known_state(found: T | None, unread: UnreadObject) -> T | None:
+    """Return the state of the object's name unless it is another object's; one without a UID counts for any."""
+    uid = getattr(getattr(found, "metadata", found), "uid", None)
+    return found if uid in {None, unread.uid} else None
+
+
 @runtime_checkable
 class KeepingSink(Protocol[T_co]):
     """A sink that keeps what it knows of an object over a list that could not read it."""

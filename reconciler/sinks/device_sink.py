@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.names import GROUP, DeviceName
 from kube.batches import steps
+from kube.unread_objects import known_state
 from manifests.install.rbac import PolicyRule
 from pool.facts import device_facts
 from reconciler.runtime.device_store import DeviceStore
@@ -63,9 +64,8 @@ class DeviceSink:
             yield
 
     def known(self, unread: "UnreadObject") -> ObservedDevice | None:
-        device = self.store.get(DeviceName(unread.name))
-        is_same = device is not None and device.metadata.uid == unread.uid
-        return observe_device(device) if device is not None and is_same else None
+        device = known_state(self.store.get(DeviceName(unread.name)), unread)
+        return observe_device(device) if device is not None else None
 
     def upsert(self, item: ObservedDevice) -> None:
         """Take over a device; state or units that another writer changed are a change too."""

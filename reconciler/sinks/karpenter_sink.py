@@ -81,6 +81,7 @@ def observe_node_pool(pool: "NodePool") -> NodePoolFacts:
     )
     return NodePoolFacts(
         name=pool.metadata.name,
+        uid=pool.metadata.uid,
         labels=template.metadata.labels or {},
         requirements=tuple(template.spec.requirements or ()),
         taints=tuple(template.spec.taints or ()),

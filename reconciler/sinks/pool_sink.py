@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import GROUP, RESOURCE_PREFIX, PoolName
+from kube.unread_objects import known_state
 from manifests.install.rbac import PolicyRule
 from pool.facts import pool_facts
 
@@ -36,8 +37,7 @@ class PoolSink:
             self.upsert(pool)
 
     def known(self, unread: "UnreadObject") -> "GPUPool | None":
-        pool = self._catalog.pools.get(PoolName(unread.name))
-        return pool if pool is not None and pool.metadata.uid == unread.uid else None
+        return known_state(self._catalog.pools.get(PoolName(unread.name)), unread)
 
     def replace_unread(self, unread: "Collection[UnreadObject]") -> None:
         """Take over the pools that exist and of which no state is known."""

@@ -10,7 +10,7 @@ from kube.client import KubeClient
 from kube.informer import Informer
 from kube.resources import PODS
 from tests.component.kube.mirror import Mirror, a_pod, an_informer, metric, running
-from tests.support.canned_api import CannedApi, Hang, Json, Stream, a_list, event
+from tests.support.canned_api import Answer, CannedApi, Hang, Json, Stream, a_list, event
 from tests.support.loop_clock import LoopClock
 
 pytestmark = pytest.mark.looptime
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.looptime
 NOT_SERVED = Json({"kind": "Status", "code": 404, "reason": "NotFound", "message": ""}, status=404)
 
 GONE = event("ERROR", {"kind": "Status", "code": 404, "reason": "NotFound", "message": ""})
+TOO_OLD = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": ""})
 SERVED = Json({"kind": "APIResourceList", "resources": [{"name": "pods"}]})
 
 
@@ -64,6 +65,27 @@ async def test_what_is_not_served_any_more_is_gone_once_discovery_has_said_so_fo
         await asyncio.sleep(90)
         assert sink.pods == {}
         assert metric("gpu_informer_synced") == 1
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        [Stream([TOO_OLD]), a_list(a_pod("p", 2)), Stream([120.0], "end")],
+        [Stream([event("MODIFIED", a_pod("p", 2)), 120.0], "end")],
+        [NOT_SERVED, SERVED, Stream([120.0], "end")],
+    ],
+    ids=["listed", "watched", "discovered"],
+)
+async def test_absence_is_counted_anew_once_it_was_served_in_between(
+    api: CannedApi, client: KubeClient, clock: LoopClock, between: list[Answer]
+) -> None:
+    sink = Mirror()
+    api.will_answer(a_list(a_pod("p", 1)), NOT_SERVED, NOT_SERVED)
+    api.will_answer(*between, NOT_SERVED, NOT_SERVED, Hang())
+    async with running(an_optional_one(client, clock, sink)):
+        await asyncio.sleep(130)
+        assert sink.pods == {"p": "Pending"}
+        assert len(api.seen) >= 5 + len(between)
 
 
 async def test_what_was_deleted_with_its_definition_is_not_waited_for(

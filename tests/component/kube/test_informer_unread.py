@@ -58,6 +58,17 @@ async def test_the_known_state_of_an_unreadable_object_stays_over_a_list(
         assert metric("gpu_informer_unreadable_objects") == 1
 
 
+async def test_the_state_of_an_object_that_had_the_name_before_is_not_known_of_a_new_one(
+    api: CannedApi, client: KubeClient, clock: LoopClock, store: AnyStore
+) -> None:
+    later = of_the_next_version("p", 2)
+    later["metadata"] = {"name": "p", "namespace": "a", "uid": "of another object"}
+    api.will_answer(a_list(a_pod("p", 1)), Stream([TOO_OLD]), a_list(later), Hang())
+    async with running(an_informer(client, clock, store)):
+        await asyncio.sleep(10)
+        assert (names(store), store.unread) == (set(), frozenset({"p"}))
+
+
 async def test_an_unreadable_object_of_which_nothing_is_known_is_unread(
     api: CannedApi, client: KubeClient, clock: LoopClock, store: AnyStore
 ) -> None:

@@ -269,6 +269,13 @@ class ScalingRun:
         assert len(units) == len(set(units))
 
 
+def make_pool_unreadable(run: ScalingRun) -> None:
+    """A leader that starts after a rollback cannot read the pool."""
+    cluster = run.process.cluster
+    cluster.pools.replace_all([])
+    cluster.allocation_state.index.replace_unread_pools({POOL: RESOURCE})
+
+
 EVERYWHERE = [Toleration(operator="Exists")]
 
 

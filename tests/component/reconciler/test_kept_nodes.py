@@ -11,7 +11,13 @@ from api.status_conditions import parse_time
 from kube.resources import GPU_POOLS, NODES
 from pool.model import Instant
 from reconciler.scaling.kept_nodes import KEPT_FOR_S, LOOK_AGAIN_S, NO_POOL, KeptNodes
-from tests.component.reconciler.handover_run import N1, POOL, ScalingRun, a_scaling_run
+from tests.component.reconciler.handover_run import (
+    N1,
+    POOL,
+    ScalingRun,
+    a_scaling_run,
+    make_pool_unreadable,
+)
 from tests.support.allocation_state import a_bound_pod
 
 if TYPE_CHECKING:
@@ -155,6 +161,18 @@ async def test_a_later_process_keeps_what_it_has_not_looked_at_yet():
         assert await annotations(run) == before
         run.process.view.pools[POOL] = scaling
         await later.reconcile(POOL)
+        assert await annotations(run) == before
+
+
+async def test_nodes_of_a_pool_that_cannot_be_read_stay_kept():
+    async with a_scaling_run() as run:
+        keeper = await scale(run, minUnits=1)
+        await keeper.reconcile(POOL)
+        before = await annotations(run)
+        await run.process.observe()
+        make_pool_unreadable(run)
+        await keeper.reconcile(POOL)
+        await new_keeper(run).reconcile(NO_POOL)
         assert await annotations(run) == before
 
 

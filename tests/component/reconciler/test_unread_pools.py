@@ -3,14 +3,14 @@
 import pytest
 
 from api.foreign.core import Node
-from api.names import RESOURCE_PREFIX, NodeName, PodUid, PoolName, UnitId
+from api.names import AGENT_NOT_READY_TAINT, NodeName, PodUid, PoolName, UnitId
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODES
 from manifests.install.crds import build_crds
 from pool.allocation_state import AllocationState
 from tests.component.reconciler.assignment_run import AssignmentRun
 from tests.component.reconciler.cluster import Cluster, a_cluster
-from tests.component.reconciler.handover_run import POOL as HANDOVER_POOL
 from tests.component.reconciler.handover_run import a_scaling_run as a_handover_run
+from tests.component.reconciler.handover_run import make_pool_unreadable
 from tests.component.reconciler.scaling_run import POOL, a_scaling_run
 from tests.component.reconciler.workloads import Workloads, a_cluster_with_workloads
 from tests.support.builders import a_pool
@@ -129,12 +129,16 @@ async def test_pods_keep_their_gates():
     async with a_handover_run("p") as run:
         gates = await run.gates()
         assert gates["p"]
-        process = run.process
-        unread = {HANDOVER_POOL: f"{RESOURCE_PREFIX}{HANDOVER_POOL}"}
-        process.cluster.pools.replace_all([])
-        process.cluster.allocation_state.index.replace_unread_pools(unread)
-        await process.give()
+        make_pool_unreadable(run)
+        await run.process.give()
         assert await run.gates() == gates
+
+
+async def test_a_node_that_came_for_a_pool_keeps_its_startup_taint():
+    async with a_handover_run() as run:
+        make_pool_unreadable(run)
+        await run.process.hand_over()
+        assert await run.taints() == [AGENT_NOT_READY_TAINT]
 
 
 def test_no_other_pool_serves_the_resource_of_one_that_cannot_be_read():

@@ -1,8 +1,12 @@
 """Nodes, pools, devices and namespaces on their way from the watch into the index and the catalog."""
 
+import dataclasses
 from typing import Any
 
+import pytest
+
 from api.foreign.core import Namespace
+from api.foreign.karpenter import NodePool
 from api.kinds.gpudevice import (
     DeviceState,
     DeviceUnits,
@@ -10,16 +14,23 @@ from api.kinds.gpudevice import (
     GPUDeviceStatus,
     PoolRef,
 )
+from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.kinds.gpupool import GPUPool, GPUPoolSpec, GPUPoolStatus
 from api.meta import ObjectMeta
 from api.names import DeviceName, NodeName, PoolName
+from kube.decoding import Listing
+from kube.unread_objects import UnreadObject
+from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
 from reconciler.sinks.device_sink import DeviceSink, ObservedDevice, observe_device
+from reconciler.sinks.inventory_sink import InventorySink
+from reconciler.sinks.karpenter_sink import node_pool_store, observe_node_pool
 from reconciler.sinks.namespace_sink import NamespaceSink
 from reconciler.sinks.node_sink import NodeSink
 from reconciler.sinks.pool_sink import PoolSink
 from tests.support.builders import a_node, a_pool
+from tests.support.listings import replace_listed
 
 WHOLE = PoolName("whole")
 
@@ -48,6 +59,26 @@ def an_observed_device(
             ),
         )
     )
+
+
+@pytest.mark.parametrize("uid", ["u", "of another object"])
+def test_what_cannot_be_read_stays_as_known_unless_it_is_another_object_of_the_name(uid: str):
+    """A node of another UID stays too: of nodes there is no unread state."""
+    meta, state = ObjectMeta(name="n", uid="u"), AllocationState()
+    objects: list[tuple[Any, Any]] = [
+        (DeviceSink(state.index), observe_device(GPUDevice(metadata=meta))),
+        (InventorySink(state), GPUNodeInventory(metadata=meta)),
+        (PoolSink(state.index, Catalog()), GPUPool(metadata=meta)),
+        (node_pool_store(), observe_node_pool(NodePool(metadata=meta))),
+        (NodeSink(state.index), dataclasses.replace(a_node("n"), uid="u")),
+    ]
+    kept = []
+    for sink, item in objects:
+        sink.replace_all([item])
+        unread = UnreadObject("", "n", uid)
+        replace_listed(sink, Listing(items=[], resource_version="2", unread=[unread]))
+        kept.append(sink.known(unread) == item)
+    assert kept == [uid == "u"] * 4 + [True]
 
 
 class TestNodes:
