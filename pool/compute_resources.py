@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
 PODS: Final = "pods"
+TOO_MANY_PODS: Final = "too many pods"
+"""Why kube-scheduler passes a node over on which kubelet runs no more pods."""
 _MILLI_MIB: Final = 1000 * 2**20
 
 

@@ -40,7 +40,7 @@ MOST_NODES: Final = 64
 """Nodes that are read, or whose pods are, with one list each."""
 ONLY_POOLS: Final = (
     "a dump has pods of pools alone: what CPU and memory nodes have left is unknown, and a pod that"
-    " requests them is told no remedy"
+    " requests them gets neither a node nor a remedy"
 )
 _NO_NODES: Final = "every node with a device counts as ready, without taints and labels"
 _NO_INVENTORIES: Final = "topology policies and reports of kubelets are unknown"

@@ -1,7 +1,7 @@
 """A copy of a cluster on which pods can be tried, read through the plugin's source."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from cli.simulation.cluster_objects import LISTED, ClusterObjects
 from cli.simulation.snapshot import take_snapshot
@@ -9,6 +9,7 @@ from kubectl_gpu.cluster_lists import read_list
 from kubectl_gpu.cluster_source import ListQuery
 from kubectl_gpu.dumped.dump_source import DumpSource
 from kubectl_gpu.errors import ForbiddenError, NotFoundError, UnreadableError
+from kubectl_gpu.waiting.pool_reading import ONLY_POOLS
 from pool.model import Instant
 
 if TYPE_CHECKING:
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from cli.simulation.cluster_objects import ListedKind
     from cli.simulation.snapshot import Snapshot
     from kubectl_gpu.cluster_source import ReadableSource
-
-_ONLY_POOLS: Final = (
-    "a dump has pods of pools alone: CPU and memory that others occupy count as free"
-)
 
 
 def copy_of(source: "ReadableSource", *, cordoned: "Collection[str]" = ()) -> "Snapshot":
@@ -34,7 +31,7 @@ def copy_of(source: "ReadableSource", *, cordoned: "Collection[str]" = ()) -> "S
         _read(source, kind, found)
     if isinstance(source, DumpSource):
         found.are_pods_whole = False
-        found.gaps.append(_ONLY_POOLS)
+        found.gaps.append(ONLY_POOLS)
     _cordon(found, cordoned)
     return take_snapshot(found, Instant(0.0, source.now()))
 

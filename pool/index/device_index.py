@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import DeviceTopology, Strategy
-from pool.compute_resources import NOTHING, ComputeResources
+from pool.compute_resources import NOTHING, TOO_MANY_PODS, ComputeResources
 from pool.device_limit import NoCaches
 from pool.errors import InvariantViolatedError
 from pool.index.change_log import ChangeLog
@@ -303,25 +303,37 @@ class DeviceIndex:
     def has_room(
         self, pod: "PodFacts", node: "NodeName", *, freed: ComputeResources = NOTHING
     ) -> bool:
-        """Say whether a node has the CPU and memory that the pod requests, and a place for it among kubelet's pods.
+        """Say whether a node has what the pod requests, which does not count itself; `freed` is what others give back."""
+        return not self.shortage(pod.requests, node, freed=freed, without=pod.uid)
+
+    def shortage(
+        self,
+        wanted: ComputeResources,
+        node: "NodeName",
+        *,
+        freed: ComputeResources = NOTHING,
+        without: "PodUid | None" = None,
+    ) -> str:
+        """Return which of CPU, memory and places for pods does not suffice, with its figures; empty where all do.
 
         A node that does not tell what it has is taken to have enough. Where not all pods of nodes are read, it is not
         known what is left: no node has room for a pod that requests CPU or memory.
 
         Args:
-            pod: that does not count itself.
-            node: that has them.
+            wanted: what a pod requests.
+            node: that has to have it.
             freed: what other pods give back.
+            without: the pod, which does not count itself.
         """
-        wanted, places = pod.requests, self.free_pods(node, without=pod.uid)
         if not self.requests.is_whole and (wanted.cpu_milli or wanted.memory_mib):
-            return False
-        cpu, memory = self.free_cpu_and_memory(node, without=pod.uid, freed=freed)
-        return (
-            (cpu is None or cpu >= wanted.cpu_milli)
-            and (memory is None or memory >= wanted.memory_mib)
-            and (places is None or places + freed.pods >= 1)
-        )
+            return "free cpu and memory are unknown: not all pods are read"
+        cpu, memory = self.free_cpu_and_memory(node, without=without, freed=freed)
+        if cpu is not None and cpu < wanted.cpu_milli:
+            return f"insufficient cpu: {wanted.cpu_milli}m requested, {cpu}m free"
+        if memory is not None and memory < wanted.memory_mib:
+            return f"insufficient memory: {wanted.memory_mib} MiB requested, {memory} MiB free"
+        places = self.free_pods(node, without=without)
+        return TOO_MANY_PODS if places is not None and places + freed.pods < 1 else ""
 
     def rest_of(
         self,

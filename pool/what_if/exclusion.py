@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 CORDONED: Final = "node is cordoned"
 NOT_READY: Final = "node is not ready"
-TOO_MANY_PODS: Final = "too many pods"
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _UNREADY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 """Taints that Kubernetes itself sets on a cordoned node and on one that is not ready, a moment later."""

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING
 
 from api.names import PodUid, ReservationId
+from pool.compute_resources import TOO_MANY_PODS
 from pool.index.node_view import refusal_of
-from pool.what_if.exclusion import CORDONED, NOT_READY, TOO_MANY_PODS, exclusion_of
+from pool.what_if.exclusion import CORDONED, NOT_READY, exclusion_of
 from pool.what_if.explanation import NodeExplanation, UnitsHolder
 
 if TYPE_CHECKING:

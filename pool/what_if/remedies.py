@@ -12,20 +12,14 @@ import msgspec
 
 from api.kinds.gpupool import SlicePlacement
 from api.names import NodeName, PodUid, ReservationId
-from pool.compute_resources import ComputeResources
+from pool.compute_resources import TOO_MANY_PODS, ComputeResources
 from pool.index.node_view import refusal_of
 from pool.model import PodSelection
 from pool.placement.same_device import is_valid_size
 from pool.pods.selection import constraints_of_selection
 from pool.what_if.device_remedies import DeviceRemedies
 from pool.what_if.evictions import cheapest_eviction
-from pool.what_if.exclusion import (
-    CORDONED,
-    NOT_READY,
-    TOO_MANY_PODS,
-    once_ready,
-    once_uncordoned,
-)
+from pool.what_if.exclusion import CORDONED, NOT_READY, once_ready, once_uncordoned
 from pool.what_if.explanation import (
     AskFewerUnits,
     DevicesJoin,

@@ -8,17 +8,17 @@ may decide otherwise are `unweighed`.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from api.names import RESOURCE_PREFIX
+from api.names import CAPACITY_GATE, RESOURCE_PREFIX
 from pool.compute_resources import CPU, MEMORY, NOTHING
 from pool.index.cache_fit import best_node, with_warmth
 from pool.index.node_view import refusal_of
 from pool.placement.planner import Placed
-from pool.what_if.exclusion import TOO_MANY_PODS, exclusion_of
+from pool.what_if.exclusion import exclusion_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from api.names import NodeName, PodUid
+    from api.names import NodeName
     from pool.allocation_reader import AllocationReader
     from pool.compute_resources import ComputeResources
     from pool.index.device_index import DeviceIndex
@@ -129,8 +129,8 @@ class Trial:
     def limit(self, node: "NodeName", freed: "Freed" = nothing_freed) -> str:
         """Return why kube-scheduler passes a node over, whatever units are free there; empty where it does not."""
         facts = self.pod.facts
-        return self._exclusion(node) or shortage(
-            self.index, facts.requests, node, freed=freed(node), without=facts.uid
+        return self._exclusion(node) or self.index.shortage(
+            facts.requests, node, freed=freed(node), without=facts.uid
         )
 
     def _exclusion(self, node: "NodeName") -> str:
@@ -165,32 +165,6 @@ class Trial:
         return min(scores, key=lambda name: (-scores[name], name))
 
 
-def shortage(
-    index: "DeviceIndex",
-    wanted: "ComputeResources",
-    node: "NodeName",
-    *,
-    freed: "ComputeResources" = NOTHING,
-    without: "PodUid | None" = None,
-) -> str:
-    """Return which of CPU, memory and places does not suffice, with its figures; empty where all do.
-
-    Args:
-        index: that knows what nodes have, and what their pods request.
-        wanted: what a pod requests.
-        node: that has to have it.
-        freed: what the node has beside that.
-        without: the pod, which does not count itself.
-    """
-    cpu, memory = index.free_cpu_and_memory(node, without=without, freed=freed)
-    if cpu is not None and cpu < wanted.cpu_milli:
-        return f"insufficient cpu: {wanted.cpu_milli}m requested, {cpu}m free"
-    if memory is not None and memory < wanted.memory_mib:
-        return f"insufficient memory: {wanted.memory_mib} MiB requested, {memory} MiB free"
-    places = index.free_pods(node, without=without)
-    return TOO_MANY_PODS if places is not None and places + freed.pods < 1 else ""
-
-
 def unweighed(spec: "Mapping[str, Any]") -> "list[str]":
     """Return the fields of a pod's spec on which kube-scheduler may decide otherwise."""
     affinity = spec.get("affinity") or {}
@@ -203,6 +177,9 @@ def unweighed(spec: "Mapping[str, Any]") -> "list[str]":
     names = {name for quantities in amounts for name in quantities} - {CPU, MEMORY}
     others = sorted(name for name in names if not name.startswith(RESOURCE_PREFIX))
     fields = {
+        "spec.schedulingGates": any(
+            gate.get("name") != CAPACITY_GATE for gate in spec.get("schedulingGates") or ()
+        ),
         "spec.affinity.podAffinity": affinity.get("podAffinity"),
         "spec.affinity.podAntiAffinity": affinity.get("podAntiAffinity"),
         "spec.topologySpreadConstraints": spec.get("topologySpreadConstraints"),

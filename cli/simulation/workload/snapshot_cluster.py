@@ -34,7 +34,6 @@ from pool.placement.simulation.results import RefusalCause
 from pool.placement.unit_request import request_by_containers
 from pool.value_ranking import rank_nodes
 from pool.what_if.exclusion import exclusion_of
-from pool.what_if.trial import shortage
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -193,7 +192,7 @@ class SnapshotCluster:
         constraints = _constraints(pod)
         best: tuple[int, NodeName] | None = None
         for name in names:
-            if shortage(snapshot.index, pod.requests, name):
+            if snapshot.index.shortage(pod.requests, name):
                 continue
             cpu = snapshot.index.free_cpu_and_memory(name)[0] or 0
             if (best is None or cpu > best[0]) and not exclusion_of(

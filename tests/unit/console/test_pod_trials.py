@@ -205,6 +205,13 @@ def test_a_pool_whose_resource_another_one_serves_takes_no_pods():
     assert str(refused.value) == "pool whole gets no pods: older has its resource"
 
 
+def test_a_node_that_a_reservation_names_needs_a_place_for_the_pod():
+    node = a_node_object("n1")
+    node["status"]["allocatable"]["pods"] = "1"
+    objects = [a_pool_object(), node, a_device_object("n1", 0), a_device_object("n1", 1)]
+    assert [item.pods for item in tried(fed(objects), pool="whole", units=1, times=2).placed] == [1]
+
+
 def test_the_message_says_how_many_are_placed_and_why_the_next_one_is_not():
     feed = fed(two_nodes())
     one = tried(feed, pool="whole", units=4)

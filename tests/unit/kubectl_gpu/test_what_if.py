@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.names import POOL_LABEL
+from cli.simulation.pod_file import pod_of_object
+from cli.simulation.pod_scheduling import PodCreator
 from kube.resources import GPU_DEVICES, NODES, PODS
 from kubectl_gpu.command_line import run
 from kubectl_gpu.dump.dumped_lists import collect
@@ -17,6 +19,7 @@ from kubectl_gpu.dumped.dump_archive import write_dump
 from kubectl_gpu.errors import ForbiddenError, UnreadableError
 from kubectl_gpu.terminal import Terminal
 from kubectl_gpu.what_if.cluster_copy import copy_of
+from kubectl_gpu.what_if.trial_pods import try_pods
 from tests.support.cluster_objects import (
     a_bound_pod_object,
     a_device_object,
@@ -25,6 +28,7 @@ from tests.support.cluster_objects import (
     a_pool_object,
     two_nodes,
 )
+from tests.support.listed_objects import ListedObjects
 from tests.support.object_source import ObjectSource
 
 Json = dict[str, Any]
@@ -88,7 +92,8 @@ def test_the_table_counts_pods_by_node(path: Path):
         "  NODE  PODS  UNITS\n"
         "  n1       2      4\n"
         "  n2       2      4\n"
-        "partial: a dump has pods of pools alone: CPU and memory that others occupy count as free\n"
+        "partial: a dump has pods of pools alone: what CPU and memory nodes have left is unknown, and a"
+        " pod that requests them gets neither a node nor a remedy\n"
     )
 
 
@@ -111,11 +116,17 @@ def test_pods_that_are_bound_on_a_cordoned_node_stay(path: Path):
 def test_cpu_that_pods_of_the_trial_take_is_taken(path: Path, tmp_path: Path):
     objects = [a_pool_object(), a_node_object("n1", cpu="5")]
     objects += [a_device_object("n1", number) for number in range(8)]
+    pod = a_pod_object("mine", cpu="2")
+    asked = pod_of_object(pod, where="the test")
+    assert asked is not None
+    found = try_pods(asked, 4, copy_of(ListedObjects(objects)), caller=PodCreator())
+    assert len(found.placed) == 2
+    assert "insufficient cpu" in str(found.last)
     file = tmp_path / "pod.json"
-    file.write_text(json.dumps(a_pod_object("mine", cpu="2")))
-    found = answer(path, objects, "-f", str(file), "--times", "4")
-    assert len(found["placed"]) == 2
-    assert "insufficient cpu" in json.dumps(found["answer"])
+    file.write_text(json.dumps(pod))
+    of_dump = answer(path, objects, "-f", str(file), "--times", "4")
+    assert of_dump["placed"] == []
+    assert "not all pods are read" in json.dumps(of_dump["answer"])
 
 
 @given(
@@ -141,7 +152,8 @@ def test_as_many_pods_fit_as_counting_by_node_finds(
 
 
 def test_a_job_has_as_many_pods_as_run_at_once(path: Path, tmp_path: Path):
-    pod = a_pod_object("train", 2)
+    pod = a_pod_object("train")
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"gpu.deckhouse.io/whole": "2"}
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",

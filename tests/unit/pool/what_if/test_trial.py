@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.decision import Denied
-from api.names import NodeName
+from api.names import CAPACITY_GATE, NodeName
 from cli.simulation.pod_file import pod_of_object
 from cli.simulation.pod_scheduling import PodCreator, admit, question_of, trial_of
 from kubectl_gpu.what_if.cluster_copy import copy_of
@@ -88,6 +88,18 @@ def test_pods_that_request_more_cpu_than_a_node_has_keep_only_those_away_that_re
     assert snapshot.index.has_room(question.pod.facts, NodeName("n0")) == (not fault)
 
 
+def test_a_pod_that_requests_cpu_goes_nowhere_while_it_is_unknown_what_other_pods_request():
+    objects = ListedObjects([a_pool_object(), a_node_object("n0"), a_device_object("n0", 0)])
+    snapshot = copy_of(objects)
+    snapshot.index.requests.is_whole = False
+    asked = pod_of_object(a_pod_object("asked", cpu="1"), where="the test")
+    assert asked is not None
+    question = question_of(asked, snapshot)
+    assert question is not None
+    assert "unknown: not all pods are read" in trial_of(question, snapshot).limit(NodeName("n0"))
+    assert trial_of(question, snapshot).choose() is None
+
+
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
@@ -96,6 +108,8 @@ def test_pods_that_request_more_cpu_than_a_node_has_keep_only_those_away_that_re
         ({"topologySpreadConstraints": [{}]}, "spec.topologySpreadConstraints"),
         ({"volumes": [{"persistentVolumeClaim": {}}]}, "spec.volumes[].persistentVolumeClaim"),
         ({"containers": [{"ports": [{"hostPort": 80}]}]}, "spec.containers[].ports[].hostPort"),
+        ({"schedulingGates": [{"name": "example.com/quota"}]}, "spec.schedulingGates"),
+        ({"schedulingGates": [{"name": CAPACITY_GATE}]}, None),
         ({"resourceClaims": [{"name": "x"}]}, "spec.resourceClaims"),
         (
             {"containers": [{"resources": {"requests": {"ephemeral-storage": "1Gi"}}}]},
