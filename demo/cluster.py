@@ -52,9 +52,8 @@ from manifests.nvidia.operator_crds import build_operator_crds
 from server.system_clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
-from simulator.karpenter.fake_karpenter import FakeKarpenter
+from simulator.karpenter.fake_karpenter import FakeKarpenter, KarpenterTimes
 from simulator.karpenter.karpenter_crds import karpenter_crds
-from simulator.karpenter.karpenter_settings import KarpenterTimes
 from simulator.node import nfd
 from simulator.node.daemon_sets import FakeDaemonSets
 from simulator.node.inline_volumes import InlineVolumes
@@ -76,10 +75,8 @@ if TYPE_CHECKING:
 SERVER_USER: Final = constants.service_account_username(constants.DEFAULT_NAMESPACE)
 SERVER_TOKEN: Final = "demo-server"  # noqa: S105  # of a cluster that lives for a minute on loopback
 ADMIN_TOKEN: Final = "demo-admin"  # noqa: S105  # likewise
-KARPENTER_TIMES: Final = KarpenterTimes(
-    batch_idle_s=0.3, disruption_poll_s=0.5, validation_s=1.0, nomination_s=2.0
-)
-"""Karpenter's own: 1, 10, 15 and 20 s."""
+KARPENTER_TIMES: Final = KarpenterTimes(batch_s=0.3, validation_s=1.0)
+"""Karpenter's own: 1 and 15 s or more."""
 
 CACHE_GRACE_S: Final = 1.0
 """Time that content of caches stays which nothing needs; the default is five minutes."""

@@ -1,6 +1,6 @@
 """Projections of Karpenter's kinds (karpenter.sh/v1)."""
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -69,14 +69,12 @@ class NodeTemplate(Model, frozen=True):
 class Disruption(Model, frozen=True):
     consolidation_policy: str = ""
     consolidate_after: str = ""
-    budgets: list[dict[str, Any]] | None = None
 
 
 class NodePoolSpec(Model, frozen=True):
     template: NodeTemplate = NodeTemplate()
     disruption: Disruption = Disruption()
     limits: dict[str, str | int | float] | None = None
-    weight: int | None = None
     replicas: int | None = None
     """Set: a static NodePool (gate StaticCapacity)."""
 

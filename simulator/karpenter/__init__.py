@@ -1,4 +1,5 @@
-"""A fake of Karpenter: nodes for pods that no node takes, and their end once they are empty.
+"""A scripted double of Karpenter: a NodeClaim and a Node for each signal, and the end of nodes that stay empty.
 
-`karpenter_decision` and the modules below it are pure: what is known and the time, into writes. `fake_karpenter` reads and writes.
+It packs, moves and limits nothing. What it leaves in the API is what Karpenter left there, without Events and what only
+Karpenter itself reads (tests/data/karpenter-traces.json). The unmodified Karpenter runs in tests/cluster/autoscaling.
 """

@@ -17,9 +17,8 @@ import yaml
 from kube.client import KubeClient
 from kube.config.discovery import load_configuration
 from server.system_clock import SystemClock
-from simulator.karpenter.fake_karpenter import FakeKarpenter
+from simulator.karpenter.fake_karpenter import FakeKarpenter, KarpenterTimes
 from simulator.karpenter.karpenter_crds import karpenter_crds
-from simulator.karpenter.karpenter_settings import KarpenterTimes
 from simulator.node import nfd
 from simulator.node.joining_nodes import JoiningNodes
 from simulator.node.pool_plugins import PoolPlugins
@@ -28,14 +27,7 @@ from tests.cluster.system.installation import NAMESPACE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TIMES: Final = KarpenterTimes(
-    batch_idle_s=0.3,
-    batch_max_s=1.0,
-    retrigger_s=2.0,
-    nomination_s=4.0,
-    disruption_poll_s=1.0,
-    validation_s=1.5,
-)
+TIMES: Final = KarpenterTimes(batch_s=0.3, retry_s=2.0, validation_s=2.0)
 """A run has seconds where a cluster has minutes."""
 
 

@@ -25,7 +25,7 @@ from api.names import (
 from kube.informer import Informer
 from kube.resources import NODE_CLAIMS, NODES, PODS, Resource
 from kube.store import IndexedStore
-from simulator.karpenter.karpenter_settings import KarpenterTimes
+from simulator.karpenter.fake_karpenter import KarpenterTimes
 from tests.support.node_bound import surplus
 from tests.support.random_day import PodLife, RandomDay, random_day
 from tests.support.scaling_double import SERVER, DoubleCluster, a_scaling_cluster
@@ -318,7 +318,7 @@ async def live_days(folder: Path, seeds: Iterable[int], *, at_once: int) -> list
 
 @asynccontextmanager
 async def _a_cluster_for_days(folder: Path) -> AsyncIterator[tuple[DoubleCluster, WatchedPools]]:
-    async with a_scaling_cluster(folder, KarpenterTimes(look_s=LOOK_S), SELDOM) as cluster:
+    async with a_scaling_cluster(folder, KarpenterTimes(poll_s=LOOK_S), SELDOM) as cluster:
         body = {"metadata": {"name": URGENT}, "value": 10, "preemptionPolicy": "Never"}
         head = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": PRIORITY_CLASSES.kind}
         await cluster.client.create(PRIORITY_CLASSES, head | body)

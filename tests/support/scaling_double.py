@@ -10,9 +10,8 @@ from api.foreign.core import Pod
 from certs.tls import client_context
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, PODS
 from manifests import constants
-from simulator.karpenter.fake_karpenter import FakeKarpenter
+from simulator.karpenter.fake_karpenter import FakeKarpenter, KarpenterTimes
 from simulator.karpenter.karpenter_crds import karpenter_crds
-from simulator.karpenter.karpenter_settings import CloudFaults, KarpenterTimes
 from simulator.node.joining_nodes import JoiningNodes, NodeBehaviour
 from simulator.node.kubelet import FakeKubelet
 from simulator.node.pool_plugins import PoolPlugins
@@ -47,7 +46,8 @@ class DoubleCluster:
         self.client = cluster.client
         self.clock = clock
         self.server_clock = ServerClock()
-        self.faults = CloudFaults()
+        self.without_capacity: set[str] = set()
+        # names of NodePools
         self.behaviour: dict[str, NodeBehaviour] = {}
         self.kubelet = FakeKubelet(self.client, clock)
         self.server: RunningServer
@@ -61,7 +61,7 @@ class DoubleCluster:
 
     async def set_capacity(self, node_pool: str, *, is_available: bool) -> None:
         change = set.discard if is_available else set.add
-        change(self.faults.without_capacity, node_pool)
+        change(self.without_capacity, node_pool)
 
     async def set_nodes(
         self, node_pool: str, *, devices_after_s: float | None, mig_profile: str = ""
@@ -98,7 +98,12 @@ class DoubleCluster:
         return self.server.is_over or await self.server.is_ready()
 
     def start_karpenter(self) -> None:
-        double = FakeKarpenter(self.client, self.clock, times=self._times, faults=self.faults)
+        double = FakeKarpenter(
+            self.client,
+            self.clock,
+            times=self._times,
+            without_capacity=self.without_capacity,
+        )
         self.start("karpenter", double.run())
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
